@@ -3,3 +3,22 @@
 from . import _torchvision as _torchvision  # before timm, which imports torchvision
 
 __version__ = "0.1.0"
+
+from .adapters import (  # noqa: E402
+    METHODS,
+    IA3,
+    AdaptFormer,
+    Bottleneck,
+    DoRA,
+    Linear,
+    LoRA,
+    PVeRA,
+    VeRA,
+)
+from .checkpoint import load, save  # noqa: E402
+from .errors import InputError  # noqa: E402
+from .model import AdaptedModel, adapt  # noqa: E402
+from .uncertainty import sample  # noqa: E402
+
+__all__ = ["adapt", "sample", "save", "load", "AdaptedModel", "InputError", "METHODS"]
+__all__ += ["Linear", "Bottleneck", "IA3", "AdaptFormer", "DoRA", "LoRA", "VeRA", "PVeRA"]

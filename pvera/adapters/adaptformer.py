@@ -1,0 +1,42 @@
+"""AdaptFormer (Chen et al., NeurIPS 2022).
+
+    x ← x + MLP(LN(x)) + s · (ReLU(x W_down + b_down) W_up + b_up)
+
+one bottleneck of width d / ratio in parallel to LayerNorm and MLP, fed with the input of that LayerNorm. It
+adds to the residual stream, past the layer scale of DINOv2. The scalar s starts at one and is trained. The
+non-linearity keeps it from being merged.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from .base import Adapter, Method
+from .bottleneck import DownUp
+
+
+@dataclass(frozen=True)
+class AdaptFormer(Method):
+    """Hyperparameters: the reduction ratio, and `near_identity` as in `Bottleneck`."""
+
+    key: ClassVar[str] = "adaptformer"
+    title: ClassVar[str] = "AdaptFormer"
+    ratio: int = 8
+    near_identity: bool = True
+
+    def adapter(self, layer, index, shared, seed) -> "AdaptFormerAdapter":
+        return AdaptFormerAdapter(self, layer.dim, index, seed)
+
+
+class AdaptFormerAdapter(Adapter):
+    foldable = False
+
+    def __init__(self, method: AdaptFormer, dim: int, index: int, seed: int):
+        super().__init__()
+        self.branch = DownUp(dim, method, (seed, "adaptformer", index))
+        self.s = nn.Parameter(torch.ones(1))
+
+    def beside_mlp(self, x: Tensor) -> Tensor:
+        return self.s.to(x.dtype) * self.branch(x)

@@ -1,0 +1,103 @@
+"""What the eight methods share.
+
+A *method* is a frozen dataclass of hyperparameters (`PVeRA(rank=256)`). It builds one *adapter*, an
+`nn.Module`, per encoder layer. An adapter implements the sites of the layer that it changes; shapes are
+(batch, tokens, ...):
+
+    project(x, y, positions)  x (n, t, d) enters the frozen query/key/value projections, y (n, t, p, d) left
+                              them; `positions` names the p of them, for example "qkv". Returns the new y.
+    hidden(h)                 h (n, t, 4d), the MLP's hidden activation. Returns the new h.
+    after_attention(y)        y (n, t, d), the attention's output before its residual. Returns the new y.
+    after_mlp(y)              likewise for the MLP.
+    beside_mlp(x)             x (n, t, d), the input of the LayerNorm before the MLP. Returns what is added
+                              to the layer's output.
+
+A method that can be merged implements `fold_projection` and, if it has `hidden`, `fold_hidden`.
+"""
+
+import math
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+
+SITES = ("project", "hidden", "after_attention", "after_mlp", "beside_mlp")
+POSITIONS = "qkv"
+
+
+@dataclass(frozen=True)
+class Method:
+    """Base of the configuration classes."""
+
+    key: ClassVar[str]
+    title: ClassVar[str]
+
+    def __post_init__(self):
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in ("rank", "ratio") and (not isinstance(value, int) or value < 1):
+                raise InputError(f"{self.title}: {field.name} must be a positive integer, not {value!r}")
+            if field.name == "alpha" and not (math.isfinite(value) and value > 0):
+                raise InputError(f"{self.title}: alpha must be a positive number, not {value!r}")
+            if field.name == "targets":
+                object.__setattr__(self, "targets", _targets(self.title, value))
+            choices = field.metadata.get("choices")
+            if choices and value not in choices:
+                raise InputError(f"{self.title}: {field.name} must be one of {', '.join(choices)}, not {value!r}")
+
+    def shared(self, dim: int, seed: int) -> nn.Module | None:
+        """What all layers of one model have in common (VeRA's and PVeRA's frozen A and B)."""
+        return None
+
+    def adapter(self, layer, index: int, shared: nn.Module | None, seed: int) -> "Adapter":
+        """The adapter of encoder layer `index`; `layer` is a `wiring.EncoderLayer`."""
+        raise NotImplementedError
+
+
+class Adapter(nn.Module):
+    """One method on one encoder layer."""
+
+    foldable = True
+
+    def kl_divergence(self) -> Tensor | float:
+        """Contribution to the KL term (Eq. 9) of the last forward pass."""
+        return 0.0
+
+
+def _targets(title: str, value: str) -> str:
+    unknown = [p for p in value if p not in POSITIONS] if isinstance(value, str) else [value]
+    if unknown or not value or len(set(value)) != len(value):
+        raise InputError(f"{title}: targets must be different letters out of q, k, v, not {value!r}")
+    return "".join(sorted(value, key=POSITIONS.index))
+
+
+def overlap(targets: str, positions: str) -> tuple[list[int], list[int]]:
+    """Where the letters common to both stand in `targets`, and where in `positions`."""
+    common = [p for p in targets if p in positions]
+    return [targets.index(p) for p in common], [positions.index(p) for p in common]
+
+
+def take(tensor: Tensor, dim: int, index: list[int]) -> Tensor:
+    """`tensor` at `index` along `dim`; no copy in the usual case that this is all of it."""
+    if len(index) == tensor.shape[dim]:
+        return tensor
+    return tensor.index_select(dim, torch.tensor(index, device=tensor.device))
+
+
+def add_at(y: Tensor, delta: Tensor, index: list[int]) -> Tensor:
+    """y (n, t, p, d) with delta (n, t, len(index), d) added at `index` of the third axis."""
+    delta = delta.to(y.dtype)
+    if len(index) == y.shape[2]:
+        return y + delta
+    parts = list(y.unbind(2))
+    for i, part in zip(index, delta.unbind(2)):
+        parts[i] = parts[i] + part
+    return torch.stack(parts, 2)
+
+
+def full_precision(tensor: Tensor) -> Tensor:
+    """At least fp32: exp and squares of half-precision numbers overflow or lose the small ones."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

@@ -1,0 +1,77 @@
+"""Bottleneck adapter (Houlsby et al., ICML 2019).
+
+    y ← y + ReLU(y W_down + b_down) W_up + b_up
+
+once after the attention and once after the MLP of every layer, each before its residual connection. The
+hidden width is d / ratio. The non-linearity keeps it from being merged.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InputError
+from ..seeding import generator
+from .base import Adapter, Method
+
+
+@dataclass(frozen=True)
+class Bottleneck(Method):
+    """Hyperparameters: the reduction ratio.
+
+    near_identity: W_up and b_up start at zero, so the adapter starts as the identity, as its paper asks; the
+    published program starts them as PyTorch starts any linear layer.
+    """
+
+    key: ClassVar[str] = "bottleneck"
+    title: ClassVar[str] = "Bottleneck"
+    ratio: int = 8
+    near_identity: bool = True
+
+    def adapter(self, layer, index, shared, seed) -> "BottleneckAdapter":
+        return BottleneckAdapter(self, layer.dim, index, seed)
+
+
+class BottleneckAdapter(Adapter):
+    foldable = False
+
+    def __init__(self, method: Bottleneck, dim: int, index: int, seed: int):
+        super().__init__()
+        self.attention = DownUp(dim, method, (seed, "bottleneck", "attention", index))
+        self.mlp = DownUp(dim, method, (seed, "bottleneck", "mlp", index))
+
+    def after_attention(self, y: Tensor) -> Tensor:
+        return y + self.attention(y)
+
+    def after_mlp(self, y: Tensor) -> Tensor:
+        return y + self.mlp(y)
+
+
+class DownUp(nn.Module):
+    """ReLU(x W_down + b_down) W_up + b_up, shared with AdaptFormer."""
+
+    def __init__(self, dim: int, method, key: tuple):
+        super().__init__()
+        width = dim // method.ratio
+        if width < 1:
+            raise InputError(f"{method.title}: ratio {method.ratio} leaves no hidden unit of width {dim}")
+        self.down = linear(dim, width, *key, "down")
+        self.up = linear(width, dim, *key, "up")
+        if method.near_identity:
+            nn.init.zeros_(self.up.weight)
+            nn.init.zeros_(self.up.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.up(torch.relu(self.down(x)))
+
+
+def linear(inputs: int, outputs: int, *key) -> nn.Linear:
+    """A linear layer with PyTorch's default initialisation, drawn from `key` instead of the global state."""
+    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    source, bound = generator(*key), 1 / math.sqrt(inputs)
+    nn.init.uniform_(layer.weight, -bound, bound, generator=source)
+    nn.init.uniform_(layer.bias, -bound, bound, generator=source)
+    return layer

@@ -1,0 +1,17 @@
+"""Linear probing: the backbone stays as it is, only the head is trained (Section 4.1)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .base import Adapter, Method
+
+
+@dataclass(frozen=True)
+class Linear(Method):
+    """Linear probing has no hyperparameter; the learning rate is what the paper searches."""
+
+    key: ClassVar[str] = "linear"
+    title: ClassVar[str] = "Linear"
+
+    def adapter(self, layer, index, shared, seed) -> Adapter:
+        return Adapter()

@@ -1,0 +1,74 @@
+"""LoRA: Low-Rank Adaptation (Hu et al., ICLR 2022; Section 3.1).
+
+    x_LoRA = (x Wᵀ + b_W) + α/r (x A B)                    (Eq. 3)
+    W ← W + α/r (A B)ᵀ                                     (the merge)
+
+A (d × r) starts as N(0, 1/r), B (r × d) as zero; both are trained, in every layer and position.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..seeding import generator
+from .base import Adapter, Method, add_at, overlap, take
+
+
+@dataclass(frozen=True)
+class LoRA(Method):
+    """Hyperparameters of LoRA: rank r, α of Eq. 3, adapted projections (letters of "qkv").
+
+    same_draw: A starts alike in every layer, as in the published program, whose seed is set anew per layer.
+    """
+
+    key: ClassVar[str] = "lora"
+    title: ClassVar[str] = "LoRA"
+    rank: int = 64
+    alpha: float = 16.0
+    targets: str = "qv"
+    same_draw: bool = False
+
+    def adapter(self, layer, index, shared, seed) -> "LoRAAdapter":
+        return LoRAAdapter(self, layer.dim, index, seed)
+
+
+class LoRAAdapter(Adapter):
+    def __init__(self, method: LoRA, dim: int, index: int, seed: int):
+        super().__init__()
+        self.method = method
+        self.A, self.B = low_rank_pair(dim, method, 0 if method.same_draw else index, seed)
+
+    def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
+        mine, theirs = overlap(self.method.targets, positions)
+        if not mine:
+            return y
+        return add_at(y, low_rank_product(x, take(self.A, 1, mine), take(self.B, 0, mine)) * self.scale, theirs)
+
+    @property
+    def scale(self) -> float:
+        return self.method.alpha / self.method.rank
+
+    def fold_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
+        mine, theirs = overlap(self.method.targets, positions)
+        weight[theirs] += self.scale * low_rank_weight(self.A[:, mine], self.B[mine]).to(weight.dtype)
+        return weight, bias
+
+
+def low_rank_pair(dim: int, method, draw: int, seed: int) -> tuple[nn.Parameter, nn.Parameter]:
+    """A (d, p, r) from N(0, 1/r) and B (p, r, d) of zeros, for the p targets."""
+    count, source = len(method.targets), generator(seed, "low rank", draw)
+    A = torch.empty(count, dim, method.rank).normal_(0, 1 / math.sqrt(method.rank), generator=source)
+    return nn.Parameter(A.movedim(0, 1).contiguous()), nn.Parameter(torch.zeros(count, method.rank, dim))
+
+
+def low_rank_product(x: Tensor, A: Tensor, B: Tensor) -> Tensor:
+    """x A B, (n, t, p, d), for x (n, t, d)."""
+    return torch.einsum("ntpr,prd->ntpd", (x @ A.flatten(1)).unflatten(-1, A.shape[1:]), B)
+
+
+def low_rank_weight(A: Tensor, B: Tensor) -> Tensor:
+    """(A B)ᵀ of every position, (p, d_out, d_in)."""
+    return torch.einsum("dpr,pre->ped", A, B)

@@ -1,0 +1,129 @@
+"""PVeRA: Probabilistic Vector-based Random matrix Adaptation (Section 3.2).
+
+    μ, log σ² = x A ⊙ d                                    (Eq. 5)
+    z = ε ⊙ σ + μ,  ε ~ N(0, I)                            (Eq. 6)
+    x_PVeRA = (x Wᵀ + b_W) + α (z B ⊙ b)                   (Eq. 7)
+    L_KL, layer = ½ Σ_{q,v} KL(N(μ, σ²) ‖ N(0, I))         (Eq. 9)
+    W ← W + α (A_μ diag(d_μ) B diag(b))ᵀ                   (Eq. 10, the merge)
+
+A (d × 2r) and B (r × d) are random, frozen and shared by all layers, one pair per position; only d (2r) and
+b (d) are trained. The paper calls the second half of x A ⊙ d the standard deviation; the published program,
+PEFT and this file take it as log σ², which is what leaves σ positive.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..seeding import derive
+from .base import Adapter, Method, add_at, full_precision, overlap, take
+from .vera import draw_frozen, draw_scale
+
+
+@dataclass(frozen=True)
+class PVeRA(Method):
+    """Hyperparameters of PVeRA.
+
+    rank: r, the size of the latent.   alpha: α of Eq. 7.   targets: adapted projections, letters of "qkv".
+    init: distribution of A and B, "normal" (Section 3.1) or "uniform" (Kaiming, the published program).
+    kl: over the latent, "sum" (the divergence of Eq. 9) or "mean" (the published program, which also
+        averages over the targets where Eq. 9 takes half their sum).
+    """
+
+    key: ClassVar[str] = "pvera"
+    title: ClassVar[str] = "PVeRA"
+    rank: int = 256
+    alpha: float = 16.0
+    targets: str = "qv"
+    init: str = field(default="normal", metadata={"choices": ("normal", "uniform")})
+    kl: str = field(default="sum", metadata={"choices": ("sum", "mean")})
+
+    def shared(self, dim: int, seed: int) -> "Frozen":
+        return Frozen(self, dim, seed)
+
+    def adapter(self, layer, index, shared, seed) -> "PVeRAAdapter":
+        return PVeRAAdapter(self, layer.dim, shared, index, seed)
+
+
+class Frozen(nn.Module):
+    """A (d, 2, p, r) and B (p, r, d) of the p targets: the first half of A's second axis gives μ."""
+
+    def __init__(self, method: PVeRA, dim: int, seed: int):
+        super().__init__()
+        pairs = [draw_frozen(method.init, dim, 2 * method.rank, method.rank, seed, p) for p in method.targets]
+        self.register_buffer("A", torch.stack([A.view(dim, 2, method.rank) for A, _ in pairs], 2))
+        self.register_buffer("B", torch.stack([B for _, B in pairs]))
+
+
+class PVeRAAdapter(Adapter):
+    def __init__(self, method: PVeRA, dim: int, shared: Frozen, index: int, seed: int):
+        super().__init__()
+        self.method, self.shared = method, shared
+        self.d = nn.Parameter(draw_scale((2, len(method.targets), method.rank), seed, index))
+        self.b = nn.Parameter(torch.zeros(len(method.targets), dim))
+        self.sampling: bool | None = None  # None: sample in training, take the mean in evaluation
+        self.with_kl = True  # False spares a mean pass the half of A that only the KL term needs
+        self._noise_seed = derive(seed, "noise", index)
+        self._generator: torch.Generator | None = None
+        self._kl: dict[str, Tensor] = {}
+
+    def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
+        mine, theirs = overlap(self.method.targets, positions)
+        if not mine:
+            return y
+        self._kl.pop(positions, None)
+        sampling = self.training if self.sampling is None else self.sampling
+        if sampling or self.with_kl:
+            mu, log_var = self.distribution(x, mine)
+            if self.with_kl:
+                self._kl[positions] = self._divergence(mu, log_var)
+            z = mu + self._noise(mu) * torch.exp(0.5 * log_var) if sampling else mu
+        else:
+            z = self._latent(x, self.shared.A[:, 0], self.d[0], mine)
+        B, b = take(self.shared.B, 0, mine), take(self.b, 0, mine)
+        delta = torch.einsum("ntpr,prd->ntpd", z, B.to(z.dtype)) * (self.method.alpha * b)
+        return add_at(y, delta, theirs)
+
+    def distribution(self, x: Tensor, index: list[int]) -> tuple[Tensor, Tensor]:
+        """μ and log σ², each (n, t, p, r), of x (n, t, d) for the targets at `index` (Eq. 5).
+
+        In fp32 σ = exp(½ log σ²) is finite up to log σ² = 177 and σ² in the KL term up to 88; beyond, the
+        loss is infinite and the run is recorded as diverged.
+        """
+        mu, log_var = self._latent(x, self.shared.A, self.d, index).unbind(-3)
+        return full_precision(mu), full_precision(log_var)
+
+    @staticmethod
+    def _latent(x: Tensor, A: Tensor, d: Tensor, index: list[int]) -> Tensor:
+        A, d = take(A, -2, index), take(d, -2, index)
+        return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:]) * d
+
+    def _divergence(self, mu: Tensor, log_var: Tensor) -> Tensor:
+        divergence = 0.5 * (mu.square() + log_var.exp() - log_var - 1)
+        if self.method.kl == "mean":
+            return divergence.mean((0, 1, 3)).sum() / len(self.method.targets)
+        return 0.5 * divergence.sum(3).mean((0, 1)).sum()
+
+    def kl_divergence(self) -> Tensor | float:
+        """Eq. 9, averaged over images and tokens (the paper leaves that open). RuntimeError without a pass."""
+        if not self._kl:
+            raise RuntimeError("no KL term: run a forward pass first, outside without_kl()")
+        return sum(self._kl.values())
+
+    def seed_noise(self, seed: int) -> None:
+        """The next draws follow from `seed`."""
+        self._noise_seed, self._generator = seed, None
+
+    def _noise(self, like: Tensor) -> Tensor:
+        if self._generator is None or self._generator.device != like.device:
+            self._generator = torch.Generator(like.device).manual_seed(self._noise_seed)
+        return torch.randn(like.shape, generator=self._generator, device=like.device, dtype=like.dtype)
+
+    def fold_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
+        mine, theirs = overlap(self.method.targets, positions)
+        A, B = self.shared.A[:, 0, mine], self.shared.B[mine]
+        delta = torch.einsum("dpr,pr,pre,pe->ped", A, self.d[0, mine], B, self.b[mine])
+        weight[theirs] += self.method.alpha * delta.to(weight.dtype)
+        return weight, bias

@@ -1,0 +1,122 @@
+"""Saving what was trained, and nothing else: about a hundred kilobytes for PVeRA, not the backbone.
+
+One safetensors file holds the trained tensors of one member in fp32; its metadata hold the format version,
+the method with its hyperparameters, the number of classes, the seed from which the frozen random matrices are
+drawn again, a hash of these matrices, and a hash of the backbone that it belongs to.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from .adapters import METHODS
+from .errors import InputError
+from .model import AdaptedModel, adapt
+from .wiring import encoder_layers
+
+VERSION = 1
+
+
+def save(model: AdaptedModel, path: str | Path) -> None:
+    """Write the trained tensors of the one active member of `model` to `path`, whole or not at all."""
+    if len(model.active) != 1:
+        raise InputError("only one member can be saved: set `active` to it first")
+    member, path = model.members[model.active[0]], Path(path)
+    described = {
+        "version": VERSION,
+        "method": member.method.key,
+        "hyperparameters": asdict(member.method),
+        "num_classes": member.num_classes,
+        "seed": member.seed,
+        "frozen_sha256": _digest(dict(member.named_buffers())),
+        "backbone_sha256": _backbone_digest(model.backbone),
+    }
+    tensors = {n: p.detach().float().cpu().contiguous() for n, p in member.trained().items()}
+    partial = path.with_name(path.name + ".tmp")
+    save_file(tensors, partial, metadata={"pvera": json.dumps(described)})
+    partial.replace(path)
+
+
+def load(model: nn.Module, path: str | Path) -> AdaptedModel:
+    """Fill `model` from `path` and return it; a plain backbone is adapted first, as the file says.
+
+    InputError, with nothing changed, for a file that is missing, damaged, of a newer version, for another
+    backbone, another method or hyperparameters than the model's, or whose random matrices cannot be redrawn.
+    """
+    path = Path(path)
+    described, tensors = _read(path)
+    backbone = model.backbone if isinstance(model, AdaptedModel) else model
+    if described["backbone_sha256"] != _backbone_digest(backbone):
+        raise InputError(f"{path} belongs to another backbone")
+    try:
+        method = METHODS[described["method"]](**described["hyperparameters"])
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path} is damaged: no such method or hyperparameter ({error})") from None
+    fresh = None
+    if not isinstance(model, AdaptedModel):
+        model = fresh = adapt(backbone, method, described["num_classes"], described["seed"])
+    try:
+        _fill(model, method, described, tensors, path)
+    except InputError:
+        if fresh is not None:
+            fresh.unload()
+        raise
+    return model
+
+
+def _fill(model: AdaptedModel, method, described: dict, tensors: dict, path: Path) -> None:
+    if len(model.active) != 1 or model.merged:
+        raise InputError("load() fills one member that is not merged: set `active`, or call unmerge_() first")
+    member = model.members[model.active[0]]
+    if (method, described["num_classes"]) != (member.method, member.num_classes):
+        raise InputError(f"{path} holds {method} with {described['num_classes']} classes, not {member.method}"
+                         f" with {member.num_classes}")
+    if described["frozen_sha256"] != _digest(dict(member.named_buffers())):
+        raise InputError(f"{path} was trained with other frozen random matrices (seed {described['seed']})")
+    trained = member.trained()
+    if {n: t.shape for n, t in tensors.items()} != {n: p.shape for n, p in trained.items()}:
+        raise InputError(f"{path} does not hold the tensors of {method}")
+    with torch.no_grad():
+        for name, parameter in trained.items():
+            parameter.copy_(tensors[name])
+
+
+def _read(path: Path) -> tuple[dict, dict]:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
+    try:
+        with safe_open(path, "pt") as file:
+            described = json.loads((file.metadata() or {})["pvera"])
+            if described["version"] > VERSION:
+                raise InputError(
+                    f"{path} has format version {described['version']}, newer than this program's {VERSION}"
+                )
+            return described, {name: file.get_tensor(name) for name in file.keys()}
+    except InputError:
+        raise
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is damaged or not an adapter file ({error})") from None
+
+
+def _backbone_digest(vit: nn.Module) -> str:
+    """Hash of the tensors that merging never changes, so a merged and a plain backbone are the same one."""
+    folded = {id(p) for x in encoder_layers(vit) for m, _ in x.projections for p in m.parameters()}
+    folded |= {id(x.mlp_out.weight) for x in encoder_layers(vit)}
+    return _digest({n: p for n, p in vit.named_parameters() if id(p) not in folded})
+
+
+def _digest(tensors: dict[str, torch.Tensor]) -> str:
+    """sha256 over names, shapes and fp32 bytes; "" for no tensors."""
+    if not tensors:
+        return ""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        digest.update(f"{name}{tuple(tensors[name].shape)}".encode())
+        digest.update(tensors[name].detach().float().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,215 @@
+"""`adapt`: a frozen vision transformer with trainable adapters and head, or a grid of them side by side."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from .adapters import Adapter, Method
+from .adapters.base import SITES
+from .adapters.bottleneck import linear
+from .errors import InputError
+from .seeding import derive
+from .wiring import attach, encoder_layers, fold
+
+
+def adapt(
+    vit: nn.Module,
+    method: Method | Sequence[Method],
+    num_classes: int,
+    seed: int | Sequence[int] = 0,
+) -> "AdaptedModel":
+    """Freeze `vit` (a timm vision transformer with fused qkv) and attach `method` and a linear head.
+
+    With a sequence of methods (a grid) every member gets adapters and head of its own over the one backbone;
+    `seed` is then one for all or one for each. The backbone is used, not copied: `unload` gives it back.
+    """
+    return AdaptedModel(vit, method, num_classes, seed)
+
+
+class Member(nn.Module):
+    """Everything that one member of the grid trains: an adapter per layer, and the head."""
+
+    def __init__(self, method: Method, layers: list, num_classes: int, seed: int):
+        super().__init__()
+        dim = layers[0].dim
+        self.method, self.seed, self.num_classes = method, seed, num_classes
+        self.shared = method.shared(dim, seed)
+        self.layers = nn.ModuleList(method.adapter(x, i, self.shared, seed) for i, x in enumerate(layers))
+        self.head = linear(dim, num_classes, seed, "head")
+        self.to(layers[0].projections[0][0].weight.device)
+
+    def trained(self) -> dict[str, nn.Parameter]:
+        """The trainable tensors by name: what is saved."""
+        return {n: p for n, p in self.named_parameters() if p.requires_grad}
+
+    def count(self) -> dict[str, int]:
+        """How many numbers are trained, in the adapters and in the head."""
+        total = sum(p.numel() for p in self.trained().values())
+        head = sum(p.numel() for p in self.head.parameters())
+        return {"adapter": total - head, "head": head}
+
+
+class AdaptedModel(nn.Module):
+    """See `adapt`. Only adapters and heads are trainable; the backbone stays in evaluation mode, so its
+    dropout and stochastic depth are off.
+
+    members: the grid.   active: indices of the members that a forward pass computes; all at first.
+    """
+
+    def __init__(self, vit: nn.Module, method: Method | Sequence[Method], num_classes: int, seed):
+        super().__init__()
+        if getattr(vit, "_adapted", False):
+            raise InputError("this backbone has adapters already; call unload() on the adapted model first")
+        if not isinstance(num_classes, int) or num_classes < 1:
+            raise InputError(f"num_classes must be a positive integer, not {num_classes!r}")
+        self.single = isinstance(method, Method)
+        methods = [method] if self.single else list(method)
+        seeds = [seed] * len(methods) if isinstance(seed, int) else list(seed)
+        if not methods or len(seeds) != len(methods) or not all(isinstance(m, Method) for m in methods):
+            raise InputError("adapt() takes one method, or a non-empty sequence of methods and as many seeds")
+        self.backbone = vit.requires_grad_(False)
+        self._layers = encoder_layers(vit)
+        self.members = nn.ModuleList(Member(m, self._layers, num_classes, s) for m, s in zip(methods, seeds))
+        self.active = list(range(len(methods)))
+        self._replaced: list[tuple[nn.Parameter, Tensor]] = []
+        self._handles: list = []
+        self._attach()
+        vit._adapted = True
+        self.train()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (batch, classes) of images (batch, 3, height, width); (members, batch, classes) of a grid."""
+        return self.classify(self.features(images))
+
+    def features(self, images: Tensor) -> Tensor:
+        """The normalised class token, (active members, batch, dim); one for all where nothing adapts."""
+        members = len(self.active) if self._handles else 1
+        features = self.backbone(images.repeat(members, 1, 1, 1) if members > 1 else images)
+        return features.unflatten(0, (members, -1))
+
+    def classify(self, features: Tensor) -> Tensor:
+        """The heads' logits of `features`."""
+        features = features.expand(len(self.active), -1, -1)
+        logits = torch.stack([self.members[m].head(f) for m, f in zip(self.active, features)])
+        return logits[0] if self.single else logits
+
+    def kl_divergence(self) -> Tensor:
+        """KL term (the sum of Eq. 8) of the last forward pass, in fp32: a scalar, or one per active member.
+
+        Zero for methods that have none. β is the caller's. RuntimeError once merged: the variance is gone.
+        """
+        if self.merged:
+            raise RuntimeError("a merged model has no KL term: call unmerge_() first")
+        device = self.members[0].head.weight.device
+        terms = [
+            torch.as_tensor(sum(a.kl_divergence() for a in self.members[m].layers), device=device)
+            for m in self.active
+        ]
+        return terms[0] if self.single else torch.stack(terms)
+
+    def train(self, mode: bool = True) -> "AdaptedModel":
+        """Adapters and heads follow `mode`; the backbone never leaves evaluation mode."""
+        if mode and self.merged:
+            raise RuntimeError("a merged model cannot be trained: call unmerge_() first")
+        super().train(mode)
+        self.backbone.eval()
+        return self
+
+    def merge_(self) -> "AdaptedModel":
+        """Fold the adapters (PVeRA's mean, Eq. 10) into the frozen weights: no cost at inference.
+
+        Takes a single member of VeRA, PVeRA, LoRA, DoRA or (IA)³ (or linear probing, where nothing is to
+        do); InputError for the others. The original weights are kept, `unmerge_` restores them bit for bit.
+        """
+        if len(self.active) != 1:
+            raise InputError("only one member can be merged: set `active` to it first")
+        if self.merged:
+            return self
+        member = self.members[self.active[0]]
+        if not all(adapter.foldable for adapter in member.layers):
+            raise InputError(f"{member.method.title} is not linear and cannot be merged")
+        self._detach()
+        for layer, adapter in zip(self._layers, member.layers):
+            self._replaced += fold(layer, adapter)
+        self._merged = True
+        return self.eval()
+
+    @torch.no_grad()
+    def unmerge_(self) -> "AdaptedModel":
+        """Undo `merge_`."""
+        if self.merged:
+            for parameter, old in self._replaced:
+                parameter.copy_(old)
+            self._replaced, self._merged = [], False
+            self._attach()
+        return self
+
+    _merged = False
+
+    @property
+    def merged(self) -> bool:
+        return self._merged
+
+    def unload(self) -> nn.Module:
+        """Remove the adapters and return the plain backbone, frozen, with its original weights."""
+        self.unmerge_()
+        self._detach()
+        self.backbone._adapted = False
+        return self.backbone
+
+    @contextmanager
+    def sampling(self, seed: int | None = None, enabled: bool = True) -> Iterator[None]:
+        """Inside, forward passes draw z whether training or not (or, with `enabled` off, take the mean).
+
+        With `seed` the draws follow from it and the training noise goes on undisturbed afterwards.
+        InputError for methods without a distribution, RuntimeError for a merged model.
+        """
+        if self.merged:
+            raise RuntimeError("a merged model holds only the mean and cannot sample: call unmerge_() first")
+        adapters = [(m, i, a) for m in self.active for i, a in enumerate(self.members[m].layers)]
+        if not all(hasattr(a, "sampling") for _, _, a in adapters):
+            raise InputError(f"{self.members[self.active[0]].method.title} has no distribution to sample from")
+        before = [(a.sampling, a._noise_seed, a._generator) for _, _, a in adapters]
+        for m, i, adapter in adapters:
+            adapter.sampling = enabled
+            if seed is not None:
+                adapter.seed_noise(derive(seed, "sample", self.members[m].seed, i))
+        try:
+            yield
+        finally:
+            for (_, _, adapter), (mode, noise_seed, source) in zip(adapters, before):
+                adapter.sampling = mode
+                if seed is not None:
+                    adapter._noise_seed, adapter._generator = noise_seed, source
+
+    @contextmanager
+    def without_kl(self) -> Iterator[None]:
+        """Inside, the KL term is not computed: a pass that takes the mean then needs half of A only."""
+        adapters = [a for member in self.members for a in member.layers if hasattr(a, "with_kl")]
+        for adapter in adapters:
+            adapter.with_kl = False
+        try:
+            yield
+        finally:
+            for adapter in adapters:
+                adapter.with_kl = True
+
+    def _attach(self) -> None:
+        for i, layer in enumerate(self._layers):
+            sites = {s for member in self.members for s in SITES if hasattr(member.layers[i], s)}
+            self._handles += attach(layer, sites, lambda site, *t, i=i, **k: self._call(i, site, *t, **k))
+
+    def _detach(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _call(self, index: int, site: str, *tensors: Tensor, **kwargs) -> Tensor:
+        """Give each active member its part of the batch."""
+        adapters = [self.members[m].layers[index] for m in self.active]
+        if len(adapters) == 1:
+            return getattr(adapters[0], site)(*tensors, **kwargs)
+        parts = zip(*(t.chunk(len(adapters)) for t in tensors))
+        return torch.cat([getattr(a, site)(*part, **kwargs) for a, part in zip(adapters, parts)])

@@ -1,0 +1,18 @@
+"""Monte Carlo inference (Section 3.3): several forward passes, each with latents of its own."""
+
+import torch
+from torch import Tensor
+
+from .model import AdaptedModel
+
+
+@torch.no_grad()
+def sample(model: AdaptedModel, images: Tensor, k: int, seed: int = 0) -> Tensor:
+    """Softmax scores (k, batch, classes) of k draws for images (batch, 3, height, width).
+
+    The mode of `model` stays as it is, and so does its training noise; the draws follow from `seed`. Average
+    probabilities over draws, not logits. InputError for a method without a distribution, RuntimeError for a
+    merged model. Memory does not grow with k beyond the scores.
+    """
+    with model.sampling(seed), model.without_kl():
+        return torch.stack([model(images).float().softmax(-1) for _ in range(k)])

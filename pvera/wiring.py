@@ -1,0 +1,116 @@
+"""Where adapters attach to a frozen encoder: its layers, and the hooks that call the adapters.
+
+Forward hooks leave the backbone's modules and their names untouched: once the hooks are removed it is the
+plain model again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from .errors import InputError
+
+
+@dataclass
+class EncoderLayer:
+    """One encoder layer, seen by the adapters.
+
+    projections: the frozen linear layers that make queries, keys and values, each with the positions that it
+    makes in order: [(attn.qkv, "qkv")] where they are fused.
+    """
+
+    layer: nn.Module
+    projections: list[tuple[nn.Linear, str]]
+    attention: nn.Module
+    mlp_norm: nn.Module
+    activation: nn.Module
+    mlp_out: nn.Linear
+    mlp: nn.Module
+
+    @property
+    def dim(self) -> int:
+        return self.projections[0][0].in_features
+
+    @property
+    def hidden_dim(self) -> int:
+        return self.mlp_out.in_features
+
+    def projection(self, position: str) -> tuple[Tensor, Tensor]:
+        """Frozen weight (d_out, d_in) and bias (d_out) of "q", "k" or "v"; views, not copies."""
+        for linear, positions in self.projections:
+            if position in positions:
+                weight, bias = per_position(linear, positions)
+                return weight[positions.index(position)], bias[positions.index(position)]
+        raise KeyError(position)
+
+
+def per_position(linear: nn.Linear, positions: str) -> tuple[Tensor, Tensor]:
+    """Weight (p, d_out, d_in) and bias (p, d_out) of the p positions that `linear` makes."""
+    count = len(positions)
+    bias = linear.bias if linear.bias is not None else linear.weight.new_zeros(linear.out_features)
+    return linear.weight.unflatten(0, (count, -1)), bias.unflatten(0, (count, -1))
+
+
+def encoder_layers(vit: nn.Module) -> list[EncoderLayer]:
+    """The layers of a timm vision transformer. InputError if it has no fused `attn.qkv`."""
+    try:
+        layers = [
+            EncoderLayer(b, [(b.attn.qkv, "qkv")], b.attn, b.norm2, b.mlp.act, b.mlp.fc2, b.mlp)
+            for b in vit.blocks
+        ]
+    except (AttributeError, TypeError):
+        layers = []
+    if not layers or not all(isinstance(x.projections[0][0], nn.Linear) for x in layers):
+        raise InputError(f"{type(vit).__name__} is not a timm vision transformer with fused attn.qkv layers")
+    return layers
+
+
+def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) -> list:
+    """Hook `call(site, *tensors)` to the layer's `sites` (see `adapters.base`). Returns the hook handles."""
+    handles = []
+    if "project" in sites:
+        for linear, positions in layer.projections:
+
+            def project(module, args, y, positions=positions):
+                new = call("project", args[0], y.unflatten(-1, (len(positions), -1)), positions=positions)
+                return new.flatten(-2)
+
+            handles.append(linear.register_forward_hook(project))
+    for site, module in (
+        ("hidden", layer.activation),
+        ("after_attention", layer.attention),
+        ("after_mlp", layer.mlp),
+    ):
+        if site in sites:
+            handles.append(module.register_forward_hook(lambda _, args, y, site=site: call(site, y)))
+    if "beside_mlp" in sites:
+        before: list[Tensor] = []  # the residual stream between the two halves of the layer
+        handles.append(layer.mlp_norm.register_forward_pre_hook(lambda _, args: before.append(args[0])))
+        handles.append(
+            layer.layer.register_forward_hook(lambda _, args, y: y + call("beside_mlp", before.pop()))
+        )
+    return handles
+
+
+@torch.no_grad()
+def fold(layer: EncoderLayer, adapter) -> list[tuple[nn.Parameter, Tensor]]:
+    """Fold a foldable adapter into the layer's weights. Returns the parameters changed, with their old values."""
+    changed = []
+    if hasattr(adapter, "project"):
+        for linear, positions in layer.projections:
+            weight, bias = (t.clone() for t in per_position(linear, positions))
+            weight, bias = adapter.fold_projection(weight, bias, positions)
+            changed += _replace(linear.weight, weight.flatten(0, 1))
+            if linear.bias is not None:
+                changed += _replace(linear.bias, bias.flatten())
+    if hasattr(adapter, "hidden"):
+        changed += _replace(layer.mlp_out.weight, adapter.fold_hidden(layer.mlp_out.weight))
+    return changed
+
+
+def _replace(parameter: nn.Parameter, value: Tensor) -> list[tuple[nn.Parameter, Tensor]]:
+    old = parameter.detach().clone()
+    parameter.copy_(value)
+    return [(parameter, old)]
