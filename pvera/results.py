@@ -1,0 +1,254 @@
+"""Result files: one JSON per training run, its test predictions beside it, and how analyses read them.
+
+    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json   the record
+    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.npz    probabilities, labels (optional)
+
+The JSON is written last, so a run is complete exactly when its JSON exists.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from .adapters import METHODS
+from .errors import InputError
+
+SCHEMA = 1
+IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
+REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash", "members", "chosen", "test"}
+CATEGORIES = ("natural", "specialized", "structured")
+
+#: What all runs of one analysis must have in common: (key of the config, within what, what a reader calls it).
+#: `protocol` belongs to them too, but stands in the record itself.
+COMPARABLE = (
+    ("precision", (), "precisions"),
+    ("max_epochs", (), "epoch caps"),
+    ("patience", (), "early-stopping patiences"),
+    ("weights_sha256", ("backbone",), "backbone weights"),
+    ("data_sha256", ("dataset",), "copies of the data"),
+)
+
+
+def config_hash(config: dict) -> str:
+    """16 hexadecimal digits of the SHA-256 of `config` as canonical JSON.
+
+    Neither the order of keys nor the type that carries a number matters: 16, 16.0 and numpy.float32(16) are equal.
+    """
+
+    def canonical(value):
+        if isinstance(value, dict):
+            return {str(key): canonical(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [canonical(item) for item in value]
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+
+    text = json.dumps(canonical(_plain(config)), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def run_path(root, profile: str, experiment: str, backbone: str, dataset: str, method: str, seed: int) -> Path:
+    """Where the record of this run lies. InputError for a name that is no plain folder name."""
+    names = (profile, experiment, backbone, dataset, method)
+    for name in names:
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise InputError(f"{name!r} cannot name a folder of results: use letters, digits, '_', '-' and '.'")
+    return Path(root).joinpath(*names, f"seed{seed:d}.json")
+
+
+def write(path, record: dict, probabilities: np.ndarray | None = None, labels: np.ndarray | None = None) -> None:
+    """Writes a run's record, and its test predictions beside it, whole or not at all.
+
+    Numbers that are not finite (a diverged member's losses) become null; curves keep six significant digits.
+    probabilities: (N, C), stored in fp16; labels: (N,), stored as int16; both in the order of the test file.
+    """
+    path = Path(path)
+    record = _plain(record)
+    for member in record.get("members", []):
+        member["curve"] = {
+            name: [None if x is None else float(f"{x:.6g}") for x in values]
+            for name, values in member["curve"].items()
+        }
+    _check(path, record)
+    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
+    # Lists of numbers on one line. No string matches: JSON strings hold no line break.
+    text = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda m: "[" + " ".join(m[0][1:-1].split()) + "]", text)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # While the predictions are replaced there is no record that they could contradict.
+    path.unlink(missing_ok=True)
+    predictions = path.with_suffix(".npz")
+    if probabilities is None:
+        predictions.unlink(missing_ok=True)
+    else:
+        arrays = {"probabilities": probabilities.astype(np.float16), "labels": labels.astype(np.int16)}
+        write_atomically(predictions, lambda file: np.savez_compressed(file, **arrays))
+    write_atomically(path, lambda file: file.write((text + "\n").encode()))
+
+
+def write_atomically(path, fill: Callable) -> None:
+    """Calls `fill` with a binary file that becomes `path` in one step, when all of it is on the disk."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False) as file:
+        try:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+            os.chmod(file.name, 0o644)  # the temporary file is private
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+def read(path) -> dict:
+    """A run's record. InputError for one that is damaged or of a newer version."""
+    path = Path(path)
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such result file") from None
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path}: damaged result file ({str(error).splitlines()[0]})") from None
+    _check(path, record)
+    return record
+
+
+def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
+    """Test probabilities (N, C) fp16 and labels (N,) int16 of the run whose record is `path`, in test-file order."""
+    path = Path(path).with_suffix(".npz")
+    try:
+        with np.load(path) as arrays:
+            return arrays["probabilities"], arrays["labels"]
+    except FileNotFoundError:
+        raise InputError(f"{path}: the predictions of this run were not kept") from None
+    except Exception as error:  # a damaged archive fails in many ways
+        raise InputError(f"{path}: damaged predictions ({str(error).splitlines()[0]})") from None
+
+
+def state(path, config_hash: str) -> str:
+    """'missing', 'done', or 'different': a run of another configuration lies there."""
+    if not Path(path).exists():
+        return "missing"
+    return "done" if read(path)["config_hash"] == config_hash else "different"
+
+
+def load_runs(root, profile: str, experiment: str = "benchmark") -> list[dict]:
+    """All records of an experiment, sorted by path. InputError if they cannot stand in one analysis."""
+    folder = Path(root) / profile / experiment
+    paths = sorted(folder.glob("*/*/*/seed*.json"))
+    if not paths:
+        raise InputError(f"{folder}: no results of experiment {experiment!r}, profile {profile!r}")
+    runs = [read(path) for path in paths]
+    for path, run in zip(paths, runs):
+        if path != run_path(root, *(run[key] for key in IDENTITY)):
+            raise InputError(f"{path}: holds the run {'/'.join(str(run[key]) for key in IDENTITY)}, not this one")
+    _check_comparable(runs)
+    return runs
+
+
+def frame(runs: Iterable[dict]) -> pd.DataFrame:
+    """One row per run: what it is, the chosen member and its grid values, and the test metrics."""
+    rows = []
+    for run in runs:
+        chosen = run["members"][run["chosen"]["member"]]
+        rows.append(
+            {key: run[key] for key in (*IDENTITY, "category", "protocol")}
+            | {f"grid_{key}": value for key, value in run["chosen"]["grid"].items()}
+            | {key: chosen[key] for key in ("adapter_parameters", "head_parameters", "best_validation_loss")}
+            | {"epoch": run["chosen"]["epoch"]}
+            | run["test"]
+        )
+    return pd.DataFrame(rows)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One number per run: values (methods, seeds, data sets), NaN where a run is missing.
+
+    methods: keys in the paper's column order; seeds: ascending; datasets: by category, then by name.
+    categories: the category of each data set.
+    """
+
+    values: np.ndarray
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    datasets: tuple[str, ...]
+    categories: tuple[str, ...]
+
+    @classmethod
+    def of(cls, runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy") -> "Scores":
+        """`metric`: a key of the record's "test", or a function of the record. The runs are of one backbone."""
+        runs = list(runs)
+        backbones = {run["backbone"] for run in runs}
+        if len(backbones) != 1:
+            raise InputError(f"scores of one backbone at a time, not of {', '.join(sorted(backbones)) or 'none'}")
+        category = {run["dataset"]: run["category"] for run in runs}
+        axes = (
+            tuple(key for key in METHODS if key in {run["method"] for run in runs}),
+            tuple(sorted({run["seed"] for run in runs})),
+            tuple(sorted(category, key=lambda name: (CATEGORIES.index(category[name]), name))),
+        )
+        values = np.full([len(axis) for axis in axes], np.nan)
+        for run in runs:
+            index = tuple(axis.index(run[key]) for axis, key in zip(axes, ("method", "seed", "dataset")))
+            values[index] = metric(run) if callable(metric) else run["test"][metric]
+        return cls(values, *axes, tuple(category[name] for name in axes[2]))
+
+    def missing(self) -> list[tuple[str, str, int]]:
+        """(method, data set, seed) of each run that the others let one expect."""
+        return [(self.methods[m], self.datasets[d], self.seeds[s]) for m, s, d in np.argwhere(np.isnan(self.values))]
+
+
+def _plain(value):
+    """`value` in JSON's own types: NumPy's numbers and arrays as Python's, tuples as lists, non-finite as None."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (np.generic, np.ndarray)):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _check(path: Path, record) -> None:
+    if not isinstance(record, dict) or not isinstance(record.get("schema"), int):
+        raise InputError(f"{path}: not a result file")
+    if record["schema"] > SCHEMA:
+        raise InputError(f"{path}: of schema {record['schema']}, newer than this program's {SCHEMA}")
+    lacking = sorted(REQUIRED - record.keys()) or sorted({key for key, *_ in COMPARABLE} - record["config"].keys())
+    if lacking:
+        raise InputError(f"{path}: incomplete result file, it lacks {', '.join(lacking)}")
+    if record["config_hash"] != config_hash(record["config"]):
+        raise InputError(f"{path}: its configuration does not match its hash, so the file was changed")
+    if record["method"] not in METHODS:
+        raise InputError(f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}")
+    if record["category"] not in CATEGORIES:
+        raise InputError(f"{path}: unknown category {record['category']!r}, not one of {', '.join(CATEGORIES)}")
+
+
+def _check_comparable(runs: list[dict]) -> None:
+    """InputError if a table of these runs would compare what is not comparable."""
+    flat = [{**run["config"], **{key: run[key] for key in (*IDENTITY, "protocol")}} for run in runs]
+    for key, within, plural in (("protocol", (), "protocols"), *COMPARABLE):
+        seen = {}
+        for run in flat:
+            group = tuple(run[name] for name in within)
+            first = seen.setdefault(group, run)
+            if first[key] != run[key]:
+                one, other = (f"{r['dataset']}/{r['method']}/seed{r['seed']}" for r in (first, run))
+                where = "".join(f" of {name} {run[name]}" for name in within)
+                raise InputError(
+                    f"results of different {plural}{where} cannot share a table: "
+                    f"{first[key]} ({one}) and {run[key]} ({other})"
+                )
