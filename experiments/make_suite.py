@@ -1,0 +1,55 @@
+"""Write the demonstration suite (six tasks of 32 x 32 images) in VTAB-1k's folder format."""
+
+import argparse
+from pathlib import Path
+
+from tqdm import tqdm
+
+from pvera import errors, suite
+from pvera.errors import InputError
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=Path("data/demo"), help="folder to write to (%(default)s)")
+    parser.add_argument("--task", nargs="+", metavar="NAME", default=list(suite.RECIPES),
+                        help=f"tasks to make, of {', '.join(suite.RECIPES)} (all)")
+    parser.add_argument("--force", action="store_true", help="make tasks again that are there already")
+    arguments = parser.parse_args()
+    for name in arguments.task:
+        if name not in suite.RECIPES:
+            raise InputError(f"unknown task {name!r}; choose from {', '.join(suite.RECIPES)}")
+    return arguments
+
+
+def main() -> None:
+    arguments = parse()
+    recipes = [suite.RECIPES[name] for name in dict.fromkeys(arguments.task)]
+    found = {r.name: None if arguments.force else suite.manifest(r, arguments.root / r.name) for r in recipes}
+    missing = [r for r in recipes if found[r.name] is None]
+    for recipe in missing:
+        folder = arguments.root / recipe.name
+        if folder.exists() and not (folder / suite.MANIFEST).exists() and not arguments.force:
+            raise InputError(f"{folder} exists and was not made by this script; --force replaces it")
+
+    total = len(missing) * sum(suite.COUNTS.values())
+    with tqdm(total=total, unit="image", disable=not missing) as bar:
+        for recipe in missing:
+            bar.set_description(recipe.name)
+            try:
+                found[recipe.name] = suite.write(recipe, arguments.root, bar.update)
+            except OSError as error:
+                raise InputError(f"cannot write to {arguments.root}: {error.strerror}") from None
+
+    print(f"{'task':<12}{'category':<13}{'classes':>7}{'images':>16}{'chance':>8}  measures")
+    for recipe in recipes:
+        images = "/".join(str(found[recipe.name]["images"][split]) for split in suite.COUNTS)
+        print(f"{recipe.name:<12}{recipe.category:<13}{len(recipe.classes):>7}{images:>16}"
+              f"{found[recipe.name]['chance']:>8.1%}  {recipe.measures}")
+        if found[recipe.name]["sha256"] != recipe.sha256:
+            print(f"{'':<12}differs from the published one: other versions of numpy, scipy, scikit-image, Pillow?")
+    print(f"in {arguments.root}")
+
+
+if __name__ == "__main__":
+    errors.run(main)
