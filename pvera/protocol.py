@@ -1,0 +1,78 @@
+"""The two protocols: what the paper describes, and what its published program does.
+
+`CORRECTED` follows the paper, or what is right where the paper leaves it open; `PUBLISHED` follows the program
+that produced the paper's numbers. Each field is one difference and can be switched alone.
+"""
+
+from dataclasses import dataclass, field
+
+from .errors import InputError
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """One field per difference.
+
+    softmax_in_loss: the cross entropy is given softmax outputs instead of logits, so it takes a softmax twice.
+    shuffle: the training set is shuffled in every epoch.
+    own_draws: each grid member has a seed of its own; otherwise all start from the same random numbers.
+    adapters: hyperparameters per method that only one of the two uses.
+    """
+
+    name: str
+    softmax_in_loss: bool
+    shuffle: bool
+    own_draws: bool
+    adapters: dict[str, dict] = field(default_factory=dict)
+
+
+CORRECTED = Protocol("corrected", softmax_in_loss=False, shuffle=True, own_draws=False)
+
+PUBLISHED = Protocol(
+    "published",
+    softmax_in_loss=True,
+    shuffle=False,
+    own_draws=True,
+    adapters={
+        "bottleneck": {"near_identity": False},
+        "adaptformer": {"near_identity": False},
+        "dora": {"norm": "output", "train_magnitude": False, "scaled": False},
+        "lora": {"same_draw": True},
+        "vera": {"init": "uniform"},
+        "pvera": {"init": "uniform", "kl": "mean"},
+    },
+)
+
+PROTOCOLS = {p.name: p for p in (CORRECTED, PUBLISHED)}
+
+
+def protocol(name: str) -> Protocol:
+    """The protocol called `name`; InputError for an unknown one."""
+    try:
+        return PROTOCOLS[name]
+    except KeyError:
+        raise InputError(f"unknown protocol {name!r}; choose from {', '.join(PROTOCOLS)}") from None
+
+
+#: β of Eq. 8 per VTAB-1k data set, the inverse of the published program's divisors.
+PUBLISHED_BETA = {
+    "caltech101": 1e-16,
+    "cifar": 1e-6,
+    "clevr_count": 1e-6,
+    "clevr_dist": 1e-8,
+    "diabetic_retinopathy": 1e-6,
+    "dmlab": 1e-16,
+    "dsprites_loc": 1e-8,
+    "dsprites_ori": 1e-10,
+    "dtd": 1e-16,
+    "eurosat": 1e-6,
+    "kitti": 1e-12,
+    "oxford_flowers102": 1e-8,
+    "oxford_iiit_pet": 1e-12,
+    "patch_camelyon": 1e-6,
+    "resisc45": 1e-6,
+    "smallnorb_azi": 1e-6,
+    "smallnorb_ele": 1e-6,
+    "sun397": 1e-12,
+    "svhn": 1e-8,
+}

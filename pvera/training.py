@@ -1,0 +1,204 @@
+"""Training one grid of one method on one data set with the paper's protocol (Section 4.2).
+
+AdamW, cross entropy plus β times the KL term (Eq. 8), early stopping on the validation loss with patience and
+relative tolerance. The members of the grid train side by side over one frozen backbone; one that has stopped
+is no longer computed. The member with the lowest best validation loss is tested once, at its best epoch.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .backbones import Backbone
+from .data import Split
+from .model import AdaptedModel
+from .protocol import Protocol
+from .seeding import generator
+
+EVALUATION_BATCH = 256
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The paper's training settings; learning rates are the members' own."""
+
+    batch_size: int = 16
+    epochs: int = 500
+    patience: int = 20
+    tolerance: float = 1e-3
+    weight_decay: float = 1e-4
+
+
+@dataclass
+class History:
+    """What one member of the grid went through; one entry per epoch in each list."""
+
+    train_loss: list[float] = field(default_factory=list)
+    kl: list[float] = field(default_factory=list)
+    validation_loss: list[float] = field(default_factory=list)
+    validation_accuracy: list[float] = field(default_factory=list)
+    best_loss: float = float("inf")
+    best_epoch: int = -1
+    best_state: dict[str, Tensor] = field(default_factory=dict)
+    status: str = "running"
+
+    @property
+    def epochs(self) -> int:
+        return len(self.validation_loss)
+
+
+class Data:
+    """A split on `device`: images uint8 (n, 3, size, size), normalised batch by batch, labels (n,)."""
+
+    def __init__(self, split: Split, backbone: Backbone, device: torch.device):
+        self.images = torch.from_numpy(np.ascontiguousarray(split.images.transpose(0, 3, 1, 2)))
+        self.labels = torch.from_numpy(split.labels).to(device)
+        self.device = device
+        mean, std = (torch.tensor(v, device=device).view(1, 3, 1, 1) for v in (backbone.mean, backbone.std))
+        self._scale, self._shift = 1 / (255 * std), -mean / std
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index) -> Tensor:
+        """Normalised images (len(index), 3, size, size)."""
+        return self.images[index].to(self.device).float() * self._scale + self._shift
+
+
+class Features:
+    """Precomputed class tokens in the place of images, for linear probing: (n, dim)."""
+
+    def __init__(self, model: AdaptedModel, data: Data):
+        with torch.inference_mode():
+            slices = _slices(len(data), EVALUATION_BATCH)
+            self.features = torch.cat([model.features(data[s])[0] for s in slices]).clone()
+        self.labels = data.labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index) -> Tensor:
+        return self.features[index].unsqueeze(0)
+
+
+def fit(
+    model: AdaptedModel,
+    train: Data,
+    validation: Data,
+    rates: list[tuple[float, float]],
+    betas: list[float],
+    schedule: Schedule,
+    protocol: Protocol,
+    seed: int,
+    on_epoch: Callable[[int], None] = lambda epoch: None,
+) -> list[History]:
+    """Train the grid `model` (built from a sequence of methods); per member: learning rates of adapters and
+    head, and β. Returns a history per member, with the trained tensors of its best epoch.
+
+    A member whose loss is no longer finite is recorded as "diverged" and does not end the others.
+    """
+    forward = model
+    if not any(sum(1 for _ in member.layers.parameters()) for member in model.members):
+        forward, train, validation = model.classify, Features(model, train), Features(model, validation)
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": list(parameters), "lr": rate}
+            for member, both in zip(model.members, rates)
+            for parameters, rate in zip((_trainable(member.layers), member.head.parameters()), both)
+        ],
+        weight_decay=schedule.weight_decay,
+        fused=True,
+    )
+    histories = [History() for _ in model.members]
+    model.active = list(range(len(histories)))
+    order = generator(seed, "order")
+    for epoch in range(schedule.epochs):
+        model.train()
+        indices = torch.randperm(len(train), generator=order) if protocol.shuffle else torch.arange(len(train))
+        beta = torch.tensor([betas[m] for m in model.active], device=train.labels.device)
+        totals = torch.zeros(2, len(model.active), device=train.labels.device)
+        for batch in indices.split(schedule.batch_size):
+            loss = classification_loss(forward(train[batch]), train.labels[batch], protocol)
+            kl = model.kl_divergence().to(loss.dtype)
+            (loss + beta * kl).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            totals += len(batch) * torch.stack([loss.detach(), kl.detach()])
+        train_loss, kl = (totals / len(train)).tolist()
+        losses, accuracies = evaluate(model, forward, validation, protocol)
+        for i, m in enumerate(model.active):
+            _record(histories[m], epoch, train_loss[i], kl[i], losses[i], accuracies[i], schedule)
+            if histories[m].best_epoch == epoch:
+                histories[m].best_state = {n: p.detach().clone() for n, p in model.members[m].trained().items()}
+        on_epoch(epoch + 1)
+        model.active = [m for m in model.active if histories[m].status == "running"]
+        if not model.active:
+            break
+    for history in histories:
+        if history.status == "running":
+            history.status = "epoch limit"
+    return histories
+
+
+def _record(h: History, epoch: int, train_loss, kl, loss, accuracy, schedule: Schedule) -> None:
+    for values, value in zip((h.train_loss, h.kl, h.validation_loss, h.validation_accuracy),
+                             (train_loss, kl, loss, accuracy)):
+        values.append(value)
+    if not np.isfinite(train_loss + kl + loss):
+        h.status = "diverged"
+    elif loss < h.best_loss * (1 - schedule.tolerance):
+        h.best_loss, h.best_epoch = loss, epoch
+    elif epoch - h.best_epoch >= schedule.patience:
+        h.status = "stopped early"
+
+
+def choose(histories: list[History]) -> int | None:
+    """The member with the lowest best validation loss; None when every one diverged before its first epoch."""
+    best = min(range(len(histories)), key=lambda m: histories[m].best_loss)
+    return best if histories[best].best_state else None
+
+
+def classification_loss(logits: Tensor, labels: Tensor, protocol: Protocol) -> Tensor:
+    """Cross entropy per member, (members,), of logits (members, batch, classes) and labels (batch,)."""
+    logits = logits.float()
+    if protocol.softmax_in_loss:
+        logits = logits.softmax(-1)
+    losses = F.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)), reduction="none")
+    return losses.unflatten(0, (len(logits), -1)).mean(1)
+
+
+@torch.inference_mode()
+def evaluate(model, forward, data, protocol: Protocol) -> tuple[list[float], list[float]]:
+    """Loss and accuracy of every active member on `data`, PVeRA with its mean."""
+    model.eval()
+    loss = correct = 0
+    with model.without_kl():
+        for s in _slices(len(data), EVALUATION_BATCH):
+            logits, labels = forward(data[s]), data.labels[s]
+            loss = loss + len(labels) * classification_loss(logits, labels, protocol)
+            correct = correct + (logits.argmax(-1) == labels).sum(1)
+    return (loss / len(data)).tolist(), (correct / len(data)).tolist()
+
+
+@torch.inference_mode()
+def predict(model: AdaptedModel, data: Data) -> np.ndarray:
+    """Softmax scores (n, classes), fp32, of the one active member; merged first where it can be."""
+    model.eval()
+    if all(adapter.foldable for adapter in model.members[model.active[0]].layers):
+        model.merge_()
+    with model.without_kl():
+        scores = [model(data[s]).float().softmax(-1)[0] for s in _slices(len(data), EVALUATION_BATCH)]
+    model.unmerge_()
+    return torch.cat(scores).cpu().numpy()
+
+
+def _trainable(module: torch.nn.Module):
+    return (p for p in module.parameters() if p.requires_grad)
+
+
+def _slices(count: int, size: int) -> list[slice]:
+    return [slice(start, start + size) for start in range(0, count, size)]
