@@ -1,7 +1,7 @@
 """Accuracy, calibration and proper scores of class probabilities (N, C) against labels (N,).
 
-The *confidence* of a prediction is its highest probability. Both calibration errors are, over bins b of n_b of the
-N predictions each, Σ_b n_b/N · |accuracy(b) − confidence(b)| (Section 4.3: L1 norm, top label), in [0, 1].
+The *confidence* of a prediction is its highest probability. Both calibration errors are, over bins b that hold
+n_b of the N predictions, Σ_b n_b/N · |accuracy(b) − confidence(b)| (Section 4.3: L1 norm, top label), in [0, 1].
 """
 
 import numpy as np
@@ -41,13 +41,15 @@ def ece(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> floa
     probabilities, labels = _check(probabilities, labels)
     confidence = probabilities.max(1)
     inner_edges = np.linspace(0, 1, bins + 1)[1:-1]
-    return _calibration_error(probabilities, labels, np.searchsorted(inner_edges, confidence, side="right"), bins)
+    return _calibration_error(
+        probabilities, labels, np.searchsorted(inner_edges, confidence, side="right"), bins
+    )
 
 
 def ace(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
     """Adaptive calibration error: bins of equal mass along the sorted confidence, of the top label.
 
-    Bins are the ranks split as `numpy.array_split` does (sizes differ by at most one) and weigh by their counts.
+    Bins are the ranks split as `numpy.array_split` does (sizes differ by at most one), weighted by their counts.
     Equal confidences keep the order of the images, also where a bin's edge parts them.
     """
     probabilities, labels = _check(probabilities, labels)
@@ -66,7 +68,7 @@ def nll(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
 
 def brier(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Mean squared distance between the probabilities and the label's one-hot vector, summed over classes: [0, 2]."""
+    """Mean squared distance of the probabilities from the label's one-hot vector, summed over classes: [0, 2]."""
     probabilities, labels = _check(probabilities, labels)
     true = probabilities[np.arange(len(labels)), labels]
     return float(((probabilities**2).sum(1) - 2 * true + 1).mean())
@@ -74,7 +76,7 @@ def brier(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
 def _calibration_error(probabilities, labels, bin_of, bins) -> float:
     correct = probabilities.argmax(1) == labels
-    # n_b |accuracy(b) − confidence(b)| is |Σ correct − Σ confidence| over the bin, so empty bins need no care.
+    # n_b |accuracy(b) − confidence(b)| = |Σ correct − Σ confidence| over the bin, so empty bins need no care.
     gap = np.bincount(bin_of, correct - probabilities.max(1), minlength=bins)
     return float(np.abs(gap).sum() / len(labels))
 
@@ -83,7 +85,9 @@ def _check(probabilities, labels) -> tuple[np.ndarray, np.ndarray]:
     """(N, C) in fp64 and (N,) in int64. InputError for shapes, labels or rows that cannot be."""
     probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels, np.int64)
     if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1] or not probabilities.size:
-        raise InputError(f"probabilities {probabilities.shape} and labels {labels.shape} are not (N, C) and (N,)")
+        raise InputError(
+            f"probabilities {probabilities.shape} and labels {labels.shape} are not (N, C) and (N,)"
+        )
     if labels.min() < 0 or labels.max() >= probabilities.shape[1]:
         raise InputError(f"labels {labels.min()} to {labels.max()} of {probabilities.shape[1]} classes")
     # Stored probabilities are fp16, which are off by up to 5e-4 relative each.

@@ -1,12 +1,13 @@
 """Result files: one JSON per training run, its test predictions beside it, and how analyses read them.
 
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json   the record
-    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.npz    probabilities, labels (optional)
+    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.npz    its predictions (optional)
 
 The JSON is written last, so a run is complete exactly when its JSON exists.
 """
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -20,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from .adapters import METHODS
+from .data import TASKS
 from .errors import InputError
 
 SCHEMA = 1
@@ -27,8 +29,8 @@ IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
 REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash", "members", "chosen", "test"}
 CATEGORIES = ("natural", "specialized", "structured")
 
-#: What all runs of one analysis must have in common: (key of the config, within what, what a reader calls it).
-#: `protocol` belongs to them too, but stands in the record itself.
+#: What all runs of one analysis must have in common: (key of the config, within what, name of its values).
+#: The protocol and each method's grid belong to them too, but stand in the record itself.
 COMPARABLE = (
     ("precision", (), "precisions"),
     ("max_epochs", (), "epoch caps"),
@@ -41,7 +43,7 @@ COMPARABLE = (
 def config_hash(config: dict) -> str:
     """16 hexadecimal digits of the SHA-256 of `config` as canonical JSON.
 
-    Neither the order of keys nor the type that carries a number matters: 16, 16.0 and numpy.float32(16) are equal.
+    Neither the order of keys nor the type that carries a number matters: 16, 16.0 and numpy.int64(16) are equal.
     """
 
     def canonical(value):
@@ -55,16 +57,22 @@ def config_hash(config: dict) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def run_path(root, profile: str, experiment: str, backbone: str, dataset: str, method: str, seed: int) -> Path:
+def run_path(
+    root, profile: str, experiment: str, backbone: str, dataset: str, method: str, seed: int
+) -> Path:
     """Where the record of this run lies. InputError for a name that is no plain folder name."""
     names = (profile, experiment, backbone, dataset, method)
     for name in names:
         if not re.fullmatch(r"\w[\w.-]*", name):
-            raise InputError(f"{name!r} cannot name a folder of results: use letters, digits, '_', '-' and '.'")
+            raise InputError(
+                f"{name!r} cannot name a folder of results: use letters, digits, '_', '-' and '.'"
+            )
     return Path(root).joinpath(*names, f"seed{seed:d}.json")
 
 
-def write(path, record: dict, probabilities: np.ndarray | None = None, labels: np.ndarray | None = None) -> None:
+def write(
+    path, record: dict, probabilities: np.ndarray | None = None, labels: np.ndarray | None = None
+) -> None:
     """Writes a run's record, and its test predictions beside it, whole or not at all.
 
     Numbers that are not finite (a diverged member's losses) become null; curves keep six significant digits.
@@ -88,18 +96,23 @@ def write(path, record: dict, probabilities: np.ndarray | None = None, labels: n
     if probabilities is None:
         predictions.unlink(missing_ok=True)
     else:
-        arrays = {"probabilities": probabilities.astype(np.float16), "labels": labels.astype(np.int16)}
-        write_atomically(predictions, lambda file: np.savez_compressed(file, **arrays))
-    write_atomically(path, lambda file: file.write((text + "\n").encode()))
+        archive = io.BytesIO()
+        np.savez_compressed(
+            archive, probabilities=probabilities.astype(np.float16), labels=labels.astype(np.int16)
+        )
+        write_atomically(predictions, archive.getvalue())
+    write_atomically(path, (text + "\n").encode())
 
 
-def write_atomically(path, fill: Callable) -> None:
-    """Calls `fill` with a binary file that becomes `path` in one step, when all of it is on the disk."""
+def write_atomically(path, content: bytes) -> None:
+    """Puts `content` at `path` in one step, when all of it is on the disk; folders are made."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False) as file:
+    with tempfile.NamedTemporaryFile(
+        dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
+    ) as file:
         try:
-            fill(file)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
             os.chmod(file.name, 0o644)  # the temporary file is private
@@ -123,7 +136,10 @@ def read(path) -> dict:
 
 
 def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
-    """Test probabilities (N, C) fp16 and labels (N,) int16 of the run whose record is `path`, in test-file order."""
+    """Test probabilities (N, C) fp16 and labels (N,) int16, in test-file order, of the run with record `path`.
+
+    InputError where they were not kept or are damaged.
+    """
     path = Path(path).with_suffix(".npz")
     try:
         with np.load(path) as arrays:
@@ -150,7 +166,9 @@ def load_runs(root, profile: str, experiment: str = "benchmark") -> list[dict]:
     runs = [read(path) for path in paths]
     for path, run in zip(paths, runs):
         if path != run_path(root, *(run[key] for key in IDENTITY)):
-            raise InputError(f"{path}: holds the run {'/'.join(str(run[key]) for key in IDENTITY)}, not this one")
+            raise InputError(
+                f"{path}: holds the run {'/'.join(str(run[key]) for key in IDENTITY)}, not this one"
+            )
     _check_comparable(runs)
     return runs
 
@@ -174,8 +192,8 @@ def frame(runs: Iterable[dict]) -> pd.DataFrame:
 class Scores:
     """One number per run: values (methods, seeds, data sets), NaN where a run is missing.
 
-    methods: keys in the paper's column order; seeds: ascending; datasets: by category, then by name.
-    categories: the category of each data set.
+    methods: keys in the paper's column order; seeds: ascending; datasets: by category, then in the paper's
+    order; categories: that of each data set.
     """
 
     values: np.ndarray
@@ -186,16 +204,20 @@ class Scores:
 
     @classmethod
     def of(cls, runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy") -> "Scores":
-        """`metric`: a key of the record's "test", or a function of the record. The runs are of one backbone."""
+        """From runs of one backbone. `metric`: a key of the record's "test", or a function of the record."""
         runs = list(runs)
         backbones = {run["backbone"] for run in runs}
         if len(backbones) != 1:
-            raise InputError(f"scores of one backbone at a time, not of {', '.join(sorted(backbones)) or 'none'}")
+            raise InputError(
+                f"scores of one backbone at a time, not of {', '.join(sorted(backbones)) or 'none'}"
+            )
         category = {run["dataset"]: run["category"] for run in runs}
+        known = [name for name in TASKS if name in category]
+        datasets = known + sorted(category.keys() - TASKS.keys())
         axes = (
             tuple(key for key in METHODS if key in {run["method"] for run in runs}),
             tuple(sorted({run["seed"] for run in runs})),
-            tuple(sorted(category, key=lambda name: (CATEGORIES.index(category[name]), name))),
+            tuple(sorted(datasets, key=lambda name: CATEGORIES.index(category[name]))),
         )
         values = np.full([len(axis) for axis in axes], np.nan)
         for run in runs:
@@ -205,11 +227,14 @@ class Scores:
 
     def missing(self) -> list[tuple[str, str, int]]:
         """(method, data set, seed) of each run that the others let one expect."""
-        return [(self.methods[m], self.datasets[d], self.seeds[s]) for m, s, d in np.argwhere(np.isnan(self.values))]
+        return [
+            (self.methods[m], self.datasets[d], self.seeds[s])
+            for m, s, d in np.argwhere(np.isnan(self.values))
+        ]
 
 
 def _plain(value):
-    """`value` in JSON's own types: NumPy's numbers and arrays as Python's, tuples as lists, non-finite as None."""
+    """`value` in JSON's types: NumPy's numbers and arrays as Python's, tuples as lists, non-finite as None."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -226,7 +251,9 @@ def _check(path: Path, record) -> None:
         raise InputError(f"{path}: not a result file")
     if record["schema"] > SCHEMA:
         raise InputError(f"{path}: of schema {record['schema']}, newer than this program's {SCHEMA}")
-    lacking = sorted(REQUIRED - record.keys()) or sorted({key for key, *_ in COMPARABLE} - record["config"].keys())
+    lacking = sorted(REQUIRED - record.keys()) or sorted(
+        {key for key, *_ in COMPARABLE} - record["config"].keys()
+    )
     if lacking:
         raise InputError(f"{path}: incomplete result file, it lacks {', '.join(lacking)}")
     if record["config_hash"] != config_hash(record["config"]):
@@ -234,13 +261,24 @@ def _check(path: Path, record) -> None:
     if record["method"] not in METHODS:
         raise InputError(f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}")
     if record["category"] not in CATEGORIES:
-        raise InputError(f"{path}: unknown category {record['category']!r}, not one of {', '.join(CATEGORIES)}")
+        raise InputError(
+            f"{path}: unknown category {record['category']!r}, not one of {', '.join(CATEGORIES)}"
+        )
 
 
 def _check_comparable(runs: list[dict]) -> None:
     """InputError if a table of these runs would compare what is not comparable."""
-    flat = [{**run["config"], **{key: run[key] for key in (*IDENTITY, "protocol")}} for run in runs]
-    for key, within, plural in (("protocol", (), "protocols"), *COMPARABLE):
+    flat = [
+        run["config"]
+        | {key: run[key] for key in (*IDENTITY, "protocol")}
+        | {"grid": [member["grid"] for member in run["members"]]}
+        for run in runs
+    ]
+    for key, within, plural in (
+        ("protocol", (), "protocols"),
+        ("grid", ("backbone", "method"), "grids"),
+        *COMPARABLE,
+    ):
         seen = {}
         for run in flat:
             group = tuple(run[name] for name in within)
