@@ -114,7 +114,7 @@ def fit(
         fused=True,
     )
     histories = [History() for _ in model.members]
-    model.active = list(range(len(histories)))
+    model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
     order = generator(seed, "order")
     for epoch in range(schedule.epochs):
         model.train()

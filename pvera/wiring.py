@@ -4,7 +4,8 @@ Forward hooks leave the backbone's modules and their names untouched: once the h
 plain model again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -54,7 +55,9 @@ def per_position(linear: nn.Linear, positions: str) -> tuple[Tensor, Tensor]:
 
 
 def encoder_layers(vit: nn.Module) -> list[EncoderLayer]:
-    """The layers of a timm vision transformer. InputError if it has no fused `attn.qkv`."""
+    """The layers of a timm vision transformer. InputError if it has no fused `attn.qkv`, or one that it reads
+    without calling it (BEiT and EVA with a bias of its own for q), where no adapter could attach.
+    """
     try:
         layers = [
             EncoderLayer(b, [(b.attn.qkv, "qkv")], b.attn, b.norm2, b.mlp.act, b.mlp.fc2, b.mlp)
@@ -62,7 +65,9 @@ def encoder_layers(vit: nn.Module) -> list[EncoderLayer]:
         ]
     except (AttributeError, TypeError):
         layers = []
-    if not layers or not all(isinstance(x.projections[0][0], nn.Linear) for x in layers):
+    called = [isinstance(x.projections[0][0], nn.Linear) and getattr(x.attention, "q_bias", None) is None
+              for x in layers]
+    if not layers or not all(called):
         raise InputError(f"{type(vit).__name__} is not a timm vision transformer with fused attn.qkv layers")
     return layers
 
@@ -92,6 +97,22 @@ def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) ->
             layer.layer.register_forward_hook(lambda _, args, y: y + call("beside_mlp", before.pop()))
         )
     return handles
+
+
+@contextmanager
+def class_token_only(vit: nn.Module, last: EncoderLayer, enabled: bool) -> Iterator[None]:
+    """Inside, the last layer's LayerNorm and MLP see the class token alone, if that is all that `vit` reads.
+
+    Their output then adds to every token, which is right for the first and never read of the others.
+    """
+    if not enabled or getattr(vit, "global_pool", None) != "token":
+        yield
+        return
+    first = last.mlp_norm.register_forward_pre_hook(lambda _, args: args[0][:, :1], prepend=True)
+    try:
+        yield
+    finally:
+        first.remove()
 
 
 @torch.no_grad()
