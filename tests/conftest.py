@@ -1,0 +1,26 @@
+"""Fixtures that several test files share. One thread: the models are tiny, and runs are then bit-equal."""
+
+import pvera  # noqa: F401  before timm
+import pytest
+import timm
+import torch
+from tiny import make_images, make_vit
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def vit():
+    return make_vit()
+
+
+@pytest.fixture
+def images():
+    return make_images()
+
+
+@pytest.fixture(scope="session")
+def vit_b():
+    """ViT-B as DINOv2 has it, without its weights: for what depends on shapes alone. Unload after adapting."""
+    vit = timm.create_model("vit_base_patch14_dinov2", img_size=224, num_classes=0, device="meta")
+    return vit.to_empty(device="cpu")

@@ -1,0 +1,468 @@
+"""The eight methods one by one: numbers, initialisation, equations, gradients, merging."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from tiny import METHODS, make_images, make_vit, perturb
+from torch.nn import functional as F
+
+import pvera
+from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA, VeRA
+
+# ---------------------------------------------------------------- trained numbers
+
+
+@pytest.mark.parametrize(
+    "method, numbers",
+    [
+        (PVeRA(rank=64), 21_504),
+        (PVeRA(rank=128), 24_576),
+        (PVeRA(rank=256), 30_720),
+        (PVeRA(rank=512), 43_008),
+        (PVeRA(rank=256, targets="q"), 15_360),
+        (PVeRA(rank=256, targets="k"), 15_360),
+        (PVeRA(rank=256, targets="v"), 15_360),
+        (PVeRA(rank=256, targets="qkv"), 46_080),
+        (VeRA(rank=256), 24_576),
+        (LoRA(rank=32), 1_179_648),
+        (LoRA(rank=64), 2_359_296),
+        (LoRA(rank=128), 4_718_592),
+        (DoRA(rank=32), 1_179_648 + 12 * 2 * 768),  # LoRA's, and the magnitudes of q and v
+        (DoRA(rank=32, norm="output", train_magnitude=False), 1_179_648),
+        (IA3(), 55_296),
+        (Bottleneck(ratio=4), 7_100_928),
+        (AdaptFormer(ratio=4), 3_550_476),
+        (Linear(), 0),
+    ],
+    ids=str,
+)
+def test_trained_numbers_on_vit_b(vit_b, method, numbers):
+    model = pvera.adapt(vit_b, method, num_classes=7)
+    try:
+        assert model.members[0].count() == {"adapter": numbers, "head": 7 * (768 + 1)}
+        trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        assert trained == numbers + 7 * (768 + 1)
+    finally:
+        model.unload()
+
+
+def test_defaults_are_the_papers():
+    assert (PVeRA().rank, PVeRA().alpha, PVeRA().targets) == (256, 16.0, "qv")
+    assert (VeRA().rank, VeRA().alpha, VeRA().targets) == (256, 16.0, "qv")
+    assert (LoRA().alpha, LoRA().targets, DoRA().targets) == (16.0, "qv", "qv")
+    assert LoRA().rank in (32, 64, 128) and DoRA().rank in (32, 64, 128)
+    assert Bottleneck().ratio in (4, 8, 16) and AdaptFormer().ratio in (4, 8, 16)
+
+
+# ---------------------------------------------------------------- initialisation
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "method",
+    [
+        Linear(),
+        LoRA(rank=3),
+        LoRA(rank=3, targets="qkv", same_draw=True),
+        VeRA(rank=8),
+        VeRA(rank=8, targets="k", init="uniform"),
+        PVeRA(rank=8),
+        PVeRA(rank=8, targets="qkv", init="uniform", kl="mean"),
+        IA3(),
+        Bottleneck(ratio=4),
+        AdaptFormer(ratio=4),
+    ],
+    ids=str,
+)
+def test_starts_as_the_backbone(vit, images, method, training):
+    expected = vit(images)
+    features = pvera.adapt(vit, method, num_classes=5).train(training).features(images)[0]
+    assert torch.equal(features, expected)
+
+
+@pytest.mark.parametrize("norm", ["input", "output"])
+def test_dora_starts_as_the_backbone_up_to_rounding(vit, images, norm):
+    expected = vit(images)
+    features = pvera.adapt(vit, DoRA(rank=3, norm=norm, targets="qkv"), num_classes=5).features(images)[0]
+    torch.testing.assert_close(features, expected, rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize("method", [Bottleneck, AdaptFormer])
+def test_published_initialisation_is_not_the_identity(vit, images, method):
+    expected = vit(images)
+    features = pvera.adapt(vit, method(ratio=4, near_identity=False), num_classes=5).features(images)[0]
+    assert (features - expected).abs().max() > 0.01
+
+
+def test_low_rank_draws():
+    layers = {
+        same: pvera.adapt(make_vit(dim=48), LoRA(rank=16, same_draw=same), 5).members[0].layers
+        for same in (False, True)
+    }
+    first, second = (layer.A for layer in layers[False])
+    assert stats.kstest(first.detach().flatten(), stats.norm(0, 16**-0.5).cdf).pvalue > 1e-4
+    assert not torch.equal(first, second)
+    assert not torch.equal(first[:, 0], first[:, 1])  # q and v
+    assert torch.equal(layers[True][0].A, layers[True][1].A)
+    assert not any(layer.B.any() for both in layers.values() for layer in both)
+
+
+@pytest.mark.parametrize("init", ["normal", "uniform"])
+@pytest.mark.parametrize("method, columns", [(VeRA, 32), (PVeRA, 64)])
+def test_frozen_draws(method, columns, init):
+    """One A and B per position, of variance 2 / columns (Kaiming), shared by all layers."""
+    members = {
+        targets: pvera.adapt(make_vit(dim=48), method(rank=32, targets=targets, init=init), 5).members[0]
+        for targets in ("qv", "v")
+    }
+    shared = members["qv"].shared
+    for matrix, variance in ((shared.A, 2 / columns), (shared.B, 2 / 48)):
+        bound = (3 * variance) ** 0.5
+        law = stats.norm(0, variance**0.5) if init == "normal" else stats.uniform(-bound, 2 * bound)
+        assert stats.kstest(matrix.flatten(), law.cdf).pvalue > 1e-4
+    assert not torch.equal(shared.A[..., 0, :], shared.A[..., 1, :])
+    assert not torch.equal(shared.B[0], shared.B[1])
+    assert all(layer.shared is shared for layer in members["qv"].layers)
+    # A position has the same matrices whatever else is adapted.
+    assert torch.equal(shared.A[..., 1, :], members["v"].shared.A[..., 0, :])
+    assert torch.equal(shared.B[1], members["v"].shared.B[0])
+
+
+@pytest.mark.parametrize("method", [VeRA, PVeRA])
+def test_scale_draws(method):
+    """d is ones times one number from uniform(1e-5, 1) per vector (Algorithm 2); b is zero."""
+    layers = pvera.adapt(make_vit(depth=200, dim=8), method(rank=4), 5).members[0].layers
+    vectors = torch.stack([layer.d.detach() for layer in layers])  # (layers, p, r)
+    if method is PVeRA:  # (layers, 2, p, r), and one vector is 2r long
+        vectors = vectors.movedim(1, 2).flatten(2)
+    numbers = vectors[..., 0].flatten()
+    assert torch.equal(vectors, vectors[..., :1].expand_as(vectors))
+    assert len(numbers.unique()) == 200 * 2
+    assert stats.kstest(numbers, stats.uniform(1e-5, 1 - 1e-5).cdf).pvalue > 1e-4
+    assert not any(layer.b.any() for layer in layers)
+
+
+@pytest.mark.parametrize("key", METHODS)
+def test_seed_decides_the_initial_tensors(key):
+    def initial(seed):
+        torch.manual_seed(torch.seed())  # the global state has no part in it
+        member = pvera.adapt(make_vit(), METHODS[key], 5, seed).members[0]
+        return torch.cat([t.flatten() for t in (*member.parameters(), *member.buffers())])
+
+    assert torch.equal(initial(0), initial(0))
+    assert not torch.equal(initial(0), initial(1))
+
+
+def test_initialisation_leaves_the_global_random_state_alone(vit, images):
+    before = torch.get_rng_state()
+    for method in METHODS.values():
+        model = pvera.adapt(vit, method, 5)
+        model(images)
+        model.unload()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# ---------------------------------------------------------------- equations
+
+# Each method on one encoder layer, as functions on plain tensors: "q", "k", "v" take x and y = x W^T + bias, the
+# other places what the backbone computes there. `w` maps "q", "k", "v" to the frozen (W, bias).
+
+
+def bottleneck(adapter, method, w):
+    def branch(part):
+        down, up = part.down, part.up
+        return lambda y: y + F.relu(y @ down.weight.T + down.bias) @ up.weight.T + up.bias
+
+    return {"after_attention": branch(adapter.attention), "after_mlp": branch(adapter.mlp)}
+
+
+def adaptformer(adapter, method, w):
+    down, up = adapter.branch.down, adapter.branch.up
+    return {
+        "beside_mlp": lambda x: adapter.s * (F.relu(x @ down.weight.T + down.bias) @ up.weight.T + up.bias)
+    }
+
+
+def ia3(adapter, method, w):
+    l_k, l_v = adapter.l_kv
+    return {
+        "k": lambda x, y: l_k * y,
+        "v": lambda x, y: l_v * y,
+        "hidden": lambda h: adapter.l_ff * h,
+    }
+
+
+def lora(adapter, method, w):
+    def at(i):
+        return lambda x, y: y + method.alpha / method.rank * (x @ adapter.A[:, i] @ adapter.B[i])
+
+    return {p: at(i) for i, p in enumerate(method.targets)}
+
+
+def dora(adapter, method, w):
+    def at(i, p):
+        W, bias = w[p]
+        scale = method.alpha / method.rank if method.scaled else 1
+        V = W + scale * (adapter.A[:, i] @ adapter.B[i]).T
+        norm = V.norm(dim=1 if method.norm == "input" else 0, keepdim=True)
+        return lambda x, y: x @ (adapter.m[i].view_as(norm) * V / norm).T + bias
+
+    return {p: at(i, p) for i, p in enumerate(method.targets)}
+
+
+def vera(adapter, method, w):
+    def at(i):
+        A, B, d, b = adapter.shared.A[:, i], adapter.shared.B[i], adapter.d[i], adapter.b[i]
+        return lambda x, y: y + method.alpha * (((x @ A) * d) @ B * b)
+
+    return {p: at(i) for i, p in enumerate(method.targets)}
+
+
+def pvera_mean(adapter, method, w):
+    def at(i):  # μ in the place of z
+        A, B, d, b = adapter.shared.A[:, 0, i], adapter.shared.B[i], adapter.d[0, i], adapter.b[i]
+        return lambda x, y: y + method.alpha * (((x @ A) * d) @ B * b)
+
+    return {p: at(i) for i, p in enumerate(method.targets)}
+
+
+EQUATIONS = {
+    "linear": lambda adapter, method, w: {},
+    "bottleneck": bottleneck,
+    "ia3": ia3,
+    "adaptformer": adaptformer,
+    "dora": dora,
+    "lora": lora,
+    "vera": vera,
+    "pvera": pvera_mean,
+}
+
+
+def transcribed(vit, images, adapters, method):
+    """The class token of a pre-norm transformer with layer scale, written out, with the methods' equations."""
+
+    def same(y):
+        return y
+
+    x = vit.patch_embed(images)
+    x = torch.cat([vit.cls_token.expand(len(x), -1, -1), x], 1) + vit.pos_embed
+    for block, adapter in zip(vit.blocks, adapters):
+        heads, dim = block.attn.num_heads, x.shape[-1]
+        weights = zip(block.attn.qkv.weight.chunk(3), block.attn.qkv.bias.chunk(3))
+        w = dict(zip("qkv", weights))
+        do = EQUATIONS[method.key](adapter, method, w)
+        h = F.layer_norm(x, (dim,), block.norm1.weight, block.norm1.bias, 1e-6)
+        projected = {}
+        for p, (W, bias) in w.items():
+            y = h @ W.T + bias
+            projected[p] = do[p](h, y) if p in do else y
+        q, k, v = (y.unflatten(-1, (heads, -1)).transpose(1, 2) for y in projected.values())
+        a = torch.softmax(q @ k.transpose(-1, -2) * (dim / heads) ** -0.5, -1) @ v
+        a = a.transpose(1, 2).flatten(2) @ block.attn.proj.weight.T + block.attn.proj.bias
+        between = x + block.ls1.gamma * do.get("after_attention", same)(a)
+        h = F.layer_norm(between, (dim,), block.norm2.weight, block.norm2.bias, 1e-6)
+        h = F.gelu(h @ block.mlp.fc1.weight.T + block.mlp.fc1.bias)
+        h = do.get("hidden", same)(h) @ block.mlp.fc2.weight.T + block.mlp.fc2.bias
+        x = between + block.ls2.gamma * do.get("after_mlp", same)(h)
+        if "beside_mlp" in do:
+            x = x + do["beside_mlp"](between)
+    return F.layer_norm(x, (dim,), vit.norm.weight, vit.norm.bias, 1e-6)[:, 0]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize(
+    "method",
+    [
+        *METHODS.values(),
+        DoRA(rank=3, norm="output", train_magnitude=False, scaled=False),
+        DoRA(rank=3, targets="k", alpha=2.0),
+        LoRA(rank=2, targets="qkv", alpha=3.0),
+        LoRA(rank=2, targets="k"),
+        VeRA(rank=8, targets="qkv", alpha=3.0),
+        VeRA(rank=8, targets="qk"),
+        PVeRA(rank=8, targets="kv", alpha=3.0),
+        PVeRA(rank=8, targets="q"),
+    ],
+    ids=str,
+)
+def test_forward_is_the_methods_equations(method, fused):
+    vit, images = make_vit().double(), make_images().double()
+    for block in vit.blocks:
+        block.attn.fused_attn = fused
+    plain = copy.deepcopy(vit)
+    unadapted = vit(images)
+    model = perturb(pvera.adapt(vit, method, num_classes=5).double()).eval()
+    features = model.features(images)[0]
+    torch.testing.assert_close(
+        features, transcribed(plain, images, model.members[0].layers, method), rtol=0, atol=1e-10
+    )
+    if method.key != "linear":
+        assert (features - unadapted).abs().max() > 0.05  # the comparison is not of nothing
+    head = model.members[0].head
+    torch.testing.assert_close(model(images), features @ head.weight.T + head.bias, rtol=0, atol=1e-12)
+
+
+def test_order_of_targets_does_not_matter():
+    assert PVeRA(targets="vq") == PVeRA(targets="qv")
+    assert LoRA(targets="vkq").targets == "qkv"
+
+
+# ---------------------------------------------------------------- gradients
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        Bottleneck(ratio=4),
+        IA3(),
+        AdaptFormer(ratio=4),
+        DoRA(rank=2),
+        DoRA(rank=2, norm="output", targets="qk", scaled=False),
+        LoRA(rank=2),
+        VeRA(rank=3),
+        PVeRA(rank=3),
+        PVeRA(rank=2, targets="qkv", kl="mean"),
+    ],
+    ids=str,
+)
+def test_gradients_are_the_numerical_ones(method):
+    """Of logits and KL term with respect to every trained tensor, in fp64 and through both layers."""
+    vit = make_vit(dim=8, img_size=8, patch_size=4).double()
+    model = perturb(pvera.adapt(vit, method, num_classes=2).double())
+    images = make_images(2, size=8).double()
+    names = list(model.members[0].trained())
+
+    def outputs(*tensors):
+        replaced = {f"members.0.{n}": t for n, t in zip(names, tensors)}
+        if method.key != "pvera":
+            return torch.func.functional_call(model, replaced, (images,))
+        with model.sampling(seed=0):  # the same noise in every call
+            logits = torch.func.functional_call(model, replaced, (images,))
+        return logits, model.kl_divergence()
+
+    tensors = tuple(p.detach().clone().requires_grad_() for p in model.members[0].trained().values())
+    assert torch.autograd.gradcheck(outputs, tensors)
+
+
+# ---------------------------------------------------------------- merging
+
+targets = st.sets(st.sampled_from("qkv"), min_size=1).map("".join)
+alphas = st.floats(0.5, 16)
+ranks = st.integers(1, 12)
+foldable = {
+    "linear": st.builds(Linear),
+    "ia3": st.builds(IA3),
+    "lora": st.builds(LoRA, rank=ranks, targets=targets, alpha=alphas, same_draw=st.booleans()),
+    "dora": st.builds(
+        DoRA,
+        rank=ranks,
+        targets=targets,
+        alpha=alphas,
+        norm=st.sampled_from(["input", "output"]),
+        train_magnitude=st.booleans(),
+        scaled=st.booleans(),
+    ),
+    "vera": st.builds(
+        VeRA, rank=ranks, targets=targets, alpha=alphas, init=st.sampled_from(["normal", "uniform"])
+    ),
+    "pvera": st.builds(
+        PVeRA, rank=ranks, targets=targets, alpha=alphas, init=st.sampled_from(["normal", "uniform"])
+    ),
+}
+
+
+@pytest.mark.parametrize("qkv_bias", [True, False])
+@pytest.mark.parametrize("key", foldable)
+def test_merged_equals_unmerged(key, qkv_bias):
+    images = make_images()
+
+    @settings(max_examples=12, deadline=None, derandomize=True, database=None)
+    @given(foldable[key], st.integers(0, 2**31))
+    def check(method, seed):
+        vit = make_vit(seed, qkv_bias=qkv_bias)
+        weights = copy.deepcopy(vit.state_dict())
+        plain = vit(images)
+        model = perturb(pvera.adapt(vit, method, num_classes=5, seed=seed), seed).eval()
+        unmerged = model(images)
+        features = model.features(images)[0]
+        assert model.merge_() is model and model.merged
+        torch.testing.assert_close(model(images), unmerged, rtol=0, atol=1e-5)
+        # It is the backbone alone that now computes the adapted features.
+        torch.testing.assert_close(vit(images), features, rtol=0, atol=1e-5)
+        if key != "linear":
+            assert (features - plain).abs().max() > 1e-3
+        model.unmerge_()
+        assert not model.merged
+        for name, tensor in vit.state_dict().items():
+            assert torch.equal(tensor, weights[name]), name
+        assert torch.equal(model(images), unmerged)
+
+    check()
+
+
+@pytest.mark.parametrize("method", [Bottleneck(ratio=4), AdaptFormer(ratio=4)], ids=str)
+def test_what_is_not_linear_cannot_be_merged(vit, images, method):
+    model = perturb(pvera.adapt(vit, method, num_classes=5)).eval()
+    expected = model(images)
+    with pytest.raises(InputError, match=f"{method.title} is not linear and cannot be merged"):
+        model.merge_()
+    assert not model.merged
+    assert torch.equal(model(images), expected)
+
+
+# ---------------------------------------------------------------- bad hyperparameters
+
+
+@pytest.mark.parametrize("rank", [0, -1, 2.0, "8", None])
+@pytest.mark.parametrize("method", [LoRA, DoRA, VeRA, PVeRA])
+def test_bad_rank(method, rank):
+    with pytest.raises(InputError, match="rank must be a positive integer"):
+        method(rank=rank)
+
+
+@pytest.mark.parametrize("targets", ["", "qq", "x", "qvx", "Q", "q,v", None, ["q", "v"], 3])
+@pytest.mark.parametrize("method", [LoRA, DoRA, VeRA, PVeRA])
+def test_bad_targets(method, targets):
+    with pytest.raises(InputError, match="targets must be different letters out of q, k, v") as error:
+        method(targets=targets)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("alpha", [0, -1.0, float("nan"), float("inf"), "16", None])
+@pytest.mark.parametrize("method", [LoRA, DoRA, VeRA, PVeRA])
+def test_bad_alpha(method, alpha):
+    with pytest.raises(InputError, match="alpha must be a positive number"):
+        method(alpha=alpha)
+
+
+@pytest.mark.parametrize("ratio", [0, -4, 1.5])
+@pytest.mark.parametrize("method", [Bottleneck, AdaptFormer])
+def test_bad_ratio(method, ratio):
+    with pytest.raises(InputError, match="ratio must be a positive integer"):
+        method(ratio=ratio)
+
+
+@pytest.mark.parametrize("method", [Bottleneck, AdaptFormer])
+def test_ratio_larger_than_the_width(vit, images, method):
+    expected = vit(images)
+    with pytest.raises(InputError, match="ratio 25 leaves no hidden unit of width 24"):
+        pvera.adapt(vit, method(ratio=25), num_classes=5)
+    assert torch.equal(pvera.adapt(vit, method(ratio=24), num_classes=5).features(images)[0], expected)
+
+
+@pytest.mark.parametrize(
+    "method, option, choices",
+    [
+        (VeRA, "init", "normal, uniform"),
+        (PVeRA, "init", "normal, uniform"),
+        (PVeRA, "kl", "sum, mean"),
+        (DoRA, "norm", "input, output"),
+    ],
+)
+def test_unknown_choice(method, option, choices):
+    with pytest.raises(InputError, match=f"{option} must be one of {choices}, not 'zeros'"):
+        method(**{option: "zeros"})

@@ -1,0 +1,55 @@
+"""A vision transformer small enough for tests, with weights large enough that every branch of it matters."""
+
+import pvera  # noqa: F401  before timm
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+from pvera import IA3, AdaptFormer, Bottleneck, DoRA, Linear, LoRA, PVeRA, VeRA
+
+#: One small configuration per method.
+METHODS = {
+    m.key: m
+    for m in (
+        Linear(),
+        Bottleneck(ratio=4),
+        IA3(),
+        AdaptFormer(ratio=4),
+        DoRA(rank=3),
+        LoRA(rank=3),
+        VeRA(rank=8),
+        PVeRA(rank=8),
+    )
+}
+
+
+def make_vit(seed: int = 0, dim: int = 24, depth: int = 2, **options) -> VisionTransformer:
+    """16 patches and a class token, two heads, layer scale as in DINOv2; all weights random, from `seed`."""
+    options = {"img_size": 32, "patch_size": 8, "init_values": 1.0, "num_classes": 0} | options
+    vit = VisionTransformer(embed_dim=dim, depth=depth, num_heads=2, **options)
+    source = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for module in vit.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                noise = torch.randn(parameter.shape, generator=source)
+                if isinstance(module, (nn.Linear, nn.Conv2d)) and name == "weight":
+                    parameter.copy_(noise / parameter[0].numel() ** 0.5)
+                elif isinstance(module, nn.LayerNorm) and name == "weight" or name == "gamma":
+                    parameter.copy_(1 + 0.2 * noise)
+                else:
+                    parameter.copy_(0.2 * noise)
+    return vit.eval()
+
+
+def make_images(count: int = 3, seed: int = 0, size: int = 32) -> torch.Tensor:
+    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def perturb(model: nn.Module, seed: int = 0, scale: float = 0.1) -> nn.Module:
+    """Move every trained tensor by normal numbers, as training would: away from zeros, ones and symmetry."""
+    source = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter += scale * torch.randn(parameter.shape, generator=source).to(parameter)
+    return model
