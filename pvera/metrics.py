@@ -1,7 +1,7 @@
 """Accuracy, calibration and proper scores of class probabilities (N, C) against labels (N,).
 
-The *confidence* of a prediction is its highest probability. Both calibration errors are, over bins b that hold
-n_b of the N predictions, Σ_b n_b/N · |accuracy(b) − confidence(b)| (Section 4.3: L1 norm, top label), in [0, 1].
+The *confidence* of a prediction is its highest probability. Both calibration errors sum over bins b, each of
+n_b of the N predictions: Σ_b n_b/N · |accuracy(b) − confidence(b)|, in [0, 1] (Section 4.3; top label, L1).
 """
 
 import numpy as np
@@ -49,7 +49,7 @@ def ece(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> floa
 def ace(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
     """Adaptive calibration error: bins of equal mass along the sorted confidence, of the top label.
 
-    Bins are the ranks split as `numpy.array_split` does (sizes differ by at most one), weighted by their counts.
+    Bins are the ranks split as `numpy.array_split` does (sizes differ by one at most), weighted by size.
     Equal confidences keep the order of the images, also where a bin's edge parts them.
     """
     probabilities, labels = _check(probabilities, labels)
@@ -68,7 +68,7 @@ def nll(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
 
 def brier(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Mean squared distance of the probabilities from the label's one-hot vector, summed over classes: [0, 2]."""
+    """Mean squared distance of the probabilities from the label's one-hot vector, in [0, 2]."""
     probabilities, labels = _check(probabilities, labels)
     true = probabilities[np.arange(len(labels)), labels]
     return float(((probabilities**2).sum(1) - 2 * true + 1).mean())

@@ -3,7 +3,17 @@
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json   the record
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.npz    its predictions (optional)
 
-The JSON is written last, so a run is complete exactly when its JSON exists.
+The JSON is written last, so a run is complete exactly when its JSON exists. A record holds
+
+    schema, profile, experiment, backbone, dataset, category, method, seed, protocol
+    config, config_hash    everything that influences the numbers
+    members                per member of the grid: grid (its values), status, best_validation_loss,
+                           best_epoch, epochs, adapter_parameters, head_parameters, curve (number per epoch)
+    chosen                 member, epoch and grid of the member with the lowest validation loss
+    test                   its metrics (`metrics.evaluate`)
+    environment, cost      versions, device and threads; wall time (s) and peak memory (MiB)
+
+Where every member diverged, chosen and test are null.
 """
 
 import hashlib
@@ -16,6 +26,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 
 import numpy as np
 import pandas as pd
@@ -27,23 +38,23 @@ from .errors import InputError
 SCHEMA = 1
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
 REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash", "members", "chosen", "test"}
+REQUIRED_CONFIG = {"seed", "members", "max_epochs"}
 CATEGORIES = ("natural", "specialized", "structured")
 
-#: What all runs of one analysis must have in common: (key of the config, within what, name of its values).
-#: The protocol and each method's grid belong to them too, but stand in the record itself.
-COMPARABLE = (
-    ("precision", (), "precisions"),
-    ("max_epochs", (), "epoch caps"),
-    ("patience", (), "early-stopping patiences"),
-    ("weights_sha256", ("backbone",), "backbone weights"),
-    ("data_sha256", ("dataset",), "copies of the data"),
-)
+#: All runs of an analysis must have the same configuration, the seed apart. These parts of it need only be
+#: the same among runs that share what is named:
+WITHIN = {
+    "weights_sha256": ("backbone",),
+    "image_size": ("backbone",),
+    "data_sha256": ("backbone", "dataset"),
+    "hyperparameters": ("backbone", "method"),
+}
 
 
 def config_hash(config: dict) -> str:
     """16 hexadecimal digits of the SHA-256 of `config` as canonical JSON.
 
-    Neither the order of keys nor the type that carries a number matters: 16, 16.0 and numpy.int64(16) are equal.
+    Neither the order of keys nor a number's type matters: 16, 16.0 and numpy.int64(16) are equal.
     """
 
     def canonical(value):
@@ -136,7 +147,7 @@ def read(path) -> dict:
 
 
 def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
-    """Test probabilities (N, C) fp16 and labels (N,) int16, in test-file order, of the run with record `path`.
+    """Test probabilities (N, C) fp16 and labels (N,) int16, in test-file order, of the run at `path`.
 
     InputError where they were not kept or are damaged.
     """
@@ -157,11 +168,14 @@ def state(path, config_hash: str) -> str:
     return "done" if read(path)["config_hash"] == config_hash else "different"
 
 
-def load_runs(root, profile: str, experiment: str = "benchmark") -> list[dict]:
-    """All records of an experiment, sorted by path. InputError if they cannot stand in one analysis."""
+def load_runs(root, profile: str, experiment: str = "benchmark", optional: bool = False) -> list[dict]:
+    """All records of an experiment, sorted by path.
+
+    InputError if they cannot stand in one analysis, or if there are none and they are not `optional`.
+    """
     folder = Path(root) / profile / experiment
     paths = sorted(folder.glob("*/*/*/seed*.json"))
-    if not paths:
+    if not paths and not optional:
         raise InputError(f"{folder}: no results of experiment {experiment!r}, profile {profile!r}")
     runs = [read(path) for path in paths]
     for path, run in zip(paths, runs):
@@ -174,23 +188,24 @@ def load_runs(root, profile: str, experiment: str = "benchmark") -> list[dict]:
 
 
 def frame(runs: Iterable[dict]) -> pd.DataFrame:
-    """One row per run: what it is, the chosen member and its grid values, and the test metrics."""
+    """One row per run: what it is, the chosen member and its grid values, the metrics (NaN: diverged)."""
     rows = []
     for run in runs:
-        chosen = run["members"][run["chosen"]["member"]]
-        rows.append(
-            {key: run[key] for key in (*IDENTITY, "category", "protocol")}
-            | {f"grid_{key}": value for key, value in run["chosen"]["grid"].items()}
-            | {key: chosen[key] for key in ("adapter_parameters", "head_parameters", "best_validation_loss")}
-            | {"epoch": run["chosen"]["epoch"]}
-            | run["test"]
-        )
+        row = {key: run[key] for key in (*IDENTITY, "category", "protocol")}
+        if run["chosen"]:
+            member = run["members"][run["chosen"]["member"]]
+            row |= {f"grid_{key}": value for key, value in run["chosen"]["grid"].items()}
+            row |= {
+                key: member[key] for key in ("adapter_parameters", "head_parameters", "best_validation_loss")
+            }
+            row |= {"epoch": run["chosen"]["epoch"]} | run["test"]
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
 @dataclass(frozen=True)
 class Scores:
-    """One number per run: values (methods, seeds, data sets), NaN where a run is missing.
+    """One number per run: values (methods, seeds, data sets), NaN where a run is missing or diverged.
 
     methods: keys in the paper's column order; seeds: ascending; datasets: by category, then in the paper's
     order; categories: that of each data set.
@@ -222,11 +237,12 @@ class Scores:
         values = np.full([len(axis) for axis in axes], np.nan)
         for run in runs:
             index = tuple(axis.index(run[key]) for axis, key in zip(axes, ("method", "seed", "dataset")))
-            values[index] = metric(run) if callable(metric) else run["test"][metric]
+            if run["test"]:
+                values[index] = metric(run) if callable(metric) else run["test"][metric]
         return cls(values, *axes, tuple(category[name] for name in axes[2]))
 
     def missing(self) -> list[tuple[str, str, int]]:
-        """(method, data set, seed) of each run that the others let one expect."""
+        """(method, data set, seed) of each NaN: what a full grid of these axes would have."""
         return [
             (self.methods[m], self.datasets[d], self.seeds[s])
             for m, s, d in np.argwhere(np.isnan(self.values))
@@ -234,7 +250,7 @@ class Scores:
 
 
 def _plain(value):
-    """`value` in JSON's types: NumPy's numbers and arrays as Python's, tuples as lists, non-finite as None."""
+    """`value` in JSON's types: NumPy's numbers and arrays as Python's, tuples as lists, NaN as None."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -251,9 +267,7 @@ def _check(path: Path, record) -> None:
         raise InputError(f"{path}: not a result file")
     if record["schema"] > SCHEMA:
         raise InputError(f"{path}: of schema {record['schema']}, newer than this program's {SCHEMA}")
-    lacking = sorted(REQUIRED - record.keys()) or sorted(
-        {key for key, *_ in COMPARABLE} - record["config"].keys()
-    )
+    lacking = sorted(REQUIRED - record.keys()) or sorted(REQUIRED_CONFIG - record["config"].keys())
     if lacking:
         raise InputError(f"{path}: incomplete result file, it lacks {', '.join(lacking)}")
     if record["config_hash"] != config_hash(record["config"]):
@@ -268,25 +282,20 @@ def _check(path: Path, record) -> None:
 
 def _check_comparable(runs: list[dict]) -> None:
     """InputError if a table of these runs would compare what is not comparable."""
-    flat = [
-        run["config"]
-        | {key: run[key] for key in (*IDENTITY, "protocol")}
-        | {"grid": [member["grid"] for member in run["members"]]}
-        for run in runs
-    ]
-    for key, within, plural in (
-        ("protocol", (), "protocols"),
-        ("grid", ("backbone", "method"), "grids"),
-        *COMPARABLE,
-    ):
-        seen = {}
-        for run in flat:
-            group = tuple(run[name] for name in within)
-            first = seen.setdefault(group, run)
-            if first[key] != run[key]:
-                one, other = (f"{r['dataset']}/{r['method']}/seed{r['seed']}" for r in (first, run))
-                where = "".join(f" of {name} {run[name]}" for name in within)
-                raise InputError(
-                    f"results of different {plural}{where} cannot share a table: "
-                    f"{first[key]} ({one}) and {run[key]} ({other})"
+    seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
+    for run in runs:
+        config = {"protocol name": run["protocol"]} | run["config"]
+        del config["seed"]
+        # β belongs to the data set as well, so the members' hyperparameters are compared without it.
+        config["hyperparameters"] = [
+            {key: value for key, value in member.items() if key != "beta"} for member in config.pop("members")
+        ]
+        for key in config:
+            part = tuple(run[name] for name in WITHIN.get(key, ()))
+            first, value = seen.setdefault((key, part), (run, config[key]))
+            if value != config[key]:
+                one, other = (
+                    f"{shorten(str(v), 60)} ({r['dataset']}/{r['method']}/seed{r['seed']})"
+                    for r, v in ((first, value), (run, config[key]))
                 )
+                raise InputError(f"results of different {key} cannot share a table: {one} and {other}")

@@ -7,11 +7,14 @@ chosen hyperparameters, `claims` its statements about them held against these re
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import groupby, product
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from . import results
 from .adapters import METHODS
 from .data import TASKS
 from .results import Scores, write_atomically
@@ -24,8 +27,7 @@ NOTHING = "–"  # an empty cell
 PANELS = {
     "rank": ("Rank", False),
     "ratio": ("Reduction ratio", True),
-    "adapter_lr": ("Learning rate", True),
-    "head_lr": ("Learning rate", True),
+    "learning_rate": ("Learning rate", True),
     "beta": ("KL weight β", True),
 }
 
@@ -101,18 +103,18 @@ def comparisons(runs: list[dict]) -> pd.DataFrame:
 def grid_choices(runs: list[dict]) -> pd.DataFrame:
     """How often each grid value was chosen: one row per method, hyperparameter and value of its grid.
 
-    fixed: the grid had this value alone, so there was nothing to choose.
+    runs: how many chose among these values; fixed: there was one value only, so nothing to choose.
     """
     rows = []
-    for method in METHODS:
-        own = [run for run in runs if run["method"] == method]
-        tried = [member["grid"] for run in own for member in run["members"]]
-        for key in dict.fromkeys(key for grid in tried for key in grid):
-            values = sorted({grid[key] for grid in tried if key in grid}, reverse=_panel(key)[1])
-            chosen = [run["chosen"]["grid"].get(key) for run in own]
-            for value in values:
-                row = {"method": method, "hyperparameter": key, "value": value, "chosen": chosen.count(value)}
-                rows.append(row | {"runs": len(own), "fixed": len(values) == 1})
+    for method, key in product(METHODS, PANELS):
+        own = [
+            run for run in runs if run["method"] == method and run["chosen"] and key in run["chosen"]["grid"]
+        ]
+        chosen = [run["chosen"]["grid"][key] for run in own]
+        values = {member["grid"][key] for run in own for member in run["members"]}
+        for value in sorted(values, reverse=PANELS[key][1]):
+            row = {"method": method, "hyperparameter": key, "value": value, "chosen": chosen.count(value)}
+            rows.append(row | {"runs": len(own), "fixed": len(values) == 1})
     table = pd.DataFrame(rows, columns=["method", "hyperparameter", "value", "chosen", "runs", "fixed"])
     return table.assign(share=table["chosen"] / table["runs"])
 
@@ -213,7 +215,7 @@ class Table:
         caption = f"{self.caption} {self.about}" if about else self.caption
         return "\n\n".join([*parts, _escape_stars(caption)]) + "\n"
 
-    def latex(self, label: str) -> str:
+    def latex(self) -> str:
         lines = ["% needs the packages booktabs, adjustbox and graphicx", r"\begin{table*}", r"\centering"]
         for panel in self.panels:
             header = [_latex(title) for title in panel.header]
@@ -234,7 +236,7 @@ class Table:
             lines += [r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"]
         lines += [
             rf"\caption{{{_latex(f'{self.caption} {self.about}')}}}",
-            rf"\label{{{label}}}",
+            rf"\label{{tab:{self.name}}}",
             r"\end{table*}",
         ]
         return "\n".join(lines) + "\n"
@@ -242,22 +244,41 @@ class Table:
     def csv(self) -> str:
         return self.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
 
-    def write(self, folder, suffix: str = "") -> list[Path]:
-        """Writes <folder>/<name><suffix>.{md,tex,csv} and returns the paths."""
-        stem = f"{self.name}{suffix}"
-        texts = {"md": self.markdown(), "tex": self.latex(f"tab:{stem}"), "csv": self.csv()}
-        paths = [Path(folder) / f"{stem}.{ending}" for ending in texts]
+    def write(self, folder) -> list[Path]:
+        """Writes <folder>/<name>.{md,tex,csv} and returns the paths."""
+        texts = {"md": self.markdown(), "tex": self.latex(), "csv": self.csv()}
+        paths = [Path(folder) / f"{self.name}.{ending}" for ending in texts]
         for path, text in zip(paths, texts.values()):
             write_atomically(path, text.encode())
         return paths
 
 
-# The tables of one backbone
+# The tables of the benchmark
 
 
-def benchmark(runs: list[dict]) -> dict[str, Table]:
-    """The tables of the runs of one backbone, by name."""
-    return {table.name: table for table in (main(runs), detailed(runs), grid(runs), held_claims(runs))}
+def of_profile(root, profile: str) -> dict[str, dict[str, Table]]:
+    """Backbone -> name -> table, of all results of a profile's benchmark below `root`.
+
+    Where there are several backbones, the names under which the tables are written end in the backbone.
+    InputError where there are no results, or such as cannot share a table.
+    """
+    runs = results.load_runs(root, profile)
+    searches = results.load_runs(root, profile, "beta", optional=True)
+    backbones = dict.fromkeys(run["backbone"] for run in runs)
+    found = {}
+    for backbone in backbones:
+        own, own_searches = ([r for r in some if r["backbone"] == backbone] for some in (runs, searches))
+        suffix = f"_{backbone}" if len(backbones) > 1 else ""
+        built = benchmark(own, own_searches).items()
+        found[backbone] = {name: replace(table, name=name + suffix) for name, table in built}
+    return found
+
+
+def benchmark(runs: list[dict], searches: list[dict] = ()) -> dict[str, Table]:
+    """The tables of the runs of one backbone, by name; `searches` as in `grid`."""
+    return {
+        table.name: table for table in (main(runs), detailed(runs), grid(runs, searches), held_claims(runs))
+    }
 
 
 def main(runs: list[dict]) -> Table:
@@ -301,27 +322,29 @@ def detailed(runs: list[dict]) -> Table:
     return Table("detailed", caption, about(runs), (Panel("", header, tuple(rows)),), data)
 
 
-def grid(runs: list[dict]) -> Table:
-    """The paper's table of grid choices: per method, the share of runs that chose each value."""
-    choices = grid_choices(runs)
-    titles = choices["hyperparameter"].map(lambda key: _panel(key)[0])
-    order = list(dict.fromkeys([title for title, _ in PANELS.values()] + list(titles)))
+def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
+    """The paper's table of grid choices: per method, the share of runs that chose each value.
+
+    searches: the runs that chose PVeRA's β before the benchmark, if there were any.
+    """
+    choices = grid_choices([*runs, *searches])
     panels = []
-    for title in (title for title in order if title in set(titles)):
-        part = choices[titles == title]
-        columns = sorted(set(part["value"]), reverse=_panel(part["hyperparameter"].iloc[0])[1])
+    for key, part in choices.groupby("hyperparameter", sort=False):
+        title, descending = PANELS[key]
+        columns = sorted(set(part["value"]), reverse=descending)
         rows = []
         for method, own in part.groupby("method", sort=False):
             text = {
                 row.value: "fixed" if row.fixed else f"{100 * row.share:.0f}%" for row in own.itertuples()
             }
-            rows.append(
-                Row(METHODS[method].title, tuple(Cell(text.get(value, NOTHING)) for value in columns))
-            )
-        panels.append(
-            Panel(f"({'abcdefgh'[len(panels)]}) {title}", tuple(map(_number, columns)), tuple(rows))
-        )
+            cells = tuple(Cell(text.get(value, NOTHING)) for value in columns)
+            rows.append(Row(METHODS[method].title, cells))
+        panels.append(Panel(title, tuple(map(_number, columns)), tuple(rows)))
+    panels.sort(key=lambda panel: [title for title, _ in PANELS.values()].index(panel.title))
+    panels = [replace(p, title=f"({letter}) {p.title}") for letter, p in zip("abcd", panels)]
     caption = "Share of runs in which each value of a method's grid had the lowest validation loss."
+    if searches:
+        caption += f" β was searched once per data set (seed {searches[0]['seed']}), before the other grids."
     without = [METHODS[m].title for m in Scores.of(runs).methods if m not in set(choices["method"])]
     if without:
         caption += f" Without a grid: {', '.join(without)}."
@@ -361,34 +384,44 @@ def about(runs: list[dict]) -> str:
         f"Profile {profile}, {protocol} protocol, backbone {backbone}, "
         f"seeds {', '.join(map(str, scores.seeds))}, at most {runs[0]['config']['max_epochs']} epochs"
     )
-    capped = sum(run["members"][run["chosen"]["member"]]["status"] == "finished" for run in runs)
+    chosen = [run["members"][run["chosen"]["member"]] for run in runs if run["chosen"]]
+    capped = sum(member["status"] == "epoch limit" for member in chosen)
     if capped:
-        text += f" (which ended {capped} of {len(runs)} chosen trainings before patience did)"
+        text += f" (which ended {capped} of {len(chosen)} chosen trainings before patience did)"
     choices = grid_choices(runs)
     fixed = [
-        f"{METHODS[row.method].title} {_panel(row.hyperparameter)[0].lower()} {_number(row.value)}"
+        f"{METHODS[row.method].title} {PANELS[row.hyperparameter][0].lower()} {_number(row.value)}"
         for row in choices[choices["fixed"]].itertuples()
     ]
     if fixed:
         text += f". Grids fixed: {', '.join(fixed)}"
-    if not scores.missing():
-        return f"{text}. All {len(runs)} runs."
-    seeds = {}  # method -> data set -> its missing seeds
-    for method, dataset, seed in scores.missing():
-        seeds.setdefault(method, {}).setdefault(dataset, []).append(str(seed))
-    missing = [
+    there = {(run["method"], run["dataset"], run["seed"]) for run in runs}
+    absent = [run for run in scores.missing() if run not in there]
+    diverged = [run for run in scores.missing() if run in there]
+    if not absent:
+        text += f". All {len(runs)} runs"
+    else:
+        text += f". {len(runs)} of {scores.values.size} runs; missing: {_listed(absent)}"
+    if diverged:
+        text += f". Diverged, and left out: {_listed(diverged)}"
+    return f"{text}."
+
+
+def _listed(runs: list[tuple[str, str, int]]) -> str:
+    """(method, data set, seed) in words, grouped by method and data set."""
+    return "; ".join(
         f"{METHODS[method].title} on "
-        + ", ".join(f"{_dataset(dataset)} (seed {', '.join(missed)})" for dataset, missed in found.items())
-        for method, found in seeds.items()
-    ]
-    return f"{text}. {len(runs)} of {scores.values.size} runs; missing: {'; '.join(missing)}."
+        + ", ".join(
+            f"{_dataset(dataset)} (seed {', '.join(str(seed) for *_, seed in same)})"
+            for dataset, same in groupby(own, key=itemgetter(1))
+        )
+        for method, own in groupby(
+            sorted(runs, key=lambda run: list(METHODS).index(run[0])), key=itemgetter(0)
+        )
+    )
 
 
 # Text
-
-
-def _panel(hyperparameter: str) -> tuple[str, bool]:
-    return PANELS.get(hyperparameter, (hyperparameter, False))
 
 
 def _dataset(name: str) -> str:
@@ -421,7 +454,7 @@ def _escape_stars(text: str) -> str:
 
 def _markdown(cell: Cell) -> str:
     text = _escape_stars(cell.text)
-    return {"best": f"**{text}**", "second": f"<u>{text}</u>"}.get(cell.mark, text)
+    return {"best": f"**{text}**", "second": f"<ins>{text}</ins>"}.get(cell.mark, text)
 
 
 def _latex_cell(cell: Cell) -> str:
