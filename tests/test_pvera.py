@@ -1,0 +1,469 @@
+"""PVeRA's distribution: Eq. 5-9 on plain tensors, the KL term, the noise, Monte Carlo inference."""
+
+import copy
+
+import pytest
+import torch
+from scipy import stats
+from tiny import METHODS, make_images, make_vit, perturb
+from torch.distributions import Normal, kl_divergence
+from torch.nn import functional as F
+
+import pvera
+from pvera import InputError, LoRA, PVeRA, VeRA
+
+SUBSETS = ("q", "k", "v", "qk", "qv", "kv", "qkv")
+
+
+def adapted(method=PVeRA(rank=8), seed=0, dtype=torch.float32, **vit):  # noqa: B008 (a frozen dataclass)
+    """A perturbed model, and its adapters."""
+    model = perturb(pvera.adapt(make_vit(**vit), method, num_classes=5, seed=seed), seed).to(dtype)
+    return model, model.members[0].layers
+
+
+def transcribed(adapter, method, x, y, noise):
+    """Eq. 5-7 and 9 position by position, with σ from the log-variance. x (n, t, d), y (n, t, 3, d).
+
+    Returns the new y and the KL term. Only shapes are taken from the adapter's layout.
+    """
+    new, divergences = list(y.unbind(2)), []
+    for i, position in enumerate(method.targets):
+        A = torch.cat([adapter.shared.A[:, 0, i], adapter.shared.A[:, 1, i]], 1)  # (d, 2r)
+        d = torch.cat([adapter.d[0, i], adapter.d[1, i]])  # (2r)
+        mu, log_var = ((x @ A) * d).chunk(2, -1)
+        sigma = torch.exp(log_var / 2)
+        z = noise[:, :, i] * sigma + mu
+        j = "qkv".index(position)
+        new[j] = new[j] + method.alpha * ((z @ adapter.shared.B[i]) * adapter.b[i])
+        divergences.append((mu**2 + sigma**2 - 1) / 2 - torch.log(sigma))
+    if (
+        method.kl == "sum"
+    ):  # Eq. 9 with the divergence of an r-dimensional normal, mean over images and tokens
+        kl = sum(D.sum(-1).mean() for D in divergences) / 2
+    else:  # the published program
+        kl = sum(D.mean() for D in divergences) / len(divergences)
+    return torch.stack(new, 2), kl
+
+
+def layer_inputs(model, images):
+    """What enters the projections of every layer in a forward pass of `model`."""
+    inputs = []
+    hooks = [
+        b.attn.qkv.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+        for b in model.backbone.blocks
+    ]
+    model(images)
+    for hook in hooks:
+        hook.remove()
+    return inputs
+
+
+# ---------------------------------------------------------------- equations
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+@pytest.mark.parametrize("kl", ["sum", "mean"])
+@pytest.mark.parametrize("targets", SUBSETS)
+def test_equations(targets, kl, dtype, tolerance):
+    method = PVeRA(rank=8, alpha=3.0, targets=targets, kl=kl)
+    model, layers = adapted(method, dtype=dtype)
+    source = torch.Generator().manual_seed(1)
+    x, y, noise = (
+        0.3 * torch.randn(2, 5, *s, generator=source).to(dtype) for s in ((24,), (3, 24), (len(targets), 8))
+    )
+    for adapter in layers:
+        adapter._noise = lambda like: noise.to(like)
+        for training in (True, False):
+            adapter.train(training)
+            expected, expected_kl = transcribed(adapter, method, x, y, noise if training else 0 * noise)
+            torch.testing.assert_close(adapter.project(x, y, "qkv"), expected, rtol=0, atol=tolerance)
+            torch.testing.assert_close(adapter.kl_divergence(), expected_kl, rtol=tolerance, atol=tolerance)
+
+
+def test_split_projections_equal_fused():
+    """Where q, k and v come from layers of their own, output and KL term are the same."""
+    model, layers = adapted(PVeRA(rank=8, targets="qkv"), dtype=torch.float64)
+    x, y = torch.randn(2, 5, 24).double(), torch.randn(2, 5, 3, 24).double()
+    adapter = layers[0].eval()
+    fused, kl = adapter.project(x, y, "qkv"), adapter.kl_divergence()
+    adapter._kl.clear()
+    split = [adapter.project(x, y[:, :, i : i + 1], p) for i, p in enumerate("qkv")]
+    torch.testing.assert_close(torch.cat(split, 2), fused, rtol=0, atol=1e-12)
+    torch.testing.assert_close(adapter.kl_divergence(), kl, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kl", ["sum", "mean"])
+@pytest.mark.parametrize("targets", ["qv", "k", "qkv"])
+def test_kl_is_the_divergence_of_torch_distributions(images, targets, kl, training):
+    """The model's KL term is the sum over layers (Eq. 8) of Eq. 9, of the last forward pass."""
+    model, layers = adapted(PVeRA(rank=8, targets=targets, kl=kl))
+    model.train(training)
+    expected = 0
+    for adapter, x in zip(layers, layer_inputs(model, images)):
+        mu, log_var = adapter.distribution(x, list(range(len(targets))))
+        divergence = kl_divergence(Normal(mu, (log_var / 2).exp()), Normal(0.0, 1.0))  # (n, t, p, r)
+        if kl == "sum":
+            expected = expected + 0.5 * divergence.sum((2, 3)).mean()
+        else:
+            expected = expected + divergence.mean()
+    assert expected > 0.1
+    torch.testing.assert_close(model.kl_divergence(), expected, rtol=1e-5, atol=0)
+    # Of the last pass, not of an earlier one or of their sum.
+    model(2 * images)
+    model(images)
+    if not training:
+        torch.testing.assert_close(model.kl_divergence(), expected, rtol=1e-5, atol=0)
+
+
+def test_kl_is_zero_for_the_prior_alone(vit, images):
+    model = pvera.adapt(vit, PVeRA(rank=8), num_classes=5)
+    for adapter in model.members[0].layers:
+        torch.nn.init.zeros_(adapter.d)
+    model(images)
+    assert model.kl_divergence() == 0
+
+
+@pytest.mark.parametrize("key", [k for k in METHODS if k != "pvera"])
+def test_kl_is_zero_for_the_other_methods(vit, images, key):
+    model = pvera.adapt(vit, METHODS[key], num_classes=5)
+    model(images)
+    kl = model.kl_divergence()
+    assert kl.shape == () and kl == 0 and kl.dtype == torch.float32
+
+
+def test_kl_needs_a_forward_pass(vit, images):
+    model = pvera.adapt(vit, PVeRA(rank=8), num_classes=5)
+    with pytest.raises(RuntimeError, match="run a forward pass first"):
+        model.kl_divergence()
+    model(images)
+    assert torch.isfinite(model.kl_divergence())
+    with model.without_kl():
+        model(images)
+    with pytest.raises(RuntimeError, match="without_kl"):
+        model.kl_divergence()
+
+
+def test_without_kl_changes_nothing_else(images):
+    model, _ = adapted()
+    model.eval()
+    mean = model(images)
+    with model.sampling(seed=1):
+        drawn = model(images)
+    with model.without_kl():
+        torch.testing.assert_close(model(images), mean, rtol=0, atol=1e-6)
+        with model.sampling(seed=1):
+            assert torch.equal(model(images), drawn)
+        pvera.sample(model, images, k=1)  # uses the same context inside
+        with pytest.raises(RuntimeError):
+            model.kl_divergence()
+        model(images)
+        with pytest.raises(RuntimeError):
+            model.kl_divergence()
+    model(images)
+    assert model.kl_divergence() > 0
+
+
+# ---------------------------------------------------------------- β
+
+
+def test_beta_changes_loss_and_gradient(images):
+    labels = torch.tensor([0, 1, 2])
+
+    def step(beta):
+        model, layers = adapted()
+        loss = F.cross_entropy(model(images), labels)
+        kl = model.kl_divergence()
+        (loss + beta * kl).backward()
+        return loss + beta * kl, kl, {n: p.grad for n, p in model.members[0].trained().items()}
+
+    plain, kl, grads = step(0.0)
+    weighted, _, weighted_grads = step(0.5)
+    torch.testing.assert_close(weighted - plain, 0.5 * kl)
+    assert kl > 0.1
+    for name in ("layers.0.d", "layers.1.d"):
+        assert (weighted_grads[name] - grads[name]).abs().max() > 1e-3
+    # The last layer's KL term does not depend on what comes after its latent.
+    for name in ("layers.1.b", "head.weight", "head.bias"):
+        torch.testing.assert_close(weighted_grads[name], grads[name], rtol=0, atol=1e-6)
+
+
+def test_gradient_of_the_kl_term(images):
+    model, layers = adapted(depth=1, dtype=torch.float64)
+    model(images.double())
+    adapter = layers[0]
+    d, b = torch.autograd.grad(model.kl_divergence(), [adapter.d, adapter.b], allow_unused=True)
+    assert (d.abs() > 1e-6).all()  # both halves, the mean's and the log-variance's, of q and v
+    assert b is None or not b.any()
+    # Closed form: dKL/dd_mu = mean of mu a_mu over images and tokens, halved, where mu = a_mu d.
+    x = layer_inputs(model, images.double())[0]
+    a = torch.einsum("ntd,dhpr->nthpr", x, adapter.shared.A)
+    torch.testing.assert_close(d[0], 0.5 * (a[:, :, 0] ** 2 * adapter.d[0]).mean((0, 1)))
+    variance = (a[:, :, 1] * adapter.d[1]).exp()
+    torch.testing.assert_close(d[1], 0.25 * (a[:, :, 1] * (variance - 1)).mean((0, 1)))
+
+
+# ---------------------------------------------------------------- noise
+
+
+def expose_noise(model):
+    """Set A = 0, B = I, b = 1, so that every adapter adds α ε to zeros: noise as an outsider sees it.
+
+    Returns a function that gives ε of each layer, (layers, n, t, p, d), for n images of t tokens.
+    """
+    member = model.members[0]
+    method, dim = member.method, model.backbone.embed_dim
+    assert method.rank == dim
+    member.shared.A.zero_()
+    member.shared.B.copy_(torch.eye(dim).expand(len(method.targets), dim, dim))
+    for adapter in member.layers:
+        torch.nn.init.ones_(adapter.b)
+    positions = method.targets
+
+    @torch.no_grad()
+    def draw(n=4, t=5):
+        x, y = torch.randn(n, t, dim), torch.zeros(n, t, len(positions), dim)
+        return torch.stack([a.project(x, y, positions) for a in member.layers]) / method.alpha
+
+    return draw
+
+
+def noisy(seed=0, depth=3):
+    return pvera.adapt(make_vit(depth=depth), PVeRA(rank=24), num_classes=5, seed=seed)
+
+
+def test_noise_is_standard_normal_and_uncorrelated():
+    """Over layers, draws, seeds, images, tokens, targets and latent dimensions."""
+    draw, other_seed = expose_noise(noisy(0)), expose_noise(noisy(1))
+    noise = torch.stack([draw(), draw(), other_seed(), other_seed()])  # (4, layers, n, t, p, r)
+    assert stats.kstest(noise.flatten(), stats.norm.cdf).pvalue > 1e-4
+    for axes in ((0, 1), (2,), (3,), (4,), (5,), (0, 1, 2), (0, 1, 4)):
+        rows = noise.movedim(axes, tuple(range(len(axes)))).flatten(0, len(axes) - 1).flatten(1)
+        n, pairs = rows.shape[1], len(rows) * (len(rows) - 1) / 2
+        correlation = torch.corrcoef(rows) - torch.eye(len(rows))
+        # √n ρ is about standard normal for independent rows; one in a million over all pairs.
+        assert correlation.abs().max() < stats.norm.isf(0.5e-6 / pairs) / n**0.5, axes
+
+
+def test_equal_seeds_give_equal_noise():
+    first, second = expose_noise(noisy(3)), expose_noise(noisy(3))
+    for _ in range(3):
+        assert torch.equal(first(), second())
+
+
+def test_noise_of_a_seed_in_sampling():
+    model = noisy()
+    draw = expose_noise(model)
+    model.eval()
+    assert not draw().any()  # the mean
+    with model.sampling(seed=5):
+        first, second = draw(), draw()
+    with model.sampling(seed=5):
+        again = draw()
+    with model.sampling(seed=6):
+        other = draw()
+    assert torch.equal(again, first)
+    bound = stats.norm.isf(1e-9) / first.numel() ** 0.5
+    for a, b in ((first, second), (first, other), (second, other)):
+        assert abs(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1]) < bound
+    assert not draw().any()
+
+
+def test_training_noise_differs_between_members_of_different_seeds():
+    model = pvera.adapt(make_vit(), [PVeRA(rank=8)] * 3, num_classes=5, seed=[0, 1, 1])
+    for member in model.members:  # one distribution for all
+        for layer, first in zip(member.layers, model.members[0].layers):
+            layer.load_state_dict(copy.deepcopy(first.state_dict()))
+            torch.nn.init.constant_(layer.b, 0.1)
+        member.head.load_state_dict(model.members[0].head.state_dict())
+    first, second, third = model(make_images())
+    assert not torch.allclose(first, second)
+    assert torch.equal(second, third)
+
+
+def test_mean_of_many_draws_is_the_mean_pass_of_a_single_layer():
+    """Standard error and bound follow from σ: σ_y² = α² b² Σ_r σ_r² B_r² is the exact variance of one draw."""
+    draws = 20_000
+    model, layers = adapted(PVeRA(rank=8, alpha=2.0), depth=1, dtype=torch.float64)
+    adapter = layers[0].eval()
+    source = torch.Generator().manual_seed(0)
+    x, y = (
+        torch.randn(1, 2, 24, generator=source).double(),
+        torch.randn(1, 2, 3, 24, generator=source).double(),
+    )
+    with torch.no_grad():
+        mean = adapter.project(x, y, "qkv")[0]
+        adapter.train()
+        drawn = adapter.project(x.expand(draws, -1, -1), y.expand(draws, -1, -1, -1), "qkv")
+        _, log_var = adapter.distribution(x, [0, 1])
+        variance = torch.einsum("tpr,pre->tpe", log_var[0].exp(), adapter.shared.B**2) * (2 * adapter.b) ** 2
+    assert torch.equal(drawn[:, :, 1], y[:, :, 1].expand(draws, -1, -1))  # k is not adapted
+    drawn, mean = drawn[:, :, [0, 2]], mean[:, [0, 2]]
+    assert (variance.sqrt() > 1e-4).all() and variance.sqrt().max() > 0.1
+    z_scores = (drawn.mean(0) - mean) / (variance / draws).sqrt()
+    chi_squared = drawn.var(0) * (draws - 1) / variance
+    tail = 0.5e-6 / variance.numel()  # one in a million for each of the two tests
+    assert z_scores.abs().max() < stats.norm.isf(tail)
+    assert stats.chi2.ppf(tail, draws - 1) < chi_squared.min()
+    assert chi_squared.max() < stats.chi2.isf(tail, draws - 1)
+
+
+# ---------------------------------------------------------------- mean, sampled, k draws
+
+
+def test_train_samples_and_eval_takes_the_mean(images):
+    model, _ = adapted()
+    assert not torch.equal(model(images), model(images))
+    model.eval()
+    mean = model(images)
+    assert torch.equal(mean, model(images))
+    with model.sampling(seed=0):
+        drawn = model(images)
+        assert not torch.equal(model(images), drawn)
+    assert not torch.allclose(drawn, mean, atol=1e-3)
+    model.train()
+    with model.sampling(enabled=False):
+        assert torch.equal(model(images), mean)
+    assert not torch.equal(model(images), mean)
+
+
+def test_sampling_carries_gradients(images):
+    """The reparameterisation: noise goes through σ to the second half of d."""
+    model, layers = adapted()
+    with model.sampling(seed=0):
+        model(images).square().sum().backward()
+    for adapter in layers:
+        assert (adapter.d.grad[1].abs() > 0).all()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_sample(images, training):
+    model, _ = adapted()
+    model.train(training)
+    probabilities = pvera.sample(model, images, k=4, seed=7)
+    assert probabilities.shape == (4, 3, 5) and not probabilities.requires_grad
+    torch.testing.assert_close(probabilities.sum(-1), torch.ones(4, 3))
+    assert model.training is training and not model.backbone.training
+    assert len({draw.numpy().tobytes() for draw in probabilities}) == 4
+    assert torch.equal(probabilities, pvera.sample(model, images, k=4, seed=7))
+    assert torch.equal(probabilities[:2], pvera.sample(model, images, k=2, seed=7))
+    assert not torch.equal(probabilities, pvera.sample(model, images, k=4, seed=8))
+    # It is k passes of Eq. 6 through the softmax.
+    with model.sampling(seed=7), torch.no_grad():
+        assert torch.equal(probabilities, torch.stack([model(images).softmax(-1) for _ in range(4)]))
+
+
+def test_sample_depends_on_the_models_seed(images):
+    first, second = adapted(seed=0)[0], adapted(seed=0)[0]
+    second.members[0].seed = 1
+    assert not torch.equal(pvera.sample(first, images, k=1), pvera.sample(second, images, k=1))
+
+
+def test_sample_leaves_the_training_noise_alone(images):
+    untouched, sampled = adapted()[0], adapted()[0]
+    for _ in range(3):
+        assert torch.equal(untouched(images), sampled(images))
+        pvera.sample(sampled, images, k=2, seed=7)
+
+
+def test_training_noise_is_restored_after_an_error(images):
+    untouched, failed = adapted()[0], adapted()[0]
+    with pytest.raises(RuntimeError):
+        pvera.sample(failed, images[:, :1], k=2)
+    assert torch.equal(untouched(images), failed(images))
+    failed(images)
+    assert failed.kl_divergence() > 0
+
+
+def test_sample_of_a_grid(images):
+    methods, seeds = [PVeRA(rank=4), PVeRA(rank=8), PVeRA(rank=16)], [0, 1, 1]
+    grid = pvera.adapt(make_vit(), methods, num_classes=5, seed=seeds)
+    alone = [pvera.adapt(make_vit(), m, num_classes=5, seed=s) for m, s in zip(methods, seeds)]
+    for i, model in enumerate(alone):
+        perturb(model, seed=i)
+        perturb(grid.members[i], seed=i)
+    probabilities = pvera.sample(grid, images, k=2)
+    assert probabilities.shape == (2, 3, 3, 5)
+    for i, model in enumerate(alone):
+        torch.testing.assert_close(probabilities[:, i], pvera.sample(model, images, k=2), rtol=0, atol=1e-5)
+    grid.active = [2, 1]
+    torch.testing.assert_close(pvera.sample(grid, images, k=2), probabilities[:, [2, 1]], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("key", [k for k in METHODS if k != "pvera"])
+def test_only_pvera_can_be_sampled(vit, images, key):
+    model = pvera.adapt(vit, METHODS[key], num_classes=5)
+    with pytest.raises(InputError, match="has no distribution to sample from"):
+        pvera.sample(model, images, k=2)
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5])
+def test_bad_k(images, k):
+    with pytest.raises(InputError, match="k must be a positive integer"):
+        pvera.sample(adapted()[0], images, k=k)
+
+
+def test_merged_model_has_neither_noise_nor_kl(images):
+    model, _ = adapted()
+    model(images)
+    model.merge_()
+    with pytest.raises(RuntimeError, match="merged model .* cannot sample"):
+        pvera.sample(model, images, k=2)
+    with pytest.raises(RuntimeError, match="merged model has no KL term"):
+        model.kl_divergence()
+    with pytest.raises(RuntimeError, match="merged model cannot be trained"):
+        model.train()
+    assert model.merged and not model.training
+    model.unmerge_()
+    assert pvera.sample(model, images, k=2).shape == (2, 3, 5)
+    assert model.train()(images).requires_grad
+
+
+# ---------------------------------------------------------------- limits
+
+
+def test_variance_at_the_limits():
+    """exp of a log-variance overflows fp32 beyond 88: below, everything is finite; above, the KL term says so."""
+    _, (adapter, _) = adapted()
+    x, y = torch.ones(1, 1, 24), torch.zeros(1, 1, 3, 24)
+    column_sums = adapter.shared.A[:, 1].sum(0)
+    for log_var, finite in ((80.0, True), (89.0, False)):
+        with torch.no_grad():
+            adapter.d[1] = log_var / column_sums
+        adapter.zero_grad()
+        out, kl = adapter.project(x, y, "qkv"), adapter.kl_divergence()
+        assert torch.isfinite(out).all() and out.abs().max() > 1e10
+        assert bool(torch.isfinite(kl)) is finite
+        kl.backward()
+        assert bool(torch.isfinite(adapter.d.grad).all()) is finite
+
+
+@pytest.mark.parametrize("method", [LoRA(rank=3), VeRA(rank=8), PVeRA(rank=8)], ids=str)
+def test_autocast(images, method):
+    """In bf16 the latent's distribution and the KL term are fp32, and sampling works."""
+    model = perturb(pvera.adapt(make_vit(), method, num_classes=5)).eval()
+    exact = model(images)
+    model(images)
+    kl = model.kl_divergence()
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(images)
+        assert logits.dtype == torch.bfloat16
+        assert model.kl_divergence().dtype == torch.float32
+        torch.testing.assert_close(model.kl_divergence(), kl, rtol=0.02, atol=0)
+        model.train()
+        loss = F.cross_entropy(model(images).float(), torch.tensor([0, 1, 2])) + model.kl_divergence()
+    assert (logits - exact).abs().max() < 0.1 * exact.abs().max()
+    loss.backward()
+    for parameter in model.members[0].trained().values():
+        assert parameter.grad.dtype == torch.float32 and torch.isfinite(parameter.grad).all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_seed_on_cuda(images):
+    model = adapted()[0].cuda()
+    images = images.cuda()
+    first = pvera.sample(model, images, k=3, seed=1)
+    assert first.device.type == "cuda" and len({d.cpu().numpy().tobytes() for d in first}) == 3
+    assert torch.equal(first, pvera.sample(model, images, k=3, seed=1))
+    assert not torch.equal(first, pvera.sample(model, images, k=3, seed=2))
+    torch.testing.assert_close(model.eval()(images).cpu(), model.cpu()(images.cpu()), rtol=0, atol=1e-4)
