@@ -70,5 +70,5 @@ class DoRAAdapter(Adapter):
         mine, theirs = overlap(self.method.targets, positions)
         V = weight[theirs] + self.scale * low_rank_weight(self.A[:, mine], self.B[mine])
         ratio = self.m[mine] / V.norm(dim=self.axis + 1)
-        weight[theirs] = V * ratio.unsqueeze(2 if self.axis == 1 else 1)
+        weight[theirs] = (V * ratio.unsqueeze(2 if self.axis == 1 else 1)).to(weight.dtype)
         return weight, bias

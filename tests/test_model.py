@@ -1,0 +1,401 @@
+"""The adapted model: what is trained, grids side by side, modes, merging and unloading, errors."""
+
+import copy
+
+import pytest
+import timm
+import torch
+from tiny import METHODS, make_images, make_vit, perturb
+from torch.nn import functional as F
+
+import pvera
+from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA, VeRA
+
+CLASSES = 5
+#: Three members each, with unequal hyperparameters where the method has any.
+GRIDS = {
+    "linear": [Linear()] * 3,
+    "bottleneck": [Bottleneck(ratio=r) for r in (2, 4, 8)],
+    "ia3": [IA3()] * 3,
+    "adaptformer": [AdaptFormer(ratio=r) for r in (2, 4, 8)],
+    "dora": [DoRA(rank=r) for r in (2, 4, 8)],
+    "dora published": [
+        DoRA(rank=r, norm="output", train_magnitude=False, scaled=False, targets="qkv") for r in (2, 4, 8)
+    ],
+    "lora": [LoRA(rank=r) for r in (2, 4, 8)],
+    "vera": [VeRA(rank=r) for r in (4, 8, 16)],
+    "pvera": [PVeRA(rank=r) for r in (4, 8, 16)],
+    "pvera published": [PVeRA(rank=8, init="uniform", kl="mean")] * 3,
+    "targets": [PVeRA(rank=8, targets=t) for t in ("q", "kv", "qkv")],
+}
+
+
+def labels(count=4):
+    return torch.arange(count) % CLASSES
+
+
+def state(model):
+    """Every parameter and buffer, as copies."""
+    return {n: t.detach().clone() for n, t in (*model.named_parameters(), *model.named_buffers())}
+
+
+def optimizer(model, lr=1e-2):
+    return torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=lr, weight_decay=1e-4)
+
+
+# ---------------------------------------------------------------- what is trained
+
+
+@pytest.mark.parametrize(
+    "method",
+    [*METHODS.values(), DoRA(rank=3, train_magnitude=False), Bottleneck(ratio=4, near_identity=False)],
+    ids=str,
+)
+def test_training_changes_trainable_tensors_only(vit, method):
+    model = pvera.adapt(vit, method, CLASSES)
+    trained = {f"members.0.{name}" for name in model.members[0].trained()}
+    assert trained == {n for n, p in model.named_parameters() if p.requires_grad}
+    assert not any(p.requires_grad for p in vit.parameters())
+    before, step = state(model), optimizer(model)
+    for seed in range(2):  # the first moves what starts at zero, the second what stands before it
+        loss = F.cross_entropy(model(make_images(4, seed)), labels()) + 1e-3 * model.kl_divergence()
+        step.zero_grad()
+        loss.backward()
+        step.step()
+    for name, tensor in state(model).items():
+        assert torch.equal(tensor, before[name]) is (name not in trained), name
+    assert all(p.grad is None for n, p in model.named_parameters() if n not in trained)
+
+
+def test_every_trained_number_gets_a_gradient():
+    for method in METHODS.values():
+        model = perturb(pvera.adapt(make_vit(), method, CLASSES))
+        (F.cross_entropy(model(make_images(16)), labels(16)) + model.kl_divergence()).backward()
+        for name, parameter in model.members[0].trained().items():
+            dead = (parameter.grad == 0).float().mean()
+            # A hidden unit that no token switches on is the only way not to get one.
+            assert dead == 0 or (method.key in ("bottleneck", "adaptformer") and dead < 0.5), (method, name)
+
+
+def test_head_is_the_same_for_every_method():
+    heads = [pvera.adapt(make_vit(), m, CLASSES, seed=3).members[0].head for m in METHODS.values()]
+    assert all(torch.equal(head.weight, heads[0].weight) for head in heads)
+    assert heads[0].weight.shape == (CLASSES, 24) and heads[0].bias.shape == (CLASSES,)
+
+
+# ---------------------------------------------------------------- grids
+
+
+@pytest.mark.parametrize("seeds", [0, [0, 1, 2]], ids=["one seed", "three seeds"])
+@pytest.mark.parametrize("key", GRIDS)
+def test_grid_trains_each_member_as_alone(key, seeds):
+    methods, beta = GRIDS[key], 0.01
+    together = pvera.adapt(make_vit(), methods, CLASSES, seeds)
+    alone = [
+        pvera.adapt(make_vit(), m, CLASSES, s)
+        for m, s in zip(methods, seeds if isinstance(seeds, list) else [seeds] * 3)
+    ]
+    steps = [optimizer(together), *map(optimizer, alone)]
+    for i in range(7):
+        if i == 4:  # one has stopped
+            together.active = [0, 2]
+            stopped = copy.deepcopy(together.members[1].state_dict())
+        images = make_images(4, seed=i)
+        logits, kl = together(images), together.kl_divergence()
+        assert logits.shape == (len(together.active), 4, CLASSES) and kl.shape == (len(together.active),)
+        losses = torch.stack([F.cross_entropy(x, labels()) for x in logits]) + beta * kl
+        for step in steps:
+            step.zero_grad()
+        losses.sum().backward()
+        for j, m in enumerate(together.active):
+            expected_logits, expected_kl = alone[m](images), alone[m].kl_divergence()
+            loss = F.cross_entropy(expected_logits, labels()) + beta * expected_kl
+            loss.backward()
+            torch.testing.assert_close(logits[j], expected_logits, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(kl[j], expected_kl, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(losses[j], loss, rtol=1e-5, atol=1e-5)
+            for name, parameter in together.members[m].trained().items():
+                expected = alone[m].members[0].trained()[name]
+                torch.testing.assert_close(parameter.grad, expected.grad, rtol=1e-4, atol=1e-5, msg=name)
+        for step in steps:
+            step.step()
+    for name, tensor in together.members[1].state_dict().items():
+        assert torch.equal(tensor, stopped[name]), name  # not even weight decay moves it
+    together.active = [0, 1, 2]
+    together.eval()
+    together(images)  # and it is computed again when it is active again
+
+
+@pytest.mark.parametrize("active", [[1], [2, 0]])
+@pytest.mark.parametrize("key", ["linear", "adaptformer", "lora", "pvera"])
+def test_active_members_alone_are_computed(images, key, active):
+    model = perturb(pvera.adapt(make_vit(), GRIDS[key], CLASSES, seed=[0, 1, 2])).eval()
+    all_three, kl = model(images), model.kl_divergence()
+    model.active = active
+    torch.testing.assert_close(model(images), all_three[active], rtol=0, atol=1e-5)
+    torch.testing.assert_close(model.kl_divergence(), kl[active], rtol=1e-5, atol=0)
+
+
+def test_grid_of_one_is_a_single_member_with_one_more_axis(images):
+    single = perturb(pvera.adapt(make_vit(), PVeRA(rank=8), CLASSES))
+    grid = perturb(pvera.adapt(make_vit(), [PVeRA(rank=8)], CLASSES))
+    assert torch.equal(grid(images), single(images)[None])
+    assert torch.equal(grid.kl_divergence(), single.kl_divergence()[None])
+
+
+def test_one_member_of_a_grid_can_be_merged(images):
+    model = perturb(pvera.adapt(make_vit(), GRIDS["lora"], CLASSES, seed=[0, 1, 2])).eval()
+    expected = model(images)
+    with pytest.raises(InputError, match="only one member can be merged"):
+        model.merge_()
+    for member in range(3):
+        model.active = [member]
+        model.merge_()
+        torch.testing.assert_close(model(images), expected[[member]], rtol=0, atol=1e-5)
+        model.active = [(member + 1) % 3]  # whose adapters are not in the weights
+        with pytest.raises(RuntimeError, match=f"member {member} is merged"):
+            model(images)
+        model.unmerge_()
+    model.active = [0, 1, 2]
+    assert torch.equal(model(images), expected)
+
+
+@pytest.mark.parametrize("key", GRIDS)
+def test_last_mlp_on_the_class_token_alone(key):
+    """Sparing the last MLP the tokens that no head reads changes neither logits, KL term nor gradients."""
+    images, results = make_images(4), []
+    for spared in (False, True):
+        model = perturb(pvera.adapt(make_vit(), GRIDS[key], CLASSES, seed=[0, 1, 2]))
+        model.last_mlp_on_class_token = spared
+        seen = []
+        model.backbone.blocks[-1].mlp.fc1.register_forward_pre_hook(
+            lambda _, args, seen=seen: seen.append(args[0].shape[1])
+        )
+        logits, kl = model(images), model.kl_divergence()
+        (sum(F.cross_entropy(x, labels()) for x in logits) + 0.01 * kl.sum()).backward()
+        assert seen == [1 if spared else 17]
+        gradients = {n: p.grad for n, p in model.named_parameters() if p.requires_grad}
+        results.append({"logits": logits, "kl": kl, **gradients})
+    for name, tensor in results[0].items():
+        torch.testing.assert_close(results[1][name], tensor, rtol=1e-4, atol=1e-5, msg=name)
+
+
+# ---------------------------------------------------------------- modes
+
+
+@pytest.mark.parametrize("key", METHODS)
+def test_backbone_stays_in_evaluation_mode(images, key):
+    """Its dropout and stochastic depth are off while adapters train."""
+    rates = {"proj_drop_rate": 0.5, "attn_drop_rate": 0.5, "drop_path_rate": 0.5, "pos_drop_rate": 0.5}
+    model = perturb(pvera.adapt(make_vit(**rates), METHODS[key], CLASSES))
+    assert model.training and model.members.training
+    assert not any(module.training for module in model.backbone.modules())
+    model.eval()
+    mean = model(images)
+    torch.nn.Sequential(model).train()  # a parent's call reaches it too
+    assert model.training and not any(module.training for module in model.backbone.modules())
+    if key == "pvera":
+        with model.sampling(enabled=False):
+            assert torch.equal(model(images), mean)
+    else:
+        assert torch.equal(model(images), mean)
+
+
+def test_features_and_classify_make_the_forward_pass(images):
+    for methods in (METHODS["ia3"], GRIDS["ia3"], GRIDS["linear"]):
+        model = perturb(pvera.adapt(make_vit(), methods, CLASSES))
+        features = model.features(images)
+        nothing_adapts = methods is GRIDS["linear"]
+        assert features.shape == (3 if methods is GRIDS["ia3"] else 1, 3, 24)
+        assert torch.equal(model.classify(features), model(images))
+        if nothing_adapts:
+            assert torch.equal(features[0], make_vit()(images))
+
+
+# ---------------------------------------------------------------- merging, unloading
+
+
+@pytest.mark.parametrize("key", METHODS)
+def test_unload_gives_the_backbone_back(vit, images, key):
+    before, expected = state(vit), vit(images)
+    model = perturb(pvera.adapt(vit, METHODS[key], CLASSES))
+    assert torch.equal(model.eval().features(images)[0], expected) is (key == "linear")
+    assert model.unload() is vit
+    assert state(vit).keys() == before.keys()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in state(vit).items())
+    assert torch.equal(vit(images), expected)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in vit.modules())
+    assert pvera.adapt(vit, METHODS[key], CLASSES)(images).shape == (3, CLASSES)
+
+
+def test_unload_after_merging(vit, images):
+    before, expected = state(vit), vit(images)
+    model = perturb(pvera.adapt(vit, METHODS["pvera"], CLASSES)).merge_()
+    assert not torch.allclose(vit(images), expected, atol=1e-3)
+    model.unload()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in state(vit).items())
+
+
+def test_merged_model_is_the_plain_timm_model(vit, images):
+    """No hooks and no adapters are left in its way, and its state fits a fresh one."""
+    model = perturb(pvera.adapt(vit, METHODS["pvera"], CLASSES)).eval()
+    features = model.features(images)[0]
+    model.merge_()
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in vit.modules())
+    fresh = make_vit(seed=1)
+    fresh.load_state_dict(vit.state_dict())
+    torch.testing.assert_close(fresh(images), features, rtol=0, atol=1e-5)
+
+
+def test_merging_twice_or_never(images):
+    model = perturb(pvera.adapt(make_vit(), METHODS["lora"], CLASSES)).eval()
+    expected = model(images)
+    model.unmerge_()
+    assert torch.equal(model(images), expected)
+    merged = model.merge_()(images)
+    assert torch.equal(model.merge_()(images), merged)
+    model.unmerge_()
+    assert torch.equal(model(images), expected)
+
+
+def test_merged_after_training_again(images):
+    """merge_ folds what the adapters are now, not what they were when first merged."""
+    model = perturb(pvera.adapt(make_vit(), METHODS["vera"], CLASSES)).eval()
+    first = model.merge_()(images)
+    model.unmerge_()
+    expected = perturb(model, seed=1)(images)
+    torch.testing.assert_close(model.merge_()(images), expected, rtol=0, atol=1e-5)
+    assert not torch.allclose(expected, first, atol=1e-3)
+
+
+@pytest.mark.parametrize("key", ["ia3", "dora", "lora", "vera", "pvera"])
+def test_merged_in_half_precision_weights(images, key):
+    """Folding follows the dtype of the frozen weights."""
+    model = perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES)).eval()
+    expected = model(images)
+    model.backbone.bfloat16()
+    model.merge_()
+    assert {p.dtype for p in model.backbone.parameters()} == {torch.bfloat16}
+    model.backbone.float()
+    assert (model(images) - expected).abs().max() < 0.1 * expected.abs().max()
+
+
+# ---------------------------------------------------------------- autocast
+
+
+@pytest.mark.parametrize("key", METHODS)
+def test_autocast(images, key):
+    model = perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES)).eval()
+    exact = model(images)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(images)
+        assert model.kl_divergence().dtype == torch.float32
+    assert logits.dtype == torch.bfloat16
+    assert (logits - exact).abs().max() < 0.1 * exact.abs().max()
+    assert not torch.equal(logits.float(), exact)
+
+
+# ---------------------------------------------------------------- errors
+
+
+def test_adapting_twice(vit, images):
+    model = perturb(pvera.adapt(vit, LoRA(rank=3), CLASSES)).eval()
+    expected = model(images)
+    with pytest.raises(InputError, match="has adapters already"):
+        pvera.adapt(vit, LoRA(rank=3), CLASSES)
+    assert torch.equal(model(images), expected)
+
+
+class SeparateProjections(torch.nn.Module):
+    """A block as in other libraries, with query, key and value apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.query = self.key = self.value = torch.nn.Linear(4, 4)
+
+
+@pytest.mark.parametrize("case", ["no vit", "no layer", "not fused", "swin", "own bias for q", "own head"])
+def test_unsuitable_backbone_is_refused_and_left_alone(case):
+    message = "not a timm vision transformer with fused attn.qkv"
+    if case == "no vit":
+        vit = torch.nn.Linear(3, 3)
+    elif case == "no layer":
+        vit = make_vit(depth=0)
+    elif case == "not fused":
+        vit = make_vit()
+        vit.blocks[1].attn = SeparateProjections()
+    elif case == "swin":
+        vit = timm.create_model("swin_tiny_patch4_window7_224", num_classes=0, device="meta")
+    elif case == "own bias for q":  # such a model uses qkv's weight without calling qkv: no adapter would run
+        vit = timm.create_model("beit_base_patch16_224", num_classes=0, device="meta")
+    else:
+        vit, message = make_vit(num_classes=10), "create it with num_classes=0"
+    vit.train()
+    with pytest.raises(InputError, match=message) as error:
+        pvera.adapt(vit, PVeRA(rank=8), CLASSES)
+    assert "\n" not in str(error.value)
+    assert vit.training and all(p.requires_grad for p in vit.parameters())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in vit.modules())
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"num_classes": 0}, "num_classes must be a positive integer, not 0"),
+        ({"num_classes": 2.0}, "num_classes must be a positive integer"),
+        ({"method": []}, "one method, or a non-empty sequence"),
+        ({"method": "lora"}, "one method, or a non-empty sequence"),
+        ({"method": [LoRA(), LoRA()], "seed": [0]}, "as many seeds"),
+        ({"method": [LoRA(), IA3()]}, "members of a grid must adapt the same places"),
+        ({"method": [Linear(), PVeRA()]}, "members of a grid must adapt the same places"),
+        ({"method": Bottleneck(ratio=25)}, "ratio 25 leaves no hidden unit"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_bad_arguments_leave_the_backbone_alone(vit, arguments, message):
+    vit.train()
+    with pytest.raises(InputError, match=message) as error:
+        pvera.adapt(vit, **{"method": LoRA(), "num_classes": CLASSES} | arguments)
+    assert "\n" not in str(error.value)
+    assert vit.training and all(p.requires_grad for p in vit.parameters())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in vit.modules())
+
+
+def test_merged_model_cannot_be_trained(vit):
+    model = pvera.adapt(vit, LoRA(rank=3), CLASSES).merge_()
+    assert not model.training
+    with pytest.raises(RuntimeError, match="merged model cannot be trained"):
+        model.train()
+    assert not model.training and model.merged
+    assert model.unmerge_().train().training
+
+
+# ---------------------------------------------------------------- other vision transformers
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"qkv_bias": False},
+        {"qk_norm": True},
+        {"reg_tokens": 4},
+        {"global_pool": "avg", "class_token": False},
+        {"init_values": None},
+        {"mlp_ratio": 2.0},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("key", METHODS)
+def test_variants_of_timms_vision_transformer(images, key, options):
+    """Each starts as its backbone, adapts, and merges where it can."""
+    vit = make_vit(**options)
+    expected = vit(images)
+    model = pvera.adapt(vit, METHODS[key], CLASSES).eval()
+    torch.testing.assert_close(model.features(images)[0], expected, rtol=0, atol=5e-6)
+    features = perturb(model).features(images)[0]
+    assert ((features - expected).abs().max() > 1e-3).item() is (key != "linear")
+    model.last_mlp_on_class_token = True
+    torch.testing.assert_close(model.features(images)[0], features, rtol=0, atol=1e-5)
+    if key not in ("bottleneck", "adaptformer"):
+        model.merge_()
+        torch.testing.assert_close(vit(images), features, rtol=0, atol=1e-5)
