@@ -2,7 +2,7 @@
 
 One safetensors file holds the trained tensors of one member in fp32; its metadata hold the format version,
 the method with its hyperparameters, the number of classes, the seed from which the frozen random matrices are
-drawn again, a hash of these matrices, and a hash of the backbone that it belongs to.
+drawn again, a hash of these matrices, a hash of the backbone that it belongs to, and one of all this together.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from torch import nn
 
 from .adapters import METHODS
 from .errors import InputError
-from .model import AdaptedModel, adapt
+from .model import AdaptedModel, Member, adapt
 from .wiring import encoder_layers
 
 VERSION = 1
@@ -28,6 +28,7 @@ def save(model: AdaptedModel, path: str | Path) -> None:
     if len(model.active) != 1:
         raise InputError("only one member can be saved: set `active` to it first")
     member, path = model.members[model.active[0]], Path(path)
+    tensors = {n: p.detach().float().cpu().contiguous() for n, p in member.trained().items()}
     described = {
         "version": VERSION,
         "method": member.method.key,
@@ -37,7 +38,7 @@ def save(model: AdaptedModel, path: str | Path) -> None:
         "frozen_sha256": _digest(dict(member.named_buffers())),
         "backbone_sha256": _backbone_digest(model.backbone),
     }
-    tensors = {n: p.detach().float().cpu().contiguous() for n, p in member.trained().items()}
+    described["sha256"] = _checksum(described, tensors)
     partial = path.with_name(path.name + ".tmp")
     save_file(tensors, partial, metadata={"pvera": json.dumps(described)})
     partial.replace(path)
@@ -51,40 +52,37 @@ def load(model: nn.Module, path: str | Path) -> AdaptedModel:
     """
     path = Path(path)
     described, tensors = _read(path)
-    backbone = model.backbone if isinstance(model, AdaptedModel) else model
+    adapted = isinstance(model, AdaptedModel)
+    if adapted and (len(model.active) != 1 or model.merged):
+        raise InputError("load() fills one member that is not merged: set `active`, or call unmerge_() first")
+    backbone = model.backbone if adapted else model
     if described["backbone_sha256"] != _backbone_digest(backbone):
         raise InputError(f"{path} belongs to another backbone")
     try:
         method = METHODS[described["method"]](**described["hyperparameters"])
     except (KeyError, TypeError) as error:
         raise InputError(f"{path} is damaged: no such method or hyperparameter ({error})") from None
-    fresh = None
-    if not isinstance(model, AdaptedModel):
-        model = fresh = adapt(backbone, method, described["num_classes"], described["seed"])
-    try:
-        _fill(model, method, described, tensors, path)
-    except InputError:
-        if fresh is not None:
-            fresh.unload()
-        raise
+    num_classes, seed = described["num_classes"], described["seed"]
+    if adapted:
+        _check(model.members[model.active[0]], method, described, tensors, path)
+    else:  # adapted only once the file is known to be good
+        _check(Member(method, encoder_layers(backbone), num_classes, seed), method, described, tensors, path)
+        model = adapt(backbone, method, num_classes, seed)
+    with torch.no_grad():
+        for name, parameter in model.members[model.active[0]].trained().items():
+            parameter.copy_(tensors[name])
     return model
 
 
-def _fill(model: AdaptedModel, method, described: dict, tensors: dict, path: Path) -> None:
-    if len(model.active) != 1 or model.merged:
-        raise InputError("load() fills one member that is not merged: set `active`, or call unmerge_() first")
-    member = model.members[model.active[0]]
+def _check(member: Member, method, described: dict, tensors: dict, path: Path) -> None:
+    """InputError unless `tensors` can go into `member`."""
     if (method, described["num_classes"]) != (member.method, member.num_classes):
         raise InputError(f"{path} holds {method} with {described['num_classes']} classes, not {member.method}"
                          f" with {member.num_classes}")
     if described["frozen_sha256"] != _digest(dict(member.named_buffers())):
         raise InputError(f"{path} was trained with other frozen random matrices (seed {described['seed']})")
-    trained = member.trained()
-    if {n: t.shape for n, t in tensors.items()} != {n: p.shape for n, p in trained.items()}:
+    if {n: t.shape for n, t in tensors.items()} != {n: p.shape for n, p in member.trained().items()}:
         raise InputError(f"{path} does not hold the tensors of {method}")
-    with torch.no_grad():
-        for name, parameter in trained.items():
-            parameter.copy_(tensors[name])
 
 
 def _read(path: Path) -> tuple[dict, dict]:
@@ -97,7 +95,10 @@ def _read(path: Path) -> tuple[dict, dict]:
                 raise InputError(
                     f"{path} has format version {described['version']}, newer than this program's {VERSION}"
                 )
-            return described, {name: file.get_tensor(name) for name in file.keys()}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}
+            if described.pop("sha256") != _checksum(described, tensors):
+                raise InputError(f"{path} is damaged: its checksum does not fit")
+            return described, tensors
     except InputError:
         raise
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
@@ -109,6 +110,11 @@ def _backbone_digest(vit: nn.Module) -> str:
     folded = {id(p) for x in encoder_layers(vit) for m, _ in x.projections for p in m.parameters()}
     folded |= {id(x.mlp_out.weight) for x in encoder_layers(vit)}
     return _digest({n: p for n, p in vit.named_parameters() if id(p) not in folded})
+
+
+def _checksum(described: dict, tensors: dict) -> str:
+    text = json.dumps(described, sort_keys=True) + _digest(tensors)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _digest(tensors: dict[str, torch.Tensor]) -> str:

@@ -1,0 +1,283 @@
+"""Saving and loading: what was trained comes back bit for bit, and nothing else is taken for it."""
+
+import json
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from tiny import METHODS, make_images, make_vit, perturb
+
+import pvera
+from pvera import DoRA, InputError, LoRA, PVeRA, VeRA
+
+CLASSES = 5
+CONFIGURATIONS = [
+    *METHODS.values(),
+    PVeRA(rank=4, alpha=2.5, targets="qkv", init="uniform", kl="mean"),
+    VeRA(rank=4, targets="k", init="uniform"),
+    DoRA(rank=2, norm="output", train_magnitude=False, scaled=False),
+    LoRA(rank=2, targets="v", same_draw=True),
+]
+
+
+def trained(seed=0, method=METHODS["pvera"]):
+    return perturb(pvera.adapt(make_vit(), method, CLASSES, seed), seed).eval()
+
+
+def content(path):
+    """Tensors and description of an adapter file."""
+    with safe_open(path, "pt") as file:
+        return {n: file.get_tensor(n) for n in file.keys()}, json.loads(file.metadata()["pvera"])  # noqa: SIM118
+
+
+@pytest.fixture
+def path(tmp_path):
+    """An adapter file of `trained()`."""
+    pvera.save(trained(), tmp_path / "adapter.safetensors")
+    return tmp_path / "adapter.safetensors"
+
+
+# ---------------------------------------------------------------- round trip
+
+
+@pytest.mark.parametrize("method", CONFIGURATIONS, ids=str)
+def test_round_trip(tmp_path, images, method):
+    """Into a plain backbone, and into an adapted one with other values."""
+    model, path = trained(seed=3, method=method), tmp_path / "adapter.safetensors"
+    expected = model(images)
+    pvera.save(model, path)
+    assert [p.name for p in tmp_path.iterdir()] == ["adapter.safetensors"]
+    fresh = make_vit()
+    adapted = pvera.adapt(make_vit(), method, CLASSES, seed=3)
+    assert pvera.load(adapted, path) is adapted
+    for loaded in (pvera.load(fresh, path), adapted):
+        member = loaded.members[0]
+        assert (member.method, member.seed, member.num_classes) == (method, 3, CLASSES)
+        for name, tensor in model.members[0].trained().items():
+            assert torch.equal(member.trained()[name], tensor), name
+            assert member.trained()[name].requires_grad
+        assert torch.equal(loaded.eval()(images), expected)
+    if method.key == "pvera":
+        assert torch.equal(pvera.sample(loaded, images, k=2), pvera.sample(model, images, k=2))
+
+
+def test_only_what_was_trained_is_saved(tmp_path):
+    for method in CONFIGURATIONS:
+        model = trained(method=method)
+        pvera.save(model, tmp_path / "a.safetensors")
+        tensors, described = content(tmp_path / "a.safetensors")
+        assert tensors.keys() == model.members[0].trained().keys()
+        assert all(t.dtype == torch.float32 for t in tensors.values())
+        assert sum(t.numel() for t in tensors.values()) == sum(model.members[0].count().values())
+        assert (described["method"], described["seed"], described["num_classes"]) == (method.key, 0, CLASSES)
+
+
+def test_size_on_vit_b(vit_b, tmp_path):
+    """For PVeRA and a head of 100 classes: 1.05 times the trained numbers in fp32."""
+    model, path = pvera.adapt(vit_b, PVeRA(), num_classes=100), tmp_path / "adapter.safetensors"
+    try:
+        pvera.save(model, path)
+    finally:
+        model.unload()
+    numbers = 30_720 + 100 * (768 + 1)
+    assert numbers * 4 < path.stat().st_size <= 1.05 * numbers * 4
+
+
+def test_saving_replaces_the_file_whole(path, images):
+    model = perturb(trained(), seed=9)
+    pvera.save(model, path)
+    assert torch.equal(pvera.load(make_vit(), path).eval()(images), model(images))
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_loaded_model_trains_on(path, images):
+    model = pvera.load(make_vit(), path).train()
+    model(images).sum().backward()
+    assert all(p.grad is not None for p in model.members[0].trained().values())
+
+
+def test_merged_model_saves_the_same_file(path, tmp_path):
+    """The backbone's hash leaves out what merging changes."""
+    pvera.save(trained().merge_(), tmp_path / "merged.safetensors")
+    assert (tmp_path / "merged.safetensors").read_bytes() == path.read_bytes()
+
+
+def test_double_precision_is_saved_in_single(tmp_path, images):
+    model = trained().double()
+    pvera.save(model, tmp_path / "a.safetensors")
+    loaded = pvera.load(make_vit(), tmp_path / "a.safetensors").eval()
+    torch.testing.assert_close(loaded(images).double(), model(images.double()), rtol=0, atol=1e-5)
+
+
+def test_one_member_of_a_grid(tmp_path, images):
+    methods = [PVeRA(rank=4), PVeRA(rank=8)]
+    grid, path = perturb(pvera.adapt(make_vit(), methods, CLASSES, [0, 1])).eval(), tmp_path / "a.safetensors"
+    expected = grid(images)
+    with pytest.raises(InputError, match="only one member can be saved"):
+        pvera.save(grid, path)
+    assert not path.exists()
+    grid.active = [1]
+    pvera.save(grid, path)
+    torch.testing.assert_close(pvera.load(make_vit(), path).eval()(images), expected[1], rtol=0, atol=1e-5)
+    other = pvera.adapt(make_vit(), methods, CLASSES, [0, 1]).eval()
+    with pytest.raises(InputError, match="fills one member"):
+        pvera.load(other, path)
+    untouched = other(images)[0]
+    other.active = [1]
+    pvera.load(other, path)
+    other.active = [0, 1]
+    torch.testing.assert_close(other(images), torch.stack([untouched, expected[1]]), rtol=0, atol=1e-5)
+
+
+# ---------------------------------------------------------------- errors
+
+
+def refused(path, message, target=None):
+    """Loading `path` into `target` (both kinds by default) raises an InputError of one line that holds
+    `message`, and leaves the target as it was."""
+    targets = [target] if target is not None else [make_vit().train(), trained(seed=0)]
+    for model in targets:
+        adapted = isinstance(model, pvera.AdaptedModel)
+        before = {n: t.clone() for n, t in model.state_dict().items()}
+        flags = [p.requires_grad for p in model.parameters()]
+        mode, images = model.training, make_images()
+        outputs = model(images).detach() if adapted else None
+        with pytest.raises(InputError) as error:
+            pvera.load(model, path)
+        assert message in str(error.value) and "\n" not in str(error.value)
+        assert model.state_dict().keys() == before.keys()
+        assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+        assert [p.requires_grad for p in model.parameters()] == flags and model.training is mode
+        if adapted:
+            assert torch.equal(model(images), outputs)
+        else:
+            assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+            assert pvera.adapt(model, LoRA(rank=2), CLASSES).unload() is model
+
+
+def rewritten(path, change):
+    """Write the file anew after `change(tensors, described)`, as a program of its own would."""
+    tensors, described = content(path)
+    change(tensors, described)
+    save_file(tensors, path, metadata={"pvera": json.dumps(described)})
+
+
+def test_missing_file(tmp_path):
+    refused(tmp_path / "none.safetensors", "none.safetensors: no such file")
+    refused(tmp_path, "no such file")
+
+
+@pytest.mark.parametrize("vit", [{"seed": 1}, {"dim": 32}, {"depth": 3}], ids=str)
+def test_another_backbone(path, vit):
+    refused(path, "belongs to another backbone", make_vit(**vit))
+    adapted = pvera.adapt(make_vit(**vit), METHODS["pvera"], CLASSES)
+    refused(path, "belongs to another backbone", adapted.eval())
+
+
+def test_truncated_file(path):
+    whole = path.read_bytes()
+    for kept in (0, 4, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:kept])
+        refused(path, "damaged")
+
+
+def test_damaged_file(path):
+    """One changed byte anywhere is noticed: in the length, the header, the description, the tensors."""
+    whole = path.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    at = [
+        0,
+        9,
+        whole.index(b"alpha") + 9,
+        whole.index(b"layers.0.d") + 7,
+        header,
+        header + 50,
+        len(whole) - 1,
+    ]
+    for position in at:
+        damaged = bytearray(whole)
+        damaged[position] ^= 1
+        path.write_bytes(damaged)
+        refused(path, "damaged", make_vit())
+    path.write_bytes(bytes(len(whole)))
+    refused(path, "damaged")
+    path.write_bytes(whole)
+    pvera.load(make_vit(), path)
+
+
+def test_other_safetensors_file(path):
+    save_file({"weight": torch.zeros(2)}, path)
+    refused(path, "not an adapter file")
+    save_file({"weight": torch.zeros(2)}, path, metadata={"pvera": "[1, 2]"})
+    refused(path, "not an adapter file")
+    save_file({"weight": torch.zeros(2)}, path, metadata={"pvera": '{"version": 1}'})
+    refused(path, "not an adapter file")
+
+
+def test_newer_version(path):
+    rewritten(path, lambda tensors, described: described.update(version=2))
+    refused(path, "format version 2, newer than this program's 1")
+
+
+@pytest.mark.parametrize(
+    "method, classes",
+    [
+        (PVeRA(rank=16), CLASSES),
+        (PVeRA(rank=8, alpha=8.0), CLASSES),
+        (PVeRA(rank=8, targets="qk"), CLASSES),
+        (PVeRA(rank=8, init="uniform"), CLASSES),
+        (VeRA(rank=8), CLASSES),
+        (METHODS["pvera"], 6),
+    ],
+    ids=str,
+)
+def test_other_method_or_head_than_the_models(path, method, classes):
+    refused(path, "adapter.safetensors holds PVeRA(rank=8", pvera.adapt(make_vit(), method, classes).eval())
+
+
+def test_other_random_matrices(path):
+    refused(path, "other frozen random matrices (seed 0)", trained(seed=1))
+
+
+def test_random_matrices_that_cannot_be_drawn_again(path, monkeypatch):
+    """As with another version of PyTorch, whose generator gives other numbers."""
+    from pvera.adapters import vera
+
+    draw = vera.generator
+    monkeypatch.setattr(vera, "generator", lambda *key: draw("other version", *key))
+    refused(path, "other frozen random matrices (seed 0)", make_vit().train())
+
+
+def test_merged_target(path):
+    refused(path, "not merged", trained().merge_())
+
+
+@pytest.mark.parametrize(
+    "described, tensors, message",
+    [
+        ({"method": "pvera2"}, {}, "no such method or hyperparameter"),
+        ({"hyperparameters": {"rank": 8, "depth": 1}}, {}, "no such method or hyperparameter"),
+        ({"hyperparameters": {"rank": 0}}, {}, "rank must be a positive integer"),
+        ({"num_classes": 0}, {}, "num_classes must be a positive integer"),
+        ({}, {"layers.0.d": torch.zeros(2, 2, 4)}, "does not hold the tensors"),
+        ({}, {"layers.9.d": torch.zeros(2, 2, 8)}, "does not hold the tensors"),
+    ],
+)
+def test_consistent_file_with_wrong_content(path, described, tensors, message):
+    """Even with a checksum that fits."""
+    from pvera.checkpoint import _checksum
+
+    def change(old_tensors, old):
+        old_tensors.update(tensors)
+        old.update(described)
+        del old["sha256"]
+        old["sha256"] = _checksum(old, old_tensors)
+
+    rewritten(path, change)
+    refused(path, message, make_vit().train())
+
+
+def test_backbone_of_another_size_of_image(path):
+    """The same weights at another resolution have another position embedding: another backbone."""
+    refused(path, "belongs to another backbone", make_vit(img_size=16))
