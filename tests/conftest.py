@@ -21,6 +21,6 @@ def images():
 
 @pytest.fixture(scope="session")
 def vit_b():
-    """ViT-B as DINOv2 has it, without its weights: for what depends on shapes alone. Unload after adapting."""
+    """DINOv2's ViT-B without its weights, for what depends on shapes alone. Unload after adapting."""
     vit = timm.create_model("vit_base_patch14_dinov2", img_size=224, num_classes=0, device="meta")
     return vit.to_empty(device="cpu")

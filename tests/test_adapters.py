@@ -168,8 +168,8 @@ def test_initialisation_leaves_the_global_random_state_alone(vit, images):
 
 # ---------------------------------------------------------------- equations
 
-# Each method on one encoder layer, as functions on plain tensors: "q", "k", "v" take x and y = x W^T + bias, the
-# other places what the backbone computes there. `w` maps "q", "k", "v" to the frozen (W, bias).
+# Each method on one encoder layer, as functions on plain tensors: "q", "k", "v" take x and y = x W^T + bias,
+# the other places what the backbone computes there. `w` maps "q", "k", "v" to the frozen (W, bias).
 
 
 def bottleneck(adapter, method, w):
@@ -243,7 +243,7 @@ EQUATIONS = {
 
 
 def transcribed(vit, images, adapters, method):
-    """The class token of a pre-norm transformer with layer scale, written out, with the methods' equations."""
+    """The class token of a pre-norm transformer with layer scale and the methods' equations."""
 
     def same(y):
         return y

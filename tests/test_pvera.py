@@ -15,7 +15,7 @@ from pvera import InputError, LoRA, PVeRA, VeRA
 SUBSETS = ("q", "k", "v", "qk", "qv", "kv", "qkv")
 
 
-def adapted(method=PVeRA(rank=8), seed=0, dtype=torch.float32, **vit):  # noqa: B008 (a frozen dataclass)
+def adapted(method=METHODS["pvera"], seed=0, dtype=torch.float32, **vit):
     """A perturbed model, and its adapters."""
     model = perturb(pvera.adapt(make_vit(**vit), method, num_classes=5, seed=seed), seed).to(dtype)
     return model, model.members[0].layers
@@ -36,9 +36,7 @@ def transcribed(adapter, method, x, y, noise):
         j = "qkv".index(position)
         new[j] = new[j] + method.alpha * ((z @ adapter.shared.B[i]) * adapter.b[i])
         divergences.append((mu**2 + sigma**2 - 1) / 2 - torch.log(sigma))
-    if (
-        method.kl == "sum"
-    ):  # Eq. 9 with the divergence of an r-dimensional normal, mean over images and tokens
+    if method.kl == "sum":  # Eq. 9 with the divergence of an r-dimensional normal, averaged over tokens
         kl = sum(D.sum(-1).mean() for D in divergences) / 2
     else:  # the published program
         kl = sum(D.mean() for D in divergences) / len(divergences)
@@ -282,7 +280,7 @@ def test_training_noise_differs_between_members_of_different_seeds():
 
 
 def test_mean_of_many_draws_is_the_mean_pass_of_a_single_layer():
-    """Standard error and bound follow from σ: σ_y² = α² b² Σ_r σ_r² B_r² is the exact variance of one draw."""
+    """The bound follows from the exact variance of one draw, α² b² Σ_r σ_r² B_r²."""
     draws = 20_000
     model, layers = adapted(PVeRA(rank=8, alpha=2.0), depth=1, dtype=torch.float64)
     adapter = layers[0].eval()
@@ -423,7 +421,7 @@ def test_merged_model_has_neither_noise_nor_kl(images):
 
 
 def test_variance_at_the_limits():
-    """exp of a log-variance overflows fp32 beyond 88: below, everything is finite; above, the KL term says so."""
+    """exp of a log-variance overflows fp32 beyond 88: below, all is finite; above, the KL term says so."""
     _, (adapter, _) = adapted()
     x, y = torch.ones(1, 1, 24), torch.zeros(1, 1, 3, 24)
     column_sums = adapter.shared.A[:, 1].sum(0)
