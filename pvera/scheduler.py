@@ -1,8 +1,9 @@
 """Many runs on one machine: several single-threaded processes side by side, what exists is not run again."""
 
 import multiprocessing
+import multiprocessing.connection
 import os
-import queue
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -42,11 +43,12 @@ def run_all(runs: Sequence[Run], title: str, workers: int = 1, device: str = "cp
     """
     if not runs:
         return
-    context = multiprocessing.get_context("spawn")
-    epochs = context.SimpleQueue()
+    context = _context()
+    # A pipe without a lock: a worker that is killed while it writes leaves nothing locked.
+    receiver, sender = context.Pipe(duplex=False)
     bar = tqdm(total=len(runs), desc=title, unit="run", dynamic_ncols=True, smoothing=0.1)
-    pool = ProcessPoolExecutor(min(workers, len(runs)), context, _start_worker, (device, epochs))
-    watcher = threading.Thread(target=_show_epochs, args=(epochs, bar), daemon=True)
+    pool = ProcessPoolExecutor(min(workers, len(runs)), context, _start_worker, (device, sender))
+    watcher = threading.Thread(target=_show_epochs, args=(receiver, bar), daemon=True)
     watcher.start()
     try:
         futures: dict[Future, Run] = {pool.submit(_work, run, device): run for run in runs}
@@ -60,16 +62,27 @@ def run_all(runs: Sequence[Run], title: str, workers: int = 1, device: str = "cp
             except Exception as error:
                 raise RuntimeError(f"{futures[future].name}: {error}") from error
             bar.update()
+        pool.shutdown()
     except BaseException:
+        processes = list((getattr(pool, "_processes", None) or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in list((getattr(pool, "_processes", None) or {}).values()):
+        for process in processes:
             process.terminate()
         raise
     finally:
-        epochs.put(None)
-        watcher.join()
+        sender.close()  # the last end that is open: the watcher reads to the end of the file
+        watcher.join(timeout=5)
         bar.close()
-    pool.shutdown()
+
+
+def _context():
+    """Workers are forked from a server that has imported what they need, once; spawned where that is not to be
+    had. Neither inherits this process's threads or CUDA state."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pvera.runs"])
+    return context
 
 
 _epochs = None
@@ -77,8 +90,6 @@ _epochs = None
 
 def _start_worker(device: str, epochs) -> None:
     """In each worker: one thread, no Ctrl-C of its own, and an end when the parent is gone."""
-    import signal
-
     global _epochs
     _epochs = epochs
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -95,15 +106,18 @@ def _start_worker(device: str, epochs) -> None:
 
 def _work(run: Run, device: str) -> None:
     limit = run.schedule.epochs
-    execute(run, device, lambda epoch: _epochs.put((run.name, epoch, limit)))
-    _epochs.put((run.name, None, limit))
+    execute(run, device, lambda epoch: _epochs.send((run.name, epoch, limit)))
+    _epochs.send((run.name, None, limit))
 
 
 def _show_epochs(epochs, bar) -> None:
     """The bar's postfix: which runs are under way, and at which epoch."""
     running: dict[str, str] = {}
-    while (message := epochs.get()) is not None:
-        name, epoch, limit = message
+    while True:
+        try:
+            name, epoch, limit = epochs.recv()
+        except (EOFError, OSError):
+            return
         running.pop(name, None)
         if epoch is not None:
             running[name] = f"{name.split('/', 1)[1]} {epoch}/{limit}"

@@ -1,0 +1,158 @@
+"""experiments/train.py from the outside: what it writes, how it goes on after a kill, what it refuses."""
+
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from pvera import runs
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "experiments" / "train.py"
+PROFILE = {
+    "backbones": ["tiny"],
+    "datasets": ["retina"],
+    "seeds": [0, 1],
+    "protocol": "corrected",
+    "schedule": {"epochs": 2},
+    "beta": [1e-2, 1e-6],
+    "methods": {
+        "linear": {"grid": {"learning_rate": [1e-3, 1e-4]}},
+        "lora": {"grid": {"rank": [2, 4]}},
+        "pvera": {"rank": 8, "grid": {"learning_rate": [1e-3, 1e-4]}, "most_chosen": 1e-3},
+    },
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A data set of the demonstration suite's name with few images, and a profile that reads it."""
+    source = np.random.default_rng(0)
+    (tmp_path / "data" / "retina" / "images").mkdir(parents=True)
+    for part, count in {"train800": 64, "val200": 32, "test": 40}.items():
+        lines = []
+        for i in range(count):
+            image = source.integers(0, 120, (32, 32, 3), dtype=np.uint8) + np.uint8(40 * (i % 4))
+            Image.fromarray(image).save(tmp_path / "data" / "retina" / "images" / f"{part}{i}.png")
+            lines.append(f"images/{part}{i}.png {i % 4}\n")
+        (tmp_path / "data" / "retina" / f"{part}.txt").write_text("".join(lines))
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(PROFILE | {"data": str(tmp_path / "data")}))
+    return tmp_path
+
+
+def command(folder, results="results", *more) -> list[str]:
+    return [sys.executable, str(SCRIPT), "--profile", str(folder / "small.yaml"), "--device", "cpu",
+            "--results", str(folder / results), "--workers", "2", *more]
+
+
+def call(folder, *more) -> subprocess.CompletedProcess:
+    return subprocess.run(command(folder, *more), capture_output=True, text=True, timeout=300)
+
+
+def numbers(folder, results) -> dict:
+    """Every record without its time and memory, by its place."""
+    records = {p.relative_to(folder / results): json.loads(p.read_text())
+               for p in sorted((folder / results).rglob("*.json"))}
+    return {str(p): {k: v for k, v in r.items() if k != "cost"} for p, r in records.items()}
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+def test_killed_runs_resume_and_end_with_the_same_results(folder):
+    done = call(folder, "whole")
+    assert done.returncode == 0, done.stderr
+    whole = numbers(folder, "whole")
+    assert len(whole) == 1 + 3 * 2
+
+    for wait in (1, 3):  # results that must exist before the kill
+        process = subprocess.Popen(
+            command(folder, "killed"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=os.environ | {"KILLED_BY_TEST": str(folder)},
+        )
+        until(lambda: len(list((folder / "killed").rglob("*.json"))) >= wait)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        until(lambda: not any(marked(pid, str(folder)) for pid in os.listdir("/proc") if pid.isdigit()))
+    before = {p: p.stat().st_mtime_ns for p in (folder / "killed").rglob("*.json")}
+    assert call(folder, "killed").returncode == 0
+    assert numbers(folder, "killed") == whole
+    assert all(p.stat().st_mtime_ns == t for p, t in before.items()), "what was there is not made again"
+
+
+def until(condition, seconds: float = 120) -> None:
+    deadline = time.time() + seconds
+    while not condition():
+        assert time.time() < deadline
+        time.sleep(0.05)
+
+
+def marked(pid: str, mark: str) -> bool:
+    """Whether a living process belongs to the killed command: its workers must end by themselves."""
+    try:
+        return f"KILLED_BY_TEST={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+
+
+def test_ctrl_c_ends_at_once_with_130(folder):
+    process = subprocess.Popen(command(folder, "stopped", "--epochs", "5000"), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    while "β search" not in process.stdout.readline():
+        assert process.poll() is None
+    time.sleep(6)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert not list((folder / "stopped").rglob("*"))
+
+
+def profile_with(folder, **changes) -> None:
+    (folder / "small.yaml").write_text(yaml.safe_dump(PROFILE | {"data": str(folder / "data")} | changes))
+
+
+def edit(folder, line: str) -> None:
+    (folder / "data" / "retina" / "val200.txt").write_text(line)
+
+
+BAD = {
+    "unknown method": (["--methods", "lara"], "unknown method 'lara'"),
+    "unknown profile": (["--profile", "midi"], "unknown profile 'midi'"),
+    "unknown data set": (["--datasets", "imagenet"], "unknown data set 'imagenet'"),
+    "unknown backbone": (["--backbones", "dinov9"], "unknown backbone 'dinov9'"),
+    "unknown protocol": (["--protocol", "both"], "unknown protocol 'both'"),
+    "no epochs": (["--epochs", "0"], "--epochs must be positive"),
+    "rank 0": (lambda f: profile_with(f, methods={"lora": {"rank": 0}}), "rank must be a positive integer"),
+    "position": (lambda f: profile_with(f, methods={"vera": {"targets": "qo"}}), "letters out of q, k, v"),
+    "unknown option": (lambda f: profile_with(f, methods={"lora": {"rnak": 4}}), "rnak"),
+    "unknown key": (lambda f: profile_with(f, metods={}), "metods"),
+    "missing split": (lambda f: (f / "data/retina/val200.txt").unlink(), "val200.txt does not exist"),
+    "empty split": (lambda f: edit(f, ""), "val200.txt is empty"),
+    "label": (lambda f: edit(f, "images/test0.png 4\n"), "label 4 is not in 0 to 3"),
+    "image": (lambda f: (f / "data/retina/images/test3.png").write_bytes(b"\x89PNG no"), "test3.png"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_exit_code_2(folder, case, capsys, monkeypatch):
+    cause, message = BAD[case]
+    if callable(cause):
+        cause(folder)
+        cause = []
+    monkeypatch.setattr(sys, "argv", command(folder, "bad", *cause)[1:])
+    for function in (runs._backbone, runs._splits):
+        function.cache_clear()
+    with pytest.raises(SystemExit) as stopped:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert stopped.value.code == 2
+    assert errors[-1].startswith("error: ") and message in errors[-1]
+    assert not list((folder / "bad").rglob("*.json"))

@@ -1,0 +1,276 @@
+"""The training protocol: grids, early stopping, losses, seeds, result files."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pvera
+import pytest
+import torch
+from pvera import results, runs, training
+from pvera.backbones import Backbone
+from pvera.data import Split
+from pvera.protocol import CORRECTED, PUBLISHED, protocol
+from pvera.runs import Profile
+from pvera.training import Data, Schedule, fit
+from tiny import METHODS, make_vit
+
+CLASSES = 3
+
+def split(count: int, seed: int) -> Split:
+    """Images whose brightest colour channel is their class, with noise."""
+    source = np.random.default_rng(seed)
+    labels = np.arange(count) % CLASSES
+    images = source.integers(0, 160, (count, 32, 32, 3), dtype=np.uint8)
+    images[np.arange(count), :, :, labels] += 60
+    return Split(images, labels.astype(np.int64), [str(i) for i in range(count)])
+
+
+@pytest.fixture
+def backbone(vit):
+    return Backbone(vit, "test", 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), "hash")
+
+
+@pytest.fixture
+def splits(backbone):
+    return tuple(Data(split(n, n), backbone, torch.device("cpu")) for n in (48, 21))
+
+
+def train(backbone, splits, methods, rates=1e-2, betas=0.0, schedule=Schedule(epochs=3), rules=CORRECTED, seed=0,
+          seeds=0):
+    model = pvera.adapt(backbone.model, methods, CLASSES, seeds)
+    many = len(methods)
+    rates = rates if isinstance(rates, list) else [(rates, rates)] * many
+    betas = betas if isinstance(betas, list) else [betas] * many
+    try:
+        return fit(model, *splits, rates, betas, schedule, rules, seed)
+    finally:
+        model.unload()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_grid_trains_each_member_as_alone(backbone, splits, name):
+    rates = [(1e-2, 1e-2), (1e-3, 1e-3), (1e-4, 1e-2)]
+    together = train(backbone, splits, [METHODS[name]] * 3, rates, 1e-3)
+    for member, rate in zip(together, rates):
+        (alone,) = train(backbone, splits, [METHODS[name]], [rate], 1e-3)
+        for curve in ("train_loss", "kl", "validation_loss", "validation_accuracy"):
+            np.testing.assert_allclose(getattr(member, curve), getattr(alone, curve), rtol=1e-5, atol=1e-5)
+
+
+def test_grid_of_different_ranks_when_one_stops_early(backbone, splits):
+    """A member with patience spent leaves the batch; the others go on as if it had never been there."""
+    schedule = Schedule(epochs=6, patience=1, tolerance=0.02)
+    rates = [(1e-2, 1e-2), (0.0, 0.0), (1e-2, 1e-3)]
+    methods = [pvera.LoRA(2), pvera.LoRA(4), pvera.LoRA(6)]
+    together = train(backbone, splits, methods, rates, schedule=schedule)
+    assert together[1].status == "stopped early" and together[1].epochs == 2
+    assert max(h.epochs for h in together) > 2
+    for method, member, rate in zip(methods, together, rates):
+        (alone,) = train(backbone, splits, [method], [rate], schedule=schedule)
+        np.testing.assert_allclose(member.validation_loss, alone.validation_loss, rtol=1e-5)
+        assert member.status == alone.status
+
+
+def test_training_learns(backbone, splits):
+    (history,) = train(backbone, splits, [pvera.PVeRA(4)], schedule=Schedule(epochs=12))
+    assert history.validation_loss[-1] < 0.7 * history.validation_loss[0]
+    assert history.validation_accuracy[-1] > 0.8
+
+
+def test_linear_probing_on_cached_features_equals_training_through_the_backbone(backbone, splits):
+    (cached,) = train(backbone, splits, [pvera.Linear()])
+    head = pvera.adapt(backbone.model, pvera.Linear(), CLASSES, 0)
+    optimizer = torch.optim.AdamW(head.members[0].head.parameters(), lr=1e-2, weight_decay=1e-4)
+    order, losses = pvera.seeding.generator(0, "order"), []
+    for _ in range(3):
+        for batch in torch.randperm(48, generator=order).split(16):
+            loss = torch.nn.functional.cross_entropy(head(splits[0][batch]), splits[0].labels[batch])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        losses.append(torch.nn.functional.cross_entropy(head(splits[1][slice(None)]), splits[1].labels).item())
+    head.unload()
+    np.testing.assert_allclose(cached.validation_loss, losses, rtol=1e-5)
+
+
+def test_early_stopping_by_hand():
+    """Patience 2 and a tolerance of 10 %: 0.95 is no improvement on 1.0, 0.89 is."""
+    history, schedule = training.History(), Schedule(patience=2, tolerance=0.1)
+    for epoch, loss in enumerate([1.0, 0.95, 0.89, 0.85, 0.801, 0.5]):
+        if history.status == "running":
+            training._record(history, epoch, 0.0, 0.0, loss, 0.0, schedule)
+            history.best_state = {"x": torch.zeros(1)}
+    assert (history.status, history.best_epoch, history.best_loss, history.epochs) == ("stopped early", 2, 0.89, 5)
+    worse = training.History(best_loss=0.9, best_state={"x": torch.zeros(1)})
+    assert training.choose([worse, history]) == 1
+
+
+def test_diverged_member_does_not_end_the_others(backbone, splits):
+    rates = [(1e-2, 1e-2), (1e30, 1e30)]
+    healthy, broken = train(backbone, splits, [pvera.LoRA(2)] * 2, rates)
+    assert broken.status == "diverged" and not math.isfinite(broken.validation_loss[-1])
+    (alone,) = train(backbone, splits, [pvera.LoRA(2)], rates[:1])
+    np.testing.assert_allclose(healthy.validation_loss, alone.validation_loss, rtol=1e-5)
+    assert training.choose([broken]) is None
+
+
+def test_losses_of_the_two_protocols():
+    logits, labels = torch.tensor([[[2.0, 0.0, -1.0], [0.0, 1.0, 0.0]]]), torch.tensor([0, 2])
+    p = np.exp(logits[0].numpy()) / np.exp(logits[0].numpy()).sum(1, keepdims=True)
+    once = -np.log(p[[0, 1], labels]).mean()
+    twice = -np.log(np.exp(p[[0, 1], labels]) / np.exp(p).sum(1)).mean()
+    assert training.classification_loss(logits, labels, CORRECTED).item() == pytest.approx(once, rel=1e-6)
+    assert training.classification_loss(logits, labels, PUBLISHED).item() == pytest.approx(twice, rel=1e-6)
+
+
+def test_double_softmax_is_bounded_below():
+    """With 100 classes the published loss cannot fall under log(e + 99) - 1, however right the logits are."""
+    loss = training.classification_loss(1e4 * torch.eye(100)[None], torch.arange(100), PUBLISHED)
+    assert loss.item() == pytest.approx(math.log(math.e + 99) - 1, rel=1e-6)
+
+
+@pytest.mark.parametrize("rules, shuffled", [(CORRECTED, True), (PUBLISHED, False)])
+def test_shuffling(backbone, splits, rules, shuffled):
+    seen = []
+
+    class Spy(Data):
+        def __getitem__(self, index):
+            seen.append(index)
+            return super().__getitem__(index)
+
+    spy = Spy(split(48, 48), backbone, torch.device("cpu"))
+    train(backbone, (spy, splits[1]), [pvera.IA3()], rules=rules, schedule=Schedule(epochs=2))
+    batches = [i for i in seen if isinstance(i, torch.Tensor)]
+    epochs = torch.cat(batches).reshape(2, 48)
+    assert all(len(b) == 16 for b in batches)
+    assert torch.equal(epochs.sort(1).values, torch.arange(48).expand(2, 48))
+    assert torch.equal(epochs[0], torch.arange(48)) != shuffled
+    assert torch.equal(epochs[0], epochs[1]) != shuffled
+
+
+def test_beta_weighs_the_kl_term(backbone, splits):
+    free, held = train(backbone, splits, [pvera.PVeRA(4)] * 2, betas=[0.0, 1.0], schedule=Schedule(epochs=4))
+    assert held.kl[-1] < 0.9 * free.kl[-1]
+
+
+def test_class_token_shortcut_changes_nothing(backbone, images):
+    for method in METHODS.values():
+        model = pvera.adapt(backbone.model, [method] * 2, CLASSES).eval()
+        full = model(images)
+        model.last_mlp_on_class_token = True
+        torch.testing.assert_close(model(images), full, rtol=0, atol=1e-6)
+        plain = backbone.model.forward_features(images)
+        assert plain.std(1).min() > 0, "outside the adapted model's forward every token has an output of its own"
+        model.unload()
+
+
+def test_protocols_differ_inside_the_adapters():
+    profile = Profile(
+        name="x", data="", backbones=["tiny"], datasets=["cifar"], seeds=[0], protocol="published",
+        methods={name: {} for name in METHODS},
+    )
+    published = {r.method: r.candidates[0].method for r in profile.benchmark("results")}
+    assert published["dora"] == pvera.DoRA(norm="output", train_magnitude=False, scaled=False)
+    assert published["lora"] == pvera.LoRA(same_draw=True)
+    assert published["pvera"] == pvera.PVeRA(init="uniform", kl="mean")
+    corrected = {r.method: r.candidates[0] for r in profile.with_(protocol="corrected").benchmark("results")}
+    assert corrected["pvera"].method == pvera.PVeRA() and corrected["pvera"].beta == 1e-6
+    with pytest.raises(pvera.InputError, match="unknown protocol"):
+        protocol("both")
+
+
+# From a profile to result files ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_profile(tmp_path, monkeypatch):
+    """Two data sets of the demonstration suite's names, small, on a random backbone; nothing of it is cached."""
+    for function in (runs._backbone, runs._splits):
+        function.cache_clear()
+    monkeypatch.setattr(
+        runs.backbones, "load",
+        lambda name: Backbone(make_vit(), name, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), "hash"),
+    )
+    sizes = {"train800": 48, "val200": 21, "test": 30}
+    monkeypatch.setattr(runs.data, "load_split", lambda root, name, part, size: split(sizes[part], sizes[part]))
+    yield Profile(
+        name="small", data="", backbones=["tiny"], datasets=["retina"], seeds=[0, 1], protocol="corrected",
+        methods={
+            "pvera": {"rank": 4, "grid": {"learning_rate": [1e-2, 1e-3]}, "most_chosen": 1e-2},
+            "lora": {"grid": {"rank": [2, 4]}, "most_chosen": 4},
+        },
+        schedule=Schedule(epochs=2), beta=[1e-2, 1e-6],
+    )
+    for function in (runs._backbone, runs._splits):
+        function.cache_clear()
+
+
+def complete(profile: Profile, root) -> dict[str, dict]:
+    """Run everything; the records by path below `root`."""
+    for run in profile.beta_search(root) or []:
+        runs.execute(run)
+    for run in profile.benchmark(root):
+        runs.execute(run)
+    return {str(p.relative_to(root)): json.loads(p.read_text()) for p in sorted(root.rglob("*.json"))}
+
+
+def test_records_hold_what_made_them_and_repeat_bit_for_bit(small_profile, tmp_path):
+    first, second = (complete(small_profile, tmp_path / name) for name in ("a", "b"))
+    assert len(first) == 1 + 2 * 2
+    for path, record in first.items():
+        numbers = {k: v for k, v in record.items() if k != "cost"}
+        assert numbers == {k: v for k, v in second[path].items() if k != "cost"}
+        a, b = (results.read_predictions(tmp_path / root / path) for root in "ab")
+        assert np.array_equal(a[0], b[0]) and np.array_equal(a[1], b[1])
+    record = first["small/benchmark/tiny/retina/lora/seed1.json"]
+    assert record["chosen"]["grid"] == record["members"][record["chosen"]["member"]]["grid"]
+    best = [m["best_validation_loss"] for m in record["members"]]
+    assert record["chosen"]["member"] == int(np.argmin(best))
+    assert record["members"][0]["best_validation_loss"] == pytest.approx(
+        min(record["members"][0]["curve"]["validation_loss"]), rel=1e-5
+    )
+    assert record["test"]["correct"] == round(record["test"]["accuracy"] * 30)
+
+
+def test_beta_of_the_benchmark_is_the_one_searched(small_profile, tmp_path):
+    records = complete(small_profile, tmp_path)
+    search = records["small/beta/tiny/retina/pvera/seed0.json"]
+    losses = {m["grid"]["beta"]: m["best_validation_loss"] for m in search["members"]}
+    chosen = min(losses, key=losses.get)
+    for seed in (0, 1):
+        members = records[f"small/benchmark/tiny/retina/pvera/seed{seed}.json"]["config"]["members"]
+        assert [m["beta"] for m in members] == [chosen, chosen]
+
+
+def test_fixed_grid_takes_the_most_chosen_value(small_profile):
+    fixed = replace(small_profile, fixed_grid=["tiny"])
+    assert {r.method: [c.grid for c in r.candidates] for r in fixed.benchmark("results")} == {
+        "pvera": [{"learning_rate": 1e-2}],
+        "lora": [{"rank": 4}],
+    }
+
+
+def test_what_exists_is_not_run_again_nor_overwritten(small_profile, tmp_path):
+    from pvera.scheduler import pending
+
+    complete(small_profile, tmp_path)
+    assert pending(small_profile.benchmark(tmp_path)) == []
+    missing = small_profile.benchmark(tmp_path)[1]
+    missing.path.unlink()
+    assert pending(small_profile.benchmark(tmp_path)) == [missing]
+    other = small_profile.with_(schedule=Schedule(epochs=3))
+    with pytest.raises(pvera.InputError, match="another configuration.*--replace"):
+        pending(other.benchmark(tmp_path))
+    assert len(pending(other.benchmark(tmp_path), replace=True)) == 4
+
+
+def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
+    """Two equal members tie exactly when corrected, and differ when each has a draw of its own."""
+    twins = replace(small_profile, methods={"lora": {"grid": {"rank": [4, 4]}}}, seeds=[0])
+    for name, equal in (("corrected", True), ("published", False)):
+        (run,) = twins.with_(protocol=name).benchmark(tmp_path / name)
+        runs.execute(run)
+        a, b = (m["curve"]["validation_loss"] for m in results.read(run.path)["members"])
+        assert (a == b) is equal
