@@ -79,7 +79,7 @@ def accuracy(ax: Axes, scores: Scores, group: str = "average") -> Axes:
         label.set_fontweight("bold" if key == "pvera" else "normal")
     ax.set_ylim(len(scores.methods) - 0.4, -0.5)
     ax.tick_params(axis="y", length=0)
-    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
     ax.margins(x=0.1)
     ax.grid(axis="x", color="0.9", linewidth=0.6)
     ax.set_title(group.capitalize())

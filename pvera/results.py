@@ -243,10 +243,8 @@ class Scores:
 
     def missing(self) -> list[tuple[str, str, int]]:
         """(method, data set, seed) of each NaN: what a full grid of these axes would have."""
-        return [
-            (self.methods[m], self.datasets[d], self.seeds[s])
-            for m, s, d in np.argwhere(np.isnan(self.values))
-        ]
+        nans = np.argwhere(np.isnan(self.values.swapaxes(1, 2)))
+        return [(self.methods[m], self.datasets[d], self.seeds[s]) for m, d, s in nans]
 
 
 def _plain(value):

@@ -1,0 +1,73 @@
+"""Result records made by hand, for tests of what reads them."""
+
+from pvera import results
+
+GRIDS = {
+    "linear": {"learning_rate": [1e-3, 1e-4]},
+    "lora": {"rank": [4, 8, 16]},
+    "vera": {"learning_rate": [1e-3, 1e-4]},
+    "pvera": {"learning_rate": [1e-3, 1e-4]},
+    "dora": {"rank": [4, 8, 16]},
+    "bottleneck": {"ratio": [8]},
+    "ia3": {"learning_rate": [1e-3, 1e-4]},
+}
+CATEGORIES = {"digits": "natural", "photographs": "natural", "retina": "specialized", "sprites": "structured"}
+
+
+def make_record(
+    method="pvera", dataset="digits", seed=0, correct=5, images=10, chosen=0, grid=None, **changes
+):
+    """A record with `correct` of `images` right; chosen=None: every member diverged.
+
+    `changes` replace keys of the record, `config` adds to its own.
+    """
+    ((name, values),) = (grid or GRIDS[method]).items()
+    members = [
+        {
+            "grid": {name: value},
+            "status": "stopped early",
+            "best_validation_loss": 0.5 + i,
+            "best_epoch": 3,
+            "epochs": 23,
+            "adapter_parameters": 100,
+            "head_parameters": 10,
+            "curve": {"train_loss": [1.5, 0.5], "kl": [0.0, 0.0]},
+        }
+        for i, value in enumerate(values)
+    ]
+    config = {
+        "seed": seed,
+        "members": [{"method": {name: value}, "beta": 0.0} for value in values],
+        "max_epochs": 30,
+        "precision": "float32",
+        "weights_sha256": "w",
+        "data_sha256": dataset,
+    } | changes.pop("config", {})
+    return {
+        "schema": results.SCHEMA,
+        "profile": "mine",
+        "experiment": "benchmark",
+        "backbone": "tiny",
+        "dataset": dataset,
+        "category": CATEGORIES[dataset],
+        "method": method,
+        "seed": seed,
+        "protocol": "corrected",
+        "config": config,
+        "config_hash": results.config_hash(config),
+        "members": members,
+        "chosen": chosen
+        if chosen is None
+        else {"member": chosen, "epoch": 3, "grid": members[chosen]["grid"]},
+        "test": chosen
+        if chosen is None
+        else {"images": images, "correct": correct, "accuracy": correct / images},
+    } | changes
+
+
+def write_all(root, records):
+    """Each record where it belongs below `root`; returns the paths."""
+    paths = [results.run_path(root, *(r[key] for key in results.IDENTITY)) for r in records]
+    for path, record in zip(paths, records):
+        results.write(path, record)
+    return paths

@@ -1,0 +1,165 @@
+"""Metrics against hand-worked cases, other libraries, and properties."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.metrics import accuracy_score, log_loss
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from pvera import metrics
+from pvera.errors import InputError
+
+METRICS = (metrics.accuracy, metrics.ece, metrics.ace, metrics.nll, metrics.brier)
+
+
+def random_predictions(seed, n=500, classes=7, sharpness=3.0):
+    rng = np.random.default_rng(seed)
+    scores = np.exp(sharpness * rng.standard_normal((n, classes)))
+    return scores / scores.sum(1, keepdims=True), rng.integers(classes, size=n)
+
+
+@st.composite
+def predictions(draw):
+    n, classes = draw(st.integers(1, 40)), draw(st.integers(2, 5))
+    positive = st.integers(0, 8)  # few values: many ties, exact zeros and ones
+    scores = draw(hnp.arrays(np.float64, (n, classes), elements=positive))
+    scores[:, 0] += scores.sum(1) == 0
+    labels = draw(hnp.arrays(np.int64, n, elements=st.integers(0, classes - 1)))
+    return scores / scores.sum(1, keepdims=True), labels
+
+
+# Four images, confidences .9 (right), .8 (wrong), .6 (right), .6 (wrong)
+HAND = np.array([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.4, 0.6]]), np.array([0, 1, 0, 0])
+
+
+def test_by_hand():
+    probabilities, labels = HAND
+    assert metrics.accuracy(probabilities, labels) == 0.5
+    # Bins [0, .5) and [.5, 1]: all four lie in the second: |2 - 2.9| / 4
+    assert metrics.ece(probabilities, labels, bins=2) == pytest.approx(0.9 / 4)
+    # Bins [.6, .8) holds two .6 (one right), [.8, 1] one .8 and one .9 (one right)
+    assert metrics.ece(probabilities, labels, bins=5) == pytest.approx((0.2 + 0.7) / 4)
+    # Ranks {.6, .6} and {.8, .9}
+    assert metrics.ace(probabilities, labels, bins=2) == pytest.approx((0.2 + 0.7) / 4)
+    # Three bins: array_split gives sizes 2, 1, 1: {.6, .6}, {.8 wrong}, {.9 right}
+    assert metrics.ace(probabilities, labels, bins=3) == pytest.approx((0.2 + 0.8 + 0.1) / 4)
+    assert metrics.nll(probabilities, labels) == pytest.approx(-np.log([0.9, 0.2, 0.6, 0.4]).mean())
+    assert metrics.brier(probabilities, labels) == pytest.approx(2 * (0.1**2 + 0.8**2 + 0.4**2 + 0.6**2) / 4)
+
+
+def test_ace_parts_ties_by_the_order_of_the_images():
+    same = np.full((4, 2), [0.75, 0.25])
+    # {right, right} and {wrong, wrong}: 2 (.25) + 2 (.75); {right, wrong} twice: 2 (.25) + 2 (.25)
+    assert metrics.ace(same, np.array([0, 0, 1, 1]), bins=2) == pytest.approx((2 * 0.25 + 2 * 0.75) / 4)
+    assert metrics.ace(same, np.array([0, 1, 0, 1]), bins=2) == pytest.approx((2 * 0.25 + 2 * 0.25) / 4)
+
+
+def test_confidence_zero_and_one_are_counted():
+    certain = np.eye(3)[[0, 1, 2, 0]]
+    assert metrics.ece(certain, np.array([0, 1, 2, 0])) == metrics.ace(certain, np.array([0, 1, 2, 0])) == 0
+    assert (
+        metrics.ece(certain, np.array([1, 1, 2, 0])) == metrics.ace(certain, np.array([1, 1, 2, 0])) == 0.25
+    )
+    # A confidence of exactly one shares the last bin with .95
+    mixed = np.array([[1.0, 0.0], [0.95, 0.05]])
+    assert metrics.ece(mixed, np.array([1, 0]), bins=2) == pytest.approx(abs(1 - 1.95) / 2)
+
+
+def test_bin_edges_belong_to_the_upper_bin():
+    probabilities = np.array([[0.5, 0.5, 0.0], [0.49, 0.49, 0.02]])  # the first right, the second wrong
+    # Apart: (.5 + .49) / 2. In one bin: |1 - .99| / 2
+    assert metrics.ece(probabilities, np.array([0, 2]), bins=2) == pytest.approx(0.99 / 2)
+
+
+@pytest.mark.parametrize("bins", [1, 10, 15])
+@pytest.mark.parametrize("seed", range(3))
+def test_ece_agrees_with_torchmetrics(seed, bins):
+    probabilities, labels = random_predictions(seed)
+    expected = multiclass_calibration_error(
+        torch.from_numpy(probabilities),
+        torch.from_numpy(labels),
+        probabilities.shape[1],
+        n_bins=bins,
+        norm="l1",
+    )
+    assert metrics.ece(probabilities, labels, bins) == pytest.approx(expected.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nll_and_accuracy_agree_with_scikit_learn(seed):
+    probabilities, labels = random_predictions(seed)
+    assert metrics.nll(probabilities, labels) == pytest.approx(log_loss(labels, probabilities), rel=1e-12)
+    assert metrics.accuracy(probabilities, labels) == accuracy_score(labels, probabilities.argmax(1))
+
+
+def test_brier_agrees_with_its_definition():
+    probabilities, labels = random_predictions(0)
+    onehot = np.eye(probabilities.shape[1])[labels]
+    assert metrics.brier(probabilities, labels) == pytest.approx(
+        ((probabilities - onehot) ** 2).sum(1).mean()
+    )
+
+
+def test_nll_of_the_impossible_is_finite():
+    assert metrics.nll(np.array([[1.0, 0.0]]), np.array([1])) == pytest.approx(
+        -np.log(np.finfo(np.float64).eps)
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(predictions(), st.integers(1, 20))
+def test_properties(case, bins):
+    probabilities, labels = case
+    accuracy, confidence = metrics.accuracy(*case), probabilities.max(1).mean()
+    gap = abs(accuracy - confidence)
+    for error in (metrics.ece, metrics.ace):
+        # Splitting bins can only uncover errors that cancel; one bin is the overall gap
+        assert gap - 1e-12 <= error(probabilities, labels, bins) <= 1
+        assert error(probabilities, labels, 1) == pytest.approx(gap)
+    assert 0 <= metrics.brier(probabilities, labels) <= 2
+    order = np.random.default_rng(0).permutation(len(labels))
+    for metric in (metrics.accuracy, metrics.ece, metrics.nll, metrics.brier):
+        assert metric(probabilities[order], labels[order]) == pytest.approx(metric(probabilities, labels))
+
+
+@given(predictions())
+def test_more_bins_than_images_leaves_each_image_its_own(case):
+    probabilities, labels = case
+    correct = probabilities.argmax(1) == labels
+    expected = np.abs(correct - probabilities.max(1)).mean()
+    assert metrics.ace(probabilities, labels, bins=len(labels) + 3) == pytest.approx(expected)
+
+
+def test_evaluate_and_half_precision():
+    probabilities, labels = random_predictions(1)
+    found = metrics.evaluate(probabilities, labels)
+    assert found["images"] == 500 and found["bins"] == 15
+    assert found["correct"] / 500 == found["accuracy"]
+    for metric in METRICS:
+        assert found[metric.__name__] == metric(probabilities, labels)
+        # What the stored predictions give back
+        assert metric(probabilities.astype(np.float16), labels.astype(np.int16)) == pytest.approx(
+            found[metric.__name__], abs=2e-3
+        )
+
+
+@pytest.mark.parametrize(
+    "probabilities, labels",
+    [
+        (np.full((2, 2), 0.5), np.array([0])),
+        (np.full(2, 0.5), np.array([0, 1])),
+        (np.empty((0, 2)), np.empty(0)),
+        (np.full((2, 2), 0.5), np.array([0, 2])),
+        (np.full((2, 2), 0.5), np.array([-1, 0])),
+        (np.full((2, 2), 5.0), np.array([0, 1])),
+        (np.array([[1.5, -0.5]]), np.array([0])),
+        (np.array([[np.nan, 1.0]]), np.array([0])),
+    ],
+)
+def test_bad_input(probabilities, labels):
+    for metric in (*METRICS, metrics.evaluate):
+        with pytest.raises(InputError):
+            metric(probabilities, labels)

@@ -1,0 +1,326 @@
+"""The benchmark's tables from hand-made records, their figure, and the notebook that shows them."""
+
+import io
+import re
+import shutil
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from nbclient import NotebookClient
+from records import make_record, write_all
+
+from pvera import adapters, plots, tables
+from pvera.errors import InputError
+from pvera.results import Scores
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOK = ROOT / "analysis" / "main_table.ipynb"
+
+# Correct answers of 10 000, per seed. Means in per cent: see the table that they make.
+HAND = {
+    "linear": {"digits": [4900, 5100], "photographs": [8000, 8000], "retina": [1000, 1000]},
+    "lora": {"digits": [6004, 6004], "photographs": [8000, 8000], "retina": [2000, 2000]},
+    "vera": {"digits": [6000, 6000], "photographs": [7000, 7000], "retina": [3000, 3000]},
+    "pvera": {"digits": [6800, 7200], "photographs": [6000, 6000], "retina": [2900, 3300]},
+}
+MAIN = """\
+|  | Digits | Photographs | Retina | Average | Avg. natural | Avg. specialized |
+| :-- | :-: | :-: | :-: | :-: | :-: | :-: |
+| Linear | 50.0 | **80.0** | 10.0 | 46.7 | <ins>65.0</ins> | 10.0 |
+| LoRA | <ins>60.0</ins> | **80.0** | 20.0 | <ins>53.3</ins> | **70.0** | 20.0 |
+| VeRA | <ins>60.0</ins> | 70.0 | <ins>30.0</ins> | <ins>53.3</ins> | <ins>65.0</ins> | <ins>30.0</ins> |
+| PVeRA | **70.0** | 60.0 | **31.0** | **53.7** | <ins>65.0</ins> | **31.0** |
+"""
+
+
+def runs_of(correct, images=10000, **changes):
+    """Records of {method: {data set: correct answers per seed}}; None where a run is missing."""
+    return [
+        make_record(method, dataset, seed, right, images, **changes)
+        for method, of_method in correct.items()
+        for dataset, of_seeds in of_method.items()
+        for seed, right in enumerate(of_seeds)
+        if right is not None
+    ]
+
+
+def lines(table, about=False):
+    """The cells of a Markdown table, line by line, without the lines of the header."""
+    rows = [line for line in table.markdown(about).splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def parsed(table):
+    return pd.read_csv(io.StringIO(table.csv()))
+
+
+def test_main_table_by_hand():
+    table = tables.main(runs_of(HAND))
+    assert table.markdown().startswith(MAIN)
+    data = parsed(table).set_index("method")
+    assert data.at["lora", "digits"] == 60.04 and data.at["pvera", "average"] == pytest.approx(
+        161 / 3, rel=1e-5
+    )
+    assert list(data) == ["digits", "photographs", "retina", "average", "natural", "specialized"]
+
+
+@pytest.mark.parametrize(
+    "values, expected",
+    [
+        ([3.0, 1.0, 2.0], ["best", "", "second"]),
+        ([2.0, 2.0, 1.0], ["best", "best", ""]),
+        ([3.0, 2.0, 2.0, 1.0], ["best", "second", "second", ""]),
+        ([90.04, 89.96, 89.9], ["best", "best", ""]),
+        ([np.nan, 2.0, 1.0], ["", "best", "second"]),
+        ([np.nan], [""]),
+        ([], []),
+    ],
+)
+def test_marks(values, expected):
+    assert tables.marks(values) == expected
+
+
+def test_a_data_set_without_runs_leaves_its_averages_empty():
+    correct = {"vera": HAND["vera"], "pvera": HAND["pvera"] | {"retina": [None, None]}}
+    vera, pvera = lines(tables.main(runs_of(correct)))
+    assert vera == ["VeRA", "<ins>60.0</ins>", "**70.0**", "**30.0**", "**53.3**", "**65.0**", "**30.0**"]
+    assert pvera == ["PVeRA", "**70.0**", "<ins>60.0</ins>", "–", "–", "**65.0**", "–"]
+    assert np.isnan(parsed(tables.main(runs_of(correct))).set_index("method").at["pvera", "average"])
+
+
+def test_detailed_table_by_hand():
+    """n = 2 seeds x 5 images, PVeRA 5 of 10: 2 of 10 has p = 56/1024, 1 of 10 has p = 11/1024."""
+    correct = {"linear": [0, 1], "lora": [0, 2], "vera": [5, 5], "pvera": [2, 3]}
+    table = tables.detailed(runs_of({m: {"digits": right} for m, right in correct.items()}, images=5))
+    # Two values that differ by d have the sample standard deviation d / sqrt(2)
+    assert lines(table) == [["Digits", r"10.0\* ± 14.1", "20.0 ± 28.3", "100.0 ± 0.0", "50.0 ± 14.1"]]
+    data = parsed(table).set_index("method")
+    assert data["significantly_lower"].to_dict() == {
+        "linear": True,
+        "lora": False,
+        "vera": False,
+        "pvera": False,
+    }
+    assert data["p_value"]["linear"] == pytest.approx(11 / 1024, rel=1e-5)
+    assert data["p_value"]["lora"] == pytest.approx(56 / 1024, rel=1e-5)
+    assert np.isnan(data["p_value"]["pvera"])
+
+
+def test_stars_pool_the_seeds_that_both_methods_have():
+    """On the common seed 1 of 5 against 4 of 5: p = .2^5 + 5 (.8) .2^4; against 5 of 10 it would be 6/32."""
+    correct = {"vera": {"digits": [1, None]}, "pvera": {"digits": [4, 1]}}
+    table = tables.detailed(runs_of(correct, images=5))
+    assert lines(table) == [["Digits", r"20.0\*", "50.0 ± 42.4"]]
+    assert parsed(table)["p_value"][0] == pytest.approx(0.00672)
+
+
+def test_no_star_without_pvera():
+    (cells,) = lines(tables.detailed(runs_of({"linear": {"digits": [1, 2]}, "vera": {"digits": [9, 9]}})))
+    assert not any("*" in cell for cell in cells)
+
+
+def test_rules_part_the_categories():
+    latex = tables.detailed(runs_of(HAND)).latex().splitlines()
+    assert [line.split(" ")[0] for line in latex if line.startswith((r"\midrule", "Dig", "Pho", "Ret"))] == [
+        r"\midrule",
+        "Digits",
+        "Photographs",
+        r"\midrule",
+        "Retina",
+    ]
+
+
+def test_grid_table_by_hand():
+    runs = [make_record("pvera", seed=seed, chosen=chosen) for seed, chosen in enumerate([0, 0, 1])]
+    runs += [make_record("lora", seed=seed, chosen=chosen) for seed, chosen in enumerate([2, 2, 0])]
+    runs += [make_record("lora", "retina", chosen=None)]  # diverged: chose nothing
+    runs += [make_record("bottleneck", seed=seed) for seed in range(3)]
+    search = make_record("pvera", experiment="beta", grid={"beta": [1e-2, 1e-4, 0.0]}, chosen=1)
+    table = tables.grid(runs, [search])
+    assert [panel.title for panel in table.panels] == [
+        "(a) Rank",
+        "(b) Reduction ratio",
+        "(c) Learning rate",
+        "(d) KL weight β",
+    ]
+    assert [panel.header for panel in table.panels] == [
+        ("4", "8", "16"),
+        ("8",),
+        ("10⁻³", "10⁻⁴"),
+        ("10⁻²", "10⁻⁴", "0"),
+    ]
+    rows = [[row.label, *(cell.text for cell in row.cells)] for panel in table.panels for row in panel.rows]
+    assert rows == [
+        ["LoRA", "33%", "0%", "67%"],
+        ["Bottleneck", "fixed"],
+        ["PVeRA", "67%", "33%"],
+        ["PVeRA", "0%", "100%", "0%"],
+    ]
+    assert "Bottleneck reduction ratio 8" in table.about
+    data = parsed(table)
+    assert data.groupby(["method", "hyperparameter"])["share"].sum().eq(1).all()
+    lora = data[data["method"] == "lora"]
+    assert lora["chosen"].tolist() == [1, 0, 2] and lora["runs"].eq(3).all() and not lora["fixed"].any()
+
+
+def test_methods_without_a_grid_are_named():
+    run = make_record("linear")
+    run["members"][0]["grid"] = run["members"][1]["grid"] = run["chosen"]["grid"] = {}
+    table = tables.grid([run, make_record("lora")])
+    assert "Without a grid: Linear." in table.caption
+    assert [panel.title for panel in table.panels] == ["(a) Rank"]
+
+
+def test_claims_by_hand():
+    """Averages: 46.67, 53.35, 53.33 and PVeRA 53.67; by seed PVeRA has 52.33 and 55."""
+    assert lines(tables.held_claims(runs_of(HAND))) == [
+        [
+            "PVeRA has the highest average",
+            "holds, but depends on the seed",
+            "+0.3 points above the best other method",
+            "−1.0, +1.7",
+        ],
+        [
+            "PVeRA is better than VeRA on average",
+            "holds, but depends on the seed",
+            "+0.3 points above VeRA",
+            "−1.0, +1.7",
+        ],
+        [
+            "Linear probing has the lowest average",
+            "holds",
+            "+6.7 points below the lowest other method",
+            "+6.0, +6.3",
+        ],
+        [
+            "DoRA is best on more data sets than any other",
+            "cannot be told: runs are missing",
+            "– data sets more than the next method",
+            "–, –",
+        ],
+    ]
+
+
+def test_dora_claim_counts_best_data_sets():
+    dora = {"digits": [9000, 9000], "photographs": [8000, 8000], "retina": [1000, 1000]}
+    verdicts = tables.held_claims(runs_of(HAND | {"dora": dora})).data.set_index("claim")
+    row = verdicts.loc["DoRA is best on more data sets than any other"]
+    # Best on digits and, with two others, on photographs; those two and PVeRA (retina) have one each.
+    assert row["verdict"] == "holds" and row["difference"] == 1
+
+
+def test_about_names_what_is_missing_diverged_and_fixed():
+    runs = runs_of(HAND | {"vera": HAND["vera"] | {"digits": [6000, None], "retina": [None, None]}})
+    diverged = make_record("lora", "retina", 1, chosen=None)
+    runs = [run for run in runs if (run["method"], run["dataset"], run["seed"]) != ("lora", "retina", 1)]
+    runs[0]["members"][0]["status"] = "epoch limit"
+    about = tables.about([*runs, diverged])
+    assert "Profile mine, corrected protocol, backbone tiny, seeds 0, 1, at most 30 epochs" in about
+    assert "(which ended 1 of 20 chosen trainings before patience did)" in about
+    assert "21 of 24 runs; missing: VeRA on Digits (seed 1), Retina (seed 0, 1)." in about
+    assert "Diverged, and left out: LoRA on Retina (seed 1)." in about
+    assert "fixed" not in about and tables.about(runs_of(HAND)).endswith("All 24 runs.")
+
+
+def test_latex():
+    run = make_record("ia3", backbone="vit_tiny")
+    latex = tables.detailed([*runs_of({"pvera": {"digits": [9]}}, 10, backbone="vit_tiny"), run]).latex()
+    assert r" & (IA)$^{3}$ & PVeRA \\" in latex and r"Digits & 50.0$^*$ & 90.0 \\" in latex
+    assert r"vit\_tiny" in latex and r"p $<$ 0.05" in latex and r"\label{tab:detailed}" in latex
+    main = tables.main(runs_of(HAND)).latex()
+    assert (
+        r"LoRA & \underline{60.0} & \textbf{80.0} & 20.0 & \underline{53.3} & \textbf{70.0} & 20.0 \\" in main
+    )
+    assert r"\rotatebox[origin=l]{90}{Avg. natural}" in main
+    for table in tables.benchmark(runs_of(HAND)).values():
+        latex = table.latex()
+        assert latex.isascii() and latex.count("{") == latex.count("}")
+        assert not re.search(r"(?<!\\)[%#_](?! needs)", latex)
+        for body in re.findall(r"\\begin{tabular}.*?\\end{tabular}", latex, re.S):
+            columns = len(re.search(r"{(lc*)}", body)[1])
+            assert {line.count(" & ") + 1 for line in body.splitlines() if line.endswith(r"\\")} == {columns}
+
+
+def test_of_profile(tmp_path):
+    runs = runs_of(HAND)
+    write_all(tmp_path, runs)
+    (found,) = tables.of_profile(tmp_path, "mine").values()
+    assert list(found) == ["main", "detailed", "grid", "claims"]
+    assert found["main"].markdown().startswith(MAIN)
+    paths = [path for table in found.values() for path in table.write(tmp_path / "tables")]
+    assert {path.name for path in (tmp_path / "tables").iterdir()} == {path.name for path in paths}
+    assert len(paths) == 12 and (tmp_path / "tables/main.md").read_text() == found["main"].markdown()
+
+    write_all(tmp_path, [make_record(backbone="large", config={"weights_sha256": "v"})])
+    both = tables.of_profile(tmp_path, "mine")
+    assert [both[backbone]["main"].name for backbone in both] == ["main_large", "main_tiny"]
+    assert both["tiny"]["main"].markdown().startswith(MAIN)
+
+
+def test_mixed_protocols_make_no_table(tmp_path):
+    write_all(tmp_path, [make_record("vera"), make_record("pvera", protocol="published")])
+    with pytest.raises(InputError, match="different protocol"):
+        tables.of_profile(tmp_path, "mine")
+
+
+def test_every_method_has_a_look_of_its_own():
+    assert list(plots.METHODS) == list(adapters.METHODS)
+    assert [style.title for style in plots.METHODS.values()] == [m.title for m in adapters.METHODS.values()]
+    for attribute in ("colour", "marker"):
+        assert len({getattr(style, attribute) for style in plots.METHODS.values()}) == len(plots.METHODS)
+
+
+def test_figure_shows_the_means_and_its_labels_do_not_overlap():
+    correct = HAND | {"vera": HAND["vera"] | {"retina": [None, None]}}
+    figure = plots.benchmark(Scores.of(runs_of(correct)))
+    FigureCanvasAgg(figure).draw()
+    shown = [ax for ax in figure.axes if ax.get_visible()]
+    assert [ax.get_title() for ax in shown] == ["Average", "Natural", "Specialized"]
+    values = tables.accuracies(Scores.of(runs_of(correct)))
+    for ax in shown:
+        means = {line.get_marker(): line.get_xdata()[0] for line in ax.lines if len(line.get_xdata()) == 1}
+        for key, value in values[ax.get_title().lower()].items():
+            np.testing.assert_allclose(means[plots.METHODS[key].marker], value)
+    texts = [text for ax in shown for text in (ax.title, *ax.get_yticklabels())]
+    for ax in shown:  # matplotlib keeps labels of ticks outside the axes, but does not draw them
+        low, high = ax.get_xlim()
+        texts += [text for text in ax.get_xticklabels() if low <= text.get_position()[0] <= high]
+    boxes = [text.get_window_extent() for text in texts if text.get_text() and text.get_visible()]
+    assert len(boxes) > 3 + 2 * 4
+    for i, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:i])
+
+
+def test_saved_figures(tmp_path):
+    figure = plots.benchmark(Scores.of(runs_of(HAND)))
+    png, pdf = plots.save(figure, tmp_path, "main")
+    assert png.read_bytes().startswith(b"\x89PNG") and pdf.read_bytes().startswith(b"%PDF")
+
+
+def test_notebook(tmp_path, monkeypatch):
+    """It runs anywhere below a pyproject.toml, with two methods and a missing run, and shows no warning."""
+    nbformat.validate(nbformat.read(NOTEBOOK, as_version=4))
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "analysis").mkdir()
+    shutil.copy(NOTEBOOK, tmp_path / "analysis")
+    correct = {"vera": HAND["vera"] | {"digits": [6000, None]}, "pvera": HAND["pvera"]}
+    write_all(tmp_path / "results", runs_of(correct))
+    monkeypatch.setenv("PVERA_PROFILE", "mine")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    notebook = nbformat.read(tmp_path / "analysis" / NOTEBOOK.name, as_version=4)
+    where = {"metadata": {"path": str(tmp_path / "analysis")}}
+    NotebookClient(notebook, kernel_name="python3", resources=where).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert {output.output_type for output in outputs} == {"display_data"}
+    shown = "\n".join(output.data.get("text/markdown", "") for output in outputs)
+    assert "missing: VeRA on Digits (seed 1)." in shown
+    assert "PVeRA is better than VeRA on average | holds" in shown
+    (found,) = tables.of_profile(tmp_path / "results", "mine").values()
+    for name, table in found.items():
+        assert table.markdown(about=False).strip() in shown
+        assert (tmp_path / f"results/mine/tables/{name}.tex").read_text() == table.latex()
+    assert {path.name for path in (tmp_path / "figures/mine").iterdir()} == {"main_tiny.png", "main_tiny.pdf"}
