@@ -23,7 +23,8 @@ from .statistics import LEVEL, binomial_p_value, mean_and_std
 REFERENCE = "pvera"
 NOTHING = "–"  # an empty cell
 
-#: Hyperparameter of a grid -> panel of the grid table, and whether its values descend there.
+#: Hyperparameter of a grid -> panel of the grid table, and whether its values descend there. Others follow
+#: these under their own names.
 PANELS = {
     "rank": ("Rank", False),
     "ratio": ("Reduction ratio", True),
@@ -106,17 +107,24 @@ def grid_choices(runs: list[dict]) -> pd.DataFrame:
     runs: how many chose among these values; fixed: there was one value only, so nothing to choose.
     """
     rows = []
-    for method, key in product(METHODS, PANELS):
+    keys = dict.fromkeys(
+        [*PANELS, *(key for run in runs for member in run["members"] for key in member["grid"])]
+    )
+    for method, key in product(METHODS, keys):
         own = [
             run for run in runs if run["method"] == method and run["chosen"] and key in run["chosen"]["grid"]
         ]
         chosen = [run["chosen"]["grid"][key] for run in own]
         values = {member["grid"][key] for run in own for member in run["members"]}
-        for value in sorted(values, reverse=PANELS[key][1]):
+        for value in sorted(values, reverse=_panel(key)[1]):
             row = {"method": method, "hyperparameter": key, "value": value, "chosen": chosen.count(value)}
             rows.append(row | {"runs": len(own), "fixed": len(values) == 1})
     table = pd.DataFrame(rows, columns=["method", "hyperparameter", "value", "chosen", "runs", "fixed"])
     return table.assign(share=table["chosen"] / table["runs"])
+
+
+def _panel(hyperparameter: str) -> tuple[str, bool]:
+    return PANELS.get(hyperparameter, (hyperparameter, False))
 
 
 def claims(scores: Scores) -> pd.DataFrame:
@@ -328,9 +336,11 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
     searches: the runs that chose PVeRA's β before the benchmark, if there were any.
     """
     choices = grid_choices([*runs, *searches])
+    found = choices["hyperparameter"].unique()
     panels = []
-    for key, part in choices.groupby("hyperparameter", sort=False):
-        title, descending = PANELS[key]
+    for key in [*(key for key in PANELS if key in found), *(key for key in found if key not in PANELS)]:
+        title, descending = _panel(key)
+        part = choices[choices["hyperparameter"] == key]
         columns = sorted(set(part["value"]), reverse=descending)
         rows = []
         for method, own in part.groupby("method", sort=False):
@@ -339,9 +349,8 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
             }
             cells = tuple(Cell(text.get(value, NOTHING)) for value in columns)
             rows.append(Row(METHODS[method].title, cells))
-        panels.append(Panel(title, tuple(map(_number, columns)), tuple(rows)))
-    panels.sort(key=lambda panel: [title for title, _ in PANELS.values()].index(panel.title))
-    panels = [replace(p, title=f"({letter}) {p.title}") for letter, p in zip("abcd", panels)]
+        letter = "abcdefgh"[len(panels)]
+        panels.append(Panel(f"({letter}) {title}", tuple(map(_number, columns)), tuple(rows)))
     caption = "Share of runs in which each value of a method's grid had the lowest validation loss."
     if searches:
         caption += f" β was searched once per data set (seed {searches[0]['seed']}), before the other grids."
@@ -365,7 +374,10 @@ def held_claims(runs: list[dict]) -> Table:
             verdict += ", but depends on the seed"
         digits = 0 if claim.unit.startswith("data sets") else 1
         by_seed = ", ".join(_signed(value, digits) for value in claim.by_seed)
-        cells = (verdict, f"{_signed(claim.difference, digits)} {claim.unit}", by_seed)
+        difference = _signed(claim.difference, digits)
+        if difference != NOTHING:
+            difference += f" {claim.unit}"
+        cells = (verdict, difference, by_seed)
         rows.append(Row(claim.claim, tuple(map(Cell, cells))))
         verdicts.append(verdict)
     by_seed = pd.DataFrame(data["by_seed"].tolist(), columns=[f"seed{seed}" for seed in scores.seeds])
@@ -390,7 +402,7 @@ def about(runs: list[dict]) -> str:
         text += f" (which ended {capped} of {len(chosen)} chosen trainings before patience did)"
     choices = grid_choices(runs)
     fixed = [
-        f"{METHODS[row.method].title} {PANELS[row.hyperparameter][0].lower()} {_number(row.value)}"
+        f"{METHODS[row.method].title} {_panel(row.hyperparameter)[0].lower()} {_number(row.value)}"
         for row in choices[choices["fixed"]].itertuples()
     ]
     if fixed:

@@ -204,7 +204,7 @@ def test_runs_that_may_not_share_a_table(tmp_path, other, says):
 
 
 def test_what_may_differ(tmp_path):
-    """Weights between backbones, data between these and data sets, β between data sets, grids between methods."""
+    """Weights between backbones, data also between data sets, β between data sets, grids between methods."""
     beta = {"members": [{"method": {"learning_rate": rate}, "beta": 1e-6} for rate in (1e-3, 1e-4)]}
     records = [
         make_record("pvera"),
