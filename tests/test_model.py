@@ -295,6 +295,19 @@ def test_autocast(images, key):
     assert not torch.equal(logits.float(), exact)
 
 
+@pytest.mark.parametrize("key", METHODS)
+def test_bfloat16_throughout(images, key):
+    """Without autocast, on a model that is bf16 itself; exp and squares of the KL term are fp32 all the same."""
+    model = perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES)).eval()
+    exact, kl = model(images), model.kl_divergence()
+    model.bfloat16()
+    logits = model(images.bfloat16())
+    assert logits.dtype == torch.bfloat16
+    assert (logits - exact).abs().max() < 0.1 * exact.abs().max()
+    assert model.kl_divergence().dtype == torch.float32
+    torch.testing.assert_close(model.kl_divergence(), kl, rtol=0.05, atol=0)
+
+
 # ---------------------------------------------------------------- errors
 
 
