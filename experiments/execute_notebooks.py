@@ -1,0 +1,105 @@
+"""Execute the notebooks in analysis/ on the results of a profile.
+
+    python experiments/execute_notebooks.py --profile demo
+
+The executed copies lie in figures/<profile>, beside the figures that the notebooks write; tables go to
+results/<profile>/tables. A notebook is skipped while its code, the library, its results and what it wrote are as
+they were.
+"""
+
+import argparse
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
+from tqdm import tqdm
+
+from pvera.errors import InputError, run
+from pvera.results import write_atomically
+
+ROOT = Path(__file__).resolve().parents[1]
+STAMP = "pvera"  # the key in a notebook's metadata that says what it was executed on and what it wrote
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", default="demo", help="folder in results/")
+    parser.add_argument("--inplace", action="store_true", help="update analysis/ instead of figures/<profile>")
+    parser.add_argument("--root", type=Path, default=ROOT, help="folder of analysis/, results/ and figures/")
+    options = parser.parse_args()
+    analysis, root = options.root / "analysis", options.root
+    if not any((root / "results" / options.profile).rglob("*.json")):
+        raise InputError(f"no results of {options.profile!r}: train first, experiments/train.py --profile NAME")
+
+    data = digest(files(root, options.profile))
+    stale = []
+    for path in sorted(analysis.glob("*.ipynb")):
+        notebook = nbformat.read(path, as_version=4)
+        target = path if options.inplace else root / "figures" / options.profile / path.name
+        inputs = hashlib.sha256((data + repr([(c.cell_type, c.source) for c in notebook.cells])).encode())
+        if not is_current(root, target, inputs.hexdigest()):
+            stale.append((notebook, target, inputs.hexdigest()))
+
+    cells = sum(cell.cell_type == "code" for notebook, _, _ in stale for cell in notebook.cells)
+    with tqdm(total=cells, unit="cell", disable=not stale) as bar:
+        for notebook, target, inputs in stale:
+            bar.set_description(target.name)
+            before = written(root, options.profile)
+            try:
+                execute(notebook, analysis, options.profile, on_cell_executed=lambda **_: bar.update())
+            except CellExecutionError as error:
+                line = f"{error.ename}: {error.evalue}".strip().splitlines()[-1]
+                sys.exit(f"error: {target.name}: {line}")
+            except DeadKernelError:
+                sys.exit(f"error: {target.name}: its kernel died")
+            after = written(root, options.profile)
+            outputs = sorted(name for name in after if after[name] != before.get(name))
+            notebook.metadata[STAMP] = {"profile": options.profile, "inputs": inputs, "outputs": outputs}
+            write_atomically(target, nbformat.writes(notebook).encode())
+
+
+def execute(notebook, folder: Path, profile: str, **hooks) -> None:
+    """Runs all cells in `folder` and keeps their outputs, without the times that would differ on every run."""
+    resources = {"metadata": {"path": str(folder)}}
+    client = NotebookClient(notebook, timeout=None, record_timing=False, resources=resources, **hooks)
+    client.execute(env={**os.environ, "PVERA_PROFILE": profile})
+
+
+def files(root: Path, profile: str) -> list[Path]:
+    """What a notebook may read: the library, the results of the profile and the published ones."""
+    tables = root / "results" / profile / "tables"
+    read = [*(ROOT / "pvera").rglob("*.py")]
+    for name in (profile, "published"):
+        read += [p for p in (root / "results" / name).rglob("*") if p.is_file() and tables not in p.parents]
+    return read
+
+
+def digest(paths: list[Path]) -> str:
+    """SHA-256 of names and contents. Times of files would say nothing in a fresh clone."""
+    total = hashlib.sha256()
+    for path in sorted(paths):
+        total.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def written(root: Path, profile: str) -> dict[str, int]:
+    """Files in the folders that notebooks write to, relative to `root`, and when they changed (ns)."""
+    folders = (root / "results" / profile / "tables", root / "figures" / profile)
+    found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(root).as_posix(): path.stat().st_mtime_ns for path in found}
+
+
+def is_current(root: Path, target: Path, inputs: str) -> bool:
+    """Whether `target` was executed on these inputs and what it wrote is still there."""
+    if not target.exists():
+        return False
+    stamp = nbformat.read(target, as_version=4).metadata.get(STAMP, {})
+    return stamp.get("inputs") == inputs and all((root / name).exists() for name in stamp["outputs"])
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+trap 'exit 130' INT
+
+usage() {
+    cat <<'TEXT'
+usage: bash run_all.sh [demo|mini|paper] [options of experiments/train.py]
+
+Sets up .venv on first use, trains what the profile still lacks, executes the notebooks in analysis/ on its
+results and prints the main table.
+
+  demo    three small tasks, no download (default): 15 minutes on two cores, set-up included
+  mini    six tasks with full grids, no download: two hours on two cores
+  paper   VTAB-1k on DINOv2: needs the data sets and a GPU
+
+Interrupted, it goes on where it stopped. Results lie in results/<profile>, figures and executed notebooks in
+figures/<profile>.
+TEXT
+}
+
+for argument in "$@"; do
+    if [ "$argument" = -h ] || [ "$argument" = --help ]; then
+        usage
+        exit
+    fi
+done
+profile=demo
+if [ $# -gt 0 ] && [[ $1 != -* ]]; then
+    profile=$1
+    shift
+fi
+if [ ! -f "experiments/profiles/$profile.yaml" ]; then
+    echo "error: no profile '$profile' in experiments/profiles" >&2
+    exit 2
+fi
+
+source setup_env.sh
+if [ "$profile" != paper ]; then
+    python experiments/make_suite.py
+fi
+python experiments/train.py --profile "$profile" "$@"
+# The committed notebooks are those of mini.
+[ "$profile" = mini ] && in_place=--inplace || in_place=
+python experiments/execute_notebooks.py --profile "$profile" $in_place
+
+cat "results/$profile/tables/"main*.md
+echo
+echo "Tables:  results/$profile/tables"
+echo "Figures: figures/$profile"

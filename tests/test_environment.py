@@ -1,0 +1,247 @@
+"""The lists of packages agree, what is imported is declared, and an environment is set up once and whole."""
+
+import ast
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
+
+
+def names(*lists: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(line).name) for lines in lists for line in lines}
+
+
+def pins(lines, python: str) -> dict[str, Version]:
+    """Package -> its version on `python`; every line must name exactly one, that of no particular build."""
+    found = {}
+    for line in lines:
+        requirement = Requirement(line)
+        (specifier,) = requirement.specifier
+        version = Version(specifier.version)
+        assert specifier.operator == "==" and "*" not in specifier.version and version.local is None, line
+        if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
+            name = canonicalize_name(requirement.name)
+            assert name not in found, f"{name} is pinned twice for Python {python}"
+            found[name] = version
+    return found
+
+
+def lock(python: str) -> dict[str, Version]:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    return pins([line for line in lines if not line.startswith("#")], python)
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_lock_pins_every_dependency_within_its_bounds(python):
+    locked = lock(python)
+    for line in [*PROJECT["dependencies"], *EXTRAS["notebooks"], *EXTRAS["test"]]:
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
+            assert locked[canonicalize_name(requirement.name)] in requirement.specifier, line
+
+
+def test_conda_environment_has_the_locked_versions():
+    dependencies = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    (python,) = (d.removeprefix("python=") for d in dependencies if str(d).startswith("python="))
+    (listed,) = (d["pip"] for d in dependencies if isinstance(d, dict))
+    assert listed[-1] == f"-e .[{','.join(EXTRAS)}]"
+    assert pins(listed[:-1], python) == lock(python)
+
+
+def test_no_platform_specific_package_is_locked():
+    assert not [name for name in lock("3.11") if name.startswith(("nvidia-", "triton", "cuda-"))]
+
+
+def test_installed_versions_are_the_locked_ones():
+    # The build after "+" is the machine's: torch 2.13.0+cpu is torch 2.13.0.
+    locked = lock("{}.{}".format(*sys.version_info))
+    installed = {name: Version(Version(importlib.metadata.version(name)).public) for name in locked}
+    assert installed == locked
+
+
+@pytest.mark.parametrize(
+    "folder, declared",
+    [
+        ("pvera", names(PROJECT["dependencies"])),
+        ("experiments", names(PROJECT["dependencies"], EXTRAS["notebooks"])),
+        ("tests", names(PROJECT["dependencies"], *EXTRAS.values())),
+    ],
+)
+def test_what_is_imported_is_declared(folder, declared):
+    paths = list((ROOT / folder).rglob("*.py"))
+    own = {"pvera", *(path.stem for path in paths)}
+    imported = set()
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                imported.add(node.module.partition(".")[0])
+    providers = importlib.metadata.packages_distributions()
+    for module in imported - own - sys.stdlib_module_names:
+        assert {canonicalize_name(name) for name in providers.get(module, [module])} & declared, module
+
+
+# The cure for a torchvision whose operators do not load, on a stand-in for it
+
+
+@pytest.mark.parametrize(
+    "torchvision, declares",
+    [
+        ("unloadable", torch.version.cuda is None and sys.platform == "linux"),
+        ("without operators", torch.version.cuda is None and sys.platform == "linux"),
+        ("loadable", False),
+        ("imported", False),
+        ("absent", False),
+    ],
+)
+def test_schemas_are_declared_only_where_needed(tmp_path, torchvision, declares):
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    package = tmp_path / "torchvision"
+    if torchvision != "absent":
+        package.mkdir()
+        (package / "__init__.py").touch()
+    if torchvision in ("unloadable", "imported"):
+        (package / f"_C{suffix}").write_bytes(b"no library")
+    if torchvision == "loadable":
+        import numpy._core._multiarray_umath as any_library
+
+        shutil.copy(any_library.__file__, package / f"_C{suffix}")
+    program = f"""
+import sys, torch
+sys.path.insert(0, {str(tmp_path)!r})
+if {torchvision == "imported"}:
+    import torchvision
+if {torchvision == "absent"}:
+    sys.meta_path.insert(0, type("Without", (), {{"find_spec": staticmethod(lambda name, *_: None)}}))
+    sys.path[:] = [p for p in sys.path if "site-packages" not in p]
+import runpy
+runpy.run_path({str(ROOT / "pvera/_torchvision.py")!r})
+print(hasattr(torch.ops.torchvision, "nms"), hasattr(torch.ops.torchvision, "qnms"))
+"""
+    ended = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == (f"{declares} {declares}\n", "")
+
+
+def test_timm_loads_after_pvera():
+    program = "import pvera, timm, torchvision; print('loaded')"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "loaded\n"
+
+
+# Setting up .venv, with a Python that only pretends to install
+
+
+PYTHON = """#!/bin/bash
+case "$*" in
+    *ensurepip*) exit 0 ;;
+    "-m venv --clear .venv")
+        rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python && touch .venv/bin/activate ;;
+    *"-m pip install"*)
+        echo installed >>installations
+        sleep "${PIP_SECONDS:-0}"
+        exit "${PIP_STATUS:-0}" ;;
+esac
+"""
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """What the set-up needs of the repository, and a PATH with the pretending Python first."""
+    for name in ("setup_env.sh", "run_all.sh", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "experiments/profiles", tmp_path / "experiments/profiles")
+    python = tmp_path / "bin/python3"
+    python.parent.mkdir()
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    return tmp_path
+
+
+def set_up(clone, **environment) -> subprocess.Popen:
+    path = f"{clone / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.Popen(
+        ["bash", "-c", "set -euo pipefail; source setup_env.sh"],
+        cwd=clone, env={**os.environ, "PATH": path, **environment}, stderr=subprocess.PIPE, text=True,
+    )
+
+
+def status(process: subprocess.Popen) -> int:
+    process.communicate(timeout=60)
+    return process.returncode
+
+
+def installations(clone) -> int:
+    return (clone / "installations").read_text().count("installed")
+
+
+def test_environment_is_made_again_only_for_another_lock(clone):
+    assert status(set_up(clone)) == 0 and installations(clone) == 1
+    assert status(set_up(clone)) == 0 and installations(clone) == 1
+    with open(clone / "requirements.lock", "a") as file:
+        file.write("another==1.0\n")
+    assert status(set_up(clone)) == 0 and installations(clone) == 2
+
+
+def test_failed_installation_is_not_taken_for_an_environment(clone):
+    assert status(set_up(clone, PIP_STATUS="1")) == 1
+    assert status(set_up(clone)) == 0 and installations(clone) == 2
+
+
+def test_killed_installation_is_not_taken_for_an_environment(clone):
+    process = set_up(clone, PIP_SECONDS="1")
+    while not (clone / "installations").exists():
+        assert process.poll() is None
+    process.kill()
+    process.communicate()
+    assert status(set_up(clone)) == 0 and installations(clone) == 2
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="calls wait for each other where flock exists")
+def test_two_calls_make_one_environment(clone):
+    first, second = set_up(clone, PIP_SECONDS="1"), set_up(clone, PIP_SECONDS="1")
+    assert (status(first), status(second), installations(clone)) == (0, 0, 1)
+
+
+def test_no_suitable_python_is_one_line_and_exit_code_2(clone):
+    (clone / "bin/python3").unlink()
+    for tool in ("bash", "cat", "cksum"):
+        (clone / "bin" / tool).symlink_to(shutil.which(tool))
+    process = set_up(clone, PATH=str(clone / "bin"))
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 2 and not (clone / ".venv").exists()
+    assert re.fullmatch(r"error: no Python 3\.10 to 3\.14 .*\n", message)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["mini", "-h"]])
+def test_help_of_run_all(clone, arguments):
+    ended = subprocess.run(["bash", clone / "run_all.sh", *arguments], capture_output=True, text=True)
+    assert ended.returncode == 0 and ended.stdout.startswith("usage: bash run_all.sh [demo|mini|paper]")
+    assert not (clone / ".venv").exists()
+
+
+def test_unknown_profile_is_refused_before_the_set_up(clone):
+    ended = subprocess.run(["bash", clone / "run_all.sh", "huge"], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == "error: no profile 'huge' in experiments/profiles\n"
+    assert not (clone / ".venv").exists()
