@@ -11,7 +11,7 @@ from pvera.errors import InputError
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--root", type=Path, default=Path("data/demo"), help="folder to write to (%(default)s)")
+    parser.add_argument("--root", type=Path, default=Path("data/demo"), help="where to write (%(default)s)")
     parser.add_argument("--task", nargs="+", metavar="NAME", default=list(suite.RECIPES),
                         help=f"tasks to make, of {', '.join(suite.RECIPES)} (all)")
     parser.add_argument("--force", action="store_true", help="make tasks again that are there already")
@@ -37,17 +37,17 @@ def main() -> None:
         for recipe in missing:
             bar.set_description(recipe.name)
             try:
-                found[recipe.name] = suite.write(recipe, arguments.root, bar.update)
+                found[recipe.name] = suite.write(recipe, suite.make(recipe), arguments.root, bar.update)
             except OSError as error:
-                raise InputError(f"cannot write to {arguments.root}: {error.strerror}") from None
+                raise InputError(f"cannot write to {arguments.root}: {error.strerror or error}") from None
 
     print(f"{'task':<12}{'category':<13}{'classes':>7}{'images':>16}{'chance':>8}  measures")
     for recipe in recipes:
         images = "/".join(str(found[recipe.name]["images"][split]) for split in suite.COUNTS)
         print(f"{recipe.name:<12}{recipe.category:<13}{len(recipe.classes):>7}{images:>16}"
               f"{found[recipe.name]['chance']:>8.1%}  {recipe.measures}")
-        if found[recipe.name]["sha256"] != recipe.sha256:
-            print(f"{'':<12}differs from the published one: other versions of numpy, scipy, scikit-image, Pillow?")
+        if found[recipe.name]["sha256"]["all"] != recipe.sha256:
+            print(f"{'':<12}differs from the published {recipe.name}: are the pinned versions installed?")
     print(f"in {arguments.root}")
 
 

@@ -1,7 +1,7 @@
 """Data sets in VTAB-1k's folder format, read into memory as uint8 arrays.
 
-`<root>/<data set>/{train800,val200,train800val200,test}.txt` hold lines "relative/path label"; the images lie below
-`<root>/<data set>/`.
+`<root>/<data set>/{train800,val200,train800val200,test}.txt` hold lines "relative/path label"; the images lie
+below `<root>/<data set>/`.
 """
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def task(name: str) -> Task:
 
 @dataclass(frozen=True)
 class Split:
-    """images (N, size, size, 3) uint8; labels (N,) int64; names: the N relative paths, in the split file's order."""
+    """images (N, size, size, 3) uint8, labels (N,) int64 and N relative paths, in the split file's order."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -80,12 +80,12 @@ class Split:
 
 
 def read_split_file(folder: Path, split: str, classes: int) -> list[tuple[str, int]]:
-    """The lines (relative path, label) of `<folder>/<split>.txt`; InputError names the file and line that is wrong."""
+    """The (relative path, label) of each line of `<folder>/<split>.txt`; InputError names a wrong line."""
     if split not in SPLITS:
         raise InputError(f"unknown split {split!r}; choose from {', '.join(SPLITS)}")
     file = folder / f"{split}.txt"
     try:
-        lines = file.read_text(encoding="utf-8-sig").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").split("\n")
     except FileNotFoundError:
         raise InputError(f"{file} does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -95,14 +95,14 @@ def read_split_file(folder: Path, split: str, classes: int) -> list[tuple[str, i
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        match = re.fullmatch(r"\s*(\S.*?)\s+([+-]?[0-9]+)\s*", line)
+        match = re.fullmatch(r"\s*(\S.*?)\s+([+-]?[0-9]{1,18})\s*", line)
         if match is None:
-            raise InputError(f"{file}, line {number}: expected 'relative/path label', found {line.strip()[:80]!r}")
+            raise InputError(f"{file}, line {number}: expected 'relative/path label', not {line[:80]!r}")
         path, label = match[1], int(match[2])
         if not 0 <= label < classes:
-            raise InputError(f"{file}, line {number}: label {label} is not in 0 to {classes - 1} ({classes} classes)")
+            raise InputError(f"{file}, line {number}: label {label} is not one of {classes} classes from 0")
         if os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == os.pardir:
-            raise InputError(f"{file}, line {number}: {path!r} leaves the folder of the data set")
+            raise InputError(f"{file}, line {number}: {path!r} leaves the data set's folder")
         entries.append((path, label))
     if not entries:
         raise InputError(f"{file} is empty")
@@ -110,7 +110,7 @@ def read_split_file(folder: Path, split: str, classes: int) -> list[tuple[str, i
 
 
 def decode(folder: Path, path: str, size: int) -> np.ndarray:
-    """One image as (size, size, 3) uint8: RGB, resized bilinearly without keeping the aspect ratio, as published."""
+    """One image as (size, size, 3) uint8: RGB, resized bilinearly without keeping its aspect ratio."""
     file = folder / path
     try:
         with Image.open(file) as image:
@@ -118,17 +118,18 @@ def decode(folder: Path, path: str, size: int) -> np.ndarray:
     except FileNotFoundError:
         raise InputError(f"image {file} does not exist") from None
     except Exception as error:  # Pillow's decoders raise many kinds on damaged files
-        raise InputError(f"image {file} cannot be read: {str(error).splitlines()[0]}") from None
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"image {file} cannot be read: {reason}") from None
     if image.size != (size, size):
         image = image.resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(image)
 
 
 def load_split(root: str | Path, name: str, split: str, size: int, threads: int | None = None) -> Split:
-    """Read one split of data set `name` below `root`, its images decoded by `threads` threads (default: all cores).
+    """Read one split of the data set `name` below `root`, decoding with `threads` threads (one per core).
 
-    Raises InputError, in one line, for an unknown data set, a missing or empty split file, a malformed line, a label
-    out of range, a path that leaves the folder, and a missing or unreadable image.
+    Raises InputError for an unknown data set or split, a missing or empty split file, a malformed line, a
+    label out of range, a path that leaves the folder, and a missing or unreadable image.
     """
     folder = Path(root) / task(name).name
     entries = read_split_file(folder, split, task(name).classes)
@@ -136,7 +137,7 @@ def load_split(root: str | Path, name: str, split: str, size: int, threads: int 
     images = np.empty((len(entries), size, size, 3), np.uint8)
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         decoded = pool.map(partial(decode, folder, size=size), names)
-        bar = tqdm(decoded, f"{name} {split}", len(names), unit="image", leave=False, disable=len(names) <= 2000)
-        for i, image in enumerate(bar):
+        few = len(names) <= 2000
+        for i, image in enumerate(tqdm(decoded, f"{name} {split}", len(names), leave=False, disable=few)):
             images[i] = image
     return Split(images, np.array([label for _, label in entries], np.int64), names)

@@ -1,11 +1,11 @@
-"""A demonstration suite of six small tasks in VTAB-1k's folder format, made from what the pinned packages carry.
+"""A demonstration suite of six small tasks in VTAB-1k's folder format, made from what the packages carry.
 
-Two tasks per VTAB-1k category, 800 training, 200 validation and 1 000 test images of 32 x 32 pixels each.
-Nothing is downloaded, and the same packages give the same pixels on every run.
+Two tasks per VTAB-1k category: each 800 training, 200 validation and 1 000 test images of 32 x 32 pixels.
+Nothing is downloaded, and the pinned versions give the same pixels on every run.
 
-Patches of one photograph never share a pixel across splits: each photograph is cut into cells, every cell belongs to
-one split, and a patch lies inside one cell. Within a split patches may overlap, and the two renderings of one digit
-share that digit; their errors are therefore not independent, and confidence intervals from them are a little narrow.
+Patches of one photograph never share a pixel across splits: each photograph is cut into cells, every cell
+belongs to one split, and a patch lies inside one cell. Within a split patches may overlap, and 203 of the
+test digits are drawn twice: such errors are not independent, so intervals from them are a little narrow.
 """
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One task: what it is called, what it measures, and the function (split, generator) -> Part that makes it.
+    """One task: its names, what it measures, and the function (split, generator) -> Part that makes it.
 
-    sha256: digest of the suite as published (see digest); other versions of the packages may give another.
+    sha256: of the files as published, which is what other versions of the packages may miss (see digests).
     """
 
     name: str
@@ -55,17 +55,24 @@ class Recipe:
     sha256: str
 
 
-# Cells and patches
+# Who reads what
+
+
+def share(population: int, split: str) -> np.ndarray:
+    """Which members of a population belong to one split: as many as it has images, while they last."""
+    first = {"train800": 0, "val200": 800, "test": 1000}[split]
+    return np.random.default_rng(0).permutation(population)[first : first + COUNTS[split]]
 
 
 def centres(shape: tuple[int, ...], cell: tuple[int, int], half: int, split: str) -> np.ndarray:
-    """Boolean (height, width): the pixels around which a window of +-half pixels lies in one cell of this split.
+    """Boolean (height, width): where a window of half pixels to each side lies in one cell of this split.
 
-    The grid's cells are dealt to the splits in the order of a fixed permutation, 4 training : 1 validation : 3 test.
+    A fixed permutation deals the grid's cells to the splits, 4 training : 1 validation : 3 test.
     """
     rows, columns = shape[0] // cell[0], shape[1] // cell[1]
-    deal = np.resize(["train800", "test", "val200", "train800", "test", "train800", "test", "train800"], rows * columns)
-    owned = np.random.default_rng(rows * columns).permutation(deal).reshape(rows, columns) == split
+    deal = ("train800", "test", "val200", "train800", "test", "train800", "test", "train800")
+    owners = np.random.default_rng(rows * columns).permutation(np.resize(deal, rows * columns))
+    owned = owners.reshape(rows, columns) == split
     interior = np.zeros(cell, bool)
     interior[half : cell[0] - half, half : cell[1] - half] = True
     mask = np.zeros(shape[:2], bool)
@@ -74,17 +81,17 @@ def centres(shape: tuple[int, ...], cell: tuple[int, int], half: int, split: str
 
 
 def balanced(labels: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Indices (count,) in random order, of every class equally many (one more of the first where it does not divide)."""
-    classes = np.unique(labels[labels >= 0])
-    quota = np.bincount(np.arange(count) % len(classes))
-    chosen = [rng.choice(np.flatnonzero(labels == c), n, replace=False) for c, n in zip(classes, quota)]
+    """Indices (count,) in random order, equally many of each class where count allows."""
+    quota = np.bincount(np.arange(count) % (labels.max() + 1))
+    chosen = [rng.choice(np.flatnonzero(labels == c), n, replace=False) for c, n in enumerate(quota)]
     return rng.permutation(np.concatenate(chosen))
 
 
 def patches(image: np.ndarray, middles: np.ndarray, zoom, angle=0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Windows (n, 32, 32, channels) float in [0, 255] of image around middles (n, 2), and the pixels they read (n, 4).
+    """Windows of an image around middles (n, 2), and the rectangles (n, 4) of the pixels that they read.
 
-    zoom: source pixels per patch pixel; angle: radians; each a number or (n,). Bilinear, four points per pixel.
+    zoom is in source pixels per patch pixel, angle in radians; each a number or (n,). Bilinear, the mean of
+    four points per pixel. The windows are floats (n, 32, 32, channels) in the image's own range.
     """
     from scipy.ndimage import map_coordinates
 
@@ -123,7 +130,7 @@ def contrast(images: np.ndarray, rng: np.random.Generator, gain=(0.6, 1.2), shif
 
 @cache
 def photograph(name: str) -> np.ndarray:
-    """One photograph of scikit-image, or of scikit-learn for "china" and "flower": (height, width[, 3]) uint8."""
+    """A photograph (height, width[, 3]) uint8 that scikit-image or, for two, scikit-learn carries."""
     import skimage.data
     import sklearn.datasets
 
@@ -133,15 +140,13 @@ def photograph(name: str) -> np.ndarray:
 
 
 def digits(split: str, rng: np.random.Generator) -> Part:
-    """Handwritten digits (UCI, 8 x 8) drawn in a random colour, size, place and slant over a photograph's patch."""
+    """Handwritten digits (UCI, 8 x 8) in light ink of any hue, at random places on darkened photographs."""
     from scipy.ndimage import map_coordinates, zoom
     from sklearn.datasets import load_digits
 
     count = COUNTS[split]
     data = load_digits()
-    order = np.random.default_rng(0).permutation(len(data.images))
-    first = {"train800": 0, "val200": 800, "test": 1000}[split]
-    own = order[first : first + count]
+    own = share(len(data.images), split)
     which = rng.permutation(np.concatenate([own, rng.choice(own, count - len(own), replace=False)]))
 
     backgrounds = ("astronaut", "chelsea", "china", "coffee", "flower", "rocket")
@@ -151,29 +156,31 @@ def digits(split: str, rng: np.random.Generator) -> Part:
     for i, name in enumerate(backgrounds):
         image, mine = photograph(name), source == i
         places = np.argwhere(centres(image.shape, (75, 75), 26, split))
-        scene[mine], reads[name] = patches(image, rng.choice(places, mine.sum()), rng.uniform(0.5, 1.5, mine.sum()))
-    scene = contrast(scene, rng, gain=(0.3, 1.0), shift=20)
+        n = mine.sum()
+        scene[mine], reads[name] = patches(image, rng.choice(places, n), rng.uniform(0.5, 1.5, n))
+    scene = 0.5 * contrast(scene, rng, gain=(0.3, 1.0), shift=30)
 
     strokes = np.pad(zoom(data.images[which], (1, 4, 4), order=3), ((0, 0), (4, 4), (4, 4))) / 16
-    height = rng.uniform(13, 24, size=(count, 1, 1))  # of the digit's 8 x 8 frame, in pixels
-    angle, slant = rng.uniform(-0.3, 0.3, size=(2, count, 1, 1))
-    shift = rng.uniform(-1, 1, size=(2, count, 1, 1)) * (SIDE - height) / 2
+    height = rng.uniform(20, 28, size=(count, 1, 1))  # of the digit's 8 x 8 frame, in pixels
+    angle, slant = rng.uniform(-0.2, 0.2, size=(2, count, 1, 1))
+    shift = rng.uniform(-2.5, 2.5, size=(2, count, 1, 1))
     down, right = np.meshgrid(np.arange(SIDE) - 15.5, np.arange(SIDE) - 15.5, indexing="ij")
-    y = (np.cos(angle) * (down - shift[0]) + np.sin(angle) * (right - shift[1])) * 32 / height
-    x = (np.cos(angle) * (right - shift[1]) - np.sin(angle) * (down - shift[0])) * 32 / height * 1.2 + slant * y
+    down, right = (down - shift[0]) * 32 / height, (right - shift[1]) * 32 / height  # in pixels of strokes
+    y = np.cos(angle) * down + np.sin(angle) * right
+    x = 1.2 * (np.cos(angle) * right - np.sin(angle) * down) + slant * y
     layer = np.broadcast_to(np.arange(count)[:, None, None], y.shape)
     ink = np.clip(1.3 * map_coordinates(strokes, [layer, y + 19.5, x + 19.5], order=1), 0, 1)[..., None]
 
-    # An ink that differs enough in lightness from what it covers is legible in every hue.
-    under = scene.mean(axis=(1, 2, 3))
-    lighter = np.where(under < 90, True, np.where(under > 165, False, rng.random(count) < 0.5))
-    level = under + np.where(lighter, 1, -1) * rng.uniform(45, 90, count)
-    colour = level[:, None] + rng.uniform(-45, 45, size=(count, 3))
+    # Light ink on a darkened scene is legible in every hue.
+    lightness = scene.mean(axis=(1, 2, 3)) + rng.uniform(60, 110, count)
+    colour = lightness[:, None] + rng.uniform(-40, 40, size=(count, 3))
     images = scene + ink * (colour[:, None, None, :] - scene)
     return Part(pixels(images), data.target[which].astype(np.int64), reads)
 
 
-PHOTOGRAPHS = ("astronaut", "brick", "chelsea", "china", "coffee", "coins", "flower", "grass", "gravel", "moon")
+PHOTOGRAPHS = (
+    "brick", "chelsea", "china", "coffee", "coins", "flower", "grass", "gravel", "hubble_deep_field", "moon",
+)
 
 
 def photographs(split: str, rng: np.random.Generator) -> Part:
@@ -200,7 +207,7 @@ def photographs(split: str, rng: np.random.Generator) -> Part:
 
 @cache
 def stain() -> np.ndarray:
-    """Share (512, 512) of the surrounding 12 x 12 pixels of the tissue that the antibody stains (DAB channel, Otsu)."""
+    """Share (512, 512) of the 12 x 12 pixels around each that is stained (DAB over Otsu's threshold)."""
     from scipy.ndimage import uniform_filter
     from skimage.color import rgb2hed
     from skimage.filters import threshold_otsu
@@ -225,19 +232,20 @@ def tissue(split: str, rng: np.random.Generator) -> Part:
 
 @cache
 def vessels() -> np.ndarray:
-    """Caliber class (1411, 1411) at each pixel of the fundus: 0 none near, 1 to 3 on a centre line, -1 unused.
+    """Caliber class (1411, 1411) of the fundus: 1 to 3 on the vessels' centre lines, 0 far from any, else -1.
 
-    Vessels are where a multi-scale ridge filter (Sato et al. 1998) responds in the green channel; the caliber is twice
-    the centre line's distance to the vessel's edge.
+    Vessels are where a multi-scale ridge filter (Sato et al. 1998) responds in the green channel, not what a
+    physician marked; the caliber is twice the centre line's distance to the vessel's edge.
     """
-    from scipy.ndimage import binary_erosion, distance_transform_edt
+    from scipy.ndimage import binary_erosion, distance_transform_edt, label
     from skimage.filters import sato
-    from skimage.morphology import remove_small_objects, skeletonize
+    from skimage.morphology import skeletonize
 
     fundus = photograph("retina")
     view = binary_erosion(fundus[..., 0] > 60, iterations=25)
     ridge = sato(fundus[..., 1] / 255, sigmas=(2, 3, 4, 6, 8), black_ridges=True) * view
-    vessel = remove_small_objects(ridge > np.percentile(ridge[view], 90), max_size=400)
+    pieces, _ = label(ridge > np.percentile(ridge[view], 90))
+    vessel = (pieces > 0) & (np.bincount(pieces.ravel()) > 400)[pieces]
     caliber = 2 * distance_transform_edt(vessel)
     away = distance_transform_edt(ridge < np.percentile(ridge[view], 80))
     labels = np.full(ridge.shape, -1)
@@ -263,10 +271,10 @@ def retina(split: str, rng: np.random.Generator) -> Part:
 
 
 def stereo(split: str, rng: np.random.Generator) -> Part:
-    """Anaglyphs of a rectified pair: left view in red, right view, turned to a random vergence, in green and blue.
+    """Anaglyphs of a rectified pair: left view in red; right view, at a random vergence, in green and blue.
 
-    The label is the disparity that remains at the centre. Since the vergence is random, neither the object shown nor
-    its place tells it: the views have to be compared. Rows are matched, so the splits take disjoint bands of rows.
+    The label is the disparity that remains at the centre. Since the vergence is random, neither the scene nor
+    the place tells it: the views have to be compared. They match along rows, so splits take bands of rows.
     """
     from scipy.ndimage import gaussian_gradient_magnitude, maximum_filter, minimum_filter, uniform_filter
     from skimage.data import stereo_motorcycle
@@ -278,7 +286,7 @@ def stereo(split: str, rng: np.random.Generator) -> Part:
     even = maximum_filter(known, 15) - minimum_filter(known, 15) < 1.5
     textured = uniform_filter(gaussian_gradient_magnitude(left, 1), 15) > 4
     mask = centres(left.shape, (50, left.shape[1]), half, split) & even & textured
-    mask[:, : int(known.max()) + half] = False  # the right view's window lies to the left by up to the disparity
+    mask[:, : int(known.max()) + half] = False  # where the right view's window would leave the picture
     places = rng.choice(np.argwhere(mask), count, replace=False)
 
     labels = rng.permutation(np.arange(count) % len(STEREO))
@@ -312,17 +320,14 @@ _SHAPES = (
 def sprites(split: str, rng: np.random.Generator) -> Part:
     """White squares, ellipses and hearts on black, with the latent factors of dSprites (Matthey et al. 2017).
 
-    3 shapes, 6 scales from 0.5 to 1, 40 orientations over a full turn and 32 x 32 positions; no two splits share a
-    combination. Rendered at 32 x 32 pixels, with 4 x 4 samples per pixel, where the original has 64 x 64.
+    3 shapes, 6 scales from 0.5 to 1, 40 orientations over a full turn and 32 x 32 positions; no combination
+    occurs twice. Rendered at 32 x 32 pixels, 4 x 4 samples each, where the original has 64 x 64 and no grey.
     """
-    count = COUNTS[split]
     factors = (3, 6, 40, 32, 32)
-    first = {"train800": 0, "val200": 800, "test": 1000}[split]
-    drawn = np.random.default_rng(0).choice(np.prod(factors), sum(COUNTS.values()), replace=False)
-    drawn = drawn[first : first + count]
+    drawn = share(np.prod(factors), split)
     shape, scale, orientation, across, down = np.unravel_index(drawn, factors)
 
-    images = np.empty((count, SIDE, SIDE))
+    images = np.empty((len(drawn), SIDE, SIDE))
     points = (np.arange(4 * SIDE) + 0.5) / (4 * SIDE)
     for i, inside in enumerate(_SHAPES):
         mine = shape == i
@@ -342,68 +347,93 @@ def sprites(split: str, rng: np.random.Generator) -> Part:
 RECIPES = {
     recipe.name: recipe
     for recipe in (
-        Recipe("digits", "Digits", "natural", tuple("0123456789"), "which handwritten digit stands on a photograph",
-               digits, ""),
-        Recipe("photographs", "Photographs", "natural", PHOTOGRAPHS, "which photograph a grey patch was cut from",
-               photographs, ""),
-        Recipe("tissue", "Tissue", "specialized", ("under 5 %", "5 to 35 %", "35 to 70 %", "over 70 %"),
-               "how much of the tissue at the centre is stained", tissue, ""),
-        Recipe("retina", "Retina", "specialized", ("none", "thin", "medium", "thick"),
-               "caliber of the blood vessel at the centre", retina, ""),
-        Recipe("stereo", "Stereo", "structured", STEREO, "disparity in pixels at the centre of an anaglyph",
-               stereo, ""),
-        Recipe("sprites", "Sprites", "structured", tuple(str(i) for i in range(16)),
-               "horizontal position of a sprite in sixteen steps", sprites, ""),
+        Recipe(
+            "digits", "Digits", "natural", tuple("0123456789"),
+            "which handwritten digit stands on a photograph", digits,
+            "7724a02e31cccbdf440fab31b255fa26e83925d12b65e2bda841a6dd02215b9b",
+        ),
+        Recipe(
+            "photographs", "Photographs", "natural", PHOTOGRAPHS,
+            "which photograph a grey patch was cut from", photographs,
+            "9202b9b3c2c943e8e4382e2c264742212218240cb1ec461c420baf8862380c55",
+        ),
+        Recipe(
+            "tissue", "Tissue", "specialized", ("under 5 %", "5 to 35 %", "35 to 70 %", "over 70 %"),
+            "how much of the tissue at the centre is stained", tissue,
+            "213859ead90940c7cffb4a7276910b39c9acdeab6a5713e5206b139566942466",
+        ),
+        Recipe(
+            "retina", "Retina", "specialized", ("none", "thin", "medium", "thick"),
+            "caliber of the blood vessel at the centre", retina,
+            "e907e8f2ef8e6489c345606a8bb7bfbb8f63b94cfeea08b09e15f35c2e6eaf61",
+        ),
+        Recipe(
+            "stereo", "Stereo", "structured", STEREO,
+            "disparity at the centre of an anaglyph, in steps of two pixels", stereo,
+            "f991a54ebcfa8deedceec0ffc53a4b64cec6bc9df3cd924886ffb4dbed56ccd2",
+        ),
+        Recipe(
+            "sprites", "Sprites", "structured", tuple(str(i) for i in range(16)),
+            "horizontal position of a sprite, in steps of one pixel", sprites,
+            "851163d973466416b309f6d71e26bb931a14f922f37fa3ebf09cccb2b5b04aee",
+        ),
     )
 }
 
 
 def make(recipe: Recipe) -> dict[str, Part]:
     """All splits of one task. The generator of each depends on the task and the split alone."""
-    return {
-        split: recipe.build(split, np.random.default_rng([*recipe.name.encode(), i])) for i, split in enumerate(COUNTS)
-    }
+    generators = (np.random.default_rng([*recipe.name.encode(), i]) for i in range(len(COUNTS)))
+    return {split: recipe.build(split, generator) for split, generator in zip(COUNTS, generators)}
 
 
 # Files
 
 
-def digest(parts: dict[str, Part]) -> str:
-    """sha256 over the labels and pixels of all splits in their order."""
-    sha = hashlib.sha256()
+def _path(split: str, index: int) -> str:
+    return f"images/{split}/{index:04d}.png"
+
+
+def digests(parts: dict[str, Part]) -> dict[str, str]:
+    """sha256 of each split's paths, labels and pixels, and, as "all", of these three together."""
+    found = {}
     for split, part in parts.items():
-        sha.update(split.encode())
-        sha.update(part.labels.astype("<i8").tobytes())
-        sha.update(np.ascontiguousarray(part.images).tobytes())
-    return sha.hexdigest()
+        sha = hashlib.sha256()
+        for i, (image, label) in enumerate(zip(part.images, part.labels)):
+            sha.update(f"{_path(split, i)} {label}\n".encode())
+            sha.update(image.tobytes())
+        found[split] = sha.hexdigest()
+    return found | {"all": hashlib.sha256("".join(found.values()).encode()).hexdigest()}
 
 
 def manifest(recipe: Recipe, folder: Path) -> dict | None:
-    """What `folder` holds of this task, or None where it is not complete or was made by another version of it."""
+    """What `folder` holds of this task, or None where it is incomplete or another version's."""
     try:
         found = json.loads((folder / MANIFEST).read_text())
+        whole = all(_sha256(folder / name) == sha for name, sha in found["split_files"].items())
         sizes = [path.stat().st_size for path in folder.rglob("*.png")]
-        texts = {f"{s}.txt": hashlib.sha256((folder / f"{s}.txt").read_bytes()).hexdigest() for s in found["images"]}
-    except (OSError, ValueError, KeyError):
+        whole = whole and (len(sizes), sum(sizes)) == (found["files"], found["bytes"])
+        return found if whole and found["recipe"] == recipe.sha256 else None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    whole = (len(sizes), sum(sizes), texts) == (found["files"], found["bytes"], found["split_files"])
-    return found if whole and found["recipe"] == recipe.sha256 else None
 
 
-def write(recipe: Recipe, root: Path, progress: Callable[[int], None] = lambda written: None) -> dict:
-    """Make one task below `root`, replacing what is there, and return its manifest.
+def write(
+    recipe: Recipe, parts: dict[str, Part], root: Path, progress: Callable[[int], None] = lambda images: None
+) -> dict:
+    """Write one task to `<root>/<name>`, replacing what is there, and return its manifest.
 
-    Everything is written to a hidden folder beside it, which is renamed at the end.
+    The files go to a hidden folder that takes its place at the end; progress(1) is called after each image.
     """
-    parts = make(recipe)
-    folder, partial = root / recipe.name, root / f".{recipe.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
+    folder, partial, old = root / recipe.name, root / f".{recipe.name}.partial", root / f".{recipe.name}.old"
+    for left_over in (partial, old):
+        shutil.rmtree(left_over, ignore_errors=True)
     lines = {}
     for split, part in parts.items():
         (partial / "images" / split).mkdir(parents=True)
         lines[split] = []
         for i, (image, label) in enumerate(zip(part.images, part.labels)):
-            path = f"images/{split}/{i:04d}.png"
+            path = _path(split, i)
             Image.fromarray(image).save(partial / path, compress_level=1)
             lines[split].append(f"{path} {label}\n")
             progress(1)
@@ -411,23 +441,26 @@ def write(recipe: Recipe, root: Path, progress: Callable[[int], None] = lambda w
     for split, entries in lines.items():
         (partial / f"{split}.txt").write_text("".join(entries))
 
-    files = list(partial.rglob("*.png"))
+    sizes = [path.stat().st_size for path in partial.rglob("*.png")]
     described = {
         "task": recipe.name,
         "measures": recipe.measures,
         "classes": recipe.classes,
-        "images": {split: len(entries) for split, entries in lines.items()},
+        "images": {split: len(part.images) for split, part in parts.items()},
         "chance": float(np.bincount(parts["test"].labels).max() / len(parts["test"].labels)),
         "recipe": recipe.sha256,
-        "sha256": digest(parts),
-        "files": len(files),
-        "bytes": sum(file.stat().st_size for file in files),
-        "split_files": {
-            f"{split}.txt": hashlib.sha256((partial / f"{split}.txt").read_bytes()).hexdigest() for split in lines
-        },
+        "sha256": digests(parts),
+        "files": len(sizes),
+        "bytes": sum(sizes),
+        "split_files": {f"{split}.txt": _sha256(partial / f"{split}.txt") for split in lines},
     }
     (partial / MANIFEST).write_text(json.dumps(described, indent=1) + "\n")
     if folder.exists():
-        shutil.rmtree(folder)
+        folder.rename(old)
     partial.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
     return described
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
