@@ -39,6 +39,7 @@ def save(model: AdaptedModel, path: str | Path) -> None:
         "backbone_sha256": _backbone_digest(model.backbone),
     }
     described["sha256"] = _checksum(described, tensors)
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".tmp")
     save_file(tensors, partial, metadata={"pvera": json.dumps(described)})
     partial.replace(path)

@@ -88,6 +88,10 @@ class AdaptedModel(nn.Module):
         vit._adapted = True
         self.train()
 
+    def __reduce_ex__(self, protocol):
+        raise TypeError("an adapted model cannot be copied or pickled, its hooks would call the original's adapters; "
+                        "use save() and load(), or unload() and adapt()")
+
     def forward(self, images: Tensor) -> Tensor:
         """Logits (batch, classes) of images (batch, 3, height, width); (members, batch, classes) of a grid."""
         return self.classify(self.features(images))

@@ -27,9 +27,6 @@ from .protocol import PUBLISHED_BETA, Protocol, protocol
 from .seeding import derive
 from .training import Schedule
 
-LEARNING_RATE = 1e-4  # of heads, and of adapters without a learning-rate grid (Section 4.2)
-
-
 @dataclass(frozen=True)
 class Candidate:
     """One member of the grid: hyperparameters, learning rates and β; `grid` is what tells it from the others."""
@@ -93,6 +90,7 @@ class Profile:
 
     methods: per method its fixed hyperparameters, `grid` (one name with its values) and `most_chosen`, the
     value that backbones in `fixed_grid` take instead of searching.
+    learning_rate: of heads, and of adapters without a learning-rate grid (Section 4.2).
     beta: the values of β searched on data sets for which the published program states none.
     """
 
@@ -104,6 +102,7 @@ class Profile:
     protocol: str
     methods: dict[str, dict]
     schedule: Schedule = Schedule()
+    learning_rate: float = 1e-4
     fixed_grid: list[str] = field(default_factory=list)
     beta: list[float] = field(default_factory=list)
 
@@ -165,9 +164,19 @@ class Profile:
             if method == "pvera":
                 options["beta"] = self._beta(backbone, dataset, root)
         options |= rules.adapters.get(method, {})
-        candidates = tuple(_candidate(method, options, point) for point in points)
+        candidates = tuple(self._candidate(method, options, point) for point in points)
         return Run(self.name, experiment, backbone, dataset, method, seed, candidates, self.schedule, rules,
                    self.data, str(root))
+
+    def _candidate(self, method: str, options: dict, point: dict) -> Candidate:
+        settings = options | point
+        rate, beta = settings.pop("learning_rate", self.learning_rate), settings.pop("beta", 0.0)
+        try:
+            built = METHODS[method](**settings)
+        except TypeError as error:
+            raise InputError(f"{METHODS[method].title}: {error}") from None
+        # Linear probing has no adapter: the rate that is searched is the head's.
+        return Candidate(built, rate, rate if method == "linear" else self.learning_rate, beta, point)
 
     def _beta(self, backbone: str, dataset: str, root) -> float | None:
         """β of this data set: published, or chosen by `beta_search`; None while that has not run."""
@@ -175,17 +184,6 @@ class Profile:
             return PUBLISHED_BETA[dataset]
         path = results.run_path(root, self.name, "beta", backbone, dataset, "pvera", self.seeds[0])
         return results.read(path)["chosen"]["grid"]["beta"] if path.exists() else None
-
-
-def _candidate(method: str, options: dict, point: dict) -> Candidate:
-    settings = options | point
-    rate, beta = settings.pop("learning_rate", LEARNING_RATE), settings.pop("beta", 0.0)
-    try:
-        built = METHODS[method](**settings)
-    except TypeError as error:
-        raise InputError(f"{METHODS[method].title}: {error}") from None
-    # Linear probing has no adapter: the rate that is searched is the head's.
-    return Candidate(built, rate, rate if method == "linear" else LEARNING_RATE, beta, point)
 
 
 def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lambda epoch: None) -> None:

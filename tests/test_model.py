@@ -1,6 +1,7 @@
 """The adapted model: what is trained, grids side by side, modes, merging and unloading, errors."""
 
 import copy
+import pickle
 
 import pytest
 import timm
@@ -412,3 +413,10 @@ def test_variants_of_timms_vision_transformer(images, key, options):
     if key not in ("bottleneck", "adaptformer"):
         model.merge_()
         torch.testing.assert_close(vit(images), features, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("copying", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_copies_are_refused(vit, copying):
+    """The hooks of a copy would call the original's adapters, in silence."""
+    with pytest.raises(TypeError, match="cannot be copied"):
+        copying(pvera.adapt(vit, pvera.PVeRA(rank=2), 3))
