@@ -8,8 +8,10 @@ they were.
 """
 
 import argparse
+import asyncio
 import hashlib
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -65,7 +67,11 @@ def main() -> None:
 def execute(notebook, folder: Path, profile: str, **hooks) -> None:
     """Runs all cells in `folder` and keeps their outputs, without the times that would differ on every run."""
     resources = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(notebook, timeout=None, record_timing=False, resources=resources, **hooks)
+    # On Ctrl-C nbclient would only end the kernel and then report its death; we want the KeyboardInterrupt.
+    hooks["on_notebook_start"] = lambda **_: asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+    client = NotebookClient(
+        notebook, timeout=None, record_timing=False, resources=resources, shutdown_kernel="immediate", **hooks
+    )
     client.execute(env={**os.environ, "PVERA_PROFILE": profile})
 
 

@@ -1,0 +1,128 @@
+"""Notebooks are executed on a profile's results when something changed, and fail by name."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "experiments/execute_notebooks.py"
+COUNTING = """\
+import os
+from pathlib import Path
+profile = os.environ["PVERA_PROFILE"]
+out = Path("..", "results", profile, "tables", "runs.txt")
+out.parent.mkdir(exist_ok=True)
+out.write_text((out.read_text() if out.exists() else "") + "run ")
+print(profile, Path("..", "results", profile, "run.json").read_text())"""
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "analysis").mkdir()
+    (tmp_path / "results/demo").mkdir(parents=True)
+    (tmp_path / "results/demo/run.json").write_text("1")
+    notebook(tmp_path, COUNTING)
+    return tmp_path
+
+
+def notebook(root, *sources):
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    nbformat.write(made, root / "analysis/count.ipynb")
+
+
+def execute(root, monkeypatch, *options):
+    spec = importlib.util.spec_from_file_location("execute_notebooks", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--profile", "demo", "--root", str(root), *options])
+    script.run(script.main)
+
+
+def runs(root):
+    return (root / "results/demo/tables/runs.txt").read_text().count("run")
+
+
+def test_executed_copy_holds_the_outputs_of_its_profile(root, monkeypatch):
+    source = (root / "analysis/count.ipynb").read_bytes()
+    execute(root, monkeypatch)
+    (cell,) = nbformat.read(root / "figures/demo/count.ipynb", as_version=4).cells
+    assert cell.outputs[0].text == "demo 1\n"
+    assert (root / "analysis/count.ipynb").read_bytes() == source
+
+
+def test_a_notebook_runs_again_when_its_inputs_or_outputs_changed(root, monkeypatch):
+    execute(root, monkeypatch)
+    execute(root, monkeypatch)
+    assert runs(root) == 1
+    (root / "results/demo/run.json").write_text("2")
+    execute(root, monkeypatch)
+    assert runs(root) == 2
+    notebook(root, COUNTING + " # changed")
+    execute(root, monkeypatch)
+    assert runs(root) == 3
+    (root / "results/demo/tables/runs.txt").unlink()
+    execute(root, monkeypatch)
+    assert runs(root) == 1
+
+
+def test_in_place_twice_gives_the_same_bytes(root, monkeypatch):
+    path = root / "analysis/count.ipynb"
+    execute(root, monkeypatch, "--inplace")
+    first = path.read_bytes()
+    (root / "results/demo/tables/runs.txt").unlink()
+    execute(root, monkeypatch, "--inplace")
+    assert runs(root) == 1 and path.read_bytes() == first
+    assert json.loads(first)["cells"][0]["outputs"]
+    assert not (root / "figures").exists()
+
+
+def test_a_failing_cell_is_named_and_nothing_is_written(root, monkeypatch, capsys):
+    notebook(root, "1 + 1", "raise ValueError('first line\\nthe last line')")
+    with pytest.raises(SystemExit) as ended:
+        execute(root, monkeypatch)
+    assert ended.value.code == "error: count.ipynb: the last line"  # a text: printed to stderr, exit code 1
+    assert not (root / "figures").exists()
+
+
+def test_a_dead_kernel_is_named(root, monkeypatch):
+    notebook(root, "import os; os._exit(3)")
+    with pytest.raises(SystemExit) as ended:
+        execute(root, monkeypatch)
+    assert ended.value.code == "error: count.ipynb: its kernel died"
+
+
+def test_a_profile_without_results_is_bad_input(root, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        execute(root, monkeypatch, "--profile", "mini")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: no results of 'mini'")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_ctrl_c_ends_the_kernel_and_gives_130(root):
+    notebook(root, """\
+import os, pathlib, time
+pathlib.Path("pid").write_text(str(os.getpid()))
+os.rename("pid", "started")
+time.sleep(600)""")
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), "--profile", "demo", "--root", str(root)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+    while not (root / "analysis/started").exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((root / "analysis/started").read_text()), 0)
