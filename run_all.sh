@@ -11,7 +11,7 @@ Sets up .venv on first use, trains what the profile still lacks, executes the no
 results and prints the main table.
 
   demo    three small tasks, no download (default): 15 minutes on two cores, set-up included
-  mini    six tasks with full grids, no download: two hours on two cores
+  mini    six tasks with full grids, no download: an hour on two cores
   paper   VTAB-1k on DINOv2: needs the data sets and a GPU
 
 Interrupted, it goes on where it stopped. Results lie in results/<profile>, figures and executed notebooks in
