@@ -1,0 +1,250 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pvera import data, suite
+
+SCRIPT = Path(__file__).parents[1] / "experiments" / "make_suite.py"
+NAMES = list(suite.RECIPES)
+
+
+@pytest.fixture(scope="session")
+def made():
+    """The whole suite in memory: name -> split -> Part."""
+    return {name: suite.make(recipe) for name, recipe in suite.RECIPES.items()}
+
+
+@pytest.fixture(scope="session")
+def root(made, tmp_path_factory):
+    """The whole suite on disk."""
+    root = tmp_path_factory.mktemp("suite")
+    for name, recipe in suite.RECIPES.items():
+        suite.write(recipe, made[name], root)
+    return root
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_counts_and_classes(made, name):
+    classes = len(suite.RECIPES[name].classes)
+    assert {split: len(part.images) for split, part in made[name].items()} == suite.COUNTS
+    for split, part in made[name].items():
+        assert part.images.shape == (suite.COUNTS[split], 32, 32, 3) and part.images.dtype == np.uint8
+        assert part.labels.shape == (suite.COUNTS[split],) and part.labels.dtype == np.int64
+        shares = np.bincount(part.labels, minlength=classes) * classes / len(part.labels)
+        assert len(shares) == classes
+        assert 0.5 < shares.min() and shares.max() < (2 if split == "val200" else 1.4)
+
+
+def test_two_tasks_of_each_category():
+    categories = [recipe.category for recipe in suite.RECIPES.values()]
+    assert sorted(categories) == sorted(("natural", "specialized", "structured") * 2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pixels_are_the_published_ones(made, name):
+    assert suite.digests(made[name])["all"] == suite.RECIPES[name].sha256
+
+
+def test_digests_tell_splits_labels_and_pixels_apart(made):
+    parts = made["stereo"]
+    whole = suite.digests(parts)
+    part = parts["test"]
+    other_images = suite.Part(np.roll(part.images, 1, axis=0), part.labels, {})
+    other_labels = suite.Part(part.images, np.roll(part.labels, 1), {})
+    for other in (other_images, other_labels):
+        changed = suite.digests(parts | {"test": other})
+        assert [split for split in whole if whole[split] != changed[split]] == ["test", "all"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_source_pixel_is_shared_between_splits(made, name):
+    sources = set().union(*(part.reads for part in made[name].values()))
+    for source in sources:
+        rectangles = {split: part.reads[source] for split, part in made[name].items()}
+        extent = np.concatenate(list(rectangles.values())).max(axis=0)[2:]
+        readers = np.zeros(extent, int)
+        for split_rectangles in rectangles.values():
+            assert split_rectangles.min() >= 0
+            read = np.zeros(extent, bool)
+            for top, left, bottom, right in split_rectangles:
+                assert top < bottom and left < right
+                read[top:bottom, left:right] = True
+            readers += read
+        assert readers.max() == 1, source
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_image_occurs_in_two_splits(made, name):
+    seen = [{image.tobytes() for image in part.images} for part in made[name].values()]
+    assert len(set().union(*seen)) == sum(map(len, seen))
+
+
+def test_patches_depend_on_nothing_outside_what_they_say_they_read():
+    rng = np.random.default_rng(0)
+    image = rng.uniform(0, 255, size=(120, 130))
+    middles = rng.integers(40, 80, size=(20, 2))
+    zoom, angle = rng.uniform(0.5, 1.5, 20), rng.uniform(0, 2 * np.pi, 20)
+    windows, reads = suite.patches(image, middles, zoom, angle)
+    for i, (top, left, bottom, right) in enumerate(reads):
+        other = np.full_like(image, np.nan)
+        other[top:bottom, left:right] = image[top:bottom, left:right]
+        alone, _ = suite.patches(other, middles[i : i + 1], zoom[i : i + 1], angle[i : i + 1])
+        assert np.array_equal(alone[0], windows[i])
+
+
+def test_patches_turn_and_zoom():
+    image = np.add.outer(3.0 * np.arange(100), np.arange(100.0))  # bilinear sampling is exact on a plane
+    offset = np.arange(32) - 15.5
+    twice = np.array([[50, 40], [50, 40]])
+    (straight, turned), _ = suite.patches(image, twice, 1.25, np.array([0, np.pi / 2]))
+    assert np.allclose(straight[..., 0], 190 + 1.25 * np.add.outer(3 * offset, offset))
+    assert np.allclose(turned[..., 0], 190 + 1.25 * np.add.outer(-offset, 3 * offset))
+
+
+def test_stereo_labels_are_the_shift_that_matches_the_views(made):
+    part = made["stereo"]["test"]
+    left, right = part.images[..., 0].astype(float), part.images[..., 1].astype(float)
+    rows, shifts = slice(9, 24), np.arange(-4, 14)
+    mismatch = []
+    for shift in shifts:  # the right view shows at column c - shift what the left one shows at c
+        columns = np.arange(max(9, shift), 24)
+        mismatch.append(abs(left[:, rows, columns] - right[:, rows, columns - shift]).mean((1, 2)))
+    best = shifts[np.argmin(mismatch, axis=0)]
+    assert np.mean((best >= 2 * part.labels) & (best <= 2 * part.labels + 2)) > 0.8
+
+
+def test_sprites_stand_where_their_label_says(made):
+    part = made["sprites"]["test"]
+    mass = part.images[..., 0].astype(float)
+    centroid = (mass.sum(1) * (np.arange(32) + 0.5)).sum(1) / mass.sum((1, 2))
+    expected = 8 + 16 * (2 * part.labels + 0.5) / 31
+    assert abs(centroid - expected).max() < 1.5 and np.median(abs(centroid - expected)) < 0.5
+
+
+def test_stain_and_caliber_grow_with_their_labels(made):
+    middle = slice(10, 22)
+    part = made["tissue"]["test"]
+    red, blue = (part.images[:, middle, middle, c].mean((1, 2), dtype=float) for c in (0, 2))
+    brown = [np.mean((red - blue)[part.labels == c]) for c in range(4)]
+    assert brown == sorted(brown) and brown[3] - brown[0] > 20
+    part = made["retina"]["test"]
+    green = part.images[..., 1].astype(float)
+    dent = green.mean((1, 2)) - green[:, 14:18, 14:18].mean((1, 2))
+    dark = [np.mean(dent[part.labels == c]) for c in range(4)]
+    assert dark == sorted(dark) and dark[1] - dark[0] > 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loader_reads_what_was_made(made, root, name):
+    for split, part in made[name].items():
+        read = data.load_split(root, name, split, 32)
+        assert np.array_equal(read.images, part.images) and np.array_equal(read.labels, part.labels)
+    both = data.load_split(root, name, "train800val200", 32)
+    for field in ("images", "labels"):
+        first, second = (getattr(made[name][split], field) for split in ("train800", "val200"))
+        assert np.array_equal(getattr(both, field), np.concatenate([first, second]))
+    task = data.task(name)
+    assert task.test_images == len(made[name]["test"].labels)
+    assert task.classes == len(suite.RECIPES[name].classes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_manifest(made, root, name):
+    found = suite.manifest(suite.RECIPES[name], root / name)
+    assert found["sha256"] == suite.digests(made[name])
+    labels = made[name]["test"].labels.tolist()
+    assert found["chance"] == max(labels.count(c) for c in set(labels)) / len(labels)
+    assert found["images"] == suite.COUNTS and found["files"] == sum(suite.COUNTS.values())
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A task of six images on disk: recipe, parts, folder."""
+    rng = np.random.default_rng(0)
+    images = rng.integers(256, size=(2, 32, 32, 3), dtype=np.uint8)
+    parts = {split: suite.Part(images, np.array([0, 1]), {}) for split in suite.COUNTS}
+    recipe = suite.Recipe("small", "Small", "natural", ("a", "b"), "nothing", build=None, sha256="0" * 64)
+    suite.write(recipe, parts, tmp_path)
+    return recipe, parts, tmp_path / "small"
+
+
+def test_manifest_notices_what_is_missing_or_changed(small):
+    recipe, parts, folder = small
+
+    def lost():
+        (folder / "images/test/0001.png").unlink()
+
+    def added():
+        Image.fromarray(parts["test"].images[0]).save(folder / "images/test/0002.png")
+
+    def other_label():
+        (folder / "test.txt").write_text((folder / "test.txt").read_text().replace(" 1", " 0"))
+
+    def cut():
+        file = folder / "images/val200/0000.png"
+        file.write_bytes(file.read_bytes()[:-9])
+
+    def other_version():
+        found = json.loads((folder / suite.MANIFEST).read_text())
+        (folder / suite.MANIFEST).write_text(json.dumps(found | {"recipe": "1" * 64}))
+
+    def damaged():
+        (folder / suite.MANIFEST).write_text("[]")
+
+    for damage in (lost, added, other_label, cut, other_version, damaged):
+        assert suite.manifest(recipe, folder)
+        damage()
+        assert suite.manifest(recipe, folder) is None, damage.__name__
+        suite.write(recipe, parts, folder.parent)
+
+
+def test_interrupted_writing_leaves_the_old_files_and_is_made_up_for(small):
+    recipe, parts, folder = small
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def interrupt(images):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        suite.write(recipe, parts, folder.parent, interrupt)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    suite.write(recipe, parts, folder.parent)
+    assert [path.name for path in folder.parent.iterdir()] == ["small"]
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_script_skips_what_is_there_and_prints_the_table(root):
+    before = {path: path.stat().st_mtime_ns for path in root.glob("*/manifest.json")}
+    done = run("--root", root)
+    assert done.returncode == 0 and done.stderr == ""
+    assert {path: path.stat().st_mtime_ns for path in root.glob("*/manifest.json")} == before
+    for name, recipe in suite.RECIPES.items():
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith(name)]
+        assert recipe.category in line and recipe.measures in line and "800/200/1000" in line
+    assert "differs" not in done.stdout
+
+
+def test_script_makes_one_task_and_nothing_for_bad_input(tmp_path, root):
+    wrong = run("--root", tmp_path / "new", "--task", "stereo", "colour")
+    assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1 and "'colour'" in wrong.stderr
+    assert not (tmp_path / "new").exists()
+
+    (tmp_path / "stereo").mkdir()
+    (tmp_path / "stereo" / "notes.txt").write_text("mine")
+    foreign = run("--root", tmp_path, "--task", "stereo")
+    assert foreign.returncode == 2 and foreign.stderr.count("\n") == 1 and "--force" in foreign.stderr
+    assert [path.name for path in (tmp_path / "stereo").iterdir()] == ["notes.txt"]
+
+    forced = run("--root", tmp_path, "--task", "stereo", "--force")
+    assert forced.returncode == 0, forced.stderr
+    manifests = [json.loads((folder / "stereo" / suite.MANIFEST).read_text()) for folder in (tmp_path, root)]
+    assert manifests[0] == manifests[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["stereo"]
