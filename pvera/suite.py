@@ -4,8 +4,8 @@ Two tasks per VTAB-1k category: each 800 training, 200 validation and 1 000 test
 Nothing is downloaded, and the pinned versions give the same pixels on every run.
 
 Patches of one photograph never share a pixel across splits: each photograph is cut into cells, every cell
-belongs to one split, and a patch lies inside one cell. Within a split patches may overlap, and 203 of the
-test digits are drawn twice: such errors are not independent, so intervals from them are a little narrow.
+belongs to one split, and a patch lies inside one cell. Within a split patches may overlap, and some test
+digits are drawn twice: such errors are not independent, so intervals from them are a little narrow.
 """
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-
-from .errors import InputError
 
 COUNTS = {"train800": 800, "val200": 200, "test": 1000}
 SIDE = 32  # pixels
@@ -270,6 +268,9 @@ def retina(split: str, rng: np.random.Generator) -> Part:
 # Structured
 
 
+STEREO = ("0 to 2", "2 to 4", "4 to 6", "6 to 8", "8 to 10")  # pixels
+
+
 def stereo(split: str, rng: np.random.Generator) -> Part:
     """Anaglyphs of a rectified pair: left view in red; right view, at a random vergence, in green and blue.
 
@@ -299,9 +300,6 @@ def stereo(split: str, rng: np.random.Generator) -> Part:
     images = np.stack([view["left"], view["right"], view["right"]], axis=-1)
     reads = {name: np.concatenate([at - half, at + half], axis=1) for name, at in across.items()}
     return Part(pixels(contrast(images, rng)), labels, reads)
-
-
-STEREO = ("0 to 2", "2 to 4", "4 to 6", "6 to 8", "8 to 10")
 
 
 def _heart(u: np.ndarray, v: np.ndarray) -> np.ndarray:
