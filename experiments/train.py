@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--backbones", nargs="+", metavar="B", help="these instead of the profile's")
     parser.add_argument("--seeds", nargs="+", type=int, metavar="K", help="these instead of the profile's")
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
+    parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
     parser.add_argument("--epochs", type=int, help="most epochs, instead of the profile's")
     parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
     parser.add_argument("--results", default=str(ROOT / "results"), help="folder of the results")
@@ -42,6 +43,8 @@ def main() -> None:
         raise InputError(f"--workers must be positive, not {workers}")
     for title, stage in (("β search", profile.beta_search), ("benchmark", profile.benchmark)):
         runs = stage(options.results)
+        if not runs:
+            continue
         missing = pending(runs, options.replace)
         print(f"{profile.name}, {title}: {len(runs) - len(missing)} of {len(runs)} runs are there", flush=True)
         if options.list:
@@ -64,7 +67,7 @@ def read_profile(options: argparse.Namespace) -> Profile:
         profile = profile.with_(schedule=replace(profile.schedule, epochs=options.epochs))
     profile = profile.with_(
         datasets=options.datasets, backbones=options.backbones, seeds=options.seeds,
-        protocol=options.protocol, data=options.data,
+        protocol=options.protocol, precision=options.precision, data=options.data,
     )
     return profile.with_(data=str(ROOT / profile.data))
 

@@ -25,7 +25,7 @@ from .errors import InputError
 from .model import adapt
 from .protocol import PUBLISHED_BETA, Protocol, protocol
 from .seeding import derive
-from .training import Schedule
+from .training import PRECISIONS, Schedule
 
 @dataclass(frozen=True)
 class Candidate:
@@ -51,6 +51,7 @@ class Run:
     candidates: tuple[Candidate, ...]
     schedule: Schedule
     protocol: Protocol = field(hash=False)
+    precision: str
     data_root: str
     results_root: str
 
@@ -74,7 +75,7 @@ class Run:
             "weights_sha256": frozen.weights_sha256,
             "image_size": frozen.image_size,
             "data_sha256": _splits(self.data_root, self.dataset, frozen.image_size)[1],
-            "precision": "float32",
+            "precision": self.precision,
         }
 
     def state(self) -> str:
@@ -91,6 +92,7 @@ class Profile:
     methods: per method its fixed hyperparameters, `grid` (one name with its values) and `most_chosen`, the
     value that backbones in `fixed_grid` take instead of searching.
     learning_rate: of heads, and of adapters without a learning-rate grid (Section 4.2).
+    precision: see `training.PRECISIONS`.
     beta: the values of β searched on data sets for which the published program states none.
     """
 
@@ -103,6 +105,7 @@ class Profile:
     methods: dict[str, dict]
     schedule: Schedule = Schedule()
     learning_rate: float = 1e-4
+    precision: str = "float32"
     fixed_grid: list[str] = field(default_factory=list)
     beta: list[float] = field(default_factory=list)
 
@@ -120,8 +123,8 @@ class Profile:
             raise InputError(f"{path}: {' '.join(str(error).split())}") from None
 
     def with_(self, **changes) -> "Profile":
-        """A copy with other values; None changes nothing. InputError for a method, data set or protocol that
-        does not exist."""
+        """A copy with other values; None changes nothing. InputError for a method, data set, protocol or
+        precision that does not exist."""
         profile = replace(self, **{k: v for k, v in changes.items() if v is not None})
         for name in profile.methods:
             if name not in METHODS:
@@ -129,6 +132,8 @@ class Profile:
         for name in profile.datasets:
             data.task(name)
         protocol(profile.protocol)
+        if profile.precision not in PRECISIONS:
+            raise InputError(f"unknown precision {profile.precision!r}; choose from {', '.join(PRECISIONS)}")
         return profile
 
     def benchmark(self, results_root: str | Path) -> list[Run]:
@@ -166,7 +171,7 @@ class Profile:
         options |= rules.adapters.get(method, {})
         candidates = tuple(self._candidate(method, options, point) for point in points)
         return Run(self.name, experiment, backbone, dataset, method, seed, candidates, self.schedule, rules,
-                   self.data, str(root))
+                   self.precision, self.data, str(root))
 
     def _candidate(self, method: str, options: dict, point: dict) -> Candidate:
         settings = options | point
@@ -197,18 +202,20 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
     task = data.task(run.dataset)
     model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds)
     try:
-        histories = training.fit(
-            model, train, validation,
-            [(c.adapter_lr, c.head_lr) for c in run.candidates], [c.beta for c in run.candidates],
-            run.schedule, run.protocol, run.seed, on_epoch,
-        )
-        best, chosen, scores, probabilities = training.choose(histories), None, None, None
-        if best is not None:
-            chosen = {"member": best, "epoch": histories[best].best_epoch, "grid": run.candidates[best].grid}
-            model.active = [best]
-            model.members[best].load_state_dict(histories[best].best_state, strict=False)
-            probabilities = training.predict(model, test)
-            scores = metrics.evaluate(probabilities, splits[2].labels)
+        chosen, scores, probabilities = None, None, None
+        with training.autocast(device, run.precision):
+            histories = training.fit(
+                model, train, validation,
+                [(c.adapter_lr, c.head_lr) for c in run.candidates], [c.beta for c in run.candidates],
+                run.schedule, run.protocol, run.seed, on_epoch,
+            )
+            best = training.choose(histories)
+            if best is not None:
+                chosen = {"member": best, "epoch": histories[best].best_epoch, "grid": run.candidates[best].grid}
+                model.active = [best]
+                model.members[best].load_state_dict(histories[best].best_state, strict=False)
+                probabilities = training.predict(model, test)
+                scores = metrics.evaluate(probabilities, splits[2].labels)
         members = [
             {
                 "grid": candidate.grid,

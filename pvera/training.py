@@ -5,7 +5,8 @@ relative tolerance. The members of the grid train side by side over one frozen b
 is no longer computed. The member with the lowest best validation loss is tested once, at its best epoch.
 """
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +21,16 @@ from .protocol import Protocol
 from .seeding import generator
 
 EVALUATION_BATCH = 256
+
+#: Of the products in the forward and backward pass; trained tensors, loss and KL term are always fp32.
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def autocast(device: str, precision: str) -> torch.autocast:
+    """A context for `fit` and `predict`. Nothing is cached: the trained weights change inside it."""
+    dtype = PRECISIONS[precision]
+    kind = torch.device(device).type
+    return torch.autocast(kind, dtype, enabled=dtype != torch.float32, cache_enabled=False)
 
 
 @dataclass(frozen=True)
@@ -74,9 +85,8 @@ class Features:
 
     def __init__(self, model: AdaptedModel, data: Data):
         with torch.inference_mode():
-            slices = _slices(len(data), EVALUATION_BATCH)
-            self.features = torch.cat([model.features(data[s])[0] for s in slices]).clone()
-        self.labels = data.labels
+            parts = [features for _, features in _in_batches(lambda images: model.features(images)[0], data)]
+        self.features, self.labels = torch.cat(parts).float().clone(), data.labels
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -104,15 +114,8 @@ def fit(
     forward = model
     if not any(sum(1 for _ in member.layers.parameters()) for member in model.members):
         forward, train, validation = model.classify, Features(model, train), Features(model, validation)
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": list(parameters), "lr": rate}
-            for member, both in zip(model.members, rates)
-            for parameters, rate in zip((_trainable(member.layers), member.head.parameters()), both)
-        ],
-        weight_decay=schedule.weight_decay,
-        fused=True,
-    )
+    optimizers = [_optimizer(member, *both, schedule) for member, both in zip(model.members, rates)]
+    scaler = _scaler(train.labels.device.type)
     histories = [History() for _ in model.members]
     model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
     order = generator(seed, "order")
@@ -124,9 +127,11 @@ def fit(
         for batch in indices.split(schedule.batch_size):
             loss = classification_loss(forward(train[batch]), train.labels[batch], protocol)
             kl = model.kl_divergence().to(loss.dtype)
-            (loss + beta * kl).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
+            scaler.scale((loss + beta * kl).sum()).backward()
+            for m in model.active:
+                scaler.step(optimizers[m])
+                optimizers[m].zero_grad()
+            scaler.update()
             totals += len(batch) * torch.stack([loss.detach(), kl.detach()])
         train_loss, kl = (totals / len(train)).tolist()
         losses, accuracies = evaluate(model, forward, validation, protocol)
@@ -142,6 +147,18 @@ def fit(
         if history.status == "running":
             history.status = "epoch limit"
     return histories
+
+
+def _optimizer(member, adapter_lr: float, head_lr: float, schedule: Schedule) -> torch.optim.AdamW:
+    adapters = [p for p in member.layers.parameters() if p.requires_grad]
+    groups = [{"params": adapters, "lr": adapter_lr}, {"params": list(member.head.parameters()), "lr": head_lr}]
+    return torch.optim.AdamW(groups, weight_decay=schedule.weight_decay, fused=True)
+
+
+def _scaler(device: str) -> torch.amp.GradScaler:
+    """Keeps small gradients of fp16 products from vanishing; does nothing in the other precisions."""
+    half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
+    return torch.amp.GradScaler(device, enabled=half)
 
 
 def _record(h: History, epoch: int, train_loss, kl, loss, accuracy, schedule: Schedule) -> None:
@@ -177,8 +194,8 @@ def evaluate(model, forward, data, protocol: Protocol) -> tuple[list[float], lis
     model.eval()
     loss = correct = 0
     with model.without_kl():
-        for s in _slices(len(data), EVALUATION_BATCH):
-            logits, labels = forward(data[s]), data.labels[s]
+        for s, logits in _in_batches(forward, data):
+            labels = data.labels[s]
             loss = loss + len(labels) * classification_loss(logits, labels, protocol)
             correct = correct + (logits.argmax(-1) == labels).sum(1)
     return (loss / len(data)).tolist(), (correct / len(data)).tolist()
@@ -191,14 +208,24 @@ def predict(model: AdaptedModel, data: Data) -> np.ndarray:
     if all(adapter.foldable for adapter in model.members[model.active[0]].layers):
         model.merge_()
     with model.without_kl():
-        scores = [model(data[s]).float().softmax(-1)[0] for s in _slices(len(data), EVALUATION_BATCH)]
+        scores = [logits.float().softmax(-1)[0] for _, logits in _in_batches(model, data)]
     model.unmerge_()
     return torch.cat(scores).cpu().numpy()
 
 
-def _trainable(module: torch.nn.Module):
-    return (p for p in module.parameters() if p.requires_grad)
-
-
-def _slices(count: int, size: int) -> list[slice]:
-    return [slice(start, start + size) for start in range(0, count, size)]
+def _in_batches(function: Callable[[Tensor], Tensor], data) -> Iterator[tuple[slice, Tensor]]:
+    """`function` of all of `data`, batch by batch; smaller batches, with a warning, where memory runs out."""
+    start, size = 0, EVALUATION_BATCH
+    while start < len(data):
+        part = slice(start, min(start + size, len(data)))
+        try:
+            result = function(data[part])
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+            size //= 2
+            warnings.warn(f"out of memory: evaluating {size} images at a time")
+            torch.cuda.empty_cache()
+            continue
+        yield part, result
+        start = part.stop

@@ -129,6 +129,7 @@ BAD = {
     "unknown data set": (["--datasets", "imagenet"], "unknown data set 'imagenet'"),
     "unknown backbone": (["--backbones", "dinov9"], "unknown backbone 'dinov9'"),
     "unknown protocol": (["--protocol", "both"], "unknown protocol 'both'"),
+    "unknown precision": (["--precision", "float8"], "unknown precision 'float8'"),
     "no epochs": (["--epochs", "0"], "--epochs must be positive"),
     "rank 0": (lambda f: profile_with(f, methods={"lora": {"rank": 0}}), "rank must be a positive integer"),
     "position": (lambda f: profile_with(f, methods={"vera": {"targets": "qo"}}), "letters out of q, k, v"),

@@ -150,6 +150,47 @@ def test_shuffling(backbone, splits, rules, shuffled):
     assert torch.equal(epochs[0], epochs[1]) != shuffled
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", METHODS)
+def test_lower_precision_learns_alike(backbone, splits, name, precision):
+    """The loss follows that of fp32 within the rounding of the products; what is trained stays fp32."""
+    (full,) = train(backbone, splits, [METHODS[name]])
+    with training.autocast("cpu", precision):
+        (low,) = train(backbone, splits, [METHODS[name]])
+    assert low.validation_loss != full.validation_loss
+    np.testing.assert_allclose(low.validation_loss, full.validation_loss, rtol=0.05)
+    assert {t.dtype for t in low.best_state.values()} == {torch.float32}
+
+
+def test_trained_weights_are_never_a_stale_copy(backbone, splits):
+    """Autocast may cache casts of what requires gradients; here that would freeze training."""
+    with training.autocast("cpu", "bfloat16"):
+        (history,) = train(backbone, splits, [pvera.LoRA(4)], schedule=Schedule(epochs=12))
+    assert history.validation_loss[-1] < 0.7 * history.validation_loss[0]
+
+
+def test_out_of_memory_is_answered_with_a_smaller_evaluation_batch(splits):
+    sizes = []
+
+    def hungry(images):
+        sizes.append(len(images))
+        if len(images) > 8:
+            raise torch.OutOfMemoryError("too many")
+        return images.flatten(1).sum(1)
+
+    with pytest.warns(UserWarning, match="evaluating 8 images at a time"):
+        parts = list(training._in_batches(hungry, splits[0]))
+    assert max(len(r) for _, r in parts) == 8
+    torch.testing.assert_close(torch.cat([r for _, r in parts]), splits[0][slice(None)].flatten(1).sum(1))
+    assert [s.start for s, _ in parts] == list(range(0, 48, 8))
+
+    def starving(images):
+        raise torch.OutOfMemoryError("always")
+
+    with pytest.warns(UserWarning), pytest.raises(torch.OutOfMemoryError):
+        list(training._in_batches(starving, splits[0]))
+
+
 def test_beta_weighs_the_kl_term(backbone, splits):
     free, held = train(backbone, splits, [pvera.PVeRA(4)] * 2, betas=[0.0, 1.0], schedule=Schedule(epochs=4))
     assert held.kl[-1] < 0.9 * free.kl[-1]
