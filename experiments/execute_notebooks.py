@@ -72,6 +72,7 @@ def execute(notebook, folder: Path, profile: str, **hooks) -> None:
     client = NotebookClient(
         notebook, timeout=None, record_timing=False, resources=resources, shutdown_kernel="immediate", **hooks
     )
+    client.create_kernel_manager().transport_encryption = "auto"  # other users of the machine could listen
     client.execute(env={**os.environ, "PVERA_PROFILE": profile})
 
 
