@@ -1,0 +1,46 @@
+"""What the README says is what the repository does."""
+
+import re
+from pathlib import Path
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from pvera.runs import Profile
+from pvera.suite import RECIPES
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def test_links_lead_somewhere():
+    targets = [t for t in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in t]
+    assert targets and [t for t in targets if not (ROOT / t).exists()] == []
+
+
+def test_results_are_those_of_the_committed_runs():
+    quoted = re.search(r"<!-- (results/\S+\.md) -->\n(.*?)\n<!-- end -->", README, re.DOTALL)
+    assert quoted[2].strip() in (ROOT / quoted[1]).read_text()
+
+
+def test_example_runs(tmp_path, monkeypatch):
+    """On the small backbone's architecture, which needs no download."""
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    large = '"vit_base_patch14_dinov2.lvd142m", pretrained=True, img_size=224'
+    assert large in code
+    names = {"images": torch.randn(2, 3, 32, 32), "labels": torch.tensor([0, 99]), "cross_entropy": cross_entropy,
+             "beta": 1e-6}
+    monkeypatch.chdir(tmp_path)
+    exec(code.replace(large, '"vit_tiny_patch8_32"'), names)
+    assert names["logits"].shape == (2, 100) and names["probs"].shape == (16, 2, 100)
+    assert names["loss"].isfinite() and names["model"].merged and Path("adapter.safetensors").exists()
+
+
+def test_suite_is_the_one_described():
+    rows = [f"| {r.title} | {r.category} | {len(r.classes)} | {r.measures} |" for r in RECIPES.values()]
+    assert [row for row in rows if row not in README] == []
+
+
+def test_number_of_trainings():
+    runs = Profile.read(ROOT / "experiments" / "profiles" / "demo.yaml").benchmark("results")
+    assert f"{len(runs)} trainings" in README
