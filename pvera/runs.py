@@ -18,7 +18,7 @@ import timm
 import torch
 import yaml
 
-from . import __version__, backbones, data, metrics, results, training
+from . import __version__, backbones, data, metrics, results, training, vtab
 from .adapters import METHODS, Method
 from .errors import InputError
 from .model import adapt
@@ -245,6 +245,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         **{name: getattr(run, name) for name in results.IDENTITY},
         "category": task.category,
         "protocol": run.protocol.name,
+        "data_copy": vtab.copy_name(run.data_root),
         "config": config,
         "config_hash": results.config_hash(config),
         "members": members,
