@@ -50,11 +50,14 @@ def copy_name(root: str | Path) -> str | None:
     The first image of each split decides, by its content and not by its name. Where `RECORD` says that test
     splits were shortened for a trial, the name says so too.
     """
+    return _name(root, read_record(root)["test_images"])
+
+
+def _name(root: str | Path, shortened: int | None) -> str | None:
     found = {kind for name in LOSSLESS_ORIGINALS for kind in _kinds(Path(root) / name)}
     if not found:
         return None
     copy = found.pop() if len(found) == 1 else "mixed"
-    shortened = read_record(root)["test_images"]
     return f"{copy}, {shortened} test images" if shortened else copy
 
 
@@ -89,7 +92,7 @@ def read_record(root: str | Path) -> dict:
 
 
 def write_record(root: Path, record: dict) -> None:
-    record = {"copy": copy_name(root)} | record
+    record = {"copy": _name(root, record["test_images"])} | record
     write_atomically(root / RECORD, (json.dumps(record, indent=1) + "\n").encode())
 
 
