@@ -146,9 +146,9 @@ def submit(profile: Profile, results_root: str | Path, site: Site, replace: bool
         jobs = _submit_arrays(searches, profile, root, site, replace)
         jobs += _submit_arrays(ready, profile, root, site, replace)
         if waiting:
-            active_searches = {job for path, (job, _) in _queue(profile, root).items()
-                               if runs[path].experiment == "beta"}
-            jobs += _submit_arrays(waiting, profile, root, site, replace, after=sorted(active_searches))
+            active = _queue(profile, root)
+            after = {active[p][0] for p, run in runs.items() if run.experiment == "beta" and p in active}
+            jobs += _submit_arrays(waiting, profile, root, site, replace, sorted(after))
     return Submission(len(runs), len(runs) - len(missing), len(missing) - len(new), len(new), jobs)
 
 
@@ -199,7 +199,7 @@ def wait(profile: Profile, results_root: str | Path, seconds: float = 20) -> Non
         while True:
             active = True
             try:
-                active = _queue(profile, root)
+                active = not _queue(profile, root).keys().isdisjoint(paths)
             except InputError as error:  # the controller may be restarting: jobs do not mind, nor do we
                 bar.write(str(error))
             bar.update(sum(path.exists() for path in paths) - bar.n)
@@ -208,13 +208,13 @@ def wait(profile: Profile, results_root: str | Path, seconds: float = 20) -> Non
             time.sleep(seconds)
 
 
-def code_version() -> dict:
-    """{"pvera", "commit", "dirty"} of the code that runs here; the last two None outside a git checkout.
+def code_version(root: Path = Path(__file__).resolve().parents[1]) -> dict:
+    """{"pvera", "commit", "dirty"} of the code in `root`; the last two None outside a git checkout.
 
     dirty: the library or the experiments differ from the commit.
     """
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(Path(__file__).resolve().parents[1]), *arguments]
+        command = ["git", "-C", str(root), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     try:

@@ -155,6 +155,8 @@ def test_search_of_beta_goes_first_and_what_needs_it_waits(slurm, profile, root)
     slurm.set("9", 0, "")
     assert submit(profile, root).new == 2
     assert slurm.jobs["10"]["flags"]["dependency"] == "afterany:7"
+    assert submit(profile.with_(seeds=[0, 5], methods={"pvera": PROFILE["methods"]["pvera"]}), root).new == 1
+    assert slurm.jobs["11"]["flags"]["dependency"] == "afterany:7"
 
 
 def test_site_reaches_sbatch(slurm, profile, root):
