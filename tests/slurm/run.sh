@@ -17,10 +17,9 @@ fi
 folder=$(mktemp -d /tmp/pvera-slurm-XXXXXX)
 chmod 755 "$folder" # munge refuses a socket that others cannot reach
 stop() {
-    trap - EXIT
     for daemon in slurmd slurmctld munged; do
-        if [ -f "$folder/$daemon.pid" ]; then
-            kill "$(cat "$folder/$daemon.pid")" && tail --pid="$(cat "$folder/$daemon.pid")" -f /dev/null
+        if pid=$(cat "$folder/$daemon.pid" 2>/dev/null); then
+            kill "$pid" && tail --pid="$pid" -f /dev/null
         fi
     done
     rm -rf "$folder"
