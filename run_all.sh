@@ -14,7 +14,8 @@ results and prints the main table.
   mini    six tasks with full grids, no download: an hour on two cores
   paper   VTAB-1k on DINOv2: needs the data sets and a GPU
 
-Interrupted, it goes on where it stopped. Results lie in results/<profile>, figures and executed notebooks in
+Interrupted, it goes on where it stopped. With --slurm [FILE] the runs are submitted to a cluster and waited for.
+Results lie in results/<profile>, figures and executed notebooks in
 figures/<profile>.
 TEXT
 }
@@ -39,7 +40,13 @@ source setup_env.sh
 if [ "$profile" != paper ]; then
     python experiments/make_suite.py
 fi
-python experiments/train.py --profile "$profile" "$@"
+wait=
+for argument in "$@"; do
+    if [[ $argument == --slurm* ]]; then
+        wait=--wait
+    fi
+done
+python experiments/train.py --profile "$profile" "$@" $wait
 # The committed notebooks are those of mini.
 [ "$profile" = mini ] && in_place=--inplace || in_place=
 python experiments/execute_notebooks.py --profile "$profile" $in_place

@@ -4,16 +4,24 @@
 
 Each run writes results/<profile>/benchmark/<backbone>/<dataset>/<method>/seed<k>.json. What exists is not run
 again, so an interrupted call goes on where it stopped. PVeRA's β is searched first where the paper gives none.
+
+On a cluster:
+
+    python experiments/train.py --profile paper --slurm my_site.yaml     submit what is missing, and return
+    python experiments/train.py --profile paper --status                 what has become of it
+
+experiments/slurm.yaml explains what the file holds. What is queued or running is not submitted again.
 """
 
 import argparse
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from pvera import store
+from pvera import cluster, store
 from pvera.errors import InputError, run
 from pvera.processes import cores
 from pvera.runs import Profile, prepare
@@ -35,8 +43,12 @@ def main() -> None:
     parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
     parser.add_argument("--cache", help=f"folder for decoded images (default: ${store.VARIABLE}, or .cache/pvera)")
     parser.add_argument("--results", default=str(ROOT / "results"), help="folder of the results")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", help="cpu, cuda (--workers take the GPUs in turn), or one such as cuda:1")
     parser.add_argument("--workers", type=int, help="processes side by side (default: one per core, one on a GPU)")
+    parser.add_argument("--slurm", nargs="?", metavar="FILE", const=ROOT / "experiments" / "slurm.yaml",
+                        help="submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)")
+    parser.add_argument("--wait", action="store_true", help="with --slurm: return when all jobs have ended")
+    parser.add_argument("--status", action="store_true", help="count what is done, running, failed, missing")
     parser.add_argument("--replace", action="store_true", help="run again what another configuration made")
     parser.add_argument("--list", action="store_true", help="say what is missing, and train nothing")
     options = parser.parse_args()
@@ -44,7 +56,18 @@ def main() -> None:
         os.environ[store.VARIABLE] = os.path.abspath(options.cache)  # for the workers as well
 
     profile = read_profile(options)
-    workers = options.workers or (cores() if options.device == "cpu" else 1)
+    if options.status:
+        print(cluster.describe(cluster.status(profile, options.results)))
+    elif options.slurm:
+        submit(profile, options)
+    else:
+        train(profile, options)
+
+
+def train(profile: Profile, options: argparse.Namespace) -> None:
+    """Train here what is missing, or list it."""
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    workers = options.workers or (cores() if device == "cpu" else 1)
     if workers < 1:
         raise InputError(f"--workers must be positive, not {workers}")
     for title, stage in (("β search", profile.beta_search), ("benchmark", profile.benchmark)):
@@ -57,7 +80,22 @@ def main() -> None:
             print(*(f"  missing: {r.name}" for r in missing), sep="\n")
         else:
             prepare(missing)
-            run_all(missing, title, workers, options.device)
+            run_all(missing, title, workers, device)
+
+
+def submit(profile: Profile, options: argparse.Namespace) -> None:
+    """Submit what is missing; with --wait, end with 1 if runs failed."""
+    if options.device or options.workers:
+        raise InputError("--device and --workers are for this machine; for --slurm the YAML file says it")
+    made = cluster.submit(profile, options.results, cluster.Site.read(options.slurm), options.replace)
+    print(f"{profile.name}: {made.done} of {made.runs} runs are there, {made.active} were queued or running, "
+          f"{made.new} are submitted now in {made.jobs} jobs", flush=True)
+    if options.wait:
+        cluster.wait(profile, options.results)
+        table = cluster.status(profile, options.results)
+        if (table.state != "done").any():
+            print(cluster.describe(table))
+            sys.exit(1)
 
 
 def read_profile(options: argparse.Namespace) -> Profile:

@@ -62,6 +62,11 @@ class Run:
     def name(self) -> str:
         return f"{self.backbone}/{self.dataset}/{self.method}/seed{self.seed}"
 
+    @property
+    def waits(self) -> bool:
+        """Whether β is still to be found by `Profile.beta_search`."""
+        return any(candidate.beta is None for candidate in self.candidates)
+
     def config(self) -> dict:
         """Everything that influences the numbers of the result, and nothing else."""
         frozen, schedule = _backbone(self.backbone, "cpu"), asdict(self.schedule)
@@ -199,7 +204,9 @@ def prepare(runs: Iterable[Run]) -> None:
 
 
 def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lambda epoch: None) -> None:
-    """Train, choose, test and write the result file of `run`."""
+    """Train, choose, test and write the result file of `run`. InputError while it waits for β."""
+    if run.waits:
+        raise InputError(f"β of {run.dataset} is not there yet: its search has no result")
     started = time.perf_counter()
     frozen = _backbone(run.backbone, device)
     splits, _ = _splits(run.data_root, run.dataset, frozen.image_size)

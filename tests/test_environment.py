@@ -55,7 +55,7 @@ def lock(python: str) -> dict[str, Version]:
 @pytest.mark.parametrize("python", PYTHONS)
 def test_lock_pins_every_dependency_within_its_bounds(python):
     locked = lock(python)
-    for line in [*PROJECT["dependencies"], *EXTRAS["notebooks"], *EXTRAS["test"]]:
+    for line in [*PROJECT["dependencies"], *(line for extra in EXTRAS.values() for line in extra)]:
         requirement = Requirement(line)
         if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
             assert locked[canonicalize_name(requirement.name)] in requirement.specifier, line
@@ -83,7 +83,7 @@ def test_installed_versions_are_the_locked_ones():
 @pytest.mark.parametrize(
     "folder, declared",
     [
-        ("pvera", names(PROJECT["dependencies"])),
+        ("pvera", names(PROJECT["dependencies"], EXTRAS["slurm"])),
         ("experiments", names(PROJECT["dependencies"], EXTRAS["notebooks"])),
         ("tests", names(PROJECT["dependencies"], *EXTRAS.values())),
     ],

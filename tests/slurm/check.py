@@ -1,0 +1,106 @@
+"""What tests/slurm/run.sh does with its cluster. The argument is a folder with data sets in data/."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+
+TRAIN = [sys.executable, str(Path(__file__).resolve().parents[2] / "experiments" / "train.py")]
+PROFILE = {
+    "backbones": ["tiny"],
+    "datasets": ["digits", "retina"],
+    "seeds": [0, 1],
+    "protocol": "corrected",
+    "schedule": {"epochs": 2},
+    "beta": [1e-2, 1e-6],
+    "methods": {
+        "linear": {"grid": {"learning_rate": [1e-2, 1e-3]}},
+        "lora": {"grid": {"rank": [2, 4]}},
+        "pvera": {"rank": 8, "grid": {"learning_rate": [1e-2, 1e-3]}, "most_chosen": 1e-2},
+    },
+}
+# Arrays as long as the cluster's MaxArraySize: one job more would be refused.
+SITE = {"partition": "check", "minutes": 30, "memory": "1500M", "cpus": 1, "gpus": 0, "workers": 1,
+        "runs_per_job": 3, "concurrent_jobs": 2, "array_limit": 2, "requeues": 2}
+
+
+def main(folder: Path) -> None:
+    profile, site, results = folder / "check.yaml", folder / "site.yaml", folder / "cluster"
+    profile.write_text(yaml.safe_dump(PROFILE | {"data": str(folder / "data")}))
+    site.write_text(yaml.safe_dump(SITE))
+
+    def train(*arguments) -> str:
+        print("\n$ train.py", *(Path(a).name if str(a).startswith(str(folder)) else a for a in arguments))
+        ended = subprocess.run([*TRAIN, "--profile", profile, *arguments], capture_output=True, text=True)
+        print(ended.stdout.replace(f"{folder}/", ""), end="")
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    slurm, status = ("--results", results, "--slurm", site), ("--results", results, "--status")
+    assert "14 are submitted now in 6 jobs" in train(*slurm)
+    assert "0 are submitted now" in train(*slurm)
+
+    cancelled = until(lambda: half_way(results))
+    command("scancel", cancelled)
+    until(lambda: cancelled not in running())
+    assert "failed: tiny/" in train(*status)
+    command("scontrol", "requeue", cancelled)
+    assert "failed: " not in train(*status)
+
+    timed_out = until(lambda: next(iter(running()), None))
+    command("scancel", "--signal=USR2", timed_out)  # what SLURM sends before the time limit
+    until(lambda: "Restarts=1" in command("scontrol", "show", "job", timed_out, quiet=True))
+    print(f"{timed_out} was requeued by itself")
+
+    assert "0 are submitted now" in train(*slurm, "--wait")
+    train(*status)
+    print("\nSLURM now has", len(command("squeue", "--noheader", quiet=True).splitlines()), "jobs")
+    train("--results", folder / "local", "--device", "cpu")
+    expected, found = numbers(folder / "local"), numbers(results)
+    assert len(expected) == 14 and found == expected
+    print(f"\nThe {len(found)} results of the cluster equal those of the local run in every number but the cost.")
+
+
+def half_way(results: Path) -> str | None:
+    """A running job some of whose result files are there."""
+    for record in results.glob("check/slurm/*/submission.json"):
+        jobs = json.loads(record.read_text())["jobs"]
+        for job, name in running().items():
+            there = [(results / path).exists() for path in jobs[int(job.partition("_")[2] or 0)]]
+            if name == record.parent.name and 0 < sum(there) < len(there):
+                return job
+    return None
+
+
+def running() -> dict[str, str]:
+    """The array's name of each job that runs."""
+    lines = command("squeue", "--noheader", "--array", "--states=running,completing", "--format=%i %j", quiet=True)
+    return dict(line.split() for line in lines.splitlines())
+
+
+def command(*words: str, quiet: bool = False) -> str:
+    if not quiet:
+        print("\n$", *words)
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def until(condition):
+    """The first true value of `condition()`."""
+    deadline = time.monotonic() + 600
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "nothing happened for ten minutes"
+        time.sleep(0.1)
+    return value
+
+
+def numbers(root: Path) -> dict[str, dict]:
+    """Every record without its cost, by its place."""
+    records = {path.relative_to(root): json.loads(path.read_text()) for path in root.rglob("seed*.json")}
+    return {str(path): {k: v for k, v in record.items() if k != "cost"} for path, record in records.items()}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve())

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Submits a small profile to a real SLURM on this machine, cancels a job half-way, requeues it, and compares the
+# results with those of a local run. Needs root on Debian or Ubuntu; installs slurm-wlm and munge where they are
+# missing. The daemons have their files, sockets and ports for themselves and are stopped at the end.
+#
+#   bash tests/slurm/run.sh
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+source setup_env.sh
+
+if ! command -v slurmctld slurmd munged >/dev/null; then
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -yqq --no-install-recommends slurm-wlm munge >/dev/null
+    service munge stop >/dev/null 2>&1 || true
+fi
+
+folder=$(mktemp -d /tmp/pvera-slurm-XXXXXX)
+chmod 755 "$folder" # munge refuses a socket that others cannot reach
+stop() {
+    for daemon in slurmd slurmctld munged; do
+        if pid=$(cat "$folder/$daemon.pid" 2>/dev/null); then
+            kill "$pid" && tail --pid="$pid" -f /dev/null
+        fi
+    done
+    rm -rf "$folder"
+}
+trap stop EXIT
+
+mkdir "$folder/state" "$folder/spool"
+(umask 077 && head -c 1024 /dev/urandom >"$folder/munge.key")
+munged --force --key-file="$folder/munge.key" --socket="$folder/munge.socket" --seed-file="$folder/munge.seed" \
+    --pid-file="$folder/munged.pid" --log-file="$folder/munged.log"
+
+host=$(hostname -s)
+export SLURM_CONF=$folder/slurm.conf
+cat >"$SLURM_CONF" <<CONF
+ClusterName=check
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=26817
+SlurmdPort=26818
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$folder/munge.socket
+StateSaveLocation=$folder/state
+SlurmdSpoolDir=$folder/spool
+SlurmctldPidFile=$folder/slurmctld.pid
+SlurmdPidFile=$folder/slurmd.pid
+SlurmctldLogFile=$folder/slurmctld.log
+SlurmdLogFile=$folder/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+MaxArraySize=2
+MinJobAge=3600
+ReturnToService=2
+SlurmdParameters=config_overrides
+NodeName=$host NodeAddr=127.0.0.1 CPUs=2 RealMemory=4000 State=UNKNOWN
+PartitionName=check Nodes=$host MaxTime=INFINITE State=UP
+CONF
+slurmctld
+slurmd
+until [ "$(sinfo --noheader --format=%T)" = idle ]; do sleep 0.5; done
+sinfo --version
+
+python experiments/make_suite.py --root "$folder/data" --task digits retina
+python tests/slurm/check.py "$folder"
