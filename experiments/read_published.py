@@ -39,6 +39,9 @@ QUOTES = (
     r"PVeRA shows the (?P<stability>most stable) performance with the (?P<average>highest) average performance",
     r"\((?P<natural>\w+) natural datasets, (?P<specialized>\w+) specialized datasets, "
     r"and (?P<structured>\w+) structured datasets\)",
+    r"performance on the natural images .{1,200} is quite high, sometimes even (?P<linear_natural>higher) than some "
+    r"adapters, especially those .{1,80} \(Bottleneck and AdaptFormer\)",
+    r"linear probing performance of DINOv2 is (?P<linear_shift>dropped) when there is a larger distribution shift",
     r"remaining (?P<size>orders of magnitude smaller) than most other adapters",
     r"increase the FLOPS of the base model by \$(?P<flops_pvera>[\d.]+)\\%\$, "
     r"compared to \$(?P<flops_vera>[\d.]+)\\%\$ for VeRA",
@@ -60,12 +63,16 @@ QUOTES = (
     r"rank of \$(?P<lora_rank>\d+)\$ for LoRA, and learning rate of \$(?P<vera_learning_rate>10\^\{-\d\})\$ for VeRA",
     r"sd\\_incorrect = stds\[acc \$(?P<algorithm_incorrect>\S+)\$ 0.5\]",
     r"sd\\_correct = stds\[acc \$(?P<algorithm_correct>\S+)\$ 0.5\]",
-    r"\\boldsymbol z_\{\\\{q, v\\\}\} = \\boldsymbol \\epsilon \\odot (?P<equation_std>\\boldsymbol \\sigma)_",
+    r"\\boldsymbol z_\{\\\{q, v\\\}\} = \\boldsymbol \\epsilon \\odot (?P<equation_std>\\boldsymbol \\sigma)_\{\\\{q, v\\\}\} "
+    r"\+ \\boldsymbol \\mu_\{\\\{q, v\\\}\}",
     r"\\boldsymbol z \\gets (?P<algorithm_training_alpha>\\alpha) \\cdot \(\\boldsymbol \\mu \+ "
     r"\\boldsymbol \\epsilon \\odot (?P<algorithm_std>\\exp \(\\boldsymbol \\sigma\^2\))\)",
     r"\\boldsymbol x_\\text\{adapted\} \\gets (?P<algorithm_output>\\alpha \\cdot \\boldsymbol z \\odot \\boldsymbol b)\$",
     r"(?P<equation_output>\\alpha \( \\boldsymbol z_\{\\\{q, v\\\}\} \\boldsymbol B_\{\\\{q, v\\\}\} "
     r"\\odot \\boldsymbol b_\{\\\{q, v\\\}\}\))",
+    r"\\boldsymbol W_\{\\\{q, v\\\}\} \\leftarrow (?P<equation_merge>\\boldsymbol W_\{\\\{q, v\\\}\} \+ \\alpha "
+    r"\\boldsymbol A_\{\\mu\\\{q, v\\\}\} \\boldsymbol B_\{\\\{q, v\\\}\} \\odot \\boldsymbol b_\{\\\{q, v\\\}\})",
+    r"(?P<equation_projection>\\boldsymbol x \\boldsymbol W\^T_\{\\\{q, k, v\\\}\})",
     r"\\boldsymbol B \\in \\mathbb R\^\{(?P<shape_b_lora>r\\times d)\}",
     r"\\boldsymbol B_\{\\\{q, v\\\}\} \\in \\mathbb R\^\{(?P<shape_b_pvera>d\\times r)\}",
 )
@@ -214,7 +221,7 @@ def argument(text: str, start: int) -> tuple[str, int]:
 WRAPPERS = {"textbf": 1, "underline": 1, "rotatebox": 2, "multirow": 3, "textcolor": 2, "makecell": 1, "text": 1, "boldsymbol": 1}
 SYMBOLS = {
     r"\pm": "±", r"\checkmark": "✓", r"\times": "×", r"\in": "∈", r"\leq": "≤", r"\odot": "⊙", r"\cdot": "·",
-    r"\gets": "←", r"\alpha": "α", r"\mu": "μ", r"\sigma": "σ", r"\epsilon": "ε", r"\exp": "exp",
+    r"\gets": "←", r"\leftarrow": "←", r"\alpha": "α", r"\mu": "μ", r"\sigma": "σ", r"\epsilon": "ε", r"\exp": "exp",
     r"\boldsymbol": "", r"\mathbb": "", r"\%": "%", r"\#": "#", r"\&": "&", r"\_": "_", r"\{": "{", r"\}": "}",
 }
 
@@ -235,6 +242,7 @@ def plain(text: str) -> Cell:
     text = re.sub(r"(?<!\\)\$", "", text)
     for command, symbol in SYMBOLS.items():
         text = re.sub(re.escape(command) + (r"(?![a-zA-Z])" if command[1].isalpha() else ""), symbol, text)
+    text = re.sub(r"\{\{([^{}]*)\}\}", r"{\1}", text)  # a subscript {q, v}
     return Cell(" ".join(text.split()), mark, dot)
 
 

@@ -22,9 +22,9 @@ COLUMNS = {
     "rank": ("rank", "loss", "parameters"),
     "position": ("targets", "loss", "parameters"),
     "language": ("method", "task", "score", "star", "mark"),
-    "quotes": ("quote", "value", "sentence"),
+    "quotes": ("quote", "said", "sentence"),
 }
-TEXT = {"mark": str, "value": str, "sentence": str, "source": str, "targets": str}
+TEXT = {"mark": str, "said": str, "sentence": str, "source": str, "targets": str}
 DATASETS = [name for name, task in TASKS.items() if task.suite == "vtab"]
 
 
@@ -33,7 +33,7 @@ class Published:
     """One table per file of `COLUMNS`. Accuracies, standard deviations and shares are percentages.
 
     averages: those of the main table (source "Table 1") and of the running text (source "text").
-    quotes: numbers and symbols in the running text: what it quotes, its value as text, the sentence.
+    quotes: numbers, words and symbols of the running text: name, what is said (as text), the sentence.
     """
 
     main: pd.DataFrame
@@ -54,8 +54,8 @@ class Published:
         return _wide(self.main, column)
 
     def quote(self, name: str) -> str:
-        """The value of a quote."""
-        return self.quotes.set_index("quote").at[name, "value"]
+        """What the text says under this name."""
+        return self.quotes.set_index("quote").at[name, "said"]
 
 
 def _wide(table: pd.DataFrame, column: str) -> pd.DataFrame:
