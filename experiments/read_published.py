@@ -58,6 +58,8 @@ QUOTES = (
     r"percentage of the (?P<configurations>\d+) configurations \((?P<grid_datasets>\d+) datasets across "
     r"(?P<grid_seeds>\w+) seeds\)",
     r"significantly lower \(\$p=(?P<level>[\d.]+)\$\) than the accuracy of PVeRA",
+    r"with the second best performance being for (?P<second_s>[\w ]+) at",
+    r"and the second best \((?P<second_l>\w+) with",
     r"Conclusions are similar than for a ViT-B/14, with (?P<gap_s>larger) gaps in performance",
     r"the gap between the performance of PVeRA .{1,80} and the second best .{1,60} is (?P<gap_l>smaller)",
     r"rank of \$(?P<lora_rank>\d+)\$ for LoRA, and learning rate of \$(?P<vera_learning_rate>10\^\{-\d\})\$ for VeRA",
