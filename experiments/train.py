@@ -77,7 +77,8 @@ def train(profile: Profile, options: argparse.Namespace) -> None:
         missing = pending(runs, options.replace)
         print(f"{profile.name}, {title}: {len(runs) - len(missing)} of {len(runs)} runs are there", flush=True)
         if options.list:
-            print(*(f"  missing: {r.name}" for r in missing), sep="\n")
+            for one in missing:
+                print(f"  missing: {one.name}")
         else:
             prepare(missing)
             run_all(missing, title, workers, device)
