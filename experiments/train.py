@@ -7,14 +7,17 @@ again, so an interrupted call goes on where it stopped. PVeRA's β is searched f
 """
 
 import argparse
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from pvera import store
 from pvera.errors import InputError, run
-from pvera.runs import Profile
-from pvera.scheduler import cores, pending, run_all
+from pvera.processes import cores
+from pvera.runs import Profile, prepare
+from pvera.scheduler import pending, run_all
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -30,12 +33,15 @@ def main() -> None:
     parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
     parser.add_argument("--epochs", type=int, help="most epochs, instead of the profile's")
     parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
+    parser.add_argument("--cache", help=f"folder for decoded images (default: ${store.VARIABLE}, or .cache/pvera)")
     parser.add_argument("--results", default=str(ROOT / "results"), help="folder of the results")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, help="processes side by side (default: one per core, one on a GPU)")
     parser.add_argument("--replace", action="store_true", help="run again what another configuration made")
     parser.add_argument("--list", action="store_true", help="say what is missing, and train nothing")
     options = parser.parse_args()
+    if options.cache:
+        os.environ[store.VARIABLE] = os.path.abspath(options.cache)  # for the workers as well
 
     profile = read_profile(options)
     workers = options.workers or (cores() if options.device == "cpu" else 1)
@@ -50,6 +56,7 @@ def main() -> None:
         if options.list:
             print(*(f"  missing: {r.name}" for r in missing), sep="\n")
         else:
+            prepare(missing)
             run_all(missing, title, workers, options.device)
 
 

@@ -1,25 +1,28 @@
-"""Data sets in VTAB-1k's folder format, read into memory as uint8 arrays.
+"""Data sets in VTAB-1k's folder format, as uint8 arrays that are decoded once (see `store`).
 
 `<root>/<data set>/{train800,val200,train800val200,test}.txt` hold lines "relative/path label"; the images lie
 below `<root>/<data set>/`.
 """
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import PIL
 from PIL import Image
-from tqdm import tqdm
 
-from . import suite
+from . import store, suite
 from .errors import InputError
+from .processes import cores
 
 SPLITS = ("train800", "val200", "train800val200", "test")
+RUN_SPLITS = ("train800", "val200", "test")  # what a run trains on, validates on and is tested on
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,15 @@ def task(name: str) -> Task:
 
 @dataclass(frozen=True)
 class Split:
-    """images (N, size, size, 3) uint8, labels (N,) int64 and N relative paths, in the split file's order."""
+    """images (N, size, size, 3) uint8, labels (N,) int64 and N relative paths, in the split file's order.
+
+    key: of the source in the store; empty where the images are not from there.
+    """
 
     images: np.ndarray
     labels: np.ndarray
     names: list[str]
+    key: str = ""
 
 
 def read_split_file(folder: Path, split: str, classes: int) -> list[tuple[str, int]]:
@@ -125,19 +132,60 @@ def decode(folder: Path, path: str, size: int) -> np.ndarray:
     return np.asarray(image)
 
 
-def load_split(root: str | Path, name: str, split: str, size: int, threads: int | None = None) -> Split:
-    """Read one split of the data set `name` below `root`, decoding with `threads` threads (one per core).
+def load_split(
+    root: str | Path, name: str, split: str, size: int, threads: int | None = None, processes: int | None = None
+) -> Split:
+    """One split of the data set `name` below `root`; its images are a read-only map of the store.
+
+    They are decoded if the store lacks them or their files have changed, with `threads` threads (one per core),
+    or, where they are many, with `processes` processes, which is for scripts with a guarded main alone.
 
     Raises InputError for an unknown data set or split, a missing or empty split file, a malformed line, a
-    label out of range, a path that leaves the folder, and a missing or unreadable image.
+    label out of range, a path that leaves the folder, a missing or unreadable image, and a store that cannot
+    be written.
     """
     folder = Path(root) / task(name).name
     entries = read_split_file(folder, split, task(name).classes)
     names = [path for path, _ in entries]
-    images = np.empty((len(entries), size, size, 3), np.uint8)
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        decoded = pool.map(partial(decode, folder, size=size), names)
-        few = len(names) <= 2000
-        for i, image in enumerate(tqdm(decoded, f"{name} {split}", len(names), leave=False, disable=few)):
-            images[i] = image
-    return Split(images, np.array([label for _, label in entries], np.int64), names)
+    place = f"{name}-{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:8]}"
+    key = _source(folder, entries, size)
+    images = store.images(place, split, key, names, size, partial(decode, folder, size=size), threads, processes)
+    return Split(images, np.array([label for _, label in entries], np.int64), names, f"{place}-{split}-{key}")
+
+
+def _source(folder: Path, entries: list[tuple[str, int]], size: int) -> str:
+    """16 hexadecimal digits for what the decoded split depends on, image files by size and times."""
+    digest = hashlib.sha256(f"RGB, bilinear, {size}, Pillow {PIL.__version__}\n".encode())
+    for path, label in entries:
+        file = f"{folder}/{path}"
+        try:
+            found = os.stat(file)
+        except FileNotFoundError:
+            raise InputError(f"image {file} does not exist") from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"image {file} cannot be read: {error}") from None
+        digest.update(f"{path} {label} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def digest(splits: Iterable[Split]) -> str:
+    """SHA-256 over images and labels of each split in turn: all that training and testing read of them."""
+
+    def compute() -> str:
+        found = hashlib.sha256()
+        for split in splits:
+            for start in range(0, len(split.images), 256):
+                found.update(store.read(split.images, slice(start, start + 256)))
+            found.update(np.ascontiguousarray(split.labels))
+        return found.hexdigest()
+
+    splits = tuple(splits)
+    if not all(split.key for split in splits):
+        return compute()
+    return store.remembered(hashlib.sha256(" ".join(split.key for split in splits).encode()).hexdigest(), compute)
+
+
+def prepare(root: str | Path, name: str, size: int) -> str:
+    """Decode what runs on the data set read, with all cores, and return its `digest`. For scripts, and
+    InputError, as `load_split`."""
+    return digest(load_split(root, name, split, size, processes=cores()) for split in RUN_SPLITS)

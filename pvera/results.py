@@ -6,6 +6,7 @@
 The JSON is written last, so a run is complete exactly when its JSON exists. A record holds
 
     schema, profile, experiment, backbone, dataset, category, method, seed, protocol
+    data_copy              `vtab.copy_name` of the data's folder (null for other data)
     config, config_hash    everything that influences the numbers
     members                per member of the grid: grid (its values), status, best_validation_loss,
                            best_epoch, epochs, adapter_parameters, head_parameters, curve (number per epoch)

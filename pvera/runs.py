@@ -4,12 +4,11 @@ A `Run` is plain data, so it hashes and travels to worker processes. `Profile` r
 `experiments/profiles` and lists the runs; `execute` does one.
 """
 
-import hashlib
 import platform
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +18,7 @@ import timm
 import torch
 import yaml
 
-from . import __version__, backbones, data, metrics, results, training
+from . import __version__, backbones, data, metrics, results, training, vtab
 from .adapters import METHODS, Method
 from .errors import InputError
 from .model import adapt
@@ -191,12 +190,23 @@ class Profile:
         return results.read(path)["chosen"]["grid"]["beta"] if path.exists() else None
 
 
+def prepare(runs: Iterable[Run]) -> None:
+    """Decode what the runs read, so that damaged data is found before any of them trains."""
+    for root, dataset, size in dict.fromkeys(
+        (run.data_root, run.dataset, _backbone(run.backbone, "cpu").image_size) for run in runs
+    ):
+        data.prepare(root, dataset, size)
+
+
 def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lambda epoch: None) -> None:
     """Train, choose, test and write the result file of `run`."""
     started = time.perf_counter()
     frozen = _backbone(run.backbone, device)
     splits, _ = _splits(run.data_root, run.dataset, frozen.image_size)
-    train, validation, test = (training.Data(s, frozen, torch.device(device)) for s in splits)
+    train, validation, test = (
+        training.Data(split, frozen, torch.device(device), in_memory=name != "test")
+        for name, split in zip(data.RUN_SPLITS, splits)
+    )
     count = len(run.candidates)
     seeds = [derive(run.seed, "member", m) if run.protocol.own_draws else run.seed for m in range(count)]
     task = data.task(run.dataset)
@@ -242,6 +252,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         **{name: getattr(run, name) for name in results.IDENTITY},
         "category": task.category,
         "protocol": run.protocol.name,
+        "data_copy": vtab.copy_name(run.data_root),
         "config": config,
         "config_hash": results.config_hash(config),
         "members": members,
@@ -263,12 +274,8 @@ def _backbone(name: str, device: str) -> backbones.Backbone:
 @lru_cache(maxsize=1)
 def _splits(root: str, dataset: str, size: int) -> tuple[tuple[data.Split, ...], str]:
     """Training, validation and test split, and a hash of all that training and testing read of them."""
-    splits = tuple(data.load_split(root, dataset, name, size) for name in ("train800", "val200", "test"))
-    digest = hashlib.sha256()
-    for split in splits:
-        digest.update(np.ascontiguousarray(split.images))
-        digest.update(np.ascontiguousarray(split.labels))
-    return splits, digest.hexdigest()
+    splits = tuple(data.load_split(root, dataset, name, size) for name in data.RUN_SPLITS)
+    return splits, data.digest(splits)
 
 
 def _environment(device: str) -> dict:

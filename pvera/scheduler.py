@@ -1,9 +1,5 @@
 """Many runs on one machine: several single-threaded processes side by side, what exists is not run again."""
 
-import multiprocessing
-import multiprocessing.connection
-import os
-import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -13,13 +9,9 @@ from concurrent.futures.process import BrokenProcessPool
 import torch
 from tqdm import tqdm
 
+from . import processes
 from .errors import InputError
 from .runs import Run, execute
-
-
-def cores() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pending(runs: Sequence[Run], replace: bool = False) -> list[Run]:
@@ -43,7 +35,7 @@ def run_all(runs: Sequence[Run], title: str, workers: int = 1, device: str = "cp
     """
     if not runs:
         return
-    context = _context()
+    context = processes.context()
     # A pipe without a lock: a worker that is killed while it writes leaves nothing locked.
     receiver, sender = context.Pipe(duplex=False)
     bar = tqdm(total=len(runs), desc=title, unit="run", dynamic_ncols=True, smoothing=0.1)
@@ -64,9 +56,9 @@ def run_all(runs: Sequence[Run], title: str, workers: int = 1, device: str = "cp
             bar.update()
         pool.shutdown()
     except BaseException:
-        processes = list((getattr(pool, "_processes", None) or {}).values())
+        workers = list((getattr(pool, "_processes", None) or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in processes:
+        for process in workers:
             process.terminate()
         raise
     finally:
@@ -75,33 +67,16 @@ def run_all(runs: Sequence[Run], title: str, workers: int = 1, device: str = "cp
         bar.close()
 
 
-def _context():
-    """Workers are forked from a server that has imported what they need, once; spawned where that is not to be
-    had. Neither inherits this process's threads or CUDA state."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pvera.runs"])
-    return context
-
-
 _epochs = None
 
 
 def _start_worker(device: str, epochs) -> None:
-    """In each worker: one thread, no Ctrl-C of its own, and an end when the parent is gone."""
+    """In each worker: one thread on a CPU."""
     global _epochs
     _epochs = epochs
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    processes.follow_parent()
     if device == "cpu":
         torch.set_num_threads(1)
-    sentinel = multiprocessing.parent_process().sentinel
-
-    def follow_parent():
-        multiprocessing.connection.wait([sentinel])
-        os._exit(1)
-
-    threading.Thread(target=follow_parent, daemon=True).start()
 
 
 def _work(run: Run, device: str) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from . import store
 from .backbones import Backbone
 from .data import Split
 from .model import AdaptedModel
@@ -63,10 +64,14 @@ class History:
 
 
 class Data:
-    """A split on `device`: images uint8 (n, 3, size, size), normalised batch by batch, labels (n,)."""
+    """A split for `device`, normalised batch by batch; labels (n,).
 
-    def __init__(self, split: Split, backbone: Backbone, device: torch.device):
-        self.images = torch.from_numpy(np.ascontiguousarray(split.images.transpose(0, 3, 1, 2)))
+    in_memory: its images lie on `device`, uint8 (n, 3, size, size). Otherwise slices of them are read from the
+    store when they are asked for: a test split at 224 pixels has up to 11 GB.
+    """
+
+    def __init__(self, split: Split, backbone: Backbone, device: torch.device, in_memory: bool = True):
+        self.images = _channels_first(split.images, slice(None), device) if in_memory else split.images
         self.labels = torch.from_numpy(split.labels).to(device)
         self.device = device
         mean, std = (torch.tensor(v, device=device).view(1, 3, 1, 1) for v in (backbone.mean, backbone.std))
@@ -77,7 +82,16 @@ class Data:
 
     def __getitem__(self, index) -> Tensor:
         """Normalised images (len(index), 3, size, size)."""
-        return self.images[index].to(self.device).float() * self._scale + self._shift
+        if isinstance(self.images, Tensor):
+            images = self.images[index]
+        else:
+            images = _channels_first(self.images, index, self.device)
+        return images.float().mul_(self._scale).add_(self._shift)
+
+
+def _channels_first(images: np.ndarray, part: slice, device: torch.device) -> Tensor:
+    """Images (n, size, size, 3) of the CPU as (part, 3, size, size) on `device`, which does the reordering."""
+    return torch.from_numpy(store.read(images, part)).to(device).permute(0, 3, 1, 2).contiguous()
 
 
 class Features:

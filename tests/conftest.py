@@ -4,9 +4,18 @@ import pvera  # noqa: F401  before timm
 import pytest
 import timm
 import torch
+from pvera import store
 from tiny import make_images, make_vit
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """Decoded images go to a folder of the tests' own, in this process and those that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(store.VARIABLE, str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture

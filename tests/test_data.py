@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from pvera import data
 from pvera.errors import InputError
@@ -67,6 +67,39 @@ def test_every_mode_comes_out_as_pillows_rgb(folder, mode):
         assert stored.mode == mode
     read = data.load_split(folder.parent, "digits", "test", 32).images[0]
     assert np.array_equal(read, image.convert("RGB"))
+
+
+def read_back(folder, name: str) -> np.ndarray:
+    (folder / "test.txt").write_text(f"{name} 3\n")
+    return data.load_split(folder.parent, "digits", "test", 32).images[0]
+
+
+def test_sixteen_bits_come_out_as_pillows_rgb(folder):
+    depth = np.random.default_rng(0).integers(2**16, size=(32, 32), dtype=np.uint16)
+    Image.fromarray(depth).save(folder / "a.png")
+    with Image.open(folder / "a.png") as stored:
+        assert stored.mode == "I;16"
+        expected = np.asarray(stored.convert("RGB"))
+    assert np.array_equal(read_back(folder, "a.png"), expected)
+    assert np.array_equal(expected[..., 0], expected[..., 1]) and np.ptp(expected) > 200
+
+
+def test_transparent_palette_entries_keep_their_colour(folder):
+    image = photograph((32, 32)).convert("P")
+    image.save(folder / "a.png", transparency=bytes(256))
+    with Image.open(folder / "a.png") as stored:
+        assert stored.mode == "P" and "transparency" in stored.info
+    assert np.array_equal(read_back(folder, "a.png"), image.convert("RGB"))
+
+
+def test_the_exif_orientation_is_ignored(folder):
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6  # to be shown turned by a quarter
+    photograph((40, 20)).save(folder / "a.png", exif=exif)
+    with Image.open(folder / "a.png") as stored:
+        assert stored.getexif()[ExifTags.Base.Orientation] == 6
+    expected = photograph((40, 20)).resize((32, 32), Image.Resampling.BILINEAR)
+    assert np.array_equal(read_back(folder, "a.png"), expected)
 
 
 @pytest.mark.parametrize("size", [(40, 20), (7, 90), (32, 31)])

@@ -1,0 +1,123 @@
+"""Put VTAB-1k in place, check it, and decode it once.
+
+    python experiments/prepare_vtab.py                          from the Hugging Face hub
+    python experiments/prepare_vtab.py --source vtab-1k.zip     from an archive, or a folder, which is linked
+    python experiments/prepare_vtab.py --check --no-decode      look at what is there
+
+Data sets that are there already are kept. Prints what is right, what is wrong and what is missing. The exit code
+is 0 when all is right, 1 when something is wrong or missing, 2 for bad input and damaged images.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from pvera import data, errors, store, vtab
+from pvera.errors import InputError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=ROOT / "data/vtab-1k", help="where to put it (%(default)s)")
+    parser.add_argument("--datasets", nargs="+", metavar="D", default=list(vtab.NAMES), help="only these")
+    parser.add_argument("--source", type=Path, help="folder or archive to take it from, instead of the hub")
+    parser.add_argument("--repo", default=vtab.REPO, help="data set repository on the hub (%(default)s)")
+    parser.add_argument("--revision", default="main", help="its branch, tag or commit (%(default)s)")
+    parser.add_argument("--replace", action="store_true", help="replace data sets that are there already")
+    parser.add_argument("--check", action="store_true", help="put nothing in place")
+    parser.add_argument("--no-decode", action="store_true", help="leave decoding to the first training")
+    parser.add_argument("--size", type=int, default=224, help="pixels to decode to (%(default)s)")
+    parser.add_argument("--test-images", type=int, metavar="N",
+                        help="for trials: test splits are shortened to N images, which results then say")
+    parser.add_argument("--cache", help=f"folder for decoded images (default: ${store.VARIABLE}, or .cache/pvera)")
+    parser.add_argument("--clear-cache", action="store_true", help="remove all decoded images, and do nothing else")
+    options = parser.parse_args()
+    for name in options.datasets:
+        if name not in vtab.NAMES:
+            raise InputError(f"unknown data set {name!r}; choose from {', '.join(vtab.NAMES)}")
+    for option, value in (("--size", options.size), ("--test-images", options.test_images)):
+        if value is not None and value < 1:
+            raise InputError(f"{option} must be positive, not {value}")
+    if options.cache:
+        os.environ[store.VARIABLE] = os.path.abspath(options.cache)
+    options.root = options.root.absolute()
+    options.datasets = list(dict.fromkeys(options.datasets))
+    return options
+
+
+def main() -> None:
+    options = parse()
+    if options.clear_cache:
+        print(f"removed {store.clear() / 1e9:.2f} GB of decoded images from {store.folder()}")
+        return
+    if not options.check:
+        with vtab.placing(options.root):
+            place(options)
+    verdicts = check(options)
+    copy = vtab.copy_name(options.root)
+    show(verdicts, copy, options.root)
+    right = [verdict.name for verdict in verdicts if verdict.right]
+    if not options.no_decode:
+        for number, name in enumerate(right, start=1):
+            data.prepare(options.root, name, options.size)
+            print(f"decoded {name} ({number} of {len(right)})", flush=True)
+    if len(right) < len(verdicts) or str(copy).startswith("mixed"):
+        sys.exit(1)
+
+
+def place(options: argparse.Namespace) -> None:
+    """Take from the source, or from the hub, what is not there, and record where it came from."""
+    root = options.root
+    wanted = [name for name in options.datasets if options.replace or not (root / name).exists()]
+    if not wanted:
+        return
+    if options.source:
+        placed, origin = vtab.place(root, options.source, wanted), {"source": str(options.source.absolute())}
+    else:
+        placed, commit = vtab.download(root, options.repo, options.revision, wanted)
+        origin = {"repo": options.repo, "revision": options.revision, "commit": commit}
+    if not placed:
+        raise InputError(f"{options.source or options.repo} holds none of {', '.join(wanted)}")
+    record = vtab.read_record(root)
+    record["datasets"] |= {name: {"origin": origin, "checksums": {}} for name in placed}
+    vtab.write_record(root, record)
+
+
+def check(options: argparse.Namespace) -> list[vtab.Verdict]:
+    """A verdict per data set; checksums of what is right are recorded at first use."""
+    record = vtab.read_record(options.root)
+    before = repr(record)
+    record["test_images"] = options.test_images or record["test_images"]
+    known, verdicts = vtab.known_checksums(vtab.copy_name(options.root)), []
+    for name in options.datasets:
+        entry = record["datasets"].get(name, {"origin": None, "checksums": {}})
+        verdict = vtab.check(options.root, name, known.get(name, {}), entry["checksums"], record["test_images"])
+        verdicts.append(verdict)
+        if verdict.right:
+            record["datasets"][name] = entry | {"checksums": verdict.checksums}
+    if repr(record) != before:
+        try:
+            vtab.write_record(options.root, record)
+        except OSError as error:
+            print(f"checksums were not recorded in {options.root}: {error.strerror}")
+    return verdicts
+
+
+def show(verdicts: list[vtab.Verdict], copy: str | None, root: Path) -> None:
+    print(f"{'data set':<22}{'classes':>7}  " + "".join(f"{split:<16}" for split in data.SPLITS))
+    for verdict in verdicts:
+        states = "".join(f"{state:<16}" for state in verdict.states.values())
+        print(f"{verdict.name:<22}{data.task(verdict.name).classes:>7}  {states}".rstrip())
+        for line in verdict.findings + verdict.notes:
+            print(f"    {line}")
+    right = sum(verdict.right for verdict in verdicts)
+    print(f"{right} of {len(verdicts)} data sets are right in {root}; copy: {copy or 'cannot be told from these'}")
+    if str(copy).startswith("mixed"):
+        print("Some data sets are of the lossy copy and some of the lossless one: they must not share a table.")
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,288 @@
+"""The store of decoded images: made once, made anew when its source changes, never half-made."""
+
+import hashlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import vtab_like
+from PIL import Image
+from pvera import data, store, training
+from pvera.backbones import Backbone
+from pvera.errors import InputError
+
+COUNT = 45  # more than one chunk
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A data set `digits` with COUNT images in each split, and a store of its own."""
+    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
+    source = np.random.default_rng(0)
+    for split in data.RUN_SPLITS:
+        (tmp_path / "digits" / split).mkdir(parents=True)
+        for i in range(COUNT):
+            pixels = source.integers(256, size=(20, 30, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "digits" / split / f"{i}.png")
+        lines = "".join(f"{split}/{i}.png {i % 10}\n" for i in range(COUNT))
+        (tmp_path / "digits" / f"{split}.txt").write_text(lines)
+    return tmp_path
+
+
+def load(root, split="test", **options):
+    return data.load_split(root, "digits", split, 32, **options)
+
+
+def decoded(root, split="test") -> np.ndarray:
+    paths = [root / "digits" / split / f"{i}.png" for i in range(COUNT)]
+    images = [Image.open(path).convert("RGB").resize((32, 32), Image.Resampling.BILINEAR) for path in paths]
+    return np.stack([np.asarray(image) for image in images])
+
+
+def files() -> list[str]:
+    """Names of what the store holds, locks apart."""
+    return sorted(file.name for file in store.folder().rglob("*") if file.is_file() and file.suffix != ".lock")
+
+
+def forbidden(*arguments, **options):
+    raise AssertionError("called")
+
+
+def test_decodes_once_into_a_read_only_map(root, monkeypatch):
+    first = load(root)
+    assert isinstance(first.images, np.memmap) and not first.images.flags.writeable
+    assert np.array_equal(first.images, decoded(root))
+    monkeypatch.setattr(data, "decode", forbidden)
+    again = load(root)
+    assert np.array_equal(again.images, first.images) and again.names == first.names
+    assert len(files()) == 1
+    with pytest.raises(AssertionError, match="called"):
+        load(root, "val200")  # not there yet
+
+
+def test_processes_decode_the_same(root, monkeypatch):
+    monkeypatch.setattr(store, "FEW", COUNT - 1)
+    assert np.array_equal(load(root, processes=2).images, decoded(root))
+    (root / "digits" / "val200" / "40.png").write_bytes(b"no image")
+    with pytest.raises(InputError, match="40.png cannot be read"):
+        load(root, "val200", processes=2)
+    assert len(files()) == 1
+
+
+def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
+    expected = hashlib.sha256()
+    for split in data.RUN_SPLITS:
+        expected.update(decoded(root, split))
+        expected.update(np.arange(COUNT, dtype=np.int64) % 10)
+    splits = [load(root, split) for split in data.RUN_SPLITS]
+    plain = [data.Split(np.array(s.images), s.labels, s.names) for s in splits]
+    assert data.digest(plain) == expected.hexdigest()
+    assert data.digest(splits) == data.prepare(root, "digits", 32) == expected.hexdigest()
+    monkeypatch.setattr(store, "read", forbidden)
+    assert data.digest(splits) == expected.hexdigest()
+
+    (remembered,) = (store.folder() / "digests").iterdir()
+    remembered.write_text("")  # as a full disk may leave it
+    monkeypatch.undo()
+    monkeypatch.setenv(store.VARIABLE, str(root / "cache"))
+    assert data.digest(splits) == expected.hexdigest() == remembered.read_text()
+
+
+def test_a_changed_image_is_decoded_anew(root):
+    before = np.array(load(root).images)
+    key = load(root).key
+    image = root / "digits" / "test" / "7.png"
+    times = os.stat(image)
+    content = image.read_bytes()
+    other = (root / "digits" / "test" / "8.png").read_bytes()
+    image.write_bytes(other)
+    assert np.array_equal(load(root).images[7], before[8])
+    image.write_bytes(content)
+    os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))  # as some archivers do
+    assert np.array_equal(load(root).images, before) and load(root).key != key
+    assert len(files()) == 1, "what is outdated is removed"
+
+
+def test_changed_labels_change_the_digest(root):
+    before = data.prepare(root, "digits", 32)
+    file = root / "digits" / "test.txt"
+    file.write_text(file.read_text().replace("test/0.png 0", "test/0.png 1"))
+    assert load(root).labels[0] == 1
+    assert data.prepare(root, "digits", 32) != before
+
+
+def test_sizes_and_folders_do_not_share_a_place(root):
+    small, large = (data.load_split(root, "digits", "test", size).images for size in (16, 32))
+    assert small.shape[1] == 16 and large.shape[1] == 32
+    (root / "other").mkdir()
+    os.rename(root / "digits", root / "other" / "digits")
+    assert np.array_equal(load(root / "other").images, large)
+    assert len(files()) == 3
+
+
+@pytest.mark.parametrize("damage", [b"", b"not an array", None])
+def test_a_damaged_store_is_made_anew(root, damage):
+    before = np.array(load(root).images)
+    (file,) = store.folder().rglob("*.npy")
+    file.write_bytes(file.read_bytes()[:-1] if damage is None else damage)
+    assert np.array_equal(load(root).images, before)
+
+
+def test_a_damaged_image_leaves_nothing(root):
+    image = root / "digits" / "test" / "44.png"
+    image.write_bytes(image.read_bytes()[:-30])
+    with pytest.raises(InputError, match="test/44.png cannot be read"):
+        load(root)
+    assert files() == []
+
+
+def test_clear_removes_the_store_alone(root):
+    load(root)
+    (root / "cache" / "mine").write_text("not the store's")
+    assert store.clear() >= COUNT * 32 * 32 * 3
+    assert not store.folder().exists() and (root / "cache" / "mine").exists()
+    assert store.clear() == 0
+    assert np.array_equal(load(root).images, decoded(root))
+
+
+# Full and unwritable disks
+
+
+def refused(root) -> str:
+    with pytest.raises(InputError) as caught:
+        load(root)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_too_little_space_is_said_before_decoding(root, monkeypatch):
+    usage = shutil.disk_usage(root)
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda path: type(usage)(usage.total, usage.used, 1000))
+    monkeypatch.setattr(data, "decode", forbidden)
+    assert "0.0 GB are free" in refused(root) and "--cache" in refused(root)
+    assert files() == []
+
+
+def test_a_disk_that_fills_up_leaves_nothing(root):
+    # A limit on the size of files stops the writes in the kernel, as a full disk does.
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (COUNT * 32 * 32 * 3 // 2, hard))
+    try:
+        message = refused(root)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "cannot write decoded images to " in message and "File too large" in message
+    assert files() == []
+    assert np.array_equal(load(root).images, decoded(root))
+
+
+def test_a_cache_that_cannot_be_written(root, monkeypatch):
+    (root / "file").touch()
+    monkeypatch.setenv(store.VARIABLE, str(root / "file"))
+    assert f"cannot write decoded images to {root / 'file' / 'store'}: Not a directory" in refused(root)
+
+
+# Several processes
+
+WORKER = """
+import sys, time
+from pathlib import Path
+from pvera import data
+
+plain = data.decode
+
+def decode(folder, path, size):
+    with open(sys.argv[2], "a") as log:
+        log.write(path + "\\n")
+    time.sleep(float(sys.argv[3]))
+    return plain(folder, path, size)
+
+data.decode = decode
+print(data.digest([data.load_split(sys.argv[1], "digits", "test", 32, threads=2)]))
+"""
+
+
+def start(root, seconds: float) -> subprocess.Popen:
+    command = [sys.executable, "-c", WORKER, str(root), str(root / "log"), str(seconds)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_two_processes_decode_once(root):
+    outputs = [process.communicate(timeout=200)[0] for process in [start(root, 0.05), start(root, 0.05)]]
+    assert outputs[0] == outputs[1] == data.digest([load(root)]) + "\n"
+    assert sorted((root / "log").read_text().split()) == sorted(f"test/{i}.png" for i in range(COUNT))
+
+
+def test_killed_while_it_decodes(root):
+    process = start(root, 0.5)
+    deadline = time.time() + 200
+    while not (root / "log").exists():
+        assert time.time() < deadline and process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert [Path(name).suffix for name in files()] == [".partial"]
+    assert np.array_equal(load(root).images, decoded(root))
+    assert [Path(name).suffix for name in files()] == [".npy"]
+
+
+# What training reads
+
+
+@pytest.fixture
+def backbone(vit):
+    return Backbone(vit, "test", 32, (0.5, 0.4, 0.3), (0.25, 0.2, 0.15), "hash")
+
+
+def test_batches_from_the_store_are_those_from_memory(root, backbone):
+    split = load(root)
+    memory, stored = (training.Data(split, backbone, torch.device("cpu"), kept) for kept in (True, False))
+    assert isinstance(stored.images, np.memmap) and len(memory) == len(stored) == COUNT
+    for part in (slice(0, 16), slice(16, 32), slice(32, 100)):
+        images = torch.from_numpy(decoded(root)[part].transpose(0, 3, 1, 2).copy())
+        mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (backbone.mean, backbone.std))
+        expected = images.float() * (1 / (255 * std)) + -mean / std
+        for batch in (memory[part], stored[part]):
+            assert batch.is_contiguous() and torch.equal(batch, expected)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory in use from /proc")
+def test_a_test_split_is_never_in_memory_as_a_whole(tmp_path, backbone):
+    shape = (5000, 224, 224, 3)  # 750 MB, all of it a hole in the file
+    np.lib.format.open_memmap(tmp_path / "test.npy", mode="w+", dtype=np.uint8, shape=shape).flush()
+    images = np.lib.format.open_memmap(tmp_path / "test.npy", mode="r")
+    split = data.Split(images, np.zeros(len(images), np.int64), [])
+    stored = training.Data(split, backbone, torch.device("cpu"), in_memory=False)
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    after = [before]
+    for start in range(0, len(images), 100):
+        stored[slice(start, start + 100)]
+        after.append(resident())
+    assert max(after) - before < 250e6
+
+
+def test_all_data_is_decoded_before_the_first_run_trains(tmp_path):
+    from pvera import runs
+
+    vtab_like.write(tmp_path, ["kitti", "eurosat"], side=32)
+    image = tmp_path / "eurosat" / "images" / "test" / "5.png"
+    image.unlink()  # it is a link
+    image.write_bytes(b"")
+    profile = runs.Profile(
+        name="small", data=str(tmp_path), backbones=["tiny"], datasets=["kitti", "eurosat"], seeds=[0],
+        protocol="corrected", methods={"linear": {}},
+    )
+    with pytest.raises(InputError, match="eurosat/images/test/5.png cannot be read"):
+        runs.prepare(profile.benchmark(tmp_path / "results"))

@@ -1,0 +1,31 @@
+"""Folders of VTAB-1k's shape: the right names, classes and numbers of training images, few distinct images."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from pvera import data, vtab
+
+
+def write(root: Path, names=vtab.NAMES, test_images: int = 32, suffix: str = "png", side: int = 8) -> None:
+    """Data sets below `root`; the test splits are shortened to `test_images`, which `check` has to be told.
+
+    Files are links to eight images per split: no training image equals a test image.
+    """
+    for name in names:
+        classes, lines = data.task(name).classes, {}
+        for part, (split, count) in enumerate({"train800": 800, "val200": 200, "test": test_images}.items()):
+            folder = root / name / "images" / split
+            folder.mkdir(parents=True)
+            source = np.random.default_rng([part, *name.encode()])
+            for i in range(min(count, 8)):
+                pixels = source.integers(256, size=(side, side, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{i}.{suffix}")
+            for i in range(8, count):
+                os.link(folder / f"{i % 8}.{suffix}", folder / f"{i}.{suffix}")
+            # Those with more classes than a split has images start in another place in each split.
+            lines[split] = [f"images/{split}/{i}.{suffix} {(i + 800 * part) % classes}\n" for i in range(count)]
+        lines["train800val200"] = lines["train800"] + lines["val200"]
+        for split, entries in lines.items():
+            (root / name / f"{split}.txt").write_text("".join(entries))
