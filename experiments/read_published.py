@@ -1,0 +1,365 @@
+"""Read the paper's published numbers out of its LaTeX source, into tidy CSV files.
+
+    python experiments/read_published.py --source pvera.tex
+
+Numbers are written as printed, so that trailing zeros show their precision. Nothing is written unless every
+table and sentence is found.
+"""
+
+import argparse
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from pvera.adapters import METHODS
+from pvera.data import TASKS
+from pvera.errors import InputError, run
+from pvera.published import COLUMNS
+from pvera.results import write_atomically
+from pvera.tables import PANELS
+
+ROOT = Path(__file__).resolve().parents[1]
+BACKBONES = {
+    "dinov2_s": "tab:detailed_results_small",
+    "dinov2_b": "tab:detailed_results",
+    "dinov2_l": "tab:detailed_results_large",
+}
+MARKS = {"textbf": "best", "underline": "second"}
+
+#: Sentences with a number or symbol that the audit holds against the rest: each named group is a quote. Blanks
+#: match any white space.
+QUOTES = (
+    r"consisting of (?P<datasets>\d+) datasets across (?P<categories>\w+) categories",
+    r"compare the performance with (?P<other_adapters>\w+) other adapters",
+    r"compare PVeRA with (?P<other_adapters_without_linear>\w+) other adapters and linear probing",
+    r"DoRA scoring best performance across (?P<best_of_dora>\w+) datasets",
+    r"PVeRA shows the (?P<stability>most stable) performance with the (?P<average>highest) average performance",
+    r"\((?P<natural>\w+) natural datasets, (?P<specialized>\w+) specialized datasets, "
+    r"and (?P<structured>\w+) structured datasets\)",
+    r"performance on the natural images .{1,200} is quite high, sometimes even (?P<linear_natural>higher) than some "
+    r"adapters, especially those .{1,80} \(Bottleneck and AdaptFormer\)",
+    r"linear probing performance of DINOv2 is (?P<linear_shift>dropped) when there is a larger distribution shift",
+    r"remaining (?P<size>orders of magnitude smaller) than most other adapters",
+    r"increase the FLOPS of the base model by \$(?P<flops_pvera>[\d.]+)\\%\$, "
+    r"compared to \$(?P<flops_vera>[\d.]+)\\%\$ for VeRA",
+    r"all LoRA-based methods \(LoRA, VeRA, PVeRA\) are (?P<calibration>better calibrated) than other adapters",
+    r"narrower confidence intervals than those incorrectly classified "
+    r"\(\$\\boldsymbol\{(?P<width_correct>[\d.]+)\}\$ vs. \$\\boldsymbol\{(?P<width_incorrect>[\d.]+)\}\$\)",
+    r"run the ablations across (?P<ablation_count>\w+) randomly chosen datasets, two from each dataset category "
+    r"\((?P<ablation_datasets>[^)]+)\)",
+    r"a rank of \$r=(?P<best_rank>\d+)\$, even though only slighly better than "
+    r"\$r\\in\\\{(?P<close_ranks>[^}]*)\\\}\$, gives the best validation loss",
+    r"best validation loss is obtained when applying PVeRA on the (?P<best_targets>query and value) components",
+    r"Experiments ran for PVeRA on \$(?P<rank_table_first_target>Q)\$ and \$(?P<rank_table_second_target>V)\$",
+    r"Experiments ran with \$r=(?P<position_table_rank>\d+)\$",
+    r"percentage of the (?P<configurations>\d+) configurations \((?P<grid_datasets>\d+) datasets across "
+    r"(?P<grid_seeds>\w+) seeds\)",
+    r"significantly lower \(\$p=(?P<level>[\d.]+)\$\) than the accuracy of PVeRA",
+    r"with the second best performance being for (?P<second_s>[\w ]+) at",
+    r"and the second best \((?P<second_l>\w+) with",
+    r"Conclusions are similar than for a ViT-B/14, with (?P<gap_s>larger) gaps in performance",
+    r"the gap between the performance of PVeRA .{1,80} and the second best .{1,60} is (?P<gap_l>smaller)",
+    r"rank of \$(?P<lora_rank>\d+)\$ for LoRA, and learning rate of \$(?P<vera_learning_rate>10\^\{-\d\})\$ for VeRA",
+    r"sd\\_incorrect = stds\[acc \$(?P<algorithm_incorrect>\S+)\$ 0.5\]",
+    r"sd\\_correct = stds\[acc \$(?P<algorithm_correct>\S+)\$ 0.5\]",
+    r"\\boldsymbol z_\{\\\{q, v\\\}\} = \\boldsymbol \\epsilon \\odot (?P<equation_std>\\boldsymbol \\sigma)_\{\\\{q, v\\\}\} "
+    r"\+ \\boldsymbol \\mu_\{\\\{q, v\\\}\}",
+    r"\\boldsymbol z \\gets (?P<algorithm_training_alpha>\\alpha) \\cdot \(\\boldsymbol \\mu \+ "
+    r"\\boldsymbol \\epsilon \\odot (?P<algorithm_std>\\exp \(\\boldsymbol \\sigma\^2\))\)",
+    r"\\boldsymbol x_\\text\{adapted\} \\gets (?P<algorithm_output>\\alpha \\cdot \\boldsymbol z \\odot \\boldsymbol b)\$",
+    r"(?P<equation_output>\\alpha \( \\boldsymbol z_\{\\\{q, v\\\}\} \\boldsymbol B_\{\\\{q, v\\\}\} "
+    r"\\odot \\boldsymbol b_\{\\\{q, v\\\}\}\))",
+    r"\\boldsymbol W_\{\\\{q, v\\\}\} \\leftarrow (?P<equation_merge>\\boldsymbol W_\{\\\{q, v\\\}\} \+ \\alpha "
+    r"\\boldsymbol A_\{\\mu\\\{q, v\\\}\} \\boldsymbol B_\{\\\{q, v\\\}\} \\odot \\boldsymbol b_\{\\\{q, v\\\}\})",
+    r"(?P<equation_projection>\\boldsymbol x \\boldsymbol W\^T_\{\\\{q, k, v\\\}\})",
+    r"\\boldsymbol B \\in \\mathbb R\^\{(?P<shape_b_lora>r\\times d)\}",
+    r"\\boldsymbol B_\{\\\{q, v\\\}\} \\in \\mathbb R\^\{(?P<shape_b_pvera>d\\times r)\}",
+)
+#: Averages that the text gives for the tables that print none, likewise; the groups are backbone and method.
+AVERAGES = (
+    r"PVeRA's performance being \$(?P<dinov2_s__pvera>[\d.]+)\\%\$ with the second best performance being for LoRA "
+    r"and DoRA at \$(?P<dinov2_s__lora__dora>[\d.]+)\\%\$ and VeRA average performance at "
+    r"\$(?P<dinov2_s__vera>[\d.]+)\\%\$",
+    r"the performance of PVeRA \(\$(?P<dinov2_l__pvera>[\d.]+)\\%\$\) and the second best "
+    r"\(LoRA with \$(?P<dinov2_l__lora>[\d.]+)\\%\$\)",
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", type=Path, required=True, help="the paper's LaTeX file")
+    parser.add_argument("--out", type=Path, default=ROOT / "results/published", help="folder of the CSV files")
+    options = parser.parse_args()
+    try:
+        source = options.source.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{options.source} cannot be read: {str(error).splitlines()[0]}") from None
+    try:
+        found = read(source)
+    except InputError as error:
+        raise InputError(f"{options.source}: {error}") from None
+    for name, table in found.items():
+        text = table.to_csv(index=False, lineterminator="\n")
+        write_atomically(options.out / f"{name}.csv", text.encode())
+        print(f"{options.out / name}.csv: {len(table)} rows")
+
+
+def read(source: str) -> dict[str, pd.DataFrame]:
+    """File name -> table of `published.COLUMNS`, all numbers as text."""
+    source = re.sub(r"(?<!\\)%.*", "", source)
+    tabulars = environments(source)
+
+    def tabular(label: str) -> list["Tabular"]:
+        if label not in tabulars:
+            raise InputError(f"there is no table {label}")
+        return tabulars[label]
+
+    main_rows, averages = main_table(tabular("tab:main")[0])
+    detailed = [
+        (backbone, *row)
+        for backbone, label in BACKBONES.items()
+        for row in detailed_table(tabular(label)[0])
+    ]
+    for *groups, value, _ in quotes(source, AVERAGES):
+        backbone, *methods = groups[0].split("__")
+        averages += [(backbone, method, value, "", "text") for method in methods]
+    rows = {
+        "main": main_rows,
+        "averages": averages,
+        "detailed": detailed,
+        "grid": [row for panel in tabular("tab:grid_search") for row in grid_panel(panel)],
+        "rank": rank_table(tabular("tab:rank_ablation")[0]),
+        "position": position_table(tabular("tab:position_ablation")[0]),
+        "language": language_table(tabular("tab:nlp_results")[0]),
+        "quotes": quotes(source, QUOTES),
+    }
+    return {name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()}
+
+
+# LaTeX
+
+
+@dataclass
+class Cell:
+    """text without LaTeX; mark "best" (bold), "second" (underlined) or ""; dot: the colour of a coloured dot."""
+
+    text: str
+    mark: str = ""
+    dot: str = ""
+
+
+@dataclass
+class Tabular:
+    """One tabular: its rows of cells, and the caption of the table or subtable that it stands in."""
+
+    label: str
+    caption: str = ""
+    rows: list[list[Cell]] = field(default_factory=list)
+
+    def columns(self) -> tuple[list[Cell], list[list[Cell]]]:
+        """The header, and the rows below it, each with as many cells."""
+        header, *rows = self.rows
+        for row in rows:
+            if len(row) != len(header):
+                raise InputError(
+                    f"table {self.label}: row {row[0].text!r} has {len(row)} cells, its header {len(header)}"
+                )
+        return header, rows
+
+
+def environments(source: str) -> dict[str, list[Tabular]]:
+    """Label -> the tabulars of each labelled table environment."""
+    found = {}
+    for match in re.finditer(r"\\begin\{(table\*?)\}(.*?)\\end\{\1\}", source, re.DOTALL):
+        label = re.search(r"\\label\{([^}]*)\}", match[2])
+        if not label:
+            continue
+        tabulars = found[label[1]] = []
+        for body in re.finditer(r"\\begin\{tabular\}(.*?)\\end\{tabular\}", match[2], re.DOTALL):
+            _, start = argument(body[1], 0)
+            caption = re.compile(r"\\caption\s*").search(match[2], body.end())
+            title = argument(match[2], caption.end())[0] if caption else ""
+            tabulars.append(Tabular(label[1], plain(title).text, list(rows(body[1][start:]))))
+        if not tabulars or not all(t.rows for t in tabulars):
+            raise InputError(f"table {label[1]} is empty")
+    return found
+
+
+def rows(body: str) -> Iterator[list[Cell]]:
+    """The rows of a tabular's body; a \\multicolumn counts as the columns that it spans."""
+    body = re.sub(r"\\(top|mid|bottom)rule(\[[^\]]*\])?|\\hline|\\c(mid|)(rule|line)(\([^)]*\))?\{[^}]*\}", "", body)
+    body = re.sub(r"\\(rowcolor|cellcolor)(\[[^\]]*\])?\{[^}]*\}(\[[^\]]*\])*", "", body)
+    for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", body):
+        cells = []
+        for text in re.split(r"(?<!\\)&", row):
+            span = re.match(r"\s*\\multicolumn\s*", text)
+            count = 1
+            if span:
+                number, end = argument(text, span.end())
+                count, (_, end) = int(number), argument(text, end)
+                text = argument(text, end)[0] + text[argument(text, end)[1] :]
+            cells += [plain(text)] + [Cell("")] * (count - 1)
+        if any(cell.text for cell in cells):
+            yield cells
+
+
+def argument(text: str, start: int) -> tuple[str, int]:
+    """The braced argument that begins at `start`, blanks aside, and where it ends."""
+    opening = re.compile(r"\s*\{").match(text, start)
+    if not opening:
+        raise InputError(f"expected '{{' before {text[start : start + 30].strip()!r}")
+    depth = 1
+    for brace in re.compile(r"(?<!\\)[{}]").finditer(text, opening.end()):
+        depth += 1 if brace[0] == "{" else -1
+        if not depth:
+            return text[opening.end() : brace.start()], brace.end()
+    raise InputError(f"unbalanced braces after {text[start : start + 30].strip()!r}")
+
+
+#: Commands of which only the last of so many arguments is text.
+WRAPPERS = {"textbf": 1, "underline": 1, "rotatebox": 2, "multirow": 3, "textcolor": 2, "makecell": 1, "text": 1, "boldsymbol": 1}
+SYMBOLS = {
+    r"\pm": "±", r"\checkmark": "✓", r"\times": "×", r"\in": "∈", r"\leq": "≤", r"\odot": "⊙", r"\cdot": "·",
+    r"\gets": "←", r"\leftarrow": "←", r"\alpha": "α", r"\mu": "μ", r"\sigma": "σ", r"\epsilon": "ε", r"\exp": "exp",
+    r"\boldsymbol": "", r"\mathbb": "", r"\%": "%", r"\#": "#", r"\&": "&", r"\_": "_", r"\{": "{", r"\}": "}",
+}
+
+
+def plain(text: str) -> Cell:
+    """A cell or sentence without its LaTeX: thin spaces go, marks and dots are kept aside."""
+    mark = dot = ""
+    while match := re.search(rf"\\({'|'.join(WRAPPERS)}|coloreddot)\s*(?:\[[^\]]*\])?(?=\s*\{{)", text):
+        name, end = match[1], match.end()
+        for _ in range(WRAPPERS.get(name, 1)):
+            content, end = argument(text, end)
+        if name == "coloreddot":
+            dot, content = content, ""
+        mark = mark or MARKS.get(name, "")
+        text = text[: match.start()] + content + text[end:]
+    text = re.sub(r"\\[:;,! ]", " ", text).replace("~", " ")
+    text = re.sub(r"\$\^\{?(\*|\d)\}?\$", r"\1", text)  # a star, and (IA)³
+    text = re.sub(r"(?<!\\)\$", "", text)
+    for command, symbol in SYMBOLS.items():
+        text = re.sub(re.escape(command) + (r"(?![a-zA-Z])" if command[1].isalpha() else ""), symbol, text)
+    text = re.sub(r"\{\{([^{}]*)\}\}", r"{\1}", text)  # a subscript {q, v}
+    return Cell(" ".join(text.split()), mark, dot)
+
+
+# The paper's tables
+
+
+def main_table(table: Tabular) -> tuple[list[tuple], list[tuple]]:
+    """Rows for "main" and for "averages"."""
+    header, rows = table.columns()
+    accuracies, averages = [], []
+    for label, *cells in rows:
+        for title, cell in zip(header[1:], cells):
+            row = (number(table, cell.text), cell.mark)
+            if title.text == "Average":
+                averages.append(("dinov2_b", method(table, label), *row, "Table 1"))
+            else:
+                accuracies.append((method(table, label), dataset(table, title), title.dot, *row))
+    return accuracies, averages
+
+
+def detailed_table(table: Tabular) -> Iterator[tuple]:
+    header, rows = table.columns()
+    for label, *cells in rows:
+        for title, cell in zip(header[1:], cells):
+            match = re.fullmatch(r"([\d.]+)(\*?)±([\d.]+)", cell.text.replace(" ", ""))
+            if not match:
+                raise InputError(f"table {table.label}: {cell.text!r} is no accuracy ± standard deviation")
+            values = (number(table, match[1]), number(table, match[3]), bool(match[2]))
+            yield method(table, title), dataset(table, label), label.dot, *values
+
+
+def grid_panel(table: Tabular) -> Iterator[tuple]:
+    keys = {title: key for key, (title, _) in PANELS.items()}
+    if table.caption not in keys:
+        raise InputError(f"table {table.label}: unknown hyperparameter {table.caption!r}")
+    header, rows = table.columns()
+    for label, *cells in rows:
+        for title, cell in zip(header[1:], cells):
+            value = power(title.text)
+            yield method(table, label), keys[table.caption], value, number(table, cell.text.removesuffix("%"))
+
+
+def rank_table(table: Tabular) -> list[tuple]:
+    lines = {cells[0].text: [number(table, cell.text) for cell in cells[1:]] for cells in table.columns()[1]}
+    lines["Rank"] = [number(table, cell.text) for cell in table.rows[0][1:]]
+    return list(zip(*(line(table, lines, name) for name in ("Rank", "Loss", "# Parameters"))))
+
+
+def position_table(table: Tabular) -> Iterator[tuple]:
+    header, rows = table.columns()
+    names = [cell.text for cell in header]
+    for cells in rows:
+        by_name = dict(zip(names, (cell.text for cell in cells)))
+        targets = "".join(name.lower() for name in "QKV" if line(table, by_name, name) == "✓")
+        yield targets, *(number(table, line(table, by_name, name)) for name in ("Loss", "# Parameters"))
+
+
+def language_table(table: Tabular) -> Iterator[tuple]:
+    header, rows = table.columns()
+    for label, *cells in rows:
+        for title, cell in zip(header[1:], cells):
+            text = cell.text.removesuffix("*")
+            yield method(table, label), title.text, number(table, text), cell.text.endswith("*"), cell.mark
+
+
+def quotes(source: str, patterns: tuple[str, ...]) -> list[tuple[str, str, str]]:
+    """(name, value, sentence) of each named group of the patterns, number words as numbers."""
+    source, found = " ".join(source.split()), []
+    for pattern in patterns:
+        match = re.search(pattern, source)
+        if not match:
+            names = re.findall(r"\?P<(\w+)>", pattern)
+            raise InputError(f"there is no sentence for {', '.join(names)}")
+        for name, value in match.groupdict().items():
+            value = str(WORDS.index(value)) if value in WORDS else power(plain(value).text)
+            found.append((name, value, plain(match[0]).text))
+    return found
+
+
+WORDS = "zero one two three four five six seven eight nine ten".split()
+
+
+def power(text: str) -> str:
+    """10^{-3} as 0.001, everything else as it is."""
+    match = re.fullmatch(r"10\^\{?(-?\d+)\}?", text)
+    return f"{10.0 ** int(match[1]):g}" if match else text
+
+
+def line(table: Tabular, lines: dict, name: str):
+    if name not in lines:
+        raise InputError(f"table {table.label} has no {name!r}")
+    return lines[name]
+
+
+def number(table: Tabular, text: str) -> str:
+    """The digits of a number as printed, without blanks between thousands."""
+    digits = text.replace(" ", "")
+    if not re.fullmatch(r"\d+(\.\d+)?", digits):
+        raise InputError(f"table {table.label}: {text!r} is no number")
+    return digits
+
+
+def method(table: Tabular, cell: Cell) -> str:
+    key = re.sub(r"\W", "", cell.text).lower()
+    if key not in METHODS:
+        raise InputError(f"table {table.label}: unknown method {cell.text!r}")
+    return key
+
+
+def dataset(table: Tabular, cell: Cell) -> str:
+    names = [name for name, task in TASKS.items() if task.title == cell.text and task.suite == "vtab"]
+    if not names:
+        raise InputError(f"table {table.label}: unknown data set {cell.text!r}")
+    return names[0]
+
+
+if __name__ == "__main__":
+    run(main)

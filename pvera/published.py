@@ -1,0 +1,78 @@
+"""The paper's published numbers as tables, as `experiments/read_published.py` reads them from its LaTeX source.
+
+Methods, data sets and backbones go by this package's keys (`METHODS`, `data.TASKS`, `backbones.NAMES`), so
+that our results and the paper's can stand side by side.
+"""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import pandas as pd
+
+from .adapters import METHODS
+from .data import TASKS
+from .errors import InputError
+
+#: File (without .csv) -> its columns.
+COLUMNS = {
+    "main": ("method", "dataset", "category", "accuracy", "mark"),
+    "averages": ("backbone", "method", "average", "mark", "source"),
+    "detailed": ("backbone", "method", "dataset", "category", "accuracy", "std", "star"),
+    "grid": ("method", "hyperparameter", "value", "percent"),
+    "rank": ("rank", "loss", "parameters"),
+    "position": ("targets", "loss", "parameters"),
+    "language": ("method", "task", "score", "star", "mark"),
+    "quotes": ("quote", "said", "sentence"),
+}
+TEXT = {"mark": str, "said": str, "sentence": str, "source": str, "targets": str}
+DATASETS = [name for name, task in TASKS.items() if task.suite == "vtab"]
+
+
+@dataclass(frozen=True)
+class Published:
+    """One table per file of `COLUMNS`. Accuracies, standard deviations and shares are percentages.
+
+    averages: those of the main table (source "Table 1") and of the running text (source "text").
+    quotes: numbers, words and symbols of the running text: name, what is said (as text), the sentence.
+    """
+
+    main: pd.DataFrame
+    averages: pd.DataFrame
+    detailed: pd.DataFrame
+    grid: pd.DataFrame
+    rank: pd.DataFrame
+    position: pd.DataFrame
+    language: pd.DataFrame
+    quotes: pd.DataFrame
+
+    def accuracies(self, backbone: str, column: str = "accuracy") -> pd.DataFrame:
+        """The detailed table of a backbone: rows methods, columns data sets, both in the paper's order."""
+        return _wide(self.detailed[self.detailed["backbone"] == backbone], column)
+
+    def main_table(self, column: str = "accuracy") -> pd.DataFrame:
+        """The main table, likewise."""
+        return _wide(self.main, column)
+
+    def quote(self, name: str) -> str:
+        """What the text says under this name."""
+        return self.quotes.set_index("quote").at[name, "said"]
+
+
+def _wide(table: pd.DataFrame, column: str) -> pd.DataFrame:
+    table = table.pivot(index="method", columns="dataset", values=column)
+    return table.reindex(index=list(METHODS), columns=DATASETS).rename_axis(index=None, columns=None)
+
+
+def load(folder) -> Published:
+    """The tables in `folder`. InputError for a file that is missing or lacks columns."""
+    tables = {}
+    for field in fields(Published):
+        path = Path(folder) / f"{field.name}.csv"
+        if not path.is_file():
+            raise InputError(f"{path}: no such file; experiments/read_published.py makes it")
+        table = pd.read_csv(path, dtype=TEXT, keep_default_na=False)
+        lacking = [column for column in COLUMNS[field.name] if column not in table]
+        if lacking:
+            raise InputError(f"{path}: lacks the column {lacking[0]!r}")
+        tables[field.name] = table
+    return Published(**tables)

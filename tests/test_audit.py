@@ -1,0 +1,299 @@
+"""The audit on numbers whose answer is known: a consistent paper, and one planted inconsistency of each kind."""
+
+import copy
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+import pvera
+from pvera import audit, published
+from pvera.audit import CONTRADICTS, FOLLOWS, OPEN, ROUNDING, UNCHECKED
+from pvera.data import TASKS
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "results" / "published"
+
+# Accuracies in every data set, but for what `consistent` says of ViT-B. All gaps to PVeRA are 3 points or more,
+# which is significant on the smallest test set too (KITTI, 3 × 711 answers: a standard error is 1.06 points).
+ACCURACY = {
+    "dinov2_s": dict(linear=40, bottleneck=45, ia3=46, adaptformer=47, dora=56, lora=56, vera=50, pvera=65),
+    "dinov2_b": dict(linear=40, bottleneck=44, ia3=53, adaptformer=45, dora=50, lora=52, vera=51, pvera=60),
+    "dinov2_l": dict(linear=40, bottleneck=45, ia3=46, adaptformer=47, dora=50, lora=58, vera=51, pvera=61),
+}
+
+
+def consistent():
+    """A paper like the published one with accuracies of our own, in which everything fits."""
+    paper = copy.deepcopy(published.load(FOLDER))
+    rows = []
+    for backbone, of_method in ACCURACY.items():
+        for method, accuracy in of_method.items():
+            for i, dataset in enumerate(published.DATASETS):
+                category, own = TASKS[dataset].category, float(accuracy)
+                if backbone == "dinov2_b" and method == "dora" and i < 7:
+                    own = 66.0
+                if backbone == "dinov2_b" and method == "linear" and category == "natural":
+                    own = 46.0
+                star = own < of_method["pvera"]
+                rows.append((backbone, method, dataset, category, own, 1.0, star))
+    detailed = pd.DataFrame(rows, columns=published.COLUMNS["detailed"])
+
+    main = detailed[detailed["backbone"] == "dinov2_b"].drop(columns=["backbone", "std", "star"])
+    dora_wins = main["dataset"].isin(published.DATASETS[:7])
+    best = np.where(dora_wins, "dora", "pvera")
+    second = np.where(dora_wins, "pvera", "ia3")
+    mark = np.where(main["method"] == best, "best", np.where(main["method"] == second, "second", ""))
+    # DoRA: (7 × 66 + 12 × 50) / 19 = 55.89; Linear: (7 × 46 + 12 × 40) / 19 = 42.21
+    table = dict(linear=42.2, bottleneck=44, ia3=53, adaptformer=45, dora=55.9, lora=52, vera=51, pvera=60)
+    marks = {"pvera": "best", "dora": "second"}
+    averages = [("dinov2_b", m, float(a), marks.get(m, ""), "Table 1") for m, a in table.items()]
+    text = [("dinov2_s", "pvera", 65.0), ("dinov2_s", "lora", 56.0), ("dinov2_s", "dora", 56.0),
+            ("dinov2_s", "vera", 50.0), ("dinov2_l", "pvera", 61.0), ("dinov2_l", "lora", 58.0)]  # fmt: skip
+    averages += [(*row, "", "text") for row in text]
+
+    grid = paper.grid.copy()
+    grid.loc[(grid["method"] == "ia3") & (grid["percent"] == 10), "percent"] = 11  # 6/57
+    paper = published.Published(
+        main.assign(mark=mark), pd.DataFrame(averages, columns=published.COLUMNS["averages"]), detailed, grid,
+        paper.rank, paper.position, paper.language, paper.quotes,
+    )  # fmt: skip
+    for quote, said in (
+        ("algorithm_incorrect", "≤"), ("algorithm_correct", ">"), ("algorithm_std", "σ"),
+        ("algorithm_training_alpha", ""), ("algorithm_output", "α · z B ⊙ b"), ("shape_b_pvera", "r× d"),
+        ("equation_merge", "W + α (A B ⊙ b)^T"),
+    ):  # fmt: skip
+        say(paper, quote, said)
+    return paper
+
+
+def where(table, **keys):
+    return np.logical_and.reduce([table[key] == value for key, value in keys.items()])
+
+
+def change(table, column, value, /, **keys):
+    """Sets `column` where all `keys` match, which must be somewhere."""
+    rows = where(table, **keys)
+    assert rows.any()
+    table.loc[rows, column] = value
+
+
+def say(paper, quote, said):
+    change(paper.quotes, "said", said, quote=quote)
+
+
+@pytest.fixture
+def paper():
+    return consistent()
+
+
+def test_nothing_is_found_in_a_consistent_paper(paper):
+    found = audit.audit(paper)
+    assert set(found["verdict"]) == {FOLLOWS, UNCHECKED}
+    assert found["check"].value_counts()[["main table = detailed table", "stars"]].to_list() == [152, 399 + 18 + 1]
+
+
+def plant(name, check, expected, places, mutate):
+    return pytest.param(check, expected, places, mutate, id=name)
+
+
+def row(backbone="dinov2_b", method="lora", dataset="cifar"):
+    return dict(backbone=backbone, method=method, dataset=dataset)
+
+
+PLANTED = [
+    plant("cell off by 0.2", audit.cells, CONTRADICTS, ["Table 1, LoRA on CIFAR-100"],
+          lambda p: change(p.main, "accuracy", 52.2, method="lora", dataset="cifar")),
+    plant("cell off by 0.1", audit.cells, ROUNDING, ["Table 1, LoRA on CIFAR-100"],
+          lambda p: change(p.main, "accuracy", 52.1, method="lora", dataset="cifar")),
+    plant("average off by 0.1", audit.averages, ROUNDING, ["Table 1, average of LoRA, ViT-B/14"],
+          lambda p: change(p.averages, "average", 52.1, backbone="dinov2_b", method="lora")),
+    plant("average off by 0.2", audit.averages, CONTRADICTS, ["Table 1, average of LoRA, ViT-B/14"],
+          lambda p: change(p.averages, "average", 52.2, backbone="dinov2_b", method="lora")),
+    plant("average in the text", audit.averages, CONTRADICTS, ["text, average of LoRA, ViT-L/14"],
+          lambda p: change(p.averages, "average", 50.0, backbone="dinov2_l", method="lora")),
+    plant("another is best", audit.order, CONTRADICTS,
+          ["text, highest average, ViT-S/14", "text, second best, ViT-S/14",
+           "text, gap between PVeRA and the next, ViT-S/14", "text, gap between PVeRA and the next, ViT-L/14"],
+          lambda p: change(p.detailed, "accuracy", 70.0, backbone="dinov2_s", method="ia3")),
+    plant("another is second", audit.order, CONTRADICTS, ["text, second best, ViT-L/14"],
+          lambda p: say(p, "second_l", "VeRA")),
+    plant("number of wins", audit.order, CONTRADICTS, ["text, data sets on which DoRA is best"],
+          lambda p: say(p, "best_of_dora", "8")),
+    plant("linear not last", audit.order, CONTRADICTS, ["text, linear probing under a larger shift"],
+          lambda p: change(p.detailed, "accuracy", 39.0, backbone="dinov2_b", method="vera", category="structured")),
+    plant("linear below on natural", audit.order, CONTRADICTS, ["text, linear probing on natural images"],
+          lambda p: change(p.main, "accuracy", 40.0, method="linear", category="natural")),
+    plant("bold on the second", audit.marks, CONTRADICTS, ["Table 1, KITTI-Dist"],
+          lambda p: (change(p.main, "mark", "second", method="pvera", dataset="kitti"),
+                     change(p.main, "mark", "best", method="ia3", dataset="kitti"))),
+    plant("underline missing", audit.marks, CONTRADICTS, ["Table 1, Average"],
+          lambda p: change(p.averages, "mark", "", backbone="dinov2_b", method="dora")),
+    plant("tie parted", audit.marks, ROUNDING, ["Table 1, KITTI-Dist"],
+          lambda p: change(p.main, "accuracy", 60.0, method="ia3", dataset="kitti")),
+    plant("language mark", audit.marks, CONTRADICTS, ["Table 5, RTE"],
+          lambda p: change(p.language, "mark", "", method="ia3", task="RTE")),
+    plant("star missing", audit.stars, CONTRADICTS, ["Table 6 (ViT-B/14), LoRA on CIFAR-100"],
+          lambda p: change(p.detailed, "star", False, **row())),
+    plant("star on a better cell", audit.stars, CONTRADICTS, ["Table 6 (ViT-B/14), DoRA on CIFAR-100"],
+          lambda p: change(p.detailed, "star", True, **row(method="dora"))),
+    # 59.8 against 60.0 of 30 000 answers: 0.7 standard errors, 0.35 to 1.06 with rounding
+    plant("star on a small gap", audit.stars, CONTRADICTS, ["Table 6 (ViT-B/14), LoRA on CIFAR-100"],
+          lambda p: change(p.detailed, "accuracy", 59.8, **row())),
+    # 59.5 against 60.0: 1.8 standard errors, 1.41 to 2.12 with rounding; the level is at 1.64
+    plant("star on the edge", audit.stars, OPEN, ["Table 6 (ViT-B/14), LoRA on CIFAR-100"],
+          lambda p: change(p.detailed, "accuracy", 59.5, **row())),
+    plant("language star", audit.stars, CONTRADICTS, ["Table 5, Linear on RTE"],
+          lambda p: change(p.language, "star", False, method="linear", task="RTE")),
+    plant("star of PVeRA", audit.stars, CONTRADICTS, ["stars of PVeRA itself"],
+          lambda p: change(p.detailed, "star", True, **row(method="pvera"))),
+    # 100, 56 and 0 spread the most of what has the mean 52; their standard deviation is 50.1.
+    plant("impossible spread", audit.spreads, CONTRADICTS, ["Table 6 (ViT-B/14), LoRA on CIFAR-100"],
+          lambda p: change(p.detailed, "std", 55.0, **row())),
+    plant("grid share", audit.grid, CONTRADICTS, ["Table 4, (IA)³"],
+          lambda p: change(p.grid, "percent", 10, method="ia3", value=1e-5)),
+    plant("most chosen value", audit.grid, CONTRADICTS, ["text, most chosen value of LoRA"],
+          lambda p: say(p, "lora_rank", "64")),
+    plant("parameters", audit.sizes, CONTRADICTS, ["Table 2, r = 64", "Table 3, QKV"],
+          lambda p: (change(p.rank, "parameters", 21505, rank=64),
+                     change(p.position, "parameters", 30720, targets="qkv"))),
+    plant("operations", audit.costs, CONTRADICTS, ["text, PVeRA on ViT-B/14"],
+          lambda p: say(p, "flops_pvera", "15.9")),
+    plant("losses of one run", audit.ablations, CONTRADICTS, ["Table 2 r = 256, Table 3 QV: loss"],
+          lambda p: change(p.rank, "loss", 1.8185, rank=256)),
+    plant("best rank", audit.ablations, CONTRADICTS, ["text, best rank"], lambda p: say(p, "best_rank", "128")),
+    plant("best position", audit.ablations, CONTRADICTS, ["text, best position"],
+          lambda p: say(p, "best_targets", "query and key")),
+    plant("close ranks", audit.ablations, CONTRADICTS, ["text, ranks nearly as good"],
+          lambda p: say(p, "close_ranks", "64, 128")),
+    plant("ablation data sets", audit.ablations, CONTRADICTS, ["text, data sets per category"],
+          lambda p: say(p, "ablation_datasets", "DTD, CIFAR-100, SVHN, Retinopathy, Clevr-Dist, and KITTI-dist")),
+    plant("number of data sets", audit.counts, CONTRADICTS, ["text, data sets"], lambda p: say(p, "datasets", "20")),
+    plant("data sets of a category", audit.counts, CONTRADICTS, ["Table 1, natural data sets"],
+          lambda p: say(p, "natural", "8")),
+    plant("number of methods", audit.counts, CONTRADICTS, ["text, other adapters beside linear probing"],
+          lambda p: say(p, "other_adapters_without_linear", "7")),
+    plant("configurations", audit.counts, CONTRADICTS, ["Table 4, configurations"],
+          lambda p: say(p, "configurations", "60")),
+    plant("names exchanged", audit.equations, CONTRADICTS, ["Algorithm 1, incorrect and correct samples"],
+          lambda p: say(p, "algorithm_incorrect", ">")),
+    plant("σ twice", audit.equations, CONTRADICTS, ["Algorithm 2, factor of ε"],
+          lambda p: say(p, "algorithm_std", "exp(σ^2)")),
+    plant("α twice", audit.equations, CONTRADICTS, ["Algorithm 2, factor α in training"],
+          lambda p: say(p, "algorithm_training_alpha", "α")),
+    plant("B missing", audit.equations, CONTRADICTS, ["Algorithm 2, output"],
+          lambda p: say(p, "algorithm_output", "α · z ⊙ b")),
+    plant("shape", audit.equations, CONTRADICTS, ["Section 3.2, shape of B"],
+          lambda p: say(p, "shape_b_pvera", "d×r")),
+    plant("transpose", audit.equations, CONTRADICTS, ["Eq. 10, merged weight"],
+          lambda p: say(p, "equation_merge", "W + α A B ⊙ b")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("check", "expected", "places", "mutate"), PLANTED)
+def test_a_planted_inconsistency_is_found_where_it_is(paper, check, expected, places, mutate):
+    mutate(paper)
+    found = [finding for finding in check(paper) if finding.verdict not in (FOLLOWS, UNCHECKED)]
+    assert [(finding.place, finding.verdict) for finding in found] == [(place, expected) for place in places]
+
+
+def test_exchanged_columns_are_named(paper):
+    better = paper.detailed["dataset"].isin(published.DATASETS[:4]) & (paper.detailed["backbone"] == "dinov2_l")
+    paper.detailed.loc[better & (paper.detailed["method"] == "dora"), "accuracy"] = 80.0  # with its star
+    paper.detailed.loc[better & (paper.detailed["method"] == "lora"), "star"] = False
+    wrong = [f for f in audit.stars(paper) if f.verdict == CONTRADICTS]
+    assert len(wrong) == 8
+    assert all("if DoRA and LoRA exchanged their stars, 0 instead of 8" in f.note for f in wrong)
+    best = audit.exchanges(paper).groupby("backbone").first().loc["dinov2_l"]
+    assert best.to_dict() == {"one": "dora", "other": "lora", "before": 8, "after": 0}
+    first = audit.readings(paper).query("backbone == 'dinov2_l'").iloc[0]
+    assert (first["contradictions"], first["exchanged"]) == (8, 0)
+
+
+def test_an_average_taken_from_another_method_is_named(paper):
+    change(paper.averages, "average", 50.0, backbone="dinov2_l", method="lora")
+    (finding,) = [f for f in audit.averages(paper) if f.verdict == CONTRADICTS]
+    assert "it is the average of DoRA" in finding.note
+
+
+# Parts by hand
+
+
+@pytest.mark.parametrize(
+    ("percent", "n", "counts"),
+    [(50.0, 1000, (500, 500)), (33.3, 3, (1, 1)), (0.0, 10, (0, 0)), (100.0, 10000, (9995, 10000)),
+     (12.3, 2000, (245, 247))],
+)  # fmt: skip
+def test_counts_behind_a_percentage(percent, n, counts):
+    assert audit.plausible_counts(percent, n) == counts
+
+
+def test_p_values_within_rounding():
+    # 10 answers, 50.0 and 20.0 stand for exactly 5 and 2: P(X <= 2) = 56 / 1024
+    assert audit.p_range(20.0, 50.0, 10, audit.binomial_p_value) == pytest.approx((56 / 1024, 56 / 1024))
+    assert audit.decide(20.0, 50.0, 10) is False
+    assert audit.decide(10.0, 50.0, 10) is True  # 11 / 1024
+    low, high = audit.p_range(50.0, 50.0, 10000, audit.two_sided)
+    assert low < high == 1.0
+    assert audit.two_samples(40, 100, 50) == pytest.approx(0.5 * math.erfc(0.1 / math.sqrt(2 * 0.45 * 0.55 / 50)))
+    assert audit.two_samples(0, 10, 0) == 1
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_a_lone_seed(ddof):
+    seeds = [0, 90, 90]
+    assert audit.lone_seed(np.mean(seeds), np.std(seeds, ddof=ddof), ddof) == pytest.approx((0, 90))
+
+
+def test_shares_of_whole_numbers():
+    assert audit.shares([33, 33, 33], 3) == (1, 1, 1)
+    assert audit.shares([50, 50], 3) is None
+    assert audit.shares([67, 28, 5], 57) == (38, 16, 3)
+    assert audit.shares([60, 30, 10], 57) is None and audit.shares([60, 30, 10], 60) == (36, 18, 6)
+
+
+def test_losses():
+    scores = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    taken_twice = torch.nn.functional.cross_entropy(scores, torch.tensor([0, 0]))
+    assert audit.double_softmax_loss(0.5, 3) == pytest.approx(float(taken_twice))
+    assert audit.calibrated_loss(0.5, 2) == pytest.approx(math.log(2))
+    assert audit.calibrated_loss(1, 2) == 0
+    spread = torch.tensor([[0.7, 0.1, 0.1, 0.1]]).log()  # calibrated: right 7 times of 10
+    loss = torch.nn.functional.cross_entropy(spread.repeat(10, 1), torch.tensor([0] * 7 + [1, 2, 3]))
+    assert audit.calibrated_loss(0.7, 4) == pytest.approx(float(loss))
+
+
+@pytest.mark.parametrize(("method", "matrices"), [(pvera.PVeRA(), 3), (pvera.VeRA(), 2)])
+def test_closed_forms_are_what_the_models_do(method, matrices):
+    vit, image = audit.vit_b(), torch.empty(1, 3, 224, 224, device="meta")
+
+    def operations(model):
+        with FlopCounterMode(display=False) as counter:
+            model(image)
+        return counter.get_total_flops() / 2  # one multiply-add is two
+
+    assert operations(vit) == audit.multiply_adds()
+    model = pvera.adapt(vit, method, num_classes=1).eval()
+    assert operations(model) - 768 - audit.multiply_adds() == audit.adapter_multiply_adds(matrices)  # 768: the head
+
+
+def test_the_page_lists_what_does_not_follow(paper):
+    say(paper, "datasets", "20")
+    findings = pd.DataFrame(audit.counts(paper))
+    page = audit.markdown(findings)
+    assert "## Does not follow\n\n| check | place |" in page
+    assert "| counts | text, data sets | 20 | 19 |" in page
+    assert "ViT-B" not in page and "Within rounding" not in page
+    assert audit.table(pd.DataFrame({"a": ["1*"]})) == "| a |\n| :-- |\n| 1\\* |"
+
+
+def test_committed_audit_is_that_of_the_committed_numbers():
+    findings = audit.audit(published.load(FOLDER))
+    assert (FOLDER / "audit.csv").read_text(encoding="utf-8") == findings.to_csv(index=False, lineterminator="\n")
+    assert (FOLDER / "audit.md").read_text(encoding="utf-8") == audit.markdown(findings)
+    stars = findings[(findings["check"] == "stars") & (findings["verdict"] == CONTRADICTS)]
+    assert len(stars) == 16
