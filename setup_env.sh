@@ -5,7 +5,7 @@
 find_python() { # prints the first Python for which the pinned packages have wheels
     local name
     for name in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
-        if "$name" -c 'import ensurepip, sys, venv; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 14))' \
+        if "$name" -c 'import ensurepip, sys, venv; sys.exit(not (3, 10) <= sys.version_info < (3, 15))' \
             2>/dev/null; then
             echo "$name"
             return

@@ -3,8 +3,8 @@
     python experiments/execute_notebooks.py --profile demo
 
 The executed copies lie in figures/<profile>, beside the figures that the notebooks write; tables go to
-results/<profile>/tables. A notebook is skipped while its code, the library, its results and what it wrote are as
-they were.
+results/<profile>/tables. A notebook is skipped while its code, the library, its results and what it wrote are
+as they were.
 """
 
 import argparse
@@ -28,14 +28,15 @@ STAMP = "pvera"  # the key in a notebook's metadata that says what it was execut
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--profile", default="demo", help="folder in results/")
-    parser.add_argument("--inplace", action="store_true", help="update analysis/ instead of figures/<profile>")
+    parser.add_argument("--inplace", action="store_true", help="update analysis/, not figures/<profile>")
     parser.add_argument("--root", type=Path, default=ROOT, help="folder of analysis/, results/ and figures/")
     options = parser.parse_args()
     analysis, root = options.root / "analysis", options.root
     if not any((root / "results" / options.profile).rglob("*.json")):
-        raise InputError(f"no results of {options.profile!r}: train first, experiments/train.py --profile NAME")
+        raise InputError(f"no results of {options.profile!r}: train first: experiments/train.py --profile")
 
     data = digest(files(root, options.profile))
     stale = []
@@ -65,7 +66,7 @@ def main() -> None:
 
 
 def execute(notebook, folder: Path, profile: str, **hooks) -> None:
-    """Runs all cells in `folder` and keeps their outputs, without the times that would differ on every run."""
+    """Runs all cells in `folder` and keeps their outputs, without times, which would differ on every run."""
     resources = {"metadata": {"path": str(folder)}}
     # On Ctrl-C nbclient would only end the kernel and then report its death; we want the KeyboardInterrupt.
     hooks["on_notebook_start"] = lambda **_: asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)

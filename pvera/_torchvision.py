@@ -19,7 +19,7 @@ _SCHEMAS = (
 
 
 def _operators_missing() -> bool:
-    """Whether `import torchvision` would find no operators. Only Linux wheels come in a CUDA build by default."""
+    """Whether `import torchvision` would find no operators. Only on Linux is a CUDA build the default."""
     if torch.version.cuda is not None or sys.platform != "linux" or "torchvision" in sys.modules:
         return False
     package = importlib.util.find_spec("torchvision")

@@ -137,7 +137,7 @@ BAD = {
     "unknown key": (lambda f: profile_with(f, metods={}), "metods"),
     "missing split": (lambda f: (f / "data/retina/val200.txt").unlink(), "val200.txt does not exist"),
     "empty split": (lambda f: edit(f, ""), "val200.txt is empty"),
-    "label": (lambda f: edit(f, "images/test0.png 4\n"), "label 4 is not in 0 to 3"),
+    "label": (lambda f: edit(f, "images/test0.png 4\n"), "val200.txt, line 1: label 4 is not one of 4 classes"),
     "image": (lambda f: (f / "data/retina/images/test3.png").write_bytes(b"\x89PNG no"), "test3.png"),
 }
 
