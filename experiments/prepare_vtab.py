@@ -4,8 +4,8 @@
     python experiments/prepare_vtab.py --source vtab-1k.zip     from an archive, or a folder, which is linked
     python experiments/prepare_vtab.py --check --no-decode      look at what is there
 
-Data sets that are there already are kept. Prints what is right, what is wrong and what is missing. The exit code
-is 0 when all is right, 1 when something is wrong or missing, 2 for bad input and damaged images.
+Data sets that are there already are kept. Prints what is right, what is wrong and what is missing. The exit
+code is 0 when all is right, 1 when something is wrong or missing, 2 for bad input and damaged images.
 """
 
 import argparse
@@ -20,8 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=ROOT / "data/vtab-1k", help="where to put it (%(default)s)")
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("--root", type=Path, default=ROOT / "data/vtab-1k", help="its place (%(default)s)")
     parser.add_argument("--datasets", nargs="+", metavar="D", default=list(vtab.NAMES), help="only these")
     parser.add_argument("--source", type=Path, help="folder or archive to take it from, instead of the hub")
     parser.add_argument("--repo", default=vtab.REPO, help="data set repository on the hub (%(default)s)")
@@ -32,8 +33,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=224, help="pixels to decode to (%(default)s)")
     parser.add_argument("--test-images", type=int, metavar="N",
                         help="for trials: test splits are shortened to N images, which results then say")
-    parser.add_argument("--cache", help=f"folder for decoded images (default: ${store.VARIABLE}, or .cache/pvera)")
-    parser.add_argument("--clear-cache", action="store_true", help="remove all decoded images, and do nothing else")
+    parser.add_argument("--cache", help=f"folder of decoded images (${store.VARIABLE}, or .cache/pvera)")
+    parser.add_argument("--clear-cache", action="store_true", help="remove all decoded images, and no more")
     options = parser.parse_args()
     for name in options.datasets:
         if name not in vtab.NAMES:
@@ -94,7 +95,8 @@ def check(options: argparse.Namespace) -> list[vtab.Verdict]:
     known, verdicts = vtab.known_checksums(vtab.copy_name(options.root)), []
     for name in options.datasets:
         entry = record["datasets"].get(name, {"origin": None, "checksums": {}})
-        verdict = vtab.check(options.root, name, known.get(name, {}), entry["checksums"], record["test_images"])
+        recorded, published = entry["checksums"], known.get(name, {})
+        verdict = vtab.check(options.root, name, published, recorded, record["test_images"])
         verdicts.append(verdict)
         if verdict.right:
             record["datasets"][name] = entry | {"checksums": verdict.checksums}
@@ -114,9 +116,10 @@ def show(verdicts: list[vtab.Verdict], copy: str | None, root: Path) -> None:
         for line in verdict.findings + verdict.notes:
             print(f"    {line}")
     right = sum(verdict.right for verdict in verdicts)
-    print(f"{right} of {len(verdicts)} data sets are right in {root}; copy: {copy or 'cannot be told from these'}")
+    print(f"{right} of {len(verdicts)} data sets are right in {root}")
+    print(f"copy: {copy or 'cannot be told from these data sets'}")
     if str(copy).startswith("mixed"):
-        print("Some data sets are of the lossy copy and some of the lossless one: they must not share a table.")
+        print("Some data sets are of the lossy copy, others of the lossless one: they must not share a table.")
 
 
 if __name__ == "__main__":

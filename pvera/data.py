@@ -133,12 +133,17 @@ def decode(folder: Path, path: str, size: int) -> np.ndarray:
 
 
 def load_split(
-    root: str | Path, name: str, split: str, size: int, threads: int | None = None, processes: int | None = None
+    root: str | Path,
+    name: str,
+    split: str,
+    size: int,
+    threads: int | None = None,
+    processes: int | None = None,
 ) -> Split:
     """One split of the data set `name` below `root`; its images are a read-only map of the store.
 
-    They are decoded if the store lacks them or their files have changed, with `threads` threads (one per core),
-    or, where they are many, with `processes` processes, which is for scripts with a guarded main alone.
+    They are decoded if the store lacks them or their files have changed, with `threads` threads (one per
+    core), or, where they are many, with `processes` processes, which is for scripts with a guarded main alone.
 
     Raises InputError for an unknown data set or split, a missing or empty split file, a malformed line, a
     label out of range, a path that leaves the folder, a missing or unreadable image, and a store that cannot
@@ -149,7 +154,8 @@ def load_split(
     names = [path for path, _ in entries]
     place = f"{name}-{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:8]}"
     key = _source(folder, entries, size)
-    images = store.images(place, split, key, names, size, partial(decode, folder, size=size), threads, processes)
+    read = partial(decode, folder, size=size)
+    images = store.images(place, split, key, names, size, read, threads, processes)
     return Split(images, np.array([label for _, label in entries], np.int64), names, f"{place}-{split}-{key}")
 
 
@@ -182,7 +188,8 @@ def digest(splits: Iterable[Split]) -> str:
     splits = tuple(splits)
     if not all(split.key for split in splits):
         return compute()
-    return store.remembered(hashlib.sha256(" ".join(split.key for split in splits).encode()).hexdigest(), compute)
+    keys = " ".join(split.key for split in splits)
+    return store.remembered(hashlib.sha256(keys.encode()).hexdigest(), compute)
 
 
 def prepare(root: str | Path, name: str, size: int) -> str:

@@ -13,8 +13,8 @@ def cores() -> int:
 
 
 def context():
-    """Workers are forked from a server that has imported what they need, once; spawned where that is not to be
-    had. Neither inherits this process's threads or CUDA state."""
+    """Workers are forked from a server that has imported what they need, once; spawned where that is not to
+    be had. Neither inherits this process's threads or CUDA state."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     forkserver = multiprocessing.get_context("forkserver")

@@ -3,8 +3,8 @@
     <cache>/store/<data set>-<its folder>/<split>-<size>-<key>.npy    (N, size, size, 3) uint8
 
 `<cache>` is the environment variable PVERA_CACHE, or .cache/pvera in the checkout (without one, in the home
-folder). The key stands for everything that the pixels depend on, so a file of that name needs no further check;
-it gets its name when all of it is on the disk. VTAB-1k at 224 pixels takes 61 GB.
+folder). The key stands for everything that the pixels depend on, so a file of that name needs no further
+check; it gets its name when all of it is on the disk. VTAB-1k at 224 pixels takes 61 GB.
 """
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def images(
     threads: int | None = None,
     processes: int | None = None,
 ) -> np.memmap:
-    """The images `names` as a read-only map (N, size, size, 3), decoded first where `key` is not in the store.
+    """The images `names` as a read-only map (N, size, size, 3), decoded where `key` is not in the store.
 
-    decode: name -> (size, size, 3) uint8, by `threads` threads (one per core), or by `processes` processes where
-    images are many. What the store held of this split and size under another key is removed.
+    decode: name -> (size, size, 3) uint8, by `threads` threads (one per core), or by `processes` processes
+    where images are many. What the store held of this split and size under another key is removed.
     InputError as `decode` raises it, and where the store cannot be written; nothing half-written is left.
     """
     file = folder() / place / f"{split}-{size}-{key}.npy"
@@ -178,6 +178,6 @@ def _storing() -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(
-            f"cannot write decoded images to {folder()}: {error.strerror or error}; {VARIABLE} or --cache names "
-            "another folder"
+            f"cannot write decoded images to {folder()}: {error.strerror or error}; {VARIABLE} or --cache "
+            "names another folder"
         ) from None

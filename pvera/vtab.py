@@ -1,4 +1,4 @@
-"""VTAB-1k on disk: where it comes from, which of the two circulating copies it is, and whether it is whole."""
+"""VTAB-1k on disk: where it comes from, which of the two circulating copies it is, whether it is whole."""
 from __future__ import annotations
 
 import hashlib
@@ -129,7 +129,11 @@ class Verdict:
 
 
 def check(
-    root: str | Path, name: str, known: dict[str, str], recorded: dict[str, str], test_images: int | None = None
+    root: str | Path,
+    name: str,
+    known: dict[str, str],
+    recorded: dict[str, str],
+    test_images: int | None = None,
 ) -> Verdict:
     """Compare the data set `name` below `root` with what it must be; nothing is decoded.
 
@@ -203,7 +207,9 @@ def _check_files(verdict: Verdict, folder: Path, splits: dict[str, list]) -> Non
     contents = {_sha256(folder / path) for path in training if path in sizes}
     copies = [p for p in test - training if sizes.get(p) in twins and _sha256(folder / p) in contents]
     if copies:
-        verdict.notes.append(f"test: {len(copies)} images equal a training image byte for byte, one is {min(copies)}")
+        verdict.notes.append(
+            f"test: {len(copies)} images equal a training image byte for byte, one is {min(copies)}"
+        )
 
 
 def _sha256(file: Path) -> str | None:
@@ -234,7 +240,7 @@ def placing(root: Path) -> Iterator[None]:
 def place(root: Path, source: Path, names: Collection[str]) -> list[str]:
     """Put those of the data sets `names` in place that `source` has, and return them.
 
-    A folder's data sets are linked, an archive's are extracted; data sets that are there already are replaced.
+    A folder's data sets are linked, an archive's are extracted; those that are there already are replaced.
     InputError: no such source, a damaged archive, or one with a member that leaves its folder.
     """
     if not source.exists():
@@ -295,9 +301,9 @@ def extract(archive: Path, target: Path, names: Collection[str]) -> None:
         target = target / stem
     target.mkdir(parents=True)
     try:
-        with tqdm(desc=f"extracting {archive.name}", unit="file") as bar:
-            for path in _extract(archive, target, lambda path: stem in names or set(path.parts[:3]) & set(names)):
-                bar.update()
+        wanted = (lambda path: True) if stem in names else (lambda path: set(path.parts[:3]) & set(names))
+        for _ in tqdm(_extract(archive, target, wanted), f"extracting {archive.name}", unit="file"):
+            pass
     except InputError:
         raise
     except tarfile.FilterError as error:
@@ -361,8 +367,8 @@ def download(root: Path, repo: str, revision: str, names: Collection[str]) -> tu
     except Exception as error:  # the hub's client and its transport have exceptions of their own
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
-            f"cannot download {repo}: {reason}; the same command goes on where it stopped, and --source takes a "
-            "copy that you have"
+            f"cannot download {repo}: {reason}; the same command goes on where it stopped, and --source takes "
+            "a copy that you have"
         ) from None
     found = find(folder, names)
     for name, path in found.items():

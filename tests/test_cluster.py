@@ -23,6 +23,8 @@ from pvera.cluster import Site
 from pvera.errors import InputError
 from pvera.runs import Profile
 
+pytestmark = pytest.mark.slow
+
 SITE = {"minutes": 60, "memory": "2G", "cpus": 1, "gpus": 0, "workers": 1, "runs_per_job": 2,
         "concurrent_jobs": 5, "array_limit": 3, "requeues": 2}
 # Each prints what the real one would; jobs.json is the cluster's memory: id -> name, script and tasks' states.

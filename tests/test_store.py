@@ -49,7 +49,8 @@ def decoded(root, split="test") -> np.ndarray:
 
 def files() -> list[str]:
     """Names of what the store holds, locks apart."""
-    return sorted(file.name for file in store.folder().rglob("*") if file.is_file() and file.suffix != ".lock")
+    found = (path for path in store.folder().rglob("*") if path.is_file())
+    return sorted(path.name for path in found if path.suffix != ".lock")
 
 
 def forbidden(*arguments, **options):

@@ -111,15 +111,16 @@ DAMAGES = {
     "no such image": ("test.txt", lambda x: [x[0].replace("0.png", "zero.png"), *x[1:]],
                       "test: 1 images do not exist, one is images/test/zero.png"),
     "test image that is trained on": ("test.txt", lambda x: ["images/train800/5.png 1\n", *x[1:]],
-                                      "test: 1 images are training images as well, one is images/train800/5.png"),
+                                      "test: 1 images are training images as well, one is images/train800/5"),
     "the same under another name": ("test.txt", lambda x: ["images/test/../val200/5.png 1\n", *x[1:]],
                                     "test: 1 images are training images as well, one is images/val200/5.png"),
     "validation image that is trained on": ("val200.txt", lambda x: ["images/train800/5.png 1\n", *x[1:]],
                                             "val200: 1 images are train800 images as well"),
-    "a class without training images": ("train800val200.txt", lambda x: [y.replace(" 3\n", " 2\n") for y in x],
-                                        "train800val200: no image of 1 of 4 classes"),
+    "a class without images": ("train800val200.txt", lambda x: [y.replace(" 3\n", " 2\n") for y in x],
+                               "train800val200: no image of 1 of 4 classes"),
     "not a split file": ("test.txt", lambda x: ["images,label\n"], "test: test.txt, line 1: expected"),
-    "path that leaves": ("test.txt", lambda x: ["../a.png 1\n", *x[1:]], "test: test.txt, line 1: '../a.png' leaves"),
+    "path that leaves": ("test.txt", lambda x: ["../a.png 1\n", *x[1:]],
+                         "test: test.txt, line 1: '../a.png' leaves"),
 }
 
 
@@ -172,7 +173,8 @@ def test_sun397_lacks_a_class(tmp_path):
         edit(tmp_path / "sun397" / file, lambda lines: [line.replace(" 396\n", " 395\n") for line in lines])
     found = verdict(tmp_path, "sun397")
     assert found.right and found.notes == ["train800val200: no image of 1 of 397 classes, as in every copy"]
-    edit(tmp_path / "sun397" / "train800val200.txt", lambda lines: [x.replace(" 394\n", " 395\n") for x in lines])
+    both = tmp_path / "sun397" / "train800val200.txt"
+    edit(both, lambda lines: [line.replace(" 394\n", " 395\n") for line in lines])
     assert verdict(tmp_path, "sun397").findings == ["train800val200: no image of 2 of 397 classes"]
 
 
@@ -268,7 +270,8 @@ def test_mixed_copies_are_not_right(tmp_path, call):
 
 def archive(folder: Path, file: Path, prefix: str = "vtab-1k/") -> Path:
     """Everything below `folder`, as `file`."""
-    paths = [(path, f"{prefix}{path.relative_to(folder)}") for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    paths = [(path, f"{prefix}{path.relative_to(folder)}") for path in files]
     if file.suffix == ".zip":
         with zipfile.ZipFile(file, "w") as members:
             for path, name in paths:
@@ -373,9 +376,8 @@ class Hub(http.server.ThreadingHTTPServer):
     def __init__(self, folder: Path):
         super().__init__(("127.0.0.1", 0), Answer)
         self.folder, self.broken_after, self.ranges = folder, None, []
-        self.files = {
-            str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
-        }
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        self.files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def describe(self, name: str) -> dict:
@@ -418,8 +420,8 @@ class Answer(http.server.BaseHTTPRequestHandler):
             return self.json([self.server.describe(name) for name in self.server.files])
         if path.startswith("/api/datasets/me/vtab"):
             siblings = [{"rfilename": name} for name in self.server.files]
-            return self.json({"id": "me/vtab", "sha": COMMIT, "siblings": siblings, "private": False, "tags": [],
-                              "downloads": 0, "likes": 0})
+            return self.json({"id": "me/vtab", "sha": COMMIT, "siblings": siblings, "private": False,
+                              "tags": [], "downloads": 0, "likes": 0})
         name = path.removeprefix(f"/datasets/me/vtab/resolve/{COMMIT}/")
         if name not in self.server.files:
             return self.reply(404, b"", X_Error_Code="EntryNotFound")
@@ -452,8 +454,8 @@ def hub():
 def from_hub(hub: Hub, root: Path, *more) -> subprocess.CompletedProcess:
     """The script in a process of its own, since the hub's client reads its address when it is imported."""
     environment = os.environ | {
-        "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(root.parent / "hf"), "HF_HUB_OFFLINE": "0",
-        "NO_PROXY": "127.0.0.1",
+        "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(root.parent / "hf"),
+        "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1",
     }
     command = [sys.executable, "-c", "import pvera.vtab as v, runpy, sys; v.BLOCK = 65536;"
                "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')",
@@ -514,8 +516,9 @@ def test_photographs_through_preparation_store_and_training(tmp_path, call):
         drawn = np.random.default_rng(0).choice(sorted(names), 1400, replace=False)
         members.extractall(source, drawn)
     lines = [f"{name} {classes.index(name.split('/')[0])}\n" for name in drawn]
-    for split, part in (("train800", slice(800)), ("val200", slice(800, 1000)), ("train800val200", slice(1000)),
-                        ("test", slice(1000, 1400))):
+    parts = {"train800": slice(800), "val200": slice(800, 1000), "train800val200": slice(1000),
+             "test": slice(1000, 1400)}
+    for split, part in parts.items():
         (source / f"{split}.txt").write_text("".join(lines[part]))
 
     arguments = ("--root", tmp_path / "data", "--datasets", "svhn", "--test-images", 400, "--size", 32)

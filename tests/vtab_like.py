@@ -1,4 +1,4 @@
-"""Folders of VTAB-1k's shape: the right names, classes and numbers of training images, few distinct images."""
+"""Folders of VTAB-1k's shape: the right names, classes and numbers of training images, few of them distinct."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,8 @@ def write(root: Path, names=vtab.NAMES, test_images: int = 32, suffix: str = "pn
             for i in range(8, count):
                 os.link(folder / f"{i % 8}.{suffix}", folder / f"{i}.{suffix}")
             # Those with more classes than a split has images start in another place in each split.
-            lines[split] = [f"images/{split}/{i}.{suffix} {(i + 800 * part) % classes}\n" for i in range(count)]
+            labels = (np.arange(count) + 800 * part) % classes
+            lines[split] = [f"images/{split}/{i}.{suffix} {label}\n" for i, label in enumerate(labels)]
         lines["train800val200"] = lines["train800"] + lines["val200"]
         for split, entries in lines.items():
             (root / name / f"{split}.txt").write_text("".join(entries))

@@ -17,6 +17,9 @@ fi
 folder=$(mktemp -d /tmp/pvera-slurm-XXXXXX)
 chmod 755 "$folder" # munge refuses a socket that others cannot reach
 stop() {
+    if [ -f "$folder/slurmctld.pid" ]; then
+        scancel --partition=check && timeout 60 bash -c 'while [ -n "$(squeue --noheader)" ]; do sleep 1; done'
+    fi
     for daemon in slurmd slurmctld munged; do
         if pid=$(cat "$folder/$daemon.pid" 2>/dev/null); then
             kill "$pid" && tail --pid="$pid" -f /dev/null
