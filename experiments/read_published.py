@@ -29,31 +29,38 @@ BACKBONES = {
 }
 MARKS = {"textbf": "best", "underline": "second"}
 
-#: Sentences with a number or symbol that the audit holds against the rest: each named group is a quote. Blanks
-#: match any white space.
+#: Sentences that the audit holds against the rest: each named group is a quote. They are searched for in a
+#: source of single blanks, in which the index {q, v} is written qv and \boldsymbol is left out.
 QUOTES = (
     r"consisting of (?P<datasets>\d+) datasets across (?P<categories>\w+) categories",
     r"compare the performance with (?P<other_adapters>\w+) other adapters",
     r"compare PVeRA with (?P<other_adapters_without_linear>\w+) other adapters and linear probing",
     r"DoRA scoring best performance across (?P<best_of_dora>\w+) datasets",
-    r"PVeRA shows the (?P<stability>most stable) performance with the (?P<average>highest) average performance",
+    r"PVeRA shows the (?P<stability>most stable) performance with the (?P<average>highest) average "
+    r"performance",
     r"\((?P<natural>\w+) natural datasets, (?P<specialized>\w+) specialized datasets, "
     r"and (?P<structured>\w+) structured datasets\)",
-    r"performance on the natural images .{1,200} is quite high, sometimes even (?P<linear_natural>higher) than some "
-    r"adapters, especially those .{1,80} \(Bottleneck and AdaptFormer\)",
-    r"linear probing performance of DINOv2 is (?P<linear_shift>dropped) when there is a larger distribution shift",
+    r"performance on the natural images .{1,200} is quite high, "
+    r"sometimes even (?P<linear_natural>higher) than some adapters, especially those .{1,80} "
+    r"\(Bottleneck and AdaptFormer\)",
+    r"linear probing performance of DINOv2 is (?P<linear_shift>dropped) when there is a larger "
+    r"distribution shift",
     r"remaining (?P<size>orders of magnitude smaller) than most other adapters",
     r"increase the FLOPS of the base model by \$(?P<flops_pvera>[\d.]+)\\%\$, "
     r"compared to \$(?P<flops_vera>[\d.]+)\\%\$ for VeRA",
-    r"all LoRA-based methods \(LoRA, VeRA, PVeRA\) are (?P<calibration>better calibrated) than other adapters",
+    r"all LoRA-based methods \(LoRA, VeRA, PVeRA\) are (?P<calibration>better calibrated) than other "
+    r"adapters",
+    r"For wrong predictions there is a (?P<uncertainty>higher standard deviation) in the predicted softmax",
     r"narrower confidence intervals than those incorrectly classified "
-    r"\(\$\\boldsymbol\{(?P<width_correct>[\d.]+)\}\$ vs. \$\\boldsymbol\{(?P<width_incorrect>[\d.]+)\}\$\)",
-    r"run the ablations across (?P<ablation_count>\w+) randomly chosen datasets, two from each dataset category "
-    r"\((?P<ablation_datasets>[^)]+)\)",
+    r"\(\$(?P<width_correct>[\d.]+)\$ vs. \$(?P<width_incorrect>[\d.]+)\$\)",
+    r"of adaptation are (?P<out_of_distribution>significantly lower) for in distribution than "
+    r"out-of-distribution, which is not the case for VeRA",
+    r"run the ablations across (?P<ablation_count>\w+) randomly chosen datasets, "
+    r"two from each dataset category \((?P<ablation_datasets>[^)]+)\)",
     r"a rank of \$r=(?P<best_rank>\d+)\$, even though only slighly better than "
     r"\$r\\in\\\{(?P<close_ranks>[^}]*)\\\}\$, gives the best validation loss",
-    r"best validation loss is obtained when applying PVeRA on the (?P<best_targets>query and value) components",
-    r"Experiments ran for PVeRA on \$(?P<rank_table_first_target>Q)\$ and \$(?P<rank_table_second_target>V)\$",
+    r"best validation loss is obtained when applying PVeRA on the (?P<best_targets>\w+ and \w+) components",
+    r"Experiments ran for PVeRA on (?P<rank_table_targets>\$\w\$ and \$\w\$)",
     r"Experiments ran with \$r=(?P<position_table_rank>\d+)\$",
     r"percentage of the (?P<configurations>\d+) configurations \((?P<grid_datasets>\d+) datasets across "
     r"(?P<grid_seeds>\w+) seeds\)",
@@ -61,27 +68,25 @@ QUOTES = (
     r"with the second best performance being for (?P<second_s>[\w ]+) at",
     r"and the second best \((?P<second_l>\w+) with",
     r"Conclusions are similar than for a ViT-B/14, with (?P<gap_s>larger) gaps in performance",
-    r"the gap between the performance of PVeRA .{1,80} and the second best .{1,60} is (?P<gap_l>smaller)",
-    r"rank of \$(?P<lora_rank>\d+)\$ for LoRA, and learning rate of \$(?P<vera_learning_rate>10\^\{-\d\})\$ for VeRA",
+    r"gap between the performance of PVeRA .{1,80} and the second best .{1,60} is (?P<gap_l>smaller)",
+    r"rank of \$(?P<lora_rank>\d+)\$ for LoRA, "
+    r"and learning rate of \$(?P<vera_learning_rate>10\^\{-\d\})\$ for VeRA",
     r"sd\\_incorrect = stds\[acc \$(?P<algorithm_incorrect>\S+)\$ 0.5\]",
     r"sd\\_correct = stds\[acc \$(?P<algorithm_correct>\S+)\$ 0.5\]",
-    r"\\boldsymbol z_\{\\\{q, v\\\}\} = \\boldsymbol \\epsilon \\odot (?P<equation_std>\\boldsymbol \\sigma)_\{\\\{q, v\\\}\} "
-    r"\+ \\boldsymbol \\mu_\{\\\{q, v\\\}\}",
-    r"\\boldsymbol z \\gets (?P<algorithm_training_alpha>\\alpha) \\cdot \(\\boldsymbol \\mu \+ "
-    r"\\boldsymbol \\epsilon \\odot (?P<algorithm_std>\\exp \(\\boldsymbol \\sigma\^2\))\)",
-    r"\\boldsymbol x_\\text\{adapted\} \\gets (?P<algorithm_output>\\alpha \\cdot \\boldsymbol z \\odot \\boldsymbol b)\$",
-    r"(?P<equation_output>\\alpha \( \\boldsymbol z_\{\\\{q, v\\\}\} \\boldsymbol B_\{\\\{q, v\\\}\} "
-    r"\\odot \\boldsymbol b_\{\\\{q, v\\\}\}\))",
-    r"\\boldsymbol W_\{\\\{q, v\\\}\} \\leftarrow (?P<equation_merge>\\boldsymbol W_\{\\\{q, v\\\}\} \+ \\alpha "
-    r"\\boldsymbol A_\{\\mu\\\{q, v\\\}\} \\boldsymbol B_\{\\\{q, v\\\}\} \\odot \\boldsymbol b_\{\\\{q, v\\\}\})",
-    r"(?P<equation_projection>\\boldsymbol x \\boldsymbol W\^T_\{\\\{q, k, v\\\}\})",
-    r"\\boldsymbol B \\in \\mathbb R\^\{(?P<shape_b_lora>r\\times d)\}",
-    r"\\boldsymbol B_\{\\\{q, v\\\}\} \\in \\mathbb R\^\{(?P<shape_b_pvera>d\\times r)\}",
+    r"z_qv = \\epsilon \\odot (?P<equation_std>\\sigma)_qv \+ \\mu_qv",
+    r"z \\gets (?P<algorithm_training_alpha>\\alpha) \\cdot \(\\mu \+ "
+    r"\\epsilon \\odot (?P<algorithm_std>\\exp \(\\sigma\^2\))\)",
+    r"x_\\text\{adapted\} \\gets (?P<algorithm_output>\\alpha \\cdot z \\odot b)\$",
+    r"(?P<equation_output>\\alpha \( ?z_qv B_qv \\odot b_qv\))",
+    r"W_qv \\leftarrow (?P<equation_merge>W_qv \+ \\alpha A_\{\\mu\\\{q, v\\\}\} B_qv \\odot b_qv)",
+    r"x_\{\\\{q, k, v\\\}\} = (?P<equation_projection>x W\^T)_",
+    r"B \\in \\mathbb R\^\{(?P<shape_b_lora>r\\times d)\}",
+    r"B_qv \\in \\mathbb R\^\{(?P<shape_b_pvera>d\\times r)\}",
 )
-#: Averages that the text gives for the tables that print none, likewise; the groups are backbone and method.
+#: Averages that the text gives for the tables that print none, likewise; the groups are backbone and methods.
 AVERAGES = (
-    r"PVeRA's performance being \$(?P<dinov2_s__pvera>[\d.]+)\\%\$ with the second best performance being for LoRA "
-    r"and DoRA at \$(?P<dinov2_s__lora__dora>[\d.]+)\\%\$ and VeRA average performance at "
+    r"PVeRA's performance being \$(?P<dinov2_s__pvera>[\d.]+)\\%\$ with the second best performance being "
+    r"for LoRA and DoRA at \$(?P<dinov2_s__lora__dora>[\d.]+)\\%\$ and VeRA average performance at "
     r"\$(?P<dinov2_s__vera>[\d.]+)\\%\$",
     r"the performance of PVeRA \(\$(?P<dinov2_l__pvera>[\d.]+)\\%\$\) and the second best "
     r"\(LoRA with \$(?P<dinov2_l__lora>[\d.]+)\\%\$\)",
@@ -144,7 +149,7 @@ def read(source: str) -> dict[str, pd.DataFrame]:
 
 @dataclass
 class Cell:
-    """text without LaTeX; mark "best" (bold), "second" (underlined) or ""; dot: the colour of a coloured dot."""
+    """text without LaTeX; mark "best" (bold), "second" (underlined) or ""; dot: colour of a coloured dot."""
 
     text: str
     mark: str = ""
@@ -190,7 +195,8 @@ def environments(source: str) -> dict[str, list[Tabular]]:
 
 def rows(body: str) -> Iterator[list[Cell]]:
     """The rows of a tabular's body; a \\multicolumn counts as the columns that it spans."""
-    body = re.sub(r"\\(top|mid|bottom)rule(\[[^\]]*\])?|\\hline|\\c(mid|)(rule|line)(\([^)]*\))?\{[^}]*\}", "", body)
+    body = re.sub(r"\\(top|mid|bottom)rule(\[[^\]]*\])?|\\hline", "", body)
+    body = re.sub(r"\\(cmidrule|cline)(\([^)]*\))?\{[^}]*\}", "", body)
     body = re.sub(r"\\(rowcolor|cellcolor)(\[[^\]]*\])?\{[^}]*\}(\[[^\]]*\])*", "", body)
     for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", body):
         cells = []
@@ -220,11 +226,11 @@ def argument(text: str, start: int) -> tuple[str, int]:
 
 
 #: Commands of which only the last of so many arguments is text.
-WRAPPERS = {"textbf": 1, "underline": 1, "rotatebox": 2, "multirow": 3, "textcolor": 2, "makecell": 1, "text": 1, "boldsymbol": 1}
+WRAPPERS = dict(textbf=1, underline=1, text=1, makecell=1, rotatebox=2, textcolor=2, multirow=3)
 SYMBOLS = {
     r"\pm": "±", r"\checkmark": "✓", r"\times": "×", r"\in": "∈", r"\leq": "≤", r"\odot": "⊙", r"\cdot": "·",
-    r"\gets": "←", r"\leftarrow": "←", r"\alpha": "α", r"\mu": "μ", r"\sigma": "σ", r"\epsilon": "ε", r"\exp": "exp",
-    r"\boldsymbol": "", r"\mathbb": "", r"\%": "%", r"\#": "#", r"\&": "&", r"\_": "_", r"\{": "{", r"\}": "}",
+    r"\gets": "←", r"\leftarrow": "←", r"\exp": "exp", r"\mathbb": "", r"\alpha": "α", r"\epsilon": "ε",
+    r"\mu": "μ", r"\sigma": "σ", r"\%": "%", r"\#": "#", r"\&": "&", r"\_": "_", r"\{": "{", r"\}": "}",
 }
 
 
@@ -244,7 +250,6 @@ def plain(text: str) -> Cell:
     text = re.sub(r"(?<!\\)\$", "", text)
     for command, symbol in SYMBOLS.items():
         text = re.sub(re.escape(command) + (r"(?![a-zA-Z])" if command[1].isalpha() else ""), symbol, text)
-    text = re.sub(r"\{\{([^{}]*)\}\}", r"{\1}", text)  # a subscript {q, v}
     return Cell(" ".join(text.split()), mark, dot)
 
 
@@ -312,7 +317,9 @@ def language_table(table: Tabular) -> Iterator[tuple]:
 
 def quotes(source: str, patterns: tuple[str, ...]) -> list[tuple[str, str, str]]:
     """(name, value, sentence) of each named group of the patterns, number words as numbers."""
-    source, found = " ".join(source.split()), []
+    source = re.sub(r"\\boldsymbol(?: |\{([^{}]*)\}|)", r"\1", " ".join(source.split()))
+    source = source.replace(r"_{\{q, v\}}", "_qv")
+    found = []
     for pattern in patterns:
         match = re.search(pattern, source)
         if not match:

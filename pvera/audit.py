@@ -8,7 +8,7 @@ A *finding* is one printed thing, what it is by everything else that is printed,
     does not follow   no numbers that round to the printed ones give it
     not checkable     it needs data, or a definition, that the paper does not print
 
-Rounding is taken in the paper's favour: a printed 71.4 stands for anything from 71.35 to 71.45, both included.
+Rounding is taken in the paper's favour: a printed 71.4 stands for anything from 71.35 to 71.45 inclusive.
 What a note gives as a reason is a conjecture from the pattern; only the authors can know.
 """
 
@@ -43,8 +43,8 @@ SEEDS = 3
 HALF = 0.05  # half a unit of the last printed digit of an accuracy
 EPSILON = 1e-9
 
-#: Images of the GLUE validation sets that the language table is tested on (Wang et al., 2019); CoLA's measure is
-#: a correlation, which is no share of right answers.
+#: Examples of the GLUE validation sets (Wang et al., 2019) behind the language table. CoLA has no place here:
+#: its measure is a correlation, which is no share of right answers.
 GLUE_VALIDATION = {"RTE": 277, "MRPC": 408}
 
 
@@ -58,10 +58,10 @@ class Finding:
     note: str = ""
 
 
-def audit(published: Published) -> pd.DataFrame:
+def audit(paper: Published) -> pd.DataFrame:
     """All findings, one row each, in the order of the paper's tables."""
     checks = (cells, averages, order, marks, stars, spreads, grid, sizes, costs, ablations, counts, equations)
-    found = [finding for check in (*checks, uncheckable) for finding in check(published)]
+    found = [finding for check in (*checks, uncheckable) for finding in check(paper)]
     return pd.DataFrame(found, columns=list(Finding.__annotations__))
 
 
@@ -76,9 +76,9 @@ def summary(findings: pd.DataFrame) -> pd.DataFrame:
 # Tables 1 and the detailed ones
 
 
-def cells(published: Published) -> Iterator[Finding]:
+def cells(paper: Published) -> Iterator[Finding]:
     """The main table against the detailed table of the same backbone."""
-    main, detailed = published.main_table(), published.accuracies("dinov2_b")
+    main, detailed = paper.main_table(), paper.accuracies("dinov2_b")
     for method, dataset in product(main.index, main.columns):
         printed, other = main.at[method, dataset], detailed.at[method, dataset]
         gap = abs(printed - other)
@@ -89,35 +89,35 @@ def cells(published: Published) -> Iterator[Finding]:
             n = SEEDS * TASKS[dataset].test_images
             bounds = [plausible_counts(value, n) for value in (printed, other)]
             if max(low for low, _ in bounds) > min(high for _, high in bounds):
-                note += f", though no count out of {n} lies there; conjecture: rounded twice, or from rounded seeds"
+                note += f", though no count out of {n} lies there; conjecture: rounded twice"
         yield Finding(
             "main table = detailed table", f"Table 1, {_cell(method, dataset)}", f"{printed:.1f}",
             f"{other:.1f} in {TABLES['dinov2_b']}", verdict, note,
         )  # fmt: skip
 
 
-def means(published: Published) -> pd.DataFrame:
+def means(paper: Published) -> pd.DataFrame:
     """Averages of the detailed tables: rows (backbone, method); columns all data sets, then each category."""
     rows = {}
     for backbone in BACKBONES:
-        table = published.accuracies(backbone)
+        table = paper.accuracies(backbone)
         for method, values in table.iterrows():
             parts = {c: values[[TASKS[d].category == c for d in table]].mean() for c in CATEGORIES}
             rows[backbone, method] = {"average": values.mean(), **parts}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["backbone", "method"])
 
 
-def ranks(published: Published) -> pd.DataFrame:
+def ranks(paper: Published) -> pd.DataFrame:
     """Mean rank over the data sets, 1 the best, ties sharing their mean: rows methods, columns backbones."""
-    table = {b: published.accuracies(b).rank(ascending=False).mean(axis=1) for b in BACKBONES}
+    table = {b: paper.accuracies(b).rank(ascending=False).mean(axis=1) for b in BACKBONES}
     return pd.DataFrame(table)
 
 
-def averages(published: Published) -> Iterator[Finding]:
+def averages(paper: Published) -> Iterator[Finding]:
     """Averages in the main table, from its own cells, and in the text, from the detailed tables."""
-    by_backbone = means(published)["average"]
-    main = published.main_table().mean(axis=1)
-    for row in published.averages.itertuples():
+    by_backbone = means(paper)["average"]
+    main = paper.main_table().mean(axis=1)
+    for row in paper.averages.itertuples():
         in_table = row.source != "text"
         own = main if in_table else by_backbone[row.backbone]
         verdict = near(row.average, own[row.method], HALF, HALF)
@@ -126,15 +126,16 @@ def averages(published: Published) -> Iterator[Finding]:
             same = [m for m in own.index if m != row.method and abs(own[m] - row.average) <= HALF + EPSILON]
             if same:
                 note = f"it is the average of {_titles(same)}; conjecture: taken from there"
-        place = f"{row.source if in_table else 'text'}, average of {METHODS[row.method].title}, "
-        yield Finding(
-            "averages", place + BACKBONES[row.backbone], f"{row.average:.1f}", f"{own[row.method]:.2f}", verdict, note
-        )  # fmt: skip
+        recomputed, other = f"{own[row.method]:.2f}", f"{by_backbone[row.backbone, row.method]:.2f}"
+        if recomputed != other:
+            recomputed += f" ({other} from {TABLES[row.backbone]})"
+        place = f"{row.source}, average of {METHODS[row.method].title}, {BACKBONES[row.backbone]}"
+        yield Finding("averages", place, f"{row.average:.1f}", recomputed, verdict, note)
 
 
-def order(published: Published) -> Iterator[Finding]:
+def order(paper: Published) -> Iterator[Finding]:
     """Which methods are best and second on average, and by how much."""
-    average = means(published)["average"]
+    average = means(paper)["average"]
     leads = {}
     for backbone, title in BACKBONES.items():
         own = average[backbone]
@@ -142,70 +143,70 @@ def order(published: Published) -> Iterator[Finding]:
         leads[backbone] = own["pvera"] - others.max()
         yield Finding(
             "best and second", f"text, highest average, {title}", "PVeRA",
-            f"{_titles([own.idxmax()])} {own.max():.2f}, PVeRA {own['pvera']:.2f}, best other {others.max():.2f}",
+            f"PVeRA {own['pvera']:.2f}, best other {_titles([others.idxmax()])} {others.max():.2f}",
             above(leads[backbone], 2 * HALF),
         )  # fmt: skip
     for quote, backbone in (("second_s", "dinov2_s"), ("second_l", "dinov2_l")):
         others = average[backbone].drop("pvera")
-        said = [_key(title) for title in published.quote(quote).split(" and ")]
+        said = [_key(title) for title in paper.quote(quote).split(" and ")]
         behind = others.max() - others
         same = set(behind.index[behind <= HALF + EPSILON]) == set(said)  # as printed, that is
         yield Finding(
-            "best and second", f"text, second best, {BACKBONES[backbone]}", published.quote(quote),
+            "best and second", f"text, second best, {BACKBONES[backbone]}", paper.quote(quote),
             ", ".join(f"{METHODS[m].title} {others[m]:.2f}" for m in others.nlargest(3).index),
             FOLLOWS if same else above(-behind[said].max(), 2 * HALF),
         )  # fmt: skip
     for quote, backbone, sign in (("gap_s", "dinov2_s", 1), ("gap_l", "dinov2_l", -1)):
-        others = {b: lead for b, lead in leads.items() if b != backbone}
+        others = [lead for other, lead in leads.items() if other != backbone]
         yield Finding(
-            "best and second", f"text, gap between PVeRA and the next, {BACKBONES[backbone]}", published.quote(quote),
-            f"{leads[backbone]:.2f} points; " + ", ".join(f"{BACKBONES[b]} {x:.2f}" for b, x in others.items()),
-            above(min(sign * (leads[backbone] - lead) for lead in others.values()), 4 * HALF),
+            "best and second", f"text, lead of PVeRA, {BACKBONES[backbone]}", paper.quote(quote),
+            ", ".join(f"{BACKBONES[b]} {lead:.2f}" for b, lead in leads.items()),
+            above(min(sign * (leads[backbone] - lead) for lead in others), 4 * HALF),
         )  # fmt: skip
-    linear = published.main_table()
+    linear = paper.main_table()
     natural = [d for d in linear if TASKS[d].category == "natural"]
     beaten = {m: int((linear.loc["linear", natural] > linear.loc[m, natural]).sum()) for m in linear.index}
     yield Finding(
-        "best and second", "text, linear probing on natural images", published.quote("linear_natural"),
+        "best and second", "text, linear probing on natural images", paper.quote("linear_natural"),
         f"above Bottleneck on {beaten['bottleneck']}, above AdaptFormer on {beaten['adaptformer']} "
         f"of {len(natural)} data sets",
         FOLLOWS if beaten["bottleneck"] and beaten["adaptformer"] else CONTRADICTS,
     )  # fmt: skip
-    lowest = {c: means(published).loc["dinov2_b"][c].idxmin() for c in CATEGORIES[1:]}
+    lowest = {c: means(paper).loc["dinov2_b"][c].idxmin() for c in CATEGORIES[1:]}
     yield Finding(
-        "best and second", "text, linear probing under a larger shift", published.quote("linear_shift"),
+        "best and second", "text, linear probing under a larger shift", paper.quote("linear_shift"),
         "lowest average: " + ", ".join(f"{METHODS[m].title} ({c})" for c, m in lowest.items()),
         FOLLOWS if set(lowest.values()) == {"linear"} else CONTRADICTS,
     )  # fmt: skip
-    main = published.main_table().apply(tables.marks).eq("best")
-    wins = main.sum(axis=1)
+    main = paper.main_table().apply(tables.marks).eq("best")
+    wins = main.sum(axis=1).sort_values(ascending=False, kind="stable")
     yield Finding(
-        "best and second", "text, data sets on which DoRA is best", published.quote("best_of_dora"),
-        f"{wins['dora']} (" + ", ".join(f"{METHODS[m].title} {n}" for m, n in wins.drop("dora").items()) + ")",
-        FOLLOWS if int(published.quote("best_of_dora")) == wins["dora"] else CONTRADICTS,
+        "best and second", "text, data sets on which DoRA is best", paper.quote("best_of_dora"),
+        ", ".join(f"{METHODS[method].title} {number}" for method, number in wins.items()),
+        FOLLOWS if int(paper.quote("best_of_dora")) == wins["dora"] else CONTRADICTS,
     )  # fmt: skip
     measures = {
-        "mean rank": ranks(published)["dinov2_b"],
-        "worst rank": published.accuracies("dinov2_b").rank(ascending=False).max(axis=1),
-        "mean standard deviation over seeds": published.accuracies("dinov2_b", "std").mean(axis=1),
+        "mean rank": ranks(paper)["dinov2_b"],
+        "worst rank": paper.accuracies("dinov2_b").rank(ascending=False).max(axis=1),
+        "mean standard deviation over seeds": paper.accuracies("dinov2_b", "std").mean(axis=1),
     }
-    best = [
-        f"{name} {values['pvera']:.2f} (lowest: {_titles(values[values == values.min()].index)} {values.min():.2f})"
-        for name, values in measures.items()
-    ]
+    best = []
+    for name, values in measures.items():
+        lowest = values.index[values == values.min()]
+        best.append(f"{name} {values['pvera']:.2f} (lowest: {_titles(lowest)} {values.min():.2f})")
     yield Finding(
-        "best and second", "text, performance of PVeRA", published.quote("stability"), "; ".join(best), UNCHECKED,
-        "the paper does not say how stability is measured",
+        "best and second", "text, performance of PVeRA", paper.quote("stability"), "; ".join(best),
+        UNCHECKED, "the paper does not say how stability is measured",
     )  # fmt: skip
 
 
-def marks(published: Published) -> Iterator[Finding]:
+def marks(paper: Published) -> Iterator[Finding]:
     """Bold for the best and underline for the second, of what is printed."""
-    values, printed = published.main_table(), published.main_table("mark")
-    average = published.averages[published.averages["source"] != "text"].set_index("method")
+    values, printed = paper.main_table(), paper.main_table("mark")
+    average = paper.averages[paper.averages["source"] != "text"].set_index("method")
     columns = {f"Table 1, {TASKS[d].title}": (values[d], printed[d]) for d in values}
     columns["Table 1, Average"] = (average["average"], average["mark"])
-    for task, rows in published.language.groupby("task", sort=False):
+    for task, rows in paper.language.groupby("task", sort=False):
         rows = rows.set_index("method")
         columns[f"Table 5, {task}"] = (rows["score"], rows["mark"])
     for place, (scores, own) in columns.items():
@@ -270,18 +271,18 @@ READINGS: dict[str, tuple[int, Test]] = {
 }
 
 
-def decisions(published: Published, backbone: str, reading: str = next(iter(READINGS))) -> pd.DataFrame:
+def decisions(paper: Published, backbone: str, reading: str = next(iter(READINGS))) -> pd.DataFrame:
     """True, False or None (`decide`) for each method but PVeRA and each data set."""
     seeds, test = READINGS[reading]
-    table = published.accuracies(backbone)
+    table = paper.accuracies(backbone)
+    reference = table.loc["pvera"]
     return pd.DataFrame(
-        {
-            d: [decide(table.at[m, d], table.at["pvera", d], seeds * TASKS[d].test_images, test) for m in table.index]
-            for d in table
-        },
-        table.index,
-        dtype=object,
-    ).drop("pvera")
+        [
+            [decide(value, reference[d], seeds * TASKS[d].test_images, test) for d, value in row.items()]
+            for _, row in table.iterrows()
+        ],
+        table.index, table.columns, dtype=object,
+    ).drop("pvera")  # fmt: skip
 
 
 def contradictions(decided: pd.DataFrame, printed: pd.DataFrame) -> pd.DataFrame:
@@ -296,14 +297,14 @@ def exchanged(table: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
     return table
 
 
-def readings(published: Published) -> pd.DataFrame:
+def readings(paper: Published) -> pd.DataFrame:
     """How many stars do not follow under each reading of the test, and how many are undecidable.
 
     exchanged: contradictions if the stars of DoRA and LoRA changed places.
     """
     rows = []
     for reading, backbone in product(READINGS, BACKBONES):
-        decided, printed = decisions(published, backbone, reading), published.accuracies(backbone, "star")
+        decided, printed = decisions(paper, backbone, reading), paper.accuracies(backbone, "star")
         counts = {
             "contradictions": contradictions(decided, printed),
             "exchanged": contradictions(decided, exchanged(printed, "dora", "lora")),
@@ -314,11 +315,11 @@ def readings(published: Published) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def exchanges(published: Published) -> pd.DataFrame:
+def exchanges(paper: Published) -> pd.DataFrame:
     """Contradictory stars of each detailed table if the stars of two columns changed places."""
     rows = []
     for backbone in BACKBONES:
-        decided, printed = decisions(published, backbone), published.accuracies(backbone, "star")
+        decided, printed = decisions(paper, backbone), paper.accuracies(backbone, "star")
         before = int(contradictions(decided, printed).sum().sum())
         for one, other in combinations(decided.index, 2):
             after = int(contradictions(decided, exchanged(printed, one, other)).sum().sum())
@@ -327,28 +328,28 @@ def exchanges(published: Published) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values(["backbone", "after"], kind="stable", ignore_index=True)
 
 
-def stars(published: Published) -> Iterator[Finding]:
+def stars(paper: Published) -> Iterator[Finding]:
     """The stars of the detailed tables and of the language table."""
-    best = exchanges(published).groupby("backbone").first()
+    best = exchanges(paper).groupby("backbone").first()
     for backbone in BACKBONES:
-        accuracy, printed = published.accuracies(backbone), published.accuracies(backbone, "star")
-        decided = decisions(published, backbone)
+        accuracy, printed = paper.accuracies(backbone), paper.accuracies(backbone, "star")
+        decided = decisions(paper, backbone)
         swap = best.loc[backbone]
-        explained = swap["before"] - swap["after"] > 1
+        pair, exchange = (swap["one"], swap["other"]), ""
+        if swap["before"] - swap["after"] > 1:
+            exchange = (
+                f"if {_titles(pair)} exchanged stars, {swap['after']} instead of {swap['before']} stars "
+                "of this table would not follow; conjecture: two columns changed places"
+            )
         for method, dataset in product(decided.index, decided.columns):
-            value, reference, star = (
-                accuracy.at[method, dataset], accuracy.at["pvera", dataset], bool(printed.at[method, dataset])
+            value, reference = accuracy.at[method, dataset], accuracy.at["pvera", dataset]
+            star, decision = bool(printed.at[method, dataset]), decided.at[method, dataset]
+            note = ["above PVeRA's"] * bool(star and value > reference) + [exchange] * (method in pair)
+            yield _star_finding(
+                f"{TABLES[backbone]} ({BACKBONES[backbone]}), {_cell(method, dataset)}", value, star,
+                reference, SEEDS * TASKS[dataset].test_images, decision, "; ".join(filter(None, note)),
             )  # fmt: skip
-            place = f"{TABLES[backbone]} ({BACKBONES[backbone]}), {_cell(method, dataset)}"
-            note = ["above PVeRA's"] if star and value > reference else []
-            if explained and method in (swap["one"], swap["other"]):
-                note.append(
-                    f"if {_titles([swap['one'], swap['other']])} exchanged their stars, {swap['after']} instead of "
-                    f"{swap['before']} stars of this table would not follow; conjecture: two columns changed places"
-                )
-            n = SEEDS * TASKS[dataset].test_images
-            yield _star_finding(place, value, star, reference, n, decided.at[method, dataset], "; ".join(note))
-    for task, rows in published.language.groupby("task", sort=False):
+    for task, rows in paper.language.groupby("task", sort=False):
         rows = rows.set_index("method")
         reference = rows.at["pvera", "score"]
         for method, row in rows.drop("pvera").iterrows():
@@ -358,11 +359,10 @@ def stars(published: Published) -> Iterator[Finding]:
                 decision = decide(row["score"], reference, n)
                 yield _star_finding(place, row["score"], row["star"], reference, n, decision, "")
             else:
-                printed = f"{row['score']:.1f}{_star(row['star'])} (PVeRA {reference:.1f})"
-                yield Finding("stars", place, printed, "–", UNCHECKED, "a correlation is no share of right answers")
-    reference = published.detailed[published.detailed["method"] == "pvera"]
-    own = int(reference["star"].sum() + published.language.loc[published.language["method"] == "pvera", "star"].sum())
-    yield _exact("stars", "stars of PVeRA itself", own, 0)
+                printed, note = _starred(row["score"], row["star"], reference), "needs every answer of both"
+                yield Finding("stars", place, printed, "–", UNCHECKED, f"a correlation: {note}")
+    own = [table.loc[table["method"] == "pvera", "star"].sum() for table in (paper.detailed, paper.language)]
+    yield _exact("stars", "stars of PVeRA itself", sum(own), 0)
 
 
 def _star_finding(place: str, value: float, star: bool, reference: float, n: int, decision: bool | None,
@@ -371,9 +371,13 @@ def _star_finding(place: str, value: float, star: bool, reference: float, n: int
     given = {None: "star or none", True: "star", False: "no star"}[decision]
     verdict = OPEN if decision is None else FOLLOWS if decision == star else CONTRADICTS
     return Finding(
-        "stars", place, f"{value:.1f}{_star(star)} (PVeRA {reference:.1f})", f"{given}: p from {_small(low)} to {_small(high)}",
+        "stars", place, _starred(value, star, reference), f"{given}: p from {_small(low)} to {_small(high)}",
         verdict, note if verdict == CONTRADICTS else "",
     )  # fmt: skip
+
+
+def _starred(value: float, star: bool, reference: float) -> str:
+    return f"{value:.1f}{'*' if star else ''} (PVeRA {reference:.1f})"
 
 
 # Standard deviations
@@ -388,9 +392,9 @@ def lone_seed(mean: float, std: float, ddof: int) -> tuple[float, float]:
     return mean - 2 / 3 * gap, mean + 1 / 3 * gap
 
 
-def spreads(published: Published) -> Iterator[Finding]:
+def spreads(paper: Published) -> Iterator[Finding]:
     """Whether three accuracies between 0 and 100 can have this mean and standard deviation."""
-    for row in published.detailed.itertuples():
+    for row in paper.detailed.itertuples():
         total = SEEDS * row.accuracy
         extreme = [min(100, max(0, total - 100 * i)) for i in range(SEEDS)]
         widest = float(np.std(extreme, ddof=1))
@@ -403,7 +407,8 @@ def spreads(published: Published) -> Iterator[Finding]:
                 f"{low[1]:.1f} (by 2); 1 / classes is {chance:.1f}"
             )
         yield Finding(
-            "standard deviations", f"{TABLES[row.backbone]} ({BACKBONES[row.backbone]}), {_cell(row.method, row.dataset)}",
+            "standard deviations",
+            f"{TABLES[row.backbone]} ({BACKBONES[row.backbone]}), {_cell(row.method, row.dataset)}",
             f"{row.accuracy:.1f} ± {row.std:.1f}", f"at most {widest:.1f}",
             FOLLOWS if row.std <= widest + 2 * HALF else CONTRADICTS, note,
         )  # fmt: skip
@@ -413,17 +418,17 @@ def spreads(published: Published) -> Iterator[Finding]:
 
 
 def shares(percents: list[int], total: int) -> tuple[int, ...] | None:
-    """Whole numbers that sum to `total` and whose percentages of it print as `percents`; None if there are none."""
+    """Whole numbers that sum to `total` and print as these percentages of it; None if there are none."""
     options = [
         [k for k in range(total + 1) if abs(100 * k / total - p) <= 0.5 + EPSILON] for p in percents
     ]
     return next((counts for counts in product(*options) if sum(counts) == total), None)
 
 
-def grid(published: Published) -> Iterator[Finding]:
+def grid(paper: Published) -> Iterator[Finding]:
     """Shares of the grid table as shares of its configurations, and its most frequent values."""
-    total = int(published.quote("configurations"))
-    for method, rows in published.grid.groupby("method", sort=False):
+    total = int(paper.quote("configurations"))
+    for method, rows in paper.grid.groupby("method", sort=False):
         percents = rows["percent"].tolist()
         found = shares(percents, total)
         note = f"sums to {sum(percents)}, as rounded shares may" if found and sum(percents) != 100 else ""
@@ -437,11 +442,11 @@ def grid(published: Published) -> Iterator[Finding]:
             FOLLOWS if found else CONTRADICTS, note,
         )  # fmt: skip
     for method, quote in (("lora", "lora_rank"), ("vera", "vera_learning_rate")):
-        own = published.grid[published.grid["method"] == method]
+        own = paper.grid[paper.grid["method"] == method]
         most = own.loc[own["percent"].idxmax(), "value"]
         yield Finding(
-            "grid shares", f"text, most chosen value of {METHODS[method].title}", published.quote(quote), f"{most:g}",
-            FOLLOWS if float(published.quote(quote)) == most else CONTRADICTS,
+            "grid shares", f"text, most chosen value of {METHODS[method].title}", paper.quote(quote),
+            f"{most:g}", FOLLOWS if float(paper.quote(quote)) == most else CONTRADICTS,
         )  # fmt: skip
 
 
@@ -470,17 +475,16 @@ def adapter_parameters(vit, method: Method) -> int:
     return count
 
 
-def adapter_sizes(published: Published) -> pd.DataFrame:
+def adapter_sizes(paper: Published) -> pd.DataFrame:
     """Trained numbers of each method on ViT-B, averaged by the grid's shares; times: those of PVeRA."""
     vit = vit_b()
     kinds = {"lora": LoRA, "dora": DoRA, "bottleneck": Bottleneck, "adaptformer": AdaptFormer}
     rows = {}
     for key, cls in METHODS.items():
         if key in kinds:
-            own = published.grid[published.grid["method"] == key]
-            counts = [
-                adapter_parameters(vit, kinds[key](**{row.hyperparameter: int(row.value)})) for row in own.itertuples()
-            ]
+            own = paper.grid[paper.grid["method"] == key]
+            members = [kinds[key](**{row.hyperparameter: int(row.value)}) for row in own.itertuples()]
+            counts = [adapter_parameters(vit, member) for member in members]
             rows[key] = float(np.average(counts, weights=own["percent"]))
         else:
             rows[key] = float(adapter_parameters(vit, cls()))
@@ -488,19 +492,19 @@ def adapter_sizes(published: Published) -> pd.DataFrame:
     return table.assign(times=table["parameters"] / table.at["pvera", "parameters"])
 
 
-def sizes(published: Published) -> Iterator[Finding]:
+def sizes(paper: Published) -> Iterator[Finding]:
     """Trained numbers of the ablation tables and of the text, from our own models of ViT-B."""
     vit = vit_b()
-    for row in published.rank.itertuples():
+    for row in paper.rank.itertuples():
         counted = adapter_parameters(vit, PVeRA(rank=row.rank))
         yield _exact("parameters", f"Table 2, r = {row.rank}", row.parameters, counted)
-    for row in published.position.itertuples():
+    for row in paper.position.itertuples():
         counted = adapter_parameters(vit, PVeRA(targets=row.targets))
         yield _exact("parameters", f"Table 3, {row.targets.upper()}", row.parameters, counted)
-    times = adapter_sizes(published)["times"].drop(["pvera", "linear"])
+    times = adapter_sizes(paper)["times"].drop(["pvera", "linear"])
     larger = times[np.log10(times) >= 1.5]
     yield Finding(
-        "parameters", "text, PVeRA against most other adapters", published.quote("size"),
+        "parameters", "text, PVeRA against most other adapters", paper.quote("size"),
         "times PVeRA's: " + ", ".join(f"{METHODS[m].title} {x:.1f}" for m, x in times.items()),
         FOLLOWS if len(larger) > len(times) / 2 else CONTRADICTS,
         "averages over the grid by its shares; counted as two orders from 10^1.5",
@@ -510,29 +514,29 @@ def sizes(published: Published) -> Iterator[Finding]:
 def multiply_adds(tokens: int = 257, dim: int = 768, depth: int = 12, patch: int = 14) -> int:
     """Multiply-adds of the matrix products of a ViT for one image.
 
-    depth · (12 · tokens · dim² + 2 · tokens² · dim) + (tokens − 1) · 3 patch² · dim: queries, keys and values 3,
-    their projection 1, the MLP 8, the two products of the attention, and the embedding of the patches.
+    depth · (12 · tokens · dim² + 2 · tokens² · dim) + (tokens − 1) · 3 patch² · dim: of the 12, queries, keys
+    and values are 3, their projection 1, the MLP 8; then the two products of the attention and the patches.
     """
     return depth * (12 * tokens * dim**2 + 2 * tokens**2 * dim) + (tokens - 1) * 3 * patch**2 * dim
 
 
 def adapter_multiply_adds(matrices: int, rank: int = 256, targets: int = 2, tokens: int = 257, dim: int = 768,
                           depth: int = 12) -> int:  # fmt: skip
-    """Multiply-adds of an adapter in parallel to `targets` projections: depth · targets · tokens · matrices · r · d.
+    """Multiply-adds of an adapter beside `targets` projections: depth · targets · tokens · matrices · r · d.
 
     matrices: of d × r that every token is multiplied with: A and B for VeRA, 2 A and B for PVeRA.
     """
     return depth * targets * tokens * matrices * rank * dim
 
 
-def costs(published: Published) -> Iterator[Finding]:
+def costs(paper: Published) -> Iterator[Finding]:
     """The percentages of operations that PVeRA and VeRA add to ViT-B/14, from closed forms."""
     base = multiply_adds()
     for quote, matrices, note in (
         ("flops_pvera", 3, "with σ; the mean alone, which inference takes, costs what VeRA costs"),
         ("flops_vera", 2, ""),
     ):
-        printed, percent = float(published.quote(quote)), 100 * adapter_multiply_adds(matrices) / base
+        printed, percent = float(paper.quote(quote)), 100 * adapter_multiply_adds(matrices) / base
         yield Finding(
             "operations", f"text, {'PVeRA' if matrices == 3 else 'VeRA'} on ViT-B/14", f"{printed}%",
             f"{percent:.2f}% of {base / 1e9:.2f} G multiply-adds", near(printed, percent, HALF, 0), note,
@@ -543,7 +547,7 @@ def costs(published: Published) -> Iterator[Finding]:
 
 
 def double_softmax_loss(accuracy: float, classes: int) -> float:
-    """Cross entropy of softmax scores taken for logits, where every score is 0 or 1 and `accuracy` of them right.
+    """Cross entropy of softmax scores taken for logits, each 0 or 1, of which `accuracy` are right.
 
     A right answer costs log(e + C − 1) − 1, the least this loss can be, a wrong one log(e + C − 1).
     """
@@ -551,21 +555,21 @@ def double_softmax_loss(accuracy: float, classes: int) -> float:
 
 
 def calibrated_loss(accuracy: float, classes: int) -> float:
-    """The greatest cross entropy of a classifier that is calibrated, with confidence `accuracy` for every image."""
+    """The greatest cross entropy of a calibrated classifier: every image has the confidence `accuracy`."""
     wrong = 1 - accuracy
     entropy = -sum(p * math.log(p) for p in (accuracy, wrong) if p > 0)
     return entropy + wrong * math.log(max(classes - 1, 1))
 
 
-def ablation_losses(published: Published) -> pd.DataFrame:
+def ablation_losses(paper: Published) -> pd.DataFrame:
     """What the ablations' losses can be, per data set: the mean of each column is what the tables print.
 
     floor: of a softmax taken twice; one_hot: the same at the main table's accuracy and scores of 0 and 1;
     calibrated: a bound for one softmax and calibrated scores of that accuracy; uniform: equal scores.
     """
     rows = {}
-    for name in _ablation_datasets(published):
-        classes, accuracy = TASKS[name].classes, published.main_table().at["pvera", name] / 100
+    for name in _ablation_datasets(paper):
+        classes, accuracy = TASKS[name].classes, paper.main_table().at["pvera", name] / 100
         rows[name] = {
             "accuracy": accuracy,
             "floor": double_softmax_loss(1, classes),
@@ -576,43 +580,45 @@ def ablation_losses(published: Published) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def _ablation_datasets(published: Published) -> list[str]:
-    titles = published.quote("ablation_datasets").replace(" and ", " ").lower().split(",")
+def _ablation_datasets(paper: Published) -> list[str]:
+    titles = paper.quote("ablation_datasets").replace(" and ", " ").lower().split(",")
     return [name for name, task in TASKS.items() if task.title.lower() in [t.strip() for t in titles]]
 
 
-def ablations(published: Published) -> Iterator[Finding]:
+def ablations(paper: Published) -> Iterator[Finding]:
     """The two ablation tables, among themselves and against the text."""
-    rank, position = published.rank.set_index("rank"), published.position.set_index("targets")
-    r = int(published.quote("position_table_rank"))
-    targets = (published.quote("rank_table_first_target") + published.quote("rank_table_second_target")).lower()
+    rank, position = paper.rank.set_index("rank"), paper.position.set_index("targets")
+    r = int(paper.quote("position_table_rank"))
+    targets = _letters(paper.quote("rank_table_targets"))
     for column in ("loss", "parameters"):
         one, other = rank.at[r, column], position.at[targets, column]
         yield _exact("ablations", f"Table 2 r = {r}, Table 3 {targets.upper()}: {column}", one, other)
-    yield _exact("ablations", "text, best rank", int(published.quote("best_rank")), int(rank["loss"].idxmin()))
-    yield _exact("ablations", "text, best position", _letters(published.quote("best_targets")),
+    yield _exact("ablations", "text, best rank", int(paper.quote("best_rank")), rank["loss"].idxmin())
+    yield _exact("ablations", "text, best position", _letters(paper.quote("best_targets")),
                  position["loss"].idxmin())  # fmt: skip
-    close = [int(x) for x in published.quote("close_ranks").split(",")]
+    close = [int(x) for x in paper.quote("close_ranks").split(",")]
     nearest = rank["loss"].sort_values().index[1 : 1 + len(close)].tolist()
     yield _exact("ablations", "text, ranks nearly as good", ", ".join(map(str, sorted(close))),
                  ", ".join(map(str, sorted(nearest))))  # fmt: skip
-    chosen = _ablation_datasets(published)
+    chosen = _ablation_datasets(paper)
     per_category = [sum(TASKS[d].category == c for d in chosen) for c in CATEGORIES]
     yield _exact("ablations", "text, data sets per category", "2, 2, 2", ", ".join(map(str, per_category)))
-    yield _exact("ablations", "text, data sets", int(published.quote("ablation_count")), len(chosen))
+    yield _exact("ablations", "text, data sets", int(paper.quote("ablation_count")), len(chosen))
 
-    bounds = ablation_losses(published).mean()
-    low, high = min(rank["loss"].min(), position["loss"].min()), max(rank["loss"].max(), position["loss"].max())
+    bounds = ablation_losses(paper).mean()
+    losses = [*rank["loss"], *position["loss"]]
+    low, high = min(losses), max(losses)
     verdict, note = FOLLOWS, ""
     if low > bounds["calibrated"]:
         verdict, note = UNCHECKED, (
-            f"only scores far from calibrated cost so much; equal scores for all classes cost {bounds['uniform']:.2f}"
+            "only scores far from calibrated cost so much; equal scores for all classes cost "
+            f"{bounds['uniform']:.2f}"
         )
         if low >= bounds["floor"]:
             note += (
-                "; conjecture: softmax scores were given to a cross entropy that takes a softmax again, which with "
-                f"scores of 0 and 1 and these accuracies gives {bounds['one_hot']:.2f}, and never less than "
-                f"{bounds['floor']:.2f}"
+                "; conjecture: softmax scores were given to a cross entropy that takes a softmax again; "
+                f"this with scores of 0 and 1 and these accuracies gives {bounds['one_hot']:.2f}, and never less "
+                f"than {bounds['floor']:.2f}"
             )
     yield Finding(
         "ablations", "Tables 2 and 3, losses as a cross entropy", f"{low:.3f} to {high:.3f}",
@@ -623,30 +629,31 @@ def ablations(published: Published) -> Iterator[Finding]:
 # Sentences, equations and algorithms
 
 
-def counts(published: Published) -> Iterator[Finding]:
+def counts(paper: Published) -> Iterator[Finding]:
     """Numbers of data sets, methods and configurations in the text."""
-    detailed = published.detailed
-    yield _exact("counts", "text, data sets", int(published.quote("datasets")), detailed["dataset"].nunique())
-    yield _exact("counts", "text, categories", int(published.quote("categories")), detailed["category"].nunique())
-    for category, own in detailed.groupby("category", sort=False):
-        yield _exact("counts", f"Table 1, {category} data sets", int(published.quote(category)),
-                     own["dataset"].nunique())  # fmt: skip
-    others = detailed["method"].nunique() - 1
-    yield _exact("counts", "text, other adapters, linear probing among them",
-                 int(published.quote("other_adapters")), others)  # fmt: skip
-    yield _exact("counts", "text, other adapters beside linear probing",
-                 int(published.quote("other_adapters_without_linear")), others - 1)  # fmt: skip
-    product_ = int(published.quote("grid_datasets")) * int(published.quote("grid_seeds"))
-    yield _exact("counts", "Table 4, configurations", int(published.quote("configurations")), product_)
+    table, methods = paper.detailed, paper.detailed["method"].nunique()
+    of_category = table.groupby("category", sort=False)["dataset"].nunique()
+    expected = {
+        "text, data sets": ("datasets", table["dataset"].nunique()),
+        "text, categories": ("categories", len(of_category)),
+        **{f"Table 1, {name} data sets": (name, number) for name, number in of_category.items()},
+        "text, other adapters, linear probing among them": ("other_adapters", methods - 1),
+        "text, other adapters beside linear probing": ("other_adapters_without_linear", methods - 2),
+        "Table 4, configurations": (
+            "configurations", int(paper.quote("grid_datasets")) * int(paper.quote("grid_seeds"))
+        ),
+    }  # fmt: skip
+    for place, (quote, number) in expected.items():
+        yield _exact("counts", place, int(paper.quote(quote)), number)
 
 
-def equations(published: Published) -> Iterator[Finding]:
+def equations(paper: Published) -> Iterator[Finding]:
     """Where equations and algorithms say different things."""
-    q = published.quote
+    q = paper.quote
     yield _said(
         "Algorithm 1, incorrect and correct samples", f"accuracy {q('algorithm_incorrect')} 0.5 is incorrect",
         "more than half of the draws right is correct", q("algorithm_incorrect") != ">",
-        "conjecture: the two names changed places; Figure 5 and the text read the right way round",
+        "conjecture: the two names changed places; the text reads the right way round",
     )  # fmt: skip
     yield _said(
         "Algorithm 2, factor of ε", q("algorithm_std"), f"{q('equation_std')} (Eq. 6)",
@@ -654,8 +661,8 @@ def equations(published: Published) -> Iterator[Finding]:
     )  # fmt: skip
     twice = q("algorithm_output").count("α") + q("algorithm_training_alpha").count("α")
     yield _said(
-        "Algorithm 2, factor α in training", f"{twice} times", f"{q('equation_output').count('α')} time (Eq. 7)",
-        twice == q("equation_output").count("α"), "in evaluation it is there once; conjecture: one too many",
+        "Algorithm 2, factors α in training", f"{twice}", f"{q('equation_output').count('α')} (Eq. 7)",
+        twice == q("equation_output").count("α"), "1 in evaluation; conjecture: one too many in training",
     )  # fmt: skip
     yield _said(
         "Algorithm 2, output", q("algorithm_output"), "with B (Eq. 7)",
@@ -668,18 +675,21 @@ def equations(published: Published) -> Iterator[Finding]:
     )  # fmt: skip
     transposed = "W^T" not in q("equation_projection") or "^T" in q("equation_merge")
     yield _said(
-        "Eq. 10, merged weight", q("equation_merge"), "the update transposed, as Eq. 1 multiplies by Wᵀ", transposed, ""
+        "Eq. 10, merged weight", q("equation_merge"), "the update transposed, as Eq. 1 multiplies by Wᵀ",
+        transposed, "",
     )  # fmt: skip
 
 
-def uncheckable(published: Published) -> Iterator[Finding]:
+def uncheckable(paper: Published) -> Iterator[Finding]:
     """What the paper says about data that it shows as figures only."""
     for quote, place, needs in (
-        ("calibration", "text, LoRA-based methods", "the test scores of every method"),
+        ("calibration", "text, calibration of LoRA-based methods", "the test scores of every method"),
+        ("uncertainty", "text, spread of the scores of wrong predictions", "the scores of several draws"),
         ("width_correct", "text, width of intervals, correct", "the scores of several draws"),
         ("width_incorrect", "text, width of intervals, incorrect", "the scores of several draws"),
+        ("out_of_distribution", "text, μ in distribution", "the latents of three models on three data sets"),
     ):
-        yield Finding("figures", place, published.quote(quote), "–", UNCHECKED, f"needs {needs}")
+        yield Finding("figures", place, paper.quote(quote), "–", UNCHECKED, f"needs {needs}")
 
 
 # Text
@@ -697,16 +707,18 @@ def above(difference: float, slack: float) -> str:
 
 
 def _exact(check: str, place: str, printed, recomputed) -> Finding:
-    return Finding(check, place, f"{printed}", f"{recomputed}", FOLLOWS if printed == recomputed else CONTRADICTS)
+    verdict = FOLLOWS if printed == recomputed else CONTRADICTS
+    return Finding(check, place, str(printed), str(recomputed), verdict)
 
 
 def _said(place: str, printed: str, other: str, agree: bool, note: str) -> Finding:
-    return Finding("equations", place, printed, other, FOLLOWS if agree else CONTRADICTS, "" if agree else note)
+    verdict, note = (FOLLOWS, "") if agree else (CONTRADICTS, note)
+    return Finding("equations", place, printed, other, verdict, note)
 
 
 def _letters(text: str) -> str:
-    """"query and value" as "qv"."""
-    return "".join(word[0] for word in text.split() if word != "and")
+    """"query and value", "Q and V" as "qv"."""
+    return "".join(word[0].lower() for word in text.split() if word != "and")
 
 
 def _titles(methods) -> str:
@@ -725,13 +737,9 @@ def _small(p_value: float) -> str:
     return f"{p_value:.2g}" if p_value >= 1e-99 else "0"
 
 
-def _star(star: bool) -> str:
-    return "*" if star else ""
-
-
 def _marked(own: pd.Series) -> str:
-    parts = [f"{mark}: {_titles(own.index[own == mark])}" for mark in ("best", "second") if own.eq(mark).any()]
-    return "; ".join(parts) or "none"
+    methods = {mark: own.index[own == mark] for mark in ("best", "second")}
+    return "; ".join(f"{mark}: {_titles(found)}" for mark, found in methods.items() if len(found))
 
 
 def markdown(findings: pd.DataFrame) -> str:

@@ -1,4 +1,4 @@
-"""The paper's published numbers as tables, as `experiments/read_published.py` reads them from its LaTeX source.
+"""The paper's published numbers, as `experiments/read_published.py` reads them from its LaTeX source.
 
 Methods, data sets and backbones go by this package's keys (`METHODS`, `data.TASKS`, `backbones.NAMES`), so
 that our results and the paper's can stand side by side.

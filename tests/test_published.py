@@ -1,4 +1,4 @@
-"""The published numbers: the CSV files, the script that reads them out of LaTeX, and the tables loaded from them."""
+"""The published numbers: the CSV files, the script that reads them out of LaTeX, the tables made of them."""
 
 import importlib.util
 import os
@@ -133,7 +133,8 @@ def main(monkeypatch, *options):
         (b"\xff\xfe", "cannot be read"),
         (b"no table", "there is no table tab:main"),
         (rb"\begin{table}\label{tab:main}\begin{tabular}{l\end{tabular}\end{table}", "unbalanced braces"),
-        (rb"\begin{table}\label{tab:main}\begin{tabular}{l}\end{tabular}\end{table}", "table tab:main is empty"),
+        (rb"\begin{table}\label{tab:main}\begin{tabular}{l}\end{tabular}\end{table}",
+         "table tab:main is empty"),
         (rb"\begin{table}\label{tab:main}\begin{tabular}{lc} & DTD \\ LoRA \\ \end{tabular}\end{table}",
          "row 'LoRA' has 1 cells, its header 2"),
         (rb"\begin{table}\label{tab:main}\begin{tabular}{lc} & DTD \\ LoRA & n/a \\ \end{tabular}\end{table}",
@@ -193,7 +194,8 @@ def test_a_table_in_unlike_spellings():
 
 def test_subtables_have_their_own_captions():
     tabular = r"\begin{tabular}{l} x \\ \end{tabular} \caption{%s}"
-    source = rf"\begin{{table*}}{tabular % 'One'}{tabular % 'Two'}\caption{{All}}\label{{tab:t}}\end{{table*}}"
+    body = tabular % "One" + tabular % "Two" + r"\caption{All}\label{tab:t}"
+    source = rf"\begin{{table*}}{body}\end{{table*}}"
     assert [table.caption for table in script.environments(source)["tab:t"]] == ["One", "Two"]
 
 
