@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from . import adapters
-from .results import Scores, write_atomically
-from .statistics import mean_and_std
-from .tables import groups
+from .. import adapters
+from ..results import Scores, write_atomically
+from ..statistics import mean_and_std
+from ..tables import groups
 
 COLUMN = 3.4  # inches, the width of a column of a two-column paper
 
