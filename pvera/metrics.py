@@ -69,7 +69,7 @@ def reliability(
     """Bins of predictions by confidence (N,), each `correct` (N,) or not.
 
     Bins have equal width over [0, 1]; each holds its lower edge, the last one also 1. `adaptive` ones have
-    equal mass: the ranks of the confidences split as `numpy.array_split` does, so sizes differ by one at most.
+    equal mass: the ranks of the confidences split as `numpy.array_split` does, sizes differ by one at most.
     Predictions of equal confidence that an edge parts give each side the same share of right answers,
     whatever order they come in.
     """
