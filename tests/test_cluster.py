@@ -21,7 +21,7 @@ from test_train_cli import PROFILE, SCRIPT, folder, until  # noqa: F401  folder 
 from pvera import cluster, runs, scheduler
 from pvera.cluster import Site
 from pvera.errors import InputError
-from pvera.runs import Profile
+from pvera.profiles import Profile
 
 pytestmark = pytest.mark.slow
 
