@@ -1,22 +1,8 @@
-"""Statistics of the benchmark's tables."""
+"""The binomial test of the detailed tables."""
 
-import warnings
-
-import numpy as np
 from scipy.stats import binomtest
 
 LEVEL = 0.05
-
-
-def mean_and_std(values: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and sample standard deviation over the runs there are along `axis`; NaN stands for a missing run.
-
-    The standard deviation divides by n − 1 (ddof = 1): three seeds are a sample, and dividing by n would
-    understate their spread by 18 %. The paper does not say which it uses. NaN for fewer than two runs.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # NaN is the answer where no or one run is left
-        return np.nanmean(values, axis), np.nanstd(values, axis, ddof=1)
 
 
 def binomial_p_value(correct: int, n: int, reference_correct: int) -> float:
