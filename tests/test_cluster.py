@@ -30,7 +30,7 @@ from test_train_cli import PROFILE, SCRIPT, folder, until  # noqa: F401  folder 
 from pvera import cluster, processes, runs, scheduler
 from pvera.cluster import Site
 from pvera.errors import InputError
-from pvera.runs import Profile
+from pvera.profiles import Profile
 
 SITE = {"minutes": 60, "memory": "2G", "cpus": 1, "gpus": 0, "workers": 1, "runs_per_job": 2,
         "concurrent_jobs": 5, "array_limit": 3, "requeues": 2}
