@@ -53,6 +53,9 @@ class Run:
     precision: str
     data_root: str
     results_root: str
+    weights: str | None = None
+    deterministic: bool = False
+    images: int | None = None
 
     @property
     def path(self) -> Path:
@@ -69,7 +72,8 @@ class Run:
 
     def config(self) -> dict:
         """Everything that influences the numbers of the result, and nothing else."""
-        frozen, schedule = _backbone(self.backbone, "cpu"), asdict(self.schedule)
+        frozen, schedule = _backbone(self.backbone, self.weights), asdict(self.schedule)
+        shortened = {} if self.images is None else {"images": self.images}
         return {
             "seed": self.seed,
             "members": [asdict(c) for c in self.candidates],
@@ -78,15 +82,16 @@ class Run:
             **schedule,
             "weights_sha256": frozen.weights_sha256,
             "image_size": frozen.image_size,
-            "data_sha256": _splits(self.data_root, self.dataset, frozen.image_size)[1],
+            "data_sha256": _splits(self.data_root, self.dataset, frozen.image_size, self.images)[1],
             "precision": self.precision,
+            **shortened,
         }
 
     def state(self) -> str:
-        """'missing', 'done', or 'different': the file holds a run of another configuration."""
+        """'missing', 'done', or 'different': the file holds a run of another configuration or copy of the data."""
         if not self.path.exists():
             return "missing"
-        return results.state(self.path, results.config_hash(self.config()))
+        return results.state(self.path, results.config_hash(self.config()), _copy(self.data_root, self.dataset))
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,9 @@ class Profile:
     learning_rate: of heads, and of adapters without a learning-rate grid (Section 4.2).
     precision: see `training.PRECISIONS`.
     beta: the values of β searched on data sets for which the published program states none.
+    weights: per backbone a local file of its weights, instead of the hub's.
+    deterministic: see `training.deterministic`.
+    images: for trials, how many images of each split are used, the first ones; None for all.
     """
 
     name: str
@@ -112,6 +120,9 @@ class Profile:
     precision: str = "float32"
     fixed_grid: list[str] = field(default_factory=list)
     beta: list[float] = field(default_factory=list)
+    weights: dict[str, str] = field(default_factory=dict)
+    deterministic: bool = False
+    images: int | None = None
 
     @classmethod
     def read(cls, path: str | Path) -> "Profile":
@@ -120,11 +131,14 @@ class Profile:
         try:
             content = yaml.safe_load(path.read_text())
             content["schedule"] = Schedule(**content.get("schedule", {}))
-            return cls(name=path.stem, **content).with_()
+            profile = cls(name=path.stem, **content).with_()
         except FileNotFoundError:
             raise InputError(f"unknown profile {path.stem!r}: there is no {path}") from None
         except (yaml.YAMLError, TypeError, AttributeError) as error:
             raise InputError(f"{path}: {' '.join(str(error).split())}") from None
+        if unknown := profile.weights.keys() - set(profile.backbones):
+            raise InputError(f"{path}: weights of {min(unknown)!r}, which is not one of its backbones")
+        return profile
 
     def with_(self, **changes) -> "Profile":
         """A copy with other values; None changes nothing. InputError for a method, data set, protocol or
@@ -175,7 +189,7 @@ class Profile:
         options |= rules.adapters.get(method, {})
         candidates = tuple(self._candidate(method, options, point) for point in points)
         return Run(self.name, experiment, backbone, dataset, method, seed, candidates, self.schedule, rules,
-                   self.precision, self.data, str(root))
+                   self.precision, self.data, str(root), self.weights.get(backbone), self.deterministic, self.images)
 
     def _candidate(self, method: str, options: dict, point: dict) -> Candidate:
         settings = options | point
@@ -198,7 +212,7 @@ class Profile:
 def prepare(runs: Iterable[Run]) -> None:
     """Decode what the runs read, so that damaged data is found before any of them trains."""
     for root, dataset, size in dict.fromkeys(
-        (run.data_root, run.dataset, _backbone(run.backbone, "cpu").image_size) for run in runs
+        (run.data_root, run.dataset, _backbone(run.backbone, run.weights).image_size) for run in runs
     ):
         data.prepare(root, dataset, size)
 
@@ -208,8 +222,9 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
     if run.waits:
         raise InputError(f"β of {run.dataset} is not there yet: its search has no result")
     started = time.perf_counter()
-    frozen = _backbone(run.backbone, device)
-    splits, _ = _splits(run.data_root, run.dataset, frozen.image_size)
+    frozen = _backbone(run.backbone, run.weights)
+    frozen.model.to(device)
+    splits, _ = _splits(run.data_root, run.dataset, frozen.image_size, run.images)
     train, validation, test = (
         training.Data(split, frozen, torch.device(device), in_memory=name != "test")
         for name, split in zip(data.RUN_SPLITS, splits)
@@ -220,7 +235,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
     model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds)
     try:
         chosen, scores, probabilities = None, None, None
-        with training.autocast(device, run.precision):
+        with training.deterministic(run.deterministic), training.autocast(device, run.precision):
             histories = training.fit(
                 model, train, validation,
                 [(c.adapter_lr, c.head_lr) for c in run.candidates], [c.beta for c in run.candidates],
@@ -233,6 +248,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
                 model.members[best].load_state_dict(histories[best].best_state, strict=False)
                 probabilities = training.predict(model, test)
                 scores = metrics.evaluate(probabilities, splits[2].labels)
+            environment = _environment(device) | {"weights_file_sha256": frozen.file_sha256}
         members = [
             {
                 "grid": candidate.grid,
@@ -259,30 +275,33 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         **{name: getattr(run, name) for name in results.IDENTITY},
         "category": task.category,
         "protocol": run.protocol.name,
-        "data_copy": vtab.copy_name(run.data_root),
+        "data_copy": _copy(run.data_root, run.dataset),
         "config": config,
         "config_hash": results.config_hash(config),
         "members": members,
         "chosen": chosen,
         "test": scores,
-        "environment": _environment(device),
+        "environment": environment,
         "cost": {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": _peak_memory(device)},
     }
     results.write(run.path, record, probabilities, splits[2].labels)
 
 
 @lru_cache(maxsize=1)
-def _backbone(name: str, device: str) -> backbones.Backbone:
-    frozen = backbones.load(name)
-    frozen.model.to(device)
-    return frozen
+def _backbone(name: str, weights: str | None) -> backbones.Backbone:
+    return backbones.load(name, weights=weights)
 
 
 @lru_cache(maxsize=1)
-def _splits(root: str, dataset: str, size: int) -> tuple[tuple[data.Split, ...], str]:
+def _splits(root: str, dataset: str, size: int, images: int | None) -> tuple[tuple[data.Split, ...], str]:
     """Training, validation and test split, and a hash of all that training and testing read of them."""
-    splits = tuple(data.load_split(root, dataset, name, size) for name in data.RUN_SPLITS)
+    splits = tuple(data.load_split(root, dataset, name, size).first(images) for name in data.RUN_SPLITS)
     return splits, data.digest(splits)
+
+
+@lru_cache(maxsize=1)
+def _copy(root: str, dataset: str) -> str | None:
+    return vtab.copy_name(root, dataset)
 
 
 def _environment(device: str) -> dict:
@@ -294,6 +313,7 @@ def _environment(device: str) -> dict:
         **versions,
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"cpu: {_processor()}",
         "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 
 
