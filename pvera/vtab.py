@@ -48,8 +48,8 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
     not, "mixed" where both occur, None where no such data set is there.
 
     The first image of each split decides, by its content and not by its name. Where `RECORD` says that test
-    splits were shortened for a trial, the name says so too. With `name` this data set alone is looked at, unless
-    the copies do not differ in it.
+    splits were shortened for a trial, the name says so too. With `name` this data set alone is looked at,
+    unless the copies do not differ in it.
     """
     return _name(root, read_record(root)["test_images"], name)
 

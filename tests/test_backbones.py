@@ -99,10 +99,11 @@ def test_dinov2_has_257_tokens_and_reads_weights_from_a_file(tmp_path):
 def test_published_weights_are_named_by_their_file_in_the_hubs_cache(tmp_path, monkeypatch):
     """A stand-in for the cache that a download leaves."""
     state = backbones.load("dinov2_s", pretrained=False).model.state_dict()
-    file = tmp_path / "models--timm--vit_small_patch14_dinov2.lvd142m" / "snapshots" / "abc" / "model.safetensors"
+    snapshots = tmp_path / "models--timm--vit_small_patch14_dinov2.lvd142m" / "snapshots"
+    file = snapshots / "abc" / "model.safetensors"
     file.parent.mkdir(parents=True)
-    (file.parents[2] / "refs").mkdir()
-    (file.parents[2] / "refs" / "main").write_text("abc")
+    (snapshots.parent / "refs").mkdir()
+    (snapshots.parent / "refs" / "main").write_text("abc")
     safetensors.torch.save_file(state, file)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for module in ("constants", "file_download"):
