@@ -1,9 +1,15 @@
-"""Train the benchmark of a profile: every method on every data set with every seed.
+"""Train what a profile lists.
 
     python experiments/train.py --profile demo
 
-Each run writes results/<profile>/benchmark/<backbone>/<dataset>/<method>/seed<k>.json. What exists is not run
-again, so an interrupted call goes on where it stopped. PVeRA's β is searched first where the paper gives none.
+    beta        searches PVeRA's β where the paper gives none; the others need it
+    benchmark   every method on every data set with every seed
+    rank        PVeRA with several ranks
+    position    PVeRA on several combinations of query, key and value
+    protocol    the differences between the paper and its published program, one at a time
+
+Each run writes results/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json. What exists is not
+run again, so an interrupted call goes on where it stopped.
 
 On a cluster:
 
@@ -24,7 +30,8 @@ import torch
 from pvera import cluster, store
 from pvera.errors import InputError, run
 from pvera.processes import cores
-from pvera.runs import Profile, prepare
+from pvera.profiles import EXPERIMENTS, Profile
+from pvera.runs import prepare
 from pvera.scheduler import pending, run_all
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +40,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", default="demo", help="name in experiments/profiles, or a YAML file")
+    parser.add_argument("--experiments", nargs="+", metavar="E", choices=EXPERIMENTS, default=EXPERIMENTS,
+                        help=f"only these of {', '.join(EXPERIMENTS)}")
     parser.add_argument("--methods", nargs="+", metavar="M", help="only these")
     parser.add_argument("--datasets", nargs="+", metavar="D", help="these instead of the profile's")
     parser.add_argument("--backbones", nargs="+", metavar="B", help="these instead of the profile's")
@@ -70,18 +79,20 @@ def train(profile: Profile, options: argparse.Namespace) -> None:
     workers = options.workers or (cores() if device == "cpu" else 1)
     if workers < 1:
         raise InputError(f"--workers must be positive, not {workers}")
-    for title, stage in (("β search", profile.beta_search), ("benchmark", profile.benchmark)):
-        runs = stage(options.results)
+    for experiment in EXPERIMENTS:
+        if experiment not in options.experiments:
+            continue
+        runs = profile.runs(experiment, options.results)
         if not runs:
             continue
         missing = pending(runs, options.replace)
-        print(f"{profile.name}, {title}: {len(runs) - len(missing)} of {len(runs)} runs are there", flush=True)
+        print(f"{profile.name}, {experiment}: {len(runs) - len(missing)} of {len(runs)} runs are there", flush=True)
         if options.list:
             for one in missing:
                 print(f"  missing: {one.name}")
         else:
             prepare(missing)
-            run_all(missing, title, workers, device)
+            run_all(missing, experiment, workers, device)
 
 
 def submit(profile: Profile, options: argparse.Namespace) -> None:

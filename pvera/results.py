@@ -2,6 +2,7 @@
 
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json   the record
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.npz    its predictions (optional)
+    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.safetensors    its adapter (optional)
 
 The JSON is written last, so a run is complete exactly when its JSON exists. A record holds
 
@@ -40,6 +41,7 @@ SCHEMA = 1
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
 REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash", "members", "chosen", "test"}
 REQUIRED_CONFIG = {"seed", "members", "max_epochs"}
+ADAPTER = ".safetensors"
 CATEGORIES = ("natural", "specialized", "structured")
 
 #: All runs of an analysis must have the same configuration, the seed apart. These parts of it need only be
@@ -83,12 +85,17 @@ def run_path(
 
 
 def write(
-    path, record: dict, probabilities: np.ndarray | None = None, labels: np.ndarray | None = None
+    path,
+    record: dict,
+    probabilities: np.ndarray | None = None,
+    labels: np.ndarray | None = None,
+    adapter: bytes | None = None,
 ) -> None:
-    """Writes a run's record, and its test predictions beside it, whole or not at all.
+    """Writes a run's record, and beside it its test predictions and its adapter, whole or not at all.
 
     Numbers that are not finite (a diverged member's losses) become null; curves keep six significant digits.
     probabilities: (N, C), stored in fp16; labels: (N,), stored as int16; both in the order of the test file.
+    adapter: `checkpoint.dumps` of the chosen member.
     """
     path = Path(path)
     record = _plain(record)
@@ -102,17 +109,20 @@ def write(
     # Lists of numbers on one line. No string matches: JSON strings hold no line break.
     text = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda m: "[" + " ".join(m[0][1:-1].split()) + "]", text)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # While the predictions are replaced there is no record that they could contradict.
-    path.unlink(missing_ok=True)
-    predictions = path.with_suffix(".npz")
-    if probabilities is None:
-        predictions.unlink(missing_ok=True)
-    else:
+    predictions = None
+    if probabilities is not None:
         archive = io.BytesIO()
         np.savez_compressed(
             archive, probabilities=probabilities.astype(np.float16), labels=labels.astype(np.int16)
         )
-        write_atomically(predictions, archive.getvalue())
+        predictions = archive.getvalue()
+    # While what lies beside it is replaced there is no record that it could contradict.
+    path.unlink(missing_ok=True)
+    for suffix, content in ((".npz", predictions), (ADAPTER, adapter)):
+        if content is None:
+            path.with_suffix(suffix).unlink(missing_ok=True)
+        else:
+            write_atomically(path.with_suffix(suffix), content)
     write_atomically(path, (text + "\n").encode())
 
 

@@ -105,7 +105,7 @@ def marked(pid: str, mark: str) -> bool:
 def test_ctrl_c_ends_at_once_with_130(folder):
     process = subprocess.Popen(command(folder, "stopped", "--epochs", "5000"), stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
-    while "β search" not in process.stdout.readline():
+    while "beta" not in process.stdout.readline():
         assert process.poll() is None
     time.sleep(6)
     process.send_signal(signal.SIGINT)

@@ -21,6 +21,7 @@ import vtab_like
 from PIL import Image
 from pvera import data, runs, store, vtab
 from pvera.errors import InputError
+from pvera.profiles import Profile
 from pvera.training import Schedule
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -524,7 +525,7 @@ def test_photographs_through_preparation_store_and_training(tmp_path, call):
     arguments = ("--root", tmp_path / "data", "--datasets", "svhn", "--test-images", 400, "--size", 32)
     code, output, errors = call(*arguments, "--source", source.parent)
     assert code == 0 and "copy: lossy, 400 test images" in output, errors
-    profile = runs.Profile(
+    profile = Profile(
         name="small", data=str(tmp_path / "data"), backbones=["tiny"], datasets=["svhn"], seeds=[0],
         protocol="corrected", methods={"linear": {"learning_rate": 1e-2}}, schedule=Schedule(epochs=5),
     )
