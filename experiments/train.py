@@ -1,9 +1,15 @@
-"""Train the benchmark of a profile: every method on every data set with every seed.
+"""Train what a profile lists.
 
     python experiments/train.py --profile demo
 
-Each run writes results/<profile>/benchmark/<backbone>/<dataset>/<method>/seed<k>.json. What exists is not run
-again, so an interrupted call goes on where it stopped. PVeRA's β is searched first where the paper gives none.
+    beta        searches PVeRA's β where the paper gives none; the others need it
+    benchmark   every method on every data set with every seed
+    rank        PVeRA with several ranks
+    position    PVeRA on several combinations of query, key and value
+    protocol    the differences between the paper and its published program, one at a time
+
+Each run writes results/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json. What exists is not
+run again, so an interrupted call goes on where it stopped.
 
 On a cluster:
 
@@ -24,7 +30,8 @@ import torch
 from pvera import cluster, store
 from pvera.errors import InputError, run
 from pvera.processes import cores
-from pvera.runs import Profile, prepare
+from pvera.profiles import EXPERIMENTS, Profile
+from pvera.runs import prepare
 from pvera.scheduler import pending, run_all
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +40,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", default="demo", help="name in experiments/profiles, or a YAML file")
+    parser.add_argument("--experiments", nargs="+", metavar="E", choices=EXPERIMENTS, default=EXPERIMENTS,
+                        help=f"only these of {', '.join(EXPERIMENTS)}")
     parser.add_argument("--methods", nargs="+", metavar="M", help="only these")
     parser.add_argument("--datasets", nargs="+", metavar="D", help="these instead of the profile's")
     parser.add_argument("--backbones", nargs="+", metavar="B", help="these instead of the profile's")
@@ -40,6 +49,11 @@ def main() -> None:
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
     parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
     parser.add_argument("--epochs", type=int, help="most epochs, instead of the profile's")
+    parser.add_argument("--weights", action="append", default=[], metavar="NAME=FILE",
+                        help="file of a backbone's weights, instead of the hub's; may be given several times")
+    parser.add_argument("--deterministic", action="store_true", default=None,
+                        help="strictly: what has no deterministic implementation fails")
+    parser.add_argument("--images", type=int, metavar="N", help="for trials: the first N images of each split")
     parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
     parser.add_argument("--cache", help=f"folder for decoded images (default: ${store.VARIABLE}, or .cache/pvera)")
     parser.add_argument("--results", default=str(ROOT / "results"), help="folder of the results")
@@ -70,18 +84,20 @@ def train(profile: Profile, options: argparse.Namespace) -> None:
     workers = options.workers or (cores() if device == "cpu" else 1)
     if workers < 1:
         raise InputError(f"--workers must be positive, not {workers}")
-    for title, stage in (("β search", profile.beta_search), ("benchmark", profile.benchmark)):
-        runs = stage(options.results)
+    for experiment in EXPERIMENTS:
+        if experiment not in options.experiments:
+            continue
+        runs = profile.runs(experiment, options.results)
         if not runs:
             continue
         missing = pending(runs, options.replace)
-        print(f"{profile.name}, {title}: {len(runs) - len(missing)} of {len(runs)} runs are there", flush=True)
+        print(f"{profile.name}, {experiment}: {len(runs) - len(missing)} of {len(runs)} runs are there", flush=True)
         if options.list:
             for one in missing:
                 print(f"  missing: {one.name}")
         else:
             prepare(missing)
-            run_all(missing, title, workers, device)
+            run_all(missing, experiment, workers, device)
 
 
 def submit(profile: Profile, options: argparse.Namespace) -> None:
@@ -107,15 +123,24 @@ def read_profile(options: argparse.Namespace) -> Profile:
         unknown = {name: {} for name in options.methods if name not in profile.methods}
         kept = {name: profile.methods[name] for name in profile.methods if name in options.methods}
         profile = profile.with_(methods=kept | unknown)
+    for option, value in (("--epochs", options.epochs), ("--images", options.images)):
+        if value is not None and value < 1:
+            raise InputError(f"{option} must be positive, not {value}")
     if options.epochs is not None:
-        if options.epochs < 1:
-            raise InputError(f"--epochs must be positive, not {options.epochs}")
         profile = profile.with_(schedule=replace(profile.schedule, epochs=options.epochs))
     profile = profile.with_(
         datasets=options.datasets, backbones=options.backbones, seeds=options.seeds,
         protocol=options.protocol, precision=options.precision, data=options.data,
+        deterministic=options.deterministic, images=options.images,
     )
-    return profile.with_(data=str(ROOT / profile.data))
+    weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
+    for text in options.weights:
+        name, _, file = text.partition("=")
+        if not file or name not in profile.backbones:
+            names = ", ".join(profile.backbones)
+            raise InputError(f"--weights takes NAME=FILE, NAME out of {names}, not {text!r}")
+        weights[name] = os.path.abspath(file)
+    return profile.with_(data=str(ROOT / profile.data), weights=weights)
 
 
 if __name__ == "__main__":

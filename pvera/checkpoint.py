@@ -12,12 +12,13 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as serialize
 from torch import nn
 
 from .adapters import METHODS
 from .errors import InputError
 from .model import AdaptedModel, Member, adapt
+from .results import write_atomically
 from .wiring import encoder_layers
 
 VERSION = 1
@@ -25,9 +26,14 @@ VERSION = 1
 
 def save(model: AdaptedModel, path: str | Path) -> None:
     """Write the trained tensors of the one active member of `model` to `path`, whole or not at all."""
+    write_atomically(path, dumps(model))
+
+
+def dumps(model: AdaptedModel) -> bytes:
+    """What `save` writes."""
     if len(model.active) != 1:
         raise InputError("only one member can be saved: set `active` to it first")
-    member, path = model.members[model.active[0]], Path(path)
+    member = model.members[model.active[0]]
     tensors = {n: p.detach().float().cpu().contiguous() for n, p in member.trained().items()}
     described = {
         "version": VERSION,
@@ -39,10 +45,7 @@ def save(model: AdaptedModel, path: str | Path) -> None:
         "backbone_sha256": _backbone_digest(model.backbone),
     }
     described["sha256"] = _checksum(described, tensors)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".tmp")
-    save_file(tensors, partial, metadata={"pvera": json.dumps(described)})
-    partial.replace(path)
+    return serialize(tensors, metadata={"pvera": json.dumps(described)})
 
 
 def load(model: nn.Module, path: str | Path) -> AdaptedModel:

@@ -27,8 +27,9 @@ from tqdm import tqdm
 
 from . import __version__
 from .errors import InputError
+from .profiles import EXPERIMENTS, Profile
 from .results import write_atomically
-from .runs import Profile, Run
+from .runs import Run
 from .scheduler import pending, run_all
 
 STATES = ("done", "running", "queued", "failed", "missing", "different")
@@ -226,7 +227,7 @@ def code_version(root: Path = Path(__file__).resolve().parents[1]) -> dict:
 
 
 def _runs(profile: Profile, root: Path) -> dict[Path, Run]:
-    return {run.path: run for stage in (profile.beta_search, profile.benchmark) for run in stage(root)}
+    return {run.path: run for experiment in EXPERIMENTS for run in profile.runs(experiment, root)}
 
 
 def _folder(profile: Profile, root: Path) -> Path:

@@ -4,7 +4,7 @@
 that produced the paper's numbers. Each field is one difference and can be switched alone.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .errors import InputError
 
@@ -52,6 +52,21 @@ def protocol(name: str) -> Protocol:
         return PROTOCOLS[name]
     except KeyError:
         raise InputError(f"unknown protocol {name!r}; choose from {', '.join(PROTOCOLS)}") from None
+
+
+def one_at_a_time() -> dict[str, tuple[Protocol, str | None]]:
+    """Both protocols, and the corrected one with each difference of the published one alone, by name; and which
+    method a difference concerns (None: all)."""
+    variants = {p.name: (p, None) for p in (CORRECTED, PUBLISHED)}
+    for name in ("softmax_in_loss", "shuffle", "own_draws"):
+        changed = replace(CORRECTED, name=f"corrected, {name}", **{name: getattr(PUBLISHED, name)})
+        variants[name] = changed, None
+    for method, options in PUBLISHED.adapters.items():
+        for option, value in options.items():
+            name = f"{method}_{option}"
+            changed = replace(CORRECTED, name=f"corrected, {name}", adapters={method: {option: value}})
+            variants[name] = changed, method
+    return variants
 
 
 #: β of Eq. 8 per VTAB-1k data set, the inverse of the published program's divisors.

@@ -2,17 +2,18 @@
 
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json   the record
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.npz    its predictions (optional)
+    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.safetensors    its adapter (optional)
 
 The JSON is written last, so a run is complete exactly when its JSON exists. A record holds
 
     schema, profile, experiment, backbone, dataset, category, method, seed, protocol
-    data_copy              `vtab.copy_name` of the data's folder (null for other data)
+    data_copy              `vtab.copy_name` of the data (null where it cannot be told)
     config, config_hash    everything that influences the numbers
     members                per member of the grid: grid (its values), status, best_validation_loss,
                            best_epoch, epochs, adapter_parameters, head_parameters, curve (number per epoch)
     chosen                 member, epoch and grid of the member with the lowest validation loss
     test                   its metrics (`metrics.evaluate`)
-    environment, cost      versions, device and threads; wall time (s) and peak memory (MiB)
+    environment, cost      versions, device, threads, file of the weights; wall time (s) and peak memory (MiB)
 
 Where every member diverged, chosen and test are null.
 """
@@ -40,6 +41,7 @@ SCHEMA = 1
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
 REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash", "members", "chosen", "test"}
 REQUIRED_CONFIG = {"seed", "members", "max_epochs"}
+ADAPTER = ".safetensors"
 CATEGORIES = ("natural", "specialized", "structured")
 
 #: All runs of an analysis must have the same configuration, the seed apart. These parts of it need only be
@@ -83,12 +85,17 @@ def run_path(
 
 
 def write(
-    path, record: dict, probabilities: np.ndarray | None = None, labels: np.ndarray | None = None
+    path,
+    record: dict,
+    probabilities: np.ndarray | None = None,
+    labels: np.ndarray | None = None,
+    adapter: bytes | None = None,
 ) -> None:
-    """Writes a run's record, and its test predictions beside it, whole or not at all.
+    """Writes a run's record, and beside it its test predictions and its adapter, whole or not at all.
 
     Numbers that are not finite (a diverged member's losses) become null; curves keep six significant digits.
     probabilities: (N, C), stored in fp16; labels: (N,), stored as int16; both in the order of the test file.
+    adapter: `checkpoint.dumps` of the chosen member.
     """
     path = Path(path)
     record = _plain(record)
@@ -102,17 +109,20 @@ def write(
     # Lists of numbers on one line. No string matches: JSON strings hold no line break.
     text = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda m: "[" + " ".join(m[0][1:-1].split()) + "]", text)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # While the predictions are replaced there is no record that they could contradict.
-    path.unlink(missing_ok=True)
-    predictions = path.with_suffix(".npz")
-    if probabilities is None:
-        predictions.unlink(missing_ok=True)
-    else:
+    predictions = None
+    if probabilities is not None:
         archive = io.BytesIO()
         np.savez_compressed(
             archive, probabilities=probabilities.astype(np.float16), labels=labels.astype(np.int16)
         )
-        write_atomically(predictions, archive.getvalue())
+        predictions = archive.getvalue()
+    # While what lies beside it is replaced there is no record that it could contradict.
+    path.unlink(missing_ok=True)
+    for suffix, content in ((".npz", predictions), (ADAPTER, adapter)):
+        if content is None:
+            path.with_suffix(suffix).unlink(missing_ok=True)
+        else:
+            write_atomically(path.with_suffix(suffix), content)
     write_atomically(path, (text + "\n").encode())
 
 
@@ -162,11 +172,13 @@ def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
         raise InputError(f"{path}: damaged predictions ({str(error).splitlines()[0]})") from None
 
 
-def state(path, config_hash: str) -> str:
-    """'missing', 'done', or 'different': a run of another configuration lies there."""
+def state(path, config_hash: str, data_copy: str | None = None) -> str:
+    """'missing', 'done', or 'different': a run of another configuration or copy of the data lies there."""
     if not Path(path).exists():
         return "missing"
-    return "done" if read(path)["config_hash"] == config_hash else "different"
+    record = read(path)
+    same_copy = data_copy in (None, record.get("data_copy") or data_copy)
+    return "done" if record["config_hash"] == config_hash and same_copy else "different"
 
 
 def load_runs(root, profile: str, experiment: str = "benchmark", optional: bool = False) -> list[dict]:
@@ -282,9 +294,12 @@ def _check(path: Path, record) -> None:
 def _check_comparable(runs: list[dict]) -> None:
     """InputError if a table of these runs would compare what is not comparable."""
     seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
+    optional = dict.fromkeys(sorted(set().union(*(run["config"] for run in runs))))
     for run in runs:
-        config = {"protocol name": run["protocol"]} | run["config"]
+        config = {"protocol name": run["protocol"]} | optional | run["config"]
         del config["seed"]
+        if run.get("data_copy"):  # where it cannot be told, data_sha256 decides
+            config["data_copy"] = run["data_copy"]
         # β belongs to the data set as well, so the members' hyperparameters are compared without it.
         config["hyperparameters"] = [
             {key: value for key, value in member.items() if key != "beta"} for member in config.pop("members")

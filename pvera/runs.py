@@ -1,7 +1,6 @@
 """One run: a method's grid on one data set with one seed, from its description to its result file.
 
-A `Run` is plain data, so it hashes and travels to worker processes. `Profile` reads a YAML file of
-`experiments/profiles` and lists the runs; `execute` does one.
+A `Run` is plain data, so it hashes and travels to worker processes; `profiles` lists the runs there are.
 """
 
 import platform
@@ -9,22 +8,22 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import timm
 import torch
-import yaml
 
-from . import __version__, backbones, data, metrics, results, training, vtab
-from .adapters import METHODS, Method
+from . import __version__, backbones, checkpoint, data, metrics, results, training, vtab
+from .adapters import Method
 from .errors import InputError
 from .model import adapt
-from .protocol import PUBLISHED_BETA, Protocol, protocol
+from .protocol import Protocol
 from .seeding import derive
-from .training import PRECISIONS, Schedule
+from .training import Schedule
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -53,6 +52,9 @@ class Run:
     precision: str
     data_root: str
     results_root: str
+    weights: str | None = None  # a local file
+    deterministic: bool = False
+    images: int | None = None  # of each split, at most
 
     @property
     def path(self) -> Path:
@@ -64,12 +66,13 @@ class Run:
 
     @property
     def waits(self) -> bool:
-        """Whether β is still to be found by `Profile.beta_search`."""
+        """Whether β is still to be found by its search."""
         return any(candidate.beta is None for candidate in self.candidates)
 
     def config(self) -> dict:
         """Everything that influences the numbers of the result, and nothing else."""
-        frozen, schedule = _backbone(self.backbone, "cpu"), asdict(self.schedule)
+        frozen, schedule = _backbone(self.backbone, self.weights), asdict(self.schedule)
+        shortened = {} if self.images is None else {"images": self.images}
         return {
             "seed": self.seed,
             "members": [asdict(c) for c in self.candidates],
@@ -78,127 +81,23 @@ class Run:
             **schedule,
             "weights_sha256": frozen.weights_sha256,
             "image_size": frozen.image_size,
-            "data_sha256": _splits(self.data_root, self.dataset, frozen.image_size)[1],
+            "data_sha256": _splits(self.data_root, self.dataset, frozen.image_size, self.images)[1],
             "precision": self.precision,
+            **shortened,
         }
 
     def state(self) -> str:
-        """'missing', 'done', or 'different': the file holds a run of another configuration."""
+        """'missing', 'done', or 'different': of another configuration or copy of the data."""
         if not self.path.exists():
             return "missing"
-        return results.state(self.path, results.config_hash(self.config()))
-
-
-@dataclass(frozen=True)
-class Profile:
-    """A YAML file: backbones, data sets, methods with their grids, seeds, budget and protocol.
-
-    methods: per method its fixed hyperparameters, `grid` (one name with its values) and `most_chosen`, the
-    value that backbones in `fixed_grid` take instead of searching.
-    learning_rate: of heads, and of adapters without a learning-rate grid (Section 4.2).
-    precision: see `training.PRECISIONS`.
-    beta: the values of β searched on data sets for which the published program states none.
-    """
-
-    name: str
-    data: str
-    backbones: list[str]
-    datasets: list[str]
-    seeds: list[int]
-    protocol: str
-    methods: dict[str, dict]
-    schedule: Schedule = Schedule()
-    learning_rate: float = 1e-4
-    precision: str = "float32"
-    fixed_grid: list[str] = field(default_factory=list)
-    beta: list[float] = field(default_factory=list)
-
-    @classmethod
-    def read(cls, path: str | Path) -> "Profile":
-        """InputError for a missing or malformed file, and as `with_`."""
-        path = Path(path)
-        try:
-            content = yaml.safe_load(path.read_text())
-            content["schedule"] = Schedule(**content.get("schedule", {}))
-            return cls(name=path.stem, **content).with_()
-        except FileNotFoundError:
-            raise InputError(f"unknown profile {path.stem!r}: there is no {path}") from None
-        except (yaml.YAMLError, TypeError, AttributeError) as error:
-            raise InputError(f"{path}: {' '.join(str(error).split())}") from None
-
-    def with_(self, **changes) -> "Profile":
-        """A copy with other values; None changes nothing. InputError for a method, data set, protocol or
-        precision that does not exist."""
-        profile = replace(self, **{k: v for k, v in changes.items() if v is not None})
-        for name in profile.methods:
-            if name not in METHODS:
-                raise InputError(f"unknown method {name!r}; choose from {', '.join(METHODS)}")
-        for name in profile.datasets:
-            data.task(name)
-        protocol(profile.protocol)
-        if profile.precision not in PRECISIONS:
-            raise InputError(f"unknown precision {profile.precision!r}; choose from {', '.join(PRECISIONS)}")
-        return profile
-
-    def benchmark(self, results_root: str | Path) -> list[Run]:
-        """Every method on every data set with every seed."""
-        return [
-            self._run("benchmark", backbone, dataset, method, seed, results_root)
-            for backbone in self.backbones
-            for dataset in self.datasets
-            for seed in self.seeds
-            for method in self.methods
-        ]
-
-    def beta_search(self, results_root: str | Path) -> list[Run]:
-        """The runs that choose PVeRA's β on the validation loss (Section 3.2), one per data set, for data sets
-        without a published value; they come before the benchmark."""
-        return [
-            self._run("beta", backbone, dataset, "pvera", self.seeds[0], results_root)
-            for backbone in self.backbones
-            for dataset in self.datasets
-            if "pvera" in self.methods and dataset not in PUBLISHED_BETA
-        ]
-
-    def _run(self, experiment, backbone, dataset, method, seed, root) -> Run:
-        rules, options = protocol(self.protocol), dict(self.methods[method])
-        grid, most_chosen = options.pop("grid", {}), options.pop("most_chosen", None)
-        points = [{name: value} for name, values in grid.items() for value in values] or [{}]
-        if experiment == "beta":
-            options |= {name: most_chosen for name in grid}
-            points = [{"beta": beta} for beta in self.beta]
-        else:
-            if backbone in self.fixed_grid:
-                points = [{name: most_chosen} for name in grid]
-            if method == "pvera":
-                options["beta"] = self._beta(backbone, dataset, root)
-        options |= rules.adapters.get(method, {})
-        candidates = tuple(self._candidate(method, options, point) for point in points)
-        return Run(self.name, experiment, backbone, dataset, method, seed, candidates, self.schedule, rules,
-                   self.precision, self.data, str(root))
-
-    def _candidate(self, method: str, options: dict, point: dict) -> Candidate:
-        settings = options | point
-        rate, beta = settings.pop("learning_rate", self.learning_rate), settings.pop("beta", 0.0)
-        try:
-            built = METHODS[method](**settings)
-        except TypeError as error:
-            raise InputError(f"{METHODS[method].title}: {error}") from None
-        # Linear probing has no adapter: the rate that is searched is the head's.
-        return Candidate(built, rate, rate if method == "linear" else self.learning_rate, beta, point)
-
-    def _beta(self, backbone: str, dataset: str, root) -> float | None:
-        """β of this data set: published, or chosen by `beta_search`; None while that has not run."""
-        if dataset in PUBLISHED_BETA:
-            return PUBLISHED_BETA[dataset]
-        path = results.run_path(root, self.name, "beta", backbone, dataset, "pvera", self.seeds[0])
-        return results.read(path)["chosen"]["grid"]["beta"] if path.exists() else None
+        copy = _copy(self.data_root, self.dataset)
+        return results.state(self.path, results.config_hash(self.config()), copy)
 
 
 def prepare(runs: Iterable[Run]) -> None:
     """Decode what the runs read, so that damaged data is found before any of them trains."""
     for root, dataset, size in dict.fromkeys(
-        (run.data_root, run.dataset, _backbone(run.backbone, "cpu").image_size) for run in runs
+        (run.data_root, run.dataset, _backbone(run.backbone, run.weights).image_size) for run in runs
     ):
         data.prepare(root, dataset, size)
 
@@ -208,8 +107,9 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
     if run.waits:
         raise InputError(f"β of {run.dataset} is not there yet: its search has no result")
     started = time.perf_counter()
-    frozen = _backbone(run.backbone, device)
-    splits, _ = _splits(run.data_root, run.dataset, frozen.image_size)
+    frozen = _backbone(run.backbone, run.weights)
+    frozen.model.to(device)
+    splits, _ = _splits(run.data_root, run.dataset, frozen.image_size, run.images)
     train, validation, test = (
         training.Data(split, frozen, torch.device(device), in_memory=name != "test")
         for name, split in zip(data.RUN_SPLITS, splits)
@@ -219,8 +119,8 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
     task = data.task(run.dataset)
     model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds)
     try:
-        chosen, scores, probabilities = None, None, None
-        with training.autocast(device, run.precision):
+        chosen, scores, probabilities, adapter = None, None, None, None
+        with training.deterministic(run.deterministic), training.autocast(device, run.precision):
             histories = training.fit(
                 model, train, validation,
                 [(c.adapter_lr, c.head_lr) for c in run.candidates], [c.beta for c in run.candidates],
@@ -231,8 +131,10 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
                 chosen = {"member": best, "epoch": histories[best].best_epoch, "grid": run.candidates[best].grid}
                 model.active = [best]
                 model.members[best].load_state_dict(histories[best].best_state, strict=False)
+                adapter = checkpoint.dumps(model)
                 probabilities = training.predict(model, test)
                 scores = metrics.evaluate(probabilities, splits[2].labels)
+            environment = _environment(device) | {"weights_file_sha256": frozen.file_sha256}
         members = [
             {
                 "grid": candidate.grid,
@@ -259,30 +161,36 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         **{name: getattr(run, name) for name in results.IDENTITY},
         "category": task.category,
         "protocol": run.protocol.name,
-        "data_copy": vtab.copy_name(run.data_root),
+        "data_copy": _copy(run.data_root, run.dataset),
         "config": config,
         "config_hash": results.config_hash(config),
         "members": members,
         "chosen": chosen,
         "test": scores,
-        "environment": _environment(device),
+        "environment": environment,
         "cost": {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": _peak_memory(device)},
     }
-    results.write(run.path, record, probabilities, splits[2].labels)
+    if run.experiment == "benchmark":
+        results.write(run.path, record, probabilities, splits[2].labels, adapter)
+    else:  # nothing looks beyond these records
+        results.write(run.path, record)
 
 
 @lru_cache(maxsize=1)
-def _backbone(name: str, device: str) -> backbones.Backbone:
-    frozen = backbones.load(name)
-    frozen.model.to(device)
-    return frozen
+def _backbone(name: str, weights: str | None) -> backbones.Backbone:
+    return backbones.load(name, weights=weights)
 
 
 @lru_cache(maxsize=1)
-def _splits(root: str, dataset: str, size: int) -> tuple[tuple[data.Split, ...], str]:
+def _splits(root: str, dataset: str, size: int, images: int | None) -> tuple[tuple[data.Split, ...], str]:
     """Training, validation and test split, and a hash of all that training and testing read of them."""
-    splits = tuple(data.load_split(root, dataset, name, size) for name in data.RUN_SPLITS)
+    splits = tuple(data.load_split(root, dataset, name, size).first(images) for name in data.RUN_SPLITS)
     return splits, data.digest(splits)
+
+
+@lru_cache(maxsize=1)
+def _copy(root: str, dataset: str) -> str | None:
+    return vtab.copy_name(root, dataset)
 
 
 def _environment(device: str) -> dict:
@@ -294,6 +202,7 @@ def _environment(device: str) -> dict:
         **versions,
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"cpu: {_processor()}",
         "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 
 

@@ -1,5 +1,9 @@
-"""What is submitted to SLURM and what has become of it, with stand-ins for its commands. Jobs run for real, through
-the entry point with which submitit starts them; tests/slurm/run.sh does the same with a real SLURM."""
+"""What is submitted to SLURM and what has become of it, with stand-ins for its commands. Jobs run for real,
+through the entry point with which submitit starts them: in this process, and once, slowly, in their own with
+
+    bash run_tests.sh -m slow -k signals_to_a_real_process
+
+tests/slurm/run.sh does the same with a real SLURM."""
 
 import fcntl
 import json
@@ -9,31 +13,34 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
+from submitit.core.submission import process_job
 from test_train_cli import PROFILE, SCRIPT, folder, until  # noqa: F401  folder is a fixture
 
-from pvera import cluster, runs, scheduler
+from pvera import cluster, processes, runs, scheduler
 from pvera.cluster import Site
 from pvera.errors import InputError
-from pvera.runs import Profile
-
-pytestmark = pytest.mark.slow
+from pvera.profiles import Profile
 
 SITE = {"minutes": 60, "memory": "2G", "cpus": 1, "gpus": 0, "workers": 1, "runs_per_job": 2,
         "concurrent_jobs": 5, "array_limit": 3, "requeues": 2}
-# Each prints what the real one would; jobs.json is the cluster's memory: id -> name, script and tasks' states.
+# Each prints what the real one would; jobs.json is the cluster's memory: id -> name, script, tasks' states.
 COMMANDS = {
     "sbatch": """
 script = open(sys.argv[1]).read()
 flags = dict(line[10:].partition("=")[::2] for line in script.splitlines() if line.startswith("#SBATCH --"))
 if flags.get("partition") == "closed":
-    sys.exit("sbatch: error: invalid partition specified: closed\\nsbatch: error: Batch job submission failed")
+    sys.exit("sbatch: error: invalid partition specified: closed\\nsbatch: error: submission failed")
 tasks = int(flags["array"].split("%")[0].split("-")[1]) + 1 if "array" in flags else 1
 states = ["PENDING"] * tasks
 jobs[str(len(jobs) + 7)] = {"name": flags["job-name"], "flags": flags, "script": script, "states": states}
@@ -64,8 +71,9 @@ class Cluster:
         self.file.write_text("{}")
         for name, program in COMMANDS.items():
             path = folder / name
-            path.write_text(f"#!{sys.executable} -S\nimport json, sys\njobs = json.load(open({str(self.file)!r}))\n"
-                            f"{program}\njson.dump(jobs, open({str(self.file)!r}, 'w'))\n")
+            path.write_text(f"#!{sys.executable} -S\nimport json, sys\n"
+                            f"jobs = json.load(open({str(self.file)!r}))\n{program}\n"
+                            f"json.dump(jobs, open({str(self.file)!r}, 'w'))\n")
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     @property
@@ -78,8 +86,8 @@ class Cluster:
         jobs[id]["states"][index] = state
         self.file.write_text(json.dumps(jobs))
 
-    def start(self, id: str, index: int = 0) -> subprocess.Popen:
-        """A task of the job, in a process group of its own and with SLURM's environment and log."""
+    def task(self, id: str, index: int) -> tuple[Path, dict[str, str]]:
+        """Log and environment of a task that starts now."""
         flags = self.jobs[id]["flags"]
         names = {"SLURM_JOB_ID": id}
         log = flags["output"].replace("%j", id)
@@ -87,17 +95,60 @@ class Cluster:
             names = {"SLURM_JOB_ID": "99", "SLURM_ARRAY_JOB_ID": id, "SLURM_ARRAY_TASK_ID": str(index)}
             log = flags["output"].replace("%A", id).replace("%a", str(index))
         self.set(id, index, "RUNNING")
+        return Path(log), names | {"SUBMITIT_EXECUTOR": "slurm"}
+
+    def start(self, id: str, index: int = 0) -> subprocess.Popen:
+        """A task in a process group of its own."""
+        log, names = self.task(id, index)
         with open(log, "a") as file:
             return subprocess.Popen(
-                [sys.executable, "-u", "-m", "submitit.core._submit", Path(log).parent], stdout=file, stderr=file,
-                env=os.environ | names | {"SUBMITIT_EXECUTOR": "slurm"}, start_new_session=True,
+                [sys.executable, "-u", "-m", "submitit.core._submit", log.parent], stdout=file, stderr=file,
+                env=os.environ | names, start_new_session=True,
             )
 
     def work(self, id: str, index: int = 0) -> int:
-        """A task from its start to its end; its exit status."""
-        status = self.start(id, index).wait(timeout=200)
-        self.set(id, index, "")
+        """A task from its start to its end, in this process; its exit status."""
+        log, names = self.task(id, index)
+        with (pytest.MonkeyPatch.context() as patch, open(log, "a") as file, redirect_stdout(file),
+              redirect_stderr(file), handlers_kept()):
+            for name, value in (names | {"SUBMITIT_FOLDER": str(log.parent)}).items():
+                patch.setenv(name, value)
+            try:
+                process_job(log.parent)
+                status = 0
+            except SystemExit as end:
+                status = end.code
+            except Exception:
+                traceback.print_exc()
+                status = 1
+        if self.jobs[id]["states"][index] == "RUNNING":
+            self.set(id, index, "")
         return status
+
+
+@contextmanager
+def handlers_kept():
+    """Signals are handled afterwards as they were before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGCONT, signal.SIGUSR2)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class OneWorker(ThreadPoolExecutor):
+    """In place of the scheduler's pool of processes, which take seconds to start."""
+
+    def __init__(self, workers, context, initializer, arguments):
+        super().__init__(1, initializer=initializer, initargs=arguments)
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Runs are executed in this process."""
+    monkeypatch.setattr(scheduler, "ProcessPoolExecutor", OneWorker)
+    monkeypatch.setattr(processes, "follow_parent", lambda: None)
 
 
 @pytest.fixture
@@ -111,7 +162,8 @@ def slurm(tmp_path_factory, monkeypatch):
 def profile(folder):  # noqa: F811
     for function in (runs._backbone, runs._splits):
         function.cache_clear()
-    return Profile.read(folder / "small.yaml")  # β search: 1 run; linear, lora: 4 runs; pvera: 2 runs that need β
+    # β search: 1 run; linear, lora: 4 runs; pvera: 2 runs that need β
+    return Profile.read(folder / "small.yaml")
 
 
 @pytest.fixture
@@ -126,6 +178,10 @@ def submit(profile, root, **site) -> cluster.Submission:
 def states(profile, root) -> dict[str, str]:
     table = cluster.status(profile, root)
     return {f"{r.experiment}/{r.method}/{r.seed}": r.state for r in table.itertuples()}
+
+
+def only(*names) -> dict:
+    return {name: PROFILE["methods"][name] for name in names}
 
 
 def submitted(root) -> list[list[list[str]]]:
@@ -157,7 +213,7 @@ def test_search_of_beta_goes_first_and_what_needs_it_waits(slurm, profile, root)
     slurm.set("9", 0, "")
     assert submit(profile, root).new == 2
     assert slurm.jobs["10"]["flags"]["dependency"] == "afterany:7"
-    assert submit(profile.with_(seeds=[0, 5], methods={"pvera": PROFILE["methods"]["pvera"]}), root).new == 1
+    assert submit(profile.with_(seeds=[0, 5], methods=only("pvera")), root).new == 1
     assert slurm.jobs["11"]["flags"]["dependency"] == "afterany:7"
 
 
@@ -165,8 +221,9 @@ def test_site_reaches_sbatch(slurm, profile, root):
     submit(profile, root, partition="long one", account="me", gpus=2, cpus=6, concurrent_jobs=1,
            options={"qos": "high; rm -rf /", "exclusive": True})
     job = slurm.jobs["8"]
-    expected = {"partition": "'long one'", "account": "me", "time": "60", "mem": "2G", "gpus-per-node": "2",
-                "cpus-per-task": "6", "array": "0-1%1", "qos": "'high; rm -rf /'", "requeue": "", "exclusive": ""}
+    expected = {"partition": "'long one'", "account": "me", "time": "60", "mem": "2G", "cpus-per-task": "6",
+                "gpus-per-node": "2", "array": "0-1%1", "qos": "'high; rm -rf /'", "requeue": "",
+                "exclusive": ""}
     assert expected.items() <= job["flags"].items()
     assert "--cpus-per-task=6" in job["script"].splitlines()[-1], "srun is told as well"
     submit(profile, root.with_name("other"))
@@ -212,7 +269,7 @@ def test_states_are_told_by_the_result_files_first(slurm, profile, root):
     assert found["benchmark/linear/0"] == "done", "though its job still runs"
     assert found["benchmark/lora/0"] == "running"
     slurm.set("8", 0, "")
-    assert states(profile, root) == found | {"benchmark/lora/0": "failed"}, "completed, but there is no result"
+    assert states(profile, root) == found | {"benchmark/lora/0": "failed"}, "completed, but without result"
     text = cluster.describe(cluster.status(profile, root))
     assert text.splitlines()[-3:] == ["failed: tiny/retina/lora/seed0", "", "  | it never started"]
     assert text.splitlines()[-5].split() == ["total", "1", "0", "5", "1", "0"]
@@ -223,22 +280,24 @@ def test_states_are_told_by_the_result_files_first(slurm, profile, root):
         submit(other, root)
 
 
-def test_jobs_train_and_a_failing_run_does_not_end_the_others(slurm, folder, profile, root):  # noqa: F811
-    profile = profile.with_(datasets=["digits", "retina"], seeds=[0], methods={"linear": PROFILE["methods"]["linear"]})
+def test_jobs_train_and_a_failing_run_does_not_end_the_others(
+    slurm, in_process, folder, profile, root  # noqa: F811
+):
+    profile = profile.with_(datasets=["digits", "retina"], seeds=[0], methods=only("linear"))
     submit(profile, root)  # there are no digits
     assert slurm.work("7") == 1
     table = cluster.status(profile, root)
     assert dict(zip(table.dataset, table.state)) == {"digits": "failed", "retina": "done"}
-    tail = cluster.describe(table).splitlines()[-8:]
-    assert tail[-1] == (f"  | RuntimeError: 1 of 2 runs failed; tiny/digits/linear/seed0: "
-                        f"{folder}/data/digits/train800.txt does not exist")
+    assert cluster.describe(table).splitlines()[-1] == (
+        "  | RuntimeError: 1 of 2 runs failed; tiny/digits/linear/seed0: "
+        f"{folder}/data/digits/train800.txt does not exist")
     before = (root / "small/benchmark/tiny/retina/linear/seed0.json").stat().st_mtime_ns
     assert submit(profile, root) == cluster.Submission(runs=2, done=1, active=0, new=1, jobs=1)
     assert (root / "small/benchmark/tiny/retina/linear/seed0.json").stat().st_mtime_ns == before
 
 
-def test_beta_is_looked_up_when_the_job_starts(slurm, profile, root):
-    profile = profile.with_(seeds=[0], methods={"pvera": PROFILE["methods"]["pvera"]})
+def test_beta_is_looked_up_when_the_job_starts(slurm, in_process, profile, root):
+    profile = profile.with_(seeds=[0], methods=only("pvera"))
     submit(profile, root)
     assert slurm.work("8") == 1
     assert "β of retina is not there yet" in cluster.describe(cluster.status(profile, root))
@@ -251,11 +310,38 @@ def test_beta_is_looked_up_when_the_job_starts(slurm, profile, root):
     assert {m["beta"] for m in benchmark["config"]["members"]} == {beta["chosen"]["grid"]["beta"]}
 
 
-def test_job_is_requeued_before_its_time_limit_and_goes_on_with_what_is_missing(slurm, profile, root):
-    profile = profile.with_(
-        schedule=runs.Schedule(epochs=400, patience=400),
-        methods={"linear": PROFILE["methods"]["linear"], "lora": PROFILE["methods"]["lora"]}, seeds=[0],
-    )
+def two_runs(profile) -> Profile:
+    return profile.with_(seeds=[0], methods=only("linear", "lora"))
+
+
+def test_job_is_requeued_before_its_time_limit_and_goes_on_with_what_is_missing(
+    slurm, in_process, profile, root, monkeypatch
+):
+    profile = two_runs(profile)
+    submit(profile, root)
+    end, execute = threading.Event(), scheduler.execute
+
+    def until_the_limit(run, *others):
+        if run.method == "lora":
+            os.kill(os.getpid(), signal.SIGUSR2)  # the time limit is near
+            end.wait(60)
+        else:
+            execute(run, *others)
+
+    with monkeypatch.context() as first:
+        first.setattr(scheduler, "execute", until_the_limit)
+        first.setattr(OneWorker, "_processes", {0: SimpleNamespace(kill=end.set)}, raising=False)
+        assert slurm.work("7") != 0
+    assert end.is_set(), "no worker outlives its job"
+    assert states(profile, root) == {"benchmark/linear/0": "done", "benchmark/lora/0": "queued"}
+    assert slurm.work("7") == 0
+    assert "1 of 2 runs are there" in log(root)
+    assert set(states(profile, root).values()) == {"done"}
+
+
+@pytest.mark.slow
+def test_signals_to_a_real_process(slurm, profile, root):
+    profile = two_runs(profile.with_(schedule=runs.Schedule(epochs=400, patience=400)))
     submit(profile, root)
     process = slurm.start("7")
     first = root / "small/benchmark/tiny/retina/linear/seed0.json"
@@ -295,7 +381,8 @@ def test_refusal_of_sbatch_leaves_nothing(slurm, profile, root):
 
 def test_without_an_answer_of_squeue_nothing_is_submitted(slurm, profile, root):
     submit(profile, root)
-    (slurm.file.parent / "squeue").write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
+    program = "#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n"
+    (slurm.file.parent / "squeue").write_text(program)
     with pytest.raises(InputError, match="squeue failed: Unable to contact"):
         submit(profile, root)
 
@@ -310,7 +397,8 @@ def test_waiting_ends_when_the_cluster_has_no_more_jobs(slurm, profile, root, mo
 
 def git(folder, *words):
     identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-    return subprocess.run(["git", "-C", folder, *identity, *words], check=True, capture_output=True, text=True).stdout
+    command = ["git", "-C", folder, *identity, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def test_code_version(tmp_path):
@@ -352,8 +440,8 @@ def test_command_line(slurm, folder, capsys, monkeypatch):  # noqa: F811
     site = folder / "site.yaml"
     site.write_text(yaml.safe_dump(SITE))
     output, _, status = train(folder, capsys, monkeypatch, "--slurm", site)
-    assert (output, status) == ("small: 0 of 7 runs are there, 0 were queued or running, 7 are submitted now in "
-                                "4 jobs\n", 0)
+    assert (output, status) == ("small: 0 of 7 runs are there, 0 were queued or running, 7 are submitted now "
+                                "in 4 jobs\n", 0)
     output, _, status = train(folder, capsys, monkeypatch, "--status")
     assert output.splitlines()[-1].split() == ["total", "0", "0", "7", "0", "0"] and status == 0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy
 
-from pvera.runs import Profile
+from pvera.profiles import Profile
 from pvera.suite import RECIPES
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -276,12 +276,13 @@ def test_a_test_split_is_never_in_memory_as_a_whole(tmp_path, backbone):
 
 def test_all_data_is_decoded_before_the_first_run_trains(tmp_path):
     from pvera import runs
+    from pvera.profiles import Profile
 
     vtab_like.write(tmp_path, ["kitti", "eurosat"], side=32)
     image = tmp_path / "eurosat" / "images" / "test" / "5.png"
     image.unlink()  # it is a link
     image.write_bytes(b"")
-    profile = runs.Profile(
+    profile = Profile(
         name="small", data=str(tmp_path), backbones=["tiny"], datasets=["kitti", "eurosat"], seeds=[0],
         protocol="corrected", methods={"linear": {}},
     )

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pvera
@@ -12,7 +12,7 @@ from pvera import results, runs, training
 from pvera.backbones import Backbone
 from pvera.data import Split
 from pvera.protocol import CORRECTED, PUBLISHED, protocol
-from pvera.runs import Profile
+from pvera.profiles import Ablations, Effects, Profile
 from pvera.training import Data, Schedule, fit
 from tiny import METHODS, make_vit
 
@@ -169,6 +169,28 @@ def test_trained_weights_are_never_a_stale_copy(backbone, splits):
     assert history.validation_loss[-1] < 0.7 * history.validation_loss[0]
 
 
+def test_strict_determinism_refuses_what_has_no_deterministic_implementation(backbone, splits):
+    numbers = torch.zeros(3)
+    with training.deterministic(False):
+        numbers.put_(torch.tensor([0, 0]), torch.ones(2))
+    for method in METHODS.values():
+        with training.deterministic():
+            with pytest.raises(RuntimeError, match="deterministic"):
+                numbers.put_(torch.tensor([0, 0]), torch.ones(2))
+            (strict,) = train(backbone, splits, [method], schedule=Schedule(epochs=1))
+        (plain,) = train(backbone, splits, [method], schedule=Schedule(epochs=1))
+        assert strict.validation_loss == plain.validation_loss
+    numbers.put_(torch.tensor([0, 0]), torch.ones(2))
+
+
+def test_strict_determinism_comes_before_cuda(monkeypatch):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(pvera.InputError, match="CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment"):
+        with training.deterministic():
+            raise AssertionError("not reached")
+
+
 def test_out_of_memory_is_answered_with_a_smaller_evaluation_batch(splits):
     sizes = []
 
@@ -232,7 +254,7 @@ def small_profile(tmp_path, monkeypatch):
         function.cache_clear()
     monkeypatch.setattr(
         runs.backbones, "load",
-        lambda name: Backbone(make_vit(), name, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), "hash"),
+        lambda name, weights: Backbone(make_vit(), name, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), "hash"),
     )
     sizes = {"train800": 48, "val200": 21, "test": 30}
     monkeypatch.setattr(runs.data, "load_split", lambda root, name, part, size: split(sizes[part], sizes[part]))
@@ -263,8 +285,11 @@ def test_records_hold_what_made_them_and_repeat_bit_for_bit(small_profile, tmp_p
     for path, record in first.items():
         numbers = {k: v for k, v in record.items() if k != "cost"}
         assert numbers == {k: v for k, v in second[path].items() if k != "cost"}
-        a, b = (results.read_predictions(tmp_path / root / path) for root in "ab")
-        assert np.array_equal(a[0], b[0]) and np.array_equal(a[1], b[1])
+        if record["experiment"] == "benchmark":
+            a, b = (results.read_predictions(tmp_path / root / path) for root in "ab")
+            assert np.array_equal(a[0], b[0]) and np.array_equal(a[1], b[1])
+            a, b = ((tmp_path / root / path).with_suffix(results.ADAPTER).read_bytes() for root in "ab")
+            assert a == b
     record = first["small/benchmark/tiny/retina/lora/seed1.json"]
     assert record["chosen"]["grid"] == record["members"][record["chosen"]["member"]]["grid"]
     best = [m["best_validation_loss"] for m in record["members"]]
@@ -273,6 +298,58 @@ def test_records_hold_what_made_them_and_repeat_bit_for_bit(small_profile, tmp_p
         min(record["members"][0]["curve"]["validation_loss"]), rel=1e-5
     )
     assert record["test"]["correct"] == round(record["test"]["accuracy"] * 30)
+
+
+def test_the_adapter_beside_a_record_makes_its_predictions(small_profile, tmp_path):
+    complete(small_profile, tmp_path)
+    for run in small_profile.benchmark(tmp_path):
+        model = pvera.load(make_vit(), run.path.with_suffix(results.ADAPTER)).eval()
+        frozen = runs._backbone(run.backbone, "cpu")
+        test = training.Data(split(30, 30), frozen, torch.device("cpu"))
+        with torch.inference_mode():
+            scores = model(test[slice(None)]).softmax(-1).numpy()
+        kept, _ = results.read_predictions(run.path)
+        np.testing.assert_allclose(scores, kept, atol=2e-3)
+        model.unload()
+
+
+def test_ablations_train_their_values_side_by_side(small_profile, tmp_path):
+    one = replace(small_profile, seeds=[0], ablations=Ablations(["retina"], [2, 4], ["q", "qkv"], search=False))
+    assert [run.waits for run in one.runs("rank", tmp_path)] == [True]
+    complete(one, tmp_path)
+    (rank,), (position,) = one.runs("rank", tmp_path), one.runs("position", tmp_path)
+    assert [c.grid for c in rank.candidates] == [{"rank": 2}, {"rank": 4}]
+    assert [(c.method.targets, c.method.rank, c.adapter_lr) for c in position.candidates] == [
+        ("q", 4, 1e-2), ("qkv", 4, 1e-2)
+    ]
+    runs.execute(position)
+    record = results.read(position.path)
+    one_target, three = (member["adapter_parameters"] for member in record["members"])
+    assert three == 3 * one_target
+    searched = replace(one, ablations=replace(one.ablations, search=True)).runs("rank", tmp_path)[0]
+    assert [c.grid for c in searched.candidates] == [
+        {"rank": r, "learning_rate": rate} for r in (2, 4) for rate in (1e-2, 1e-3)
+    ]
+    assert one.with_(datasets=["digits"]).runs("rank", tmp_path) == []
+
+
+def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_path):
+    profile = replace(small_profile, seeds=[0], effects=Effects(["retina"], ["lora", "pvera", "dora"]))
+    listed = {(run.experiment, run.method): run for run in profile.runs("protocol", tmp_path)}
+    differences = {"softmax_in_loss", "shuffle", "own_draws"}
+    everywhere = {f"protocol_{name}" for name in differences | {"corrected", "published"}}
+    assert {e for e, m in listed if m == "lora"} == everywhere | {"protocol_lora_same_draw"}
+    assert {e for e, m in listed if m == "pvera"} == everywhere | {"protocol_pvera_init", "protocol_pvera_kl"}
+    corrected = listed["protocol_corrected", "lora"]
+    for name in differences:
+        one, published = listed[f"protocol_{name}", "lora"], listed["protocol_published", "lora"]
+        changed = [key for key, value in asdict(one.protocol).items()
+                   if key != "name" and value != getattr(corrected.protocol, key)]
+        assert changed == [name] and getattr(one.protocol, name) == getattr(published.protocol, name)
+        assert one.candidates == corrected.candidates
+    assert listed["protocol_lora_same_draw", "lora"].candidates[0].method == pvera.LoRA(rank=4, same_draw=True)
+    names = [run.protocol.name for run in listed.values()]
+    assert len(set(names)) == len({e for e, _ in listed}), "each has a name of its own, so none is taken for another"
 
 
 def test_beta_of_the_benchmark_is_the_one_searched(small_profile, tmp_path):

@@ -1,0 +1,222 @@
+"""Profiles: YAML files in experiments/profiles that say which runs there are."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import yaml
+
+from . import data, results
+from .adapters import METHODS
+from .errors import InputError
+from .protocol import PUBLISHED_BETA, Protocol, one_at_a_time, protocol
+from .runs import Candidate, Run
+from .training import PRECISIONS, Schedule
+
+#: What is trained, in the order in which it must be: the others need the β that the first finds.
+EXPERIMENTS = ("beta", "benchmark", "rank", "position", "protocol")
+
+
+@dataclass(frozen=True)
+class Ablations:
+    """PVeRA's rank and position (Tables 2 and 3), on the first backbone: the values train side by side as
+    members of one run.
+
+    targets: combinations of q, k and v. search: every value with each learning rate of the grid, not only with
+    the most chosen one.
+    """
+
+    datasets: list[str]
+    rank: list[int]
+    targets: list[str]
+    search: bool
+
+
+@dataclass(frozen=True)
+class Effects:
+    """On what the differences between the two protocols are measured, one at a time: the first backbone, these
+    data sets and methods, the most chosen value of each grid."""
+
+    datasets: list[str]
+    methods: list[str]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A YAML file: backbones, data sets, methods with their grids, seeds, budget and protocol.
+
+    methods: per method its fixed hyperparameters, `grid` (one name with its values) and `most_chosen`, the
+    value that backbones in `fixed_grid` take instead of searching.
+    learning_rate: of heads, and of adapters without a learning-rate grid (Section 4.2).
+    precision: see `training.PRECISIONS`.
+    beta: the values of β searched on data sets for which the published program states none.
+    weights: per backbone a local file of its weights, instead of the hub's.
+    deterministic: see `training.deterministic`.
+    images: for trials, how many images of each split are used, the first ones.
+    """
+
+    name: str
+    data: str
+    backbones: list[str]
+    datasets: list[str]
+    seeds: list[int]
+    protocol: str
+    methods: dict[str, dict]
+    schedule: Schedule = Schedule()
+    learning_rate: float = 1e-4
+    precision: str = "float32"
+    fixed_grid: list[str] = field(default_factory=list)
+    beta: list[float] = field(default_factory=list)
+    ablations: Ablations | None = None
+    effects: Effects | None = None
+    weights: dict[str, str] = field(default_factory=dict)
+    deterministic: bool = False
+    images: int | None = None
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Profile":
+        """InputError for a missing or malformed file, and as `with_`."""
+        path = Path(path)
+        parts = {"schedule": Schedule, "ablations": Ablations, "effects": Effects}
+        try:
+            content = yaml.safe_load(path.read_text())
+            content |= {name: part(**content[name]) for name, part in parts.items() if name in content}
+            profile = cls(name=path.stem, **content).with_()
+        except FileNotFoundError:
+            raise InputError(f"unknown profile {path.stem!r}: there is no {path}") from None
+        except (yaml.YAMLError, TypeError, AttributeError) as error:
+            raise InputError(f"{path}: {' '.join(str(error).split())}") from None
+        if unknown := profile.weights.keys() - set(profile.backbones):
+            raise InputError(f"{path}: weights of {min(unknown)!r}, which is not one of its backbones")
+        return profile
+
+    def with_(self, **changes) -> "Profile":
+        """A copy with other values; None changes nothing. InputError for a method, data set, protocol or
+        precision that does not exist."""
+        profile = replace(self, **{k: v for k, v in changes.items() if v is not None})
+        for name in profile.methods:
+            if name not in METHODS:
+                raise InputError(f"unknown method {name!r}; choose from {', '.join(METHODS)}")
+        for name in profile.datasets:
+            data.task(name)
+        protocol(profile.protocol)
+        if profile.precision not in PRECISIONS:
+            raise InputError(f"unknown precision {profile.precision!r}; choose from {', '.join(PRECISIONS)}")
+        return profile
+
+    def runs(self, experiment: str, results_root: str | Path) -> list[Run]:
+        """The runs of one of `EXPERIMENTS`; those that need β have it once its search has a result."""
+        makers: dict[str, Callable] = {
+            "beta": self.beta_search,
+            "benchmark": self.benchmark,
+            "rank": self.rank_ablation,
+            "position": self.position_ablation,
+            "protocol": self.protocol_effects,
+        }
+        return makers[experiment](results_root)
+
+    def benchmark(self, results_root: str | Path) -> list[Run]:
+        """Every method on every data set with every seed (Tables 1, 4 and 6 to 8)."""
+        return [
+            self._run("benchmark", backbone, dataset, method, seed, results_root)
+            for backbone in self.backbones
+            for dataset in self.datasets
+            for seed in self.seeds
+            for method in self.methods
+        ]
+
+    def beta_search(self, results_root: str | Path) -> list[Run]:
+        """The runs that choose PVeRA's β on the validation loss (Section 3.2), one per data set, for data sets
+        without a published value."""
+        betas = [{"beta": value} for value in self.beta]
+        return [
+            self._run("beta", backbone, dataset, "pvera", self.seeds[0], results_root, fixed=True, values=betas)
+            for backbone in self.backbones
+            for dataset in self.datasets
+            if "pvera" in self.methods and dataset not in PUBLISHED_BETA
+        ]
+
+    def rank_ablation(self, results_root: str | Path) -> list[Run]:
+        """PVeRA with several ranks (Table 2)."""
+        return self._ablation("rank", "rank", results_root)
+
+    def position_ablation(self, results_root: str | Path) -> list[Run]:
+        """PVeRA on several combinations of query, key and value (Table 3)."""
+        return self._ablation("position", "targets", results_root)
+
+    def protocol_effects(self, results_root: str | Path) -> list[Run]:
+        """Both protocols, and the corrected one with one difference at a time; an experiment for each,
+        "protocol_<name>". A difference that concerns one method is measured on that method."""
+        if not self.effects:
+            return []
+        return [
+            self._run(f"protocol_{name}", backbone, dataset, method, seed, results_root, rules, fixed=True)
+            for name, (rules, concerned) in one_at_a_time().items()
+            for backbone in self.backbones[:1]
+            for dataset in self.effects.datasets
+            if dataset in self.datasets
+            for seed in self.seeds
+            for method in self.effects.methods
+            if method in self.methods and method in (concerned or self.methods)
+        ]
+
+    def _ablation(self, experiment: str, hyperparameter: str, results_root) -> list[Run]:
+        if not self.ablations or "pvera" not in self.methods:
+            return []
+        values = [{hyperparameter: value} for value in getattr(self.ablations, hyperparameter)]
+        return [
+            self._run(experiment, backbone, dataset, "pvera", seed, results_root,
+                      fixed=not self.ablations.search, values=values)
+            for backbone in self.backbones[:1]
+            for dataset in self.ablations.datasets
+            if dataset in self.datasets
+            for seed in self.seeds
+        ]
+
+    def _run(
+        self,
+        experiment: str,
+        backbone: str,
+        dataset: str,
+        method: str,
+        seed: int,
+        root,
+        rules: Protocol | None = None,
+        fixed: bool = False,
+        values: list[dict] | None = None,
+    ) -> Run:
+        """fixed: the grid's most chosen value instead of all. values: the members, each with every value of the
+        grid."""
+        rules, options = rules or protocol(self.protocol), dict(self.methods[method])
+        grid, most_chosen = options.pop("grid", {}), options.pop("most_chosen", None)
+        if method == "pvera" and experiment != "beta":
+            options["beta"] = self._beta(backbone, dataset, root)
+        if fixed or backbone in self.fixed_grid:
+            grid = {name: [most_chosen] for name in grid}
+        points = [{name: value} for name, choices in grid.items() for value in choices] or [{}]
+        if values and len(points) == 1:
+            options, points = options | points[0], values
+        elif values:
+            points = [value | point for value in values for point in points]
+        options |= rules.adapters.get(method, {})
+        candidates = tuple(self._candidate(method, options, point) for point in points)
+        return Run(self.name, experiment, backbone, dataset, method, seed, candidates, self.schedule, rules,
+                   self.precision, self.data, str(root), weights=self.weights.get(backbone),
+                   deterministic=self.deterministic, images=self.images)
+
+    def _candidate(self, method: str, options: dict, point: dict) -> Candidate:
+        settings = options | point
+        rate, beta = settings.pop("learning_rate", self.learning_rate), settings.pop("beta", 0.0)
+        try:
+            built = METHODS[method](**settings)
+        except TypeError as error:
+            raise InputError(f"{METHODS[method].title}: {error}") from None
+        # Linear probing has no adapter: the rate that is searched is the head's.
+        return Candidate(built, rate, rate if method == "linear" else self.learning_rate, beta, point)
+
+    def _beta(self, backbone: str, dataset: str, root) -> float | None:
+        """β of this data set: published, or chosen by `beta_search`; None while that has not run."""
+        if dataset in PUBLISHED_BETA:
+            return PUBLISHED_BETA[dataset]
+        path = results.run_path(root, self.name, "beta", backbone, dataset, "pvera", self.seeds[0])
+        return results.read(path)["chosen"]["grid"]["beta"] if path.exists() else None
