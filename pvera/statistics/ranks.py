@@ -62,7 +62,7 @@ def signed_rank(differences: np.ndarray, alternative: str = "greater") -> float:
     """p-value of Wilcoxon's paired signed-rank test: do the differences (n,) tend to be positive?
 
     One difference per data set, say of one method's accuracy from another's; zeros are dropped, and what
-    agrees to nine decimals is tied (71.4 − 70.9 and 61.6 − 61.1 are not equal in floating point). Exact for
+    agrees to nine decimals is tied (71.4 − 71.1 and 61.6 − 61.3 are not equal in floating point). Exact for
     small n (scipy's "auto"): n data sets can never give less than 2⁻ⁿ, so four cannot reach 0.05. InputError
     for no difference or NaN.
     """
