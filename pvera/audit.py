@@ -22,10 +22,9 @@ import pandas as pd
 import timm
 from scipy.stats import binomtest, norm
 
-from . import tables
-from .adapters import METHODS, AdaptFormer, Bottleneck, DoRA, LoRA, Method, PVeRA, VeRA
+from . import cost, tables
+from .adapters import METHODS, PVeRA, VeRA
 from .data import TASKS
-from .model import adapt
 from .published import Published
 from .results import CATEGORIES
 from .statistics import LEVEL, binomial_p_value
@@ -467,27 +466,12 @@ def vit_b():
     return timm.create_model("vit_base_patch14_dinov2", img_size=224, num_classes=0, device="meta")
 
 
-def adapter_parameters(vit, method: Method) -> int:
-    """Trained numbers of `method` on `vit`, without the head."""
-    model = adapt(vit, method, num_classes=1)
-    count = model.members[0].count()["adapter"]
-    model.unload()
-    return count
-
-
 def adapter_sizes(paper: Published) -> pd.DataFrame:
     """Trained numbers of each method on ViT-B, averaged by the grid's shares; times: those of PVeRA."""
-    vit = vit_b()
-    kinds = {"lora": LoRA, "dora": DoRA, "bottleneck": Bottleneck, "adaptformer": AdaptFormer}
-    rows = {}
-    for key, cls in METHODS.items():
-        if key in kinds:
-            own = paper.grid[paper.grid["method"] == key]
-            members = [kinds[key](**{row.hyperparameter: int(row.value)}) for row in own.itertuples()]
-            counts = [adapter_parameters(vit, member) for member in members]
-            rows[key] = float(np.average(counts, weights=own["percent"]))
-        else:
-            rows[key] = float(adapter_parameters(vit, cls()))
+    vit, rows = vit_b(), {}
+    for key, members in paper.configurations().items():
+        methods, percents = zip(*members)
+        rows[key] = np.average([cost.trained_parameters(vit, method) for method in methods], weights=percents)
     table = pd.DataFrame({"parameters": pd.Series(rows)})
     return table.assign(times=table["parameters"] / table.at["pvera", "parameters"])
 
@@ -496,10 +480,10 @@ def sizes(paper: Published) -> Iterator[Finding]:
     """Trained numbers of the ablation tables and of the text, from our own models of ViT-B."""
     vit = vit_b()
     for row in paper.rank.itertuples():
-        counted = adapter_parameters(vit, PVeRA(rank=row.rank))
+        counted = cost.trained_parameters(vit, PVeRA(rank=row.rank))
         yield _exact("parameters", f"Table 2, r = {row.rank}", row.parameters, counted)
     for row in paper.position.itertuples():
-        counted = adapter_parameters(vit, PVeRA(targets=row.targets))
+        counted = cost.trained_parameters(vit, PVeRA(targets=row.targets))
         yield _exact("parameters", f"Table 3, {row.targets.upper()}", row.parameters, counted)
     times = adapter_sizes(paper)["times"].drop(["pvera", "linear"])
     larger = times[np.log10(times) >= 1.5]
@@ -511,35 +495,19 @@ def sizes(paper: Published) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def multiply_adds(tokens: int = 257, dim: int = 768, depth: int = 12, patch: int = 14) -> int:
-    """Multiply-adds of the matrix products of a ViT for one image.
-
-    depth · (12 · tokens · dim² + 2 · tokens² · dim) + (tokens − 1) · 3 patch² · dim: of the 12, queries, keys
-    and values are 3, their projection 1, the MLP 8; then the two products of the attention and the patches.
-    """
-    return depth * (12 * tokens * dim**2 + 2 * tokens**2 * dim) + (tokens - 1) * 3 * patch**2 * dim
-
-
-def adapter_multiply_adds(matrices: int, rank: int = 256, targets: int = 2, tokens: int = 257, dim: int = 768,
-                          depth: int = 12) -> int:  # fmt: skip
-    """Multiply-adds of an adapter beside `targets` projections: depth · targets · tokens · matrices · r · d.
-
-    matrices: of d × r that every token is multiplied with: A and B for VeRA, 2 A and B for PVeRA.
-    """
-    return depth * targets * tokens * matrices * rank * dim
-
-
 def costs(paper: Published) -> Iterator[Finding]:
     """The percentages of operations that PVeRA and VeRA add to ViT-B/14, from closed forms."""
-    base = multiply_adds()
-    for quote, matrices, note in (
-        ("flops_pvera", 3, "with σ; the mean alone, which inference takes, costs what VeRA costs"),
-        ("flops_vera", 2, ""),
+    shape = cost.Shape.of(vit_b())
+    base = cost.backbone_multiply_adds(shape)
+    for method, note in (
+        (PVeRA(), "with σ; the mean alone, which inference takes, costs what VeRA costs"),
+        (VeRA(), ""),
     ):
-        printed, percent = float(paper.quote(quote)), 100 * adapter_multiply_adds(matrices) / base
+        printed = float(paper.quote(f"flops_{method.key}"))
+        percent = 100 * cost.adapter_multiply_adds(method, shape, sampled=True) / base
         yield Finding(
-            "operations", f"text, {'PVeRA' if matrices == 3 else 'VeRA'} on ViT-B/14", f"{printed}%",
-            f"{percent:.2f}% of {base / 1e9:.2f} G multiply-adds", near(printed, percent, HALF, 0), note,
+            "operations", f"text, {method.title} on ViT-B/14", f"{printed}%",
+            f"{percent:.2f}% of {base / cost.GIGA:.2f} G multiply-adds", near(printed, percent, HALF, 0), note,
         )  # fmt: skip
 
 

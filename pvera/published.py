@@ -4,14 +4,16 @@ Methods, data sets and backbones go by this package's keys (`METHODS`, `data.TAS
 that our results and the paper's can stand side by side.
 """
 
-from dataclasses import dataclass, fields
+import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from .adapters import METHODS
+from .adapters import METHODS, Method
 from .data import TASKS
 from .errors import InputError
+from .protocol import PUBLISHED
 
 #: File (without .csv) -> its columns.
 COLUMNS = {
@@ -53,6 +55,17 @@ class Published:
         """The main table, likewise."""
         return _wide(self.main, column)
 
+    def configurations(self) -> dict[str, list[tuple[Method, float]]]:
+        """Per method what the grid table chooses from, as the published program configures it, and its share
+        (%). A learning rate is no part of a configuration."""
+        found = {}
+        for row in self.grid.itertuples():
+            cls, settings = METHODS[row.method], dict(PUBLISHED.adapters.get(row.method, {}))
+            if row.hyperparameter in {field.name for field in dataclasses.fields(cls)}:
+                settings[row.hyperparameter] = int(row.value)
+            found.setdefault(row.method, []).append((cls(**settings), row.percent))
+        return {key: found[key] for key in METHODS}
+
     def quote(self, name: str) -> str:
         """What the text says under this name."""
         return self.quotes.set_index("quote").at[name, "said"]
@@ -66,7 +79,7 @@ def _wide(table: pd.DataFrame, column: str) -> pd.DataFrame:
 def load(folder) -> Published:
     """The tables in `folder`. InputError for a file that is missing or lacks columns."""
     tables = {}
-    for field in fields(Published):
+    for field in dataclasses.fields(Published):
         path = Path(folder) / f"{field.name}.csv"
         if not path.is_file():
             raise InputError(f"{path}: no such file; experiments/read_published.py makes it")
