@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +26,7 @@ import yaml
 from submitit.core.submission import process_job
 from test_train_cli import PROFILE, SCRIPT, folder, until  # noqa: F401  folder is a fixture
 
-from pvera import cluster, processes, runs, scheduler
+from pvera import cluster, runs, scheduler
 from pvera.cluster import Site
 from pvera.errors import InputError
 from pvera.profiles import Profile
@@ -135,20 +134,6 @@ def handlers_kept():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class OneWorker(ThreadPoolExecutor):
-    """In place of the scheduler's pool of processes, which take seconds to start."""
-
-    def __init__(self, workers, context, initializer, arguments):
-        super().__init__(1, initializer=initializer, initargs=arguments)
-
-
-@pytest.fixture
-def in_process(monkeypatch):
-    """Runs are executed in this process."""
-    monkeypatch.setattr(scheduler, "ProcessPoolExecutor", OneWorker)
-    monkeypatch.setattr(processes, "follow_parent", lambda: None)
 
 
 @pytest.fixture
@@ -330,7 +315,8 @@ def test_job_is_requeued_before_its_time_limit_and_goes_on_with_what_is_missing(
 
     with monkeypatch.context() as first:
         first.setattr(scheduler, "execute", until_the_limit)
-        first.setattr(OneWorker, "_processes", {0: SimpleNamespace(kill=end.set)}, raising=False)
+        workers = {0: SimpleNamespace(kill=end.set)}
+        first.setattr(scheduler.ProcessPoolExecutor, "_processes", workers, raising=False)
         assert slurm.work("7") != 0
     assert end.is_set(), "no worker outlives its job"
     assert states(profile, root) == {"benchmark/linear/0": "done", "benchmark/lora/0": "queued"}
