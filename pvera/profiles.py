@@ -217,8 +217,10 @@ class Profile:
         return Candidate(built, rate, rate if method == "linear" else self.learning_rate, beta, point)
 
     def _beta(self, backbone: str, dataset: str, root) -> float | None:
-        """β of this data set: published, or chosen by `beta_search`; None while that has not run."""
+        """β of this data set: published, or chosen by `beta_search`; None while that has not run, and where
+        every member of it diverged."""
         if dataset in PUBLISHED_BETA:
             return PUBLISHED_BETA[dataset]
         path = results.run_path(root, self.name, "beta", backbone, dataset, "pvera", self.seeds[0])
-        return results.read(path)["chosen"]["grid"]["beta"] if path.exists() else None
+        chosen = results.read(path)["chosen"] if path.exists() else None
+        return chosen and chosen["grid"]["beta"]
