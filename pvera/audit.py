@@ -25,7 +25,7 @@ from scipy.stats import binomtest, norm
 from . import cost, tables
 from .adapters import METHODS, PVeRA, VeRA
 from .data import TASKS
-from .published import Published
+from .published import BACKBONES, SEEDS, Published
 from .results import CATEGORIES
 from .statistics import LEVEL, binomial_p_value
 
@@ -36,9 +36,7 @@ FOLLOWS, ROUNDING, OPEN, CONTRADICTS, UNCHECKED = VERDICTS = (
     "does not follow",
     "not checkable",
 )
-BACKBONES = {"dinov2_s": "ViT-S/14", "dinov2_b": "ViT-B/14", "dinov2_l": "ViT-L/14"}
 TABLES = {"dinov2_b": "Table 6", "dinov2_s": "Table 7", "dinov2_l": "Table 8"}
-SEEDS = 3
 HALF = 0.05  # half a unit of the last printed digit of an accuracy
 EPSILON = 1e-9
 

@@ -26,6 +26,8 @@ COLUMNS = {
     "language": ("method", "task", "score", "star", "mark"),
     "quotes": ("quote", "said", "sentence"),
 }
+BACKBONES = {"dinov2_s": "ViT-S/14", "dinov2_b": "ViT-B/14", "dinov2_l": "ViT-L/14"}  # of the detailed tables
+SEEDS = 3  # behind each of their accuracies
 TEXT = {"mark": str, "said": str, "sentence": str, "source": str, "targets": str}
 DATASETS = [name for name, task in TASKS.items() if task.suite == "vtab"]
 

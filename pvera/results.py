@@ -28,7 +28,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
 
@@ -279,6 +279,14 @@ class Scores:
             if run["test"]:
                 values[index] = metric(run) if callable(metric) else run["test"][metric]
         return cls(values, *axes, tuple(category[name] for name in axes[2]))
+
+    def complete(self) -> "Scores":
+        """Only the data sets of which every method has a run. InputError if there are none."""
+        whole = np.flatnonzero(~np.isnan(self.values).all(1).any(0))
+        if not len(whole):
+            raise InputError("there is no data set of which every method has a run")
+        datasets, categories = (tuple(axis[d] for d in whole) for axis in (self.datasets, self.categories))
+        return replace(self, values=self.values[:, :, whole], datasets=datasets, categories=categories)
 
     def missing(self) -> list[tuple[str, str, int]]:
         """(method, data set, seed) of each NaN: what a full grid of these axes would have."""

@@ -73,16 +73,22 @@ def accuracy(ax: Axes, scores: Scores, group: str = "average") -> Axes:
         seeds = values.mean(1)
         ax.plot(seeds, np.full(len(seeds), row + 0.36), "o", color=style.colour, markersize=2, mew=0)
         ax.plot(mean, row, style.marker, color=style.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
-    ax.set_yticks(range(len(scores.methods)), [METHODS[key].title for key in scores.methods])
-    for key, label in zip(scores.methods, ax.get_yticklabels()):
-        label.set_color(METHODS[key].colour if key == "pvera" else "black")
-        label.set_fontweight("bold" if key == "pvera" else "normal")
-    ax.set_ylim(len(scores.methods) - 0.4, -0.5)
-    ax.tick_params(axis="y", length=0)
+    method_rows(ax, list(scores.methods))
     ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
     ax.margins(x=0.1)
-    ax.grid(axis="x", color="0.9", linewidth=0.6)
     ax.set_title(group.capitalize())
+    return ax
+
+
+def method_rows(ax: Axes, methods: list[str]) -> Axes:
+    """One row per method, from top to bottom, PVeRA's title in bold and its colour."""
+    ax.set_yticks(range(len(methods)), [METHODS[key].title for key in methods])
+    for key, label in zip(methods, ax.get_yticklabels()):
+        label.set_color(METHODS[key].colour if key == "pvera" else "black")
+        label.set_fontweight("bold" if key == "pvera" else "normal")
+    ax.set_ylim(len(methods) - 0.4, -0.5)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x", color="0.9", linewidth=0.6)
     return ax
 
 

@@ -359,6 +359,12 @@ def about(runs: list[dict]) -> str:
     return f"{text}."
 
 
+def left_out(scores: Scores) -> str:
+    """A sentence for a caption where `Scores.complete` leaves data sets out, else nothing."""
+    there, all_of_them = len(scores.complete().datasets), len(scores.datasets)
+    return f" Over the {there} of {all_of_them} data sets of which every method has a run." * (there < all_of_them)
+
+
 def _listed(runs: list[tuple[str, str, int]]) -> str:
     """(method, data set, seed) in words, grouped by method and data set."""
     return "; ".join(

@@ -108,7 +108,26 @@ def percent(value: float) -> str:
 
 
 def signed(value: float, digits: int) -> str:
-    return NOTHING if np.isnan(value) else f"{value:+.{digits}f}".replace("-", "−")
+    return NOTHING if np.isnan(value) else minus(f"{value:+.{digits}f}")
+
+
+def interval(value: float | None, low: float, high: float, digits: int = 1) -> str:
+    """`value [low, high]`, or the brackets alone."""
+    if np.isnan([low, high]).any():
+        return NOTHING if value is None or np.isnan(value) else minus(f"{value:.{digits}f}")
+    bounds = f"[{low:.{digits}f}, {high:.{digits}f}]"
+    return minus(bounds if value is None else f"{value:.{digits}f} {bounds}")
+
+
+def p_value(value: float) -> str:
+    """Three decimals, or below what."""
+    if np.isnan(value):
+        return NOTHING
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def minus(text: str) -> str:
+    return text.replace("-", "−")
 
 
 SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")

@@ -1,0 +1,136 @@
+"""Calibration of the methods (Section 4.3, Figure 4), from the records and the predictions beside them.
+
+Errors are averaged by the geometric mean over data sets, as in the paper, and over their seeds as well, so that
+their intervals are those of an average of logarithms.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr
+
+from .. import metrics, results
+from ..adapters import METHODS
+from ..results import Scores
+from ..statistics import averages, mean_and_std, percentile_interval, resample
+from .benchmark import REFERENCE, Statement, about, left_out, marks, verdicts
+from .layout import NOTHING, Cell, Panel, Row, Table, interval
+
+LORA_BASED = ("lora", "vera", "pvera")  # as Section 4.3 counts them: not DoRA
+SEED = 0  # of the bootstrap
+
+
+# Computing
+
+
+def geometric_means(errors: Scores) -> pd.DataFrame:
+    """Geometric mean of an error over data sets and seeds; rows methods.
+
+    mean, low and high: the mean, as the errors are (a share), and its 95 % bootstrap interval over data sets and
+    seeds; seed<k>: that of one seed; ratio, ratio_low and ratio_high: to PVeRA's, paired over data sets, NaN
+    without PVeRA. InputError where a method lacks a data set.
+    """
+    with np.errstate(divide="ignore"):  # one error of exactly zero makes the mean zero
+        logs = np.log(errors.values)
+    mean, drawn = averages(logs), averages(resample(logs, np.random.default_rng(SEED)))
+    low, high = percentile_interval(drawn)
+    columns = {"mean": mean, "low": low, "high": high}
+    columns |= {f"seed{seed}": logs[:, s].mean(-1) for s, seed in enumerate(errors.seeds)}
+    columns |= dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
+    if REFERENCE in errors.methods:
+        r = errors.methods.index(REFERENCE)
+        low, high = percentile_interval(drawn - drawn[:, [r]])
+        columns |= {"ratio": mean - mean[r], "ratio_low": low, "ratio_high": high}
+    return np.exp(pd.DataFrame(columns, pd.Index(errors.methods, name="method")))
+
+
+def predictions(root, runs: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Per method the confidence and the correctness of each test image, pooled over data sets and seeds.
+
+    InputError where the predictions of a run were not kept below `root`.
+    """
+    found = {method: [] for method in Scores.of(runs).methods}
+    for run in runs:
+        if run["test"]:
+            path = results.run_path(root, *(run[key] for key in results.IDENTITY))
+            found[run["method"]].append(metrics.top_label(*results.read_predictions(path)))
+    return {method: tuple(map(np.concatenate, zip(*parts))) for method, parts in found.items() if parts}
+
+
+def confound(accuracy: Scores, error: Scores) -> pd.Series:
+    """Spearman's correlation of accuracy and error over the methods (means over seeds), per data set."""
+    pairs = zip(*(mean_and_std(scores.values, axis=1)[0].T for scores in (accuracy, error)))
+    return pd.Series([spearmanr(*pair).statistic for pair in pairs], accuracy.datasets)
+
+
+def _lead(of: tuple[str, ...], over: tuple[str, ...]) -> Callable[[Scores], float]:
+    """How much lower, in points, the worst of some methods is than the best of others; NaN if one is missing."""
+
+    def difference(errors: Scores) -> float:
+        logs = mean_and_std(np.log(errors.values), axis=1)[0].mean(-1)
+        mean = 100 * np.exp(pd.Series(logs, errors.methods))
+        worst, best = mean.reindex(of).max(skipna=False), mean.reindex(over).min(skipna=False)
+        return float(best - worst)
+
+    return difference
+
+
+CLAIMS: tuple[Statement, ...] = (
+    (
+        "LoRA, VeRA and PVeRA are all better calibrated than the other adapters",
+        "points between the highest ACE of theirs and the lowest of the others",
+        _lead(LORA_BASED, tuple(m for m in METHODS if m not in (*LORA_BASED, "linear"))),
+    ),
+    (
+        "LoRA, VeRA and PVeRA are all better calibrated than linear probing",
+        "points between the highest ACE of theirs and that of linear probing",
+        _lead(LORA_BASED, ("linear",)),
+    ),
+    ("PVeRA is at least as well calibrated as VeRA", "points below VeRA's ACE", _lead(("pvera",), ("vera",))),
+)
+
+
+# The tables
+
+
+def calibration(runs: list[dict]) -> Table:
+    """Calibration errors and proper scores per method."""
+    of = {metric: Scores.of(runs, metric).complete() for metric in ("ace", "ece", "nll", "brier", "accuracy")}
+    ace, ece = (geometric_means(of[metric]) for metric in ("ace", "ece"))
+    data = pd.concat([ace.add_prefix("ace_"), ece.add_prefix("ece_")], axis=1)
+    for metric in ("nll", "brier", "accuracy"):
+        data[metric] = averages(of[metric].values)
+    marked = {
+        "ace": marks(-100 * ace["mean"]), "ece": marks(-100 * ece["mean"]),
+        "nll": marks(-data["nll"], 3), "brier": marks(-data["brier"], 3),
+    }  # fmt: skip
+    rows = []
+    for m, (method, own) in enumerate(data.iterrows()):
+        ratio = interval(own["ace_ratio"], own["ace_ratio_low"], own["ace_ratio_high"], 2)
+        cells = (
+            Cell(f"{100 * own['ace_mean']:.1f}", marked["ace"][m]),
+            Cell(interval(None, 100 * own["ace_low"], 100 * own["ace_high"])),
+            Cell(NOTHING if method == REFERENCE else ratio),
+            Cell(f"{100 * own['ece_mean']:.1f}", marked["ece"][m]),
+            Cell(f"{own['nll']:.3f}", marked["nll"][m]),
+            Cell(f"{own['brier']:.3f}", marked["brier"][m]),
+            Cell(f"{100 * own['accuracy']:.1f}"),
+        )
+        rows.append(Row(METHODS[method].title, cells))
+    header = ("ACE", "95 % interval", "Ratio to PVeRA's", "ECE", "NLL", "Brier", "Accuracy")
+    caption = (
+        f"Calibration errors (%, {metrics.BINS} bins; geometric means over data sets and seeds), negative "
+        "log-likelihood (nats), Brier score and accuracy (%) (means). In brackets 95 % bootstrap intervals over "
+        "data sets and seeds. Lowest in bold, second lowest underlined."
+    )
+    caption += left_out(Scores.of(runs))
+    return Table(
+        "calibration", caption, about(runs), (Panel("", header, tuple(rows)),), data.reset_index()
+    )
+
+
+def held_claims(runs: list[dict]) -> Table:
+    """What Section 4.3 says of calibration, and whether it holds here."""
+    caption = "What the paper says of calibration, by the geometric mean of ACE, and whether it holds here."
+    return verdicts("calibration_claims", caption, runs, Scores.of(runs, "ace"), CLAIMS)
