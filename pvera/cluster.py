@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from . import __version__
 from .errors import InputError
-from .profiles import EXPERIMENTS, Profile
+from .profiles import Profile
 from .results import write_atomically
 from .runs import Run
 from .scheduler import pending, run_all
@@ -141,14 +141,14 @@ def submit(profile: Profile, results_root: str | Path, site: Site, replace: bool
         active = _queue(profile, root)
         missing = pending(list(runs.values()), replace)
         new = [run for run in missing if run.path not in active]
-        searches = [run for run in new if run.experiment == "beta"]
+        searches = [run for run in new if run.searches]
         waiting = [run for run in new if run.waits]
-        ready = [run for run in new if run.experiment != "beta" and not run.waits]
+        ready = [run for run in new if not run.searches and not run.waits]
         jobs = _submit_arrays(searches, profile, root, site, replace)
         jobs += _submit_arrays(ready, profile, root, site, replace)
         if waiting:
             active = _queue(profile, root)
-            after = {active[p][0] for p, run in runs.items() if run.experiment == "beta" and p in active}
+            after = {active[p][0] for p, run in runs.items() if run.searches and p in active}
             jobs += _submit_arrays(waiting, profile, root, site, replace, sorted(after))
     return Submission(len(runs), len(runs) - len(missing), len(missing) - len(new), len(new), jobs)
 
@@ -227,7 +227,7 @@ def code_version(root: Path = Path(__file__).resolve().parents[1]) -> dict:
 
 
 def _runs(profile: Profile, root: Path) -> dict[Path, Run]:
-    return {run.path: run for experiment in EXPERIMENTS for run in profile.runs(experiment, root)}
+    return {run.path: run for experiment in profile.experiments for run in profile.runs(experiment, root)}
 
 
 def _folder(profile: Profile, root: Path) -> Path:
