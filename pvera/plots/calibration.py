@@ -17,7 +17,7 @@ FEW = 10  # images; the accuracy of fewer would be noise
 
 
 def errors(ax: Axes, means: pd.DataFrame) -> Axes:
-    """Geometric means in percent (`tables.calibration.geometric_means`): marker, interval, and a dot per seed.
+    """Geometric means in percent (`tables.calibration.geometric_means`): marker, interval, a dot per seed.
 
     Methods stand from top to bottom in the paper's order; the line marks PVeRA's mean.
     """
@@ -27,7 +27,8 @@ def errors(ax: Axes, means: pd.DataFrame) -> Axes:
         if key == "pvera":
             ax.axvline(mean, color=style.colour, linewidth=0.8, alpha=0.6, zorder=1)
         ax.plot([100 * own["low"], 100 * own["high"]], [row, row], color=style.colour, linewidth=1.2)
-        ax.plot(100 * own[seeds], np.full(len(seeds), row + 0.36), "o", color=style.colour, markersize=2, mew=0)
+        dots = 100 * own[seeds]
+        ax.plot(dots, np.full(len(dots), row + 0.36), "o", color=style.colour, markersize=2, mew=0)
         ax.plot(mean, row, style.marker, color=style.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
     method_rows(ax, list(means.index))
     ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
@@ -36,8 +37,8 @@ def errors(ax: Axes, means: pd.DataFrame) -> Axes:
 
 
 def reliability(ax: Axes, found: Reliability, colour: str) -> Axes:
-    """Accuracy against confidence per bin of equal width that has `FEW` images or more; bars: share of the images
-    in each bin; the number: mean confidence minus accuracy, in points, so positive for an overconfident method."""
+    """Accuracy against confidence per bin of equal width that has `FEW` images or more; bars: share of the
+    images in each bin; the number: mean confidence minus accuracy, in points, positive if overconfident."""
     share = found.count / found.count.sum()
     edges = np.linspace(0, 1, len(share) + 1)
     ax.bar(edges[:-1], share, 1 / len(share), align="edge", color="0.85")

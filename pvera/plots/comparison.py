@@ -33,7 +33,8 @@ def critical_difference(ax: Axes, methods: list[str], found: Friedman) -> Axes:
         ax.plot(ends, [0.4 + 0.35 * i] * 2, color="0.25", linewidth=2.2, solid_capstyle="round")
     width = min(found.critical_difference, k - 1)
     ax.plot([1, 1 + width], [-1.1, -1.1], color="black", linewidth=1, marker="|", markersize=4)
-    ax.text(1 + width / 2, -1.2, f"critical difference {found.critical_difference:.2f}", ha="center", va="bottom")
+    text = f"critical difference {found.critical_difference:.2f}"
+    ax.text(1 + width / 2, -1.2, text, ha="center", va="bottom")
     ax.set_xlim(1, k)
     ax.set_ylim(first_row + 0.62 * half, -1.6)
     ax.spines[["left", "bottom"]].set_visible(False)
@@ -45,15 +46,16 @@ def critical_difference(ax: Axes, methods: list[str], found: Friedman) -> Axes:
 
 
 def leads(ax: Axes, table: pd.DataFrame) -> Axes:
-    """PVeRA's lead over each method in points (`tables.comparison.compare`), with its 95 % intervals: thin over
-    data sets and seeds, thick over seeds alone (none where it is not known)."""
+    """PVeRA's lead over each method in points (`tables.comparison.compare`), with its 95 % intervals: thin
+    over data sets and seeds, thick over seeds alone (none where it is not known)."""
     others = table.drop("pvera")
     for row, (key, own) in enumerate(others.iterrows()):
         style = METHODS[key]
         ax.plot([own["lead_low"], own["lead_high"]], [row, row], color=style.colour, linewidth=0.9)
         seeds = own["lead"] + own["lead_seeds"] * np.array([-1, 1])
         ax.plot(seeds, [row, row], color=style.colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
-        ax.plot(own["lead"], row, style.marker, color=style.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
+        ax.plot(own["lead"], row, style.marker, color=style.colour, markersize=4.2, mec="white", mew=0.4,
+                zorder=3)  # fmt: skip
     ax.axvline(0, color="0.3", linewidth=0.6, zorder=1)
     method_rows(ax, list(others.index))
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))

@@ -38,19 +38,16 @@ def averages(scores: np.ndarray) -> np.ndarray:
     return np.nanmean(scores, axis=-2).mean(-1)
 
 
-def probability_of_improvement(scores: np.ndarray) -> np.ndarray:
-    """P(a > b) + ½ P(a = b) for a run of method a and one of b on the same data set, averaged over data sets.
+def probability_of_improvement(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """P(x > y) + ½ P(x = y) for a run x of one method and y of another on a data set, averaged over data sets.
 
-    (..., methods, seeds, data sets) to (..., methods, methods), rows a, columns b (Agarwal et al., 2021). The
-    diagonal is ½, and P[a, b] + P[b, a] = 1.
+    Two arrays (..., seeds, data sets) that broadcast together, to (...), as Agarwal et al. (2021) define it.
+    All pairs of methods of an array (methods, seeds, data sets): `probability_of_improvement(a[:, None], a)`.
     """
-    runs = (~np.isnan(scores)).sum(-2)  # (..., methods, data sets)
-    rows = []
-    for a in range(scores.shape[-3]):
-        one, other = scores[..., a, None, :, None, :], scores[..., :, None, :, :]
-        lead = (one > other).sum((-3, -2)) - (one < other).sum((-3, -2))
-        rows.append(0.5 + 0.5 * (lead / (runs[..., [a], :] * runs)).mean(-1))
-    return np.stack(rows, -2)
+    runs = (~np.isnan(scores)).sum(-2) * (~np.isnan(others)).sum(-2)  # (..., data sets)
+    x, y = scores[..., :, None, :], others[..., None, :, :]
+    ahead = (x > y).sum((-3, -2)) - (x < y).sum((-3, -2))
+    return 0.5 + 0.5 * (ahead / runs).mean(-1)
 
 
 def percentile_interval(statistic: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:

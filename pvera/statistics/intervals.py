@@ -23,9 +23,10 @@ def seed_error(std: np.ndarray, runs: np.ndarray, level: float = 0.95) -> np.nda
     """Half the width of the interval of an average over data sets: how far other seeds could move it.
 
     std: (..., data sets), the standard deviation of a single run on each, or √(s² + s'²) for a difference of
-    two methods; runs: how many there are, of the same shape or one number. The data sets stay as they are. The
-    variance of the average is Σ s²/n over the number of data sets squared; Student's t with Satterthwaite's
-    degrees of freedom takes account of the few runs behind each s. NaN where an s is; zero where all are zero.
+    two methods; runs: how many there are, of the same shape or one number. The data sets stay as they are.
+    The variance of the average is Σ s²/n over the number of data sets squared; Student's t with
+    Satterthwaite's degrees of freedom takes account of the few runs behind each s. NaN where an s is; zero
+    where all are zero.
     """
     std, runs = np.broadcast_arrays(np.asarray(std, np.float64), runs)
     variance = std**2 / runs

@@ -1,6 +1,7 @@
 """Tables of the analyses: what stands in them is computed first, then rendered.
 
 layout: what a table is. benchmark: accuracies, significance, grid choices, claims (Tables 1, 4 and 6 to 8).
+calibration: errors per method (Figure 4). comparison: what differences over data sets are worth.
 """
 
 from .benchmark import (
@@ -18,10 +19,11 @@ from .benchmark import (
     marks,
     of_profile,
     of_runs,
+    per_backbone,
 )
 from .layout import Cell, Panel, Row, Table
 
 __all__ = [
     "PANELS", "Cell", "Panel", "Row", "Table", "about", "accuracies", "claims", "comparisons", "detailed", "grid",
-    "grid_choices", "groups", "held_claims", "main", "marks", "of_profile", "of_runs",
+    "grid_choices", "groups", "held_claims", "main", "marks", "of_profile", "of_runs", "per_backbone",
 ]  # fmt: skip

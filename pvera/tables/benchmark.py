@@ -94,7 +94,7 @@ def comparisons(runs: list[dict]) -> pd.DataFrame:
 
 
 def pooled_counts(runs: list[dict]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(methods, data sets) each: right answers of a method, of how many, and PVeRA's, over seeds both have."""
+    """(methods, data sets) each: a method's right answers, of how many, and PVeRA's, over seeds both have."""
     correct, images = (Scores.of(runs, metric) for metric in ("correct", "images"))
     both = ~np.isnan(correct.values)
     reference = np.full_like(correct.values, np.nan)
@@ -199,16 +199,25 @@ def of_profile(root, profile: str) -> dict[str, dict[str, Table]]:
     Where there are several backbones, the names under which the tables are written end in the backbone.
     InputError where there are no results, or such as cannot share a table.
     """
-    runs = results.load_runs(root, profile)
     searches = results.load_runs(root, profile, "beta", optional=True)
-    backbones = dict.fromkeys(run["backbone"] for run in runs)
-    found = {}
-    for backbone in backbones:
-        own, own_searches = ([r for r in some if r["backbone"] == backbone] for some in (runs, searches))
-        suffix = f"_{backbone}" if len(backbones) > 1 else ""
-        built = of_runs(own, own_searches).items()
-        found[backbone] = {name: replace(table, name=name + suffix) for name, table in built}
-    return found
+    return per_backbone(
+        results.load_runs(root, profile),
+        lambda own: of_runs(own, [run for run in searches if run["backbone"] == own[0]["backbone"]]).values(),
+    )
+
+
+def per_backbone(
+    runs: list[dict], build: Callable[[list[dict]], Iterable[Table]]
+) -> dict[str, dict[str, Table]]:
+    """Backbone -> name -> table, built from the runs of each backbone, written as `of_profile` says."""
+    of = {run["backbone"]: [] for run in runs}
+    for run in runs:
+        of[run["backbone"]].append(run)
+    suffix = "_{}" if len(of) > 1 else ""
+    return {
+        backbone: {t.name: replace(t, name=t.name + suffix.format(backbone)) for t in build(own)}
+        for backbone, own in of.items()
+    }
 
 
 def of_runs(runs: list[dict], searches: list[dict] = ()) -> dict[str, Table]:
@@ -361,8 +370,8 @@ def about(runs: list[dict]) -> str:
 
 def left_out(scores: Scores) -> str:
     """A sentence for a caption where `Scores.complete` leaves data sets out, else nothing."""
-    there, all_of_them = len(scores.complete().datasets), len(scores.datasets)
-    return f" Over the {there} of {all_of_them} data sets of which every method has a run." * (there < all_of_them)
+    n, every = len(scores.complete().datasets), len(scores.datasets)
+    return f" Over the {n} of {every} data sets of which every method has a run." * (n < every)
 
 
 def _listed(runs: list[tuple[str, str, int]]) -> str:

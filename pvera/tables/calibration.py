@@ -1,7 +1,7 @@
 """Calibration of the methods (Section 4.3, Figure 4), from the records and the predictions beside them.
 
-Errors are averaged by the geometric mean over data sets, as in the paper, and over their seeds as well, so that
-their intervals are those of an average of logarithms.
+Errors are averaged by the geometric mean over data sets, as in the paper, and over their seeds as well, so
+that their intervals are those of an average of logarithms.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from ..adapters import METHODS
 from ..results import Scores
 from ..statistics import averages, mean_and_std, percentile_interval, resample
 from .benchmark import REFERENCE, Statement, about, left_out, marks, verdicts
-from .layout import NOTHING, Cell, Panel, Row, Table, interval
+from .layout import NOTHING, Cell, Panel, Row, Table, dataset_title, interval, minus
 
 LORA_BASED = ("lora", "vera", "pvera")  # as Section 4.3 counts them: not DoRA
 SEED = 0  # of the bootstrap
@@ -27,9 +27,9 @@ SEED = 0  # of the bootstrap
 def geometric_means(errors: Scores) -> pd.DataFrame:
     """Geometric mean of an error over data sets and seeds; rows methods.
 
-    mean, low and high: the mean, as the errors are (a share), and its 95 % bootstrap interval over data sets and
-    seeds; seed<k>: that of one seed; ratio, ratio_low and ratio_high: to PVeRA's, paired over data sets, NaN
-    without PVeRA. InputError where a method lacks a data set.
+    mean, low and high: the mean, as the errors are (a share), and its 95 % bootstrap interval over data sets
+    and seeds; seed<k>: that of one seed; ratio, ratio_low and ratio_high: to PVeRA's, paired over data sets,
+    NaN without PVeRA. InputError where a method lacks a data set.
     """
     with np.errstate(divide="ignore"):  # one error of exactly zero makes the mean zero
         logs = np.log(errors.values)
@@ -59,13 +59,27 @@ def predictions(root, runs: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarra
 
 
 def confound(accuracy: Scores, error: Scores) -> pd.Series:
-    """Spearman's correlation of accuracy and error over the methods (means over seeds), per data set."""
+    """Spearman's correlation of accuracy and error over the methods (means over seeds), per data set.
+
+    NaN where a method lacks the data set, or all are equal.
+    """
     pairs = zip(*(mean_and_std(scores.values, axis=1)[0].T for scores in (accuracy, error)))
-    return pd.Series([spearmanr(*pair).statistic for pair in pairs], accuracy.datasets)
+    found = [spearmanr(*pair).statistic if (np.ptp(pair, axis=1) > 0).all() else np.nan for pair in pairs]
+    return pd.Series(found, accuracy.datasets)
+
+
+def confounded(accuracy: Scores, error: Scores) -> str:
+    """`confound` in a sentence."""
+    found = confound(accuracy, error).dropna()
+    listed = ", ".join(f"{minus(f'{rho:+.2f}')} on {dataset_title(name)}" for name, rho in found.items())
+    return (
+        "Rank correlation of accuracy and ACE over the methods, positive where the more accurate are "
+        f"calibrated worse: {listed or 'none can be told'}."
+    )
 
 
 def _lead(of: tuple[str, ...], over: tuple[str, ...]) -> Callable[[Scores], float]:
-    """How much lower, in points, the worst of some methods is than the best of others; NaN if one is missing."""
+    """How much lower, in points, the worst of some methods is than the best of others; NaN if one lacks."""
 
     def difference(errors: Scores) -> float:
         logs = mean_and_std(np.log(errors.values), axis=1)[0].mean(-1)
@@ -89,6 +103,17 @@ CLAIMS: tuple[Statement, ...] = (
     ),
     ("PVeRA is at least as well calibrated as VeRA", "points below VeRA's ACE", _lead(("pvera",), ("vera",))),
 )
+
+
+def kept(ace: pd.DataFrame) -> str:
+    """Whether VeRA's calibration can be told from PVeRA's, in a sentence; `ace` by `geometric_means`."""
+    if "vera" not in ace.index or REFERENCE not in ace.index:
+        return "VeRA and PVeRA are not both among these runs."
+    own = ace.loc["vera"]
+    ratio = interval(own["ratio"], own["ratio_low"], own["ratio_high"], 2)
+    told = "worse" if own["ratio_low"] > 1 else "better" if own["ratio_high"] < 1 else ""
+    verdict = f"VeRA is calibrated {told} than PVeRA" if told else "VeRA and PVeRA cannot be told apart by it"
+    return f"VeRA's ACE is {ratio} times PVeRA's (95 % interval over data sets and seeds): {verdict}."
 
 
 # The tables
@@ -121,8 +146,8 @@ def calibration(runs: list[dict]) -> Table:
     header = ("ACE", "95 % interval", "Ratio to PVeRA's", "ECE", "NLL", "Brier", "Accuracy")
     caption = (
         f"Calibration errors (%, {metrics.BINS} bins; geometric means over data sets and seeds), negative "
-        "log-likelihood (nats), Brier score and accuracy (%) (means). In brackets 95 % bootstrap intervals over "
-        "data sets and seeds. Lowest in bold, second lowest underlined."
+        "log-likelihood (nats), Brier score and accuracy (%) (means). In brackets 95 % bootstrap intervals "
+        "over data sets and seeds. Lowest in bold, second lowest underlined."
     )
     caption += left_out(Scores.of(runs))
     return Table(

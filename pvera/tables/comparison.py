@@ -1,8 +1,8 @@
 """Beyond the paper: what its comparison of methods is worth, for runs and for its own published numbers.
 
-Four questions that stars on single cells leave open: how many stars survive correction for their number, whether
-the average ranks differ, how far the averages would move with other data sets or seeds, and how likely one
-method is better than another on a data set.
+Four questions that stars on single cells leave open: how many stars survive correction for their number,
+whether the average ranks differ, how far the averages would move with other data sets or seeds, and how
+likely one method is better than another on a data set.
 """
 
 from collections.abc import Iterable
@@ -75,14 +75,15 @@ def of_runs(runs: list[dict]) -> Evidence:
     whole = [every.datasets.index(dataset) for dataset in scores.datasets]
     own, n, reference = (counts[:, whole] for counts in pooled_counts(runs))
     return Evidence(
-        f"Profile {runs[0]['profile']}, backbone {runs[0]['backbone']}", about(runs) + left_out(every), scores,
+        f"Profile {runs[0]['profile']}, backbone {runs[0]['backbone']}",
+        about(runs) + left_out(every), scores,
         mean_and_std(scores.values, axis=1)[1], (~np.isnan(scores.values)).sum(1),
         *_both_tails(scores, own, n, reference),
     )  # fmt: skip
 
 
 def of_published(paper: Published, backbone: str) -> Evidence:
-    """Of a detailed table of the paper. The counts of the binomial test are those nearest to what is printed."""
+    """Of a detailed table of the paper. The binomial test takes the counts nearest to what is printed."""
     accuracy, std = paper.accuracies(backbone), paper.accuracies(backbone, "std")
     datasets = tuple(accuracy.columns)
     categories = tuple(TASKS[dataset].category for dataset in datasets)
@@ -124,20 +125,20 @@ class Comparison:
 def compare(evidence: Evidence) -> Comparison:
     """All statistics of the evidence. Columns of `methods`, accuracies and leads in percent:
 
-    average with low and high (95 % bootstrap interval over data sets and seeds); lead: PVeRA's average above the
-    method's, with lead_low and lead_high from the same resamples (paired over data sets), and lead_seeds, half
-    the 95 % interval over seeds alone; highest: share of resamples in which the method's average is the
-    highest; signed_rank: one-sided p-value that PVeRA is above over the data sets, signed_rank_holm
-    corrected; improvement: probability that PVeRA is better, with improvement_low and _high; rank: average rank;
-    lower, higher: data sets on which the method is significantly below and above PVeRA by the binomial test,
-    _holm and _bh after correction over all methods and data sets; printed: the paper's stars, if any.
+    average with low and high (95 % bootstrap interval over data sets and seeds); lead: PVeRA's average above
+    the method's, with lead_low and lead_high from the same resamples (paired over data sets), and lead_seeds,
+    half the 95 % interval over seeds alone; highest: share of resamples in which the method's average is the
+    highest; signed_rank: one-sided p-value that PVeRA is above over the data sets, _holm corrected;
+    improvement: probability that PVeRA is better, with improvement_low and _high; rank: average rank; lower,
+    higher: data sets on which the method is significantly below and above PVeRA by the binomial test, _holm
+    and _bh after correction over all methods and data sets; printed: the paper's stars, if any.
     """
     scores, r = evidence.scores, evidence.reference
     percent = 100 * scores.values
     mean = mean_and_std(percent, axis=1)[0]  # (methods, data sets)
     drawn = resample(percent, np.random.default_rng(SEED))
     average, of_drawn = averages(percent), averages(drawn)
-    improvement = probability_of_improvement(percent)
+    improvement = probability_of_improvement(percent[:, None], percent)
     ranks = friedman(mean)
     columns = {"average": average}
     columns["low"], columns["high"] = percentile_interval(of_drawn)
@@ -147,7 +148,7 @@ def compare(evidence: Evidence) -> Comparison:
     columns["highest"] = (of_drawn.argmax(1)[:, None] == np.arange(len(average))).mean(0)
     columns["signed_rank"] = [signed_rank(mean[r] - own) for own in mean]
     columns["improvement"] = improvement[r]
-    of_pvera = probability_of_improvement(drawn)[:, r]
+    of_pvera = probability_of_improvement(drawn[:, [r]], drawn)
     columns["improvement_low"], columns["improvement_high"] = percentile_interval(of_pvera)
     columns["rank"] = ranks.ranks
     for side in ("lower", "higher"):
@@ -161,7 +162,7 @@ def compare(evidence: Evidence) -> Comparison:
     table = pd.DataFrame(columns, pd.Index(scores.methods, name="method"))
     versus_itself = ["lead_seeds", "signed_rank", "improvement", "improvement_low", "improvement_high"]
     table.loc[REFERENCE, versus_itself] = np.nan
-    table.insert(table.columns.get_loc("signed_rank") + 1, "signed_rank_holm", corrected(table["signed_rank"]))
+    table["signed_rank_holm"] = corrected(table["signed_rank"])
     names = list(scores.methods)
     return Comparison(evidence, table, pd.DataFrame(improvement, names, names), ranks)
 
@@ -175,8 +176,8 @@ def worth(compared: Comparison) -> list[str]:
     found = [
         f"PVeRA's average, {own['average']:.1f}, is {abs(other['lead']):.1f} points "
         f"{'above' if other['lead'] > 0 else 'below'} that of the best other method, {title}. "
-        f"With other data sets of the kind the difference would lie between {signed(other['lead_low'], 1)} and "
-        f"{signed(other['lead_high'], 1)} points (95 % interval); "
+        "With other data sets of the kind the difference would lie between "
+        f"{signed(other['lead_low'], 1)} and {signed(other['lead_high'], 1)} points (95 % interval); "
         + (
             "what the seeds add is not known."
             if np.isnan(other["lead_seeds"])
@@ -202,17 +203,29 @@ def worth(compared: Comparison) -> list[str]:
         f"Of {cells} cells, the binomial test finds significantly below PVeRA: {below}; above it: {above} "
         "(BH: Benjamini and Hochberg)."
     )
+    k, n = len(table), len(compared.evidence.scores.datasets)
+    least = least_p_value(n, k - 1)
+    found.append(
+        f"With {n} data sets and {k} methods, average ranks must lie {ranks.critical_difference:.2f} apart to "
+        f"be told apart, and can lie {k - 1}; the signed-rank test, corrected, cannot give a p-value below "
+        f"{least:.2g}" + (f", so it cannot find anything at {LEVEL}." if least >= LEVEL else ".")
+    )
     return found
+
+
+def least_p_value(datasets: int, tests: int = 1) -> float:
+    """The smallest p-value that the signed-rank test can give, times `tests` as Holm's correction does."""
+    return min(1.0, tests * 0.5**datasets)
 
 
 def small_samples(evidence: Evidence, sizes: Iterable[int]) -> pd.DataFrame:
     """What n data sets can show, for each n of `sizes`, with as many methods as the evidence has.
 
-    critical_difference: Nemenyi's, of ranks that are at most (methods − 1) apart; least_p_value: the smallest that
-    the signed-rank test can give; resamples: how many different ones the bootstrap has; highest, and a column
-    per method of `APART`: share of random choices of n of the evidence's data sets in which PVeRA has the
-    highest average, and in which Nemenyi's test tells it from that method (NaN without it, and where n is more
-    than there are).
+    critical_difference: Nemenyi's, of ranks that are at most (methods − 1) apart; least_p_value: of the
+    signed-rank test after Holm's correction; resamples: how many different ones the bootstrap has; highest,
+    and a column per method of `APART`: share of random choices of n of the evidence's data sets in which
+    PVeRA has the highest average, and in which Nemenyi's test tells it from that method (NaN without the
+    method, and where n is more than there are).
     """
     scores, r = evidence.scores, evidence.reference
     mean = mean_and_std(scores.values, axis=1)[0]
@@ -221,8 +234,9 @@ def small_samples(evidence: Evidence, sizes: Iterable[int]) -> pd.DataFrame:
     rows = []
     for n in sizes:
         difference = nemenyi_difference(len(mean), n)
-        row = {"datasets": n, "critical_difference": difference, "least_p_value": 0.5**n}
-        row |= {"resamples": comb(2 * n - 1, n), "highest": np.nan} | dict.fromkeys(APART, np.nan)
+        row = {"datasets": n, "critical_difference": difference}
+        row |= {"least_p_value": least_p_value(n, len(mean) - 1), "resamples": comb(2 * n - 1, n)}
+        row |= dict.fromkeys(("highest", *APART), np.nan)
         if n <= mean.shape[1]:
             chosen = rng.permuted(np.tile(np.arange(mean.shape[1]), (SUBSETS, 1)), axis=1)[:, :n]
             row["highest"] = (mean[:, chosen].mean(-1).argmax(0) == r).mean()
@@ -275,15 +289,17 @@ def comparison(compared: Comparison, name: str = "comparison") -> Table:
         Panel("(c) Stars", (*header, *(f"Above: {test}" for test in tests)), tuple(stars)),
     )  # fmt: skip
     datasets = len(evidence.scores.datasets)
-    test = "" if np.isnan(compared.ranks.p_value) else f"Friedman's test: p {_equals(compared.ranks.p_value)}; "
+    ranked = compared.ranks
+    test = "" if np.isnan(ranked.p_value) else f"Friedman's test: p {_equals(ranked.p_value)}; "
     caption = (
         f"{evidence.name}, {datasets} data sets. (a) Average accuracy (%) and PVeRA's lead over each method "
-        "(points), with 95 % bootstrap intervals over data sets and seeds, paired over data sets; half the 95 % "
-        "interval of the lead over seeds alone; one-sided signed-rank test over the data sets that PVeRA is above, "
-        "corrected by Holm; share of resamples in which the average is the highest. (b) "
-        f"{test}critical difference of average ranks {compared.ranks.critical_difference:.2f} (Nemenyi, {LEVEL}). "
+        "(points), with 95 % bootstrap intervals over data sets and seeds, paired over data sets; half the "
+        "95 % interval of the lead over seeds alone; one-sided signed-rank test over the data sets that "
+        "PVeRA is above, corrected by Holm; share of resamples in which the average is the highest. (b) "
+        f"{test}critical difference of average ranks {ranked.critical_difference:.2f} (Nemenyi, {LEVEL}). "
         "(c) Data sets on which a method is significantly below and above PVeRA (pooled one-sided binomial "
-        "test), uncorrected and corrected over all methods and data sets by Holm, and by Benjamini and Hochberg."
+        "test), uncorrected and corrected over all methods and data sets by Holm and by Benjamini and "
+        "Hochberg (BH)."
     )
     return Table(name, caption, evidence.about, panels, table.reset_index())
 
@@ -295,18 +311,46 @@ def sizes(evidence: Evidence, of: Iterable[int], name: str = "comparison_sizes")
     for row in data.itertuples():
         shares = (getattr(row, column) for column in ("highest", *APART))
         shares = (NOTHING if np.isnan(share) else f"{100 * share:.0f}%" for share in shares)
-        cells = [f"{row.critical_difference:.2f}", f"{row.least_p_value:.2g}", f"{row.resamples:.3g}", *shares]
-        rows.append(_row(str(row.datasets), cells))
+        cells = [f"{row.critical_difference:.2f}", f"{row.least_p_value:.2g}", f"{row.resamples:.3g}"]
+        rows.append(_row(str(row.datasets), [*cells, *shares]))
     k = len(evidence.scores.methods)
     caption = (
-        f"What a number of data sets (left) can show of {k} methods: the critical difference of average ranks "
-        f"(Nemenyi; {k - 1} is the largest there can be), the smallest p-value of the signed-rank test, the number of "
-        "different bootstrap resamples; and in what share of random choices of so many of the data sets PVeRA has "
-        "the highest average, and is apart from others by Nemenyi's test."
+        f"What a number of data sets (left) can show of {k} methods: the critical difference of average "
+        f"ranks (Nemenyi; {k - 1} is the largest there can be), the smallest p-value of the signed-rank test "
+        "after Holm's correction, the number of different bootstrap resamples; and in what share of random "
+        "choices of so many of the data sets PVeRA has the highest average, and is apart from others by "
+        "Nemenyi's test."
     )
     apart = (f"Apart from {METHODS[method].title}" for method in APART)
     header = ("Critical difference", "Least p", "Resamples", "PVeRA highest", *apart)
     return Table(name, caption, evidence.about, (Panel("", header, tuple(rows)),), data)
+
+
+def support(compared: list[Comparison], name: str = "comparison_support") -> Table:
+    """In how many of several comparisons PVeRA's lead over a method has each kind of support."""
+    kinds = {
+        "Higher average": lambda c: c.methods["lead"] > 0,
+        "Interval over seeds": lambda c: c.methods["lead"] > c.methods["lead_seeds"],
+        "Interval over data sets": lambda c: c.methods["lead_low"] > 0,
+        "Signed-rank test": lambda c: c.methods["signed_rank_holm"] < LEVEL,
+        "Nemenyi's test": lambda c: (
+            c.methods["rank"] - c.methods.at[REFERENCE, "rank"] >= c.ranks.critical_difference
+        ),
+    }
+    data = pd.DataFrame({kind: sum(holds(c).astype(int) for c in compared) for kind, holds in kinds.items()})
+    data = data.drop(REFERENCE)
+    rows = [
+        _row(METHODS[method].title, [f"{count} of {len(compared)}" for count in counts])
+        for method, counts in zip(data.index, data.to_numpy())
+    ]
+    highest = sum(c.methods["average"].idxmax() == REFERENCE for c in compared)
+    caption = (
+        f"PVeRA has the highest average in {highest} of {len(compared)} tables. In how many its lead over a "
+        "method (left) is above zero, and is supported by: its 95 % interval over seeds alone; that over "
+        "data sets and seeds; the signed-rank test, corrected by Holm; Nemenyi's test."
+    )
+    about_all = " ".join(c.evidence.about for c in compared)
+    return Table(name, caption, about_all, (Panel("", tuple(kinds), tuple(rows)),), data.reset_index())
 
 
 def _star_columns(table: pd.DataFrame) -> list[str]:

@@ -1,0 +1,36 @@
+"""A notebook's code cells in this process, which is quicker than a kernel, with what they show."""
+
+import shutil
+import warnings
+from pathlib import Path
+
+import IPython.display
+import nbformat
+from IPython.display import Image, Markdown
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def run(name: str, root: Path, profile: str, monkeypatch) -> tuple[str, list[Path]]:
+    """Runs analysis/`name` as if the repository lay at `root`: its Markdown, and the pictures that it shows.
+
+    A warning is an error.
+    """
+    notebook = nbformat.read(ROOT / "analysis" / name, as_version=4)
+    nbformat.validate(notebook)
+    (root / "pyproject.toml").touch()
+    if not (root / "results/published").exists():
+        shutil.copytree(ROOT / "results/published", root / "results/published")
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", shown.append)
+    monkeypatch.setenv("PVERA_PROFILE", profile)
+    monkeypatch.chdir(root)
+    names = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                exec(cell.source, names)
+    assert {type(thing) for thing in shown} <= {Markdown, Image}
+    texts = [thing.data for thing in shown if isinstance(thing, Markdown)]
+    return "\n".join(texts), [Path(thing.filename) for thing in shown if isinstance(thing, Image)]

@@ -1,0 +1,170 @@
+"""Calibration tables, figures and their notebook."""
+
+import numpy as np
+import pytest
+from notebook import ROOT, run
+from records import make_record, write_all
+from scipy.stats import gmean, spearmanr
+
+from pvera import metrics, results
+from pvera.errors import InputError
+from pvera.plots import calibration as draw
+from pvera.results import Scores
+from pvera.tables import calibration, per_backbone
+
+TEST = {"images": 10, "correct": 5, "accuracy": 0.5, "nll": 1.0, "brier": 0.5}
+
+
+def runs_of(errors):
+    """method -> data set -> ACE per seed; ECE is twice that."""
+    return [
+        make_record(method, dataset, seed, test=TEST | {"ace": ace, "ece": 2 * ace})
+        for method, of_method in errors.items()
+        for dataset, of_seeds in of_method.items()
+        for seed, ace in enumerate(of_seeds)
+    ]
+
+
+HAND = {
+    "vera": {"digits": [0.04, 0.01], "retina": [0.16, 0.04]},
+    "pvera": {"digits": [0.01, 0.01], "retina": [0.04, 0.04]},
+}
+OTHERS = {m: {"digits": [0.09, 0.09], "retina": [0.09, 0.09]} for m in ("bottleneck", "ia3", "dora", "lora")}
+
+
+def test_geometric_means_by_hand():
+    found = calibration.geometric_means(Scores.of(runs_of(HAND), "ace"))
+    # (.04 .01 .16 .04)^(1/4) = .04, and (.01 .01 .04 .04)^(1/4) = .02
+    np.testing.assert_allclose(found["mean"], [0.04, 0.02])
+    np.testing.assert_allclose(found[["seed0", "seed1"]], [[0.08, 0.02], [0.02, 0.02]])
+    np.testing.assert_allclose(found["ratio"], [2, 1])
+    # PVeRA's two data sets, .01 and .04: half of the resamples hold one twice, and it has no other spread
+    np.testing.assert_allclose(found.loc["pvera", ["low", "high"]], [0.01, 0.04])
+    assert found.loc["pvera", "ratio_low"] == found.loc["pvera", "ratio_high"] == 1
+    assert 1 <= found.loc["vera", "ratio_low"] < 2 < found.loc["vera", "ratio_high"] <= 4
+
+
+def test_geometric_means_agree_with_scipy_and_without_pvera_have_no_ratio():
+    values = np.random.default_rng(0).uniform(0.01, 0.2, (2, 3, 4))
+    found = calibration.geometric_means(Scores(values, ("lora", "vera"), (0, 1, 2), tuple("abcd"), ("natural",) * 4))
+    np.testing.assert_allclose(found["mean"], gmean(values, axis=(1, 2)))
+    assert found["ratio"].isna().all() and (found["low"] < found["mean"]).all()
+
+
+def test_table_marks_the_lowest():
+    table = calibration.calibration(runs_of(HAND))
+    vera, pvera = table.panels[0].rows
+    assert [cell.text for cell in pvera.cells] == [
+        "2.0", "[1.0, 4.0]", "–", "4.0", "1.000", "0.500", "50.0"
+    ]  # fmt: skip
+    assert [cell.mark for cell in pvera.cells[:4]] == ["best", "", "", "best"]
+    assert vera.cells[0].mark == "second" and vera.cells[2].text.startswith("2.00 [")
+    assert vera.cells[4].mark == pvera.cells[4].mark == "best"  # equals share the mark
+    assert {"ace_mean", "ece_mean", "nll", "brier", "accuracy"} <= set(table.data)
+
+
+def test_a_data_set_that_a_method_lacks_is_left_out():
+    errors = HAND | {"vera": {"digits": [0.04, 0.01]}}
+    table = calibration.calibration(runs_of(errors))
+    assert table.caption.endswith("Over the 1 of 2 data sets of which every method has a run.")
+    assert table.data.set_index("method")["ace_mean"].tolist() == pytest.approx([0.02, 0.01])
+    with pytest.raises(InputError, match="no data set"):
+        calibration.calibration(runs_of({"vera": {"digits": [0.1]}, "pvera": {"retina": [0.1]}}))
+
+
+def verdicts(errors):
+    return calibration.held_claims(runs_of(errors)).data["verdict"].tolist()
+
+
+def test_claims_by_hand():
+    linear = {"linear": {"digits": [0.03, 0.03], "retina": [0.03, 0.03]}}
+    adaptformer = {"adaptformer": {"digits": [0.2, 0.2], "retina": [0.2, 0.2]}}
+    others = {m: of for m, of in OTHERS.items() if m != "lora"}
+    lora = {"lora": {"digits": [0.05, 0.05], "retina": [0.05, 0.05]}}
+    runs = [
+        run | {"method": "adaptformer"} for run in runs_of({"bottleneck": adaptformer["adaptformer"]})
+    ]  # the helper knows no grid of it
+    runs += runs_of(HAND | lora | others | linear)
+    table = calibration.held_claims(runs)
+    # Highest of LoRA .05, VeRA .04, PVeRA .02; lowest of the others .09; linear .03. By seed VeRA has .08 and .02
+    np.testing.assert_allclose(table.data["difference"], [4, -2, 2])
+    np.testing.assert_allclose(table.data[["seed0", "seed1"]], [[1, 4], [-5, -2], [6, 0]], atol=1e-9)
+    assert table.data["verdict"].tolist()[:2] == ["holds", "does not hold"]
+    assert verdicts(HAND)[:2] == ["cannot be told: runs are missing"] * 2
+
+
+def test_kept_says_whether_two_methods_can_be_told_apart():
+    def sentence(errors):
+        return calibration.kept(calibration.geometric_means(Scores.of(runs_of(errors), "ace")))
+
+    twice = {"digits": [0.02, 0.02], "retina": [0.08, 0.08]}
+    assert sentence(HAND | {"vera": twice}).endswith("VeRA is calibrated worse than PVeRA.")
+    assert sentence({"vera": HAND["pvera"], "pvera": twice}).endswith("VeRA is calibrated better than PVeRA.")
+    either = {"digits": [0.02, 0.02], "retina": [0.02, 0.02]}
+    assert sentence(HAND | {"vera": either}).endswith("cannot be told apart by it.")
+    assert "not both" in sentence({"pvera": twice})
+
+
+def test_confound_agrees_with_scipy():
+    rng = np.random.default_rng(0)
+    axes = ("lora", "vera", "pvera"), (0, 1), ("digits", "retina"), ("natural", "specialized")
+    accuracy, error = (Scores(rng.random((3, 2, 2)), *axes) for _ in range(2))
+    found = calibration.confound(accuracy, error)
+    for d, name in enumerate(axes[2]):
+        pair = accuracy.values[:, :, d].mean(1), error.values[:, :, d].mean(1)
+        assert found[name] == pytest.approx(spearmanr(*pair).statistic)
+    assert "on Digits" in calibration.confounded(accuracy, error)
+
+
+def test_predictions_are_pooled_per_method(tmp_path):
+    runs = runs_of(HAND)
+    for i, (path, record) in enumerate(zip(write_all(tmp_path, runs), runs)):
+        confidence = 0.5 + 0.05 * i
+        results.write(path, record, np.array([[confidence, 1 - confidence]]), np.array([i % 2]))
+    found = calibration.predictions(tmp_path, runs)
+    assert list(found) == ["vera", "pvera"]
+    confidence, correct = found["vera"]
+    np.testing.assert_allclose(confidence, [0.5, 0.55, 0.6, 0.65], atol=1e-3)
+    np.testing.assert_array_equal(correct, [True, False, True, False])
+    (tmp_path / "mine/benchmark/tiny/digits/vera/seed0.npz").unlink()
+    with pytest.raises(InputError, match="not kept"):
+        calibration.predictions(tmp_path, runs)
+
+
+def test_reliability_diagram_shows_what_is_in_it():
+    confidence = np.r_[np.full(20, 0.9), np.full(20, 0.5), np.full(3, 0.2)]
+    correct = np.r_[np.arange(20) < 16, np.arange(20) < 12, np.zeros(3)]
+    found = metrics.reliability(confidence, correct)
+    figure = draw.diagrams({"vera": found})
+    ax = figure.axes[0]
+    (points,) = [line for line in ax.lines if line.get_marker() == "o"]
+    np.testing.assert_allclose(points.get_xydata(), [[0.5, 0.6], [0.9, 0.8]])  # three images are too few
+    over = 100 * (confidence.mean() - correct.mean())
+    assert [text.get_text() for text in ax.texts] == [f"{over:+.1f}"]
+    assert sum(bar.get_height() for bar in ax.patches) == pytest.approx(1)
+
+
+def test_notebook_on_two_methods_with_a_missing_run(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    errors = {m: {d: rng.uniform(0.02, 0.1, 2) for d in ("digits", "retina", "sprites")} for m in HAND}
+    runs = runs_of(errors)[:-1]
+    for path, record in zip(write_all(tmp_path / "results", runs), runs):
+        results.write(path, record, rng.dirichlet([1, 1, 1], 30), rng.integers(3, size=30))
+    text, pictures = run("calibration.ipynb", tmp_path, "mine", monkeypatch)
+    (found,) = per_backbone(runs, lambda own: [calibration.calibration(own)]).values()
+    assert found["calibration"].markdown(about=False).strip() in text
+    assert "missing: PVeRA on sprites (seed 1)" in text.replace("Sprites", "sprites")
+    table = (tmp_path / "results/mine/tables/calibration.csv").read_text()
+    assert table == found["calibration"].csv()
+    assert [picture.name for picture in pictures] == [
+        "calibration_tiny.png", "reliability_tiny.png", "calibration_accuracy_tiny.png"
+    ]  # fmt: skip
+
+
+def test_committed_table_is_that_of_the_committed_runs():
+    (found,) = per_backbone(
+        results.load_runs(ROOT / "results", "mini"),
+        lambda own: [calibration.calibration(own), calibration.held_claims(own)],
+    ).values()
+    for name, table in found.items():
+        assert (ROOT / f"results/mini/tables/{name}.csv").read_text() == table.csv()

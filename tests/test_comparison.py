@@ -1,0 +1,215 @@
+"""Comparisons of methods: their statistics, tables, figures and notebook."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from notebook import ROOT, run
+from records import make_record, write_all
+
+from pvera import audit, published, results
+from pvera.errors import InputError
+from pvera.plots import comparison as draw
+from pvera.results import Scores
+from pvera.statistics import LEVEL, binomial_star, friedman, seed_error
+from pvera.tables import comparison
+
+PAPER = published.load(ROOT / "results/published")
+IMAGES = 1000
+
+
+def runs_of(correct):
+    """method -> data set -> right answers of 1000 per seed (None: no run)."""
+    return [
+        make_record(method, dataset, seed, count, IMAGES)
+        for method, of_method in correct.items()
+        for dataset, of_seeds in of_method.items()
+        for seed, count in enumerate(of_seeds)
+        if count is not None
+    ]
+
+
+HAND = {
+    "lora": {"digits": [500, 520], "retina": [900, 880], "sprites": [300, 310]},
+    "vera": {"digits": [400, 420], "retina": [800, 780], "sprites": [350, 330]},
+    "pvera": {"digits": [450, 470], "retina": [850, 830], "sprites": [320, 320]},
+}
+
+
+@pytest.fixture(scope="module")
+def compared():
+    return comparison.compare(comparison.of_runs(runs_of(HAND)))
+
+
+def test_comparison_by_hand(compared):
+    table = compared.methods
+    np.testing.assert_allclose(table["average"], [(51 + 89 + 30.5) / 3, (41 + 79 + 34) / 3, (46 + 84 + 32) / 3])
+    np.testing.assert_allclose(table["lead"], [-8.5 / 3, 8 / 3, 0])
+    # Ranks: lora, pvera, vera twice, then vera, pvera, lora
+    np.testing.assert_allclose(table["rank"], [5 / 3, 7 / 3, 2])
+    # Above VeRA by 5 and 5, below by 2: ranks 2.5, 2.5, 1, and two of the eight signs give a sum of 5 or more
+    assert table.at["vera", "signed_rank"] == pytest.approx(2 / 8)
+    assert table.at["vera", "improvement"] == pytest.approx(2 / 3)
+    assert table.at["lora", "improvement"] == pytest.approx(1 / 3)
+    assert table.loc["pvera", ["improvement", "signed_rank", "lead_seeds"]].isna().all()
+    np.testing.assert_allclose(compared.improvement + compared.improvement.T, 1)
+    assert table["highest"].sum() == pytest.approx(1)
+
+
+def test_stars_by_hand(compared):
+    own, reference = {"vera": (820, 1580, 680), "lora": (1020, 1780, 610)}, (920, 1680, 640)
+    for method, counts in own.items():
+        below = sum(binomial_star(c, 2 * IMAGES, r) for c, r in zip(counts, reference))
+        above = sum(binomial_star(2 * IMAGES - c, 2 * IMAGES, 2 * IMAGES - r) for c, r in zip(counts, reference))
+        assert compared.methods.at[method, "lower"] == below
+        assert compared.methods.at[method, "higher"] == above
+    assert compared.methods["lower"].tolist() == [0, 2, 0]
+    assert compared.methods["higher"].tolist() == [2, 1, 0]
+
+
+def test_lead_over_seeds_is_that_of_the_statistics(compared):
+    evidence = compared.evidence
+    both = np.hypot(evidence.std[1], evidence.std[2])
+    assert compared.methods.at["vera", "lead_seeds"] == pytest.approx(100 * seed_error(both, 2))
+
+
+def test_leads_are_paired_over_data_sets():
+    """The same lead on each data set has no doubt, however the data sets differ."""
+    correct = {"vera": {"digits": [100], "retina": [500], "sprites": [900]},
+               "pvera": {"digits": [150], "retina": [550], "sprites": [950]}}  # fmt: skip
+    found = comparison.compare(comparison.of_runs(runs_of(correct))).methods
+    vera = found.loc["vera"]
+    assert (vera["lead_low"], vera["lead_high"]) == pytest.approx((5, 5))
+    assert vera["high"] - vera["low"] > 50 and found.at["pvera", "highest"] == 1
+
+
+def test_missing_runs_leave_data_sets_out():
+    correct = HAND | {"vera": HAND["vera"] | {"retina": [None, None], "digits": [400, None]}}
+    evidence = comparison.of_runs(runs_of(correct))
+    assert evidence.scores.datasets == ("digits", "sprites")
+    assert "Over the 2 of 3 data sets" in evidence.about
+    found = comparison.compare(evidence).methods
+    assert found.at["vera", "average"] == pytest.approx((40 + 34) / 2)
+    assert np.isnan(found.at["vera", "lead_seeds"])  # one run has no spread
+
+
+@pytest.mark.parametrize("methods", [["lora", "vera"], ["pvera"]])
+def test_a_comparison_needs_pvera_and_another(methods):
+    with pytest.raises(InputError, match="another method"):
+        comparison.of_runs(runs_of({method: HAND[method] for method in methods}))
+
+
+def test_sentences_say_what_the_numbers_do(compared):
+    lines = "\n".join(comparison.worth(compared))
+    assert "PVeRA's average, 54.0, is 2.8 points below that of the best other method, LoRA." in lines
+    assert "below PVeRA: 2 uncorrected" in lines and "above it: 3 uncorrected" in lines
+    assert "below 0.25, so it cannot find anything" in lines  # two tests of 1/8
+
+
+@pytest.fixture(scope="module")
+def of_paper():
+    return {b: comparison.compare(comparison.of_published(PAPER, b)) for b in published.BACKBONES}
+
+
+@pytest.mark.parametrize("backbone", published.BACKBONES)
+def test_published_evidence(backbone, of_paper):
+    found = of_paper[backbone]
+    evidence = found.evidence
+    assert evidence.scores.values.shape == (8, 1, 19) and not evidence.scores.missing()
+    table = PAPER.accuracies(backbone)
+    np.testing.assert_allclose(found.methods["average"], table.mean(axis=1))
+    np.testing.assert_allclose(found.methods["rank"], table.rank(ascending=False).mean(axis=1))
+    np.testing.assert_array_equal(found.methods["printed"], PAPER.accuracies(backbone, "star").sum(axis=1))
+    # Where the stars made again differ from the printed ones, the audit says so too, or leaves it open
+    decided, printed = audit.decisions(PAPER, backbone), PAPER.accuracies(backbone, "star")
+    open_or_wrong = decided.isna() | audit.contradictions(decided, printed)
+    differ = (evidence.lower < LEVEL)[:-1] != evidence.printed[:-1]
+    assert list(decided.index) == list(evidence.scores.methods[:-1])
+    assert differ.any() and open_or_wrong.to_numpy()[differ].all()
+    assert found.ranks.critical_difference == pytest.approx(3.031 * np.sqrt(8 * 9 / (6 * 19)), abs=2e-3)
+    assert (found.methods["lower_holm"] <= found.methods["lower_bh"]).all()
+    assert (found.methods["lower_bh"] <= found.methods["lower"]).all()
+
+
+def test_small_samples_by_hand():
+    evidence = comparison.of_published(PAPER, "dinov2_b")
+    found = comparison.small_samples(evidence, (3, 19, 30)).set_index("datasets")
+    assert found.loc[3, "critical_difference"] == pytest.approx(3.031 * np.sqrt(72 / 18), abs=2e-3)
+    assert found.loc[3, "least_p_value"] == 7 / 8 and found.loc[3, "resamples"] == 10
+    assert found.loc[19, "highest"] == 1  # there is one choice of all
+    assert found.loc[19, "linear"] == 1 and found.loc[19, "vera"] == 0
+    assert 0 < found.loc[3, "highest"] < 1 and np.isnan(found.loc[30, "highest"])
+
+
+def test_support_counts_tables(of_paper):
+    compared = list(of_paper.values())
+    table = comparison.support(compared)
+    data = table.data.set_index("method")
+    leads = np.sum([c.methods["lead"].drop("pvera") > 0 for c in compared], axis=0)
+    np.testing.assert_array_equal(data["Higher average"], leads)
+    assert (data["Nemenyi's test"] <= data["Higher average"]).all() and "pvera" not in data.index
+    assert table.caption.startswith("PVeRA has the highest average in 3 of 3 tables.")
+
+
+def test_critical_difference_diagram_joins_what_cannot_be_told_apart():
+    values = np.array([[9.0, 9, 9, 9, 9], [8, 8, 8, 8, 8], [1, 1, 1, 1, 2], [0, 0, 0, 0, 1]])
+    found = friedman(values)
+    ax = draw.critical_difference(Figure().subplots(), ["lora", "dora", "vera", "pvera"], found)
+    bars = [line.get_xdata() for line in ax.lines if line.get_linewidth() == 2.2]
+    expected = [found.ranks[list(clique)] for clique in found.cliques]
+    assert len(bars) == len(expected) == 2
+    for bar, ranks in zip(bars, expected):
+        np.testing.assert_allclose(bar, [ranks.min(), ranks.max()])
+    assert [text.get_text() for text in ax.texts][0] == "LoRA 1.00"
+
+
+def test_improvement_matrix_shows_each_pair_once(compared):
+    ax = draw.improvement(Figure().subplots(), compared.improvement)
+    texts = {text.get_position(): text.get_text() for text in ax.texts}
+    assert len(texts) == 3 * 2 and texts[(1, 2)] == "67" and texts[(2, 1)] == "33"  # PVeRA over VeRA
+
+
+@pytest.fixture
+def demo(tmp_path):
+    """Three data sets of the committed runs as the profile `demo`, which is not committed."""
+    for source in sorted((ROOT / "results/mini/benchmark/tiny").glob("*/*/seed*.json")):
+        record = results.read(source) | {"profile": "demo"}
+        if record["dataset"] in ("digits", "tissue", "sprites"):
+            results.write(
+                results.run_path(tmp_path / "results", *(record[key] for key in results.IDENTITY)),
+                record, *results.read_predictions(source),
+            )  # fmt: skip
+    return tmp_path
+
+
+def test_notebooks_on_three_data_sets(demo, monkeypatch):
+    text, pictures = run("comparison.ipynb", demo, "demo", monkeypatch)
+    assert len(pictures) == 4 and all(picture.is_file() for picture in pictures)
+    runs = results.load_runs(demo / "results", "demo")
+    table = comparison.comparison(comparison.compare(comparison.of_runs(runs)), "comparison_tiny")
+    assert table.markdown().strip() in text
+    assert "so it cannot find anything at 0.05" in text
+    assert (demo / "results/demo/tables/comparison_tiny.tex").read_text() == table.latex()
+    assert "Published accuracies of ViT-L/14" in text
+    text, pictures = run("calibration.ipynb", demo, "demo", monkeypatch)
+    assert len(pictures) == 3 and "All 72 runs" in text
+
+
+def test_notebook_on_two_methods(tmp_path, monkeypatch):
+    correct = {"vera": HAND["vera"] | {"digits": [400, None]}, "pvera": HAND["pvera"]}
+    write_all(tmp_path / "results", runs_of(correct))
+    text, _ = run("comparison.ipynb", tmp_path, "mine", monkeypatch)
+    assert "missing: VeRA on Digits (seed 1)" in text and "what the seeds add is not known" in text
+
+
+def test_committed_tables_are_those_of_the_committed_runs():
+    runs = results.load_runs(ROOT / "results", "mini")
+    table = comparison.comparison(comparison.compare(comparison.of_runs(runs)), "comparison_tiny")
+    assert (ROOT / "results/mini/tables/comparison_tiny.csv").read_text() == table.csv()
+
+
+def test_scores_complete():
+    values = np.array([[[1.0, np.nan, 3.0], [np.nan, np.nan, 1.0]], [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]])
+    scores = Scores(values, ("vera", "pvera"), (0, 1), ("digits", "tissue", "retina"), tuple("abc"))
+    found = scores.complete()
+    assert found.datasets == ("digits", "retina") and found.categories == ("a", "c")
+    np.testing.assert_array_equal(found.values, values[:, :, [0, 2]])
