@@ -172,7 +172,7 @@ def test_methods_without_a_grid_are_named():
     run["members"][0]["grid"] = run["members"][1]["grid"] = run["chosen"]["grid"] = {}
     table = tables.grid([run, make_record("lora")])
     assert "Without a grid: Linear." in table.caption
-    assert [panel.title for panel in table.panels] == ["(a) Rank"]
+    assert [panel.title for panel in table.panels] == ["Rank"]
 
 
 def test_a_grid_of_another_hyperparameter_has_its_own_panel():
