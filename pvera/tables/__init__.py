@@ -1,9 +1,11 @@
 """Tables of the analyses: what stands in them is computed first, then rendered.
 
 layout: what a table is. claims: statements held against results. benchmark: accuracies, significance, grid choices
-(Tables 1, 4 and 6 to 8). beside: the same beside the paper's. profile: all of these.
+(Tables 1, 4 and 6 to 8). beside: the same beside the paper's. profile: all of these. ablations: rank and position
+(Tables 2 and 3). ledger: the differences between the protocols.
 """
 
+from .ablations import Ablation, ablation, ablation_claims
 from .benchmark import (
     PANELS,
     about,
@@ -24,11 +26,14 @@ from .profile import of_profile
 
 __all__ = [
     "PANELS",
+    "Ablation",
     "Cell",
     "Claim",
     "Panel",
     "Row",
     "Table",
+    "ablation",
+    "ablation_claims",
     "about",
     "accuracies",
     "comparisons",

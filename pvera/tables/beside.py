@@ -204,7 +204,11 @@ def grid(runs: list[dict], paper: Published) -> Table:
             percents = published[published["method"] == method].set_index("value")["percent"]
             there = pd.Series([percents.get(pairs.get(value), np.nan) for value in ours], ours)
             sides = {"here": here, "paper": there, "difference": here - there}
-            lines += [_shares(METHODS[method].title, side, values, lines) for side, values in sides.items()]
+            most = {"here": here.max(), "paper": percents.max(), "difference": None}
+            lines += [
+                _shares(f"{METHODS[method].title}, {side}", values, most[side], bool(lines) and side == "here")
+                for side, values in sides.items()
+            ]
             rows += [
                 {"method": method, "hyperparameter": key, "value": value, "published_value": pairs.get(value)}
                 | {side: values[value] for side, values in sides.items()}
@@ -221,9 +225,8 @@ def grid(runs: list[dict], paper: Published) -> Table:
     return Table("grid_paper", caption, benchmark.about(runs), lettered(panels), data)
 
 
-def _shares(title: str, side: str, values: pd.Series, above: list) -> Row:
-    if side == "difference":
-        return Row(f"{title}, {side}", tuple(Cell(signed(v, 0)) for v in values))
-    marks = benchmark.marks(values, 0)
-    cells = [Cell(plain(v, 0), "best" if mark == "best" else "") for v, mark in zip(values, marks)]
-    return Row(f"{title}, {side}", tuple(cells), side == "here" and bool(above))
+def _shares(label: str, values: pd.Series, most: float | None, rule: bool) -> Row:
+    """Shares, the one that equals `most` in bold; differences if there is no such."""
+    if most is None:
+        return Row(label, tuple(Cell(signed(value, 0)) for value in values))
+    return Row(label, tuple(Cell(plain(value, 0), "best" if value == most else "") for value in values), rule)

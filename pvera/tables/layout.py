@@ -161,12 +161,12 @@ def _latex_cell(cell: Cell) -> str:
 
 LATEX = str.maketrans(
     {c: f"\\{c}" for c in "%_&#"}
-    | {"±": r"$\pm$", "*": "$^*$", "–": "--", "−": "$-$", "×": r"$\times$", "β": r"$\beta$", "<": "$<$"}
+    | {"±": r"$\pm$", "*": "$^*$", "–": "--", "−": "$-$", "×": r"$\times$", "β": r"$\beta$", "τ": r"$\tau$", "<": "$<$"}
 )
 
 
 def _latex(text: str) -> str:
     plain = {raised: chr(digit) for digit, raised in SUPERSCRIPTS.items()}
     raised = "".join(map(chr, plain))
-    text = text.translate(LATEX)
+    text = re.sub("`(.*?)`", r"\\texttt{\1}", text.translate(LATEX))
     return re.sub(f"[{raised}]+", lambda m: f"$^{{{m[0].translate(plain)}}}$", text)
