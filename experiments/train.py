@@ -71,7 +71,7 @@ def main() -> None:
 
     profile = read_profile(options)
     if options.status:
-        print(cluster.describe(cluster.status(profile, options.results)))
+        print(cluster.describe(cluster.status(profile, options.results, options.experiments)))
     elif options.slurm:
         submit(profile, options)
     else:
@@ -104,12 +104,13 @@ def submit(profile: Profile, options: argparse.Namespace) -> None:
     """Submit what is missing; with --wait, end with 1 if runs failed."""
     if options.device or options.workers:
         raise InputError("--device and --workers are for this machine; for --slurm the YAML file says it")
-    made = cluster.submit(profile, options.results, cluster.Site.read(options.slurm), options.replace)
+    site = cluster.Site.read(options.slurm)
+    made = cluster.submit(profile, options.results, site, options.replace, options.experiments)
     print(f"{profile.name}: {made.done} of {made.runs} runs are there, {made.active} were queued or running, "
           f"{made.new} are submitted now in {made.jobs} jobs", flush=True)
     if options.wait:
-        cluster.wait(profile, options.results)
-        table = cluster.status(profile, options.results)
+        cluster.wait(profile, options.results, options.experiments)
+        table = cluster.status(profile, options.results, options.experiments)
         if (table.state != "done").any():
             print(cluster.describe(table))
             sys.exit(1)

@@ -105,7 +105,7 @@ def prepare(runs: Iterable[Run]) -> None:
 def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lambda epoch: None) -> None:
     """Train, choose, test and write the result file of `run`. InputError while it waits for β."""
     if run.waits:
-        raise InputError(f"β of {run.dataset} is not there yet: its search has no result")
+        raise InputError(f"β of {run.dataset} is not known: its search has no result, or all of it diverged")
     started = time.perf_counter()
     frozen = _backbone(run.backbone, run.weights)
     frozen.model.to(device)
@@ -134,7 +134,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
                 adapter = checkpoint.dumps(model)
                 probabilities = training.predict(model, test)
                 scores = metrics.evaluate(probabilities, splits[2].labels)
-            environment = _environment(device) | {"weights_file_sha256": frozen.file_sha256}
+            made_by = environment(device) | {"weights_file_sha256": frozen.file_sha256}
         members = [
             {
                 "grid": candidate.grid,
@@ -167,7 +167,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         "members": members,
         "chosen": chosen,
         "test": scores,
-        "environment": environment,
+        "environment": made_by,
         "cost": {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": _peak_memory(device)},
     }
     if run.experiment == "benchmark":
@@ -193,7 +193,7 @@ def _copy(root: str, dataset: str) -> str | None:
     return vtab.copy_name(root, dataset)
 
 
-def _environment(device: str) -> dict:
+def environment(device: str) -> dict:
     """What else made the numbers: same versions, same kind of machine and same threads give the same bits."""
     versions = {m.__name__: m.__version__ for m in (torch, timm, np)}
     return {

@@ -1,5 +1,7 @@
 """Monte Carlo inference (Section 3.3): several forward passes, each with latents of its own."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -8,8 +10,8 @@ from .model import AdaptedModel
 
 
 @torch.no_grad()
-def sample(model: AdaptedModel, images: Tensor, k: int, seed: int = 0) -> Tensor:
-    """Softmax scores (k, batch, classes) of k draws for images (batch, 3, height, width).
+def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, seed: int = 0) -> Tensor:
+    """Softmax scores (k, batch, classes) of k draws for images or text (see `adapt`).
 
     The mode of `model` stays as it is, and so does its training noise; the draws follow from `seed`. Average
     probabilities over draws, not logits. InputError for a method without a distribution or k < 1,
