@@ -115,7 +115,7 @@ LEDGER = (
         OTHERS, "DoRA: scale of the update",
         "α = 16",
         "the update is added without α/r",
-        "`corrected`: α/r; `published`: none",
+        "`corrected`: α/r; `published`: none; the same where r = α, as for the DoRA of `mini`",
         ("pvera/adapters/dora.py", "scale"),
         ("dora_scaled",),
     ),

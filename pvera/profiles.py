@@ -159,7 +159,7 @@ class Profile:
             for dataset in self.effects.datasets
             if dataset in self.datasets
             for method in self.effects.methods
-            if method in self.methods and method in (concerned or self.methods)
+            if method in self.methods and concerned in (None, method)
         ]
 
     def _ablation(self, experiment: str, hyperparameter: str, results_root) -> list[Run]:

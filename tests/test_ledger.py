@@ -13,6 +13,7 @@ from test_tables import lines
 from pvera import METHODS, effects, ledger, results
 from pvera.errors import InputError
 from pvera.plots import effects as plots
+from pvera.profiles import Profile
 from pvera.protocol import CORRECTED, PUBLISHED, one_at_a_time
 from pvera.tables import ledger as tables
 
@@ -73,13 +74,13 @@ def test_effects_by_hand():
     assert row["mean"] == pytest.approx(3) and row["pairs"] == 4 and row["methods"] == 1
     spread = np.std([2, 4, 0, 6], ddof=1) / 2 * t.ppf(0.975, 3)
     assert (row["low"], row["high"]) == pytest.approx((3 - spread, 3 + spread))
-    # Chance: +1, -1, 0 and +2 around zero.
+    # Chance: +1, -1, 0 and +2 around zero, so ±1.70 for a mean of four.
     assert row["noise"] == pytest.approx(t.ppf(0.975, 4) * np.sqrt(6 / 4 / 4))
-    assert not row["beyond"]  # its interval holds zero: 3 ± 4.1
+    assert row["beyond"] and not table.loc[("own_draws", "accuracy"), "beyond"]
     assert table.loc[("lora_same_draw", "ece"), "mean"] == 0
 
 
-def test_an_effect_outside_interval_and_chance_is_marked():
+def test_an_effect_beyond_chance_is_marked():
     runs = paired("shuffle", [0.60, 0.61, 0.60, 0.61]) | {"own_draws": paired("own_draws", [0.51, 0.49] * 2)["own_draws"]}
     table = tables.switches(runs)
     shown = {row.label: row.cells for row in table.panels[0].rows}
@@ -94,6 +95,11 @@ def test_methods_are_averaged_before_pairs_are_counted():
     table = effects.summary(effects.differences(runs)).set_index("metric")
     assert table.at["accuracy", "mean"] == pytest.approx(2.5) and table.at["accuracy", "pairs"] == 2
     assert np.isnan(table.at["accuracy", "noise"])  # no run tells what chance does
+    noise = [paired("own_draws", [0.51, 0.53], method)["own_draws"] for method in ("lora", "vera")]
+    table = effects.summary(effects.differences(runs | {"own_draws": noise[0] + noise[1]}))
+    # Four runs, +1 and +3 twice: what a mean of as many stays within.
+    bound = table.set_index(["switch", "metric"]).at[("shuffle", "accuracy"), "noise"]
+    assert bound == pytest.approx(t.ppf(0.975, 4) * np.sqrt((1 + 9) / 2 / 4))
     (vera,) = [row for row in lines(tables.by_method(runs)) if row[0] == "VeRA"]
     assert vera[1].startswith("−5.00 (")
 
@@ -144,6 +150,15 @@ def test_a_reference_of_another_protocol_is_refused():
         effects.differences({"corrected": [reference]})
 
 
+def test_a_difference_that_concerns_one_method_is_trained_on_it_alone():
+    profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
+    runs = profile.protocol_effects(ROOT / "results")
+    methods = {name: {r.method for r in runs if r.experiment == f"protocol_{name}"} for name in one_at_a_time()}
+    assert methods["pvera_kl"] == {"pvera"} and methods["vera_init"] == {"vera"}
+    assert methods["shuffle"] == set(profile.effects.methods)
+    assert all(run.path.exists() for run in runs)  # and all of them are committed
+
+
 def test_load(tmp_path):
     assert effects.load(tmp_path, "mine") == {}
     runs = paired("shuffle", [0.6])
@@ -167,12 +182,15 @@ def test_figure():
     runs = paired("lora_same_draw", [0.60, 0.61, 0.60, 0.61]) | paired("softmax_in_loss", [0.5, 0.5])
     runs["corrected"] = paired("shuffle", [0.5] * 4)["corrected"]
     runs["own_draws"] = paired("own_draws", [0.51, 0.49, 0.5, 0.5])["own_draws"]
-    summary = effects.summary(effects.differences(runs))
-    figure = plots.effects(summary)
+    pairs = effects.differences(runs)
+    figure = plots.effects(pairs)
     FigureCanvasAgg(figure).draw()
     accuracy, *_, loss = figure.axes
-    marks = [line for line in accuracy.lines if line.get_marker() == "o"]
-    assert [line.get_xdata()[0] for line in marks] == summary[summary["metric"] == "accuracy"]["mean"].tolist()
-    assert len([line for line in loss.lines if line.get_marker() == "o"]) == 2  # not the softmax taken twice
+    means = [line.get_xdata()[0] for line in accuracy.lines if line.get_marker() == "D"]
+    summary = effects.summary(pairs)
+    assert means == summary[summary["metric"] == "accuracy"]["mean"].tolist()
+    dots = [line.get_xdata().tolist() for line in accuracy.lines if line.get_marker() == "."]
+    assert dots[0] == pairs[pairs["switch"] == summary["switch"][0]]["accuracy"].tolist()
+    assert len([line for line in loss.lines if line.get_marker() == "D"]) == 2  # not the softmax taken twice
     names = [label.get_text() for label in accuracy.get_yticklabels()]
     assert names == summary["switch"].unique().tolist()

@@ -25,8 +25,8 @@ protocols, `corrected` (the paper, or what is right) and `published` (the progra
 *Measured effect* is that of the switch alone: the run with it minus the `corrected` one, same data set, method and
 seed, on the small tasks and the small backbone of `mini`, where it may be another than on DINOv2. Accuracy and ECE
 are in points, the loss is the best validation loss; brackets hold a loss that is on another scale because the
-softmax is taken twice. **Bold** is what is larger than chance explains; [below](#what-each-switch-does) it is shown
-what that means. "No switch" rows give the reason under *Here*.
+softmax is taken twice. **Bold** is what is larger than a change of random numbers explains; the tables
+[below](#what-each-switch-does) show intervals. Where there is no switch, *Here* gives the reason.
 """
 SOURCE = """\
 This page is written by [`analysis/protocol.ipynb`](analysis/protocol.ipynb) from
@@ -49,9 +49,9 @@ def switches(runs: dict[str, list[dict]]) -> Table:
     header = ("Methods", *(f"{title} ({unit})" for title, unit, _ in METRICS.values()))
     caption = (
         "Effect of each switch alone, the run with it minus the corrected one: mean over data sets and seeds, in "
-        f"brackets Student's 95 % interval over these, then what chance alone can do: with `{NOISE}` only the random "
-        "numbers change (initial values and noise, not the order of the images), and the mean of as many such pairs "
-        "stays within ± this in 95 of 100 cases. Bold: outside both; among this many comparisons a few are so by "
+        f"brackets Student's 95 % interval over these, then what chance alone does: with `{NOISE}` only the random "
+        "numbers change (initial values and noise; the order of the images only with `shuffle`), and the mean of as "
+        "many runs stays within ± this in 95 of 100 cases. Bold: an effect beyond that; among this many comparisons a few are so by "
         "chance. Square brackets: a loss on another scale, as the softmax is taken twice."
     )
     return Table("protocol", caption, _about(runs), (Panel("", header, tuple(rows)),), data)
@@ -94,8 +94,8 @@ def _about(runs: dict[str, list[dict]]) -> str:
     own = runs[REFERENCE]
     seeds, datasets = sorted({run["seed"] for run in own}), {run["dataset"] for run in own}
     return (
-        f"Profile {own[0]['profile']}, backbone {own[0]['backbone']}, {len(datasets)} data sets, seeds "
-        f"{', '.join(map(str, seeds))}, the most chosen value of each grid; {sum(map(len, runs.values()))} runs."
+        f"Profile {own[0]['profile']}, backbone {own[0]['backbone']}, {len(datasets)} data sets, "
+        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, the most chosen value of each grid; {sum(map(len, runs.values()))} runs."
     )
 
 
