@@ -81,7 +81,7 @@ class PVeRAAdapter(Adapter):
                 self._kl[positions] = self._divergence(mu, log_var)
             z = mu + self._noise(mu) * torch.exp(0.5 * log_var) if sampling else mu
         else:
-            z = self._latent(x, self.shared.A[:, 0], self.d[0], mine)
+            z = self.latent(x, mine)
         B, b = take(self.shared.B, 0, mine), take(self.b, 0, mine)
         delta = torch.einsum("ntpr,prd->ntpd", z, B.to(z.dtype)) * (self.method.alpha * b)
         return add_at(y, delta, theirs)
@@ -92,11 +92,15 @@ class PVeRAAdapter(Adapter):
         In fp32 σ = exp(½ log σ²) is finite up to log σ² = 177 and σ² in the KL term up to 88; beyond, the
         loss is infinite and the run is recorded as diverged.
         """
-        mu, log_var = self._latent(x, self.shared.A, self.d, index).unbind(-3)
+        mu, log_var = self._scaled(x, self.shared.A, self.d, index).unbind(-3)
         return full_precision(mu), full_precision(log_var)
 
+    def latent(self, x: Tensor, index: list[int]) -> Tensor:
+        """μ alone, (n, t, p, r), likewise: the counterpart of VeRA's x A ⊙ d."""
+        return self._scaled(x, self.shared.A[:, 0], self.d[0], index)
+
     @staticmethod
-    def _latent(x: Tensor, A: Tensor, d: Tensor, index: list[int]) -> Tensor:
+    def _scaled(x: Tensor, A: Tensor, d: Tensor, index: list[int]) -> Tensor:
         A, d = take(A, -2, index), take(d, -2, index)
         return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:]) * d
 
