@@ -49,6 +49,11 @@ def main() -> None:
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
     parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
     parser.add_argument("--epochs", type=int, help="most epochs, instead of the profile's")
+    parser.add_argument("--weights", action="append", default=[], metavar="NAME=FILE",
+                        help="file of a backbone's weights, instead of the hub's; may be given several times")
+    parser.add_argument("--deterministic", action="store_true", default=None,
+                        help="strictly: what has no deterministic implementation fails")
+    parser.add_argument("--images", type=int, metavar="N", help="for trials: the first N images of each split")
     parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
     parser.add_argument("--cache", help=f"folder for decoded images (default: ${store.VARIABLE}, or .cache/pvera)")
     parser.add_argument("--results", default=str(ROOT / "results"), help="folder of the results")
@@ -118,15 +123,24 @@ def read_profile(options: argparse.Namespace) -> Profile:
         unknown = {name: {} for name in options.methods if name not in profile.methods}
         kept = {name: profile.methods[name] for name in profile.methods if name in options.methods}
         profile = profile.with_(methods=kept | unknown)
+    for option, value in (("--epochs", options.epochs), ("--images", options.images)):
+        if value is not None and value < 1:
+            raise InputError(f"{option} must be positive, not {value}")
     if options.epochs is not None:
-        if options.epochs < 1:
-            raise InputError(f"--epochs must be positive, not {options.epochs}")
         profile = profile.with_(schedule=replace(profile.schedule, epochs=options.epochs))
     profile = profile.with_(
         datasets=options.datasets, backbones=options.backbones, seeds=options.seeds,
         protocol=options.protocol, precision=options.precision, data=options.data,
+        deterministic=options.deterministic, images=options.images,
     )
-    return profile.with_(data=str(ROOT / profile.data))
+    weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
+    for text in options.weights:
+        name, _, file = text.partition("=")
+        if not file or name not in profile.backbones:
+            names = ", ".join(profile.backbones)
+            raise InputError(f"--weights takes NAME=FILE, NAME out of {names}, not {text!r}")
+        weights[name] = os.path.abspath(file)
+    return profile.with_(data=str(ROOT / profile.data), weights=weights)
 
 
 if __name__ == "__main__":

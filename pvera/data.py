@@ -85,6 +85,13 @@ class Split:
     names: list[str]
     key: str = ""
 
+    def first(self, count: int | None) -> "Split":
+        """The first `count` images, all for None."""
+        if count is None:
+            return self
+        key = self.key and f"{self.key}-first{count}"
+        return Split(self.images[:count], self.labels[:count], self.names[:count], key)
+
 
 def read_split_file(folder: Path, split: str, classes: int) -> list[tuple[str, int]]:
     """The (relative path, label) of each line of `<folder>/<split>.txt`; InputError names a wrong line."""

@@ -50,6 +50,9 @@ class Profile:
     learning_rate: of heads, and of adapters without a learning-rate grid (Section 4.2).
     precision: see `training.PRECISIONS`.
     beta: the values of β searched on data sets for which the published program states none.
+    weights: per backbone a local file of its weights, instead of the hub's.
+    deterministic: see `training.deterministic`.
+    images: for trials, how many images of each split are used, the first ones.
     """
 
     name: str
@@ -66,6 +69,9 @@ class Profile:
     beta: list[float] = field(default_factory=list)
     ablations: Ablations | None = None
     effects: Effects | None = None
+    weights: dict[str, str] = field(default_factory=dict)
+    deterministic: bool = False
+    images: int | None = None
 
     @classmethod
     def read(cls, path: str | Path) -> "Profile":
@@ -75,11 +81,14 @@ class Profile:
         try:
             content = yaml.safe_load(path.read_text())
             content |= {name: part(**content[name]) for name, part in parts.items() if name in content}
-            return cls(name=path.stem, **content).with_()
+            profile = cls(name=path.stem, **content).with_()
         except FileNotFoundError:
             raise InputError(f"unknown profile {path.stem!r}: there is no {path}") from None
         except (yaml.YAMLError, TypeError, AttributeError) as error:
             raise InputError(f"{path}: {' '.join(str(error).split())}") from None
+        if unknown := profile.weights.keys() - set(profile.backbones):
+            raise InputError(f"{path}: weights of {min(unknown)!r}, which is not one of its backbones")
+        return profile
 
     def with_(self, **changes) -> "Profile":
         """A copy with other values; None changes nothing. InputError for a method, data set, protocol or
@@ -192,7 +201,8 @@ class Profile:
         options |= rules.adapters.get(method, {})
         candidates = tuple(self._candidate(method, options, point) for point in points)
         return Run(self.name, experiment, backbone, dataset, method, seed, candidates, self.schedule, rules,
-                   self.precision, self.data, str(root))
+                   self.precision, self.data, str(root), weights=self.weights.get(backbone),
+                   deterministic=self.deterministic, images=self.images)
 
     def _candidate(self, method: str, options: dict, point: dict) -> Candidate:
         settings = options | point

@@ -7,13 +7,13 @@
 The JSON is written last, so a run is complete exactly when its JSON exists. A record holds
 
     schema, profile, experiment, backbone, dataset, category, method, seed, protocol
-    data_copy              `vtab.copy_name` of the data's folder (null for other data)
+    data_copy              `vtab.copy_name` of the data (null where it cannot be told)
     config, config_hash    everything that influences the numbers
     members                per member of the grid: grid (its values), status, best_validation_loss,
                            best_epoch, epochs, adapter_parameters, head_parameters, curve (number per epoch)
     chosen                 member, epoch and grid of the member with the lowest validation loss
     test                   its metrics (`metrics.evaluate`)
-    environment, cost      versions, device and threads; wall time (s) and peak memory (MiB)
+    environment, cost      versions, device, threads, file of the weights; wall time (s) and peak memory (MiB)
 
 Where every member diverged, chosen and test are null.
 """
@@ -172,11 +172,13 @@ def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
         raise InputError(f"{path}: damaged predictions ({str(error).splitlines()[0]})") from None
 
 
-def state(path, config_hash: str) -> str:
-    """'missing', 'done', or 'different': a run of another configuration lies there."""
+def state(path, config_hash: str, data_copy: str | None = None) -> str:
+    """'missing', 'done', or 'different': a run of another configuration or copy of the data lies there."""
     if not Path(path).exists():
         return "missing"
-    return "done" if read(path)["config_hash"] == config_hash else "different"
+    record = read(path)
+    same_copy = data_copy in (None, record.get("data_copy") or data_copy)
+    return "done" if record["config_hash"] == config_hash and same_copy else "different"
 
 
 def load_runs(root, profile: str, experiment: str = "benchmark", optional: bool = False) -> list[dict]:
@@ -292,9 +294,12 @@ def _check(path: Path, record) -> None:
 def _check_comparable(runs: list[dict]) -> None:
     """InputError if a table of these runs would compare what is not comparable."""
     seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
+    optional = dict.fromkeys(sorted(set().union(*(run["config"] for run in runs))))
     for run in runs:
-        config = {"protocol name": run["protocol"]} | run["config"]
+        config = {"protocol name": run["protocol"]} | optional | run["config"]
         del config["seed"]
+        if run.get("data_copy"):  # where it cannot be told, data_sha256 decides
+            config["data_copy"] = run["data_copy"]
         # β belongs to the data set as well, so the members' hyperparameters are compared without it.
         config["hyperparameters"] = [
             {key: value for key, value in member.items() if key != "beta"} for member in config.pop("members")

@@ -52,6 +52,9 @@ class Run:
     precision: str
     data_root: str
     results_root: str
+    weights: str | None = None  # a local file
+    deterministic: bool = False
+    images: int | None = None  # of each split, at most
 
     @property
     def path(self) -> Path:
@@ -68,7 +71,8 @@ class Run:
 
     def config(self) -> dict:
         """Everything that influences the numbers of the result, and nothing else."""
-        frozen, schedule = _backbone(self.backbone, "cpu"), asdict(self.schedule)
+        frozen, schedule = _backbone(self.backbone, self.weights), asdict(self.schedule)
+        shortened = {} if self.images is None else {"images": self.images}
         return {
             "seed": self.seed,
             "members": [asdict(c) for c in self.candidates],
@@ -77,21 +81,23 @@ class Run:
             **schedule,
             "weights_sha256": frozen.weights_sha256,
             "image_size": frozen.image_size,
-            "data_sha256": _splits(self.data_root, self.dataset, frozen.image_size)[1],
+            "data_sha256": _splits(self.data_root, self.dataset, frozen.image_size, self.images)[1],
             "precision": self.precision,
+            **shortened,
         }
 
     def state(self) -> str:
-        """'missing', 'done', or 'different': the file holds a run of another configuration."""
+        """'missing', 'done', or 'different': of another configuration or copy of the data."""
         if not self.path.exists():
             return "missing"
-        return results.state(self.path, results.config_hash(self.config()))
+        copy = _copy(self.data_root, self.dataset)
+        return results.state(self.path, results.config_hash(self.config()), copy)
 
 
 def prepare(runs: Iterable[Run]) -> None:
     """Decode what the runs read, so that damaged data is found before any of them trains."""
     for root, dataset, size in dict.fromkeys(
-        (run.data_root, run.dataset, _backbone(run.backbone, "cpu").image_size) for run in runs
+        (run.data_root, run.dataset, _backbone(run.backbone, run.weights).image_size) for run in runs
     ):
         data.prepare(root, dataset, size)
 
@@ -101,8 +107,9 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
     if run.waits:
         raise InputError(f"β of {run.dataset} is not there yet: its search has no result")
     started = time.perf_counter()
-    frozen = _backbone(run.backbone, device)
-    splits, _ = _splits(run.data_root, run.dataset, frozen.image_size)
+    frozen = _backbone(run.backbone, run.weights)
+    frozen.model.to(device)
+    splits, _ = _splits(run.data_root, run.dataset, frozen.image_size, run.images)
     train, validation, test = (
         training.Data(split, frozen, torch.device(device), in_memory=name != "test")
         for name, split in zip(data.RUN_SPLITS, splits)
@@ -113,7 +120,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
     model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds)
     try:
         chosen, scores, probabilities, adapter = None, None, None, None
-        with training.autocast(device, run.precision):
+        with training.deterministic(run.deterministic), training.autocast(device, run.precision):
             histories = training.fit(
                 model, train, validation,
                 [(c.adapter_lr, c.head_lr) for c in run.candidates], [c.beta for c in run.candidates],
@@ -127,6 +134,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
                 adapter = checkpoint.dumps(model)
                 probabilities = training.predict(model, test)
                 scores = metrics.evaluate(probabilities, splits[2].labels)
+            environment = _environment(device) | {"weights_file_sha256": frozen.file_sha256}
         members = [
             {
                 "grid": candidate.grid,
@@ -153,13 +161,13 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         **{name: getattr(run, name) for name in results.IDENTITY},
         "category": task.category,
         "protocol": run.protocol.name,
-        "data_copy": vtab.copy_name(run.data_root),
+        "data_copy": _copy(run.data_root, run.dataset),
         "config": config,
         "config_hash": results.config_hash(config),
         "members": members,
         "chosen": chosen,
         "test": scores,
-        "environment": _environment(device),
+        "environment": environment,
         "cost": {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": _peak_memory(device)},
     }
     if run.experiment == "benchmark":
@@ -169,17 +177,20 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
 
 
 @lru_cache(maxsize=1)
-def _backbone(name: str, device: str) -> backbones.Backbone:
-    frozen = backbones.load(name)
-    frozen.model.to(device)
-    return frozen
+def _backbone(name: str, weights: str | None) -> backbones.Backbone:
+    return backbones.load(name, weights=weights)
 
 
 @lru_cache(maxsize=1)
-def _splits(root: str, dataset: str, size: int) -> tuple[tuple[data.Split, ...], str]:
+def _splits(root: str, dataset: str, size: int, images: int | None) -> tuple[tuple[data.Split, ...], str]:
     """Training, validation and test split, and a hash of all that training and testing read of them."""
-    splits = tuple(data.load_split(root, dataset, name, size) for name in data.RUN_SPLITS)
+    splits = tuple(data.load_split(root, dataset, name, size).first(images) for name in data.RUN_SPLITS)
     return splits, data.digest(splits)
+
+
+@lru_cache(maxsize=1)
+def _copy(root: str, dataset: str) -> str | None:
+    return vtab.copy_name(root, dataset)
 
 
 def _environment(device: str) -> dict:
@@ -191,6 +202,7 @@ def _environment(device: str) -> dict:
         **versions,
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"cpu: {_processor()}",
         "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 
 

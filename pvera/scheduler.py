@@ -1,6 +1,7 @@
 """Many runs on one machine: several single-threaded processes side by side, what exists is not run again."""
 
 import multiprocessing.resource_tracker
+import os
 import signal
 import sys
 import threading
@@ -16,6 +17,7 @@ from tqdm import tqdm
 from . import processes
 from .errors import InputError
 from .runs import Run, execute
+from .training import CUBLAS
 
 
 def pending(runs: Sequence[Run], replace: bool = False) -> list[Run]:
@@ -123,6 +125,7 @@ def _start_worker(places, epochs) -> None:
     if _device == "cpu":
         torch.set_num_threads(1)
     elif _device.startswith("cuda"):
+        os.environ.setdefault(*CUBLAS)  # read when CUDA starts
         torch.cuda.set_device(_device)
 
 
