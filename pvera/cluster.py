@@ -90,11 +90,12 @@ class Job:
     device: str
     replace: bool
     code: dict
+    experiments: tuple[str, ...]
 
     def __call__(self) -> None:
         if self.code != (code := code_version()):
             print(f"submitted as {self.code}, now running {code}", flush=True)
-        runs = _runs(self.profile, self.results_root)
+        runs = _runs(self.profile, self.results_root, self.experiments)
         missing = pending([runs[self.results_root / path] for path in self.paths], self.replace)
         print(f"{len(self.paths) - len(missing)} of {len(self.paths)} runs are there", flush=True)
         run_all(missing, "runs", self.workers, self.device, keep_going=True)
@@ -127,15 +128,18 @@ def require_slurm() -> None:
             raise InputError(f"there is no SLURM here: {command} is not on PATH")
 
 
-def submit(profile: Profile, results_root: str | Path, site: Site, replace: bool = False) -> Submission:
-    """Submit the runs without a result that are neither queued nor running.
+def submit(
+    profile: Profile, results_root: str | Path, site: Site, replace: bool = False,
+    experiments: Sequence[str] = EXPERIMENTS,
+) -> Submission:
+    """Submit the runs of `experiments` without a result that are neither queued nor running.
 
     The search of β goes first, and runs that need its result wait for its jobs to end. InputError if sbatch
     refuses, and as `scheduler.pending`.
     """
     require_slurm()
     root = Path(results_root).absolute()
-    runs = _runs(profile, root)
+    runs, searched = _runs(profile, root, experiments), _runs(profile, root, ["beta"])
     with _lock(_folder(profile, root)):
         # SLURM is asked before the files are: a job that ends in between has left its results by then.
         active = _queue(profile, root)
@@ -144,16 +148,18 @@ def submit(profile: Profile, results_root: str | Path, site: Site, replace: bool
         searches = [run for run in new if run.experiment == "beta"]
         waiting = [run for run in new if run.waits]
         ready = [run for run in new if run.experiment != "beta" and not run.waits]
-        jobs = _submit_arrays(searches, profile, root, site, replace)
-        jobs += _submit_arrays(ready, profile, root, site, replace)
+        jobs = _submit_arrays(searches, profile, root, site, replace, experiments)
+        jobs += _submit_arrays(ready, profile, root, site, replace, experiments)
         if waiting:
             active = _queue(profile, root)
-            after = {active[p][0] for p, run in runs.items() if run.experiment == "beta" and p in active}
-            jobs += _submit_arrays(waiting, profile, root, site, replace, sorted(after))
+            after = sorted({active[path][0] for path in searched if path in active})
+            jobs += _submit_arrays(waiting, profile, root, site, replace, experiments, after)
     return Submission(len(runs), len(runs) - len(missing), len(missing) - len(new), len(new), jobs)
 
 
-def status(profile: Profile, results_root: str | Path) -> pd.DataFrame:
+def status(
+    profile: Profile, results_root: str | Path, experiments: Sequence[str] = EXPERIMENTS
+) -> pd.DataFrame:
     """One row per run: experiment, backbone, dataset, method, seed, state (one of STATES), and log, where its
     last job printed ("" before it started).
 
@@ -166,7 +172,7 @@ def status(profile: Profile, results_root: str | Path) -> pd.DataFrame:
     active = _queue(profile, root)
     logs = {root / path: log for paths, log in _jobs(_folder(profile, root)) for path in paths}
     rows = []
-    for path, run in _runs(profile, root).items():
+    for path, run in _runs(profile, root, experiments).items():
         state = run.state()
         if state != "done" and path in active:
             state = active[path][1]
@@ -192,10 +198,12 @@ def describe(table: pd.DataFrame) -> str:
     return "\n\n".join(parts)
 
 
-def wait(profile: Profile, results_root: str | Path, seconds: float = 20) -> None:
+def wait(
+    profile: Profile, results_root: str | Path, experiments: Sequence[str] = EXPERIMENTS, seconds: float = 20
+) -> None:
     """Return when none of the profile's runs is queued or running. A progress bar counts the results."""
     root = Path(results_root).absolute()
-    paths = list(_runs(profile, root))
+    paths = list(_runs(profile, root, experiments))
     with tqdm(total=len(paths), desc="SLURM", unit="run", dynamic_ncols=True) as bar:
         while True:
             active = True
@@ -226,8 +234,8 @@ def code_version(root: Path = Path(__file__).resolve().parents[1]) -> dict:
     return {"pvera": __version__, "commit": commit, "dirty": dirty}
 
 
-def _runs(profile: Profile, root: Path) -> dict[Path, Run]:
-    return {run.path: run for experiment in EXPERIMENTS for run in profile.runs(experiment, root)}
+def _runs(profile: Profile, root: Path, experiments: Sequence[str]) -> dict[Path, Run]:
+    return {run.path: run for experiment in experiments for run in profile.runs(experiment, root)}
 
 
 def _folder(profile: Profile, root: Path) -> Path:
@@ -253,12 +261,13 @@ def _chunks(items: Sequence, size: int) -> list[Sequence]:
 
 
 def _submit_arrays(
-    runs: list[Run], profile: Profile, root: Path, site: Site, replace: bool, after: Sequence[str] = ()
+    runs: list[Run], profile: Profile, root: Path, site: Site, replace: bool, experiments: Sequence[str],
+    after: Sequence[str] = (),
 ) -> int:
     """Submit `runs` packed into jobs, which start when the jobs `after` have ended; returns how many."""
     paths = [str(run.path.relative_to(root)) for run in runs]
     device, code = "cuda" if site.gpus else "cpu", code_version()
-    jobs = [Job(profile, root, tuple(chunk), site.workers, device, replace, code)
+    jobs = [Job(profile, root, tuple(chunk), site.workers, device, replace, code, tuple(experiments))
             for chunk in _chunks(paths, site.runs_per_job)]
     for array in _chunks(jobs, site.array_limit):
         _submit_array(array, _folder(profile, root), site, after)

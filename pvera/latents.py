@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.decomposition import PCA
 from torch import Tensor
 
 from .errors import InputError
@@ -85,6 +84,8 @@ def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps
 
     InputError and RuntimeError as `last_layer`.
     """
+    from sklearn.decomposition import PCA  # takes seconds to import
+
     mu, sigma = last_layer(model, images, "q")
     grid = model.backbone.patch_embed.grid_size
     patches = mu[:, -grid[0] * grid[1] :, 0].cpu()  # tokens that are no patch come first

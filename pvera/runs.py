@@ -65,13 +65,21 @@ class Run:
         return f"{self.backbone}/{self.dataset}/{self.method}/seed{self.seed}"
 
     @property
+    def steps(self) -> int:
+        """What `execute` counts up to."""
+        return self.schedule.epochs
+
+    @property
     def waits(self) -> bool:
         """Whether β is still to be found by its search."""
         return any(candidate.beta is None for candidate in self.candidates)
 
+    def frozen(self) -> backbones.Backbone:
+        return _backbone(self.backbone, self.weights)
+
     def config(self) -> dict:
         """Everything that influences the numbers of the result, and nothing else."""
-        frozen, schedule = _backbone(self.backbone, self.weights), asdict(self.schedule)
+        frozen, schedule = self.frozen(), asdict(self.schedule)
         shortened = {} if self.images is None else {"images": self.images}
         return {
             "seed": self.seed,
@@ -93,11 +101,15 @@ class Run:
         copy = _copy(self.data_root, self.dataset)
         return results.state(self.path, results.config_hash(self.config()), copy)
 
+    def execute(self, device: str = "cpu", on_step: Callable[[int], None] = lambda step: None) -> None:
+        """Do it, and write its result file. For a training see `execute`."""
+        execute(self, device, on_step)
+
 
 def prepare(runs: Iterable[Run]) -> None:
     """Decode what the runs read, so that damaged data is found before any of them trains."""
     for root, dataset, size in dict.fromkeys(
-        (run.data_root, run.dataset, _backbone(run.backbone, run.weights).image_size) for run in runs
+        (run.data_root, run.dataset, run.frozen().image_size) for run in runs
     ):
         data.prepare(root, dataset, size)
 
@@ -107,7 +119,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
     if run.waits:
         raise InputError(f"β of {run.dataset} is not there yet: its search has no result")
     started = time.perf_counter()
-    frozen = _backbone(run.backbone, run.weights)
+    frozen = run.frozen()
     frozen.model.to(device)
     splits, _ = _splits(run.data_root, run.dataset, frozen.image_size, run.images)
     train, validation, test = (
@@ -134,7 +146,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
                 adapter = checkpoint.dumps(model)
                 probabilities = training.predict(model, test)
                 scores = metrics.evaluate(probabilities, splits[2].labels)
-            environment = _environment(device) | {"weights_file_sha256": frozen.file_sha256}
+            made_with = environment(device) | {"weights_file_sha256": frozen.file_sha256}
         members = [
             {
                 "grid": candidate.grid,
@@ -167,8 +179,8 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         "members": members,
         "chosen": chosen,
         "test": scores,
-        "environment": environment,
-        "cost": {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": _peak_memory(device)},
+        "environment": made_with,
+        "cost": {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": peak_memory(device)},
     }
     if run.experiment == "benchmark":
         results.write(run.path, record, probabilities, splits[2].labels, adapter)
@@ -193,7 +205,7 @@ def _copy(root: str, dataset: str) -> str | None:
     return vtab.copy_name(root, dataset)
 
 
-def _environment(device: str) -> dict:
+def environment(device: str) -> dict:
     """What else made the numbers: same versions, same kind of machine and same threads give the same bits."""
     versions = {m.__name__: m.__version__ for m in (torch, timm, np)}
     return {
@@ -214,7 +226,7 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def _peak_memory(device: str) -> int:
+def peak_memory(device: str) -> int:
     """Most memory that was in use, in MiB: on the device, or of this process since it started."""
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated() // 2**20

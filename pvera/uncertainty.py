@@ -1,6 +1,7 @@
 """Monte Carlo inference (Sections 3.3 and 4.3): several forward passes, each with latents of its own."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -8,7 +9,6 @@ from torch import Tensor
 
 from .errors import InputError
 from .model import AdaptedModel
-from .statistics import t_interval
 
 
 @torch.no_grad()
@@ -25,6 +25,16 @@ def sample(model: AdaptedModel, images: Tensor, k: int, seed: int = 0) -> Tensor
         return torch.stack([model(images).float().softmax(-1) for _ in range(k)])
 
 
+#: How `Estimates` are stored: relative precision is what widths near zero need.
+STORED = {
+    "sd": np.float16,
+    "accuracy": np.float16,
+    "predicted": np.int16,
+    "centre": np.float16,
+    "width": np.float16,
+}
+
+
 @dataclass(frozen=True)
 class Estimates:
     """What k draws say about each of n images; every field is (n,).
@@ -33,7 +43,6 @@ class Estimates:
     accuracy: share of the draws whose highest score is the label's (Algorithm 1).
     predicted: the class that most draws predict (appendix); of equally many the one with the highest mean score.
     centre, width: 95 % t-interval of the mean softmax score of `predicted` (`statistics.t_interval`).
-    confidence: highest class probability of the draws' mean.
     """
 
     labels: np.ndarray
@@ -42,7 +51,6 @@ class Estimates:
     predicted: np.ndarray
     centre: np.ndarray
     width: np.ndarray
-    confidence: np.ndarray
 
     @property
     def correct(self) -> np.ndarray:
@@ -85,6 +93,8 @@ def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimate
         )
     if len(probabilities) < 2:
         raise InputError("one draw has no spread: take k = 2 or more")
+    from .statistics import t_interval  # scipy takes a second to import
+
     mean = probabilities.mean(0)
     votes = probabilities.argmax(2)
     counts = (votes[..., None] == np.arange(probabilities.shape[2])).sum(0)
@@ -97,5 +107,9 @@ def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimate
         predicted=predicted,
         centre=(low + high) / 2,
         width=high - low,
-        confidence=mean.max(1),
     )
+
+
+def concatenate(parts: Sequence[Estimates]) -> Estimates:
+    """Of all the images of `parts`, in turn."""
+    return Estimates(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Estimates)))
