@@ -242,7 +242,7 @@ def test_latex():
         r"LoRA & \underline{60.0} & \textbf{80.0} & 20.0 & \underline{53.3} & \textbf{70.0} & 20.0 \\" in main
     )
     assert r"\rotatebox[origin=l]{90}{Avg. natural}" in main
-    for table in tables.benchmark(runs_of(HAND)).values():
+    for table in tables.of_runs(runs_of(HAND)).values():
         latex = table.latex()
         assert latex.isascii() and latex.count("{") == latex.count("}")
         assert not re.search(r"(?<!\\)[%#_](?! needs)", latex)

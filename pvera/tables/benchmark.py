@@ -4,24 +4,21 @@
 chosen hyperparameters, `claims` its statements about them held against these results.
 """
 
-import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby, product
 from operator import itemgetter
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from . import results
-from .adapters import METHODS
-from .data import TASKS
-from .results import Scores, write_atomically
-from .statistics import LEVEL, binomial_p_value, mean_and_std
+from .. import results
+from ..adapters import METHODS
+from ..results import Scores
+from ..statistics import LEVEL, binomial_p_value, mean_and_std
+from .layout import NOTHING, Cell, Panel, Row, Table, dataset_title, number, percent, signed
 
 REFERENCE = "pvera"
-NOTHING = "–"  # an empty cell
 
 #: Hyperparameter of a grid -> panel of the grid table, and whether its values descend there. Others follow
 #: these under their own names.
@@ -175,93 +172,7 @@ CLAIMS: tuple[tuple[str, str, Callable[[Scores], float]], ...] = (
 )
 
 
-# What a table is
-
-
-@dataclass(frozen=True)
-class Cell:
-    text: str
-    mark: str = ""  # "best": bold; "second": underlined
-
-
-@dataclass(frozen=True)
-class Row:
-    label: str
-    cells: tuple[Cell, ...]
-    rule: bool = False  # a line above it
-
-
-@dataclass(frozen=True)
-class Panel:
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table to be read, and `data`, the numbers in it at full precision.
-
-    caption: what is shown; about: from which runs.
-    """
-
-    name: str
-    caption: str
-    about: str
-    panels: tuple[Panel, ...]
-    data: pd.DataFrame
-    upright: bool = True  # False: column titles are turned by 90 degrees in LaTeX
-
-    def markdown(self, about: bool = True) -> str:
-        parts = []
-        for panel in self.panels:
-            lines = [["", *panel.header], [":--", *[":-:"] * len(panel.header)]]
-            lines += [[row.label, *map(_markdown, row.cells)] for row in panel.rows]
-            parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
-            if panel.title:
-                parts[-1] = f"**{panel.title}**\n\n{parts[-1]}"
-        caption = f"{self.caption} {self.about}" if about else self.caption
-        return "\n\n".join([*parts, _escape_stars(caption)]) + "\n"
-
-    def latex(self) -> str:
-        lines = ["% needs the packages booktabs, adjustbox and graphicx", r"\begin{table*}", r"\centering"]
-        for panel in self.panels:
-            header = [_latex(title) for title in panel.header]
-            if not self.upright:
-                header = [rf"\rotatebox[origin=l]{{90}}{{{title}}}" for title in header]
-            if panel.title:
-                lines.append(rf"\par\medskip {_latex(panel.title)}\par\smallskip")
-            lines += [
-                r"\begin{adjustbox}{max width=\textwidth}",
-                rf"\begin{{tabular}}{{l{'c' * len(header)}}}",
-                r"\toprule",
-                " & ".join(["", *header]) + r" \\",
-                r"\midrule",
-            ]
-            for row in panel.rows:
-                cells = [_latex_cell(cell) for cell in row.cells]
-                lines += [r"\midrule"] * row.rule + [" & ".join([_latex(row.label), *cells]) + r" \\"]
-            lines += [r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"]
-        lines += [
-            rf"\caption{{{_latex(f'{self.caption} {self.about}')}}}",
-            rf"\label{{tab:{self.name}}}",
-            r"\end{table*}",
-        ]
-        return "\n".join(lines) + "\n"
-
-    def csv(self) -> str:
-        return self.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-
-    def write(self, folder) -> list[Path]:
-        """Writes <folder>/<name>.{md,tex,csv} and returns the paths."""
-        texts = {"md": self.markdown(), "tex": self.latex(), "csv": self.csv()}
-        paths = [Path(folder) / f"{self.name}.{ending}" for ending in texts]
-        for path, text in zip(paths, texts.values()):
-            write_atomically(path, text.encode())
-        return paths
-
-
-# The tables of the benchmark
+# The tables
 
 
 def of_profile(root, profile: str) -> dict[str, dict[str, Table]]:
@@ -277,12 +188,12 @@ def of_profile(root, profile: str) -> dict[str, dict[str, Table]]:
     for backbone in backbones:
         own, own_searches = ([r for r in some if r["backbone"] == backbone] for some in (runs, searches))
         suffix = f"_{backbone}" if len(backbones) > 1 else ""
-        built = benchmark(own, own_searches).items()
+        built = of_runs(own, own_searches).items()
         found[backbone] = {name: replace(table, name=name + suffix) for name, table in built}
     return found
 
 
-def benchmark(runs: list[dict], searches: list[dict] = ()) -> dict[str, Table]:
+def of_runs(runs: list[dict], searches: list[dict] = ()) -> dict[str, Table]:
     """The tables of the runs of one backbone, by name; `searches` as in `grid`."""
     return {
         table.name: table for table in (main(runs), detailed(runs), grid(runs, searches), held_claims(runs))
@@ -295,9 +206,9 @@ def main(runs: list[dict]) -> Table:
     values = accuracies(scores)
     marked = _marked(values)
     categories = list(groups(scores))[1:]
-    header = [*map(_dataset, scores.datasets), "Average", *(f"Avg. {name}" for name in categories)]
+    header = [*map(dataset_title, scores.datasets), "Average", *(f"Avg. {name}" for name in categories)]
     rows = [
-        Row(METHODS[m].title, tuple(Cell(_percent(values.at[m, c]), marked.at[m, c]) for c in values))
+        Row(METHODS[m].title, tuple(Cell(percent(values.at[m, c]), marked.at[m, c]) for c in values))
         for m in scores.methods
     ]
     caption = (
@@ -318,10 +229,10 @@ def detailed(runs: list[dict]) -> Table:
         cells = []
         for method in scores.methods:
             mean, std, lower = by_cell.loc[(dataset, method), ["mean", "std", "significantly_lower"]]
-            text = _percent(mean) + "*" * bool(lower)
+            text = percent(mean) + "*" * bool(lower)
             cells.append(Cell(text if np.isnan(std) else f"{text} ± {std:.1f}"))
         rule = d > 0 and scores.categories[d] != scores.categories[d - 1]
-        rows.append(Row(_dataset(dataset), tuple(cells), rule))
+        rows.append(Row(dataset_title(dataset), tuple(cells), rule))
     caption = (
         "Test accuracy (%), mean ± sample standard deviation (n − 1) over seeds. A star marks accuracies "
         f"significantly below PVeRA's (one-sided binomial test of the pooled seeds, p < {LEVEL})."
@@ -350,7 +261,7 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
             cells = tuple(Cell(text.get(value, NOTHING)) for value in columns)
             rows.append(Row(METHODS[method].title, cells))
         letter = "abcdefgh"[len(panels)]
-        panels.append(Panel(f"({letter}) {title}", tuple(map(_number, columns)), tuple(rows)))
+        panels.append(Panel(f"({letter}) {title}", tuple(map(number, columns)), tuple(rows)))
     caption = "Share of runs in which each value of a method's grid had the lowest validation loss."
     if searches:
         caption += f" β was searched once per data set (seed {searches[0]['seed']}), before the other grids."
@@ -373,8 +284,8 @@ def held_claims(runs: list[dict]) -> Table:
         elif signs - {claim.difference > 0}:
             verdict += ", but depends on the seed"
         digits = 0 if claim.unit.startswith("data sets") else 1
-        by_seed = ", ".join(_signed(value, digits) for value in claim.by_seed)
-        difference = _signed(claim.difference, digits)
+        by_seed = ", ".join(signed(value, digits) for value in claim.by_seed)
+        difference = signed(claim.difference, digits)
         if difference != NOTHING:
             difference += f" {claim.unit}"
         cells = (verdict, difference, by_seed)
@@ -402,7 +313,7 @@ def about(runs: list[dict]) -> str:
         text += f" (which ended {capped} of {len(chosen)} chosen trainings before patience did)"
     choices = grid_choices(runs)
     fixed = [
-        f"{METHODS[row.method].title} {_panel(row.hyperparameter)[0].lower()} {_number(row.value)}"
+        f"{METHODS[row.method].title} {_panel(row.hyperparameter)[0].lower()} {number(row.value)}"
         for row in choices[choices["fixed"]].itertuples()
     ]
     if fixed:
@@ -424,64 +335,10 @@ def _listed(runs: list[tuple[str, str, int]]) -> str:
     return "; ".join(
         f"{METHODS[method].title} on "
         + ", ".join(
-            f"{_dataset(dataset)} (seed {', '.join(str(seed) for *_, seed in same)})"
+            f"{dataset_title(dataset)} (seed {', '.join(str(seed) for *_, seed in same)})"
             for dataset, same in groupby(own, key=itemgetter(1))
         )
         for method, own in groupby(
             sorted(runs, key=lambda run: list(METHODS).index(run[0])), key=itemgetter(0)
         )
     )
-
-
-# Text
-
-
-def _dataset(name: str) -> str:
-    return TASKS[name].title if name in TASKS else name
-
-
-def _percent(value: float) -> str:
-    return NOTHING if np.isnan(value) else f"{value:.1f}"
-
-
-def _signed(value: float, digits: int) -> str:
-    return NOTHING if np.isnan(value) else f"{value:+.{digits}f}".replace("-", "−")
-
-
-SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
-
-
-def _number(value) -> str:
-    """A grid value as the paper prints it: 64, and powers of ten as 10⁻³."""
-    if isinstance(value, float) and value > 0:
-        exponent = round(np.log10(value))
-        if abs(exponent) > 1 and np.isclose(value, 10.0**exponent):
-            return f"10{str(exponent).translate(SUPERSCRIPTS)}"
-    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
-
-
-def _escape_stars(text: str) -> str:
-    return text.replace("*", r"\*")
-
-
-def _markdown(cell: Cell) -> str:
-    text = _escape_stars(cell.text)
-    return {"best": f"**{text}**", "second": f"<ins>{text}</ins>"}.get(cell.mark, text)
-
-
-def _latex_cell(cell: Cell) -> str:
-    text = _latex(cell.text)
-    return {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}"}.get(cell.mark, text)
-
-
-LATEX = str.maketrans(
-    {c: f"\\{c}" for c in "%_&#"}
-    | {"±": r"$\pm$", "*": "$^*$", "–": "--", "−": "$-$", "×": r"$\times$", "β": r"$\beta$", "<": "$<$"}
-)
-
-
-def _latex(text: str) -> str:
-    plain = {raised: chr(digit) for digit, raised in SUPERSCRIPTS.items()}
-    raised = "".join(map(chr, plain))
-    text = text.translate(LATEX)
-    return re.sub(f"[{raised}]+", lambda m: f"$^{{{m[0].translate(plain)}}}$", text)
