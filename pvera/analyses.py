@@ -94,8 +94,8 @@ class Analysis(Run):
         }
         model = checkpoint.load(frozen.model, self.adapter).eval()
         try:
+            compute = {"uncertainty": _uncertainty, "out_of_distribution": _values, "latents": _latents}
             with training.deterministic(self.deterministic), training.autocast(device, self.precision):
-                compute = {"uncertainty": _uncertainty, "out_of_distribution": _values, "latents": _latents}
                 found = compute[self.experiment](
                     model, self, tests, lambda share: on_step(round(share * self.steps))
                 )
@@ -207,3 +207,83 @@ def _latents(model, analysis: Analysis, tests, report: Report) -> dict[str, np.n
 def _tests(root: str, names: tuple[str, ...], size: int, images: int | None) -> tuple[data.Split, ...]:
     """The test splits of `names`."""
     return tuple(data.load_split(root, name, "test", size).first(images) for name in names)
+
+
+# How notebooks read it
+
+
+@dataclass(frozen=True)
+class Example:
+    """A test image: pixels (size, size, 3) uint8, its class and the one predicted, softmax scores (k, classes) of
+    all draws, and the interval of the mean score of the predicted class."""
+
+    dataset: str
+    pixels: np.ndarray
+    label: int
+    predicted: int
+    scores: np.ndarray
+    low: float
+    high: float
+
+    @property
+    def right(self) -> bool:
+        return self.label == self.predicted
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """What `experiments/uncertainty.py` found of one adapter.
+
+    estimates: number of draws -> `uncertainty.Estimates` of all N test images.   covered: likewise, whether the
+    interval holds the mean of many further draws, (images with that mean,).   single_pass: (N,) highest softmax
+    score of the one pass with the mean, the benchmark's prediction.   examples: an image that is right and one
+    that is wrong, where there are such.
+    """
+
+    record: dict
+    estimates: dict[int, uncertainty.Estimates]
+    covered: dict[int, np.ndarray]
+    single_pass: np.ndarray
+    examples: tuple[Example, ...]
+
+    @property
+    def most(self) -> uncertainty.Estimates:
+        """Those of all draws."""
+        return self.estimates[max(self.estimates)]
+
+
+def load(root, profile: str, experiment: str) -> list[tuple[dict, dict[str, np.ndarray]]]:
+    """Records and arrays of one of `results.ANALYSES`, sorted by path; none where it has not been run.
+
+    InputError for results that are damaged, or cannot stand in one analysis.
+    """
+    found = results.load_runs(root, profile, experiment, optional=True)
+    return [(run, results.read_arrays(results.run_path(root, *(run[k] for k in results.IDENTITY)))) for run in found]
+
+
+def load_uncertainty(root, profile: str) -> list[Uncertainty]:
+    """`load`, with the benchmark's predictions of the same adapters."""
+    return [_of_arrays(root, record, arrays) for record, arrays in load(root, profile, "uncertainty")]
+
+
+def _of_arrays(root, record: dict, arrays: dict[str, np.ndarray]) -> Uncertainty:
+    place = {name: record[name] for name in results.IDENTITY} | {"experiment": "benchmark"}
+    predictions, _ = results.read_predictions(results.run_path(root, **place))
+    draws = arrays["draws"].tolist()
+    estimates = {
+        k: uncertainty.Estimates(
+            arrays["labels"].astype(np.int64),
+            **{name: arrays[name][i].astype(np.int64 if kind == np.int16 else np.float64)
+               for name, kind in uncertainty.STORED.items()},
+        )
+        for i, k in enumerate(draws)
+    }
+    most = estimates[max(draws)]
+    examples = tuple(
+        Example(record["dataset"], pixels, int(most.labels[i]), int(most.predicted[i]), scores.astype(np.float64),
+                float(most.low[i]), float(most.high[i]))
+        for i, pixels, scores in zip(*(arrays[f"example_{name}"] for name in ("images", "pixels", "scores")))
+    )
+    return Uncertainty(
+        record, estimates, dict(zip(draws, arrays["covered"])), predictions.max(1).astype(np.float64), examples
+    )

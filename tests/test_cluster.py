@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,13 +23,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 import yaml
+from conftest import OneWorker
 from submitit.core.submission import process_job
 from test_train_cli import PROFILE, SCRIPT, folder, until  # noqa: F401  folder is a fixture
 
-from pvera import cluster, processes, runs, scheduler
+from pvera import cluster, runs, scheduler
 from pvera.cluster import Site
 from pvera.errors import InputError
-from pvera.profiles import Profile
+from pvera.profiles import EXPERIMENTS, Profile
 
 SITE = {"minutes": 60, "memory": "2G", "cpus": 1, "gpus": 0, "workers": 1, "runs_per_job": 2,
         "concurrent_jobs": 5, "array_limit": 3, "requeues": 2}
@@ -137,20 +137,6 @@ def handlers_kept():
             signal.signal(number, handler)
 
 
-class OneWorker(ThreadPoolExecutor):
-    """In place of the scheduler's pool of processes, which take seconds to start."""
-
-    def __init__(self, workers, context, initializer, arguments):
-        super().__init__(1, initializer=initializer, initargs=arguments)
-
-
-@pytest.fixture
-def in_process(monkeypatch):
-    """Runs are executed in this process."""
-    monkeypatch.setattr(scheduler, "ProcessPoolExecutor", OneWorker)
-    monkeypatch.setattr(processes, "follow_parent", lambda: None)
-
-
 @pytest.fixture
 def slurm(tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("slurm")
@@ -171,8 +157,8 @@ def root(folder):  # noqa: F811
     return folder / "results"
 
 
-def submit(profile, root, **site) -> cluster.Submission:
-    return cluster.submit(profile, root, Site(**SITE | site))
+def submit(profile, root, experiments=EXPERIMENTS, **site) -> cluster.Submission:
+    return cluster.submit(profile, root, Site(**SITE | site), experiments=experiments)
 
 
 def states(profile, root) -> dict[str, str]:
@@ -215,6 +201,15 @@ def test_search_of_beta_goes_first_and_what_needs_it_waits(slurm, profile, root)
     assert slurm.jobs["10"]["flags"]["dependency"] == "afterany:7"
     assert submit(profile.with_(seeds=[0, 5], methods=only("pvera")), root).new == 1
     assert slurm.jobs["11"]["flags"]["dependency"] == "afterany:7"
+
+
+def test_some_experiments_only(slurm, in_process, profile, root):
+    assert submit(profile, root, ["beta"]).new == 1
+    assert submit(profile, root, ["benchmark"]) == cluster.Submission(runs=6, done=0, active=0, new=6, jobs=3)
+    assert slurm.jobs["9"]["flags"]["dependency"] == "afterany:7", "what waits for a search still does"
+    assert slurm.work("7") == 0
+    table = cluster.status(profile, root, ["beta"])
+    assert list(table.state) == ["done"]
 
 
 def test_site_reaches_sbatch(slurm, profile, root):
