@@ -86,6 +86,8 @@ def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps
     """
     from sklearn.decomposition import PCA  # takes seconds to import
 
+    if not hasattr(model.backbone, "patch_embed"):
+        raise InputError(f"maps need patches that lie on a grid: {type(model.backbone).__name__} is not of timm")
     mu, sigma = last_layer(model, images, "q")
     grid = model.backbone.patch_embed.grid_size
     patches = mu[:, -grid[0] * grid[1] :, 0].cpu()  # tokens that are no patch come first

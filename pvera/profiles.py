@@ -172,11 +172,11 @@ class Profile:
             return []
         return [
             self._run(f"protocol_{name}", backbone, dataset, method, seed, results_root, rules, fixed=True)
+            for seed in self.seeds  # first, so that what has been run compares on whole seeds
             for name, (rules, concerned) in one_at_a_time().items()
             for backbone in self.backbones[:1]
             for dataset in self.effects.datasets
             if dataset in self.datasets
-            for seed in self.seeds
             for method in self.effects.methods
             if method in self.methods and method in (concerned or self.methods)
         ]

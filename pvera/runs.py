@@ -146,7 +146,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
                 adapter = checkpoint.dumps(model)
                 probabilities = training.predict(model, test)
                 scores = metrics.evaluate(probabilities, splits[2].labels)
-            made_with = environment(device) | {"weights_file_sha256": frozen.file_sha256}
+            made_by = environment(device) | {"weights_file_sha256": frozen.file_sha256}
         members = [
             {
                 "grid": candidate.grid,
@@ -179,7 +179,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         "members": members,
         "chosen": chosen,
         "test": scores,
-        "environment": made_with,
+        "environment": made_by,
         "cost": {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": peak_memory(device)},
     }
     if run.experiment == "benchmark":

@@ -1,6 +1,6 @@
 """Monte Carlo inference (Sections 3.3 and 4.3): several forward passes, each with latents of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -12,8 +12,8 @@ from .model import AdaptedModel
 
 
 @torch.no_grad()
-def sample(model: AdaptedModel, images: Tensor, k: int, seed: int = 0) -> Tensor:
-    """Softmax scores (k, batch, classes) of k draws for images (batch, 3, height, width).
+def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, seed: int = 0) -> Tensor:
+    """Softmax scores (k, batch, classes) of k draws for images or text (see `adapt`).
 
     The mode of `model` stays as it is, and so does its training noise; the draws follow from `seed`. Average
     probabilities over draws, not logits. InputError for a method without a distribution or k < 1,

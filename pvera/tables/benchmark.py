@@ -301,12 +301,18 @@ def held_claims(runs: list[dict]) -> Table:
 
 def about(runs: list[dict]) -> str:
     """What made these runs, which grids were fixed, and which runs are missing."""
-    scores = Scores.of(runs)
+    scores, config = Scores.of(runs), runs[0]["config"]
     profile, protocol, backbone = (runs[0][key] for key in ("profile", "protocol", "backbone"))
     text = (
         f"Profile {profile}, {protocol} protocol, backbone {backbone}, "
-        f"seeds {', '.join(map(str, scores.seeds))}, at most {runs[0]['config']['max_epochs']} epochs"
+        f"seeds {', '.join(map(str, scores.seeds))}, at most {config['max_epochs']} epochs"
     )
+    if config["precision"] != "float32":
+        text += f", {config['precision']}"
+    if copies := sorted({run["data_copy"] for run in runs if run.get("data_copy")}):
+        text += f", copy of the data: {copies[0]}"
+    if config.get("images"):
+        text += f", a trial on the first {config['images']} images of each split"
     chosen = [run["members"][run["chosen"]["member"]] for run in runs if run["chosen"]]
     capped = sum(member["status"] == "epoch limit" for member in chosen)
     if capped:
