@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from tiny import make_images, make_vit, perturb
@@ -56,6 +56,7 @@ def test_ties_of_the_predicted_class(scores, expected):
     assert found.predicted.tolist() == [expected]
 
 
+@settings(deadline=None)
 @given(st.integers(2, 9), st.integers(1, 5), st.integers(2, 6), st.integers(0, 2**32 - 1))
 def test_against_scipy_and_a_loop(k, n, classes, seed):
     source = np.random.default_rng(seed)
