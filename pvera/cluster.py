@@ -28,7 +28,7 @@ from tqdm import tqdm
 from . import __version__
 from .errors import InputError
 from .profiles import EXPERIMENTS, Profile
-from .results import write_atomically
+from .results import ANALYSES, require_writable, write_atomically
 from .runs import Run
 from .scheduler import pending, run_all
 
@@ -90,12 +90,11 @@ class Job:
     device: str
     replace: bool
     code: dict
-    experiments: tuple[str, ...]
 
     def __call__(self) -> None:
         if self.code != (code := code_version()):
             print(f"submitted as {self.code}, now running {code}", flush=True)
-        runs = _runs(self.profile, self.results_root, self.experiments)
+        runs = _runs(self.profile, self.results_root, (*EXPERIMENTS, *ANALYSES))
         missing = pending([runs[self.results_root / path] for path in self.paths], self.replace)
         print(f"{len(self.paths) - len(missing)} of {len(self.paths)} runs are there", flush=True)
         run_all(missing, "runs", self.workers, self.device, keep_going=True)
@@ -124,12 +123,19 @@ def require_slurm() -> None:
     if importlib.util.find_spec("submitit") is None:
         raise InputError("submitit is not installed: pip install -e '.[slurm]'")
     for command in ("sbatch", "squeue", "srun"):
-        if shutil.which(command) is None:
-            raise InputError(f"there is no SLURM here: {command} is not on PATH")
+        _require(command)
+
+
+def _require(command: str) -> None:
+    if shutil.which(command) is None:
+        raise InputError(f"there is no SLURM here: {command} is not on PATH")
 
 
 def submit(
-    profile: Profile, results_root: str | Path, site: Site, replace: bool = False,
+    profile: Profile,
+    results_root: str | Path,
+    site: Site,
+    replace: bool = False,
     experiments: Sequence[str] = EXPERIMENTS,
 ) -> Submission:
     """Submit the runs of `experiments` without a result that are neither queued nor running.
@@ -139,7 +145,7 @@ def submit(
     """
     require_slurm()
     root = Path(results_root).absolute()
-    runs, searched = _runs(profile, root, experiments), _runs(profile, root, ["beta"])
+    runs = _runs(profile, root, experiments)
     with _lock(_folder(profile, root)):
         # SLURM is asked before the files are: a job that ends in between has left its results by then.
         active = _queue(profile, root)
@@ -148,12 +154,12 @@ def submit(
         searches = [run for run in new if run.experiment == "beta"]
         waiting = [run for run in new if run.waits]
         ready = [run for run in new if run.experiment != "beta" and not run.waits]
-        jobs = _submit_arrays(searches, profile, root, site, replace, experiments)
-        jobs += _submit_arrays(ready, profile, root, site, replace, experiments)
+        jobs = _submit_arrays(searches, profile, root, site, replace)
+        jobs += _submit_arrays(ready, profile, root, site, replace)
         if waiting:
             active = _queue(profile, root)
-            after = sorted({active[path][0] for path in searched if path in active})
-            jobs += _submit_arrays(waiting, profile, root, site, replace, experiments, after)
+            after = {job for path, (job, _) in active.items() if path.relative_to(root).parts[1] == "beta"}
+            jobs += _submit_arrays(waiting, profile, root, site, replace, sorted(after))
     return Submission(len(runs), len(runs) - len(missing), len(missing) - len(new), len(new), jobs)
 
 
@@ -165,9 +171,8 @@ def status(
 
     done: the result file is there; running, queued: SLURM says so; failed: it was submitted, SLURM no longer
     has it, and there is no result; missing: it was never submitted; different: the result file is that of
-    another configuration.
+    another configuration. Where nothing was ever submitted, SLURM is not needed.
     """
-    require_slurm()
     root = Path(results_root).absolute()
     active = _queue(profile, root)
     logs = {root / path: log for paths, log in _jobs(_folder(profile, root)) for path in paths}
@@ -191,7 +196,7 @@ def describe(table: pd.DataFrame) -> str:
     parts = [counts.to_string()]
     failed = list(table[table.state == "failed"].groupby("log", sort=False))
     for log, runs in failed[:LOGS]:
-        names = [f"{r.backbone}/{r.dataset}/{r.method}/seed{r.seed}" for r in runs.itertuples()]
+        names = ["/".join([*row[:4], f"seed{row[4]}"]) for row in runs.itertuples(index=False)]
         parts.append("\n".join([f"failed: {', '.join(names)}", log, *(f"  | {line}" for line in _tail(log))]))
     if len(failed) > LOGS:
         parts.append(f"and {len(failed) - LOGS} more jobs that failed")
@@ -234,7 +239,7 @@ def code_version(root: Path = Path(__file__).resolve().parents[1]) -> dict:
     return {"pvera": __version__, "commit": commit, "dirty": dirty}
 
 
-def _runs(profile: Profile, root: Path, experiments: Sequence[str]) -> dict[Path, Run]:
+def _runs(profile: Profile, root: Path, experiments: Sequence[str] = EXPERIMENTS) -> dict[Path, Run]:
     return {run.path: run for experiment in experiments for run in profile.runs(experiment, root)}
 
 
@@ -247,7 +252,7 @@ def _lock(folder: Path) -> Iterator[None]:
     """One submission at a time."""
     import fcntl  # not on Windows, which can still train
 
-    folder.mkdir(parents=True, exist_ok=True)
+    require_writable(folder)
     with open(folder / "lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -261,13 +266,12 @@ def _chunks(items: Sequence, size: int) -> list[Sequence]:
 
 
 def _submit_arrays(
-    runs: list[Run], profile: Profile, root: Path, site: Site, replace: bool, experiments: Sequence[str],
-    after: Sequence[str] = (),
+    runs: list[Run], profile: Profile, root: Path, site: Site, replace: bool, after: Sequence[str] = ()
 ) -> int:
     """Submit `runs` packed into jobs, which start when the jobs `after` have ended; returns how many."""
     paths = [str(run.path.relative_to(root)) for run in runs]
     device, code = "cuda" if site.gpus else "cpu", code_version()
-    jobs = [Job(profile, root, tuple(chunk), site.workers, device, replace, code, tuple(experiments))
+    jobs = [Job(profile, root, tuple(chunk), site.workers, device, replace, code)
             for chunk in _chunks(paths, site.runs_per_job)]
     for array in _chunks(jobs, site.array_limit):
         _submit_array(array, _folder(profile, root), site, after)
@@ -330,6 +334,7 @@ def _queue(profile: Profile, root: Path) -> dict[Path, tuple[str, str]]:
     records = _records(_folder(profile, root))
     if not records:
         return {}
+    _require("squeue")
     command = ["squeue", "--noheader", "--array", "--format=%i %T %j", f"--name={','.join(records)}"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)

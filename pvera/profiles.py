@@ -36,10 +36,11 @@ class Ablations:
 @dataclass(frozen=True)
 class Effects:
     """On what the differences between the two protocols are measured, one at a time: the first backbone, these
-    data sets and methods, the most chosen value of each grid."""
+    data sets, methods and seeds, the most chosen value of each grid."""
 
     datasets: list[str]
     methods: list[str]
+    seeds: list[int]
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,8 @@ class Profile:
             return []
         return [
             self._run(f"protocol_{name}", backbone, dataset, method, seed, results_root, rules, fixed=True)
-            for seed in self.seeds  # first, so that what has been run compares on whole seeds
+            for seed in self.effects.seeds
+            if seed in self.seeds
             for name, (rules, concerned) in one_at_a_time().items()
             for backbone in self.backbones[:1]
             for dataset in self.effects.datasets
@@ -271,8 +273,10 @@ class Profile:
         return Candidate(built, rate, rate if method == "linear" else self.learning_rate, beta, point)
 
     def _beta(self, backbone: str, dataset: str, root) -> float | None:
-        """β of this data set: published, or chosen by `beta_search`; None while that has not run."""
+        """β of this data set: published, or chosen by `beta_search`; None while that has not run, and where
+        every member of it diverged."""
         if dataset in PUBLISHED_BETA:
             return PUBLISHED_BETA[dataset]
         path = results.run_path(root, self.name, "beta", backbone, dataset, "pvera", self.seeds[0])
-        return results.read(path)["chosen"]["grid"]["beta"] if path.exists() else None
+        chosen = results.read(path)["chosen"] if path.exists() else None
+        return chosen and chosen["grid"]["beta"]

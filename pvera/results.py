@@ -21,6 +21,7 @@ The experiments in ANALYSES train nothing: they look at the adapters of the benc
 lack members, chosen and test, and what they found is in the arrays beside them.
 """
 
+import glob
 import hashlib
 import io
 import json
@@ -29,6 +30,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
@@ -38,7 +40,8 @@ import pandas as pd
 
 from .adapters import METHODS
 from .data import TASKS
-from .errors import InputError
+from .errors import InputError, writing
+from .processes import lock
 
 SCHEMA = 1
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
@@ -115,7 +118,6 @@ def write(
     text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
     # Lists of numbers on one line. No string matches: JSON strings hold no line break.
     text = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda m: "[" + " ".join(m[0][1:-1].split()) + "]", text)
-    path.parent.mkdir(parents=True, exist_ok=True)
     if probabilities is not None:
         arrays = {"probabilities": probabilities.astype(np.float16), "labels": labels.astype(np.int16)}
     packed = None
@@ -124,31 +126,55 @@ def write(
         np.savez_compressed(archive, **arrays)
         packed = archive.getvalue()
     # While what lies beside it is replaced there is no record that it could contradict.
-    path.unlink(missing_ok=True)
-    for suffix, content in ((".npz", packed), (ADAPTER, adapter)):
-        if content is None:
-            path.with_suffix(suffix).unlink(missing_ok=True)
-        else:
-            write_atomically(path.with_suffix(suffix), content)
-    write_atomically(path, (text + "\n").encode())
+    with writing(path):
+        path.unlink(missing_ok=True)
+        for suffix, content in ((".npz", packed), (ADAPTER, adapter)):
+            if content is None:
+                path.with_suffix(suffix).unlink(missing_ok=True)
+            else:
+                write_atomically(path.with_suffix(suffix), content)
+        write_atomically(path, (text + "\n").encode())
 
 
 def write_atomically(path, content: bytes) -> None:
-    """Puts `content` at `path` in one step, when all of it is on the disk; folders are made."""
+    """Puts `content` at `path` in one step, when all of it is on the disk; folders are made.
+
+    InputError, with nothing written, where the system refuses. What a writer that was killed left is removed.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
-    ) as file:
-        try:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.chmod(file.name, 0o644)  # the temporary file is private
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            _remove_abandoned(left)
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
+        ) as file:
+            try:
+                lock(file)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                os.chmod(file.name, 0o644)  # the temporary file is private
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+
+
+def _remove_abandoned(left: Path) -> None:
+    """Remove a temporary file unless its writer, which holds a lock on it, still lives."""
+    with suppress(FileNotFoundError), open(left, "r+b") as file:
+        if lock(file):
+            left.unlink()
+
+
+def require_writable(folder) -> None:
+    """InputError where no file can be written below `folder`, which is made: better said before a training than
+    after it."""
+    with writing(folder):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"0")
 
 
 def read(path) -> dict:

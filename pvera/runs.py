@@ -117,7 +117,7 @@ def prepare(runs: Iterable[Run]) -> None:
 def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lambda epoch: None) -> None:
     """Train, choose, test and write the result file of `run`. InputError while it waits for β."""
     if run.waits:
-        raise InputError(f"β of {run.dataset} is not there yet: its search has no result")
+        raise InputError(f"β of {run.dataset} is not known: its search has no result, or all of it diverged")
     started = time.perf_counter()
     frozen = run.frozen()
     frozen.model.to(device)

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from . import processes
 from .errors import InputError
+from .results import require_writable
 from .runs import Run
 from .training import CUBLAS
 
@@ -37,13 +38,15 @@ def run_all(
     runs: Sequence[Run], title: str, workers: int = 1, device: str = "cpu", keep_going: bool = False
 ) -> None:
     """Execute `runs` in `workers` processes, with a progress bar. The first failure ends the others, or with
-    `keep_going` is reported at the end.
+    `keep_going` is reported at the end. InputError before all that where results cannot be written.
 
     On "cuda" the workers take the machine's GPUs in turn. A worker on a GPU keeps torch's own number of
     threads; on CPU every worker has one, which is what makes its numbers independent of how many there are.
     """
     if not runs:
         return
+    for folder in {run.results_root for run in runs}:
+        require_writable(folder)
     context = processes.context()
     # A pipe without a lock: a worker that is killed while it writes leaves nothing locked.
     receiver, sender = context.Pipe(duplex=False)

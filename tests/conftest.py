@@ -29,7 +29,7 @@ class OneWorker(ThreadPoolExecutor):
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """Runs are executed in this process."""
+    """The scheduler executes runs in this process."""
     monkeypatch.setattr(scheduler, "ProcessPoolExecutor", OneWorker)
     monkeypatch.setattr(processes, "follow_parent", lambda: None)
 

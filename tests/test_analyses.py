@@ -11,7 +11,7 @@ import pytest
 import torch
 from trained import DRAWS, IMAGES, make_adapters, make_profile
 
-from pvera import analyses, backbones, latents, results, training, uncertainty
+from pvera import analyses, backbones, cluster, latents, results, training, uncertainty
 from pvera.data import load_split
 from pvera.errors import InputError
 from pvera.profiles import Draws, Profile
@@ -243,6 +243,12 @@ def test_scripts_do_what_is_missing(profile, root, tmp_path, capsys, monkeypatch
     output, errors, status = script(name, tmp_path, capsys, monkeypatch)
     assert (output, errors, status) == (f"mine, {name}: {count} of {count} runs are there\n", "", 0)
     assert written == {path: path.stat().st_mtime_ns for path in (root / "mine" / name).rglob("*.*")}
+
+
+def test_a_job_on_a_cluster_finds_them(profile, root, in_process):
+    (run,) = profile.runs("uncertainty", root)
+    cluster.Job(profile, root, (str(run.path.relative_to(root)),), 1, "cpu", False, cluster.code_version())()
+    assert run.state() == "done"
 
 
 def test_bad_input_is_one_line_and_exit_code_2(profile, root, tmp_path, capsys, monkeypatch, in_process):

@@ -334,7 +334,7 @@ def test_ablations_train_their_values_side_by_side(small_profile, tmp_path):
 
 
 def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_path):
-    profile = replace(small_profile, seeds=[0], effects=Effects(["retina"], ["lora", "pvera", "dora"]))
+    profile = replace(small_profile, seeds=[0], effects=Effects(["retina"], ["lora", "pvera", "dora"], [0]))
     listed = {(run.experiment, run.method): run for run in profile.runs("protocol", tmp_path)}
     differences = {"softmax_in_loss", "shuffle", "own_draws"}
     everywhere = {f"protocol_{name}" for name in differences | {"corrected", "published"}}
