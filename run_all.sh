@@ -12,11 +12,10 @@ distribution, latents), executes the notebooks in analysis/ on its results and p
 
   demo    three small tasks, no download (default): 15 minutes on two cores, set-up included
   mini    six tasks with full grids, no download: an hour on two cores
-  paper   VTAB-1k on DINOv2: needs the data sets and a GPU
+  paper   VTAB-1k on DINOv2: downloads what is not there, and needs a GPU
 
 Interrupted, it goes on where it stopped. With --slurm [FILE] the runs are submitted to a cluster and waited for.
-Results lie in results/<profile>, figures and executed notebooks in
-figures/<profile>.
+Results lie in results/<profile>, figures and executed notebooks in figures/<profile>.
 TEXT
 }
 
@@ -39,6 +38,8 @@ fi
 source setup_env.sh
 if [ "$profile" != paper ]; then
     python experiments/make_suite.py
+elif [ ! -e data/vtab-1k/vtab-1k.json ] && [[ " $* " != *" --data"[\ =]* ]]; then
+    python experiments/prepare_vtab.py --no-decode
 fi
 wait=
 scripts="train uncertainty out_of_distribution latents"

@@ -180,7 +180,7 @@ class Profile:
             for dataset in self.effects.datasets
             if dataset in self.datasets
             for method in self.effects.methods
-            if method in self.methods and method in (concerned or self.methods)
+            if method in self.methods and concerned in (None, method)
         ]
 
     def uncertainties(self, results_root: str | Path) -> list[Analysis]:

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from records import make_record, write_all
 
 from pvera import adapters, plots, tables
@@ -307,19 +308,40 @@ def test_saved_figures(tmp_path):
     assert png.read_bytes().startswith(b"\x89PNG") and pdf.read_bytes().startswith(b"%PDF")
 
 
-def test_notebook(tmp_path, monkeypatch):
-    """It runs anywhere below a pyproject.toml, with two methods and a missing run, and shows no warning."""
+@pytest.fixture
+def executed(tmp_path, monkeypatch):
+    """The notebook, executed on the records given; it runs anywhere below a pyproject.toml."""
+
+    def execute(runs: list[dict]):
+        (tmp_path / "pyproject.toml").touch()
+        (tmp_path / "analysis").mkdir()
+        shutil.copy(NOTEBOOK, tmp_path / "analysis")
+        write_all(tmp_path / "results", runs)
+        monkeypatch.setenv("PVERA_PROFILE", "mine")
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        notebook = nbformat.read(tmp_path / "analysis" / NOTEBOOK.name, as_version=4)
+        where = {"metadata": {"path": str(tmp_path / "analysis")}}
+        NotebookClient(notebook, kernel_name="python3", resources=where).execute()
+        return notebook
+
+    return execute
+
+
+def test_notebook_refuses_what_cannot_share_a_table_and_says_why(executed):
+    runs = [make_record("vera", data_copy="lossless"), make_record("pvera", data_copy="lossy")]
+    with pytest.raises(CellExecutionError) as error:
+        executed(runs)
+    assert (error.value.ename, error.value.evalue) == ("InputError", (
+        "results of different data_copy cannot share a table: lossy (digits/pvera/seed0) and lossless "
+        "(digits/vera/seed0)"
+    ))
+
+
+def test_notebook(tmp_path, executed):
+    """With two methods and a missing run; it shows no warning."""
     nbformat.validate(nbformat.read(NOTEBOOK, as_version=4))
-    (tmp_path / "pyproject.toml").touch()
-    (tmp_path / "analysis").mkdir()
-    shutil.copy(NOTEBOOK, tmp_path / "analysis")
     correct = {"vera": HAND["vera"] | {"digits": [6000, None]}, "pvera": HAND["pvera"]}
-    write_all(tmp_path / "results", runs_of(correct))
-    monkeypatch.setenv("PVERA_PROFILE", "mine")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    notebook = nbformat.read(tmp_path / "analysis" / NOTEBOOK.name, as_version=4)
-    where = {"metadata": {"path": str(tmp_path / "analysis")}}
-    NotebookClient(notebook, kernel_name="python3", resources=where).execute()
+    notebook = executed(runs_of(correct))
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert {output.output_type for output in outputs} == {"display_data"}
     shown = "\n".join(output.data.get("text/markdown", "") for output in outputs)

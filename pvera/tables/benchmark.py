@@ -71,18 +71,13 @@ def comparisons(runs: list[dict]) -> pd.DataFrame:
 
     The test pools the seeds that both methods have; p_value is NaN for PVeRA itself and where there are none.
     """
-    accuracy, correct, images = (Scores.of(runs, metric) for metric in ("accuracy", "correct", "images"))
+    accuracy = Scores.of(runs)
     mean, std = mean_and_std(100 * accuracy.values, axis=1)
+    p_values = lower_p_values(*pooled_counts(runs))
     rows = []
     for d, dataset in enumerate(accuracy.datasets):
         for m, method in enumerate(accuracy.methods):
-            p_value = np.nan
-            if method != REFERENCE and REFERENCE in accuracy.methods:
-                r = accuracy.methods.index(REFERENCE)
-                both = ~np.isnan(correct.values[[m, r], :, d]).any(0)
-                own, reference = correct.values[m, both, d].sum(), correct.values[r, both, d].sum()
-                if both.any():
-                    p_value = binomial_p_value(own, images.values[m, both, d].sum(), reference)
+            p_value = np.nan if method == REFERENCE else p_values[m, d]
             rows.append(
                 {
                     "dataset": dataset,
@@ -96,6 +91,26 @@ def comparisons(runs: list[dict]) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(rows)
+
+
+def pooled_counts(runs: list[dict]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(methods, data sets) each: right answers of a method, of how many, and PVeRA's, over seeds both have."""
+    correct, images = (Scores.of(runs, metric) for metric in ("correct", "images"))
+    both = ~np.isnan(correct.values)
+    reference = np.full_like(correct.values, np.nan)
+    if REFERENCE in correct.methods:
+        reference[:] = correct.values[correct.methods.index(REFERENCE)]
+    both &= ~np.isnan(reference)
+    own, n, reference = (
+        np.where(both, counts, 0).sum(1) for counts in (correct.values, images.values, reference)
+    )
+    return own, n, reference
+
+
+def lower_p_values(own: np.ndarray, n: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """`binomial_p_value` of each cell; NaN where n is zero."""
+    test = np.vectorize(lambda *counts: binomial_p_value(*counts) if counts[1] else np.nan, otypes=[float])
+    return test(own, n, reference)
 
 
 def grid_choices(runs: list[dict]) -> pd.DataFrame:
@@ -124,14 +139,17 @@ def _panel(hyperparameter: str) -> tuple[str, bool]:
     return PANELS.get(hyperparameter, (hyperparameter, False))
 
 
-def claims(scores: Scores) -> pd.DataFrame:
-    """What the paper says of its Table 1, held against these scores.
+Statement = tuple[str, str, Callable[[Scores], float]]  # what is said, the unit and what must be positive
+
+
+def claims(scores: Scores, statements: Iterable[Statement]) -> pd.DataFrame:
+    """What the paper says, e.g. of its Table 1 (`CLAIMS`), held against these scores.
 
     difference: what must be positive for the claim to hold, over all seeds; by_seed: the same for each seed
     (NaN where a run that it needs is missing), to see whether it depends on the draw.
     """
     rows = []
-    for text, unit, difference in CLAIMS:
+    for text, unit, difference in statements:
         per_seed = [
             difference(replace(scores, values=scores.values[:, [s]], seeds=(seed,)))
             for s, seed in enumerate(scores.seeds)
@@ -164,7 +182,7 @@ def _dora_wins_most(scores: Scores) -> float:
     return float(wins["dora"] - wins.drop("dora").max())
 
 
-CLAIMS: tuple[tuple[str, str, Callable[[Scores], float]], ...] = (
+CLAIMS: tuple[Statement, ...] = (
     ("PVeRA has the highest average", "points above the best other method", _lead("pvera")),
     ("PVeRA is better than VeRA on average", "points above VeRA", _lead("pvera", over="vera")),
     ("Linear probing has the lowest average", "points below the lowest other method", _linear_last),
@@ -273,9 +291,16 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
 
 def held_claims(runs: list[dict]) -> Table:
     """What the paper says of its Table 1, and whether it holds here."""
-    scores = Scores.of(runs)
-    data = claims(scores)
-    rows, verdicts = [], []
+    caption = "Statements of the paper about its main table, and whether they hold here."
+    return verdicts("claims", caption, runs, Scores.of(runs), CLAIMS)
+
+
+def verdicts(
+    name: str, caption: str, runs: list[dict], scores: Scores, statements: Iterable[Statement]
+) -> Table:
+    """`claims` as a table, each with its verdict; `scores` of the `runs`."""
+    data = claims(scores, statements)
+    rows, found = [], []
     for claim in data.itertuples():
         signs = {seed_difference > 0 for seed_difference in claim.by_seed if not np.isnan(seed_difference)}
         verdict = "holds" if claim.difference > 0 else "does not hold"
@@ -290,13 +315,11 @@ def held_claims(runs: list[dict]) -> Table:
             difference += f" {claim.unit}"
         cells = (verdict, difference, by_seed)
         rows.append(Row(claim.claim, tuple(map(Cell, cells))))
-        verdicts.append(verdict)
+        found.append(verdict)
     by_seed = pd.DataFrame(data["by_seed"].tolist(), columns=[f"seed{seed}" for seed in scores.seeds])
-    csv = pd.concat([data.drop(columns="by_seed"), pd.Series(verdicts, name="verdict"), by_seed], axis=1)
-    caption = "Statements of the paper about its main table, and whether they hold here."
-    return Table(
-        "claims", caption, about(runs), (Panel("", ("Here", "Difference", "By seed"), tuple(rows)),), csv
-    )
+    csv = pd.concat([data.drop(columns="by_seed"), pd.Series(found, name="verdict"), by_seed], axis=1)
+    panel = Panel("", ("Here", "Difference", "By seed"), tuple(rows))
+    return Table(name, caption, about(runs), (panel,), csv)
 
 
 def about(runs: list[dict]) -> str:
