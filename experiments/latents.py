@@ -7,8 +7,15 @@ results/<profile>/latents/<backbone>/<dataset>/<method>/seed<k>.json and, beside
 exists is not computed again; what was made with another adapter is reported.
 """
 
-from pvera import cli
+from train import changed, parse, read, start
+
 from pvera.errors import run
 
+
+def main() -> None:
+    options = parse(__doc__, ("latents",))
+    start(changed(read(options), options), options)
+
+
 if __name__ == "__main__":
-    run(lambda: cli.main(__doc__, ["latents"]))
+    run(main)

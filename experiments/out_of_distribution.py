@@ -8,8 +8,15 @@ beside it, .npz with a value per image. What exists is not computed again; what 
 reported.
 """
 
-from pvera import cli
+from train import changed, parse, read, start
+
 from pvera.errors import run
 
+
+def main() -> None:
+    options = parse(__doc__, ("out_of_distribution",))
+    start(changed(read(options), options), options)
+
+
 if __name__ == "__main__":
-    run(lambda: cli.main(__doc__, ["out_of_distribution"]))
+    run(main)

@@ -8,8 +8,15 @@ holds the mean of many further draws. Writes results/<profile>/uncertainty/<back
 beside it, .npz. What exists is not computed again; what was made with another adapter is reported.
 """
 
-from pvera import cli
+from train import changed, parse, read, start
+
 from pvera.errors import run
 
+
+def main() -> None:
+    options = parse(__doc__, ("uncertainty",))
+    start(changed(read(options), options), options)
+
+
 if __name__ == "__main__":
-    run(lambda: cli.main(__doc__, ["uncertainty"]))
+    run(main)

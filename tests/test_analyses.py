@@ -226,6 +226,7 @@ def script(name, tmp_path, capsys, monkeypatch, *options):
     (tmp_path / "mine.yaml").write_text(json.dumps(profile))
     words = ["--profile", tmp_path / "mine.yaml", "--results", tmp_path / "results", "--device", "cpu", *options]
     monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
+    monkeypatch.syspath_prepend(str(SCRIPTS))
     status = 0
     try:
         runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
