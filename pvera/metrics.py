@@ -35,6 +35,14 @@ def accuracy(probabilities: np.ndarray, labels: np.ndarray) -> float:
     return float(top_label(probabilities, labels)[1].mean())
 
 
+def matthews(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """Matthews correlation of the most probable class with the label, in [−1, 1]; 0 where either is constant."""
+    from sklearn.metrics import matthews_corrcoef
+
+    probabilities, labels = _check(probabilities, labels)
+    return float(matthews_corrcoef(labels, probabilities.argmax(1)))
+
+
 def ece(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
     """Expected calibration error (Naeini et al., 2015): bins of equal width, see `reliability`."""
     return reliability(*top_label(probabilities, labels), bins).error

@@ -15,6 +15,8 @@ from .training import PRECISIONS, Schedule
 
 #: What is trained, in the order in which it must be: the others need the β that the first finds.
 EXPERIMENTS = ("beta", "benchmark", "rank", "position", "protocol")
+#: The same for text.
+LANGUAGE = ("language_beta", "language")
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Profile:
     beta: the values of β searched on data sets for which the published program states none.
     weights: per backbone a local file of its weights, instead of the hub's.
     deterministic: see `training.deterministic`.
-    images: for trials, how many images of each split are used, the first ones.
+    images: for trials, how many images (or texts) of each split are used, the first ones.
+    language: the language experiment, a profile of its own (see `of_language`), whose data sets are text.
     """
 
     name: str
@@ -73,6 +76,13 @@ class Profile:
     weights: dict[str, str] = field(default_factory=dict)
     deterministic: bool = False
     images: int | None = None
+    language: "Profile | None" = None
+    text: bool = False
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        """What `runs` takes, in the order in which it must be trained."""
+        return LANGUAGE if self.text else EXPERIMENTS
 
     @classmethod
     def read(cls, path: str | Path) -> "Profile":
@@ -82,7 +92,10 @@ class Profile:
         try:
             content = yaml.safe_load(path.read_text())
             content |= {name: part(**content[name]) for name, part in parts.items() if name in content}
+            language = content.pop("language", None)
             profile = cls(name=path.stem, **content).with_()
+            if language is not None:
+                profile = replace(profile, language=profile._language(**language))
         except FileNotFoundError:
             raise InputError(f"unknown profile {path.stem!r}: there is no {path}") from None
         except (yaml.YAMLError, TypeError, AttributeError) as error:
@@ -90,6 +103,21 @@ class Profile:
         if unknown := profile.weights.keys() - set(profile.backbones):
             raise InputError(f"{path}: weights of {min(unknown)!r}, which is not one of its backbones")
         return profile
+
+    def _language(self, methods: dict | None = None, schedule: dict | None = None, **section) -> "Profile":
+        """What the section "language" describes; what it does not say is as for images. AdaptFormer, which needs
+        a LayerNorm before the MLP, is left out, as in the paper."""
+        kept = {name: options for name, options in self.methods.items() if name != "adaptformer"}
+        return replace(
+            self, ablations=None, effects=None, weights={}, fixed_grid=[], text=True,
+            methods=kept | (methods or {}), schedule=replace(self.schedule, **(schedule or {})),
+        ).with_(**section)
+
+    def of_language(self) -> "Profile":
+        """The language experiment. InputError where the profile has none."""
+        if self.language is None:
+            raise InputError(f"profile {self.name!r} has no language experiment")
+        return self.language
 
     def with_(self, **changes) -> "Profile":
         """A copy with other values; None changes nothing. InputError for a method, data set, protocol or
@@ -99,17 +127,20 @@ class Profile:
             if name not in METHODS:
                 raise InputError(f"unknown method {name!r}; choose from {', '.join(METHODS)}")
         for name in profile.datasets:
-            data.task(name)
+            if (data.task(name).category == "language") != profile.text:
+                raise InputError(f"{name!r} is a data set of {'images' if profile.text else 'texts'}")
         protocol(profile.protocol)
         if profile.precision not in PRECISIONS:
             raise InputError(f"unknown precision {profile.precision!r}; choose from {', '.join(PRECISIONS)}")
         return profile
 
     def runs(self, experiment: str, results_root: str | Path) -> list[Run]:
-        """The runs of one of `EXPERIMENTS`; those that need β have it once its search has a result."""
+        """The runs of one of `experiments`; those that need β have it once its search has a result."""
         makers: dict[str, Callable] = {
             "beta": self.beta_search,
+            "language_beta": self.beta_search,
             "benchmark": self.benchmark,
+            "language": self.benchmark,
             "rank": self.rank_ablation,
             "position": self.position_ablation,
             "protocol": self.protocol_effects,
@@ -117,9 +148,9 @@ class Profile:
         return makers[experiment](results_root)
 
     def benchmark(self, results_root: str | Path) -> list[Run]:
-        """Every method on every data set with every seed (Tables 1, 4 and 6 to 8)."""
+        """Every method on every data set with every seed (Tables 1, 4 and 6 to 8, and the language table)."""
         return [
-            self._run("benchmark", backbone, dataset, method, seed, results_root)
+            self._run(self.experiments[1], backbone, dataset, method, seed, results_root)
             for backbone in self.backbones
             for dataset in self.datasets
             for seed in self.seeds
@@ -131,7 +162,8 @@ class Profile:
         without a published value."""
         betas = [{"beta": value} for value in self.beta]
         return [
-            self._run("beta", backbone, dataset, "pvera", self.seeds[0], results_root, fixed=True, values=betas)
+            self._run(self.experiments[0], backbone, dataset, "pvera", self.seeds[0], results_root, fixed=True,
+                      values=betas)
             for backbone in self.backbones
             for dataset in self.datasets
             if "pvera" in self.methods and dataset not in PUBLISHED_BETA
@@ -191,7 +223,7 @@ class Profile:
         grid."""
         rules, options = rules or protocol(self.protocol), dict(self.methods[method])
         grid, most_chosen = options.pop("grid", {}), options.pop("most_chosen", None)
-        if method == "pvera" and experiment != "beta":
+        if method == "pvera" and experiment != self.experiments[0]:
             options["beta"] = self._beta(backbone, dataset, root)
         if fixed or backbone in self.fixed_grid:
             grid = {name: [most_chosen] for name in grid}
@@ -221,6 +253,6 @@ class Profile:
         every member of it diverged."""
         if dataset in PUBLISHED_BETA:
             return PUBLISHED_BETA[dataset]
-        path = results.run_path(root, self.name, "beta", backbone, dataset, "pvera", self.seeds[0])
+        path = results.run_path(root, self.name, self.experiments[0], backbone, dataset, "pvera", self.seeds[0])
         chosen = results.read(path)["chosen"] if path.exists() else None
         return chosen and chosen["grid"]["beta"]

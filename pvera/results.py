@@ -45,13 +45,15 @@ IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
 REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash", "members", "chosen", "test"}
 REQUIRED_CONFIG = {"seed", "members", "max_epochs"}
 ADAPTER = ".safetensors"
-CATEGORIES = ("natural", "specialized", "structured")
+CATEGORIES = ("natural", "specialized", "structured")  # of VTAB-1k
+KINDS = (*CATEGORIES, "language")
 
 #: All runs of an analysis must have the same configuration, the seed apart. These parts of it need only be
 #: the same among runs that share what is named:
 WITHIN = {
     "weights_sha256": ("backbone",),
     "image_size": ("backbone",),
+    "max_length": ("backbone",),
     "data_sha256": ("backbone", "dataset"),
     "hyperparameters": ("backbone", "method"),
 }
@@ -271,7 +273,7 @@ class Scores:
         axes = (
             tuple(key for key in METHODS if key in {run["method"] for run in runs}),
             tuple(sorted({run["seed"] for run in runs})),
-            tuple(sorted(datasets, key=lambda name: CATEGORIES.index(category[name]))),
+            tuple(sorted(datasets, key=lambda name: KINDS.index(category[name]))),
         )
         values = np.full([len(axis) for axis in axes], np.nan)
         for run in runs:
@@ -311,9 +313,9 @@ def _check(path: Path, record) -> None:
         raise InputError(f"{path}: its configuration does not match its hash, so the file was changed")
     if record["method"] not in METHODS:
         raise InputError(f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}")
-    if record["category"] not in CATEGORIES:
+    if record["category"] not in KINDS:
         raise InputError(
-            f"{path}: unknown category {record['category']!r}, not one of {', '.join(CATEGORIES)}"
+            f"{path}: unknown category {record['category']!r}, not one of {', '.join(KINDS)}"
         )
 
 

@@ -304,7 +304,7 @@ def test_the_adapter_beside_a_record_makes_its_predictions(small_profile, tmp_pa
     complete(small_profile, tmp_path)
     for run in small_profile.benchmark(tmp_path):
         model = pvera.load(make_vit(), run.path.with_suffix(results.ADAPTER)).eval()
-        frozen = runs._backbone(run.backbone, "cpu")
+        frozen = runs._backbone(run.backbone, None, False)
         test = training.Data(split(30, 30), frozen, torch.device("cpu"))
         with torch.inference_mode():
             scores = model(test[slice(None)]).softmax(-1).numpy()
