@@ -37,6 +37,7 @@ from pvera.scheduler import run_all
 from pvera.training import Data, Schedule
 
 ROOT = Path(__file__).resolve().parents[1]
+PARTS = ("share", "preparation", "memory")
 SHARE, SPEED_UP, MEMORY = 0.02, 0.75, 1024  # bounds: of an epoch, per core, MiB
 LARGEST = "dsprites_loc"
 DISTINCT = 64  # images that a split really has; the others are links to them
@@ -46,6 +47,7 @@ backbones.NAMES["stand_in"] = ("test_vit", {"img_size": 224, "patch_size": 56})
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="only these")
     parser.add_argument("--folder", help="for the temporary files (default: the system's)")
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "performance", help="(%(default)s)")
     options = parser.parse_args()
@@ -53,7 +55,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
         os.environ[store.VARIABLE] = str(folder / "cache")
-        rows = [share(folder, "tiny", 800), share(folder, "dinov2_s", 32), preparation(folder, 4000), memory(folder)]
+        rows = []
+        if "share" in options.parts:
+            rows += [share(folder, "tiny", 800), share(folder, "dinov2_s", 32)]
+        if "preparation" in options.parts:
+            rows.append(preparation(folder, 4000))
+        if "memory" in options.parts:
+            rows.append(memory(folder, data.task(LARGEST).test_images))
     table = pd.DataFrame(rows)
     results.write_atomically(options.output / "input.csv", table.to_csv(index=False).encode())
     text = describe(table)
@@ -110,10 +118,9 @@ def preparation(folder: Path, images: int) -> dict:
     return row(what, value, f"over {bound:.2f}", one / all_cores > bound)
 
 
-def memory(folder: Path) -> dict:
-    """Peak of a whole run, in a process of its own each, beyond that of a run on few images."""
-    count = data.task(LARGEST).test_images
-    write(folder / "largest" / LARGEST, {"train800": 800, "val200": 200, "test": count}, (64, 64), "png")
+def memory(folder: Path, images: int) -> dict:
+    """Peak of a whole run with so many test images, in a process of its own, beyond that of a run on few."""
+    write(folder / "largest" / LARGEST, {"train800": 800, "val200": 200, "test": images}, (64, 64), "png")
     weights = folder / "stand_in.safetensors"
     safetensors.torch.save_file(backbones.load("stand_in", pretrained=False).model.state_dict(), weights)
     profile = Profile(
@@ -123,12 +130,12 @@ def memory(folder: Path) -> dict:
     )
     data.prepare(folder / "largest", LARGEST, 224)
     peaks = []
-    for images in (16, None):
-        runs = profile.with_(images=images).benchmark(folder / f"results{images}")
-        run_all(runs, f"{images or 'all'} images")
+    for few in (16, None):
+        runs = profile.with_(images=few).benchmark(folder / f"results{few}")
+        run_all(runs, f"{few or 'all'} images")
         peaks.append(results.read(runs[0].path)["cost"]["peak_memory_mb"])
     found = peaks[1] - peaks[0]
-    what = f"memory of a run on {count} test images, beyond one on 16"
+    what = f"memory of a run on {images} test images, beyond one on 16"
     return row(what, f"{found} MiB", f"under {MEMORY} MiB", found < MEMORY)
 
 

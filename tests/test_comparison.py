@@ -201,12 +201,6 @@ def test_notebook_on_two_methods(tmp_path, monkeypatch):
     assert "missing: VeRA on Digits (seed 1)" in text and "what the seeds add is not known" in text
 
 
-def test_committed_tables_are_those_of_the_committed_runs():
-    runs = results.load_runs(ROOT / "results", "mini")
-    table = comparison.comparison(comparison.compare(comparison.of_runs(runs)), "comparison_tiny")
-    assert (ROOT / "results/mini/tables/comparison_tiny.csv").read_text() == table.csv()
-
-
 def test_scores_complete():
     values = np.array([[[1.0, np.nan, 3.0], [np.nan, np.nan, 1.0]], [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]])
     scores = Scores(values, ("vera", "pvera"), (0, 1), ("digits", "tissue", "retina"), tuple("abc"))

@@ -1,14 +1,17 @@
 """Tables of the analyses: what stands in them is computed first, then rendered.
 
-layout: what a table is. benchmark: accuracies, significance, grid choices, claims (Tables 1, 4 and 6 to 8).
-calibration: errors per method (Figure 4). comparison: what differences over data sets are worth.
+layout: what a table is. claims: statements held against results. benchmark: accuracies, significance, grid choices
+(Tables 1, 4 and 6 to 8). beside: the same beside the paper's. profile: all of these. ablations: rank and position
+(Tables 2 and 3). ledger: the differences between the protocols.
+language: the language table of Appendix D. calibration: errors per method (Figure 4). comparison: what differences
+over data sets are worth.
 """
 
+from .ablations import Ablation, ablation, ablation_claims
 from .benchmark import (
     PANELS,
     about,
     accuracies,
-    claims,
     comparisons,
     detailed,
     grid,
@@ -17,13 +20,37 @@ from .benchmark import (
     held_claims,
     main,
     marks,
-    of_profile,
-    of_runs,
-    per_backbone,
 )
+from .beside import published_detailed
+from .claims import Claim, held
+from .language import language, language_of_profile
 from .layout import Cell, Panel, Row, Table
+from .profile import of_profile, per_backbone
 
 __all__ = [
-    "PANELS", "Cell", "Panel", "Row", "Table", "about", "accuracies", "claims", "comparisons", "detailed", "grid",
-    "grid_choices", "groups", "held_claims", "main", "marks", "of_profile", "of_runs", "per_backbone",
-]  # fmt: skip
+    "PANELS",
+    "Ablation",
+    "Cell",
+    "Claim",
+    "Panel",
+    "Row",
+    "Table",
+    "ablation",
+    "ablation_claims",
+    "about",
+    "accuracies",
+    "comparisons",
+    "detailed",
+    "grid",
+    "grid_choices",
+    "groups",
+    "held",
+    "held_claims",
+    "language",
+    "language_of_profile",
+    "main",
+    "marks",
+    "of_profile",
+    "per_backbone",
+    "published_detailed",
+]

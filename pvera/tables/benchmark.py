@@ -4,7 +4,7 @@
 chosen hyperparameters, `claims` its statements about them held against these results.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby, product
 from operator import itemgetter
@@ -12,11 +12,11 @@ from operator import itemgetter
 import numpy as np
 import pandas as pd
 
-from .. import results
 from ..adapters import METHODS
 from ..results import Scores
 from ..statistics import LEVEL, binomial_p_value, mean_and_std
-from .layout import NOTHING, Cell, Panel, Row, Table, dataset_title, number, percent, signed
+from .claims import Claim, held
+from .layout import NOTHING, Cell, Panel, Row, Table, dataset_title, lettered, number, percent, signed
 
 REFERENCE = "pvera"
 
@@ -135,6 +135,13 @@ def grid_choices(runs: list[dict]) -> pd.DataFrame:
     return table.assign(share=table["chosen"] / table["runs"])
 
 
+def panels(choices: pd.DataFrame) -> list[tuple[str, str, bool]]:
+    """(hyperparameter, title, whether its values descend) of the panels of a grid table."""
+    found = choices["hyperparameter"].unique()
+    keys = [*(key for key in PANELS if key in found), *(key for key in found if key not in PANELS)]
+    return [(key, *_panel(key)) for key in keys]
+
+
 def _panel(hyperparameter: str) -> tuple[str, bool]:
     return PANELS.get(hyperparameter, (hyperparameter, False))
 
@@ -142,20 +149,14 @@ def _panel(hyperparameter: str) -> tuple[str, bool]:
 Statement = tuple[str, str, Callable[[Scores], float]]  # what is said, the unit and what must be positive
 
 
-def claims(scores: Scores, statements: Iterable[Statement]) -> pd.DataFrame:
-    """What the paper says, e.g. of its Table 1 (`CLAIMS`), held against these scores.
-
-    difference: what must be positive for the claim to hold, over all seeds; by_seed: the same for each seed
-    (NaN where a run that it needs is missing), to see whether it depends on the draw.
-    """
-    rows = []
-    for text, unit, difference in statements:
-        per_seed = [
-            difference(replace(scores, values=scores.values[:, [s]], seeds=(seed,)))
-            for s, seed in enumerate(scores.seeds)
-        ]
-        rows.append({"claim": text, "unit": unit, "difference": difference(scores), "by_seed": per_seed})
-    return pd.DataFrame(rows)
+def claims(scores: Scores, statements: Iterable[Statement]) -> list[Claim]:
+    """What the paper says, e.g. of its Table 1 (`CLAIMS`), held against these scores."""
+    of_seeds = [replace(scores, values=scores.values[:, [s]], seeds=(k,)) for s, k in enumerate(scores.seeds)]
+    return [
+        Claim(text, unit, difference(scores), [difference(one) for one in of_seeds],
+              digits=0 if unit.startswith("data sets") else 1)
+        for text, unit, difference in statements
+    ]  # fmt: skip
 
 
 def _lead(of: str, over: str | None = None) -> Callable[[Scores], float]:
@@ -193,40 +194,6 @@ CLAIMS: tuple[Statement, ...] = (
 # The tables
 
 
-def of_profile(root, profile: str) -> dict[str, dict[str, Table]]:
-    """Backbone -> name -> table, of all results of a profile's benchmark below `root`.
-
-    Where there are several backbones, the names under which the tables are written end in the backbone.
-    InputError where there are no results, or such as cannot share a table.
-    """
-    searches = results.load_runs(root, profile, "beta", optional=True)
-    return per_backbone(
-        results.load_runs(root, profile),
-        lambda own: of_runs(own, [run for run in searches if run["backbone"] == own[0]["backbone"]]).values(),
-    )
-
-
-def per_backbone(
-    runs: list[dict], build: Callable[[list[dict]], Iterable[Table]]
-) -> dict[str, dict[str, Table]]:
-    """Backbone -> name -> table, built from the runs of each backbone, written as `of_profile` says."""
-    of = {run["backbone"]: [] for run in runs}
-    for run in runs:
-        of[run["backbone"]].append(run)
-    suffix = "_{}" if len(of) > 1 else ""
-    return {
-        backbone: {t.name: replace(t, name=t.name + suffix.format(backbone)) for t in build(own)}
-        for backbone, own in of.items()
-    }
-
-
-def of_runs(runs: list[dict], searches: list[dict] = ()) -> dict[str, Table]:
-    """The tables of the runs of one backbone, by name; `searches` as in `grid`."""
-    return {
-        table.name: table for table in (main(runs), detailed(runs), grid(runs, searches), held_claims(runs))
-    }
-
-
 def main(runs: list[dict]) -> Table:
     """The paper's Table 1, with the average of each category added."""
     scores = Scores.of(runs)
@@ -250,22 +217,29 @@ def detailed(runs: list[dict]) -> Table:
     """The paper's detailed tables: data sets × methods, mean ± standard deviation over seeds, stars."""
     scores = Scores.of(runs)
     data = comparisons(runs)
-    by_cell = data.set_index(["dataset", "method"])
-    rows = []
-    for d, dataset in enumerate(scores.datasets):
-        cells = []
-        for method in scores.methods:
-            mean, std, lower = by_cell.loc[(dataset, method), ["mean", "std", "significantly_lower"]]
-            text = percent(mean) + "*" * bool(lower)
-            cells.append(Cell(text if np.isnan(std) else f"{text} ± {std:.1f}"))
-        rule = d > 0 and scores.categories[d] != scores.categories[d - 1]
-        rows.append(Row(dataset_title(dataset), tuple(cells), rule))
+    cells = pd.DataFrame(index=scores.methods, columns=scores.datasets, dtype=object)
+    for row in data.itertuples():
+        cells.at[row.method, row.dataset] = spread(row.mean, row.std, row.significantly_lower)
     caption = (
         "Test accuracy (%), mean ± sample standard deviation (n − 1) over seeds. A star marks accuracies "
         f"significantly below PVeRA's (one-sided binomial test of the pooled seeds, p < {LEVEL})."
     )
-    header = tuple(METHODS[method].title for method in scores.methods)
-    return Table("detailed", caption, about(runs), (Panel("", header, tuple(rows)),), data)
+    return Table("detailed", caption, about(runs), (by_dataset(cells, scores.categories),), data)
+
+
+def spread(mean: float, std: float, star: bool) -> Cell:
+    """"71.4* ± 0.3"; without the second part for a single run."""
+    text = percent(mean) + "*" * bool(star)
+    return Cell(text if np.isnan(std) else f"{text} ± {std:.1f}")
+
+
+def by_dataset(cells: pd.DataFrame, categories: Sequence[str], title: str = "") -> Panel:
+    """A panel with a row per data set and a line between categories, of cells: methods × data sets."""
+    rows = [
+        Row(dataset_title(name), tuple(cells[name]), d > 0 and categories[d] != categories[d - 1])
+        for d, name in enumerate(cells)
+    ]
+    return Panel(title, tuple(METHODS[method].title for method in cells.index), tuple(rows))
 
 
 def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
@@ -274,10 +248,8 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
     searches: the runs that chose PVeRA's β before the benchmark, if there were any.
     """
     choices = grid_choices([*runs, *searches])
-    found = choices["hyperparameter"].unique()
-    panels = []
-    for key in [*(key for key in PANELS if key in found), *(key for key in found if key not in PANELS)]:
-        title, descending = _panel(key)
+    found = []
+    for key, title, descending in panels(choices):
         part = choices[choices["hyperparameter"] == key]
         columns = sorted(set(part["value"]), reverse=descending)
         rows = []
@@ -287,15 +259,14 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
             }
             cells = tuple(Cell(text.get(value, NOTHING)) for value in columns)
             rows.append(Row(METHODS[method].title, cells))
-        letter = "abcdefgh"[len(panels)]
-        panels.append(Panel(f"({letter}) {title}", tuple(map(number, columns)), tuple(rows)))
+        found.append(Panel(title, tuple(map(number, columns)), tuple(rows)))
     caption = "Share of runs in which each value of a method's grid had the lowest validation loss."
     if searches:
         caption += f" β was searched once per data set (seed {searches[0]['seed']}), before the other grids."
     without = [METHODS[m].title for m in Scores.of(runs).methods if m not in set(choices["method"])]
     if without:
         caption += f" Without a grid: {', '.join(without)}."
-    return Table("grid", caption, about(runs), tuple(panels), choices)
+    return Table("grid", caption, about(runs), lettered(found), choices)
 
 
 def held_claims(runs: list[dict]) -> Table:
@@ -308,27 +279,7 @@ def verdicts(
     name: str, caption: str, runs: list[dict], scores: Scores, statements: Iterable[Statement]
 ) -> Table:
     """`claims` as a table, each with its verdict; `scores` of the `runs`."""
-    data = claims(scores, statements)
-    rows, found = [], []
-    for claim in data.itertuples():
-        signs = {seed_difference > 0 for seed_difference in claim.by_seed if not np.isnan(seed_difference)}
-        verdict = "holds" if claim.difference > 0 else "does not hold"
-        if np.isnan(claim.difference):
-            verdict = "cannot be told: runs are missing"
-        elif signs - {claim.difference > 0}:
-            verdict += ", but depends on the seed"
-        digits = 0 if claim.unit.startswith("data sets") else 1
-        by_seed = ", ".join(signed(value, digits) for value in claim.by_seed)
-        difference = signed(claim.difference, digits)
-        if difference != NOTHING:
-            difference += f" {claim.unit}"
-        cells = (verdict, difference, by_seed)
-        rows.append(Row(claim.claim, tuple(map(Cell, cells))))
-        found.append(verdict)
-    by_seed = pd.DataFrame(data["by_seed"].tolist(), columns=[f"seed{seed}" for seed in scores.seeds])
-    csv = pd.concat([data.drop(columns="by_seed"), pd.Series(found, name="verdict"), by_seed], axis=1)
-    panel = Panel("", ("Here", "Difference", "By seed"), tuple(rows))
-    return Table(name, caption, about(runs), (panel,), csv)
+    return held(name, caption, about(runs), claims(scores, statements), scores.seeds)
 
 
 def about(runs: list[dict]) -> str:

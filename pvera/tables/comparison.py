@@ -32,7 +32,7 @@ from ..statistics import (
     signed_rank,
 )
 from .benchmark import REFERENCE, about, left_out, lower_p_values, marks, pooled_counts
-from .layout import NOTHING, Cell, Panel, Row, Table, interval, minus, p_value, signed
+from .layout import NOTHING, Cell, Panel, Row, Table, interval, lettered, minus, p_value, signed
 
 SEED = 0  # of the bootstrap and of the subsets
 SUBSETS = 2000
@@ -278,15 +278,15 @@ def comparison(compared: Comparison, name: str = "comparison") -> Table:
     header = [*["Printed"] * (evidence.printed is not None), *(f"Below: {test}" for test in tests)]
     panels = (
         Panel(
-            "(a) Averages",
+            "Averages",
             ("Average", "95 % interval", "PVeRA's lead", "95 % interval", "Other seeds", "p", "Highest in"),
             tuple(averages_),
         ),
         Panel(
-            "(b) Ranks and probability of improvement",
+            "Ranks and probability of improvement",
             ("Average rank", "Apart from PVeRA", "P(PVeRA is better)"), tuple(ranks),
         ),
-        Panel("(c) Stars", (*header, *(f"Above: {test}" for test in tests)), tuple(stars)),
+        Panel("Stars", (*header, *(f"Above: {test}" for test in tests)), tuple(stars)),
     )  # fmt: skip
     datasets = len(evidence.scores.datasets)
     ranked = compared.ranks
@@ -301,7 +301,7 @@ def comparison(compared: Comparison, name: str = "comparison") -> Table:
         "test), uncorrected and corrected over all methods and data sets by Holm and by Benjamini and "
         "Hochberg (BH)."
     )
-    return Table(name, caption, evidence.about, panels, table.reset_index())
+    return Table(name, caption, evidence.about, lettered(panels), table.reset_index())
 
 
 def sizes(evidence: Evidence, of: Iterable[int], name: str = "comparison_sizes") -> Table:

@@ -1,0 +1,49 @@
+"""All tables of a profile's benchmark."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from .. import results
+from ..published import Published
+from . import beside, benchmark
+from .layout import Table
+
+
+def of_profile(root, profile: str, paper: Published) -> dict[str, dict[str, Table]]:
+    """Backbone -> name -> table, of all results of a profile's benchmark below `root`.
+
+    Where there are several backbones, the names under which the tables are written end in the backbone.
+    InputError where there are no results, or such as cannot share a table.
+    """
+    searches = results.load_runs(root, profile, "beta", optional=True)
+
+    def build(own: list[dict]) -> Iterable[Table]:
+        return of_runs(own, [run for run in searches if run["backbone"] == own[0]["backbone"]], paper).values()
+
+    return per_backbone(results.load_runs(root, profile), build)
+
+
+def per_backbone(runs: list[dict], build: Callable[[list[dict]], Iterable[Table]]) -> dict[str, dict[str, Table]]:
+    """Backbone -> name -> table, built from the runs of each backbone, and named as `of_profile` says."""
+    of = {run["backbone"]: [] for run in runs}
+    for run in runs:
+        of[run["backbone"]].append(run)
+    suffix = "_{}" if len(of) > 1 else ""
+    return {
+        backbone: {t.name: replace(t, name=t.name + suffix.format(backbone)) for t in build(own)}
+        for backbone, own in of.items()
+    }
+
+
+def of_runs(runs: list[dict], searches: list[dict], paper: Published) -> dict[str, Table]:
+    """The tables of the runs of one backbone, by name; `searches` as in `benchmark.grid`."""
+    tables = (
+        benchmark.main(runs),
+        beside.accuracies(runs, paper),
+        benchmark.held_claims(runs),
+        benchmark.detailed(runs),
+        beside.detailed(runs, paper),
+        benchmark.grid(runs, searches),
+        beside.grid(runs, paper),
+    )
+    return {table.name: table for table in tables}
