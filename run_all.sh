@@ -7,8 +7,8 @@ usage() {
     cat <<'TEXT'
 usage: bash run_all.sh [demo|mini|paper] [options of experiments/train.py]
 
-Sets up .venv on first use, trains what the profile still lacks, executes the notebooks in analysis/ on its
-results and prints the main table.
+Sets up .venv on first use, trains what the profile still lacks, counts what its adapters cost, executes the
+notebooks in analysis/ on its results and prints the main table.
 
   demo    three small tasks, no download (default): 15 minutes on two cores, set-up included
   mini    six tasks with full grids, no download: an hour on two cores
@@ -47,6 +47,7 @@ for argument in "$@"; do
     fi
 done
 python experiments/train.py --profile "$profile" "$@" $wait
+python experiments/cost.py --profile "$profile"
 # The committed notebooks are those of mini.
 [ "$profile" = mini ] && in_place=--inplace || in_place=
 python experiments/execute_notebooks.py --profile "$profile" $in_place

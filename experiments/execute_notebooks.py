@@ -78,10 +78,11 @@ def execute(notebook, folder: Path, profile: str, **hooks) -> None:
 
 
 def files(root: Path, profile: str) -> list[Path]:
-    """What a notebook may read: the library, the results of the profile and the published ones."""
+    """What a notebook may read: the library, the results of the profile, the published ones and the costs of the
+    paper's sizes."""
     tables = root / "results" / profile / "tables"
     read = [*(ROOT / "pvera").rglob("*.py")]
-    for name in (profile, "published"):
+    for name in dict.fromkeys([profile, "published", "paper/cost"]):
         read += [p for p in (root / "results" / name).rglob("*") if p.is_file() and tables not in p.parents]
     return read
 

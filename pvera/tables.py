@@ -373,8 +373,8 @@ def held_claims(runs: list[dict]) -> Table:
         elif signs - {claim.difference > 0}:
             verdict += ", but depends on the seed"
         digits = 0 if claim.unit.startswith("data sets") else 1
-        by_seed = ", ".join(_signed(value, digits) for value in claim.by_seed)
-        difference = _signed(claim.difference, digits)
+        by_seed = ", ".join(signed(value, digits) for value in claim.by_seed)
+        difference = signed(claim.difference, digits)
         if difference != NOTHING:
             difference += f" {claim.unit}"
         cells = (verdict, difference, by_seed)
@@ -444,7 +444,8 @@ def _percent(value: float) -> str:
     return NOTHING if np.isnan(value) else f"{value:.1f}"
 
 
-def _signed(value: float, digits: int) -> str:
+def signed(value: float, digits: int) -> str:
+    """A difference, with its sign."""
     return NOTHING if np.isnan(value) else f"{value:+.{digits}f}".replace("-", "−")
 
 
