@@ -27,7 +27,7 @@ make_environment() {
     "$python" -m venv --clear .venv
     # Compiling what is never imported would take a third of the time.
     .venv/bin/python -m pip install -qq --no-compile --disable-pip-version-check \
-        -r requirements.lock -e '.[notebooks,slurm,test]'
+        -r requirements.lock -e '.[language,notebooks,slurm,test]'
     echo "$made_from" >.venv/complete
     echo "Done in $SECONDS s." >&2
 }

@@ -24,6 +24,7 @@ from pvera.errors import InputError, run
 from pvera.results import write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
+REFUSED = ("InputError", "OSError", "PermissionError")  # what is the input's or the disk's fault, not a cell's
 STAMP = "pvera"  # the key in a notebook's metadata that says what it was executed on and what it wrote
 
 
@@ -56,6 +57,8 @@ def main() -> None:
                 execute(notebook, analysis, options.profile, on_cell_executed=lambda **_: bar.update())
             except CellExecutionError as error:
                 line = f"{error.ename}: {error.evalue}".strip().splitlines()[-1]
+                if error.ename in REFUSED:
+                    raise InputError(f"{target.name}: {line.partition(': ')[2]}") from None
                 sys.exit(f"error: {target.name}: {line}")
             except DeadKernelError:
                 sys.exit(f"error: {target.name}: its kernel died")
@@ -78,12 +81,13 @@ def execute(notebook, folder: Path, profile: str, **hooks) -> None:
 
 
 def files(root: Path, profile: str) -> list[Path]:
-    """What a notebook may read: the library, the results of the profile, the published ones and the costs of the
-    paper's sizes."""
-    tables = root / "results" / profile / "tables"
+    """What a notebook may read: the library, the results of the profile, the published ones and the costs of
+    the paper's sizes."""
     read = [*(ROOT / "pvera").rglob("*.py")]
     for name in dict.fromkeys([profile, "published", "paper/cost"]):
-        read += [p for p in (root / "results" / name).rglob("*") if p.is_file() and tables not in p.parents]
+        folder = root / "results" / name
+        others = {folder / "tables", folder / "slurm"}
+        read += [p for p in folder.rglob("[!.]*") if p.is_file() and others.isdisjoint(p.parents)]
     return read
 
 

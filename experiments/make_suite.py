@@ -36,10 +36,7 @@ def main() -> None:
     with tqdm(total=total, unit="image", disable=not missing) as bar:
         for recipe in missing:
             bar.set_description(recipe.name)
-            try:
-                found[recipe.name] = suite.write(recipe, suite.make(recipe), arguments.root, bar.update)
-            except OSError as error:
-                raise InputError(f"cannot write to {arguments.root}: {error.strerror or error}") from None
+            found[recipe.name] = suite.write(recipe, suite.make(recipe), arguments.root, bar.update)
 
     print(f"{'task':<12}{'category':<13}{'classes':>7}{'images':>16}{'chance':>8}  measures")
     for recipe in recipes:

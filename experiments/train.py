@@ -31,6 +31,7 @@ from pvera import cluster, store
 from pvera.errors import InputError, run
 from pvera.processes import cores
 from pvera.profiles import EXPERIMENTS, Profile
+from pvera.results import ANALYSES
 from pvera.runs import prepare
 from pvera.scheduler import pending, run_all
 
@@ -38,10 +39,16 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = parse(__doc__, EXPERIMENTS)
+    start(changed(read(options), options), options)
+
+
+def parse(description: str, experiments: tuple[str, ...]) -> argparse.Namespace:
+    """The command line of a script that trains `experiments`."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", default="demo", help="name in experiments/profiles, or a YAML file")
-    parser.add_argument("--experiments", nargs="+", metavar="E", choices=EXPERIMENTS, default=EXPERIMENTS,
-                        help=f"only these of {', '.join(EXPERIMENTS)}")
+    parser.add_argument("--experiments", nargs="+", metavar="E", choices=experiments, default=experiments,
+                        help=f"only these of {', '.join(experiments)}")
     parser.add_argument("--methods", nargs="+", metavar="M", help="only these")
     parser.add_argument("--datasets", nargs="+", metavar="D", help="these instead of the profile's")
     parser.add_argument("--backbones", nargs="+", metavar="B", help="these instead of the profile's")
@@ -49,6 +56,11 @@ def main() -> None:
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
     parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
     parser.add_argument("--epochs", type=int, help="most epochs, instead of the profile's")
+    parser.add_argument("--weights", action="append", default=[], metavar="NAME=FILE",
+                        help="file of a backbone's weights, instead of the hub's; may be given several times")
+    parser.add_argument("--deterministic", action="store_true", default=None,
+                        help="strictly: what has no deterministic implementation fails")
+    parser.add_argument("--images", type=int, metavar="N", help="for trials: the first N images of each split")
     parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
     parser.add_argument("--cache", help=f"folder for decoded images (default: ${store.VARIABLE}, or .cache/pvera)")
     parser.add_argument("--results", default=str(ROOT / "results"), help="folder of the results")
@@ -63,10 +75,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.cache:
         os.environ[store.VARIABLE] = os.path.abspath(options.cache)  # for the workers as well
+    return options
 
-    profile = read_profile(options)
+
+def start(profile: Profile, options: argparse.Namespace) -> None:
+    """Do what the command line asks for."""
     if options.status:
-        print(cluster.describe(cluster.status(profile, options.results)))
+        print(cluster.describe(cluster.status(profile, options.results, options.experiments)))
     elif options.slurm:
         submit(profile, options)
     else:
@@ -79,7 +94,7 @@ def train(profile: Profile, options: argparse.Namespace) -> None:
     workers = options.workers or (cores() if device == "cpu" else 1)
     if workers < 1:
         raise InputError(f"--workers must be positive, not {workers}")
-    for experiment in EXPERIMENTS:
+    for experiment in (*profile.experiments, *ANALYSES):
         if experiment not in options.experiments:
             continue
         runs = profile.runs(experiment, options.results)
@@ -99,34 +114,48 @@ def submit(profile: Profile, options: argparse.Namespace) -> None:
     """Submit what is missing; with --wait, end with 1 if runs failed."""
     if options.device or options.workers:
         raise InputError("--device and --workers are for this machine; for --slurm the YAML file says it")
-    made = cluster.submit(profile, options.results, cluster.Site.read(options.slurm), options.replace)
+    site = cluster.Site.read(options.slurm)
+    made = cluster.submit(profile, options.results, site, options.replace, options.experiments)
     print(f"{profile.name}: {made.done} of {made.runs} runs are there, {made.active} were queued or running, "
           f"{made.new} are submitted now in {made.jobs} jobs", flush=True)
     if options.wait:
-        cluster.wait(profile, options.results)
-        table = cluster.status(profile, options.results)
+        cluster.wait(profile, options.results, options.experiments)
+        table = cluster.status(profile, options.results, options.experiments)
         if (table.state != "done").any():
             print(cluster.describe(table))
             sys.exit(1)
 
 
-def read_profile(options: argparse.Namespace) -> Profile:
-    """The profile with what the command line changes."""
+def read(options: argparse.Namespace) -> Profile:
+    """The profile that the command line names."""
     path = Path(options.profile)
-    profile = Profile.read(path if path.suffix else Path(__file__).parent / "profiles" / f"{options.profile}.yaml")
+    return Profile.read(path if path.suffix else Path(__file__).parent / "profiles" / f"{options.profile}.yaml")
+
+
+def changed(profile: Profile, options: argparse.Namespace) -> Profile:
+    """`profile` with what the command line changes."""
     if options.methods:
         unknown = {name: {} for name in options.methods if name not in profile.methods}
         kept = {name: profile.methods[name] for name in profile.methods if name in options.methods}
         profile = profile.with_(methods=kept | unknown)
+    for option, value in (("--epochs", options.epochs), ("--images", options.images)):
+        if value is not None and value < 1:
+            raise InputError(f"{option} must be positive, not {value}")
     if options.epochs is not None:
-        if options.epochs < 1:
-            raise InputError(f"--epochs must be positive, not {options.epochs}")
         profile = profile.with_(schedule=replace(profile.schedule, epochs=options.epochs))
     profile = profile.with_(
         datasets=options.datasets, backbones=options.backbones, seeds=options.seeds,
         protocol=options.protocol, precision=options.precision, data=options.data,
+        deterministic=options.deterministic, images=options.images,
     )
-    return profile.with_(data=str(ROOT / profile.data))
+    weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
+    for text in options.weights:
+        name, _, file = text.partition("=")
+        if not file or name not in profile.backbones:
+            names = ", ".join(profile.backbones)
+            raise InputError(f"--weights takes NAME=FILE, NAME out of {names}, not {text!r}")
+        weights[name] = os.path.abspath(file)
+    return profile.with_(data=str(ROOT / profile.data), weights=weights)
 
 
 if __name__ == "__main__":

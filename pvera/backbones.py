@@ -1,6 +1,7 @@
 """Frozen backbones: the small one that ships with the package, DINOv2, and any timm ViT with a fused qkv."""
 
 import hashlib
+import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import timm
 import torch
+from huggingface_hub import try_to_load_from_cache
 from timm.models import build_model_with_cfg, generate_default_cfgs, get_pretrained_cfg, register_model
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
@@ -28,6 +30,8 @@ NAMES: dict[str, tuple[str, dict]] = {
     "dinov2_l": ("vit_large_patch14_dinov2.lvd142m", {"img_size": 224}),
 }
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
+# Of DINOv2 at 224 pixels: patches by row and by column, and the class token (Section 4.1).
+DINOV2_TOKENS = (16, 16, 1)
 
 default_cfgs = generate_default_cfgs(
     {
@@ -69,6 +73,7 @@ class Backbone:
 
     mean, std: its normalisation, per channel, of pixels in [0, 1].
     weights_sha256: see `weights_sha256`.
+    file_sha256: of the file that held them; None for random weights.
     """
 
     model: nn.Module
@@ -77,6 +82,7 @@ class Backbone:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     weights_sha256: str
+    file_sha256: str | None = None
 
 
 def architecture(name: str) -> tuple[str, dict]:
@@ -92,7 +98,8 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
 
     weights: a .safetensors file, or a pickled one of tensors only, in place of the published weights.
     seed: of the random weights when `pretrained` is false.
-    InputError: unknown name, no fused attn.qkv, weights that cannot be downloaded or do not fit.
+    InputError: unknown name, no fused attn.qkv, weights that cannot be downloaded or do not fit, DINOv2 with
+    another number of tokens than the paper's.
     """
     timm_name, options = architecture(name)
     if weights is not None:
@@ -104,6 +111,9 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
     except Exception as error:  # each file format, the download and timm have exceptions of their own
         raise InputError(_why(name, timm_name, weights, error)) from error
     encoder_layers(model)
+    tokens = (*model.patch_embed.grid_size, model.num_prefix_tokens)
+    if name.startswith("dinov2_") and tokens != DINOV2_TOKENS:
+        raise InputError("{} has {}x{} + {} tokens, not 16x16 + 1".format(name, *tokens))
     model.eval().requires_grad_(False)
     return Backbone(
         model,
@@ -112,6 +122,7 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
         tuple(model.pretrained_cfg["mean"]),
         tuple(model.pretrained_cfg["std"]),
         weights_sha256(model.state_dict()),
+        _file_sha256(model.pretrained_cfg) if pretrained else None,
     )
 
 
@@ -130,6 +141,17 @@ def weights_sha256(state: dict[str, Tensor]) -> str:
         digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
+
+
+def _file_sha256(config: dict) -> str | None:
+    """Of the file that timm read: the one given, or the hub's, as the hub states it too."""
+    path = config.get("file")
+    if not path and config.get("hf_hub_id"):
+        path = try_to_load_from_cache(config["hf_hub_id"], "model.safetensors")
+    if not isinstance(path, (str, Path)):  # the hub's client has a mark of its own for what is not there
+        return None
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return hashlib.sha256(content).hexdigest()
 
 
 @contextmanager
@@ -158,6 +180,6 @@ def _why(name: str, timm_name: str, weights: str | Path | None, error: Exception
     if hub:
         return (
             f"cannot download the weights of {name}: get model.safetensors from https://huggingface.co/{hub} "
-            "and give it with --weights FILE"
+            f"and give it with --weights {name}=FILE"
         )
     return f"cannot load {name}: {reason}"

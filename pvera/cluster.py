@@ -27,8 +27,8 @@ from tqdm import tqdm
 
 from . import __version__
 from .errors import InputError
-from .profiles import EXPERIMENTS, Profile
-from .results import write_atomically
+from .profiles import Profile
+from .results import ANALYSES, require_writable, write_atomically
 from .runs import Run
 from .scheduler import pending, run_all
 
@@ -94,7 +94,7 @@ class Job:
     def __call__(self) -> None:
         if self.code != (code := code_version()):
             print(f"submitted as {self.code}, now running {code}", flush=True)
-        runs = _runs(self.profile, self.results_root)
+        runs = _runs(self.profile, self.results_root, (*self.profile.experiments, *ANALYSES))
         missing = pending([runs[self.results_root / path] for path in self.paths], self.replace)
         print(f"{len(self.paths) - len(missing)} of {len(self.paths)} runs are there", flush=True)
         run_all(missing, "runs", self.workers, self.device, keep_going=True)
@@ -123,11 +123,21 @@ def require_slurm() -> None:
     if importlib.util.find_spec("submitit") is None:
         raise InputError("submitit is not installed: pip install -e '.[slurm]'")
     for command in ("sbatch", "squeue", "srun"):
-        if shutil.which(command) is None:
-            raise InputError(f"there is no SLURM here: {command} is not on PATH")
+        _require(command)
 
 
-def submit(profile: Profile, results_root: str | Path, site: Site, replace: bool = False) -> Submission:
+def _require(command: str) -> None:
+    if shutil.which(command) is None:
+        raise InputError(f"there is no SLURM here: {command} is not on PATH")
+
+
+def submit(
+    profile: Profile,
+    results_root: str | Path,
+    site: Site,
+    replace: bool = False,
+    experiments: Sequence[str] = (),
+) -> Submission:
     """Submit the runs without a result that are neither queued nor running.
 
     The search of β goes first, and runs that need its result wait for its jobs to end. InputError if sbatch
@@ -135,38 +145,39 @@ def submit(profile: Profile, results_root: str | Path, site: Site, replace: bool
     """
     require_slurm()
     root = Path(results_root).absolute()
-    runs = _runs(profile, root)
+    runs = _runs(profile, root, experiments)
     with _lock(_folder(profile, root)):
         # SLURM is asked before the files are: a job that ends in between has left its results by then.
         active = _queue(profile, root)
         missing = pending(list(runs.values()), replace)
         new = [run for run in missing if run.path not in active]
-        searches = [run for run in new if run.experiment == "beta"]
+        searches = [run for run in new if run.searches]
         waiting = [run for run in new if run.waits]
-        ready = [run for run in new if run.experiment != "beta" and not run.waits]
+        ready = [run for run in new if not run.searches and not run.waits]
         jobs = _submit_arrays(searches, profile, root, site, replace)
         jobs += _submit_arrays(ready, profile, root, site, replace)
         if waiting:
-            active = _queue(profile, root)
-            after = {active[p][0] for p, run in runs.items() if run.experiment == "beta" and p in active}
+            active, search = _queue(profile, root), profile.experiments[0]
+            after = {job for path, (job, _) in active.items() if path.relative_to(root).parts[1] == search}
             jobs += _submit_arrays(waiting, profile, root, site, replace, sorted(after))
     return Submission(len(runs), len(runs) - len(missing), len(missing) - len(new), len(new), jobs)
 
 
-def status(profile: Profile, results_root: str | Path) -> pd.DataFrame:
+def status(
+    profile: Profile, results_root: str | Path, experiments: Sequence[str] = ()
+) -> pd.DataFrame:
     """One row per run: experiment, backbone, dataset, method, seed, state (one of STATES), and log, where its
     last job printed ("" before it started).
 
     done: the result file is there; running, queued: SLURM says so; failed: it was submitted, SLURM no longer
     has it, and there is no result; missing: it was never submitted; different: the result file is that of
-    another configuration.
+    another configuration. Where nothing was ever submitted, SLURM is not needed.
     """
-    require_slurm()
     root = Path(results_root).absolute()
     active = _queue(profile, root)
     logs = {root / path: log for paths, log in _jobs(_folder(profile, root)) for path in paths}
     rows = []
-    for path, run in _runs(profile, root).items():
+    for path, run in _runs(profile, root, experiments).items():
         state = run.state()
         if state != "done" and path in active:
             state = active[path][1]
@@ -185,17 +196,19 @@ def describe(table: pd.DataFrame) -> str:
     parts = [counts.to_string()]
     failed = list(table[table.state == "failed"].groupby("log", sort=False))
     for log, runs in failed[:LOGS]:
-        names = [f"{r.backbone}/{r.dataset}/{r.method}/seed{r.seed}" for r in runs.itertuples()]
+        names = ["/".join([*row[:4], f"seed{row[4]}"]) for row in runs.itertuples(index=False)]
         parts.append("\n".join([f"failed: {', '.join(names)}", log, *(f"  | {line}" for line in _tail(log))]))
     if len(failed) > LOGS:
         parts.append(f"and {len(failed) - LOGS} more jobs that failed")
     return "\n\n".join(parts)
 
 
-def wait(profile: Profile, results_root: str | Path, seconds: float = 20) -> None:
+def wait(
+    profile: Profile, results_root: str | Path, experiments: Sequence[str] = (), seconds: float = 20
+) -> None:
     """Return when none of the profile's runs is queued or running. A progress bar counts the results."""
     root = Path(results_root).absolute()
-    paths = list(_runs(profile, root))
+    paths = list(_runs(profile, root, experiments))
     with tqdm(total=len(paths), desc="SLURM", unit="run", dynamic_ncols=True) as bar:
         while True:
             active = True
@@ -226,8 +239,9 @@ def code_version(root: Path = Path(__file__).resolve().parents[1]) -> dict:
     return {"pvera": __version__, "commit": commit, "dirty": dirty}
 
 
-def _runs(profile: Profile, root: Path) -> dict[Path, Run]:
-    return {run.path: run for experiment in EXPERIMENTS for run in profile.runs(experiment, root)}
+def _runs(profile: Profile, root: Path, experiments: Sequence[str] = ()) -> dict[Path, Run]:
+    names = experiments or profile.experiments
+    return {run.path: run for experiment in names for run in profile.runs(experiment, root)}
 
 
 def _folder(profile: Profile, root: Path) -> Path:
@@ -239,7 +253,7 @@ def _lock(folder: Path) -> Iterator[None]:
     """One submission at a time."""
     import fcntl  # not on Windows, which can still train
 
-    folder.mkdir(parents=True, exist_ok=True)
+    require_writable(folder)
     with open(folder / "lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -321,6 +335,7 @@ def _queue(profile: Profile, root: Path) -> dict[Path, tuple[str, str]]:
     records = _records(_folder(profile, root))
     if not records:
         return {}
+    _require("squeue")
     command = ["squeue", "--noheader", "--array", "--format=%i %T %j", f"--name={','.join(records)}"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)

@@ -1,6 +1,6 @@
-"""`adapt`: a frozen vision transformer with trainable adapters and head, or a grid of them side by side."""
+"""`adapt`: a frozen transformer encoder with trainable adapters and head, or a grid of them side by side."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -20,7 +20,11 @@ def adapt(
     num_classes: int,
     seed: int | Sequence[int] = 0,
 ) -> "AdaptedModel":
-    """Freeze `vit` (a timm vision transformer with fused qkv) and attach `method` and a linear head.
+    """Freeze `vit` and attach `method` and a linear head on the class token, the first one of a text.
+
+    `vit` is a timm vision transformer with fused qkv, or a bare encoder of transformers, for images or text
+    (what its `AutoModel` loads; see `wiring`). The model takes images (batch, 3, height, width), or the mapping
+    that a tokenizer returns: input_ids and attention_mask, each (batch, tokens), and what else it reads.
 
     With a sequence of methods (a grid) every member gets adapters and head of its own over the one backbone;
     `seed` is then one for all or one for each. The backbone is used, not copied: `unload` gives it back.
@@ -92,21 +96,40 @@ class AdaptedModel(nn.Module):
         raise TypeError("an adapted model cannot be copied or pickled, its hooks would call the original's adapters; "
                         "use save() and load(), or unload() and adapt()")
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits (batch, classes) of images (batch, 3, height, width); (members, batch, classes) of a grid."""
-        return self.classify(self.features(images))
+    def forward(self, inputs: Tensor | Mapping[str, Tensor]) -> Tensor:
+        """Logits (batch, classes) of images or text (see `adapt`); (members, batch, classes) of a grid."""
+        return self.classify(self.features(inputs))
 
-    def features(self, images: Tensor) -> Tensor:
+    def features(self, inputs: Tensor | Mapping[str, Tensor]) -> Tensor:
         """The normalised class token, (active members, batch, dim); one for all where nothing adapts.
 
         RuntimeError if merged while another member was active.
         """
         if self.merged and self.active != self._merged:
             raise RuntimeError(f"member {self._merged[0]} is merged: call unmerge_() to compute another one")
+        if not isinstance(inputs, Tensor):
+            return self._text_features(inputs)
         members = len(self.active) if self._handles else 1
         with class_token_only(self.backbone, self._layers[-1], self.last_mlp_on_class_token):
-            features = self.backbone(images.repeat(members, 1, 1, 1) if members > 1 else images)
-        return features.unflatten(0, (members, -1))
+            output = self.backbone(inputs.repeat(members, 1, 1, 1) if members > 1 else inputs)
+        return _class_token(output).unflatten(0, (members, -1))
+
+    def _text_features(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """One pass per member: DeBERTa's position embeddings have no batch that could be repeated."""
+        active, mask = self.active, inputs.get("attention_mask")
+        adapters = [a for m in active for a in self.members[m].layers if hasattr(a, "tokens")]
+        features = []
+        try:
+            for adapter in adapters:
+                adapter.tokens = None if mask is None else mask.bool()
+            for member in active if self._handles else active[:1]:
+                self.active = [member]
+                features.append(_class_token(self.backbone(**inputs)))
+        finally:
+            self.active = active
+            for adapter in adapters:
+                adapter.tokens = None
+        return torch.stack(features)
 
     def classify(self, features: Tensor) -> Tensor:
         """The heads' logits of `features`."""
@@ -231,6 +254,11 @@ class AdaptedModel(nn.Module):
             return getattr(adapters[0], site)(*tensors, **kwargs)
         parts = zip(*(t.chunk(len(adapters)) for t in tensors))
         return torch.cat([getattr(a, site)(*part, **kwargs) for a, part in zip(adapters, parts)])
+
+
+def _class_token(output) -> Tensor:
+    """(batch, dim), of what timm returns or transformers."""
+    return output if isinstance(output, Tensor) else output.last_hidden_state[:, 0]
 
 
 def _sites(adapter: Adapter) -> set[str]:

@@ -1,10 +1,11 @@
-"""Worker processes on one machine: how many fit, how they start, and that they end with their parent."""
+"""Processes on one machine: how many workers fit, how they start, that they end with their parent, and locks."""
 
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import threading
+from typing import IO
 
 
 def cores() -> int:
@@ -18,8 +19,20 @@ def context():
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     forkserver = multiprocessing.get_context("forkserver")
-    forkserver.set_forkserver_preload(["pvera.runs"])
+    forkserver.set_forkserver_preload(["pvera.analyses"])
     return forkserver
+
+
+def lock(file: IO) -> bool:
+    """Lock an open file until it is closed or its process ends. False where another process holds it, and where
+    the system has no such locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
 
 
 def follow_parent() -> None:

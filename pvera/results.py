@@ -7,17 +7,21 @@
 The JSON is written last, so a run is complete exactly when its JSON exists. A record holds
 
     schema, profile, experiment, backbone, dataset, category, method, seed, protocol
-    data_copy              `vtab.copy_name` of the data's folder (null for other data)
+    data_copy              `vtab.copy_name` of the data (null where it cannot be told)
     config, config_hash    everything that influences the numbers
     members                per member of the grid: grid (its values), status, best_validation_loss,
                            best_epoch, epochs, adapter_parameters, head_parameters, curve (number per epoch)
     chosen                 member, epoch and grid of the member with the lowest validation loss
     test                   its metrics (`metrics.evaluate`)
-    environment, cost      versions, device and threads; wall time (s) and peak memory (MiB)
+    environment, cost      versions, device, threads, file of the weights; wall time (s) and peak memory (MiB)
 
 Where every member diverged, chosen and test are null.
+
+The experiments in ANALYSES train nothing: they look at the adapters of the benchmark (`analyses`). Their records
+lack members, chosen and test, and what they found is in the arrays beside them.
 """
 
+import glob
 import hashlib
 import io
 import json
@@ -26,6 +30,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
@@ -35,22 +40,28 @@ import pandas as pd
 
 from .adapters import METHODS
 from .data import TASKS
-from .errors import InputError
+from .errors import InputError, writing
+from .processes import lock
 
 SCHEMA = 1
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
-REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash", "members", "chosen", "test"}
-REQUIRED_CONFIG = {"seed", "members", "max_epochs"}
+ANALYSES = ("uncertainty", "out_of_distribution", "latents")
+REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash"}
+REQUIRED_OF_TRAINING = {"members", "chosen", "test"}
+REQUIRED_CONFIG, REQUIRED_CONFIG_OF_TRAINING = {"seed"}, {"members", "max_epochs"}
 ADAPTER = ".safetensors"
-CATEGORIES = ("natural", "specialized", "structured")
+CATEGORIES = ("natural", "specialized", "structured")  # of VTAB-1k
+KINDS = (*CATEGORIES, "language")
 
 #: All runs of an analysis must have the same configuration, the seed apart. These parts of it need only be
 #: the same among runs that share what is named:
 WITHIN = {
     "weights_sha256": ("backbone",),
     "image_size": ("backbone",),
+    "max_length": ("backbone",),
     "data_sha256": ("backbone", "dataset"),
     "hyperparameters": ("backbone", "method"),
+    "adapter_sha256": ("backbone", "dataset", "method", "seed"),
 }
 
 
@@ -90,12 +101,13 @@ def write(
     probabilities: np.ndarray | None = None,
     labels: np.ndarray | None = None,
     adapter: bytes | None = None,
+    arrays: dict[str, np.ndarray] | None = None,
 ) -> None:
     """Writes a run's record, and beside it its test predictions and its adapter, whole or not at all.
 
     Numbers that are not finite (a diverged member's losses) become null; curves keep six significant digits.
     probabilities: (N, C), stored in fp16; labels: (N,), stored as int16; both in the order of the test file.
-    adapter: `checkpoint.dumps` of the chosen member.
+    adapter: `checkpoint.dumps` of the chosen member. arrays: what an analysis found, stored as it is.
     """
     path = Path(path)
     record = _plain(record)
@@ -108,40 +120,63 @@ def write(
     text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
     # Lists of numbers on one line. No string matches: JSON strings hold no line break.
     text = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda m: "[" + " ".join(m[0][1:-1].split()) + "]", text)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    predictions = None
     if probabilities is not None:
+        arrays = {"probabilities": probabilities.astype(np.float16), "labels": labels.astype(np.int16)}
+    packed = None
+    if arrays is not None:
         archive = io.BytesIO()
-        np.savez_compressed(
-            archive, probabilities=probabilities.astype(np.float16), labels=labels.astype(np.int16)
-        )
-        predictions = archive.getvalue()
+        np.savez_compressed(archive, **arrays)
+        packed = archive.getvalue()
     # While what lies beside it is replaced there is no record that it could contradict.
-    path.unlink(missing_ok=True)
-    for suffix, content in ((".npz", predictions), (ADAPTER, adapter)):
-        if content is None:
-            path.with_suffix(suffix).unlink(missing_ok=True)
-        else:
-            write_atomically(path.with_suffix(suffix), content)
-    write_atomically(path, (text + "\n").encode())
+    with writing(path):
+        path.unlink(missing_ok=True)
+        for suffix, content in ((".npz", packed), (ADAPTER, adapter)):
+            if content is None:
+                path.with_suffix(suffix).unlink(missing_ok=True)
+            else:
+                write_atomically(path.with_suffix(suffix), content)
+        write_atomically(path, (text + "\n").encode())
 
 
 def write_atomically(path, content: bytes) -> None:
-    """Puts `content` at `path` in one step, when all of it is on the disk; folders are made."""
+    """Puts `content` at `path` in one step, when all of it is on the disk; folders are made.
+
+    InputError, with nothing written, where the system refuses. What a writer that was killed left is removed.
+    """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
-    ) as file:
-        try:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.chmod(file.name, 0o644)  # the temporary file is private
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            _remove_abandoned(left)
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
+        ) as file:
+            try:
+                lock(file)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                os.chmod(file.name, 0o644)  # the temporary file is private
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+
+
+def _remove_abandoned(left: Path) -> None:
+    """Remove a temporary file unless its writer, which holds a lock on it, still lives."""
+    with suppress(FileNotFoundError), open(left, "r+b") as file:
+        if lock(file):
+            left.unlink()
+
+
+def require_writable(folder) -> None:
+    """InputError where no file can be written below `folder`, which is made: better said before a training than
+    after it."""
+    with writing(folder):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"0")
 
 
 def read(path) -> dict:
@@ -157,26 +192,37 @@ def read(path) -> dict:
     return record
 
 
-def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
-    """Test probabilities (N, C) fp16 and labels (N,) int16, in test-file order, of the run at `path`.
-
-    InputError where they were not kept or are damaged.
-    """
+def read_arrays(path) -> dict[str, np.ndarray]:
+    """The arrays beside the record at `path`. InputError where they were not kept or are damaged."""
     path = Path(path).with_suffix(".npz")
     try:
         with np.load(path) as arrays:
-            return arrays["probabilities"], arrays["labels"]
+            return dict(arrays)
     except FileNotFoundError:
-        raise InputError(f"{path}: the predictions of this run were not kept") from None
+        raise InputError(f"{path}: the arrays of this run were not kept") from None
     except Exception as error:  # a damaged archive fails in many ways
-        raise InputError(f"{path}: damaged predictions ({str(error).splitlines()[0]})") from None
+        raise InputError(f"{path}: damaged arrays ({str(error).splitlines()[0]})") from None
 
 
-def state(path, config_hash: str) -> str:
-    """'missing', 'done', or 'different': a run of another configuration lies there."""
+def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
+    """Test probabilities (N, C) fp16 and labels (N,) int16, in test-file order, of the run at `path`.
+
+    InputError as `read_arrays`.
+    """
+    arrays = read_arrays(path)
+    try:
+        return arrays["probabilities"], arrays["labels"]
+    except KeyError as error:
+        raise InputError(f"{Path(path).with_suffix('.npz')}: damaged arrays (it lacks {error})") from None
+
+
+def state(path, config_hash: str, data_copy: str | None = None) -> str:
+    """'missing', 'done', or 'different': a run of another configuration or copy of the data lies there."""
     if not Path(path).exists():
         return "missing"
-    return "done" if read(path)["config_hash"] == config_hash else "different"
+    record = read(path)
+    same_copy = data_copy in (None, record.get("data_copy") or data_copy)
+    return "done" if record["config_hash"] == config_hash and same_copy else "different"
 
 
 def load_runs(root, profile: str, experiment: str = "benchmark", optional: bool = False) -> list[dict]:
@@ -243,7 +289,7 @@ class Scores:
         axes = (
             tuple(key for key in METHODS if key in {run["method"] for run in runs}),
             tuple(sorted({run["seed"] for run in runs})),
-            tuple(sorted(datasets, key=lambda name: CATEGORIES.index(category[name]))),
+            tuple(sorted(datasets, key=lambda name: KINDS.index(category[name]))),
         )
         values = np.full([len(axis) for axis in axes], np.nan)
         for run in runs:
@@ -276,28 +322,34 @@ def _check(path: Path, record) -> None:
         raise InputError(f"{path}: not a result file")
     if record["schema"] > SCHEMA:
         raise InputError(f"{path}: of schema {record['schema']}, newer than this program's {SCHEMA}")
-    lacking = sorted(REQUIRED - record.keys()) or sorted(REQUIRED_CONFIG - record["config"].keys())
+    trained = record.get("experiment") not in ANALYSES
+    required = REQUIRED | REQUIRED_OF_TRAINING if trained else REQUIRED
+    of_config = REQUIRED_CONFIG | REQUIRED_CONFIG_OF_TRAINING if trained else REQUIRED_CONFIG
+    lacking = sorted(required - record.keys()) or sorted(of_config - record["config"].keys())
     if lacking:
         raise InputError(f"{path}: incomplete result file, it lacks {', '.join(lacking)}")
     if record["config_hash"] != config_hash(record["config"]):
         raise InputError(f"{path}: its configuration does not match its hash, so the file was changed")
     if record["method"] not in METHODS:
         raise InputError(f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}")
-    if record["category"] not in CATEGORIES:
+    if record["category"] not in KINDS:
         raise InputError(
-            f"{path}: unknown category {record['category']!r}, not one of {', '.join(CATEGORIES)}"
+            f"{path}: unknown category {record['category']!r}, not one of {', '.join(KINDS)}"
         )
 
 
 def _check_comparable(runs: list[dict]) -> None:
     """InputError if a table of these runs would compare what is not comparable."""
     seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
+    optional = dict.fromkeys(sorted(set().union(*(run["config"] for run in runs))))
     for run in runs:
-        config = {"protocol name": run["protocol"]} | run["config"]
+        config = {"protocol name": run["protocol"]} | optional | run["config"]
         del config["seed"]
+        if run.get("data_copy"):  # where it cannot be told, data_sha256 decides
+            config["data_copy"] = run["data_copy"]
         # β belongs to the data set as well, so the members' hyperparameters are compared without it.
         config["hyperparameters"] = [
-            {key: value for key, value in member.items() if key != "beta"} for member in config.pop("members")
+            {key: value for key, value in member.items() if key != "beta"} for member in config.pop("members", ())
         ]
         for key in config:
             part = tuple(run[name] for name in WITHIN.get(key, ()))

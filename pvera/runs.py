@@ -3,6 +3,7 @@
 A `Run` is plain data, so it hashes and travels to worker processes; `profiles` lists the runs there are.
 """
 
+import importlib.metadata
 import platform
 import resource
 import sys
@@ -16,7 +17,7 @@ import numpy as np
 import timm
 import torch
 
-from . import __version__, backbones, checkpoint, data, metrics, results, training, vtab
+from . import __version__, backbones, checkpoint, data, glue, language, metrics, results, training, vtab
 from .adapters import Method
 from .errors import InputError
 from .model import adapt
@@ -52,6 +53,9 @@ class Run:
     precision: str
     data_root: str
     results_root: str
+    weights: str | None = None  # a local file
+    deterministic: bool = False
+    images: int | None = None  # of each split, at most
 
     @property
     def path(self) -> Path:
@@ -62,13 +66,33 @@ class Run:
         return f"{self.backbone}/{self.dataset}/{self.method}/seed{self.seed}"
 
     @property
+    def steps(self) -> int:
+        """What `execute` counts up to."""
+        return self.schedule.epochs
+
+    @property
+    def text(self) -> bool:
+        """Whether it reads text, with an encoder of `language`, and no images."""
+        return self.dataset in glue.TASKS
+
+    @property
+    def searches(self) -> bool:
+        """Whether it finds a β that other runs wait for."""
+        return self.experiment in ("beta", "language_beta")
+
+    @property
     def waits(self) -> bool:
         """Whether β is still to be found by its search."""
         return any(candidate.beta is None for candidate in self.candidates)
 
+    def frozen(self) -> backbones.Backbone | language.Encoder:
+        return _backbone(self.backbone, self.weights, self.text)
+
     def config(self) -> dict:
         """Everything that influences the numbers of the result, and nothing else."""
-        frozen, schedule = _backbone(self.backbone, "cpu"), asdict(self.schedule)
+        frozen, schedule = self.frozen(), asdict(self.schedule)
+        size = {"max_length": frozen.max_length} if self.text else {"image_size": frozen.image_size}
+        shortened = {} if self.images is None else {"images": self.images}
         return {
             "seed": self.seed,
             "members": [asdict(c) for c in self.candidates],
@@ -76,35 +100,48 @@ class Run:
             "max_epochs": schedule.pop("epochs"),
             **schedule,
             "weights_sha256": frozen.weights_sha256,
-            "image_size": frozen.image_size,
-            "data_sha256": _splits(self.data_root, self.dataset, frozen.image_size)[1],
+            **size,
+            "data_sha256": _splits(self.data_root, self.dataset, frozen, self.images)[1],
             "precision": self.precision,
+            **shortened,
         }
 
     def state(self) -> str:
-        """'missing', 'done', or 'different': the file holds a run of another configuration."""
+        """'missing', 'done', or 'different': of another configuration or copy of the data."""
         if not self.path.exists():
             return "missing"
-        return results.state(self.path, results.config_hash(self.config()))
+        copy = _copy(self.data_root, self.dataset)
+        return results.state(self.path, results.config_hash(self.config()), copy)
+
+    def execute(self, device: str = "cpu", on_step: Callable[[int], None] = lambda step: None) -> None:
+        """Do it, and write its result file. For a training see `execute`."""
+        execute(self, device, on_step)
 
 
 def prepare(runs: Iterable[Run]) -> None:
     """Decode what the runs read, so that damaged data is found before any of them trains."""
-    for root, dataset, size in dict.fromkeys(
-        (run.data_root, run.dataset, _backbone(run.backbone, "cpu").image_size) for run in runs
+    for root, dataset, backbone, weights, text in dict.fromkeys(
+        (run.data_root, run.dataset, run.backbone, run.weights, run.text) for run in runs
     ):
-        data.prepare(root, dataset, size)
+        frozen = _backbone(backbone, weights, text)
+        if text:
+            language.load_splits(root, dataset, frozen)
+        else:
+            data.prepare(root, dataset, frozen.image_size)
 
 
 def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lambda epoch: None) -> None:
     """Train, choose, test and write the result file of `run`. InputError while it waits for β."""
     if run.waits:
-        raise InputError(f"β of {run.dataset} is not there yet: its search has no result")
+        raise InputError(f"β of {run.dataset} is not known: its search has no result, or all of it diverged")
     started = time.perf_counter()
-    frozen = _backbone(run.backbone, device)
-    splits, _ = _splits(run.data_root, run.dataset, frozen.image_size)
+    frozen = run.frozen()
+    frozen.model.to(device)
+    splits, _ = _splits(run.data_root, run.dataset, frozen, run.images)
     train, validation, test = (
-        training.Data(split, frozen, torch.device(device), in_memory=name != "test")
+        language.Data(split, torch.device(device))
+        if run.text
+        else training.Data(split, frozen, torch.device(device), in_memory=name != "test")
         for name, split in zip(data.RUN_SPLITS, splits)
     )
     count = len(run.candidates)
@@ -113,7 +150,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
     model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds)
     try:
         chosen, scores, probabilities, adapter = None, None, None, None
-        with training.autocast(device, run.precision):
+        with training.deterministic(run.deterministic), training.autocast(device, run.precision):
             histories = training.fit(
                 model, train, validation,
                 [(c.adapter_lr, c.head_lr) for c in run.candidates], [c.beta for c in run.candidates],
@@ -127,6 +164,11 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
                 adapter = checkpoint.dumps(model)
                 probabilities = training.predict(model, test)
                 scores = metrics.evaluate(probabilities, splits[2].labels)
+                if run.text:
+                    scores["matthews"] = metrics.matthews(probabilities, splits[2].labels)
+            made_by = environment(device) | {"weights_file_sha256": frozen.file_sha256}
+            if run.text:
+                made_by["transformers"] = importlib.metadata.version("transformers")
         members = [
             {
                 "grid": candidate.grid,
@@ -153,36 +195,45 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         **{name: getattr(run, name) for name in results.IDENTITY},
         "category": task.category,
         "protocol": run.protocol.name,
-        "data_copy": vtab.copy_name(run.data_root),
+        "data_copy": _copy(run.data_root, run.dataset),
         "config": config,
         "config_hash": results.config_hash(config),
         "members": members,
         "chosen": chosen,
         "test": scores,
-        "environment": _environment(device),
-        "cost": {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": _peak_memory(device)},
+        "environment": made_by,
+        "cost": {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": peak_memory(device)},
     }
-    if run.experiment == "benchmark":
+    if run.experiment in ("benchmark", "language"):
         results.write(run.path, record, probabilities, splits[2].labels, adapter)
     else:  # nothing looks beyond these records
         results.write(run.path, record)
 
 
 @lru_cache(maxsize=1)
-def _backbone(name: str, device: str) -> backbones.Backbone:
-    frozen = backbones.load(name)
-    frozen.model.to(device)
-    return frozen
+def _backbone(name: str, weights: str | None, text: bool) -> backbones.Backbone | language.Encoder:
+    return (language if text else backbones).load(name, weights=weights)
 
 
 @lru_cache(maxsize=1)
-def _splits(root: str, dataset: str, size: int) -> tuple[tuple[data.Split, ...], str]:
+def _splits(
+    root: str, dataset: str, frozen: backbones.Backbone | language.Encoder, images: int | None
+) -> tuple[tuple[data.Split, ...] | tuple[language.Split, ...], str]:
     """Training, validation and test split, and a hash of all that training and testing read of them."""
-    splits = tuple(data.load_split(root, dataset, name, size) for name in data.RUN_SPLITS)
+    if dataset in glue.TASKS:
+        splits = language.load_splits(root, dataset, frozen, images)
+        return splits, language.digest(splits)
+    size = frozen.image_size
+    splits = tuple(data.load_split(root, dataset, name, size).first(images) for name in data.RUN_SPLITS)
     return splits, data.digest(splits)
 
 
-def _environment(device: str) -> dict:
+@lru_cache(maxsize=1)
+def _copy(root: str, dataset: str) -> str | None:
+    return vtab.copy_name(root, dataset)
+
+
+def environment(device: str) -> dict:
     """What else made the numbers: same versions, same kind of machine and same threads give the same bits."""
     versions = {m.__name__: m.__version__ for m in (torch, timm, np)}
     return {
@@ -191,6 +242,7 @@ def _environment(device: str) -> dict:
         **versions,
         "device": torch.cuda.get_device_name() if device.startswith("cuda") else f"cpu: {_processor()}",
         "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
 
 
@@ -202,7 +254,7 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def _peak_memory(device: str) -> int:
+def peak_memory(device: str) -> int:
     """Most memory that was in use, in MiB: on the device, or of this process since it started."""
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated() // 2**20

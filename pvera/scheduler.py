@@ -1,6 +1,7 @@
 """Many runs on one machine: several single-threaded processes side by side, what exists is not run again."""
 
 import multiprocessing.resource_tracker
+import os
 import signal
 import sys
 import threading
@@ -15,7 +16,9 @@ from tqdm import tqdm
 
 from . import processes
 from .errors import InputError
-from .runs import Run, execute
+from .results import require_writable
+from .runs import Run
+from .training import CUBLAS
 
 
 def pending(runs: Sequence[Run], replace: bool = False) -> list[Run]:
@@ -35,13 +38,15 @@ def run_all(
     runs: Sequence[Run], title: str, workers: int = 1, device: str = "cpu", keep_going: bool = False
 ) -> None:
     """Execute `runs` in `workers` processes, with a progress bar. The first failure ends the others, or with
-    `keep_going` is reported at the end.
+    `keep_going` is reported at the end. InputError before all that where results cannot be written.
 
     On "cuda" the workers take the machine's GPUs in turn. A worker on a GPU keeps torch's own number of
     threads; on CPU every worker has one, which is what makes its numbers independent of how many there are.
     """
     if not runs:
         return
+    for folder in {run.results_root for run in runs}:
+        require_writable(folder)
     context = processes.context()
     # A pipe without a lock: a worker that is killed while it writes leaves nothing locked.
     receiver, sender = context.Pipe(duplex=False)
@@ -51,7 +56,7 @@ def run_all(
         places.put(place)
     bar = tqdm(total=len(runs), desc=title, unit="run", dynamic_ncols=True, smoothing=0.1)
     pool = ProcessPoolExecutor(workers, context, _start_worker, (places, sender))
-    watcher = threading.Thread(target=_show_epochs, args=(receiver, bar), daemon=True)
+    watcher = threading.Thread(target=_show_steps, args=(receiver, bar), daemon=True)
     watcher.start()
     failures: list[str] = []
     try:
@@ -112,37 +117,37 @@ def _signals_kept_from_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_device = _epochs = None
+_device = _steps = None
 
 
-def _start_worker(places, epochs) -> None:
+def _start_worker(places, steps) -> None:
     """In each worker: its device, and on a CPU one thread."""
-    global _device, _epochs
-    _device, _epochs = places.get(), epochs
+    global _device, _steps
+    _device, _steps = places.get(), steps
     processes.follow_parent()
     if _device == "cpu":
         torch.set_num_threads(1)
     elif _device.startswith("cuda"):
+        os.environ.setdefault(*CUBLAS)  # read when CUDA starts
         torch.cuda.set_device(_device)
 
 
 def _work(run: Run) -> None:
-    limit = run.schedule.epochs
-    execute(run, _device, lambda epoch: _epochs.send((run.name, epoch, limit)))
-    _epochs.send((run.name, None, limit))
+    run.execute(_device, lambda step: _steps.send((run.name, step, run.steps)))
+    _steps.send((run.name, None, run.steps))
 
 
-def _show_epochs(epochs, bar) -> None:
-    """The bar's postfix: which runs are under way, and at which epoch."""
+def _show_steps(steps, bar) -> None:
+    """The bar's postfix: which runs are under way, and how far each is."""
     running: dict[str, str] = {}
     while True:
         try:
-            name, epoch, limit = epochs.recv()
+            name, step, limit = steps.recv()
         except (EOFError, OSError):
             return
         running.pop(name, None)
-        if epoch is not None:
-            running[name] = f"{name.split('/', 1)[1]} {epoch}/{limit}"
+        if step is not None:
+            running[name] = f"{name.split('/', 1)[1]} {step}/{limit}"
         bar.set_postfix_str(", ".join(running.values()), refresh=False)
         if sys.stderr.isatty() or bar.n == bar.total:
             bar.refresh()

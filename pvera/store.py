@@ -60,7 +60,8 @@ def images(
     """The images `names` as a read-only map (N, size, size, 3), decoded where `key` is not in the store.
 
     decode: name -> (size, size, 3) uint8, by `threads` threads (one per core), or by `processes` processes
-    where images are many. What the store held of this split and size under another key is removed.
+    where images are many. What the store held of this split and size under another key, whole or left
+    unfinished by a process that was killed, is removed.
     InputError as `decode` raises it, and where the store cannot be written; nothing half-written is left.
     """
     file = folder() / place / f"{split}-{size}-{key}.npy"
@@ -73,7 +74,7 @@ def images(
                 found = _open(file, shape)  # another process may have made it meanwhile
                 if found is None:
                     _make(file, shape, names, decode, title, threads, processes)
-                    for outdated in set(file.parent.glob(f"{split}-{size}-*.npy")) - {file}:
+                    for outdated in set(file.parent.glob(f"{split}-{size}-*")) - {file}:
                         outdated.unlink()
                     found = _open(file, shape)
     return found

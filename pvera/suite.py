@@ -12,13 +12,16 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from .errors import writing
 
 COUNTS = {"train800": 800, "val200": 200, "test": 1000}
 SIDE = 32  # pixels
@@ -422,42 +425,53 @@ def write(
     """Write one task to `<root>/<name>`, replacing what is there, and return its manifest.
 
     The files go to a hidden folder that takes its place at the end; progress(1) is called after each image.
+    InputError, with nothing left behind, where the system refuses.
     """
     folder, partial, old = root / recipe.name, root / f".{recipe.name}.partial", root / f".{recipe.name}.old"
-    for left_over in (partial, old):
-        shutil.rmtree(left_over, ignore_errors=True)
-    lines = {}
-    for split, part in parts.items():
-        (partial / "images" / split).mkdir(parents=True)
-        lines[split] = []
-        for i, (image, label) in enumerate(zip(part.images, part.labels)):
-            path = _path(split, i)
-            Image.fromarray(image).save(partial / path, compress_level=1)
-            lines[split].append(f"{path} {label}\n")
-            progress(1)
-    lines["train800val200"] = lines["train800"] + lines["val200"]
-    for split, entries in lines.items():
-        (partial / f"{split}.txt").write_text("".join(entries))
+    with writing(root), _gone_before_and_after(partial, old):
+        lines = {}
+        for split, part in parts.items():
+            (partial / "images" / split).mkdir(parents=True)
+            lines[split] = []
+            for i, (image, label) in enumerate(zip(part.images, part.labels)):
+                path = _path(split, i)
+                Image.fromarray(image).save(partial / path, compress_level=1)
+                lines[split].append(f"{path} {label}\n")
+                progress(1)
+        lines["train800val200"] = lines["train800"] + lines["val200"]
+        for split, entries in lines.items():
+            (partial / f"{split}.txt").write_text("".join(entries))
 
-    sizes = [path.stat().st_size for path in partial.rglob("*.png")]
-    described = {
-        "task": recipe.name,
-        "measures": recipe.measures,
-        "classes": recipe.classes,
-        "images": {split: len(part.images) for split, part in parts.items()},
-        "chance": float(np.bincount(parts["test"].labels).max() / len(parts["test"].labels)),
-        "recipe": recipe.sha256,
-        "sha256": digests(parts),
-        "files": len(sizes),
-        "bytes": sum(sizes),
-        "split_files": {f"{split}.txt": _sha256(partial / f"{split}.txt") for split in lines},
-    }
-    (partial / MANIFEST).write_text(json.dumps(described, indent=1) + "\n")
-    if folder.exists():
-        folder.rename(old)
-    partial.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+        sizes = [path.stat().st_size for path in partial.rglob("*.png")]
+        described = {
+            "task": recipe.name,
+            "measures": recipe.measures,
+            "classes": recipe.classes,
+            "images": {split: len(part.images) for split, part in parts.items()},
+            "chance": float(np.bincount(parts["test"].labels).max() / len(parts["test"].labels)),
+            "recipe": recipe.sha256,
+            "sha256": digests(parts),
+            "files": len(sizes),
+            "bytes": sum(sizes),
+            "split_files": {f"{split}.txt": _sha256(partial / f"{split}.txt") for split in lines},
+        }
+        (partial / MANIFEST).write_text(json.dumps(described, indent=1) + "\n")
+        if folder.exists():
+            folder.rename(old)
+        partial.rename(folder)
     return described
+
+
+@contextmanager
+def _gone_before_and_after(*folders: Path) -> Iterator[None]:
+    """A process that was killed may have left them."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield
+    finally:
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sha256(file: Path) -> str:

@@ -5,8 +5,10 @@ relative tolerance. The members of the grid train side by side over one frozen b
 is no longer computed. The member with the lowest best validation loss is tested once, at its best epoch.
 """
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +19,7 @@ from torch.nn import functional as F
 from . import store
 from .backbones import Backbone
 from .data import Split
+from .errors import InputError
 from .model import AdaptedModel
 from .protocol import Protocol
 from .seeding import generator
@@ -26,12 +29,38 @@ EVALUATION_BATCH = 256
 #: Of the products in the forward and backward pass; trained tensors, loss and KL term are always fp32.
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+#: Without it cuBLAS may sum in another order from call to call.
+CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
 
 def autocast(device: str, precision: str) -> torch.autocast:
     """A context for `fit` and `predict`. Nothing is cached: the trained weights change inside it."""
     dtype = PRECISIONS[precision]
     kind = torch.device(device).type
     return torch.autocast(kind, dtype, enabled=dtype != torch.float32, cache_enabled=False)
+
+
+@contextmanager
+def deterministic(enabled: bool = True) -> Iterator[None]:
+    """Inside, where `enabled`, an operation without a deterministic implementation raises RuntimeError.
+
+    InputError where CUDA has started without the setting that cuBLAS then reads.
+    """
+    if not enabled:
+        yield
+        return
+    if torch.cuda.is_initialized() and CUBLAS[0] not in os.environ:
+        raise InputError(f"strict determinism needs {'='.join(CUBLAS)} in the environment before CUDA starts")
+    os.environ.setdefault(*CUBLAS)
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    benchmark = torch.backends.cudnn.benchmark
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.backends.cudnn.benchmark = benchmark
 
 
 @dataclass(frozen=True)
@@ -70,6 +99,8 @@ class Data:
     store when they are asked for: a test split at 224 pixels has up to 11 GB.
     """
 
+    evaluation_batch = EVALUATION_BATCH
+
     def __init__(self, split: Split, backbone: Backbone, device: torch.device, in_memory: bool = True):
         self.images = _channels_first(split.images, slice(None), device) if in_memory else split.images
         self.labels = torch.from_numpy(split.labels).to(device)
@@ -96,6 +127,8 @@ def _channels_first(images: np.ndarray, part: slice, device: torch.device) -> Te
 
 class Features:
     """Precomputed class tokens in the place of images, for linear probing: (n, dim)."""
+
+    evaluation_batch = EVALUATION_BATCH
 
     def __init__(self, model: AdaptedModel, data: Data):
         with torch.inference_mode():
@@ -229,7 +262,7 @@ def predict(model: AdaptedModel, data: Data) -> np.ndarray:
 
 def _in_batches(function: Callable[[Tensor], Tensor], data) -> Iterator[tuple[slice, Tensor]]:
     """`function` of all of `data`, batch by batch; smaller batches, with a warning, where memory runs out."""
-    start, size = 0, EVALUATION_BATCH
+    start, size = 0, data.evaluation_batch
     while start < len(data):
         part = slice(start, min(start + size, len(data)))
         try:

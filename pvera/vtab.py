@@ -43,22 +43,22 @@ BLOCK = 16 * 2**20  # bytes of an archive that one request to the hub asks for
 # Which copy
 
 
-def copy_name(root: str | Path) -> str | None:
+def copy_name(root: str | Path, name: str | None = None) -> str | None:
     """"lossy" where data sets whose originals are lossless are held as JPEG files, "lossless" where they are
     not, "mixed" where both occur, None where no such data set is there.
 
     The first image of each split decides, by its content and not by its name. Where `RECORD` says that test
-    splits were shortened for a trial, the name says so too.
+    splits were shortened for a trial, the name says so too. With `name` this data set alone is looked at,
+    unless the copies do not differ in it.
     """
-    return _name(root, read_record(root)["test_images"])
+    return _name(root, read_record(root)["test_images"], name)
 
 
-def _name(root: str | Path, shortened: int | None) -> str | None:
-    found = {kind for name in LOSSLESS_ORIGINALS for kind in _kinds(Path(root) / name)}
-    if not found:
-        return None
-    copy = found.pop() if len(found) == 1 else "mixed"
-    return f"{copy}, {shortened} test images" if shortened else copy
+def _name(root: str | Path, shortened: int | None, name: str | None = None) -> str | None:
+    names = [name] if name in LOSSLESS_ORIGINALS else LOSSLESS_ORIGINALS
+    found = {kind for each in names for kind in _kinds(Path(root) / each)}
+    copy = [found.pop() if len(found) == 1 else "mixed"] if found else []
+    return ", ".join(copy + [f"{shortened} test images"] * bool(shortened)) or None
 
 
 def _kinds(folder: Path) -> Iterator[str]:

@@ -1,5 +1,9 @@
 """Where adapters attach to a frozen encoder: its layers, and the hooks that call the adapters.
 
+Encoders are timm's vision transformers, and those of transformers that make queries, keys and values with a
+linear layer each: BERT, RoBERTa, DeBERTa-v2 and -v3, DINOv2. They are told by the names of their modules, so
+neither package need be there.
+
 Forward hooks leave the backbone's modules and their names untouched: once the hooks are removed it is the
 plain model again.
 """
@@ -19,16 +23,22 @@ class EncoderLayer:
     """One encoder layer, seen by the adapters.
 
     projections: the frozen linear layers that make queries, keys and values, each with the positions that it
-    makes in order: [(attn.qkv, "qkv")] where they are fused.
+    makes in order: [(attn.qkv, "qkv")] where they are fused, else [(query, "q"), (key, "k"), (value, "v")].
+    attention, mlp: what the attention and the MLP add to the residual stream comes out of these.
+    mlp_norm: the LayerNorm before the MLP; None where it stands behind it (BERT and its like).
+    activation: the MLP's hidden activation comes out of it, and enters `mlp_out`.
+    reader: the module whose first argument the projections read, where they read position embeddings as well
+        (DeBERTa).
     """
 
     layer: nn.Module
     projections: list[tuple[nn.Linear, str]]
     attention: nn.Module
-    mlp_norm: nn.Module
+    mlp_norm: nn.Module | None
     activation: nn.Module
     mlp_out: nn.Linear
     mlp: nn.Module
+    reader: nn.Module | None = None
 
     @property
     def dim(self) -> int:
@@ -54,32 +64,77 @@ def per_position(linear: nn.Linear, positions: str) -> tuple[Tensor, Tensor]:
     return linear.weight.unflatten(0, (count, -1)), bias.unflatten(0, (count, -1))
 
 
-def encoder_layers(vit: nn.Module) -> list[EncoderLayer]:
-    """The layers of a timm vision transformer. InputError if it has no fused `attn.qkv`, or one that it reads
-    without calling it (BEiT and EVA with a bias of its own for q), where no adapter could attach.
+def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
+    """The layers of an encoder, in order. InputError for one of another kind, or a vision transformer that
+    reads `attn.qkv` without calling it (BEiT and EVA with a bias for q), where no adapter could attach.
     """
-    try:
-        layers = [
-            EncoderLayer(b, [(b.attn.qkv, "qkv")], b.attn, b.norm2, b.mlp.act, b.mlp.fc2, b.mlp)
-            for b in vit.blocks
-        ]
-    except (AttributeError, TypeError):
-        layers = []
-    called = [isinstance(x.projections[0][0], nn.Linear) and getattr(x.attention, "q_bias", None) is None
-              for x in layers]
-    if not layers or not all(called):
-        raise InputError(f"{type(vit).__name__} is not a timm vision transformer with fused attn.qkv layers")
-    return layers
+    for kind in (_timm, _bert, _deberta, _dinov2):
+        try:
+            layers = kind(encoder)
+        except (AttributeError, TypeError):
+            continue
+        if layers and all(isinstance(linear, nn.Linear) for x in layers for linear, _ in x.projections):
+            return layers
+    raise InputError(
+        f"{type(encoder).__name__} is neither a timm vision transformer with fused attn.qkv layers nor a "
+        "bare BERT, RoBERTa, DeBERTa-v2 or DINOv2 encoder of transformers"
+    )
+
+
+def _timm(vit: nn.Module) -> list[EncoderLayer]:
+    if any(getattr(b.attn, "q_bias", None) is not None for b in vit.blocks):
+        return []
+    return [
+        EncoderLayer(b, [(b.attn.qkv, "qkv")], b.attn, b.norm2, b.mlp.act, b.mlp.fc2, b.mlp)
+        for b in vit.blocks
+    ]
+
+
+def _bert(encoder: nn.Module) -> list[EncoderLayer]:
+    """BERT, RoBERTa: LayerNorm follows each residual connection."""
+    return [
+        _post_norm(x, [(y.query, "q"), (y.key, "k"), (y.value, "v")])
+        for x in encoder.encoder.layer
+        for y in [x.attention.self]
+    ]
+
+
+def _deberta(encoder: nn.Module) -> list[EncoderLayer]:
+    """DeBERTa-v2 and -v3. With `share_att_key` (v3) query and key layers read relative positions as well."""
+    return [
+        _post_norm(x, [(y.query_proj, "q"), (y.key_proj, "k"), (y.value_proj, "v")], reader=y)
+        for x in encoder.encoder.layer
+        for y in [x.attention.self]
+    ]
+
+
+def _post_norm(x: nn.Module, projections: list[tuple[nn.Linear, str]], **more) -> EncoderLayer:
+    out = x.output.dense
+    return EncoderLayer(x, projections, x.attention.output.dense, None, x.intermediate, out, out, **more)
+
+
+def _dinov2(encoder: nn.Module) -> list[EncoderLayer]:
+    return [
+        EncoderLayer(x, [(y.q_proj, "q"), (y.k_proj, "k"), (y.v_proj, "v")],
+                     y.o_proj, x.norm2, x.mlp.activation_fn, x.mlp.fc2, x.mlp)
+        for x in encoder.encoder.layer
+        for y in [x.attention]
+    ]
 
 
 def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) -> list:
     """Hook `call(site, *tensors)` to the layer's `sites` (see `adapters.base`). Returns the hook handles."""
     handles = []
     if "project" in sites:
+        tokens: list[Tensor] = []  # what `reader` was given, while it runs
+        if layer.reader is not None:
+            handles.append(layer.reader.register_forward_pre_hook(lambda _, args: tokens.append(args[0])))
+            handles.append(layer.reader.register_forward_hook(lambda *_: tokens.clear(), always_call=True))
         for linear, positions in layer.projections:
 
             def project(module, args, y, positions=positions):
-                new = call("project", args[0], y.unflatten(-1, (len(positions), -1)), positions=positions)
+                site = "project" if not tokens or args[0] is tokens[0] else "project_positions"
+                new = call(site, args[0], y.unflatten(-1, (len(positions), -1)), positions=positions)
                 return new.flatten(-2)
 
             handles.append(linear.register_forward_hook(project))

@@ -1,13 +1,19 @@
 """Fixtures that several test files share. One thread: the models are tiny, and runs are then bit-equal."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pvera  # noqa: F401  before timm
 import pytest
 import timm
 import torch
-from pvera import store
+from hypothesis import settings
+from pvera import processes, scheduler, store
 from tiny import make_images, make_vit
 
 torch.set_num_threads(1)
+# A busy machine takes longer than hypothesis' 200 ms for an example, which says nothing about the code.
+settings.register_profile("without deadline", deadline=None)
+settings.load_profile("without deadline")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,6 +22,20 @@ def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(store.VARIABLE, str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+class OneWorker(ThreadPoolExecutor):
+    """In place of the scheduler's pool of processes, which take seconds to start."""
+
+    def __init__(self, workers, context, initializer, arguments):
+        super().__init__(1, initializer=initializer, initargs=arguments)
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """The scheduler executes runs in this process."""
+    monkeypatch.setattr(scheduler, "ProcessPoolExecutor", OneWorker)
+    monkeypatch.setattr(processes, "follow_parent", lambda: None)
 
 
 @pytest.fixture

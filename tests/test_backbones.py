@@ -1,5 +1,6 @@
 """Backbones: the one that ships, names, weights from files; its pretraining end to end on a small archive."""
 
+import hashlib
 import json
 import os
 import runpy
@@ -91,6 +92,33 @@ def test_dinov2_has_257_tokens_and_reads_weights_from_a_file(tmp_path):
     torch.save(small.model.state_dict(), tmp_path / "weights.pth")
     read = backbones.load("dinov2_s", weights=tmp_path / "weights.pth", seed=1)
     assert read.weights_sha256 == small.weights_sha256
+    assert read.file_sha256 == hashlib.sha256((tmp_path / "weights.pth").read_bytes()).hexdigest()
+    assert small.file_sha256 is None
+
+
+def test_published_weights_are_named_by_their_file_in_the_hubs_cache(tmp_path, monkeypatch):
+    """A stand-in for the cache that a download leaves."""
+    state = backbones.load("dinov2_s", pretrained=False).model.state_dict()
+    snapshots = tmp_path / "models--timm--vit_small_patch14_dinov2.lvd142m" / "snapshots"
+    file = snapshots / "abc" / "model.safetensors"
+    file.parent.mkdir(parents=True)
+    (snapshots.parent / "refs").mkdir()
+    (snapshots.parent / "refs" / "main").write_text("abc")
+    safetensors.torch.save_file(state, file)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for module in ("constants", "file_download"):
+        monkeypatch.setattr(f"huggingface_hub.{module}.HF_HUB_CACHE", str(tmp_path), raising=False)
+    loaded = backbones.load("dinov2_s")
+    assert loaded.weights_sha256 == backbones.weights_sha256(state)
+    assert loaded.file_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_dinov2_with_other_tokens_is_refused(monkeypatch):
+    name, _ = backbones.NAMES["dinov2_s"]
+    monkeypatch.setitem(backbones.NAMES, "dinov2_s", (name, {}))
+    with pytest.raises(InputError) as error:
+        backbones.load("dinov2_s", pretrained=False)
+    assert "dinov2_s has 37x37 + 1 tokens, not 16x16 + 1" in one_line(error)
 
 
 def test_position_embedding_of_518_pixels_is_resampled_to_224(tmp_path):
@@ -125,7 +153,7 @@ def test_download_without_network_says_what_to_get(monkeypatch):
     with pytest.raises(InputError) as error:
         backbones.load("dinov2_s")
     assert "huggingface.co/timm/vit_small_patch14_dinov2.lvd142m" in one_line(error)
-    assert "--weights" in str(error.value)
+    assert "--weights dinov2_s=FILE" in str(error.value)
 
 
 def damaged_safetensors(path):

@@ -16,7 +16,6 @@ import sys
 import threading
 import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +26,7 @@ import yaml
 from submitit.core.submission import process_job
 from test_train_cli import PROFILE, SCRIPT, folder, until  # noqa: F401  folder is a fixture
 
-from pvera import cluster, processes, runs, scheduler
+from pvera import cluster, runs, scheduler
 from pvera.cluster import Site
 from pvera.errors import InputError
 from pvera.profiles import Profile
@@ -135,20 +134,6 @@ def handlers_kept():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class OneWorker(ThreadPoolExecutor):
-    """In place of the scheduler's pool of processes, which take seconds to start."""
-
-    def __init__(self, workers, context, initializer, arguments):
-        super().__init__(1, initializer=initializer, initargs=arguments)
-
-
-@pytest.fixture
-def in_process(monkeypatch):
-    """Runs are executed in this process."""
-    monkeypatch.setattr(scheduler, "ProcessPoolExecutor", OneWorker)
-    monkeypatch.setattr(processes, "follow_parent", lambda: None)
 
 
 @pytest.fixture
@@ -271,7 +256,7 @@ def test_states_are_told_by_the_result_files_first(slurm, profile, root):
     slurm.set("8", 0, "")
     assert states(profile, root) == found | {"benchmark/lora/0": "failed"}, "completed, but without result"
     text = cluster.describe(cluster.status(profile, root))
-    assert text.splitlines()[-3:] == ["failed: tiny/retina/lora/seed0", "", "  | it never started"]
+    assert text.splitlines()[-3:] == ["failed: benchmark/tiny/retina/lora/seed0", "", "  | it never started"]
     assert text.splitlines()[-5].split() == ["total", "1", "0", "5", "1", "0"]
 
     other = profile.with_(schedule=runs.Schedule(epochs=1))
@@ -300,7 +285,7 @@ def test_beta_is_looked_up_when_the_job_starts(slurm, in_process, profile, root)
     profile = profile.with_(seeds=[0], methods=only("pvera"))
     submit(profile, root)
     assert slurm.work("8") == 1
-    assert "β of retina is not there yet" in cluster.describe(cluster.status(profile, root))
+    assert "β of retina is not known" in cluster.describe(cluster.status(profile, root))
     assert slurm.work("7") == 0
     submit(profile, root)
     assert slurm.work("9") == 0
@@ -319,7 +304,7 @@ def test_job_is_requeued_before_its_time_limit_and_goes_on_with_what_is_missing(
 ):
     profile = two_runs(profile)
     submit(profile, root)
-    end, execute = threading.Event(), scheduler.execute
+    end, execute = threading.Event(), runs.execute
 
     def until_the_limit(run, *others):
         if run.method == "lora":
@@ -329,8 +314,9 @@ def test_job_is_requeued_before_its_time_limit_and_goes_on_with_what_is_missing(
             execute(run, *others)
 
     with monkeypatch.context() as first:
-        first.setattr(scheduler, "execute", until_the_limit)
-        first.setattr(OneWorker, "_processes", {0: SimpleNamespace(kill=end.set)}, raising=False)
+        first.setattr(runs, "execute", until_the_limit)
+        workers = {0: SimpleNamespace(kill=end.set)}
+        first.setattr(scheduler.ProcessPoolExecutor, "_processes", workers, raising=False)
         assert slurm.work("7") != 0
     assert end.is_set(), "no worker outlives its job"
     assert states(profile, root) == {"benchmark/linear/0": "done", "benchmark/lora/0": "queued"}
@@ -480,12 +466,31 @@ def test_what_is_lacking_is_one_line_and_exit_code_2(slurm, folder, capsys, monk
     refused("--device and --workers", train(folder, capsys, monkeypatch, "--slurm", "--workers", "2"))
     with monkeypatch.context() as without:
         without.setattr(cluster.importlib.util, "find_spec", lambda name: None)
-        for option in ("--slurm", "--status"):
-            refused("submitit is not installed", train(folder, capsys, monkeypatch, option))
-    (slurm.file.parent / "sbatch").unlink()
+        refused("submitit is not installed", train(folder, capsys, monkeypatch, "--slurm"))
     monkeypatch.setenv("PATH", str(slurm.file.parent))
-    for option in ("--slurm", "--status"):
-        refused("sbatch is not on PATH", train(folder, capsys, monkeypatch, option))
+    (slurm.file.parent / "sbatch").unlink()
+    refused("sbatch is not on PATH", train(folder, capsys, monkeypatch, "--slurm"))
+
+
+def test_status_needs_slurm_only_once_something_was_submitted(slurm, profile, root, monkeypatch):
+    with monkeypatch.context() as without:
+        without.setenv("PATH", "")
+        assert set(states(profile, root).values()) == {"missing"}
+    submit(profile, root)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(InputError, match="no SLURM here: squeue is not on PATH"):
+        states(profile, root)
+
+
+def test_experiments_are_submitted_alone(slurm, folder, capsys, monkeypatch, profile, root):  # noqa: F811
+    output, _, _ = train(folder, capsys, monkeypatch, "--slurm", "--experiments", "beta")
+    assert output.startswith("small: 0 of 1 runs are there") and submitted(root) == [
+        [["beta/tiny/retina/pvera/seed0"]]
+    ]
+    train(folder, capsys, monkeypatch, "--slurm", "--experiments", "benchmark")
+    assert slurm.jobs["9"]["flags"]["dependency"] == "afterany:7", "though the search was submitted before"
+    output, _, _ = train(folder, capsys, monkeypatch, "--status", "--experiments", "benchmark")
+    assert output.splitlines()[-1].split() == ["total", "0", "0", "6", "0", "0"]
 
 
 # The scheduler's part

@@ -83,7 +83,7 @@ def test_installed_versions_are_the_locked_ones():
 @pytest.mark.parametrize(
     "folder, declared",
     [
-        ("pvera", names(PROJECT["dependencies"], EXTRAS["slurm"])),
+        ("pvera", names(PROJECT["dependencies"], EXTRAS["language"], EXTRAS["slurm"])),
         ("experiments", names(PROJECT["dependencies"], EXTRAS["notebooks"])),
         ("tests", names(PROJECT["dependencies"], *EXTRAS.values())),
     ],
@@ -144,8 +144,9 @@ print(hasattr(torch.ops.torchvision, "nms"), hasattr(torch.ops.torchvision, "qnm
     assert (ended.stdout, ended.stderr) == (f"{declares} {declares}\n", "")
 
 
-def test_timm_loads_after_pvera():
-    program = "import pvera, timm, torchvision; print('loaded')"
+def test_timm_loads_after_pvera_and_transformers_is_not_needed():
+    program = "import sys; sys.modules['transformers'] = None; import pvera.runs, timm, torchvision"
+    program += "; print('loaded')"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "loaded\n"
 
 

@@ -330,7 +330,7 @@ class SeparateProjections(torch.nn.Module):
 
 @pytest.mark.parametrize("case", ["no vit", "no layer", "not fused", "swin", "own bias for q", "own head"])
 def test_unsuitable_backbone_is_refused_and_left_alone(case):
-    message = "not a timm vision transformer with fused attn.qkv"
+    message = "neither a timm vision transformer with fused attn.qkv"
     if case == "no vit":
         vit = torch.nn.Linear(3, 3)
     elif case == "no layer":

@@ -18,6 +18,21 @@ def test_links_lead_somewhere():
     assert targets and [t for t in targets if not (ROOT / t).exists()] == []
 
 
+def test_every_figure_of_the_gallery_is_there():
+    shown = re.findall(r'<a href="([^"]+)"><img src="([^"]+)" width="\d+" alt="([^"]+)"></a>', README)
+    assert README.count("<img") == len(shown) and all(link == source for link, source, _ in shown)
+    assert all((ROOT / source).exists() for _, source, _ in shown)
+
+
+def test_everything_in_the_paper_has_a_row():
+    first = " ".join(re.findall(r"^\| ((?:Figure|Table|Algorithm)[^|]*) \|", README, re.MULTILINE))
+    for kind, count in (("Figure", 9), ("Algorithm", 2), ("Table", 8)):
+        numbers = set()
+        for one, between, other in re.findall(rf"{kind}s? (\d)(?: (and|to) (\d))?", first):
+            numbers |= set(range(int(one), int(other) + 1)) if between else {int(one)}
+        assert numbers == set(range(1, count + 1))
+
+
 def test_results_are_those_of_the_committed_runs():
     quoted = re.search(r"<!-- (results/\S+\.md) -->\n(.*?)\n<!-- end -->", README, re.DOTALL)
     assert quoted[2].strip() in (ROOT / quoted[1]).read_text()

@@ -111,7 +111,7 @@ def test_replacing_a_run_leaves_no_predictions_of_the_old_one(tmp_path):
     with pytest.raises(InputError, match="not kept"):
         results.read_predictions(path)
     path.with_suffix(".npz").write_bytes(b"PK\x03\x04 not a whole archive")
-    with pytest.raises(InputError, match="damaged predictions"):
+    with pytest.raises(InputError, match="damaged arrays"):
         results.read_predictions(path)
 
 
@@ -130,6 +130,10 @@ def test_state(tmp_path):
     results.write(path, record)
     assert results.state(path, record["config_hash"]) == "done"
     assert results.state(path, "0" * 16) == "different"
+    assert results.state(path, record["config_hash"], "lossy") == "done", "of which copy it is was not known"
+    results.write(path, record | {"data_copy": "lossless"})
+    copies = ("lossless", None, "lossy")
+    assert [results.state(path, record["config_hash"], copy) for copy in copies] == ["done", "done", "different"]
 
 
 def cut(text):
@@ -188,6 +192,8 @@ def test_load_runs(tmp_path):
     [
         ({"protocol": "published"}, "protocol"),
         ({"config": {"precision": "bfloat16"}}, "precision"),
+        ({"config": {"images": 16}}, "images"),
+        ({"data_copy": "lossy"}, "data_copy"),
         ({"config": {"max_epochs": 15}}, "max_epochs"),
         ({"config": {"weights_sha256": "v"}}, "weights_sha256"),
         ({"config": {"data_sha256": "jpeg"}}, "data_sha256"),
@@ -195,7 +201,8 @@ def test_load_runs(tmp_path):
     ],
 )
 def test_runs_that_may_not_share_a_table(tmp_path, other, says):
-    write_all(tmp_path, [make_record("pvera"), make_record(**{"method": "vera"} | other)])
+    write_all(tmp_path, [make_record("pvera", data_copy="lossless"),
+                         make_record(**{"method": "vera", "data_copy": "lossless"} | other)])
     with pytest.raises(
         InputError, match=f"different {says}.* cannot share a table: .*digits/p?vera"
     ) as caught:
@@ -204,11 +211,12 @@ def test_runs_that_may_not_share_a_table(tmp_path, other, says):
 
 
 def test_what_may_differ(tmp_path):
-    """Weights between backbones, data also between data sets, β between data sets, grids between methods."""
+    """Weights between backbones, data also between data sets, β between data sets, grids between methods; and
+    the copy of the data may be unknown, as of data sets without a lossless original."""
     beta = {"members": [{"method": {"learning_rate": rate}, "beta": 1e-6} for rate in (1e-3, 1e-4)]}
     records = [
         make_record("pvera"),
-        make_record("pvera", "retina", config=beta),
+        make_record("pvera", "retina", config=beta, data_copy="lossy"),
         make_record("lora"),
         make_record(
             "pvera", backbone="large", config={"weights_sha256": "v", "data_sha256": "at 224 pixels"}

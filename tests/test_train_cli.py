@@ -1,5 +1,6 @@
 """experiments/train.py from the outside: what it writes, how it goes on after a kill, what it refuses."""
 
+import hashlib
 import json
 import os
 import runpy
@@ -11,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import yaml
 from PIL import Image
 
-from pvera import runs
+from pvera import backbones, runs
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "experiments" / "train.py"
@@ -63,6 +65,21 @@ def numbers(folder, results) -> dict:
     records = {p.relative_to(folder / results): json.loads(p.read_text())
                for p in sorted((folder / results).rglob("*.json"))}
     return {str(p): {k: v for k, v in r.items() if k != "cost"} for p, r in records.items()}
+
+
+def test_workers_take_weights_determinism_and_few_images(folder):
+    state = backbones.load("tiny", pretrained=False).model.state_dict()
+    safetensors.torch.save_file(state, folder / "mine.safetensors")
+    command = ("results", "--methods", "lora", "--seeds", "0", "--weights", f"tiny={folder / 'mine.safetensors'}",
+               "--deterministic", "--images", "16")
+    done = call(folder, *command)
+    assert done.returncode == 0, done.stderr
+    record = json.loads((folder / "results/small/benchmark/tiny/retina/lora/seed0.json").read_text())
+    file = hashlib.sha256((folder / "mine.safetensors").read_bytes()).hexdigest()
+    assert record["environment"]["weights_file_sha256"] == file
+    assert record["config"]["weights_sha256"] == backbones.weights_sha256(state)
+    assert record["environment"]["deterministic"] is True, "as the worker found it"
+    assert (record["config"]["images"], record["test"]["images"]) == (16, 16)
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
@@ -130,6 +147,11 @@ BAD = {
     "unknown backbone": (["--backbones", "dinov9"], "unknown backbone 'dinov9'"),
     "unknown protocol": (["--protocol", "both"], "unknown protocol 'both'"),
     "unknown precision": (["--precision", "float8"], "unknown precision 'float8'"),
+    "weights without a file": (["--weights", "tiny"], "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'"),
+    "weights of another": (["--weights", "tin=a.pth"], "not 'tin=a.pth'"),
+    "missing weights": (["--weights", "tiny=/a.pth"], "/a.pth: no such file"),
+    "weights in the profile": (lambda f: profile_with(f, weights={"tin": "a.pth"}), "weights of 'tin'"),
+    "no images": (["--images", "0"], "--images must be positive"),
     "no epochs": (["--epochs", "0"], "--epochs must be positive"),
     "rank 0": (lambda f: profile_with(f, methods={"lora": {"rank": 0}}), "rank must be a positive integer"),
     "position": (lambda f: profile_with(f, methods={"vera": {"targets": "qo"}}), "letters out of q, k, v"),

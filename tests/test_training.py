@@ -169,6 +169,28 @@ def test_trained_weights_are_never_a_stale_copy(backbone, splits):
     assert history.validation_loss[-1] < 0.7 * history.validation_loss[0]
 
 
+def test_strict_determinism_refuses_what_has_no_deterministic_implementation(backbone, splits):
+    numbers = torch.zeros(3)
+    with training.deterministic(False):
+        numbers.put_(torch.tensor([0, 0]), torch.ones(2))
+    for method in METHODS.values():
+        with training.deterministic():
+            with pytest.raises(RuntimeError, match="deterministic"):
+                numbers.put_(torch.tensor([0, 0]), torch.ones(2))
+            (strict,) = train(backbone, splits, [method], schedule=Schedule(epochs=1))
+        (plain,) = train(backbone, splits, [method], schedule=Schedule(epochs=1))
+        assert strict.validation_loss == plain.validation_loss
+    numbers.put_(torch.tensor([0, 0]), torch.ones(2))
+
+
+def test_strict_determinism_comes_before_cuda(monkeypatch):
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(pvera.InputError, match="CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment"):
+        with training.deterministic():
+            raise AssertionError("not reached")
+
+
 def test_out_of_memory_is_answered_with_a_smaller_evaluation_batch(splits):
     sizes = []
 
@@ -232,7 +254,7 @@ def small_profile(tmp_path, monkeypatch):
         function.cache_clear()
     monkeypatch.setattr(
         runs.backbones, "load",
-        lambda name: Backbone(make_vit(), name, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), "hash"),
+        lambda name, weights: Backbone(make_vit(), name, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), "hash"),
     )
     sizes = {"train800": 48, "val200": 21, "test": 30}
     monkeypatch.setattr(runs.data, "load_split", lambda root, name, part, size: split(sizes[part], sizes[part]))
@@ -282,7 +304,7 @@ def test_the_adapter_beside_a_record_makes_its_predictions(small_profile, tmp_pa
     complete(small_profile, tmp_path)
     for run in small_profile.benchmark(tmp_path):
         model = pvera.load(make_vit(), run.path.with_suffix(results.ADAPTER)).eval()
-        frozen = runs._backbone(run.backbone, "cpu")
+        frozen = runs._backbone(run.backbone, None, False)
         test = training.Data(split(30, 30), frozen, torch.device("cpu"))
         with torch.inference_mode():
             scores = model(test[slice(None)]).softmax(-1).numpy()
@@ -312,9 +334,11 @@ def test_ablations_train_their_values_side_by_side(small_profile, tmp_path):
 
 
 def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_path):
-    profile = replace(small_profile, seeds=[0], effects=Effects(["retina"], ["lora", "pvera", "dora"]))
+    small_profile.methods["vera"] = {"rank": 4}  # a method whose name lies within another's
+    profile = replace(small_profile, seeds=[0], effects=Effects(["retina"], ["lora", "vera", "pvera", "dora"], [0]))
     listed = {(run.experiment, run.method): run for run in profile.runs("protocol", tmp_path)}
     differences = {"softmax_in_loss", "shuffle", "own_draws"}
+    assert {m for e, m in listed if e == "protocol_pvera_kl"} == {"pvera"}
     everywhere = {f"protocol_{name}" for name in differences | {"corrected", "published"}}
     assert {e for e, m in listed if m == "lora"} == everywhere | {"protocol_lora_same_draw"}
     assert {e for e, m in listed if m == "pvera"} == everywhere | {"protocol_pvera_init", "protocol_pvera_kl"}

@@ -247,7 +247,8 @@ def test_the_copies_are_told_apart_by_content(tmp_path):
     vtab_like.write(tmp_path, ["cifar"], suffix="jpg")
     assert vtab.copy_name(tmp_path) == "lossy"
     vtab_like.write(tmp_path, ["svhn"])
-    assert vtab.copy_name(tmp_path) == "mixed"
+    assert vtab.copy_name(tmp_path) == vtab.copy_name(tmp_path, "caltech101") == "mixed"
+    assert [vtab.copy_name(tmp_path, name) for name in ("cifar", "svhn", "kitti")] == ["lossy", "lossless", None]
     shutil.rmtree(tmp_path / "cifar")
     assert vtab.copy_name(tmp_path) == "lossless"
     for split in data.SPLITS:
@@ -263,6 +264,8 @@ def test_mixed_copies_are_not_right(tmp_path, call):
     vtab_like.write(tmp_path, ["svhn"])
     arguments = ("--root", tmp_path, "--check", "--no-decode", "--test-images", 32, "--datasets")
     code, output, _ = call(*arguments, "cifar", "svhn")
+    assert vtab.copy_name(tmp_path, "svhn") == "lossless, 32 test images"
+    assert vtab.copy_name(tmp_path, "kitti") == "32 test images"
     assert code == 1 and "2 of 2 data sets are right" in output and "must not share a table" in output
 
 
@@ -504,10 +507,11 @@ def test_folders_from_the_hub(whole, tmp_path, hub):
 # Real photographs
 
 
-PHOTOGRAPHS = Path(os.environ.get("PVERA_DEV_DATA", ROOT.parent / "shared" / "data")) / "cifar10_train.zip"
+#: A zip of <class>/<number>.jpg.
+PHOTOGRAPHS = os.environ.get("PVERA_CIFAR10_ZIP")
 
 
-@pytest.mark.skipif(not PHOTOGRAPHS.exists(), reason="set PVERA_DEV_DATA to the folder of cifar10_train.zip")
+@pytest.mark.skipif(not PHOTOGRAPHS, reason="set PVERA_CIFAR10_ZIP to an archive of CIFAR-10's photographs")
 def test_photographs_through_preparation_store_and_training(tmp_path, call):
     """CIFAR-10 in the place of SVHN, which has ten classes as well."""
     source = tmp_path / "source" / "svhn"

@@ -26,19 +26,22 @@ METHODS = {
 def make_vit(seed: int = 0, dim: int = 24, depth: int = 2, **options) -> VisionTransformer:
     """16 patches and a class token, two heads, layer scale as in DINOv2; all weights random, from `seed`."""
     options = {"img_size": 32, "patch_size": 8, "init_values": 1.0, "num_classes": 0} | options
-    vit = VisionTransformer(embed_dim=dim, depth=depth, num_heads=2, **options)
+    return randomise(VisionTransformer(embed_dim=dim, depth=depth, num_heads=2, **options), seed).eval()
+
+
+@torch.no_grad()
+def randomise(model: nn.Module, seed: int) -> nn.Module:
     source = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for module in vit.modules():
-            for name, parameter in module.named_parameters(recurse=False):
-                noise = torch.randn(parameter.shape, generator=source)
-                if isinstance(module, (nn.Linear, nn.Conv2d)) and name == "weight":
-                    parameter.copy_(noise / parameter[0].numel() ** 0.5)
-                elif isinstance(module, nn.LayerNorm) and name == "weight" or name == "gamma":
-                    parameter.copy_(1 + 0.2 * noise)
-                else:
-                    parameter.copy_(0.2 * noise)
-    return vit.eval()
+    for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            noise = torch.randn(parameter.shape, generator=source)
+            if isinstance(module, (nn.Linear, nn.Conv2d)) and name == "weight":
+                parameter.copy_(noise / parameter[0].numel() ** 0.5)
+            elif isinstance(module, nn.LayerNorm) and name == "weight" or name == "gamma":
+                parameter.copy_(1 + 0.2 * noise)
+            else:
+                parameter.copy_((1.0 if isinstance(module, nn.Embedding) else 0.2) * noise)
+    return model
 
 
 def make_images(count: int = 3, seed: int = 0, size: int = 32) -> torch.Tensor:

@@ -13,6 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from ..errors import InputError
 from .base import Adapter, Method
 from .bottleneck import DownUp
 
@@ -27,6 +28,8 @@ class AdaptFormer(Method):
     near_identity: bool = True
 
     def adapter(self, layer, index, shared, seed) -> "AdaptFormerAdapter":
+        if layer.mlp_norm is None:
+            raise InputError("AdaptFormer needs a LayerNorm before the MLP, which this encoder does not have")
         return AdaptFormerAdapter(self, layer.dim, index, seed)
 
 

@@ -6,6 +6,7 @@ A *method* is a frozen dataclass of hyperparameters (`PVeRA(rank=256)`). It buil
 
     project(x, y, positions)  x (n, t, d) enters the frozen query/key/value projections, y (n, t, p, d) left
                               them; `positions` names the p of them, for example "qkv". Returns the new y.
+    project_positions(...)    the same for position embeddings x (1, t, d), which DeBERTa's projections read.
     hidden(h)                 h (n, t, 4d), the MLP's hidden activation. Returns the new h.
     after_attention(y)        y (n, t, d), the attention's output before its residual. Returns the new y.
     after_mlp(y)              likewise for the MLP.
@@ -63,6 +64,9 @@ class Adapter(nn.Module):
     """One method on one encoder layer."""
 
     foldable = True
+
+    def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
+        return self.project(x, y, positions)
 
     def kl_divergence(self) -> Tensor | float:
         """Contribution to the KL term (Eq. 9) of the last forward pass."""

@@ -65,6 +65,7 @@ class PVeRAAdapter(Adapter):
         self.b = nn.Parameter(torch.zeros(len(method.targets), dim))
         self.sampling: bool | None = None  # None: sample in training, take the mean in evaluation
         self.with_kl = True  # False spares a mean pass the half of A that only the KL term needs
+        self.tokens: Tensor | None = None  # (n, t) bool: which tokens of the pass are no padding; None: all
         self._noise_seed = derive(seed, "noise", index)
         self._generator: torch.Generator | None = None
         self._kl: dict[str, Tensor] = {}
@@ -81,10 +82,13 @@ class PVeRAAdapter(Adapter):
                 self._kl[positions] = self._divergence(mu, log_var)
             z = mu + self._noise(mu) * torch.exp(0.5 * log_var) if sampling else mu
         else:
-            z = self._latent(x, self.shared.A[:, 0], self.d[0], mine)
-        B, b = take(self.shared.B, 0, mine), take(self.b, 0, mine)
-        delta = torch.einsum("ntpr,prd->ntpd", z, B.to(z.dtype)) * (self.method.alpha * b)
-        return add_at(y, delta, theirs)
+            z = self.latent(x, mine)
+        return self._add(y, z, mine, theirs)
+
+    def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
+        """They take the mean: no sample's tokens, they have neither noise nor a part in the KL term."""
+        mine, theirs = overlap(self.method.targets, positions)
+        return self._add(y, self.latent(x, mine), mine, theirs) if mine else y
 
     def distribution(self, x: Tensor, index: list[int]) -> tuple[Tensor, Tensor]:
         """μ and log σ², each (n, t, p, r), of x (n, t, d) for the targets at `index` (Eq. 5).
@@ -92,22 +96,36 @@ class PVeRAAdapter(Adapter):
         In fp32 σ = exp(½ log σ²) is finite up to log σ² = 177 and σ² in the KL term up to 88; beyond, the
         loss is infinite and the run is recorded as diverged.
         """
-        mu, log_var = self._latent(x, self.shared.A, self.d, index).unbind(-3)
+        mu, log_var = self._scaled(x, self.shared.A, self.d, index).unbind(-3)
         return full_precision(mu), full_precision(log_var)
 
+    def latent(self, x: Tensor, index: list[int]) -> Tensor:
+        """μ alone, (n, t, p, r), likewise: the counterpart of VeRA's x A ⊙ d."""
+        return self._scaled(x, self.shared.A[:, 0], self.d[0], index)
+
+    def _add(self, y: Tensor, z: Tensor, mine: list[int], theirs: list[int]) -> Tensor:
+        """y with the update of the latents z (Eq. 7)."""
+        B, b = take(self.shared.B, 0, mine), take(self.b, 0, mine)
+        delta = torch.einsum("ntpr,prd->ntpd", z, B.to(z.dtype)) * (self.method.alpha * b)
+        return add_at(y, delta, theirs)
+
     @staticmethod
-    def _latent(x: Tensor, A: Tensor, d: Tensor, index: list[int]) -> Tensor:
+    def _scaled(x: Tensor, A: Tensor, d: Tensor, index: list[int]) -> Tensor:
         A, d = take(A, -2, index), take(d, -2, index)
         return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:]) * d
 
     def _divergence(self, mu: Tensor, log_var: Tensor) -> Tensor:
         divergence = 0.5 * (mu.square() + log_var.exp() - log_var - 1)
+        if self.tokens is not None:  # the mean over each text's own tokens, however long the others are
+            weights = self.tokens * (self.tokens.shape[1] / self.tokens.sum(1, keepdim=True))
+            divergence = divergence * weights[:, :, None, None]
         if self.method.kl == "mean":
             return divergence.mean((0, 1, 3)).sum() / len(self.method.targets)
         return 0.5 * divergence.sum(3).mean((0, 1)).sum()
 
     def kl_divergence(self) -> Tensor | float:
-        """Eq. 9, averaged over images and tokens (the paper leaves that open). RuntimeError without a pass."""
+        """Eq. 9, averaged over samples and tokens, padding apart (the paper leaves that open). RuntimeError
+        without a pass."""
         if not self._kl:
             raise RuntimeError("no KL term: run a forward pass first, outside without_kl()")
         return sum(self._kl.values())
@@ -121,7 +139,14 @@ class PVeRAAdapter(Adapter):
             return torch.empty_like(like)
         if self._generator is None or self._generator.device != like.device:
             self._generator = torch.Generator(like.device).manual_seed(self._noise_seed)
-        return torch.randn(like.shape, generator=self._generator, device=like.device, dtype=like.dtype)
+        if self.tokens is None:
+            return self._normal(like.shape, like)
+        noise = torch.zeros_like(like)  # padding draws nothing: the tokens' draws do not depend on its length
+        noise[self.tokens] = self._normal((int(self.tokens.sum()), *like.shape[2:]), like)
+        return noise
+
+    def _normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        return torch.randn(shape, generator=self._generator, device=like.device, dtype=like.dtype)
 
     def fold_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
         mine, theirs = overlap(self.method.targets, positions)

@@ -53,6 +53,7 @@ SlurmdLogFile=$folder/slurmd.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
+KillWait=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 MaxArraySize=2

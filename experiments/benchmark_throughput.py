@@ -1,0 +1,155 @@
+"""Images per second of training and evaluation, and from them the hours that a profile takes on this device.
+
+    python experiments/benchmark_throughput.py --profile paper --precision bfloat16
+
+Each backbone, with random weights, trains the grid of PVeRA members that the profile gives it, by the code that
+trains the runs. Images are random numbers; one that three members see counts three times. The hours are those
+of every run of the profile, one after the other, if each member trains for --epochs epochs, and every adapter
+is as fast as PVeRA. Linear probing computes the backbone's features once.
+
+Writes <output>/throughput_<device>_<precision>.csv, a row per backbone and experiment, and .md, to be read.
+"""
+
+import argparse
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from pvera import adapt, backbones, data, training, vtab
+from pvera.backbones import Backbone
+from pvera.errors import InputError, run
+from pvera.profiles import EXPERIMENTS, Profile
+from pvera.protocol import protocol
+from pvera.results import write_atomically
+from pvera.runs import Run, environment
+from pvera.training import EVALUATION_BATCH, PRECISIONS, Data, Schedule
+
+ROOT = Path(__file__).resolve().parents[1]
+CLASSES = 100
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", default="paper", help="name in experiments/profiles (%(default)s)")
+    parser.add_argument("--backbones", nargs="+", metavar="B", help="only these of the profile")
+    parser.add_argument("--precision", default="bfloat16", choices=PRECISIONS, help="(%(default)s)")
+    parser.add_argument("--device", default="cuda", help="cuda or cpu (%(default)s)")
+    parser.add_argument("--epochs", type=int, default=100, help="assumed of every training (%(default)s)")
+    parser.add_argument("--batches", type=int, default=50, help="that are timed, of training (%(default)s)")
+    parser.add_argument("--output", type=Path, default=ROOT / "results" / "performance", help="(%(default)s)")
+    options = parser.parse_args()
+    if min(options.epochs, options.batches) < 1:
+        raise InputError("--epochs and --batches must be positive")
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError("there is no CUDA device here: --device cpu measures the processor")
+    profile = Profile.read(ROOT / "experiments" / "profiles" / f"{options.profile}.yaml")
+    if unknown := set(options.backbones or []) - set(profile.backbones):
+        raise InputError(f"{min(unknown)!r} is not one of {', '.join(profile.backbones)}")
+    profile = profile.with_(backbones=options.backbones, precision=options.precision)
+
+    runs = [one for name in EXPERIMENTS for one in profile.runs(name, options.output)]
+    rates = {}
+    for name in tqdm(profile.backbones, "measuring", unit="backbone"):
+        (grid, *_) = [one for one in runs if one.backbone == name and one.method == "pvera"]
+        rates[name] = measure(grid, options.device, options.batches)
+    table = hours(runs, rates, options.epochs)
+    where = environment(options.device)["device"]
+    name = re.sub(r"\W+", "_", f"throughput_{where}_{options.precision}".lower())
+    write_atomically(options.output / f"{name}.csv", table.to_csv(index=False, float_format="%.5g").encode())
+    text = describe(table, profile, options.epochs, where)
+    write_atomically(options.output / f"{name}.md", text.encode())
+    print(text)
+
+
+def measure(grid: Run, device: str, batches: int) -> dict[str, float]:
+    """Images per second and member: training, evaluation of the grid, and testing of one member on images that
+    lie in the computer's memory, as in `runs.execute`."""
+    frozen = backbones.load(grid.backbone, pretrained=False)
+    frozen.model.to(device)
+    size, members = grid.schedule.batch_size, len(grid.candidates)
+    few, train = images(frozen, device, 1), images(frozen, device, size * batches)
+    evaluated = images(frozen, device, max(EVALUATION_BATCH, size * batches // 4))
+    tested = images(frozen, device, max(EVALUATION_BATCH, size * batches // 4), in_memory=False)
+    model = adapt(frozen.model, [c.method for c in grid.candidates], CLASSES)
+    rates = [(c.adapter_lr, c.head_lr) for c in grid.candidates]
+    rules = protocol("corrected")
+    ends = []
+    try:
+        with training.autocast(device, grid.precision):
+            # The first epoch warms up; the others end when all of their work has.
+            training.fit(model, train, few, rates, [0.0] * members, Schedule(size, 3), rules, 0,
+                         on_epoch=lambda _: ends.append(time.perf_counter()))
+            model.active = list(range(members))
+            result = {
+                "train": 2 * members * len(train) / (ends[-1] - ends[0]),
+                "validate": members * len(evaluated) / seconds(
+                    lambda: training.evaluate(model, model, evaluated, rules)
+                ),
+            }
+            model.active = [0]
+            result["test"] = len(tested) / seconds(lambda: training.predict(model, tested))
+    finally:
+        model.unload()
+    return result
+
+
+def images(frozen: Backbone, device: str, count: int, in_memory: bool = True) -> Data:
+    """Random ones with random labels."""
+    source = np.random.default_rng(0)
+    pixels = source.integers(256, size=(count, frozen.image_size, frozen.image_size, 3), dtype=np.uint8)
+    split = data.Split(pixels, source.integers(CLASSES, size=count), [])
+    return Data(split, frozen, torch.device(device), in_memory)
+
+
+def seconds(function: Callable) -> float:
+    """Of the second call; the results of both are on the CPU when they return."""
+    function()
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def hours(runs: list[Run], rates: dict[str, dict[str, float]], epochs: int) -> pd.DataFrame:
+    """A row per backbone and experiment: its rates, runs, members and hours."""
+    count = vtab.TRAINING["train800"], vtab.TRAINING["val200"]
+    rows = {}
+    for one in runs:
+        rate, members = rates[one.backbone], len(one.candidates)
+        if one.method == "linear":
+            needed = sum(count) / rate["test"]
+        else:
+            needed = members * epochs * (count[0] / rate["train"] + count[1] / rate["validate"])
+        needed += data.task(one.dataset).test_images / rate["test"]
+        empty = {f"{key}_images_per_second": value for key, value in rate.items()} | dict(runs=0, members=0, hours=0.0)
+        row = rows.setdefault((one.backbone, one.experiment.split("_")[0]), empty)
+        row["runs"] += 1
+        row["members"] += members
+        row["hours"] += needed / 3600
+    return pd.DataFrame([{"backbone": b, "experiment": e} | row for (b, e), row in rows.items()])
+
+
+def describe(table: pd.DataFrame, profile: Profile, epochs: int, device: str) -> str:
+    """The table in Markdown, with what it was measured on and what it assumes."""
+    header = ["Backbone", "Training", "Validation", "Test", "Experiment", "Runs", "Members", "Hours"]
+    lines = [header, [":--", *["--:"] * 3, ":--", *["--:"] * 3]]
+    total = {"backbone": "all", "experiment": ""} | table[["runs", "members", "hours"]].sum().to_dict()
+    for row in [*table.to_dict("records"), total]:
+        rates = [f"{row[column]:,.0f}" if column in row else "" for column in table.columns[2:5]]
+        sums = [f"{row['runs']:,.0f}", f"{row['members']:,.0f}", f"{row['hours']:,.1f}"]
+        lines.append([row["backbone"], *rates, row["experiment"], *sums])
+    about = (
+        f"Profile {profile.name} on one {device}, {profile.precision}, torch {torch.__version__}. Rates are images "
+        f"per second and member, with PVeRA. Hours assume {epochs} epochs of every training, where at most "
+        f"{profile.schedule.epochs} are allowed, and one run after the other."
+    )
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{about}\n"
+
+
+if __name__ == "__main__":
+    run(main)

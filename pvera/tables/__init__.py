@@ -1,0 +1,50 @@
+"""Tables of the analyses: what stands in them is computed first, then rendered.
+
+layout: what a table is. claims: statements held against results. benchmark: accuracies, significance, grid choices
+(Tables 1, 4 and 6 to 8). beside: the same beside the paper's. profile: all of these. ablations: rank and position
+(Tables 2 and 3). ledger: the differences between the protocols. cost: computational efficiency (Figure 3).
+"""
+
+from .ablations import Ablation, ablation, ablation_claims
+from .benchmark import (
+    PANELS,
+    about,
+    accuracies,
+    comparisons,
+    detailed,
+    grid,
+    grid_choices,
+    groups,
+    held_claims,
+    main,
+    marks,
+)
+from .beside import published_detailed
+from .claims import Claim, held
+from .layout import Cell, Panel, Row, Table
+from .profile import of_profile
+
+__all__ = [
+    "PANELS",
+    "Ablation",
+    "Cell",
+    "Claim",
+    "Panel",
+    "Row",
+    "Table",
+    "ablation",
+    "ablation_claims",
+    "about",
+    "accuracies",
+    "comparisons",
+    "detailed",
+    "grid",
+    "grid_choices",
+    "groups",
+    "held",
+    "held_claims",
+    "main",
+    "marks",
+    "of_profile",
+    "published_detailed",
+]

@@ -1,0 +1,235 @@
+"""A disk that is full or not to be written ends with one line, exit code 2 and nothing half-written; members
+that diverge do not end the others; what killed processes left is removed."""
+
+import fcntl
+import os
+import resource
+import runpy
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_notebooks import execute as execute_notebooks
+from test_notebooks import notebook
+from test_notebooks import root as notebooks  # noqa: F401  a fixture
+from test_train_cli import command, folder  # noqa: F401  folder is a fixture
+
+from pvera import data, errors, results, runs, scheduler, store, suite
+from pvera.errors import InputError
+from pvera.profiles import Profile
+
+FULL, FULL_DEVICE = "No space left on device", Path("/dev/full")
+
+
+@contextmanager
+def mounted(place: Path, size: str, *options: str):
+    """A file system of that size at `place`; what needs it is skipped where it may not be mounted."""
+    place.mkdir(parents=True, exist_ok=True)
+    words = ["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *options]), "tmpfs", str(place)]
+    if shutil.which("mount") is None or subprocess.run(words, capture_output=True).returncode:
+        pytest.skip("only root may mount a small disk")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.fixture
+def small(tmp_path):
+    """An empty disk of 64 KiB."""
+    with mounted(tmp_path / "disk", "64k") as place:
+        yield place
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    """A folder in which nothing can be written: for root by a mount, which alone stops it."""
+    place = tmp_path / "disk"
+    if os.geteuid() == 0:
+        with mounted(place, "64k", "ro"):
+            yield place
+    else:
+        place.mkdir(mode=0o555)
+        yield place
+
+
+def files(place: Path) -> list[str]:
+    return sorted(path.name for path in place.rglob("*") if path.is_file())
+
+
+def train(folder, capsys, monkeypatch, *arguments) -> tuple[str, int]:  # noqa: F811
+    """The last line of train.py's errors, and its exit status."""
+    for function in (runs._backbone, runs._splits):
+        function.cache_clear()
+    monkeypatch.setattr(sys, "argv", [*command(folder)[1:], *map(str, arguments)])
+    status = 0
+    try:
+        runpy.run_path(str(command(folder)[1]), run_name="__main__")
+    except SystemExit as end:
+        status = end.code
+    text = capsys.readouterr().err
+    assert "Traceback" not in text
+    return (text.splitlines() or [""])[-1], status
+
+
+# Results
+
+
+def test_full_disk_while_results_are_written(
+    small, folder, in_process, capsys, monkeypatch  # noqa: F811
+):
+    line, status = train(folder, capsys, monkeypatch, "--results", small, "--epochs", 1)
+    assert status == 2 and line.startswith(f"error: cannot write {small}/small/") and line.endswith(FULL)
+    whole = list(small.rglob("*.json"))
+    assert whole and all(results.read(path) for path in whole)
+    assert not [name for name in files(small) if name.endswith(".tmp")]
+    assert all(results.read_predictions(path) for path in small.rglob("*.npz"))
+
+    subprocess.run(["mount", "-o", "remount,size=1m", str(small)], check=True)
+    assert train(folder, capsys, monkeypatch, "--results", small, "--epochs", 1)[1] == 0
+    assert len(list(small.rglob("*.json"))) == 7
+
+
+def test_read_only_results_are_refused_before_any_training(
+    read_only, folder, in_process, capsys, monkeypatch  # noqa: F811
+):
+    monkeypatch.setattr(scheduler, "execute", None)
+    line, status = train(folder, capsys, monkeypatch, "--results", read_only)
+    assert status == 2 and line.startswith(f"error: cannot write {read_only}: ")
+    assert files(read_only) == []
+
+
+def test_what_cannot_be_written_whole_leaves_what_was_there(tmp_path):
+    results.write_atomically(tmp_path / "table.md", b"old")
+    # A limit on the size of files stops the write in the kernel, as a full disk does.
+    _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10**5, hard))
+    try:
+        with pytest.raises(InputError, match=f"cannot write {tmp_path}/table.md: File too large"):
+            results.write_atomically(tmp_path / "table.md", bytes(2 * 10**5))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert files(tmp_path) == ["table.md"] and (tmp_path / "table.md").read_bytes() == b"old"
+
+
+def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+    names = (".seed0.json.a.tmp", ".seed0.json.b.tmp", ".seed1.json.c.tmp")
+    killed, living, other = (tmp_path / name for name in names)
+    for path in (killed, living, other):
+        path.write_text("{")
+    with open(living) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        results.write_atomically(tmp_path / "seed0.json", b"{}")
+        assert files(tmp_path) == sorted([living.name, other.name, "seed0.json"])
+    results.write_atomically(tmp_path / "seed0.json", b"{}")
+    assert files(tmp_path) == sorted([other.name, "seed0.json"])
+
+
+# Decoded images
+
+
+@pytest.fixture
+def plenty(monkeypatch):
+    """Before it decodes, the store believes that the disk has room."""
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda path: type(usage)(10**12, 0, 10**12))
+
+
+def test_full_disk_while_decoding(small, plenty, folder, in_process, capsys, monkeypatch):  # noqa: F811
+    monkeypatch.setenv(store.VARIABLE, str(small))
+    line, status = train(folder, capsys, monkeypatch)
+    assert status == 2 and line.startswith(f"error: cannot write decoded images to {small}/store: {FULL}")
+    assert {Path(name).suffix for name in files(small)} <= {".lock"}
+    assert not (folder / "results").exists()
+
+
+def test_what_a_killed_decoding_left_of_changed_images_is_removed(folder, monkeypatch):  # noqa: F811
+    monkeypatch.setenv(store.VARIABLE, str(folder / "cache"))
+    made = data.load_split(folder / "data", "retina", "test", 32)
+    left = Path(made.images.filename).with_name("test-32-0123456789abcdef.partial")
+    left.touch()
+    os.utime(folder / "data/retina/images/test0.png")
+    data.load_split(folder / "data", "retina", "test", 32)
+    assert not left.exists() and len(list((folder / "cache").rglob("test-32-*"))) == 1
+
+
+def test_full_disk_while_the_suite_is_made(small):
+    images = np.random.default_rng(0).integers(256, size=(60, 32, 32, 3), dtype=np.uint8)
+    recipe = suite.RECIPES["retina"]
+    with pytest.raises(InputError, match=f"cannot write {small}: {FULL}"):
+        suite.write(recipe, {"train800": suite.Part(images, np.zeros(60, int), {})}, small)
+    assert list(small.iterdir()) == []
+
+
+# Notebooks
+
+
+@pytest.mark.parametrize("source", ["open('table', 'wb').write(bytes(10**5))", "print('x' * 10**5)"])
+def test_full_disk_while_notebooks_are_executed(
+    source, notebooks, tmp_path, capsys, monkeypatch  # noqa: F811
+):
+    """By a cell, and when the executed notebook is written."""
+    notebook(notebooks, source)
+    with mounted(tmp_path / "disk", "64k") as disk:
+        shutil.copytree(notebooks, disk, dirs_exist_ok=True, ignore=shutil.ignore_patterns("disk"))
+        with pytest.raises(SystemExit) as ended:
+            execute_notebooks(disk, monkeypatch)
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert ended.value.code == 2 and line.startswith("error: ") and FULL in line and "count.ipynb" in line
+        assert not [name for name in files(disk / "figures") if name.startswith("count")]
+
+
+def test_a_disk_that_refuses_is_one_line_wherever_it_happens(read_only, capsys):
+    for place, said in ((FULL_DEVICE, FULL), (read_only / "new", f"{read_only}/new: ")):
+        with pytest.raises(SystemExit) as ended:
+            errors.run(lambda: place.write_text("1"))
+        assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"error: {said}")
+    with pytest.raises(FileNotFoundError):  # a mistake of the program's keeps its traceback
+        errors.run(lambda: open("/no/such/file"))
+
+
+# Members that diverge
+
+
+def with_rates(run, *rates: float):
+    """`run` with one member per learning rate."""
+    (first, *_) = run.candidates
+    return replace(run, candidates=tuple(
+        replace(first, adapter_lr=rate, head_lr=rate, grid={"learning_rate": rate}) for rate in rates))
+
+
+def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(folder):  # noqa: F811
+    run = Profile.read(folder / "small.yaml").benchmark(folder / "results")[1]
+    runs.execute(with_rates(run, 1e30, 1e-3))
+    record = results.read(run.path)
+    broken, healthy = record["members"]
+    assert (broken["status"], healthy["status"]) == ("diverged", "epoch limit")
+    assert broken["curve"]["validation_loss"] == [None] and len(healthy["curve"]["validation_loss"]) == 2
+    assert record["chosen"]["member"] == 1 and record["test"]["accuracy"] > 0
+
+
+def test_a_run_whose_members_all_diverge_is_done_and_the_next_is_run(folder, in_process):  # noqa: F811
+    first, second = Profile.read(folder / "small.yaml").benchmark(folder / "results")[:2]
+    first = with_rates(first, 1e30, 1e31)
+    scheduler.run_all([first, second], "runs")
+    record = results.read(first.path)
+    assert [m["status"] for m in record["members"]] == ["diverged"] * 2
+    assert record["chosen"] is None and record["test"] is None
+    assert files(first.path.parent) == [first.path.name], "there is nothing to predict with"
+    assert (first.state(), second.state()) == ("done", "done")
+
+
+def test_a_search_of_beta_that_diverges_ends_only_what_needs_it(folder):  # noqa: F811
+    profile = Profile.read(folder / "small.yaml")
+    (search,) = profile.beta_search(folder / "results")
+    diverged = tuple(replace(c, adapter_lr=1e30, head_lr=1e30) for c in search.candidates)
+    runs.execute(replace(search, candidates=diverged))
+    waiting = [run for run in profile.benchmark(folder / "results") if run.waits]
+    assert {run.method for run in waiting} == {"pvera"}
+    with pytest.raises(InputError, match="β of retina is not known: .* all of it diverged"):
+        runs.execute(waiting[0])

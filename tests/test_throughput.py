@@ -1,0 +1,44 @@
+"""experiments/benchmark_throughput.py on the small backbone: rates of this processor, hours counted by hand."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+SCRIPT = Path(__file__).resolve().parents[1] / "experiments" / "benchmark_throughput.py"
+
+
+def call(monkeypatch, *arguments) -> None:
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+
+
+def test_hours_follow_from_the_rates(tmp_path, monkeypatch, capsys):
+    call(monkeypatch, "--profile", "demo", "--device", "cpu", "--precision", "float32", "--batches", 4,
+         "--epochs", 10, "--output", tmp_path)
+    (file,), (text,) = tmp_path.glob("throughput_cpu_*_float32.csv"), tmp_path.glob("*.md")
+    assert capsys.readouterr().out.strip() == text.read_text().strip()
+    row = pd.read_csv(file).set_index("experiment").loc["benchmark"]
+    assert row["backbone"] == "tiny" and row["runs"] == row["members"] == 72
+    train, validate, test = (row[f"{name}_images_per_second"] for name in ("train", "validate", "test"))
+    assert train < validate
+    # 63 trainings of an adapter for ten epochs, 9 of a head on features, 72 tests.
+    expected = 63 * 10 * (800 / train + 200 / validate) + 9 * 1000 / test + 72 * 1000 / test
+    assert row["hours"] == pytest.approx(expected / 3600, rel=1e-3)
+
+
+@pytest.mark.parametrize("arguments, says", [
+    (["--device", "cpu", "--epochs", "0"], "must be positive"),
+    (["--device", "cpu", "--profile", "demo", "--backbones", "dinov2_s"], "'dinov2_s' is not one of tiny"),
+    (["--device", "cpu", "--profile", "large"], "unknown profile 'large'"),
+    (["--device", "cuda"], "there is no CUDA device here"),
+])
+def test_bad_input_is_one_line_and_exit_code_2(arguments, says, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as stopped:
+        call(monkeypatch, *arguments)
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert stopped.value.code == 2 and line.startswith("error: ") and says in line
