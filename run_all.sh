@@ -63,7 +63,9 @@ fi
 [ "$profile" = mini ] && in_place=--inplace || in_place=
 python experiments/execute_notebooks.py --profile "$profile" $in_place
 
-cat "results/$profile/tables/"main*.md
+for table in "results/$profile/tables/"main*.md; do
+    [[ $table == *main_paper* ]] || cat "$table"
+done
 echo
 echo "Tables:  results/$profile/tables"
 echo "Figures: figures/$profile"
