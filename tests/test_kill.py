@@ -3,8 +3,8 @@ nothing is different.
 
     bash run_tests.sh -m slow -n 0 -s -k twenty
 
--s shows where the kills fell. Below a millisecond matters while results are written, so they fall a little differently
-each time. Python leaves the socket of its fork server in the system's temporary folder, which is not looked at.
+-s shows where the kills fell, which differs from time to time: a result is written in milliseconds. Python
+leaves the socket of its fork server in the system's temporary folder, which is the system's to clear.
 """
 
 import os
@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -58,8 +59,11 @@ def start(folder, results: str) -> subprocess.Popen:
 
 def processes(group: int) -> int:
     """How many there are in a process group."""
-    fields = [path.read_text().rpartition(")")[2].split() for path in Path("/proc").glob("[0-9]*/stat")]
-    return sum(int(field[2]) == group for field in fields)
+    count = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended meanwhile
+            count += int(path.read_text().rpartition(")")[2].split()[2]) == group
+    return count
 
 
 def unfinished(folders) -> list[Path]:
