@@ -102,6 +102,16 @@ def prepare(runs: Iterable[Run]) -> None:
         data.prepare(root, dataset, size)
 
 
+def require_inputs(runs: Iterable[Run]) -> None:
+    """InputError where weights or split files that the runs read are missing. Decodes nothing, but downloads
+    weights: what executes the runs may be unable to."""
+    for name, weights in dict.fromkeys((run.backbone, run.weights) for run in runs):
+        _backbone(name, weights)
+    for root, dataset in dict.fromkeys((run.data_root, run.dataset) for run in runs):
+        for split in data.RUN_SPLITS:
+            data.read_split_file(Path(root) / dataset, split, data.task(dataset).classes)
+
+
 def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lambda epoch: None) -> None:
     """Train, choose, test and write the result file of `run`. InputError while it waits for β."""
     if run.waits:
