@@ -14,9 +14,12 @@ results and prints the main table.
   mini    six tasks with full grids, no download: an hour on two cores
   paper   VTAB-1k on DINOv2: needs the data sets and a GPU
 
-Interrupted, it goes on where it stopped. With --slurm [FILE] the runs are submitted to a cluster and waited for.
-Results lie in results/<profile>, figures and executed notebooks in
+Interrupted, it goes on where it stopped. Results lie in results/<profile>, figures and executed notebooks in
 figures/<profile>.
+
+  --slurm [FILE]   submits the runs to a cluster, as FILE says (experiments/slurm.yaml), and waits for them
+  --workers N      trains N runs side by side on this machine, on its GPUs in turn
+  --help           this text; python experiments/train.py --help lists all options
 TEXT
 }
 
