@@ -7,12 +7,12 @@ usage() {
     cat <<'TEXT'
 usage: bash run_all.sh [demo|mini|paper] [options of experiments/train.py]
 
-Sets up .venv on first use, trains what the profile still lacks, executes the notebooks in analysis/ on its
-results and prints the main table.
+Sets up .venv on first use, trains what the profile still lacks, looks at its adapters (uncertainty, out of
+distribution, latents), executes the notebooks in analysis/ on its results and prints the main table.
 
   demo    three small tasks, no download (default): 15 minutes on two cores, set-up included
   mini    six tasks with full grids, no download: an hour on two cores
-  paper   VTAB-1k on DINOv2: needs the data sets and a GPU
+  paper   VTAB-1k on DINOv2: downloads what is not there, and needs a GPU
 
 Interrupted, it goes on where it stopped. Results lie in results/<profile>, figures and executed notebooks in
 figures/<profile>.
@@ -42,14 +42,20 @@ fi
 source setup_env.sh
 if [ "$profile" != paper ]; then
     python experiments/make_suite.py
+elif [ ! -e data/vtab-1k/vtab-1k.json ] && [[ " $* " != *" --data"[\ =]* ]]; then
+    python experiments/prepare_vtab.py --no-decode
 fi
 wait=
+scripts="train uncertainty out_of_distribution latents"
 for argument in "$@"; do
-    if [[ $argument == --slurm* ]]; then
-        wait=--wait
-    fi
+    case $argument in
+        --slurm*) wait=--wait ;;
+        --experiments*) scripts=train ;;
+    esac
 done
-python experiments/train.py --profile "$profile" "$@" $wait
+for script in $scripts; do
+    python "experiments/$script.py" --profile "$profile" "$@" $wait
+done
 # The committed notebooks are those of mini.
 [ "$profile" = mini ] && in_place=--inplace || in_place=
 python experiments/execute_notebooks.py --profile "$profile" $in_place

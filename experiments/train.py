@@ -31,6 +31,7 @@ from pvera import cluster, store
 from pvera.errors import InputError, run
 from pvera.processes import cores
 from pvera.profiles import EXPERIMENTS, Profile
+from pvera.results import ANALYSES
 from pvera.runs import prepare
 from pvera.scheduler import pending, run_all
 
@@ -38,10 +39,16 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = parse(__doc__, EXPERIMENTS)
+    start(changed(read(options), options), options)
+
+
+def parse(description: str, experiments: tuple[str, ...]) -> argparse.Namespace:
+    """The command line of a script that trains `experiments`."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", default="demo", help="name in experiments/profiles, or a YAML file")
-    parser.add_argument("--experiments", nargs="+", metavar="E", choices=EXPERIMENTS, default=EXPERIMENTS,
-                        help=f"only these of {', '.join(EXPERIMENTS)}")
+    parser.add_argument("--experiments", nargs="+", metavar="E", choices=experiments, default=experiments,
+                        help=f"only these of {', '.join(experiments)}")
     parser.add_argument("--methods", nargs="+", metavar="M", help="only these")
     parser.add_argument("--datasets", nargs="+", metavar="D", help="these instead of the profile's")
     parser.add_argument("--backbones", nargs="+", metavar="B", help="these instead of the profile's")
@@ -68,8 +75,11 @@ def main() -> None:
     options = parser.parse_args()
     if options.cache:
         os.environ[store.VARIABLE] = os.path.abspath(options.cache)  # for the workers as well
+    return options
 
-    profile = read_profile(options)
+
+def start(profile: Profile, options: argparse.Namespace) -> None:
+    """Do what the command line asks for."""
     if options.status:
         print(cluster.describe(cluster.status(profile, options.results, options.experiments)))
     elif options.slurm:
@@ -84,7 +94,7 @@ def train(profile: Profile, options: argparse.Namespace) -> None:
     workers = options.workers or (cores() if device == "cpu" else 1)
     if workers < 1:
         raise InputError(f"--workers must be positive, not {workers}")
-    for experiment in EXPERIMENTS:
+    for experiment in (*profile.experiments, *ANALYSES):
         if experiment not in options.experiments:
             continue
         runs = profile.runs(experiment, options.results)
@@ -116,10 +126,14 @@ def submit(profile: Profile, options: argparse.Namespace) -> None:
             sys.exit(1)
 
 
-def read_profile(options: argparse.Namespace) -> Profile:
-    """The profile with what the command line changes."""
+def read(options: argparse.Namespace) -> Profile:
+    """The profile that the command line names."""
     path = Path(options.profile)
-    profile = Profile.read(path if path.suffix else Path(__file__).parent / "profiles" / f"{options.profile}.yaml")
+    return Profile.read(path if path.suffix else Path(__file__).parent / "profiles" / f"{options.profile}.yaml")
+
+
+def changed(profile: Profile, options: argparse.Namespace) -> Profile:
+    """`profile` with what the command line changes."""
     if options.methods:
         unknown = {name: {} for name in options.methods if name not in profile.methods}
         kept = {name: profile.methods[name] for name in profile.methods if name in options.methods}

@@ -25,7 +25,7 @@ from scipy.stats import binomtest, norm
 from . import cost, tables
 from .adapters import METHODS, PVeRA, VeRA
 from .data import TASKS
-from .published import Published
+from .published import BACKBONES, TABLES, Published
 from .results import CATEGORIES
 from .statistics import LEVEL, binomial_p_value
 
@@ -36,8 +36,6 @@ FOLLOWS, ROUNDING, OPEN, CONTRADICTS, UNCHECKED = VERDICTS = (
     "does not follow",
     "not checkable",
 )
-BACKBONES = {"dinov2_s": "ViT-S/14", "dinov2_b": "ViT-B/14", "dinov2_l": "ViT-L/14"}
-TABLES = {"dinov2_b": "Table 6", "dinov2_s": "Table 7", "dinov2_l": "Table 8"}
 SEEDS = 3
 HALF = 0.05  # half a unit of the last printed digit of an accuracy
 EPSILON = 1e-9
@@ -536,7 +534,7 @@ def ablation_losses(paper: Published) -> pd.DataFrame:
     calibrated: a bound for one softmax and calibrated scores of that accuracy; uniform: equal scores.
     """
     rows = {}
-    for name in _ablation_datasets(paper):
+    for name in paper.ablation_datasets():
         classes, accuracy = TASKS[name].classes, paper.main_table().at["pvera", name] / 100
         rows[name] = {
             "accuracy": accuracy,
@@ -546,11 +544,6 @@ def ablation_losses(paper: Published) -> pd.DataFrame:
             "uniform": math.log(classes),
         }
     return pd.DataFrame.from_dict(rows, orient="index")
-
-
-def _ablation_datasets(paper: Published) -> list[str]:
-    titles = paper.quote("ablation_datasets").replace(" and ", " ").lower().split(",")
-    return [name for name, task in TASKS.items() if task.title.lower() in [t.strip() for t in titles]]
 
 
 def ablations(paper: Published) -> Iterator[Finding]:
@@ -568,7 +561,7 @@ def ablations(paper: Published) -> Iterator[Finding]:
     nearest = rank["loss"].sort_values().index[1 : 1 + len(close)].tolist()
     yield _exact("ablations", "text, ranks nearly as good", ", ".join(map(str, sorted(close))),
                  ", ".join(map(str, sorted(nearest))))  # fmt: skip
-    chosen = _ablation_datasets(paper)
+    chosen = paper.ablation_datasets()
     per_category = [sum(TASKS[d].category == c for d in chosen) for c in CATEGORIES]
     yield _exact("ablations", "text, data sets per category", "2, 2, 2", ", ".join(map(str, per_category)))
     yield _exact("ablations", "text, data sets", int(paper.quote("ablation_count")), len(chosen))

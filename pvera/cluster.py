@@ -27,8 +27,8 @@ from tqdm import tqdm
 
 from . import __version__
 from .errors import InputError
-from .profiles import EXPERIMENTS, Profile
-from .results import require_writable, write_atomically
+from .profiles import Profile
+from .results import ANALYSES, require_writable, write_atomically
 from .runs import Run, require_inputs
 from .scheduler import pending, run_all
 
@@ -94,7 +94,7 @@ class Job:
     def __call__(self) -> None:
         if self.code != (code := code_version()):
             print(f"submitted as {self.code}, now running {code}", flush=True)
-        runs = _runs(self.profile, self.results_root)
+        runs = _runs(self.profile, self.results_root, (*self.profile.experiments, *ANALYSES))
         missing = pending([runs[self.results_root / path] for path in self.paths], self.replace)
         print(f"{len(self.paths) - len(missing)} of {len(self.paths)} runs are there", flush=True)
         run_all(missing, "runs", self.workers, self.device, keep_going=True)
@@ -136,7 +136,7 @@ def submit(
     results_root: str | Path,
     site: Site,
     replace: bool = False,
-    experiments: Sequence[str] = EXPERIMENTS,
+    experiments: Sequence[str] = (),
 ) -> Submission:
     """Submit the runs without a result that are neither queued nor running.
 
@@ -152,20 +152,20 @@ def submit(
         missing = pending(list(runs.values()), replace)
         new = [run for run in missing if run.path not in active]
         require_inputs(new)
-        searches = [run for run in new if run.experiment == "beta"]
+        searches = [run for run in new if run.searches]
         waiting = [run for run in new if run.waits]
-        ready = [run for run in new if run.experiment != "beta" and not run.waits]
+        ready = [run for run in new if not run.searches and not run.waits]
         jobs = _submit_arrays(searches, profile, root, site, replace)
         jobs += _submit_arrays(ready, profile, root, site, replace)
         if waiting:
-            active = _queue(profile, root)
-            after = {job for path, (job, _) in active.items() if path.relative_to(root).parts[1] == "beta"}
+            active, search = _queue(profile, root), profile.experiments[0]
+            after = {job for path, (job, _) in active.items() if path.relative_to(root).parts[1] == search}
             jobs += _submit_arrays(waiting, profile, root, site, replace, sorted(after))
     return Submission(len(runs), len(runs) - len(missing), len(missing) - len(new), len(new), jobs)
 
 
 def status(
-    profile: Profile, results_root: str | Path, experiments: Sequence[str] = EXPERIMENTS
+    profile: Profile, results_root: str | Path, experiments: Sequence[str] = ()
 ) -> pd.DataFrame:
     """One row per run: experiment, backbone, dataset, method, seed, state (one of STATES), and log, where its
     last job printed ("" before it started).
@@ -205,7 +205,7 @@ def describe(table: pd.DataFrame) -> str:
 
 
 def wait(
-    profile: Profile, results_root: str | Path, experiments: Sequence[str] = EXPERIMENTS, seconds: float = 20
+    profile: Profile, results_root: str | Path, experiments: Sequence[str] = (), seconds: float = 20
 ) -> None:
     """Return when none of the profile's runs is queued or running. A progress bar counts the results."""
     root = Path(results_root).absolute()
@@ -240,8 +240,9 @@ def code_version(root: Path = Path(__file__).resolve().parents[1]) -> dict:
     return {"pvera": __version__, "commit": commit, "dirty": dirty}
 
 
-def _runs(profile: Profile, root: Path, experiments: Sequence[str] = EXPERIMENTS) -> dict[Path, Run]:
-    return {run.path: run for experiment in experiments for run in profile.runs(experiment, root)}
+def _runs(profile: Profile, root: Path, experiments: Sequence[str] = ()) -> dict[Path, Run]:
+    names = experiments or profile.experiments
+    return {run.path: run for experiment in names for run in profile.runs(experiment, root)}
 
 
 def _folder(profile: Profile, root: Path) -> Path:

@@ -17,7 +17,7 @@ import numpy as np
 import PIL
 from PIL import Image
 
-from . import store, suite
+from . import glue, store, suite
 from .errors import InputError
 from .processes import cores
 
@@ -31,10 +31,10 @@ class Task:
 
     name: str
     title: str
-    category: str  # "natural", "specialized" or "structured"
+    category: str  # "natural", "specialized" or "structured"; "language" for the text tasks (see `glue`)
     classes: int
-    test_images: int
-    suite: str  # "vtab" or "demo"
+    test_images: int  # or texts
+    suite: str  # "vtab" or "demo"; "glue" or "grammar"
 
 
 # The 19 data sets of the paper, in its order; counts as the test files in circulation hold them.
@@ -63,6 +63,8 @@ _VTAB = (
 TASKS = {row[0]: Task(*row, suite="vtab") for row in _VTAB} | {
     r.name: Task(r.name, r.title, r.category, len(r.classes), suite.COUNTS["test"], suite="demo")
     for r in suite.RECIPES.values()
+} | {
+    t.name: Task(t.name, t.title, "language", len(t.layout.classes), t.dev, t.suite) for t in glue.TASKS.values()
 }
 
 
@@ -71,6 +73,12 @@ def task(name: str) -> Task:
     if name not in TASKS:
         raise InputError(f"unknown data set {name!r}; choose from {', '.join(TASKS)}")
     return TASKS[name]
+
+
+def class_name(name: str, label: int) -> str:
+    """Of a class of the data set `name`: what it is called, or its number where only that is known."""
+    recipe = suite.RECIPES.get(name)
+    return recipe.classes[label] if recipe else f"class {label}"
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,22 @@
 
 The *confidence* of a prediction is its highest probability. Both calibration errors sum over bins b, each of
 n_b of the N predictions: Σ_b n_b/N · |accuracy(b) − confidence(b)|, in [0, 1] (Section 4.3; top label, L1).
+They are those of the bins of `reliability`, which a reliability diagram draws.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from .errors import InputError
 
 BINS = 15
+TOLERANCE = 5e-3  # stored probabilities are fp16, which are off by up to 5e-4 relative each
 
 
 def evaluate(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> dict[str, float | int]:
     """All metrics of this module, and the numbers of images and of correct answers behind them."""
-    probabilities, labels = _check(probabilities, labels)
-    correct = int((probabilities.argmax(1) == labels).sum())
+    correct = int(top_label(probabilities, labels)[1].sum())
     return {
         "images": len(labels),
         "correct": correct,
@@ -29,35 +32,83 @@ def evaluate(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) ->
 
 def accuracy(probabilities: np.ndarray, labels: np.ndarray) -> float:
     """Share of images whose most probable class (the first of equals) is the label, in [0, 1]."""
+    return float(top_label(probabilities, labels)[1].mean())
+
+
+def matthews(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """Matthews correlation of the most probable class with the label, in [−1, 1]; 0 where either is constant."""
+    from sklearn.metrics import matthews_corrcoef
+
     probabilities, labels = _check(probabilities, labels)
-    return float((probabilities.argmax(1) == labels).mean())
+    return float(matthews_corrcoef(labels, probabilities.argmax(1)))
 
 
 def ece(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
-    """Expected calibration error (Naeini et al., 2015): bins of equal width over [0, 1].
-
-    A bin holds its lower edge; the last one also holds 1.
-    """
-    probabilities, labels = _check(probabilities, labels)
-    confidence = probabilities.max(1)
-    inner_edges = np.linspace(0, 1, bins + 1)[1:-1]
-    return _calibration_error(
-        probabilities, labels, np.searchsorted(inner_edges, confidence, side="right"), bins
-    )
+    """Expected calibration error (Naeini et al., 2015): bins of equal width, see `reliability`."""
+    return reliability(*top_label(probabilities, labels), bins).error
 
 
 def ace(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
-    """Adaptive calibration error: bins of equal mass along the sorted confidence, of the top label.
+    """Adaptive calibration error of the top label: bins of equal mass, weighted by count, see `reliability`.
 
-    Bins are the ranks split as `numpy.array_split` does (sizes differ by one at most), weighted by size.
-    Equal confidences keep the order of the images, also where a bin's edge parts them.
+    It is what Mukhoti et al. (2020) call adaptive ECE; others use the name ACE for a mean over all classes.
     """
+    return reliability(*top_label(probabilities, labels), bins, adaptive=True).error
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """What a reliability diagram shows, per bin: count, accuracy and mean confidence (NaN where empty)."""
+
+    count: np.ndarray
+    accuracy: np.ndarray
+    confidence: np.ndarray
+
+    @property
+    def error(self) -> float:
+        """Σ_b n_b/N · |accuracy(b) − confidence(b)|: ECE or ACE, by the bins."""
+        gap = np.abs(self.accuracy - self.confidence)
+        return float(np.nansum(self.count * gap) / self.count.sum())
+
+
+def reliability(
+    confidence: np.ndarray, correct: np.ndarray, bins: int = BINS, adaptive: bool = False
+) -> Reliability:
+    """Bins of predictions by confidence (N,), each `correct` (N,) or not.
+
+    Bins have equal width over [0, 1]; each holds its lower edge, the last one also 1. `adaptive` ones have
+    equal mass: the ranks of the confidences split as `numpy.array_split` does, sizes differ by one at most.
+    Predictions of equal confidence that an edge parts give each side the same share of right answers,
+    whatever order they come in.
+    """
+    confidence, correct = np.asarray(confidence, np.float64), np.asarray(correct)
+    if confidence.ndim != 1 or correct.shape != confidence.shape or not confidence.size:
+        raise InputError(f"confidences {confidence.shape} and answers {correct.shape} are not (N,) and (N,)")
+    if not (confidence.min() >= 0 and confidence.max() <= 1 + TOLERANCE and np.isin(correct, (0, 1)).all()):
+        raise InputError("confidences must lie in [0, 1], and an answer be right (1) or wrong (0)")
+    if bins < 1:
+        raise InputError(f"{bins} bins hold no predictions")
+    if adaptive:
+        _, tied = np.unique(confidence, return_inverse=True)
+        correct = (np.bincount(tied, correct) / np.bincount(tied))[tied]
+        bin_of = np.empty(len(confidence), np.int64)
+        for b, members in enumerate(np.array_split(np.argsort(confidence, kind="stable"), bins)):
+            bin_of[members] = b
+    else:
+        inner_edges = np.linspace(0, 1, bins + 1)[1:-1]
+        bin_of = np.searchsorted(inner_edges, confidence, side="right")
+    count = np.bincount(bin_of, minlength=bins)
+    with np.errstate(invalid="ignore"):  # 0 / 0: nothing can be said of an empty bin
+        accuracy, mean = (
+            np.bincount(bin_of, values, minlength=bins) / count for values in (correct, confidence)
+        )
+    return Reliability(count, accuracy, mean)
+
+
+def top_label(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Confidence (N,) of the most probable class (the first of equals), and whether it is the label."""
     probabilities, labels = _check(probabilities, labels)
-    ranks = np.argsort(probabilities.max(1), kind="stable")
-    bin_of = np.empty(len(labels), np.int64)
-    for b, members in enumerate(np.array_split(ranks, bins)):
-        bin_of[members] = b
-    return _calibration_error(probabilities, labels, bin_of, bins)
+    return probabilities.max(1), probabilities.argmax(1) == labels
 
 
 def nll(probabilities: np.ndarray, labels: np.ndarray) -> float:
@@ -74,13 +125,6 @@ def brier(probabilities: np.ndarray, labels: np.ndarray) -> float:
     return float(((probabilities**2).sum(1) - 2 * true + 1).mean())
 
 
-def _calibration_error(probabilities, labels, bin_of, bins) -> float:
-    correct = probabilities.argmax(1) == labels
-    # n_b |accuracy(b) − confidence(b)| = |Σ correct − Σ confidence| over the bin, so empty bins need no care.
-    gap = np.bincount(bin_of, correct - probabilities.max(1), minlength=bins)
-    return float(np.abs(gap).sum() / len(labels))
-
-
 def _check(probabilities, labels) -> tuple[np.ndarray, np.ndarray]:
     """(N, C) in fp64 and (N,) in int64. InputError for shapes, labels or rows that cannot be."""
     probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels, np.int64)
@@ -90,7 +134,6 @@ def _check(probabilities, labels) -> tuple[np.ndarray, np.ndarray]:
         )
     if labels.min() < 0 or labels.max() >= probabilities.shape[1]:
         raise InputError(f"labels {labels.min()} to {labels.max()} of {probabilities.shape[1]} classes")
-    # Stored probabilities are fp16, which are off by up to 5e-4 relative each.
-    if not (probabilities.min() >= 0 and np.allclose(probabilities.sum(1), 1, atol=5e-3)):
+    if not (probabilities.min() >= 0 and np.allclose(probabilities.sum(1), 1, atol=TOLERANCE)):
         raise InputError("probabilities must be finite, non-negative and sum to one over the classes")
     return probabilities, labels

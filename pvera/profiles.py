@@ -1,13 +1,14 @@
 """Profiles: YAML files in experiments/profiles that say which runs there are."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import yaml
 
 from . import data, results
 from .adapters import METHODS
+from .analyses import Analysis
 from .errors import InputError
 from .protocol import PUBLISHED_BETA, Protocol, one_at_a_time, protocol
 from .runs import Candidate, Run
@@ -15,6 +16,8 @@ from .training import PRECISIONS, Schedule
 
 #: What is trained, in the order in which it must be: the others need the β that the first finds.
 EXPERIMENTS = ("beta", "benchmark", "rank", "position", "protocol")
+#: The same for text.
+LANGUAGE = ("language_beta", "language")
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,26 @@ class Ablations:
 @dataclass(frozen=True)
 class Effects:
     """On what the differences between the two protocols are measured, one at a time: the first backbone, these
-    data sets and methods, the most chosen value of each grid."""
+    data sets, methods and seeds, the most chosen value of each grid."""
 
     datasets: list[str]
     methods: list[str]
+    seeds: list[int]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Of Monte Carlo inference on the adapters of the benchmark: numbers of draws that are compared, each the first
+    of the most; and for the coverage of intervals, how many test images get how many further draws."""
+
+    draws: list[int] = field(default_factory=lambda: [2, 4, 8, 16])
+    truth_images: int = 64
+    truth_draws: int = 256
+
+    def __post_init__(self):
+        numbers = [*self.draws, self.truth_draws]
+        if not self.draws or min(numbers) < 2 or self.truth_images < 1 or self.draws != sorted(set(self.draws)):
+            raise InputError("draws are different numbers from 2 in ascending order, and truth_images from 1")
 
 
 @dataclass(frozen=True)
@@ -52,7 +71,8 @@ class Profile:
     beta: the values of β searched on data sets for which the published program states none.
     weights: per backbone a local file of its weights, instead of the hub's.
     deterministic: see `training.deterministic`.
-    images: for trials, how many images of each split are used, the first ones.
+    images: for trials, how many images (or texts) of each split are used, the first ones.
+    language: the language experiment, a profile of its own (see `of_language`), whose data sets are text.
     """
 
     name: str
@@ -69,19 +89,30 @@ class Profile:
     beta: list[float] = field(default_factory=list)
     ablations: Ablations | None = None
     effects: Effects | None = None
+    uncertainty: Draws = Draws()
     weights: dict[str, str] = field(default_factory=dict)
     deterministic: bool = False
     images: int | None = None
+    language: "Profile | None" = None
+    text: bool = False
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        """What `runs` takes, in the order in which it must be trained."""
+        return LANGUAGE if self.text else EXPERIMENTS
 
     @classmethod
     def read(cls, path: str | Path) -> "Profile":
         """InputError for a missing or malformed file, and as `with_`."""
         path = Path(path)
-        parts = {"schedule": Schedule, "ablations": Ablations, "effects": Effects}
+        parts = {"schedule": Schedule, "ablations": Ablations, "effects": Effects, "uncertainty": Draws}
         try:
             content = yaml.safe_load(path.read_text())
             content |= {name: part(**content[name]) for name, part in parts.items() if name in content}
+            language = content.pop("language", None)
             profile = cls(name=path.stem, **content).with_()
+            if language is not None:
+                profile = replace(profile, language=profile._language(**language))
         except FileNotFoundError:
             raise InputError(f"unknown profile {path.stem!r}: there is no {path}") from None
         except (yaml.YAMLError, TypeError, AttributeError) as error:
@@ -89,6 +120,21 @@ class Profile:
         if unknown := profile.weights.keys() - set(profile.backbones):
             raise InputError(f"{path}: weights of {min(unknown)!r}, which is not one of its backbones")
         return profile
+
+    def _language(self, methods: dict | None = None, schedule: dict | None = None, **section) -> "Profile":
+        """What the section "language" describes; what it does not say is as for images. AdaptFormer, which needs
+        a LayerNorm before the MLP, is left out, as in the paper."""
+        kept = {name: options for name, options in self.methods.items() if name != "adaptformer"}
+        return replace(
+            self, ablations=None, effects=None, weights={}, fixed_grid=[], text=True,
+            methods=kept | (methods or {}), schedule=replace(self.schedule, **(schedule or {})),
+        ).with_(**section)
+
+    def of_language(self) -> "Profile":
+        """The language experiment. InputError where the profile has none."""
+        if self.language is None:
+            raise InputError(f"profile {self.name!r} has no language experiment")
+        return self.language
 
     def with_(self, **changes) -> "Profile":
         """A copy with other values; None changes nothing. InputError for a method, data set, protocol or
@@ -98,27 +144,34 @@ class Profile:
             if name not in METHODS:
                 raise InputError(f"unknown method {name!r}; choose from {', '.join(METHODS)}")
         for name in profile.datasets:
-            data.task(name)
+            if (data.task(name).category == "language") != profile.text:
+                raise InputError(f"{name!r} is a data set of {'images' if profile.text else 'texts'}")
         protocol(profile.protocol)
         if profile.precision not in PRECISIONS:
             raise InputError(f"unknown precision {profile.precision!r}; choose from {', '.join(PRECISIONS)}")
         return profile
 
     def runs(self, experiment: str, results_root: str | Path) -> list[Run]:
-        """The runs of one of `EXPERIMENTS`; those that need β have it once its search has a result."""
+        """The runs of one of `experiments` or of `results.ANALYSES`; those that need β have it once its search has
+        a result."""
         makers: dict[str, Callable] = {
             "beta": self.beta_search,
+            "language_beta": self.beta_search,
             "benchmark": self.benchmark,
+            "language": self.benchmark,
             "rank": self.rank_ablation,
             "position": self.position_ablation,
             "protocol": self.protocol_effects,
+            "uncertainty": self.uncertainties,
+            "out_of_distribution": self.out_of_distribution,
+            "latents": self.latents,
         }
         return makers[experiment](results_root)
 
     def benchmark(self, results_root: str | Path) -> list[Run]:
-        """Every method on every data set with every seed (Tables 1, 4 and 6 to 8)."""
+        """Every method on every data set with every seed (Tables 1, 4 and 6 to 8, and the language table)."""
         return [
-            self._run("benchmark", backbone, dataset, method, seed, results_root)
+            self._run(self.experiments[1], backbone, dataset, method, seed, results_root)
             for backbone in self.backbones
             for dataset in self.datasets
             for seed in self.seeds
@@ -130,7 +183,8 @@ class Profile:
         without a published value."""
         betas = [{"beta": value} for value in self.beta]
         return [
-            self._run("beta", backbone, dataset, "pvera", self.seeds[0], results_root, fixed=True, values=betas)
+            self._run(self.experiments[0], backbone, dataset, "pvera", self.seeds[0], results_root, fixed=True,
+                      values=betas)
             for backbone in self.backbones
             for dataset in self.datasets
             if "pvera" in self.methods and dataset not in PUBLISHED_BETA
@@ -151,14 +205,50 @@ class Profile:
             return []
         return [
             self._run(f"protocol_{name}", backbone, dataset, method, seed, results_root, rules, fixed=True)
-            for seed in self.seeds  # first, so that what has been run compares on whole seeds
+            for seed in self.effects.seeds
+            if seed in self.seeds
             for name, (rules, concerned) in one_at_a_time().items()
             for backbone in self.backbones[:1]
             for dataset in self.effects.datasets
             if dataset in self.datasets
             for method in self.effects.methods
-            if method in self.methods and method in (concerned or self.methods)
+            if method in self.methods and concerned in (None, method)
         ]
+
+    def uncertainties(self, results_root: str | Path) -> list[Analysis]:
+        """Monte Carlo inference with every PVeRA adapter (Section 4.3, appendix C)."""
+        return [
+            Analysis.of(run, "uncertainty", (run.dataset,), **asdict(self.uncertainty))
+            for run in self._adapters(results_root, "pvera")
+        ]
+
+    def out_of_distribution(self, results_root: str | Path) -> list[Analysis]:
+        """Adapters of the first data set of each category on all of these (Section 4.4). The paper does not name
+        its three."""
+        category = {name: data.task(name).category for name in reversed(self.datasets)}
+        first = {of: name for name, of in category.items()}
+        tested = tuple(name for name in self.datasets if name in first.values())
+        return [
+            Analysis.of(run, "out_of_distribution", tested)
+            for run in self._adapters(results_root, "vera", "pvera")
+            if run.dataset in tested
+        ]
+
+    def latents(self, results_root: str | Path) -> list[Analysis]:
+        """Latent maps on the first data set, which is the paper's in its profile, with the first seed (Section
+        4.4): five images, four draws."""
+        return [
+            Analysis.of(run, "latents", (run.dataset,), shown=5, draws=4)
+            for run in self._adapters(results_root, "vera", "pvera")
+            if run.dataset == self.datasets[0] and run.seed == self.seeds[0]
+        ]
+
+    def _adapters(self, results_root, *methods: str) -> Iterator[Run]:
+        """The runs of the benchmark on the first backbone with these methods; one that diverged left no adapter."""
+        for run in self.with_(backbones=self.backbones[:1]).benchmark(results_root):
+            diverged = run.path.exists() and results.read(run.path)["chosen"] is None
+            if run.method in methods and not diverged:
+                yield run
 
     def _ablation(self, experiment: str, hyperparameter: str, results_root) -> list[Run]:
         if not self.ablations or "pvera" not in self.methods:
@@ -189,7 +279,7 @@ class Profile:
         grid."""
         rules, options = rules or protocol(self.protocol), dict(self.methods[method])
         grid, most_chosen = options.pop("grid", {}), options.pop("most_chosen", None)
-        if method == "pvera" and experiment != "beta":
+        if method == "pvera" and experiment != self.experiments[0]:
             options["beta"] = self._beta(backbone, dataset, root)
         if fixed or backbone in self.fixed_grid:
             grid = {name: [most_chosen] for name in grid}
@@ -219,6 +309,6 @@ class Profile:
         every member of it diverged."""
         if dataset in PUBLISHED_BETA:
             return PUBLISHED_BETA[dataset]
-        path = results.run_path(root, self.name, "beta", backbone, dataset, "pvera", self.seeds[0])
+        path = results.run_path(root, self.name, self.experiments[0], backbone, dataset, "pvera", self.seeds[0])
         chosen = results.read(path)["chosen"] if path.exists() else None
         return chosen and chosen["grid"]["beta"]

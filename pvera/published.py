@@ -28,6 +28,8 @@ COLUMNS = {
 }
 TEXT = {"mark": str, "said": str, "sentence": str, "source": str, "targets": str}
 DATASETS = [name for name, task in TASKS.items() if task.suite == "vtab"]
+BACKBONES = {"dinov2_s": "ViT-S/14", "dinov2_b": "ViT-B/14", "dinov2_l": "ViT-L/14"}
+TABLES = {"dinov2_b": "Table 6", "dinov2_s": "Table 7", "dinov2_l": "Table 8"}  # the detailed ones
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,11 @@ class Published:
                 settings[row.hyperparameter] = int(row.value)
             found.setdefault(row.method, []).append((cls(**settings), row.percent))
         return {key: found[key] for key in METHODS}
+
+    def ablation_datasets(self) -> list[str]:
+        """The data sets of the two ablation tables."""
+        titles = self.quote("ablation_datasets").replace(" and ", " ").lower().split(",")
+        return [name for name, task in TASKS.items() if task.title.lower() in [t.strip() for t in titles]]
 
     def quote(self, name: str) -> str:
         """What the text says under this name."""

@@ -3,6 +3,7 @@
 A `Run` is plain data, so it hashes and travels to worker processes; `profiles` lists the runs there are.
 """
 
+import importlib.metadata
 import platform
 import resource
 import sys
@@ -16,7 +17,7 @@ import numpy as np
 import timm
 import torch
 
-from . import __version__, backbones, checkpoint, data, metrics, results, training, vtab
+from . import __version__, backbones, checkpoint, data, glue, language, metrics, results, training, vtab
 from .adapters import Method
 from .errors import InputError
 from .model import adapt
@@ -65,13 +66,32 @@ class Run:
         return f"{self.backbone}/{self.dataset}/{self.method}/seed{self.seed}"
 
     @property
+    def steps(self) -> int:
+        """What `execute` counts up to."""
+        return self.schedule.epochs
+
+    @property
+    def text(self) -> bool:
+        """Whether it reads text, with an encoder of `language`, and no images."""
+        return self.dataset in glue.TASKS
+
+    @property
+    def searches(self) -> bool:
+        """Whether it finds a β that other runs wait for."""
+        return self.experiment in ("beta", "language_beta")
+
+    @property
     def waits(self) -> bool:
         """Whether β is still to be found by its search."""
         return any(candidate.beta is None for candidate in self.candidates)
 
+    def frozen(self) -> backbones.Backbone | language.Encoder:
+        return _backbone(self.backbone, self.weights, self.text)
+
     def config(self) -> dict:
         """Everything that influences the numbers of the result, and nothing else."""
-        frozen, schedule = _backbone(self.backbone, self.weights), asdict(self.schedule)
+        frozen, schedule = self.frozen(), asdict(self.schedule)
+        size = {"max_length": frozen.max_length} if self.text else {"image_size": frozen.image_size}
         shortened = {} if self.images is None else {"images": self.images}
         return {
             "seed": self.seed,
@@ -80,8 +100,8 @@ class Run:
             "max_epochs": schedule.pop("epochs"),
             **schedule,
             "weights_sha256": frozen.weights_sha256,
-            "image_size": frozen.image_size,
-            "data_sha256": _splits(self.data_root, self.dataset, frozen.image_size, self.images)[1],
+            **size,
+            "data_sha256": _splits(self.data_root, self.dataset, frozen, self.images)[1],
             "precision": self.precision,
             **shortened,
         }
@@ -93,13 +113,51 @@ class Run:
         copy = _copy(self.data_root, self.dataset)
         return results.state(self.path, results.config_hash(self.config()), copy)
 
+    def execute(self, device: str = "cpu", on_step: Callable[[int], None] = lambda step: None) -> None:
+        """Do it, and write its result file. For a training see `execute`."""
+        execute(self, device, on_step)
+
 
 def prepare(runs: Iterable[Run]) -> None:
     """Decode what the runs read, so that damaged data is found before any of them trains."""
-    for root, dataset, size in dict.fromkeys(
-        (run.data_root, run.dataset, _backbone(run.backbone, run.weights).image_size) for run in runs
+    for root, dataset, backbone, weights, text in dict.fromkeys(
+        (run.data_root, run.dataset, run.backbone, run.weights, run.text) for run in runs
     ):
-        data.prepare(root, dataset, size)
+        frozen = _backbone(backbone, weights, text)
+        if text:
+            language.load_splits(root, dataset, frozen)
+        else:
+            data.prepare(root, dataset, frozen.image_size)
+
+
+def require_inputs(runs: Iterable[Run]) -> None:
+    """InputError where weights or lists of images that the runs read are missing. Decodes nothing, but downloads
+    weights: what executes the runs may be unable to."""
+    for run in {(run.backbone, run.weights, run.data_root, run.dataset): run for run in runs}.values():
+        frozen = run.frozen()
+        if run.text:
+            language.load_splits(run.data_root, run.dataset, frozen)
+        else:
+            for split in data.RUN_SPLITS:
+                folder = Path(run.data_root) / run.dataset
+                data.read_split_file(folder, split, data.task(run.dataset).classes)
+
+
+def execute(self, device: str = "cpu", on_step: Callable[[int], None] = lambda step: None) -> None:
+        """Do it, and write its result file. For a training see `execute`."""
+        execute(self, device, on_step)
+
+
+def prepare(runs: Iterable[Run]) -> None:
+    """Decode what the runs read, so that damaged data is found before any of them trains."""
+    for root, dataset, backbone, weights, text in dict.fromkeys(
+        (run.data_root, run.dataset, run.backbone, run.weights, run.text) for run in runs
+    ):
+        frozen = _backbone(backbone, weights, text)
+        if text:
+            language.load_splits(root, dataset, frozen)
+        else:
+            data.prepare(root, dataset, frozen.image_size)
 
 
 def require_inputs(runs: Iterable[Run]) -> None:
@@ -117,11 +175,13 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
     if run.waits:
         raise InputError(f"β of {run.dataset} is not known: its search has no result, or all of it diverged")
     started = time.perf_counter()
-    frozen = _backbone(run.backbone, run.weights)
+    frozen = run.frozen()
     frozen.model.to(device)
-    splits, _ = _splits(run.data_root, run.dataset, frozen.image_size, run.images)
+    splits, _ = _splits(run.data_root, run.dataset, frozen, run.images)
     train, validation, test = (
-        training.Data(split, frozen, torch.device(device), in_memory=name != "test")
+        language.Data(split, torch.device(device))
+        if run.text
+        else training.Data(split, frozen, torch.device(device), in_memory=name != "test")
         for name, split in zip(data.RUN_SPLITS, splits)
     )
     count = len(run.candidates)
@@ -144,7 +204,11 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
                 adapter = checkpoint.dumps(model)
                 probabilities = training.predict(model, test)
                 scores = metrics.evaluate(probabilities, splits[2].labels)
+                if run.text:
+                    scores["matthews"] = metrics.matthews(probabilities, splits[2].labels)
             made_by = environment(device) | {"weights_file_sha256": frozen.file_sha256}
+            if run.text:
+                made_by["transformers"] = importlib.metadata.version("transformers")
         members = [
             {
                 "grid": candidate.grid,
@@ -178,22 +242,28 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         "chosen": chosen,
         "test": scores,
         "environment": made_by,
-        "cost": {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": _peak_memory(device)},
+        "cost": {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": peak_memory(device)},
     }
-    if run.experiment == "benchmark":
+    if run.experiment in ("benchmark", "language"):
         results.write(run.path, record, probabilities, splits[2].labels, adapter)
     else:  # nothing looks beyond these records
         results.write(run.path, record)
 
 
 @lru_cache(maxsize=1)
-def _backbone(name: str, weights: str | None) -> backbones.Backbone:
-    return backbones.load(name, weights=weights)
+def _backbone(name: str, weights: str | None, text: bool) -> backbones.Backbone | language.Encoder:
+    return (language if text else backbones).load(name, weights=weights)
 
 
 @lru_cache(maxsize=1)
-def _splits(root: str, dataset: str, size: int, images: int | None) -> tuple[tuple[data.Split, ...], str]:
+def _splits(
+    root: str, dataset: str, frozen: backbones.Backbone | language.Encoder, images: int | None
+) -> tuple[tuple[data.Split, ...] | tuple[language.Split, ...], str]:
     """Training, validation and test split, and a hash of all that training and testing read of them."""
+    if dataset in glue.TASKS:
+        splits = language.load_splits(root, dataset, frozen, images)
+        return splits, language.digest(splits)
+    size = frozen.image_size
     splits = tuple(data.load_split(root, dataset, name, size).first(images) for name in data.RUN_SPLITS)
     return splits, data.digest(splits)
 
@@ -224,7 +294,7 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def _peak_memory(device: str) -> int:
+def peak_memory(device: str) -> int:
     """Most memory that was in use, in MiB: on the device, or of this process since it started."""
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated() // 2**20

@@ -99,6 +99,8 @@ class Data:
     store when they are asked for: a test split at 224 pixels has up to 11 GB.
     """
 
+    evaluation_batch = EVALUATION_BATCH
+
     def __init__(self, split: Split, backbone: Backbone, device: torch.device, in_memory: bool = True):
         self.images = _channels_first(split.images, slice(None), device) if in_memory else split.images
         self.labels = torch.from_numpy(split.labels).to(device)
@@ -125,6 +127,8 @@ def _channels_first(images: np.ndarray, part: slice, device: torch.device) -> Te
 
 class Features:
     """Precomputed class tokens in the place of images, for linear probing: (n, dim)."""
+
+    evaluation_batch = EVALUATION_BATCH
 
     def __init__(self, model: AdaptedModel, data: Data):
         with torch.inference_mode():
@@ -263,7 +267,7 @@ def predict(model: AdaptedModel, data: Data) -> np.ndarray:
 
 def _in_batches(function: Callable[[Tensor], Tensor], data) -> Iterator[tuple[slice, Tensor]]:
     """`function` of all of `data`, batch by batch; smaller batches, with a warning, where memory runs out."""
-    start, size = 0, EVALUATION_BATCH
+    start, size = 0, data.evaluation_batch
     while start < len(data):
         part = slice(start, min(start + size, len(data)))
         try:

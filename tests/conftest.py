@@ -6,10 +6,14 @@ import pvera  # noqa: F401  before timm
 import pytest
 import timm
 import torch
+from hypothesis import settings
 from pvera import processes, scheduler, store
 from tiny import make_images, make_vit
 
 torch.set_num_threads(1)
+# A busy machine takes longer than hypothesis' 200 ms for an example, which says nothing about the code.
+settings.register_profile("without deadline", deadline=None)
+settings.load_profile("without deadline")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -22,7 +22,7 @@ from PIL import Image
 from test_train_cli import command, numbers
 
 from pvera import data, store
-from pvera.profiles import EXPERIMENTS, Profile
+from pvera.profiles import Profile
 
 DEMO = Path(__file__).resolve().parents[1] / "experiments" / "profiles" / "demo.yaml"
 COUNTS = {"train800": 96, "val200": 32, "test": 100}
@@ -84,7 +84,7 @@ def test_twenty_kills_lose_nothing_and_change_nothing(folder):
     assert start(folder, "whole").wait() == 0, (folder / "whole.log").read_text()
     whole, root, cache = numbers(folder, "whole"), folder / "killed", folder / "cache of killed"
     profile = Profile.read(folder / "small.yaml")
-    runs = [run for experiment in EXPERIMENTS for run in profile.runs(experiment, root)]
+    runs = [run for experiment in profile.experiments for run in profile.runs(experiment, root)]
     chance = np.random.default_rng(0)
     plan = chance.permutation([kind for kind, (count, _) in MOMENTS.items() for _ in range(count)])
     assert len(plan) == 20

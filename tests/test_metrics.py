@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from sklearn.calibration import calibration_curve
 from sklearn.metrics import accuracy_score, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
@@ -50,11 +51,39 @@ def test_by_hand():
     assert metrics.brier(probabilities, labels) == pytest.approx(2 * (0.1**2 + 0.8**2 + 0.4**2 + 0.6**2) / 4)
 
 
-def test_ace_parts_ties_by_the_order_of_the_images():
+def test_ties_share_their_answers_over_the_bins_they_span():
     same = np.full((4, 2), [0.75, 0.25])
-    # {right, right} and {wrong, wrong}: 2 (.25) + 2 (.75); {right, wrong} twice: 2 (.25) + 2 (.25)
-    assert metrics.ace(same, np.array([0, 0, 1, 1]), bins=2) == pytest.approx((2 * 0.25 + 2 * 0.75) / 4)
-    assert metrics.ace(same, np.array([0, 1, 0, 1]), bins=2) == pytest.approx((2 * 0.25 + 2 * 0.25) / 4)
+    # Two of four are right, in whatever order: 2 |.5 - .75| in each of two bins
+    for labels in ([0, 0, 1, 1], [0, 1, 0, 1]):
+        assert metrics.ace(same, np.array(labels), bins=2) == pytest.approx(0.25)
+    # Ranks {.6, .75} and {.75, .75}, one of the three .75 right: |1 + 1/3 - 1.35| + |2/3 - 1.5|
+    mixed = np.array([[0.75, 0.25], [0.6, 0.4], [0.75, 0.25], [0.75, 0.25]])
+    assert metrics.ace(mixed, np.array([1, 0, 0, 1]), bins=2) == pytest.approx((0.05 / 3 + 2.5 / 3) / 4)
+
+
+def test_reliability_by_hand():
+    confidence, correct = metrics.top_label(*HAND)
+    np.testing.assert_array_equal(confidence, [0.9, 0.8, 0.6, 0.6])
+    np.testing.assert_array_equal(correct, [True, False, True, False])
+    found = metrics.reliability(confidence, correct, bins=4)
+    np.testing.assert_array_equal(found.count, [0, 0, 2, 2])
+    np.testing.assert_allclose(found.accuracy, [np.nan, np.nan, 0.5, 0.5])
+    np.testing.assert_allclose(found.confidence, [np.nan, np.nan, 0.6, 0.85])
+    assert found.error == metrics.ece(*HAND, bins=4)
+    found = metrics.reliability(confidence, correct, bins=3, adaptive=True)
+    np.testing.assert_array_equal(found.count, [2, 1, 1])
+    np.testing.assert_allclose(found.accuracy, [0.5, 0, 1])
+    np.testing.assert_allclose(found.confidence, [0.6, 0.8, 0.9])
+    assert found.error == metrics.ace(*HAND, bins=3)
+
+
+@pytest.mark.parametrize("bins", [5, 15])
+def test_reliability_agrees_with_scikit_learn(bins):
+    confidence, correct = metrics.top_label(*random_predictions(0))
+    found = metrics.reliability(confidence, correct, bins)
+    accuracy, mean = calibration_curve(correct, confidence, n_bins=bins)
+    np.testing.assert_allclose(found.accuracy[found.count > 0], accuracy)
+    np.testing.assert_allclose(found.confidence[found.count > 0], mean)
 
 
 def test_confidence_zero_and_one_are_counted():
@@ -66,6 +95,9 @@ def test_confidence_zero_and_one_are_counted():
     # A confidence of exactly one shares the last bin with .95
     mixed = np.array([[1.0, 0.0], [0.95, 0.05]])
     assert metrics.ece(mixed, np.array([1, 0]), bins=2) == pytest.approx(abs(1 - 1.95) / 2)
+    # Of two classes no confidence is zero, of a list of confidences one may be
+    assert metrics.reliability([0.0, 1.0], [0, 1]).count.tolist() == [1, *[0] * 13, 1]
+    assert metrics.reliability([0.0, 1.0], [1, 0]).error == 1
 
 
 def test_bin_edges_belong_to_the_upper_bin():
@@ -121,15 +153,16 @@ def test_properties(case, bins):
         assert error(probabilities, labels, 1) == pytest.approx(gap)
     assert 0 <= metrics.brier(probabilities, labels) <= 2
     order = np.random.default_rng(0).permutation(len(labels))
-    for metric in (metrics.accuracy, metrics.ece, metrics.nll, metrics.brier):
+    for metric in METRICS:
         assert metric(probabilities[order], labels[order]) == pytest.approx(metric(probabilities, labels))
 
 
 @given(predictions())
-def test_more_bins_than_images_leaves_each_image_its_own(case):
+def test_more_bins_than_images_leaves_each_confidence_its_own(case):
     probabilities, labels = case
-    correct = probabilities.argmax(1) == labels
-    expected = np.abs(correct - probabilities.max(1)).mean()
+    confidence, correct = metrics.top_label(*case)
+    gaps = [abs((correct - confidence)[confidence == value].sum()) for value in set(confidence)]
+    expected = sum(gaps) / len(labels)
     assert metrics.ace(probabilities, labels, bins=len(labels) + 3) == pytest.approx(expected)
 
 
@@ -163,3 +196,21 @@ def test_bad_input(probabilities, labels):
     for metric in (*METRICS, metrics.evaluate):
         with pytest.raises(InputError):
             metric(probabilities, labels)
+
+
+@pytest.mark.parametrize(
+    "confidence, correct, bins, message",
+    [
+        ([0.5], [1, 0], 15, "not"),
+        ([], [], 15, "not"),
+        ([[0.5]], [[1]], 15, "not"),
+        ([-0.1], [1], 15, "lie in"),
+        ([1.1], [1], 15, "lie in"),
+        ([np.nan], [1], 15, "lie in"),
+        ([0.5], [0.5], 15, "right"),
+        ([0.5], [1], 0, "bins"),
+    ],
+)
+def test_reliability_of_bad_input(confidence, correct, bins, message):
+    with pytest.raises(InputError, match=message):
+        metrics.reliability(confidence, correct, bins)

@@ -16,7 +16,7 @@ import pytest
 import safetensors.torch
 import torch
 import vtab_like
-from pvera import backbones, data, results, tables, vtab
+from pvera import backbones, data, published, results, tables, vtab
 from pvera.profiles import Profile
 from pvera.protocol import PUBLISHED_BETA
 
@@ -78,7 +78,7 @@ def check_records(runs: list[dict], images: int) -> None:
 
 def check_tables(folder: Path, runs: list[dict], backbone: str, images: int) -> None:
     """The main table as written holds the accuracies of the records, by data set and on average."""
-    found = tables.of_profile(folder / "results", "paper")[backbone]
+    found = tables.of_profile(folder / "results", "paper", published.load(ROOT / "results" / "published"))[backbone]
     assert f"copy of the data: {COPY}, a trial on the first {images} images of each split" in found["main"].about
     for table in found.values():
         table.write(folder / "tables")

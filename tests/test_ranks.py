@@ -4,14 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy.stats import mannwhitneyu, ranksums
+from scipy.stats import friedmanchisquare, mannwhitneyu, rankdata, ranksums, wilcoxon
 from sklearn.metrics import roc_auc_score
 
 from pvera.errors import InputError
-from pvera.statistics import auroc, rank_sum
+from pvera.statistics import auroc, friedman, rank_sum, signed_rank
 
 few = st.integers(-3, 3).map(float)  # few values: many ties
 samples = hnp.arrays(np.float64, st.integers(1, 12), elements=few)
@@ -111,3 +111,107 @@ def test_auroc_of_one_class_is_nan(scores, value):
 def test_auroc_of_bad_input(scores, positive):
     with pytest.raises(InputError, match="AUROC"):
         auroc(scores, positive)
+
+
+def test_signed_rank_by_hand():
+    # All n positive: one of 2^n signs
+    assert signed_rank([0.1, 0.2, 0.5]) == pytest.approx(1 / 8)
+    # Ranks 1, 2, 3 of |d|, the smallest negative: sums 6 and 5 of the eight are as large
+    assert signed_rank([-0.1, 0.2, 0.5]) == pytest.approx(2 / 8)
+    assert signed_rank([-0.1, 0.2, 0.5, 0.0]) == pytest.approx(2 / 8)
+    assert signed_rank([0.0, 0.0]) == 1
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_signed_rank_is_never_below_one_in_two_to_the_n(n):
+    assert signed_rank(np.arange(1.0, n + 1)) == pytest.approx(2.0**-n)
+
+
+def test_signed_rank_sees_ties_through_rounding():
+    a, b = np.array([71.4, 61.6, 80.0, 70.2]), np.array([71.1, 61.3, 79.8, 70.5])
+    assert len(set(np.abs(a - b))) > 2  # .3, .3, .2 and .3, in floating point
+    assert signed_rank(a - b) == wilcoxon([3, 3, 2, -3], alternative="greater").pvalue
+
+
+@settings(max_examples=30)  # scipy goes through all signs
+@given(hnp.arrays(np.float64, st.integers(1, 8), elements=st.integers(1, 9).map(float)), st.data())
+def test_signed_rank_mirrors(sizes, data):
+    signs = data.draw(hnp.arrays(np.float64, len(sizes), elements=st.sampled_from([-1.0, 1.0])))
+    differences = sizes * signs
+    assert signed_rank(differences) == pytest.approx(signed_rank(-differences, "less"))
+
+
+@pytest.mark.parametrize("differences", [[], [math.nan], [[1.0]]])
+def test_signed_rank_of_bad_input(differences):
+    with pytest.raises(InputError, match="signed-rank"):
+        signed_rank(differences)
+
+
+def test_friedman_by_hand():
+    """Three methods, four data sets: ranks (1 2 3), (1 3 2), (1.5 1.5 3), (2 1 3)."""
+    found = friedman([[9, 9, 8, 7], [8, 5, 8, 9], [1, 6, 0, 2]])
+    np.testing.assert_allclose(found.ranks, [5.5 / 4, 7.5 / 4, 11 / 4])
+    # 12 / (n k (k + 1)) Σ R² − 3 n (k + 1) = 3.875, divided by 1 − Σ(t³ − t) / (n k (k² − 1)) = 1 − 6/96
+    assert found.statistic == pytest.approx(3.875 / (1 - 6 / 96))
+    assert found.p_value == pytest.approx(math.exp(-found.statistic / 2))  # χ² with two degrees of freedom
+    assert found.critical_difference == pytest.approx(2.343 * math.sqrt(3 * 4 / (6 * 4)), abs=1e-3)
+    assert found.cliques == ((0, 1, 2),)
+
+
+@pytest.mark.parametrize(
+    "k, q", [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (6, 2.850), (7, 2.949), (8, 3.031), (10, 3.164)]
+)
+def test_critical_difference_is_that_of_demsars_table(k, q):
+    """Table 5(a) of Demšar (2006), q at 0.05."""
+    found = friedman(np.arange(float(k))[:, None].repeat(10, 1))
+    assert found.critical_difference == pytest.approx(q * math.sqrt(k * (k + 1) / 60), abs=2e-3)
+
+
+tables = hnp.arrays(np.float64, st.tuples(st.integers(3, 6), st.integers(2, 6)), elements=few)
+
+
+@given(tables)
+def test_friedman_agrees_with_scipy(values):
+    found = friedman(values)
+    np.testing.assert_allclose(found.ranks, np.mean([rankdata(-column) for column in values.T], axis=0))
+    assert found.ranks.sum() == pytest.approx(len(values) * (len(values) + 1) / 2)
+    if (values != values[0]).any():
+        expected = friedmanchisquare(*values)
+        assert (found.statistic, found.p_value) == pytest.approx((expected.statistic, expected.pvalue))
+    else:
+        assert (found.statistic, found.p_value) == (0, 1)
+
+
+@given(tables)
+def test_friedman_depends_on_order_alone(values):
+    found, other = friedman(values), friedman(np.exp(values) + 100 * np.arange(values.shape[1]))
+    np.testing.assert_array_equal(found.ranks, other.ranks)
+    assert found.cliques == other.cliques
+
+
+@given(tables)
+def test_cliques_are_the_maximal_groups(values):
+    found = friedman(values, level=0.5)  # a small critical difference, so that there are groups of all sizes
+    ranks, cliques = found.ranks, [set(clique) for clique in found.cliques]
+    together = {(a, b) for clique in cliques for a in clique for b in clique if a != b}
+    for a in range(len(ranks)):
+        for b in range(len(ranks)):
+            near = a != b and abs(ranks[a] - ranks[b]) < found.critical_difference
+            assert ((a, b) in together) == near
+    assert not any(one < other for one in cliques for other in cliques)
+    assert all(len(clique) > 1 for clique in cliques)
+
+
+def test_friedman_of_two_methods_has_ranks_but_no_p_value():
+    found = friedman([[1, 2, 3], [0, 1, 9]])
+    np.testing.assert_allclose(found.ranks, [4 / 3, 5 / 3])
+    assert math.isnan(found.p_value)
+    assert found.critical_difference == pytest.approx(1.96 / math.sqrt(3), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "values", [[[1, 2, 3]], [1, 2], np.empty((3, 0)), [[1, 2], [math.nan, 3], [1, 1]], np.ones((3, 2, 2))]
+)
+def test_friedman_of_bad_input(values):
+    with pytest.raises(InputError, match="Friedman"):
+        friedman(values)

@@ -11,14 +11,17 @@ import pandas as pd
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from records import make_record, write_all
 
-from pvera import adapters, plots, tables
+from pvera import adapters, plots, published, tables
 from pvera.errors import InputError
 from pvera.results import Scores
+from pvera.tables.profile import of_runs
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "analysis" / "main_table.ipynb"
+PAPER = published.load(ROOT / "results" / "published")
 
 # Correct answers of 10 000, per seed. Means in per cent: see the table that they make.
 HAND = {
@@ -172,7 +175,7 @@ def test_methods_without_a_grid_are_named():
     run["members"][0]["grid"] = run["members"][1]["grid"] = run["chosen"]["grid"] = {}
     table = tables.grid([run, make_record("lora")])
     assert "Without a grid: Linear." in table.caption
-    assert [panel.title for panel in table.panels] == ["(a) Rank"]
+    assert [panel.title for panel in table.panels] == ["Rank"]
 
 
 def test_a_grid_of_another_hyperparameter_has_its_own_panel():
@@ -242,10 +245,12 @@ def test_latex():
         r"LoRA & \underline{60.0} & \textbf{80.0} & 20.0 & \underline{53.3} & \textbf{70.0} & 20.0 \\" in main
     )
     assert r"\rotatebox[origin=l]{90}{Avg. natural}" in main
-    for table in tables.of_runs(runs_of(HAND)).values():
+    panel = tables.Panel("", ("`a_b`",), ())
+    assert r" & \texttt{a\_b} \\" in tables.Table("t", "", "", (panel,), None).latex()
+    for table in of_runs(runs_of(HAND), [], PAPER).values():
         latex = table.latex()
         assert latex.isascii() and latex.count("{") == latex.count("}")
-        assert not re.search(r"(?<!\\)[%#_](?! needs)", latex)
+        assert not re.search(r"(?<!\\)[%#_](?! needs)", re.sub(r"\\label{.*}", "", latex))
         for body in re.findall(r"\\begin{tabular}.*?\\end{tabular}", latex, re.S):
             columns = len(re.search(r"{(lc*)}", body)[1])
             assert {line.count(" & ") + 1 for line in body.splitlines() if line.endswith(r"\\")} == {columns}
@@ -254,15 +259,15 @@ def test_latex():
 def test_of_profile(tmp_path):
     runs = runs_of(HAND)
     write_all(tmp_path, runs)
-    (found,) = tables.of_profile(tmp_path, "mine").values()
-    assert list(found) == ["main", "detailed", "grid", "claims"]
+    (found,) = tables.of_profile(tmp_path, "mine", PAPER).values()
+    assert list(found) == ["main", "main_paper", "claims", "detailed", "detailed_paper", "grid", "grid_paper"]
     assert found["main"].markdown().startswith(MAIN)
     paths = [path for table in found.values() for path in table.write(tmp_path / "tables")]
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {path.name for path in paths}
-    assert len(paths) == 12 and (tmp_path / "tables/main.md").read_text() == found["main"].markdown()
+    assert len(paths) == 21 and (tmp_path / "tables/main.md").read_text() == found["main"].markdown()
 
     write_all(tmp_path, [make_record(backbone="large", config={"weights_sha256": "v"})])
-    both = tables.of_profile(tmp_path, "mine")
+    both = tables.of_profile(tmp_path, "mine", PAPER)
     assert [both[backbone]["main"].name for backbone in both] == ["main_large", "main_tiny"]
     assert both["tiny"]["main"].markdown().startswith(MAIN)
 
@@ -270,7 +275,7 @@ def test_of_profile(tmp_path):
 def test_mixed_protocols_make_no_table(tmp_path):
     write_all(tmp_path, [make_record("vera"), make_record("pvera", protocol="published")])
     with pytest.raises(InputError, match="different protocol"):
-        tables.of_profile(tmp_path, "mine")
+        tables.of_profile(tmp_path, "mine", PAPER)
 
 
 def test_every_method_has_a_look_of_its_own():
@@ -307,26 +312,48 @@ def test_saved_figures(tmp_path):
     assert png.read_bytes().startswith(b"\x89PNG") and pdf.read_bytes().startswith(b"%PDF")
 
 
-def test_notebook(tmp_path, monkeypatch):
-    """It runs anywhere below a pyproject.toml, with two methods and a missing run, and shows no warning."""
+@pytest.fixture
+def executed(tmp_path, monkeypatch):
+    """The notebook, executed on the records given; it runs anywhere below a pyproject.toml."""
+
+    def execute(runs: list[dict]):
+        (tmp_path / "pyproject.toml").touch()
+        (tmp_path / "analysis").mkdir()
+        shutil.copy(NOTEBOOK, tmp_path / "analysis")
+        shutil.copytree(ROOT / "results" / "published", tmp_path / "results" / "published")
+        write_all(tmp_path / "results", runs)
+        monkeypatch.setenv("PVERA_PROFILE", "mine")
+        monkeypatch.setenv("PYTHONPATH", str(ROOT))
+        notebook = nbformat.read(tmp_path / "analysis" / NOTEBOOK.name, as_version=4)
+        where = {"metadata": {"path": str(tmp_path / "analysis")}}
+        NotebookClient(notebook, kernel_name="python3", resources=where).execute()
+        return notebook
+
+    return execute
+
+
+def test_notebook_refuses_what_cannot_share_a_table_and_says_why(executed):
+    runs = [make_record("vera", data_copy="lossless"), make_record("pvera", data_copy="lossy")]
+    with pytest.raises(CellExecutionError) as error:
+        executed(runs)
+    assert (error.value.ename, error.value.evalue) == ("InputError", (
+        "results of different data_copy cannot share a table: lossy (digits/pvera/seed0) and lossless "
+        "(digits/vera/seed0)"
+    ))
+
+
+def test_notebook(tmp_path, executed):
+    """With two methods and a missing run; it shows no warning."""
     nbformat.validate(nbformat.read(NOTEBOOK, as_version=4))
-    (tmp_path / "pyproject.toml").touch()
-    (tmp_path / "analysis").mkdir()
-    shutil.copy(NOTEBOOK, tmp_path / "analysis")
     correct = {"vera": HAND["vera"] | {"digits": [6000, None]}, "pvera": HAND["pvera"]}
-    write_all(tmp_path / "results", runs_of(correct))
-    monkeypatch.setenv("PVERA_PROFILE", "mine")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    notebook = nbformat.read(tmp_path / "analysis" / NOTEBOOK.name, as_version=4)
-    where = {"metadata": {"path": str(tmp_path / "analysis")}}
-    NotebookClient(notebook, kernel_name="python3", resources=where).execute()
+    notebook = executed(runs_of(correct))
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert {output.output_type for output in outputs} == {"display_data"}
     shown = "\n".join(output.data.get("text/markdown", "") for output in outputs)
     assert "missing: VeRA on Digits (seed 1)." in shown
     assert "PVeRA is better than VeRA on average | holds" in shown
-    (found,) = tables.of_profile(tmp_path / "results", "mine").values()
-    for name, table in found.items():
-        assert table.markdown(about=False).strip() in shown
-        assert (tmp_path / f"results/mine/tables/{name}.tex").read_text() == table.latex()
+    (found,) = tables.of_profile(tmp_path / "results", "mine", PAPER).values()
+    for name in ("main", "main_paper", "claims"):
+        assert found[name].markdown(about=False).strip() in shown
+        assert (tmp_path / f"results/mine/tables/{name}.tex").read_text() == found[name].latex()
     assert {path.name for path in (tmp_path / "figures/mine").iterdir()} == {"main_tiny.png", "main_tiny.pdf"}

@@ -316,7 +316,7 @@ def test_the_adapter_beside_a_record_makes_its_predictions(small_profile, tmp_pa
     complete(small_profile, tmp_path)
     for run in small_profile.benchmark(tmp_path):
         model = pvera.load(make_vit(), run.path.with_suffix(results.ADAPTER)).eval()
-        frozen = runs._backbone(run.backbone, "cpu")
+        frozen = runs._backbone(run.backbone, None, False)
         test = training.Data(split(30, 30), frozen, torch.device("cpu"))
         with torch.inference_mode():
             scores = model(test[slice(None)]).softmax(-1).numpy()
@@ -346,9 +346,11 @@ def test_ablations_train_their_values_side_by_side(small_profile, tmp_path):
 
 
 def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_path):
-    profile = replace(small_profile, seeds=[0], effects=Effects(["retina"], ["lora", "pvera", "dora"]))
+    small_profile.methods["vera"] = {"rank": 4}  # a method whose name lies within another's
+    profile = replace(small_profile, seeds=[0], effects=Effects(["retina"], ["lora", "vera", "pvera", "dora"], [0]))
     listed = {(run.experiment, run.method): run for run in profile.runs("protocol", tmp_path)}
     differences = {"softmax_in_loss", "shuffle", "own_draws"}
+    assert {m for e, m in listed if e == "protocol_pvera_kl"} == {"pvera"}
     everywhere = {f"protocol_{name}" for name in differences | {"corrected", "published"}}
     assert {e for e, m in listed if m == "lora"} == everywhere | {"protocol_lora_same_draw"}
     assert {e for e, m in listed if m == "pvera"} == everywhere | {"protocol_pvera_init", "protocol_pvera_kl"}

@@ -1,21 +1,32 @@
 """Statistics of the analyses. All take arrays; scipy and statsmodels do the tests.
 
-binomial: the detailed tables' test. ranks: what depends on order alone. intervals: of means, and how often
-they hold what they should.
+binomial: the detailed tables' test, and correction for many tests. ranks: what depends on order alone.
+intervals: of means, and how often they hold what they should. bootstrap: over data sets and seeds.
 """
 
-from .binomial import LEVEL, binomial_p_value, binomial_star
-from .intervals import coverage, mean_and_std, t_interval
-from .ranks import RankSum, auroc, rank_sum
+from .binomial import LEVEL, binomial_p_value, binomial_star, corrected
+from .bootstrap import averages, percentile_interval, probability_of_improvement, resample
+from .intervals import coverage, mean_and_std, seed_error, t_interval
+from .ranks import Friedman, RankSum, auroc, friedman, nemenyi_difference, rank_sum, signed_rank
 
 __all__ = [
     "LEVEL",
+    "Friedman",
     "RankSum",
     "auroc",
+    "averages",
     "binomial_p_value",
     "binomial_star",
+    "corrected",
     "coverage",
+    "friedman",
     "mean_and_std",
+    "nemenyi_difference",
+    "percentile_interval",
+    "probability_of_improvement",
     "rank_sum",
+    "resample",
+    "seed_error",
+    "signed_rank",
     "t_interval",
 ]

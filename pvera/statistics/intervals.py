@@ -19,6 +19,22 @@ def mean_and_std(values: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np.ndar
         return np.nanmean(values, axis), np.nanstd(values, axis, ddof=1)
 
 
+def seed_error(std: np.ndarray, runs: np.ndarray, level: float = 0.95) -> np.ndarray:
+    """Half the width of the interval of an average over data sets: how far other seeds could move it.
+
+    std: (..., data sets), the standard deviation of a single run on each, or √(s² + s'²) for a difference of
+    two methods; runs: how many there are, of the same shape or one number. The data sets stay as they are. The
+    variance of the average is Σ s²/n over the number of data sets squared; Student's t with Satterthwaite's
+    degrees of freedom takes account of the few runs behind each s. NaN where an s is; zero where all are zero.
+    """
+    std, runs = np.broadcast_arrays(np.asarray(std, np.float64), runs)
+    variance = std**2 / runs
+    total = variance.sum(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):  # without any spread there is no doubt
+        freedom = np.where(total > 0, total**2 / (variance**2 / (runs - 1)).sum(-1), 1)
+    return np.where(np.isnan(total), np.nan, t.ppf((1 + level) / 2, freedom) * np.sqrt(total)) / std.shape[-1]
+
+
 def t_interval(samples: np.ndarray, axis: int = 0, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
     """Student's interval of the *mean* of the k draws along `axis`: mean ± t(k − 1) · s / √k.
 

@@ -1,13 +1,15 @@
 """Tables of the analyses: what stands in them is computed first, then rendered.
 
-layout: what a table is. benchmark: accuracies, significance, grid choices, claims (Tables 1, 4 and 6 to 8).
+layout: what a table is. claims: statements held against results. benchmark: accuracies, significance, grid choices
+(Tables 1, 4 and 6 to 8). beside: the same beside the paper's. profile: all of these. ablations: rank and position
+(Tables 2 and 3). ledger: the differences between the protocols.
 """
 
+from .ablations import Ablation, ablation, ablation_claims
 from .benchmark import (
     PANELS,
     about,
     accuracies,
-    claims,
     comparisons,
     detailed,
     grid,
@@ -16,12 +18,33 @@ from .benchmark import (
     held_claims,
     main,
     marks,
-    of_profile,
-    of_runs,
 )
+from .beside import published_detailed
+from .claims import Claim, held
 from .layout import Cell, Panel, Row, Table
+from .profile import of_profile
 
 __all__ = [
-    "PANELS", "Cell", "Panel", "Row", "Table", "about", "accuracies", "claims", "comparisons", "detailed", "grid",
-    "grid_choices", "groups", "held_claims", "main", "marks", "of_profile", "of_runs",
-]  # fmt: skip
+    "PANELS",
+    "Ablation",
+    "Cell",
+    "Claim",
+    "Panel",
+    "Row",
+    "Table",
+    "ablation",
+    "ablation_claims",
+    "about",
+    "accuracies",
+    "comparisons",
+    "detailed",
+    "grid",
+    "grid_choices",
+    "groups",
+    "held",
+    "held_claims",
+    "main",
+    "marks",
+    "of_profile",
+    "published_detailed",
+]

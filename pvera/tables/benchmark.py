@@ -4,7 +4,7 @@
 chosen hyperparameters, `claims` its statements about them held against these results.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby, product
 from operator import itemgetter
@@ -12,11 +12,11 @@ from operator import itemgetter
 import numpy as np
 import pandas as pd
 
-from .. import results
 from ..adapters import METHODS
 from ..results import Scores
 from ..statistics import LEVEL, binomial_p_value, mean_and_std
-from .layout import NOTHING, Cell, Panel, Row, Table, dataset_title, number, percent, signed
+from .claims import Claim, held
+from .layout import NOTHING, Cell, Panel, Row, Table, dataset_title, lettered, number, percent, signed
 
 REFERENCE = "pvera"
 
@@ -71,18 +71,13 @@ def comparisons(runs: list[dict]) -> pd.DataFrame:
 
     The test pools the seeds that both methods have; p_value is NaN for PVeRA itself and where there are none.
     """
-    accuracy, correct, images = (Scores.of(runs, metric) for metric in ("accuracy", "correct", "images"))
+    accuracy = Scores.of(runs)
     mean, std = mean_and_std(100 * accuracy.values, axis=1)
+    p_values = lower_p_values(*pooled_counts(runs))
     rows = []
     for d, dataset in enumerate(accuracy.datasets):
         for m, method in enumerate(accuracy.methods):
-            p_value = np.nan
-            if method != REFERENCE and REFERENCE in accuracy.methods:
-                r = accuracy.methods.index(REFERENCE)
-                both = ~np.isnan(correct.values[[m, r], :, d]).any(0)
-                own, reference = correct.values[m, both, d].sum(), correct.values[r, both, d].sum()
-                if both.any():
-                    p_value = binomial_p_value(own, images.values[m, both, d].sum(), reference)
+            p_value = np.nan if method == REFERENCE else p_values[m, d]
             rows.append(
                 {
                     "dataset": dataset,
@@ -96,6 +91,26 @@ def comparisons(runs: list[dict]) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(rows)
+
+
+def pooled_counts(runs: list[dict]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(methods, data sets) each: right answers of a method, of how many, and PVeRA's, over seeds both have."""
+    correct, images = (Scores.of(runs, metric) for metric in ("correct", "images"))
+    both = ~np.isnan(correct.values)
+    reference = np.full_like(correct.values, np.nan)
+    if REFERENCE in correct.methods:
+        reference[:] = correct.values[correct.methods.index(REFERENCE)]
+    both &= ~np.isnan(reference)
+    own, n, reference = (
+        np.where(both, counts, 0).sum(1) for counts in (correct.values, images.values, reference)
+    )
+    return own, n, reference
+
+
+def lower_p_values(own: np.ndarray, n: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """`binomial_p_value` of each cell; NaN where n is zero."""
+    test = np.vectorize(lambda *counts: binomial_p_value(*counts) if counts[1] else np.nan, otypes=[float])
+    return test(own, n, reference)
 
 
 def grid_choices(runs: list[dict]) -> pd.DataFrame:
@@ -120,24 +135,28 @@ def grid_choices(runs: list[dict]) -> pd.DataFrame:
     return table.assign(share=table["chosen"] / table["runs"])
 
 
+def panels(choices: pd.DataFrame) -> list[tuple[str, str, bool]]:
+    """(hyperparameter, title, whether its values descend) of the panels of a grid table."""
+    found = choices["hyperparameter"].unique()
+    keys = [*(key for key in PANELS if key in found), *(key for key in found if key not in PANELS)]
+    return [(key, *_panel(key)) for key in keys]
+
+
 def _panel(hyperparameter: str) -> tuple[str, bool]:
     return PANELS.get(hyperparameter, (hyperparameter, False))
 
 
-def claims(scores: Scores) -> pd.DataFrame:
-    """What the paper says of its Table 1, held against these scores.
+Statement = tuple[str, str, Callable[[Scores], float]]  # what is said, the unit and what must be positive
 
-    difference: what must be positive for the claim to hold, over all seeds; by_seed: the same for each seed
-    (NaN where a run that it needs is missing), to see whether it depends on the draw.
-    """
-    rows = []
-    for text, unit, difference in CLAIMS:
-        per_seed = [
-            difference(replace(scores, values=scores.values[:, [s]], seeds=(seed,)))
-            for s, seed in enumerate(scores.seeds)
-        ]
-        rows.append({"claim": text, "unit": unit, "difference": difference(scores), "by_seed": per_seed})
-    return pd.DataFrame(rows)
+
+def claims(scores: Scores, statements: Iterable[Statement]) -> list[Claim]:
+    """What the paper says, e.g. of its Table 1 (`CLAIMS`), held against these scores."""
+    of_seeds = [replace(scores, values=scores.values[:, [s]], seeds=(k,)) for s, k in enumerate(scores.seeds)]
+    return [
+        Claim(text, unit, difference(scores), [difference(one) for one in of_seeds],
+              digits=0 if unit.startswith("data sets") else 1)
+        for text, unit, difference in statements
+    ]  # fmt: skip
 
 
 def _lead(of: str, over: str | None = None) -> Callable[[Scores], float]:
@@ -164,7 +183,7 @@ def _dora_wins_most(scores: Scores) -> float:
     return float(wins["dora"] - wins.drop("dora").max())
 
 
-CLAIMS: tuple[tuple[str, str, Callable[[Scores], float]], ...] = (
+CLAIMS: tuple[Statement, ...] = (
     ("PVeRA has the highest average", "points above the best other method", _lead("pvera")),
     ("PVeRA is better than VeRA on average", "points above VeRA", _lead("pvera", over="vera")),
     ("Linear probing has the lowest average", "points below the lowest other method", _linear_last),
@@ -173,31 +192,6 @@ CLAIMS: tuple[tuple[str, str, Callable[[Scores], float]], ...] = (
 
 
 # The tables
-
-
-def of_profile(root, profile: str) -> dict[str, dict[str, Table]]:
-    """Backbone -> name -> table, of all results of a profile's benchmark below `root`.
-
-    Where there are several backbones, the names under which the tables are written end in the backbone.
-    InputError where there are no results, or such as cannot share a table.
-    """
-    runs = results.load_runs(root, profile)
-    searches = results.load_runs(root, profile, "beta", optional=True)
-    backbones = dict.fromkeys(run["backbone"] for run in runs)
-    found = {}
-    for backbone in backbones:
-        own, own_searches = ([r for r in some if r["backbone"] == backbone] for some in (runs, searches))
-        suffix = f"_{backbone}" if len(backbones) > 1 else ""
-        built = of_runs(own, own_searches).items()
-        found[backbone] = {name: replace(table, name=name + suffix) for name, table in built}
-    return found
-
-
-def of_runs(runs: list[dict], searches: list[dict] = ()) -> dict[str, Table]:
-    """The tables of the runs of one backbone, by name; `searches` as in `grid`."""
-    return {
-        table.name: table for table in (main(runs), detailed(runs), grid(runs, searches), held_claims(runs))
-    }
 
 
 def main(runs: list[dict]) -> Table:
@@ -223,22 +217,29 @@ def detailed(runs: list[dict]) -> Table:
     """The paper's detailed tables: data sets × methods, mean ± standard deviation over seeds, stars."""
     scores = Scores.of(runs)
     data = comparisons(runs)
-    by_cell = data.set_index(["dataset", "method"])
-    rows = []
-    for d, dataset in enumerate(scores.datasets):
-        cells = []
-        for method in scores.methods:
-            mean, std, lower = by_cell.loc[(dataset, method), ["mean", "std", "significantly_lower"]]
-            text = percent(mean) + "*" * bool(lower)
-            cells.append(Cell(text if np.isnan(std) else f"{text} ± {std:.1f}"))
-        rule = d > 0 and scores.categories[d] != scores.categories[d - 1]
-        rows.append(Row(dataset_title(dataset), tuple(cells), rule))
+    cells = pd.DataFrame(index=scores.methods, columns=scores.datasets, dtype=object)
+    for row in data.itertuples():
+        cells.at[row.method, row.dataset] = spread(row.mean, row.std, row.significantly_lower)
     caption = (
         "Test accuracy (%), mean ± sample standard deviation (n − 1) over seeds. A star marks accuracies "
         f"significantly below PVeRA's (one-sided binomial test of the pooled seeds, p < {LEVEL})."
     )
-    header = tuple(METHODS[method].title for method in scores.methods)
-    return Table("detailed", caption, about(runs), (Panel("", header, tuple(rows)),), data)
+    return Table("detailed", caption, about(runs), (by_dataset(cells, scores.categories),), data)
+
+
+def spread(mean: float, std: float, star: bool) -> Cell:
+    """"71.4* ± 0.3"; without the second part for a single run."""
+    text = percent(mean) + "*" * bool(star)
+    return Cell(text if np.isnan(std) else f"{text} ± {std:.1f}")
+
+
+def by_dataset(cells: pd.DataFrame, categories: Sequence[str], title: str = "") -> Panel:
+    """A panel with a row per data set and a line between categories, of cells: methods × data sets."""
+    rows = [
+        Row(dataset_title(name), tuple(cells[name]), d > 0 and categories[d] != categories[d - 1])
+        for d, name in enumerate(cells)
+    ]
+    return Panel(title, tuple(METHODS[method].title for method in cells.index), tuple(rows))
 
 
 def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
@@ -247,10 +248,8 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
     searches: the runs that chose PVeRA's β before the benchmark, if there were any.
     """
     choices = grid_choices([*runs, *searches])
-    found = choices["hyperparameter"].unique()
-    panels = []
-    for key in [*(key for key in PANELS if key in found), *(key for key in found if key not in PANELS)]:
-        title, descending = _panel(key)
+    found = []
+    for key, title, descending in panels(choices):
         part = choices[choices["hyperparameter"] == key]
         columns = sorted(set(part["value"]), reverse=descending)
         rows = []
@@ -260,43 +259,27 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
             }
             cells = tuple(Cell(text.get(value, NOTHING)) for value in columns)
             rows.append(Row(METHODS[method].title, cells))
-        letter = "abcdefgh"[len(panels)]
-        panels.append(Panel(f"({letter}) {title}", tuple(map(number, columns)), tuple(rows)))
+        found.append(Panel(title, tuple(map(number, columns)), tuple(rows)))
     caption = "Share of runs in which each value of a method's grid had the lowest validation loss."
     if searches:
         caption += f" β was searched once per data set (seed {searches[0]['seed']}), before the other grids."
     without = [METHODS[m].title for m in Scores.of(runs).methods if m not in set(choices["method"])]
     if without:
         caption += f" Without a grid: {', '.join(without)}."
-    return Table("grid", caption, about(runs), tuple(panels), choices)
+    return Table("grid", caption, about(runs), lettered(found), choices)
 
 
 def held_claims(runs: list[dict]) -> Table:
     """What the paper says of its Table 1, and whether it holds here."""
-    scores = Scores.of(runs)
-    data = claims(scores)
-    rows, verdicts = [], []
-    for claim in data.itertuples():
-        signs = {seed_difference > 0 for seed_difference in claim.by_seed if not np.isnan(seed_difference)}
-        verdict = "holds" if claim.difference > 0 else "does not hold"
-        if np.isnan(claim.difference):
-            verdict = "cannot be told: runs are missing"
-        elif signs - {claim.difference > 0}:
-            verdict += ", but depends on the seed"
-        digits = 0 if claim.unit.startswith("data sets") else 1
-        by_seed = ", ".join(signed(value, digits) for value in claim.by_seed)
-        difference = signed(claim.difference, digits)
-        if difference != NOTHING:
-            difference += f" {claim.unit}"
-        cells = (verdict, difference, by_seed)
-        rows.append(Row(claim.claim, tuple(map(Cell, cells))))
-        verdicts.append(verdict)
-    by_seed = pd.DataFrame(data["by_seed"].tolist(), columns=[f"seed{seed}" for seed in scores.seeds])
-    csv = pd.concat([data.drop(columns="by_seed"), pd.Series(verdicts, name="verdict"), by_seed], axis=1)
     caption = "Statements of the paper about its main table, and whether they hold here."
-    return Table(
-        "claims", caption, about(runs), (Panel("", ("Here", "Difference", "By seed"), tuple(rows)),), csv
-    )
+    return verdicts("claims", caption, runs, Scores.of(runs), CLAIMS)
+
+
+def verdicts(
+    name: str, caption: str, runs: list[dict], scores: Scores, statements: Iterable[Statement]
+) -> Table:
+    """`claims` as a table, each with its verdict; `scores` of the `runs`."""
+    return held(name, caption, about(runs), claims(scores, statements), scores.seeds)
 
 
 def about(runs: list[dict]) -> str:

@@ -1,8 +1,10 @@
 """What a table is: panels of marked cells, rendered as Markdown and LaTeX, and its numbers as CSV."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from string import ascii_lowercase
 
 import numpy as np
 import pandas as pd
@@ -31,6 +33,13 @@ class Panel:
     title: str
     header: tuple[str, ...]
     rows: tuple[Row, ...]
+
+
+def lettered(panels: Sequence[Panel]) -> tuple[Panel, ...]:
+    """(a), (b), ... before the titles, where there are several."""
+    if len(panels) == 1:
+        return tuple(panels)
+    return tuple(replace(panel, title=f"({letter}) {panel.title}") for letter, panel in zip(ascii_lowercase, panels))
 
 
 @dataclass(frozen=True)
@@ -103,12 +112,25 @@ def dataset_title(name: str) -> str:
     return TASKS[name].title if name in TASKS else name
 
 
+def plain(value: float, digits: int) -> str:
+    return NOTHING if np.isnan(value) else f"{value:.{digits}f}"
+
+
 def percent(value: float) -> str:
-    return NOTHING if np.isnan(value) else f"{value:.1f}"
+    return plain(value, 1)
+
+
+def thousands(value: float) -> str:
+    """A count as the paper prints it: 30 720."""
+    return NOTHING if np.isnan(value) else f"{value:,.0f}".replace(",", " ")
 
 
 def signed(value: float, digits: int) -> str:
-    return NOTHING if np.isnan(value) else f"{value:+.{digits}f}".replace("-", "−")
+    """With its sign, but for what prints as zero."""
+    if np.isnan(value):
+        return NOTHING
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text if text.strip("+−0.") else text[1:]
 
 
 SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
@@ -139,12 +161,12 @@ def _latex_cell(cell: Cell) -> str:
 
 LATEX = str.maketrans(
     {c: f"\\{c}" for c in "%_&#"}
-    | {"±": r"$\pm$", "*": "$^*$", "–": "--", "−": "$-$", "×": r"$\times$", "β": r"$\beta$", "<": "$<$"}
+    | {"±": r"$\pm$", "*": "$^*$", "–": "--", "−": "$-$", "×": r"$\times$", "β": r"$\beta$", "τ": r"$\tau$", "<": "$<$"}
 )
 
 
 def _latex(text: str) -> str:
     plain = {raised: chr(digit) for digit, raised in SUPERSCRIPTS.items()}
     raised = "".join(map(chr, plain))
-    text = text.translate(LATEX)
+    text = re.sub("`(.*?)`", r"\\texttt{\1}", text.translate(LATEX))
     return re.sub(f"[{raised}]+", lambda m: f"$^{{{m[0].translate(plain)}}}$", text)

@@ -1,0 +1,172 @@
+"""What reading images costs: of an epoch's time, of the time to prepare, and of memory.
+
+    python experiments/benchmark_input.py
+
+share         of an epoch's processor time that goes into its batches, which come from the store
+preparation   how much faster all cores decode photographs than one
+memory        what a run on the largest data set (dSprites, 73 728 test images, 11 GB in the store) takes beyond
+              one on 16 images, on a stand-in so small that its own activations hardly count
+
+The data sets are written to a temporary folder of up to 12 GB (--folder) and removed. Writes
+<output>/input.csv and .md; the exit code is 1 if a bound does not hold. Meant for a machine that does nothing
+else: other work slows preparation down.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import safetensors.torch
+import torch
+from PIL import Image
+
+from pvera import backbones, data, results, store, training
+from pvera.adapters import PVeRA
+from pvera.errors import run
+from pvera.model import adapt
+from pvera.processes import cores
+from pvera.profiles import Profile
+from pvera.protocol import protocol
+from pvera.runs import environment
+from pvera.scheduler import run_all
+from pvera.training import Data, Schedule
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = ("share", "preparation", "memory")
+SHARE, SPEED_UP, MEMORY = 0.02, 0.75, 1024  # bounds: of an epoch, per core, MiB
+LARGEST = "dsprites_loc"
+DISTINCT = 64  # images that a split really has; the others are links to them
+# 17 tokens of 64 numbers, 6 layers. Worker processes import this file, so they know it as well.
+backbones.NAMES["stand_in"] = ("test_vit", {"img_size": 224, "patch_size": 56})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="only these")
+    parser.add_argument("--folder", help="for the temporary files (default: the system's)")
+    parser.add_argument("--output", type=Path, default=ROOT / "results" / "performance", help="(%(default)s)")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
+        folder = Path(name)
+        os.environ[store.VARIABLE] = str(folder / "cache")
+        rows = []
+        if "share" in options.parts:
+            rows += [share(folder, "tiny", 800), share(folder, "dinov2_s", 32)]
+        if "preparation" in options.parts:
+            rows.append(preparation(folder, 4000))
+        if "memory" in options.parts:
+            rows.append(memory(folder, data.task(LARGEST).test_images))
+    table = pd.DataFrame(rows)
+    results.write_atomically(options.output / "input.csv", table.to_csv(index=False).encode())
+    text = describe(table)
+    results.write_atomically(options.output / "input.md", text.encode())
+    print(text)
+    if not table.holds.all():
+        sys.exit(1)
+
+
+def share(folder: Path, backbone: str, images: int) -> dict:
+    """Of the processor time of an epoch over three PVeRA members, random weights; one thread."""
+    frozen = backbones.load(backbone, pretrained=False)
+    name, counts = f"{backbone}_data", {"train800": images, "val200": images // 4}
+    write(folder / name / LARGEST, counts, (64, 64), "png")
+    train, validation = (
+        Data(data.load_split(folder / name, LARGEST, split, frozen.image_size), frozen, torch.device("cpu"))
+        for split in counts
+    )
+    schedule, ends = Schedule(epochs=3), []
+    model = adapt(frozen.model, [PVeRA(rank=64)] * 3, data.task(LARGEST).classes, [0, 1, 2])
+    training.fit(model, train, validation, [(1e-4, 1e-4)] * 3, [0.0] * 3, schedule, protocol("published"), 0,
+                 on_epoch=lambda _: ends.append(time.process_time()))
+    epoch = min(np.diff(ends))
+
+    def read() -> float:
+        start = time.process_time()
+        for batch in torch.arange(len(train)).split(schedule.batch_size):
+            train[batch]
+        for batch in torch.arange(len(validation)).split(training.EVALUATION_BATCH):
+            validation[slice(int(batch[0]), int(batch[-1]) + 1)]
+        return time.process_time() - start
+
+    found = min(read() for _ in range(5)) / epoch
+    what = f"share of an epoch on {backbone} at {frozen.image_size} pixels"
+    return row(what, f"{100 * found:.3f} %", f"under {100 * SHARE:.0f} %", found < SHARE)
+
+
+def preparation(folder: Path, images: int) -> dict:
+    """Photographs of 500x375 pixels, decoded by one process and by one per core; the best of two each."""
+    root = folder / "photographs"
+    write(root / LARGEST, {"test": images}, (500, 375), "jpg")
+
+    def seconds(processes: int) -> float:
+        store.clear()
+        start = time.perf_counter()
+        data.load_split(root, LARGEST, "test", 224, processes=processes)
+        return time.perf_counter() - start
+
+    seconds(1)  # starts the server that workers are forked from
+    one, all_cores = (min(seconds(count) for _ in range(2)) for count in (1, cores()))
+    bound = SPEED_UP * cores()
+    what = f"speed-up of preparation with {cores()} processes"
+    value = f"{one / all_cores:.2f} ({images / all_cores:.0f} images per second)"
+    return row(what, value, f"over {bound:.2f}", one / all_cores > bound)
+
+
+def memory(folder: Path, images: int) -> dict:
+    """Peak of a whole run with so many test images, in a process of its own, beyond that of a run on few."""
+    write(folder / "largest" / LARGEST, {"train800": 800, "val200": 200, "test": images}, (64, 64), "png")
+    weights = folder / "stand_in.safetensors"
+    safetensors.torch.save_file(backbones.load("stand_in", pretrained=False).model.state_dict(), weights)
+    profile = Profile(
+        name="memory", data=str(folder / "largest"), backbones=["stand_in"], datasets=[LARGEST], seeds=[0],
+        protocol="published", methods={"pvera": {"rank": 64, "grid": {"learning_rate": [1e-3, 1e-4, 1e-5]}}},
+        schedule=Schedule(epochs=1), weights={"stand_in": str(weights)},
+    )
+    data.prepare(folder / "largest", LARGEST, 224)
+    peaks = []
+    for few in (16, None):
+        runs = profile.with_(images=few).benchmark(folder / f"results{few}")
+        run_all(runs, f"{few or 'all'} images")
+        peaks.append(results.read(runs[0].path)["cost"]["peak_memory_mb"])
+    found = peaks[1] - peaks[0]
+    what = f"memory of a run on {images} test images, beyond one on 16"
+    return row(what, f"{found} MiB", f"under {MEMORY} MiB", found < MEMORY)
+
+
+def row(what: str, value: str, bound: str, holds: bool) -> dict:
+    return {"what": what, "value": value, "bound": bound, "holds": holds}
+
+
+def write(folder: Path, counts: dict[str, int], size: tuple[int, int], suffix: str) -> None:
+    """Splits of `counts` images of `size` pixels: smooth noise, which compresses as photographs do."""
+    classes = data.task(folder.name).classes
+    for split, count in counts.items():
+        (folder / split).mkdir(parents=True)
+        source = np.random.default_rng([*split.encode()])
+        for i in range(count):
+            file = folder / split / f"{i}.{suffix}"
+            if i < DISTINCT:
+                coarse = source.integers(256, size=(24, 32, 3), dtype=np.uint8)
+                Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC).save(file)
+            else:
+                os.link(folder / split / f"{i % DISTINCT}.{suffix}", file)
+        lines = "".join(f"{split}/{i}.{suffix} {i % classes}\n" for i in range(count))
+        (folder / f"{split}.txt").write_text(lines)
+
+
+def describe(table: pd.DataFrame) -> str:
+    lines = ["| | measured | bound | holds |", "| :-- | :-- | :-- | :-- |"]
+    lines += [f"| {r.what} | {r.value} | {r.bound} | {'yes' if r.holds else 'no'} |" for r in table.itertuples()]
+    made_by = environment("cpu")
+    about = f"{made_by['device']}, {cores()} cores, torch {made_by['torch']}; see experiments/benchmark_input.py."
+    return "\n".join(lines) + f"\n\n{about}\n"
+
+
+if __name__ == "__main__":
+    run(main)

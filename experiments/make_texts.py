@@ -1,0 +1,72 @@
+"""Put the text tasks in place: the three that the repository generates, and GLUE's three.
+
+    python experiments/make_texts.py                            the generated ones
+    python experiments/make_texts.py --glue                     RTE, MRPC and CoLA as well, from the hub
+    python experiments/make_texts.py --glue --source FOLDER     or from FOLDER/{RTE,MRPC,CoLA}/{train,dev}.tsv
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from pvera import errors, glue, grammar
+from pvera.errors import InputError
+from pvera.results import write_atomically
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def parse() -> argparse.Namespace:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("--root", type=Path, default=ROOT / "data/text", help="where to write (%(default)s)")
+    parser.add_argument("--glue", action="store_true", help="GLUE's tasks too")
+    parser.add_argument("--source", type=Path, metavar="FOLDER", help="folder of GLUE's files, instead of the hub")
+    options = parser.parse_args()
+    if options.source and not options.glue:
+        raise InputError("--source is for --glue")
+    return options
+
+
+def main() -> None:
+    options = parse()
+    print(f"{'task':<15}{'train/val/test':>16}{'chance':>8}  measures")
+    for name in grammar.RECIPES:
+        files = grammar.files(name)
+        put(files, options.root)
+        describe(name, options.root, grammar.MEASURES[name])
+        if grammar.digest(files) != grammar.DIGESTS[name]:
+            print(f"{'':<15}differs from the published {name}: are the pinned versions installed?")
+    for task in glue.TASKS.values() if options.glue else ():
+        if task.suite == "glue":
+            put(glue_files(task, options.source), options.root)
+            describe(task.name, options.root, f"{task.title} of GLUE")
+    print(f"in {options.root}")
+
+
+def glue_files(task: glue.TextTask, source: Path | None) -> dict[str, bytes]:
+    """The files of a task, by their path below the root; says where they do not hold as many texts as GLUE's."""
+    files = {}
+    for split, count in (("train", task.train), ("dev", task.dev)):
+        path = f"{task.folder}/{split}.tsv"
+        texts = glue.read(source / path, task.layout) if source else glue.from_hub(task, split)
+        if len(texts) != count:
+            print(f"{'':<15}{task.title}, {split}: {len(texts)} texts where GLUE has {count}")
+        files[path] = glue.encode(texts, task.layout)
+    return files
+
+
+def put(files: dict[str, bytes], root: Path) -> None:
+    for path, content in files.items():
+        write_atomically(root / path, content)
+
+
+def describe(name: str, root: Path, measures: str) -> None:
+    parts = [glue.load_split(root, name, split) for split in glue.SPLITS]
+    counts, chance = "/".join(str(len(part)) for part in parts), np.bincount(parts[-1].labels).max() / len(parts[-1])
+    print(f"{name:<15}{counts:>16}{chance:>8.1%}  {measures}")
+
+
+if __name__ == "__main__":
+    errors.run(main)

@@ -1,0 +1,41 @@
+"""Train the language experiment of a profile: GLUE, and text tasks that the repository makes itself.
+
+    python experiments/train_language.py --profile mini
+
+    language_beta   searches PVeRA's β, which the paper does not give; the other needs it
+    language        every method on every task with every seed
+
+Each run writes results/<profile>/<experiment>/<encoder>/<task>/<method>/seed<k>.json. What exists is not run again.
+
+Tasks of GLUE whose files are not in the profile's folder are left out, unless they are named with --datasets;
+experiments/make_texts.py --glue puts them there. All else is as in experiments/train.py.
+"""
+
+import argparse
+from pathlib import Path
+
+from train import changed, parse, read, start
+
+from pvera import glue
+from pvera.errors import run
+from pvera.profiles import LANGUAGE, Profile
+
+
+def main() -> None:
+    options = parse(__doc__, LANGUAGE)
+    start(at_hand(changed(read(options).of_language(), options), options), options)
+
+
+def at_hand(profile: Profile, options: argparse.Namespace) -> Profile:
+    """`profile` without the tasks of GLUE that are not there, if others are left and none was asked for by name."""
+    there = [name for name in profile.datasets
+             if glue.TASKS[name].suite != "glue" or (Path(profile.data) / glue.TASKS[name].folder).exists()]
+    if options.datasets or not there or there == profile.datasets:
+        return profile
+    absent = ", ".join(glue.TASKS[name].title for name in profile.datasets if name not in there)
+    print(f"{profile.name}: without {absent}, which experiments/make_texts.py --glue puts there")
+    return profile.with_(datasets=there)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,137 @@
+"""The tables and the figure of the rank and position ablations."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from records import make_record
+from scipy.stats import t
+from test_tables import lines, parsed
+
+from pvera import published, tables
+from pvera.errors import InputError
+from pvera.plots import ablations as plots
+from pvera.tables import Ablation
+
+PAPER = published.load(Path(__file__).parents[1] / "results" / "published")
+
+# Best validation loss: data set -> seed -> rank 8, 16, 32, 64. Means over data sets, by seed:
+# 1.1, 1.0, 0.8, 0.9 and 1.3, 1.0, 1.2, 1.0.
+LOSSES = {
+    "digits": [[1.0, 0.9, 0.5, 0.8], [1.2, 0.9, 1.0, 0.9]],
+    "retina": [[1.2, 1.1, 1.1, 1.0], [1.4, 1.1, 1.4, 1.1]],
+}
+RANKS = [8, 16, 32, 64]
+
+
+def runs_of(losses=LOSSES, values=RANKS, name="rank", softmax_in_loss=False):
+    runs = []
+    for dataset, seeds in losses.items():
+        for seed, own in enumerate(seeds):
+            run = make_record("pvera", dataset, seed, grid={name: values},
+                              config={"protocol": {"softmax_in_loss": softmax_in_loss}})
+            for member, loss in zip(run["members"], own):
+                member["best_validation_loss"] = loss
+                member["adapter_parameters"] = 100 * (1 + values.index(member["grid"][name]))
+            runs.append(run)
+    return runs
+
+
+def test_by_hand():
+    table = tables.ablation(runs_of(), "rank", PAPER)
+    data = parsed(table)
+    assert data["published_value"].tolist() == [64, 128, 256, 512]
+    np.testing.assert_allclose(data["loss"], [1.2, 1.0, 1.0, 0.95])
+    # From r = 32, by seed: +0.3, +0.2, 0, +0.1 and +0.1, -0.2, 0, -0.2.
+    np.testing.assert_allclose(data["above_reference"], [0.2, 0, 0, -0.05], atol=1e-6)
+    half = t.ppf(0.975, 1) * 0.1 / 1  # s / √2 of two values that differ by 0.2
+    np.testing.assert_allclose(data["low"][0], 0.2 - half, rtol=1e-5)
+    np.testing.assert_allclose(data["high"][1], 2 * half, rtol=1e-5)
+    assert np.isnan(data["low"][2])
+    np.testing.assert_allclose(data["above_reference_paper"], [0.056, 0.002, 0, 0.005], atol=1e-9)
+    # Equal lowest losses: the first, here 16 twice.
+    assert data["lowest"].tolist() == [0, 2, 1, 1] and data["parameters"].tolist() == [100, 200, 300, 400]
+    shown = {row[0]: row[1:] for row in lines(table)}
+    assert shown["Loss, here"] == ["1.200", "1.000", "1.000", "**0.950**"]
+    assert shown["Trained numbers, paper"] == ["21 504", "24 576", "30 720", "43 008"]
+    assert shown["Above r = 32, here"] == ["+0.200", "0.000", "0.000", "−0.050"]
+    assert table.panels[0].header == ("r = 8 (64)", "r = 16 (128)", "r = 32 (256)", "r = 64 (512)")
+    assert "takes the softmax twice" in table.caption
+
+
+def test_claims_by_hand():
+    assert lines(tables.ablation_claims(runs_of(), "rank", PAPER)) == [
+        [
+            "r = 256 (here r = 32) has the lowest loss",
+            "does not hold, but depends on the seed",
+            "−0.050 below the lowest of the others",
+            "+0.100, −0.200",
+        ],
+        [
+            "r = 128 and r = 512 (here r = 16 and r = 64) lose less than r = 64 (here r = 8)",
+            "holds",
+            "+0.200 below the lowest of the others",
+            "+0.100, +0.300",
+        ],
+    ]
+
+
+def test_position():
+    losses = {"digits": [[0.5, 0.6, 0.4, 0.7, 0.3, 0.35]]}
+    runs = runs_of(losses, ["q", "k", "v", "qk", "qv", "qkv"], "targets", softmax_in_loss=True)
+    table = tables.ablation(runs, "targets", PAPER)
+    assert table.panels[0].header == ("Q", "K", "V", "QK", "QV", "QKV")
+    data = parsed(table)
+    assert data["loss_paper"].tolist() == [1.825, 1.827, 1.826, 1.835, 1.819, 1.821]
+    assert data["low"].isna().all()  # one seed has no interval
+    assert "softmax twice" not in table.caption and "other data and another backbone" in table.caption
+    (claim,) = lines(tables.ablation_claims(runs, "targets", PAPER))
+    assert claim == ["QV has the lowest loss", "holds", "+0.050 below the lowest of the others", "+0.050"]
+
+
+def test_the_same_data_and_loss_compare_without_reserve():
+    names = PAPER.ablation_datasets()
+    assert len(names) == 6
+    runs = [run | {"dataset": name, "backbone": "dinov2_b", "category": "natural"}
+            for name in names for run in runs_of({"digits": [[1.9, 1.8, 1.7, 1.8]]}, [64, 128, 256, 512], softmax_in_loss=True)]
+    table = tables.ablation(runs, "rank", PAPER)
+    assert "compare" not in table.caption and table.panels[0].header[0] == "r = 64"
+
+
+def test_a_pair_without_every_value_enters_no_mean():
+    losses = {"digits": LOSSES["digits"], "retina": [LOSSES["retina"][0], [1.4, None, 1.4, 1.1]]}
+    found = Ablation.of(runs_of(losses), "rank")
+    assert found.complete.tolist() == [[True, True], [True, False]]
+    np.testing.assert_allclose(found.by_seed()[:, 1], LOSSES["digits"][1])
+    assert "Of 4 pairs of data set and seed, 3 have every value." in tables.ablation(runs_of(losses), "rank", PAPER).caption
+
+
+def test_a_searched_learning_rate_counts_with_its_best():
+    runs = runs_of({"digits": [[1.0, 2.0]]}, [8, 16])
+    more = runs_of({"digits": [[0.7, None]]}, [8, 16])
+    runs[0]["members"] += more[0]["members"]
+    assert Ablation.of(runs, "rank").mean().tolist() == [0.7, 2.0]
+
+
+def test_other_runs_are_bad_input():
+    with pytest.raises(InputError, match="no ablation of 'rank'"):
+        Ablation.of([make_record("pvera")], "rank")
+
+
+def test_without_a_counterpart_the_claims_cannot_be_told():
+    runs = runs_of({"digits": [[1.0, 2.0]]}, [8, 16])
+    assert {row[1] for row in lines(tables.ablation_claims(runs, "rank", PAPER))} == {"cannot be told: runs are missing"}
+    assert parsed(tables.ablation(runs, "rank", PAPER))["loss_paper"].isna().all()
+
+
+def test_figure():
+    found = Ablation.of(runs_of(), "rank")
+    figure = plots.ablation(["8", "16", "32", "64"], found.mean(), found.by_seed(), {"64": 1.875, "128": 1.821}, "Rank r")
+    FigureCanvasAgg(figure).draw()
+    here, there = figure.axes
+    seeds, means = here.lines[:2], here.lines[2:]
+    assert [line.get_ydata().tolist() for line in seeds] == found.by_seed().T.tolist()
+    assert [line.get_ydata()[0] for line in means] == found.mean().tolist()
+    assert [line.get_mfc() == "white" for line in means] == [True, True, True, False]
+    assert [label.get_text() for label in there.get_xticklabels()] == ["64", "128"]

@@ -1,0 +1,124 @@
+"""The bootstrap against closed forms of its variance, scipy's, and cases worked by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy.stats import bootstrap
+
+from pvera.errors import InputError
+from pvera.statistics import averages, percentile_interval, probability_of_improvement, rank_sum, resample
+
+NAN = math.nan
+
+
+def some_scores(methods=3, seeds=3, datasets=5):
+    rng = np.random.default_rng(0)
+    return rng.normal(0.6, 0.2, (1, 1, datasets)) + rng.normal(0, 0.05, (methods, seeds, datasets))
+
+
+def test_a_resample_holds_runs_of_their_own_method_and_of_one_data_set_per_column():
+    # The digits say which: method, seed, data set
+    scores = np.fromfunction(lambda m, s, d: 100 * m + 10 * s + d, (2, 3, 4))
+    drawn = resample(scores, np.random.default_rng(0), 200)
+    assert drawn.shape == (200, 2, 3, 4)
+    method, seed, dataset = drawn // 100, drawn // 10 % 10, drawn % 10
+    assert (method == np.arange(2)[:, None, None]).all()
+    assert (dataset == dataset[:, :1, :1]).all()  # methods stay paired on their data set
+    assert len(np.unique(dataset[:, 0, 0])) == 4 and len(np.unique(seed)) == 3
+    assert (seed[:, 0] != seed[:, 1]).any()  # runs of two methods are not paired
+
+
+def test_the_same_generator_gives_the_same_resamples():
+    scores = some_scores()
+    one, other = (resample(scores, np.random.default_rng(7), 10) for _ in range(2))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_missing_runs_are_never_drawn():
+    scores = np.array([[[1.0, 14.0], [NAN, 15.0], [3.0, NAN]]])
+    drawn = resample(scores, np.random.default_rng(0), 500)
+    found, counts = np.unique(drawn[~np.isnan(drawn)], return_counts=True)
+    assert found.tolist() == [1, 3, 14, 15]
+    assert counts.sum() == 500 * 2 * 2  # two runs there are, two are drawn
+    np.testing.assert_allclose(counts, 500, rtol=0.15)
+
+
+def test_variance_over_data_sets_and_runs_by_its_closed_form():
+    scores = some_scores()
+    drawn = averages(resample(scores, np.random.default_rng(0), 40_000))
+    expected = (scores.mean(1).var(-1) + (scores.var(1) / 3).mean(-1)) / 5
+    np.testing.assert_allclose(drawn.var(0), expected, rtol=0.05)
+
+
+def test_interval_over_data_sets_agrees_with_scipy():
+    """One run each: scipy's paired bootstrap of the difference of two means."""
+    one, other = some_scores(methods=2, seeds=1, datasets=12)[:, 0]
+    drawn = averages(resample(np.stack([one, other])[:, None], np.random.default_rng(0), 40_000))
+    low, high = percentile_interval(drawn[:, 0] - drawn[:, 1])
+    expected = bootstrap(
+        (one, other), lambda x, y, axis: (x - y).mean(axis), paired=True, method="percentile",
+        n_resamples=40_000, rng=np.random.default_rng(1),
+    ).confidence_interval  # fmt: skip
+    assert (low, high) == pytest.approx(expected, abs=(expected.high - expected.low) / 50)
+
+
+def test_percentile_interval_by_hand():
+    low, high = percentile_interval(np.array([np.arange(101.0), 2 * np.arange(101.0)]).T, level=0.9)
+    np.testing.assert_allclose(low, [5, 10])
+    np.testing.assert_allclose(high, [95, 190])
+
+
+def test_averages_by_hand():
+    np.testing.assert_allclose(averages([[[1.0, 4.0], [NAN, 6.0]], [[0.0, 0.0], [1.0, 2.0]]]), [3, 0.75])
+
+
+def test_probability_of_improvement_by_hand():
+    scores = np.array([[[1.0, 5.0], [2.0, 5.0]], [[0.0, 5.0], [2.0, 6.0]]])
+    # First data set: 1 > 0, 1 < 2, 2 > 0, 2 = 2: 2.5 of 4. Second: 5 = 5, 5 < 6, twice: 1 of 4
+    np.testing.assert_allclose(
+        probability_of_improvement(scores), [[0.5, (2.5 + 1) / 8], [1 - (2.5 + 1) / 8, 0.5]]
+    )
+    # Without its second run, the other has 1 > 0, 2 > 0 and 5 = 5, 5 = 5
+    scores[1, 1] = NAN
+    assert probability_of_improvement(scores)[0, 1] == pytest.approx((1 + 0.5) / 2)
+
+
+few = hnp.arrays(
+    np.float64,
+    st.tuples(st.integers(2, 4), st.integers(1, 3), st.integers(1, 4)),
+    elements=st.integers(0, 3).map(float),
+)
+
+
+@given(few)
+def test_probability_of_improvement_properties(scores):
+    found = probability_of_improvement(scores)
+    np.testing.assert_allclose(found + found.T, 1)
+    np.testing.assert_allclose(np.diag(found), 0.5)
+    np.testing.assert_array_equal(found, probability_of_improvement(np.exp(scores)))
+    pairs = [rank_sum(*scores[:2, :, d]).superiority for d in range(scores.shape[2])]
+    assert found[0, 1] == pytest.approx(np.mean(pairs))
+
+
+@given(few)
+def test_statistics_of_resamples_are_those_of_each(scores):
+    drawn = resample(scores, np.random.default_rng(0), 4)
+    for statistic in (averages, probability_of_improvement):
+        np.testing.assert_array_equal(statistic(drawn), [statistic(one) for one in drawn])
+
+
+@pytest.mark.parametrize(
+    "scores, message",
+    [
+        (np.ones((2, 3)), "methods, seeds"),
+        (np.empty((2, 0, 3)), "methods, seeds"),
+        ([[[1.0, NAN]], [[1.0, 1.0]]], "leave out"),
+    ],
+)
+def test_bad_input(scores, message):
+    with pytest.raises(InputError, match=message):
+        resample(scores, np.random.default_rng(0))

@@ -1,0 +1,218 @@
+"""GLUE's files with their quirks, the split into training and validation, and the tasks of our own grammar."""
+
+import runpy
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pvera import glue, grammar
+from pvera.errors import InputError
+from pvera.results import write_atomically
+
+SCRIPT = Path(__file__).resolve().parents[1] / "experiments" / "make_texts.py"
+#: Lines as the original files hold them.
+LINES = {
+    "cola": b"gj04\t1\t\tOur friends won't buy this analysis.\ngj04\t0\t*\tThe \"more pseudo they.\n",
+    "mrpc": b"\xef\xbb\xbfQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
+            b"1\t1\t2\tHe said \" no \" .\t\" No , \" he said .\r\n0\t3\t4\tA \" quote .\tCaf\xc3\xa9 .",
+    "rte": b"index\tsentence1\tsentence2\tlabel\n0\tIt rains.\tIt is dry.\tnot_entailment\n"
+           b"1\tIt rains.\tIt rains.\tentailment\n",
+}
+READ = {
+    "cola": ([("Our friends won't buy this analysis.",), ('The "more pseudo they.',)], [1, 0]),
+    "mrpc": ([('He said " no " .', '" No , " he said .'), ('A " quote .', "Café .")], [1, 0]),
+    "rte": ([("It rains.", "It is dry."), ("It rains.", "It rains.")], [1, 0]),
+}
+
+
+def place(root, name, content: bytes, split="dev"):
+    file = root / glue.TASKS[name].folder / f"{split}.tsv"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return file
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_original_files(tmp_path, name):
+    place(tmp_path, name, LINES[name])
+    found = glue.load_split(tmp_path, name, "test")
+    texts, labels = READ[name]
+    assert found.texts == texts
+    assert found.labels.tolist() == labels and found.labels.dtype == np.int64
+
+
+sentences = st.text(st.characters(blacklist_characters="\t\r\n", blacklist_categories=("Cs",)), min_size=1)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+@given(st.data(), st.sampled_from(list(glue.TASKS)))
+def test_what_is_written_is_read(tmp_path_factory, data, name):
+    layout = glue.TASKS[name].layout
+    texts = data.draw(st.lists(st.tuples(*[sentences] * len(layout.texts)), min_size=1, max_size=5))
+    labels = np.array([data.draw(st.integers(0, 1)) for _ in texts])
+    file = tmp_path_factory.mktemp("tsv") / "dev.tsv"
+    file.write_bytes(glue.encode(glue.Texts(texts, labels), layout))
+    found = glue.read(file, layout)
+    assert found.texts == texts and found.labels.tolist() == labels.tolist()
+
+
+def test_split_is_a_fixed_permutation(tmp_path):
+    lines = "".join(f"x\t{i % 2}\t\ttext {i}\n" for i in range(101))
+    place(tmp_path, "cola", lines.encode(), "train")
+    train, validation = (glue.load_split(tmp_path, "cola", split) for split in ("train", "val"))
+    assert (len(train), len(validation)) == (81, 20)
+    assert sorted(train.texts + validation.texts) == sorted((f"text {i}",) for i in range(101))
+    assert train.texts != sorted(train.texts)
+    assert [int(t[0].split()[1]) % 2 for t in train.texts] == train.labels.tolist()
+    assert glue.load_split(tmp_path, "cola", "train").texts == train.texts
+
+
+BAD = {
+    "columns": ("cola", b"a\t1\t\tgood\nb\t1\tbad\n", "line 2: expected 4 columns, not 3"),
+    "label": ("cola", b"a\t2\t\tgood\n", "line 1: label '2' is not one of 0, 1"),
+    "word": ("rte", b"index\tsentence1\tsentence2\tlabel\n0\ta\tb\tyes\n", "line 2: label 'yes' is not one of entail"),
+    "header": ("rte", b"0\ta\tb\tentailment\n", "line 1: expected the header"),
+    "empty": ("cola", b"", "is empty"),
+    "header alone": ("rte", b"index\tsentence1\tsentence2\tlabel\n", "is empty"),
+    "encoding": ("cola", b"a\t1\t\t\xff\xfe\n", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_file_is_one_line(tmp_path, case):
+    name, content, message = BAD[case]
+    file = place(tmp_path, name, content)
+    with pytest.raises(InputError) as error:
+        glue.load_split(tmp_path, name, "test")
+    assert str(file) in str(error.value) and message in str(error.value) and "\n" not in str(error.value)
+
+
+def test_missing_file_and_unknown_split(tmp_path):
+    with pytest.raises(InputError, match="train.tsv does not exist"):
+        glue.load_split(tmp_path, "rte", "val")
+    with pytest.raises(InputError, match="unknown split 'dev'"):
+        glue.load_split(tmp_path, "rte", "dev")
+    with pytest.raises(InputError, match="has a tab or a line break"):
+        glue.encode(glue.Texts([("a\tb",)], np.array([1])), glue.COLA)
+
+
+# ---------------------------------------------------------------- the hub
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """Files as the hub's, in a folder; returns what was asked for."""
+    import huggingface_hub
+
+    asked = []
+
+    def download(repo, name, repo_type):
+        asked.append((repo, name, repo_type))
+        return tmp_path / name.replace("/", "_")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    return asked
+
+
+def test_hub(tmp_path, hub):
+    table = pd.DataFrame({"sentence1": ["a  b", "c"], "sentence2": ["d\n", "e"], "label": [1, 0], "idx": [0, 1]})
+    table.to_parquet(tmp_path / "rte_validation-00000-of-00001.parquet")
+    found = glue.from_hub(glue.TASKS["rte"], "dev")
+    assert (found.texts, found.labels.tolist()) == ([("a b", "d"), ("c", "e")], [1, 0])
+    table = pd.DataFrame({"sentence": ["a"], "label": [1], "idx": [0]})
+    table.to_parquet(tmp_path / "cola_train-00000-of-00001.parquet")
+    assert glue.from_hub(glue.TASKS["cola"], "train").texts == [("a",)]
+    assert hub[0] == ("nyu-mll/glue", "rte/validation-00000-of-00001.parquet", "dataset")
+
+
+def test_download_that_fails_is_one_line(hub):
+    with pytest.raises(InputError, match="cannot download mrpc/train.* --source") as error:
+        glue.from_hub(glue.TASKS["mrpc"], "train")
+    assert "\n" not in str(error.value)
+
+
+# ---------------------------------------------------------------- the grammar
+
+
+@pytest.fixture(scope="module")
+def made():
+    return {name: grammar.make(name) for name in grammar.RECIPES}
+
+
+@pytest.mark.parametrize("name", grammar.RECIPES)
+def test_generated_task(made, name, tmp_path):
+    """As large as said, balanced, without a text twice, as published, and read back from its files."""
+    parts = made[name]
+    assert {split: len(part) for split, part in parts.items()} == {"train": 1000, "dev": 1000}
+    assert all(np.bincount(part.labels).tolist() == [500, 500] for part in parts.values())
+    everything = parts["train"].texts + parts["dev"].texts
+    assert len(set(everything)) == 2000
+    files = grammar.files(name)
+    assert grammar.digest(files) == grammar.DIGESTS[name]
+    for path, content in files.items():
+        write_atomically(tmp_path / path, content)
+    test = glue.load_split(tmp_path, name, "test")
+    assert test.texts == parts["dev"].texts and (test.labels == parts["dev"].labels).all()
+    assert [len(glue.load_split(tmp_path, name, split)) for split in ("train", "val")] == [800, 200]
+
+
+def test_acceptable_sentences_obey_the_rules(made):
+    """Read with another grammar: a pattern per rule."""
+    for part in made["acceptability"].values():
+        for (sentence,), label in zip(part.texts, part.labels):
+            words = sentence.rstrip(".").lower().split()
+            plural = words[0] in ("these", "those")
+            subject = words[2] if words[1] in grammar.ADJECTIVES else words[1]
+            rest = words[3:]
+            if rest[:2] == ["near", "the"] and rest[2].removesuffix("s") in grammar.PEOPLE:
+                rest = rest[3:]
+            verb, after = rest[0], rest[1:]
+            base = next(v for v in (*grammar.PERSON_VERBS, *grammar.PLAIN_VERBS) if verb in (v, v + "s", v + "es"))
+            place = next(p for p in grammar.PLACES if " ".join(after).endswith(p))
+            between = " ".join(after).removesuffix(place).split()
+            right = [
+                words[1] in grammar.ADJECTIVES,
+                plural == subject.endswith("s"),
+                (verb == base) == subject.endswith("s"),
+                bool(between) == (base in grammar.PERSON_VERBS),
+                between[:1] not in (["themselves"], ["himself"], ["herself"])
+                or (between[0] == "themselves") == subject.endswith("s"),
+            ]
+            assert all(right) == bool(label), sentence
+            assert sum(right) >= 4, sentence
+
+
+def test_paraphrases_tell_one_event(made):
+    """Without articles, synonyms and word order: the same bag of words, and equal roles."""
+    back = {new: old for old, new in grammar.SYNONYMS.items()}
+
+    def told(sentence):
+        words = sentence.rstrip(".").lower().replace(",", "").replace("two days", "two-days").split()
+        passive = "was" in words and "by" in words
+        words = [back.get(word, word) for word in words]
+        names = [word for word in words if word in (*grammar.PEOPLE, *grammar.THINGS)]
+        bag = Counter(word for word in words if word not in ("the", "was", "by", "it", "who"))
+        return bag, names[::-1] if passive else names
+
+    for part in made["paraphrase"].values():
+        for (one, other), label in zip(part.texts, part.labels):
+            assert (told(one) == told(other)) == bool(label), (one, other)
+
+
+def test_script(tmp_path, capsys, monkeypatch):
+    for name, lines in LINES.items():
+        for split in ("train", "dev"):
+            place(tmp_path / "glue", name, lines, split)
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--root", str(tmp_path / "text"), "--glue", "--source",
+                                      str(tmp_path / "glue")])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "acceptability      800/200/1000   50.0%" in printed and "differs" not in printed
+    assert "MRPC, train: 2 texts where GLUE has 3668" in printed
+    assert glue.load_split(tmp_path / "text", "mrpc", "test").texts == READ["mrpc"][0]

@@ -1,0 +1,32 @@
+"""What reading images costs. The bounds are those of experiments/benchmark_input.py, which the slow test runs whole."""
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pvera import store
+
+SCRIPT = Path(__file__).resolve().parents[1] / "experiments" / "benchmark_input.py"
+
+
+def test_batches_from_the_store_cost_little_of_an_epoch(tmp_path, monkeypatch):
+    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
+    found = runpy.run_path(str(SCRIPT))["share"](tmp_path, "tiny", 160)
+    assert found["what"] == "share of an epoch on tiny at 32 pixels"
+    assert 0 < float(found["value"].removesuffix(" %")) < 2 and found["holds"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_every_bound_holds(tmp_path):
+    """On a machine that does nothing else; 12 GB on the disk."""
+    command = [sys.executable, str(SCRIPT), "--folder", str(tmp_path), "--output", str(tmp_path / "output")]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = pd.read_csv(tmp_path / "output" / "input.csv")
+    assert len(table) == 4 and table.holds.all()
+    assert os.listdir(tmp_path) == ["output"], "the data sets are removed"

