@@ -143,33 +143,6 @@ def require_inputs(runs: Iterable[Run]) -> None:
                 data.read_split_file(folder, split, data.task(run.dataset).classes)
 
 
-def execute(self, device: str = "cpu", on_step: Callable[[int], None] = lambda step: None) -> None:
-        """Do it, and write its result file. For a training see `execute`."""
-        execute(self, device, on_step)
-
-
-def prepare(runs: Iterable[Run]) -> None:
-    """Decode what the runs read, so that damaged data is found before any of them trains."""
-    for root, dataset, backbone, weights, text in dict.fromkeys(
-        (run.data_root, run.dataset, run.backbone, run.weights, run.text) for run in runs
-    ):
-        frozen = _backbone(backbone, weights, text)
-        if text:
-            language.load_splits(root, dataset, frozen)
-        else:
-            data.prepare(root, dataset, frozen.image_size)
-
-
-def require_inputs(runs: Iterable[Run]) -> None:
-    """InputError where weights or split files that the runs read are missing. Decodes nothing, but downloads
-    weights: what executes the runs may be unable to."""
-    for name, weights in dict.fromkeys((run.backbone, run.weights) for run in runs):
-        _backbone(name, weights)
-    for root, dataset in dict.fromkeys((run.data_root, run.dataset) for run in runs):
-        for split in data.RUN_SPLITS:
-            data.read_split_file(Path(root) / dataset, split, data.task(dataset).classes)
-
-
 def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lambda epoch: None) -> None:
     """Train, choose, test and write the result file of `run`. InputError while it waits for β."""
     if run.waits:
