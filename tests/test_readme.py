@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import torch
+from test_transformers import make_encoder, make_text
 from torch.nn.functional import cross_entropy
 
+import pvera
 from pvera.profiles import Profile
 from pvera.suite import RECIPES
 
@@ -40,7 +42,7 @@ def test_results_are_those_of_the_committed_runs():
 
 def test_example_runs(tmp_path, monkeypatch):
     """On the small backbone's architecture, which needs no download."""
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    code, _ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     large = '"vit_base_patch14_dinov2.lvd142m", pretrained=True, img_size=224'
     assert large in code
     names = {"images": torch.randn(2, 3, 32, 32), "labels": torch.tensor([0, 99]), "cross_entropy": cross_entropy,
@@ -49,6 +51,18 @@ def test_example_runs(tmp_path, monkeypatch):
     exec(code.replace(large, '"vit_tiny_patch8_32"'), names)
     assert names["logits"].shape == (2, 100) and names["probs"].shape == (16, 2, 100)
     assert names["loss"].isfinite() and names["model"].merged and Path("adapter.safetensors").exists()
+
+
+def test_text_example_runs():
+    """On a small DeBERTa-V3, with tokens in place of a tokenizer."""
+    _, code = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    large = 'transformers.AutoModel.from_pretrained("microsoft/deberta-v3-base")'
+    assert large in code
+    text = make_text()
+    names = {"pvera": pvera, "encoder": make_encoder("deberta-v3"), "texts": None,
+             "tokenizer": lambda texts, padding, return_tensors: text}
+    exec(code.replace(large, "encoder"), names)
+    assert names["logits"].shape == (3, 2) and names["logits"].isfinite().all()
 
 
 def test_suite_is_the_one_described():
