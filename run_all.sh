@@ -7,13 +7,14 @@ usage() {
     cat <<'TEXT'
 usage: bash run_all.sh [demo|mini|paper] [options of experiments/train.py]
 
-Sets up .venv on first use, trains what the profile still lacks, executes the notebooks in analysis/ on its
-results and prints the main table.
+Sets up .venv on first use, trains what the profile still lacks, looks at its adapters (uncertainty, out of
+distribution, latents), executes the notebooks in analysis/ on its results and prints the main table.
 
   demo    three small tasks, no download (default): 15 minutes on two cores, set-up included
-  mini    six tasks with full grids, no download: an hour on two cores
-  paper   VTAB-1k on DINOv2: downloads what is not there, and needs a GPU
+  mini    six tasks with full grids, no download: an hour on two cores; and three of text
+  paper   VTAB-1k on DINOv2, GLUE on DeBERTa-V3: downloads what is not there, and needs a GPU
 
+With options the language experiment is left out: experiments/train_language.py trains it.
 Interrupted, it goes on where it stopped. With --slurm [FILE] the runs are submitted to a cluster and waited for.
 Results lie in results/<profile>, figures and executed notebooks in figures/<profile>.
 TEXT
@@ -42,17 +43,29 @@ elif [ ! -e data/vtab-1k/vtab-1k.json ] && [[ " $* " != *" --data"[\ =]* ]]; the
     python experiments/prepare_vtab.py --no-decode
 fi
 wait=
+scripts="train uncertainty out_of_distribution latents"
 for argument in "$@"; do
-    if [[ $argument == --slurm* ]]; then
-        wait=--wait
-    fi
+    case $argument in
+        --slurm*) wait=--wait ;;
+        --experiments*) scripts=train ;;
+    esac
 done
-python experiments/train.py --profile "$profile" "$@" $wait
+for script in $scripts; do
+    python "experiments/$script.py" --profile "$profile" "$@" $wait
+done
+# The language experiment, where the profile has one and no option asks for a part of the others alone.
+if [ $# -eq 0 ] && grep -q '^language:' "experiments/profiles/$profile.yaml"; then
+    [ "$profile" = paper ] && [ ! -e data/text/CoLA ] && from_hub=--glue || from_hub=
+    python experiments/make_texts.py $from_hub
+    python experiments/train_language.py --profile "$profile"
+fi
 # The committed notebooks are those of mini.
 [ "$profile" = mini ] && in_place=--inplace || in_place=
 python experiments/execute_notebooks.py --profile "$profile" $in_place
 
-cat "results/$profile/tables/"main*.md
+for table in "results/$profile/tables/"main*.md; do
+    [[ $table == *main_paper* ]] || cat "$table"
+done
 echo
 echo "Tables:  results/$profile/tables"
 echo "Figures: figures/$profile"

@@ -31,6 +31,7 @@ from pvera import cluster, store
 from pvera.errors import InputError, run
 from pvera.processes import cores
 from pvera.profiles import EXPERIMENTS, Profile
+from pvera.results import ANALYSES
 from pvera.runs import prepare
 from pvera.scheduler import pending, run_all
 
@@ -93,7 +94,7 @@ def train(profile: Profile, options: argparse.Namespace) -> None:
     workers = options.workers or (cores() if device == "cpu" else 1)
     if workers < 1:
         raise InputError(f"--workers must be positive, not {workers}")
-    for experiment in profile.experiments:
+    for experiment in (*profile.experiments, *ANALYSES):
         if experiment not in options.experiments:
             continue
         runs = profile.runs(experiment, options.results)

@@ -28,7 +28,7 @@ from tqdm import tqdm
 from . import __version__
 from .errors import InputError
 from .profiles import Profile
-from .results import require_writable, write_atomically
+from .results import ANALYSES, require_writable, write_atomically
 from .runs import Run
 from .scheduler import pending, run_all
 
@@ -94,7 +94,7 @@ class Job:
     def __call__(self) -> None:
         if self.code != (code := code_version()):
             print(f"submitted as {self.code}, now running {code}", flush=True)
-        runs = _runs(self.profile, self.results_root)
+        runs = _runs(self.profile, self.results_root, (*self.profile.experiments, *ANALYSES))
         missing = pending([runs[self.results_root / path] for path in self.paths], self.replace)
         print(f"{len(self.paths) - len(missing)} of {len(self.paths)} runs are there", flush=True)
         run_all(missing, "runs", self.workers, self.device, keep_going=True)

@@ -75,6 +75,12 @@ def task(name: str) -> Task:
     return TASKS[name]
 
 
+def class_name(name: str, label: int) -> str:
+    """Of a class of the data set `name`: what it is called, or its number where only that is known."""
+    recipe = suite.RECIPES.get(name)
+    return recipe.classes[label] if recipe else f"class {label}"
+
+
 @dataclass(frozen=True)
 class Split:
     """images (N, size, size, 3) uint8, labels (N,) int64 and N relative paths, in the split file's order.

@@ -214,7 +214,7 @@ LEDGER = (
         "returns the deviations of images with accuracy > 0.5 as those of incorrect ones",
         "–",
         "the right way round in both: the text and the figures mean it so",
-        ("pvera/uncertainty.py", "sample"),
+        ("pvera/uncertainty.py", "estimate"),
     ),
     Difference(
         REST, "Attention",

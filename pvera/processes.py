@@ -19,7 +19,7 @@ def context():
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     forkserver = multiprocessing.get_context("forkserver")
-    forkserver.set_forkserver_preload(["pvera.runs"])
+    forkserver.set_forkserver_preload(["pvera.analyses"])
     return forkserver
 
 

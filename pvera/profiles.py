@@ -1,13 +1,14 @@
 """Profiles: YAML files in experiments/profiles that say which runs there are."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import yaml
 
 from . import data, results
 from .adapters import METHODS
+from .analyses import Analysis
 from .errors import InputError
 from .protocol import PUBLISHED_BETA, Protocol, one_at_a_time, protocol
 from .runs import Candidate, Run
@@ -45,6 +46,21 @@ class Effects:
 
 
 @dataclass(frozen=True)
+class Draws:
+    """Of Monte Carlo inference on the adapters of the benchmark: numbers of draws that are compared, each the first
+    of the most; and for the coverage of intervals, how many test images get how many further draws."""
+
+    draws: list[int] = field(default_factory=lambda: [2, 4, 8, 16])
+    truth_images: int = 64
+    truth_draws: int = 256
+
+    def __post_init__(self):
+        numbers = [*self.draws, self.truth_draws]
+        if not self.draws or min(numbers) < 2 or self.truth_images < 1 or self.draws != sorted(set(self.draws)):
+            raise InputError("draws are different numbers from 2 in ascending order, and truth_images from 1")
+
+
+@dataclass(frozen=True)
 class Profile:
     """A YAML file: backbones, data sets, methods with their grids, seeds, budget and protocol.
 
@@ -73,6 +89,7 @@ class Profile:
     beta: list[float] = field(default_factory=list)
     ablations: Ablations | None = None
     effects: Effects | None = None
+    uncertainty: Draws = Draws()
     weights: dict[str, str] = field(default_factory=dict)
     deterministic: bool = False
     images: int | None = None
@@ -88,7 +105,7 @@ class Profile:
     def read(cls, path: str | Path) -> "Profile":
         """InputError for a missing or malformed file, and as `with_`."""
         path = Path(path)
-        parts = {"schedule": Schedule, "ablations": Ablations, "effects": Effects}
+        parts = {"schedule": Schedule, "ablations": Ablations, "effects": Effects, "uncertainty": Draws}
         try:
             content = yaml.safe_load(path.read_text())
             content |= {name: part(**content[name]) for name, part in parts.items() if name in content}
@@ -135,7 +152,8 @@ class Profile:
         return profile
 
     def runs(self, experiment: str, results_root: str | Path) -> list[Run]:
-        """The runs of one of `experiments`; those that need β have it once its search has a result."""
+        """The runs of one of `experiments` or of `results.ANALYSES`; those that need β have it once its search has
+        a result."""
         makers: dict[str, Callable] = {
             "beta": self.beta_search,
             "language_beta": self.beta_search,
@@ -144,6 +162,9 @@ class Profile:
             "rank": self.rank_ablation,
             "position": self.position_ablation,
             "protocol": self.protocol_effects,
+            "uncertainty": self.uncertainties,
+            "out_of_distribution": self.out_of_distribution,
+            "latents": self.latents,
         }
         return makers[experiment](results_root)
 
@@ -193,6 +214,41 @@ class Profile:
             for method in self.effects.methods
             if method in self.methods and concerned in (None, method)
         ]
+
+    def uncertainties(self, results_root: str | Path) -> list[Analysis]:
+        """Monte Carlo inference with every PVeRA adapter (Section 4.3, appendix C)."""
+        return [
+            Analysis.of(run, "uncertainty", (run.dataset,), **asdict(self.uncertainty))
+            for run in self._adapters(results_root, "pvera")
+        ]
+
+    def out_of_distribution(self, results_root: str | Path) -> list[Analysis]:
+        """Adapters of the first data set of each category on all of these (Section 4.4). The paper does not name
+        its three."""
+        category = {name: data.task(name).category for name in reversed(self.datasets)}
+        first = {of: name for name, of in category.items()}
+        tested = tuple(name for name in self.datasets if name in first.values())
+        return [
+            Analysis.of(run, "out_of_distribution", tested)
+            for run in self._adapters(results_root, "vera", "pvera")
+            if run.dataset in tested
+        ]
+
+    def latents(self, results_root: str | Path) -> list[Analysis]:
+        """Latent maps on the first data set, which is the paper's in its profile, with the first seed (Section
+        4.4): five images, four draws."""
+        return [
+            Analysis.of(run, "latents", (run.dataset,), shown=5, draws=4)
+            for run in self._adapters(results_root, "vera", "pvera")
+            if run.dataset == self.datasets[0] and run.seed == self.seeds[0]
+        ]
+
+    def _adapters(self, results_root, *methods: str) -> Iterator[Run]:
+        """The runs of the benchmark on the first backbone with these methods; one that diverged left no adapter."""
+        for run in self.with_(backbones=self.backbones[:1]).benchmark(results_root):
+            diverged = run.path.exists() and results.read(run.path)["chosen"] is None
+            if run.method in methods and not diverged:
+                yield run
 
     def _ablation(self, experiment: str, hyperparameter: str, results_root) -> list[Run]:
         if not self.ablations or "pvera" not in self.methods:

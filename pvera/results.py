@@ -16,6 +16,9 @@ The JSON is written last, so a run is complete exactly when its JSON exists. A r
     environment, cost      versions, device, threads, file of the weights; wall time (s) and peak memory (MiB)
 
 Where every member diverged, chosen and test are null.
+
+The experiments in ANALYSES train nothing: they look at the adapters of the benchmark (`analyses`). Their records
+lack members, chosen and test, and what they found is in the arrays beside them.
 """
 
 import glob
@@ -42,8 +45,10 @@ from .processes import lock
 
 SCHEMA = 1
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
-REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash", "members", "chosen", "test"}
-REQUIRED_CONFIG = {"seed", "members", "max_epochs"}
+ANALYSES = ("uncertainty", "out_of_distribution", "latents")
+REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash"}
+REQUIRED_OF_TRAINING = {"members", "chosen", "test"}
+REQUIRED_CONFIG, REQUIRED_CONFIG_OF_TRAINING = {"seed"}, {"members", "max_epochs"}
 ADAPTER = ".safetensors"
 CATEGORIES = ("natural", "specialized", "structured")  # of VTAB-1k
 KINDS = (*CATEGORIES, "language")
@@ -56,6 +61,7 @@ WITHIN = {
     "max_length": ("backbone",),
     "data_sha256": ("backbone", "dataset"),
     "hyperparameters": ("backbone", "method"),
+    "adapter_sha256": ("backbone", "dataset", "method", "seed"),
 }
 
 
@@ -95,12 +101,13 @@ def write(
     probabilities: np.ndarray | None = None,
     labels: np.ndarray | None = None,
     adapter: bytes | None = None,
+    arrays: dict[str, np.ndarray] | None = None,
 ) -> None:
     """Writes a run's record, and beside it its test predictions and its adapter, whole or not at all.
 
     Numbers that are not finite (a diverged member's losses) become null; curves keep six significant digits.
     probabilities: (N, C), stored in fp16; labels: (N,), stored as int16; both in the order of the test file.
-    adapter: `checkpoint.dumps` of the chosen member.
+    adapter: `checkpoint.dumps` of the chosen member. arrays: what an analysis found, stored as it is.
     """
     path = Path(path)
     record = _plain(record)
@@ -113,17 +120,17 @@ def write(
     text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
     # Lists of numbers on one line. No string matches: JSON strings hold no line break.
     text = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda m: "[" + " ".join(m[0][1:-1].split()) + "]", text)
-    predictions = None
     if probabilities is not None:
+        arrays = {"probabilities": probabilities.astype(np.float16), "labels": labels.astype(np.int16)}
+    packed = None
+    if arrays is not None:
         archive = io.BytesIO()
-        np.savez_compressed(
-            archive, probabilities=probabilities.astype(np.float16), labels=labels.astype(np.int16)
-        )
-        predictions = archive.getvalue()
+        np.savez_compressed(archive, **arrays)
+        packed = archive.getvalue()
     # While what lies beside it is replaced there is no record that it could contradict.
     with writing(path):
         path.unlink(missing_ok=True)
-        for suffix, content in ((".npz", predictions), (ADAPTER, adapter)):
+        for suffix, content in ((".npz", packed), (ADAPTER, adapter)):
             if content is None:
                 path.with_suffix(suffix).unlink(missing_ok=True)
             else:
@@ -185,19 +192,28 @@ def read(path) -> dict:
     return record
 
 
-def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
-    """Test probabilities (N, C) fp16 and labels (N,) int16, in test-file order, of the run at `path`.
-
-    InputError where they were not kept or are damaged.
-    """
+def read_arrays(path) -> dict[str, np.ndarray]:
+    """The arrays beside the record at `path`. InputError where they were not kept or are damaged."""
     path = Path(path).with_suffix(".npz")
     try:
         with np.load(path) as arrays:
-            return arrays["probabilities"], arrays["labels"]
+            return dict(arrays)
     except FileNotFoundError:
-        raise InputError(f"{path}: the predictions of this run were not kept") from None
+        raise InputError(f"{path}: the arrays of this run were not kept") from None
     except Exception as error:  # a damaged archive fails in many ways
-        raise InputError(f"{path}: damaged predictions ({str(error).splitlines()[0]})") from None
+        raise InputError(f"{path}: damaged arrays ({str(error).splitlines()[0]})") from None
+
+
+def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
+    """Test probabilities (N, C) fp16 and labels (N,) int16, in test-file order, of the run at `path`.
+
+    InputError as `read_arrays`.
+    """
+    arrays = read_arrays(path)
+    try:
+        return arrays["probabilities"], arrays["labels"]
+    except KeyError as error:
+        raise InputError(f"{Path(path).with_suffix('.npz')}: damaged arrays (it lacks {error})") from None
 
 
 def state(path, config_hash: str, data_copy: str | None = None) -> str:
@@ -306,7 +322,10 @@ def _check(path: Path, record) -> None:
         raise InputError(f"{path}: not a result file")
     if record["schema"] > SCHEMA:
         raise InputError(f"{path}: of schema {record['schema']}, newer than this program's {SCHEMA}")
-    lacking = sorted(REQUIRED - record.keys()) or sorted(REQUIRED_CONFIG - record["config"].keys())
+    trained = record.get("experiment") not in ANALYSES
+    required = REQUIRED | REQUIRED_OF_TRAINING if trained else REQUIRED
+    of_config = REQUIRED_CONFIG | REQUIRED_CONFIG_OF_TRAINING if trained else REQUIRED_CONFIG
+    lacking = sorted(required - record.keys()) or sorted(of_config - record["config"].keys())
     if lacking:
         raise InputError(f"{path}: incomplete result file, it lacks {', '.join(lacking)}")
     if record["config_hash"] != config_hash(record["config"]):
@@ -330,7 +349,7 @@ def _check_comparable(runs: list[dict]) -> None:
             config["data_copy"] = run["data_copy"]
         # β belongs to the data set as well, so the members' hyperparameters are compared without it.
         config["hyperparameters"] = [
-            {key: value for key, value in member.items() if key != "beta"} for member in config.pop("members")
+            {key: value for key, value in member.items() if key != "beta"} for member in config.pop("members", ())
         ]
         for key in config:
             part = tuple(run[name] for name in WITHIN.get(key, ()))

@@ -66,6 +66,11 @@ class Run:
         return f"{self.backbone}/{self.dataset}/{self.method}/seed{self.seed}"
 
     @property
+    def steps(self) -> int:
+        """What `execute` counts up to."""
+        return self.schedule.epochs
+
+    @property
     def text(self) -> bool:
         """Whether it reads text, with an encoder of `language`, and no images."""
         return self.dataset in glue.TASKS
@@ -80,9 +85,12 @@ class Run:
         """Whether β is still to be found by its search."""
         return any(candidate.beta is None for candidate in self.candidates)
 
+    def frozen(self) -> backbones.Backbone | language.Encoder:
+        return _backbone(self.backbone, self.weights, self.text)
+
     def config(self) -> dict:
         """Everything that influences the numbers of the result, and nothing else."""
-        frozen, schedule = _backbone(self.backbone, self.weights, self.text), asdict(self.schedule)
+        frozen, schedule = self.frozen(), asdict(self.schedule)
         size = {"max_length": frozen.max_length} if self.text else {"image_size": frozen.image_size}
         shortened = {} if self.images is None else {"images": self.images}
         return {
@@ -105,6 +113,10 @@ class Run:
         copy = _copy(self.data_root, self.dataset)
         return results.state(self.path, results.config_hash(self.config()), copy)
 
+    def execute(self, device: str = "cpu", on_step: Callable[[int], None] = lambda step: None) -> None:
+        """Do it, and write its result file. For a training see `execute`."""
+        execute(self, device, on_step)
+
 
 def prepare(runs: Iterable[Run]) -> None:
     """Decode what the runs read, so that damaged data is found before any of them trains."""
@@ -123,7 +135,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
     if run.waits:
         raise InputError(f"β of {run.dataset} is not known: its search has no result, or all of it diverged")
     started = time.perf_counter()
-    frozen = _backbone(run.backbone, run.weights, run.text)
+    frozen = run.frozen()
     frozen.model.to(device)
     splits, _ = _splits(run.data_root, run.dataset, frozen, run.images)
     train, validation, test = (
@@ -190,7 +202,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         "chosen": chosen,
         "test": scores,
         "environment": made_by,
-        "cost": {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": _peak_memory(device)},
+        "cost": {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": peak_memory(device)},
     }
     if run.experiment in ("benchmark", "language"):
         results.write(run.path, record, probabilities, splits[2].labels, adapter)
@@ -242,7 +254,7 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def _peak_memory(device: str) -> int:
+def peak_memory(device: str) -> int:
     """Most memory that was in use, in MiB: on the device, or of this process since it started."""
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated() // 2**20

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from . import processes
 from .errors import InputError
 from .results import require_writable
-from .runs import Run, execute
+from .runs import Run
 from .training import CUBLAS
 
 
@@ -56,7 +56,7 @@ def run_all(
         places.put(place)
     bar = tqdm(total=len(runs), desc=title, unit="run", dynamic_ncols=True, smoothing=0.1)
     pool = ProcessPoolExecutor(workers, context, _start_worker, (places, sender))
-    watcher = threading.Thread(target=_show_epochs, args=(receiver, bar), daemon=True)
+    watcher = threading.Thread(target=_show_steps, args=(receiver, bar), daemon=True)
     watcher.start()
     failures: list[str] = []
     try:
@@ -117,13 +117,13 @@ def _signals_kept_from_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_device = _epochs = None
+_device = _steps = None
 
 
-def _start_worker(places, epochs) -> None:
+def _start_worker(places, steps) -> None:
     """In each worker: its device, and on a CPU one thread."""
-    global _device, _epochs
-    _device, _epochs = places.get(), epochs
+    global _device, _steps
+    _device, _steps = places.get(), steps
     processes.follow_parent()
     if _device == "cpu":
         torch.set_num_threads(1)
@@ -133,22 +133,21 @@ def _start_worker(places, epochs) -> None:
 
 
 def _work(run: Run) -> None:
-    limit = run.schedule.epochs
-    execute(run, _device, lambda epoch: _epochs.send((run.name, epoch, limit)))
-    _epochs.send((run.name, None, limit))
+    run.execute(_device, lambda step: _steps.send((run.name, step, run.steps)))
+    _steps.send((run.name, None, run.steps))
 
 
-def _show_epochs(epochs, bar) -> None:
-    """The bar's postfix: which runs are under way, and at which epoch."""
+def _show_steps(steps, bar) -> None:
+    """The bar's postfix: which runs are under way, and how far each is."""
     running: dict[str, str] = {}
     while True:
         try:
-            name, epoch, limit = epochs.recv()
+            name, step, limit = steps.recv()
         except (EOFError, OSError):
             return
         running.pop(name, None)
-        if epoch is not None:
-            running[name] = f"{name.split('/', 1)[1]} {epoch}/{limit}"
+        if step is not None:
+            running[name] = f"{name.split('/', 1)[1]} {step}/{limit}"
         bar.set_postfix_str(", ".join(running.values()), refresh=False)
         if sys.stderr.isatty() or bar.n == bar.total:
             bar.refresh()

@@ -1,7 +1,9 @@
-"""Monte Carlo inference (Section 3.3): several forward passes, each with latents of its own."""
+"""Monte Carlo inference (Sections 3.3 and 4.3): several forward passes, each with latents of its own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,3 +23,93 @@ def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, s
         raise InputError(f"k must be a positive integer, not {k!r}")
     with model.sampling(seed), model.without_kl():
         return torch.stack([model(images).float().softmax(-1) for _ in range(k)])
+
+
+#: How `Estimates` are stored: relative precision is what widths near zero need.
+STORED = {
+    "sd": np.float16,
+    "accuracy": np.float16,
+    "predicted": np.int16,
+    "centre": np.float16,
+    "width": np.float16,
+}
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What k draws say about each of n images; every field is (n,).
+
+    sd: sample standard deviation (n − 1) of the highest softmax score, whichever class has it (Algorithm 1).
+    accuracy: share of the draws whose highest score is the label's (Algorithm 1).
+    predicted: the class that most draws predict (appendix); of equally many the one with the highest mean score.
+    centre, width: 95 % t-interval of the mean softmax score of `predicted` (`statistics.t_interval`).
+    """
+
+    labels: np.ndarray
+    sd: np.ndarray
+    accuracy: np.ndarray
+    predicted: np.ndarray
+    centre: np.ndarray
+    width: np.ndarray
+
+    @property
+    def correct(self) -> np.ndarray:
+        """What Algorithm 1 counts as correct: more than half of the draws are right."""
+        return self.accuracy > 0.5
+
+    @property
+    def sd_correct(self) -> np.ndarray:
+        """`sd` of the correct images. The paper's Algorithm 1 returns it under the name of the other one."""
+        return self.sd[self.correct]
+
+    @property
+    def sd_incorrect(self) -> np.ndarray:
+        return self.sd[~self.correct]
+
+    @property
+    def right(self) -> np.ndarray:
+        """Whether the predicted class is the label, which the intervals are split by. Other than `correct` it
+        can be had with half of the draws or fewer."""
+        return self.predicted == self.labels
+
+    @property
+    def low(self) -> np.ndarray:
+        return self.centre - self.width / 2
+
+    @property
+    def high(self) -> np.ndarray:
+        return self.centre + self.width / 2
+
+
+def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimates:
+    """`Estimates` from softmax scores (k, n, classes) of k draws, as `sample` gives them, and labels (n,).
+
+    InputError for fewer than two draws, which have no spread, and for shapes that do not match.
+    """
+    probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels)
+    if probabilities.ndim != 3 or labels.shape != probabilities.shape[1:2] or not len(labels):
+        raise InputError(
+            f"scores {probabilities.shape} and labels {labels.shape} are not (k, n, classes) and (n,)"
+        )
+    if len(probabilities) < 2:
+        raise InputError("one draw has no spread: take k = 2 or more")
+    from .statistics import t_interval  # scipy takes a second to import
+
+    mean = probabilities.mean(0)
+    votes = probabilities.argmax(2)
+    counts = (votes[..., None] == np.arange(probabilities.shape[2])).sum(0)
+    predicted = (counts + 0.5 * mean).argmax(1)  # a mean below one only parts equal counts
+    low, high = t_interval(np.take_along_axis(probabilities, predicted[None, :, None], 2)[..., 0])
+    return Estimates(
+        labels,
+        sd=probabilities.max(2).std(0, ddof=1),
+        accuracy=(votes == labels).mean(0),
+        predicted=predicted,
+        centre=(low + high) / 2,
+        width=high - low,
+    )
+
+
+def concatenate(parts: Sequence[Estimates]) -> Estimates:
+    """Of all the images of `parts`, in turn."""
+    return Estimates(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Estimates)))

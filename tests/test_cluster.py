@@ -304,7 +304,7 @@ def test_job_is_requeued_before_its_time_limit_and_goes_on_with_what_is_missing(
 ):
     profile = two_runs(profile)
     submit(profile, root)
-    end, execute = threading.Event(), scheduler.execute
+    end, execute = threading.Event(), runs.execute
 
     def until_the_limit(run, *others):
         if run.method == "lora":
@@ -314,7 +314,7 @@ def test_job_is_requeued_before_its_time_limit_and_goes_on_with_what_is_missing(
             execute(run, *others)
 
     with monkeypatch.context() as first:
-        first.setattr(scheduler, "execute", until_the_limit)
+        first.setattr(runs, "execute", until_the_limit)
         workers = {0: SimpleNamespace(kill=end.set)}
         first.setattr(scheduler.ProcessPoolExecutor, "_processes", workers, raising=False)
         assert slurm.work("7") != 0

@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import torch
+from test_transformers import make_encoder, make_text
 from torch.nn.functional import cross_entropy
 
+import pvera
 from pvera.profiles import Profile
 from pvera.suite import RECIPES
 
@@ -18,6 +20,21 @@ def test_links_lead_somewhere():
     assert targets and [t for t in targets if not (ROOT / t).exists()] == []
 
 
+def test_every_figure_of_the_gallery_is_there():
+    shown = re.findall(r'<a href="([^"]+)"><img src="([^"]+)" width="\d+" alt="([^"]+)"></a>', README)
+    assert README.count("<img") == len(shown) and all(link == source for link, source, _ in shown)
+    assert all((ROOT / source).exists() for _, source, _ in shown)
+
+
+def test_everything_in_the_paper_has_a_row():
+    first = " ".join(re.findall(r"^\| ((?:Figure|Table|Algorithm)[^|]*) \|", README, re.MULTILINE))
+    for kind, count in (("Figure", 9), ("Algorithm", 2), ("Table", 8)):
+        numbers = set()
+        for one, between, other in re.findall(rf"{kind}s? (\d)(?: (and|to) (\d))?", first):
+            numbers |= set(range(int(one), int(other) + 1)) if between else {int(one)}
+        assert numbers == set(range(1, count + 1))
+
+
 def test_results_are_those_of_the_committed_runs():
     quoted = re.search(r"<!-- (results/\S+\.md) -->\n(.*?)\n<!-- end -->", README, re.DOTALL)
     assert quoted[2].strip() in (ROOT / quoted[1]).read_text()
@@ -25,7 +42,7 @@ def test_results_are_those_of_the_committed_runs():
 
 def test_example_runs(tmp_path, monkeypatch):
     """On the small backbone's architecture, which needs no download."""
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    code, _ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     large = '"vit_base_patch14_dinov2.lvd142m", pretrained=True, img_size=224'
     assert large in code
     names = {"images": torch.randn(2, 3, 32, 32), "labels": torch.tensor([0, 99]), "cross_entropy": cross_entropy,
@@ -34,6 +51,18 @@ def test_example_runs(tmp_path, monkeypatch):
     exec(code.replace(large, '"vit_tiny_patch8_32"'), names)
     assert names["logits"].shape == (2, 100) and names["probs"].shape == (16, 2, 100)
     assert names["loss"].isfinite() and names["model"].merged and Path("adapter.safetensors").exists()
+
+
+def test_text_example_runs():
+    """On a small DeBERTa-V3, with tokens in place of a tokenizer."""
+    _, code = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    large = 'transformers.AutoModel.from_pretrained("microsoft/deberta-v3-base")'
+    assert large in code
+    text = make_text()
+    names = {"pvera": pvera, "encoder": make_encoder("deberta-v3"), "texts": None,
+             "tokenizer": lambda texts, padding, return_tensors: text}
+    exec(code.replace(large, "encoder"), names)
+    assert names["logits"].shape == (3, 2) and names["logits"].isfinite().all()
 
 
 def test_suite_is_the_one_described():

@@ -111,7 +111,7 @@ def test_replacing_a_run_leaves_no_predictions_of_the_old_one(tmp_path):
     with pytest.raises(InputError, match="not kept"):
         results.read_predictions(path)
     path.with_suffix(".npz").write_bytes(b"PK\x03\x04 not a whole archive")
-    with pytest.raises(InputError, match="damaged predictions"):
+    with pytest.raises(InputError, match="damaged arrays"):
         results.read_predictions(path)
 
 

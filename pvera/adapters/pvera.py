@@ -82,13 +82,13 @@ class PVeRAAdapter(Adapter):
                 self._kl[positions] = self._divergence(mu, log_var)
             z = mu + self._noise(mu) * torch.exp(0.5 * log_var) if sampling else mu
         else:
-            z = self._mean(x, mine)
+            z = self.latent(x, mine)
         return self._add(y, z, mine, theirs)
 
     def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         """They take the mean: no sample's tokens, they have neither noise nor a part in the KL term."""
         mine, theirs = overlap(self.method.targets, positions)
-        return self._add(y, self._mean(x, mine), mine, theirs) if mine else y
+        return self._add(y, self.latent(x, mine), mine, theirs) if mine else y
 
     def distribution(self, x: Tensor, index: list[int]) -> tuple[Tensor, Tensor]:
         """μ and log σ², each (n, t, p, r), of x (n, t, d) for the targets at `index` (Eq. 5).
@@ -96,11 +96,12 @@ class PVeRAAdapter(Adapter):
         In fp32 σ = exp(½ log σ²) is finite up to log σ² = 177 and σ² in the KL term up to 88; beyond, the
         loss is infinite and the run is recorded as diverged.
         """
-        mu, log_var = self._latent(x, self.shared.A, self.d, index).unbind(-3)
+        mu, log_var = self._scaled(x, self.shared.A, self.d, index).unbind(-3)
         return full_precision(mu), full_precision(log_var)
 
-    def _mean(self, x: Tensor, index: list[int]) -> Tensor:
-        return self._latent(x, self.shared.A[:, 0], self.d[0], index)
+    def latent(self, x: Tensor, index: list[int]) -> Tensor:
+        """μ alone, (n, t, p, r), likewise: the counterpart of VeRA's x A ⊙ d."""
+        return self._scaled(x, self.shared.A[:, 0], self.d[0], index)
 
     def _add(self, y: Tensor, z: Tensor, mine: list[int], theirs: list[int]) -> Tensor:
         """y with the update of the latents z (Eq. 7)."""
@@ -109,7 +110,7 @@ class PVeRAAdapter(Adapter):
         return add_at(y, delta, theirs)
 
     @staticmethod
-    def _latent(x: Tensor, A: Tensor, d: Tensor, index: list[int]) -> Tensor:
+    def _scaled(x: Tensor, A: Tensor, d: Tensor, index: list[int]) -> Tensor:
         A, d = take(A, -2, index), take(d, -2, index)
         return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:]) * d
 

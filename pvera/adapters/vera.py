@@ -58,11 +58,15 @@ class VeRAAdapter(Adapter):
         mine, theirs = overlap(self.method.targets, positions)
         if not mine:
             return y
-        A, B = take(self.shared.A, 1, mine), take(self.shared.B, 0, mine)
-        d, b = take(self.d, 0, mine), take(self.b, 0, mine)
-        z = (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:]) * d
+        z = self.latent(x, mine)
+        B, b = take(self.shared.B, 0, mine), take(self.b, 0, mine)
         delta = torch.einsum("ntpr,prd->ntpd", z, B.to(z.dtype)) * (self.method.alpha * b)
         return add_at(y, delta, theirs)
+
+    def latent(self, x: Tensor, index: list[int]) -> Tensor:
+        """x A ⊙ d, (n, t, p, r), of x (n, t, d) for the targets at `index`."""
+        A, d = take(self.shared.A, 1, index), take(self.d, 0, index)
+        return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:]) * d
 
     def fold_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
         mine, theirs = overlap(self.method.targets, positions)

@@ -3,6 +3,7 @@
 layout: what a table is. claims: statements held against results. benchmark: accuracies, significance, grid choices
 (Tables 1, 4 and 6 to 8). beside: the same beside the paper's. profile: all of these. ablations: rank and position
 (Tables 2 and 3). ledger: the differences between the protocols.
+language: the language table of Appendix D.
 """
 
 from .ablations import Ablation, ablation, ablation_claims
@@ -21,6 +22,7 @@ from .benchmark import (
 )
 from .beside import published_detailed
 from .claims import Claim, held
+from .language import language, language_of_profile
 from .layout import Cell, Panel, Row, Table
 from .profile import of_profile
 
@@ -43,6 +45,8 @@ __all__ = [
     "groups",
     "held",
     "held_claims",
+    "language",
+    "language_of_profile",
     "main",
     "marks",
     "of_profile",

@@ -1,0 +1,22 @@
+"""Monte Carlo inference with the PVeRA adapters that experiments/train.py has left (Section 4.3, appendix C).
+
+    python experiments/uncertainty.py --profile demo
+
+Per test image and number of draws: the spread of the softmax scores and whether the image counts as correct
+(Algorithm 1), and the 95 % t-interval of the score of the most predicted class; on some images whether the interval
+holds the mean of many further draws. Writes results/<profile>/uncertainty/<backbone>/<dataset>/pvera/seed<k>.json and,
+beside it, .npz. What exists is not computed again; what was made with another adapter is reported.
+"""
+
+from train import changed, parse, read, start
+
+from pvera.errors import run
+
+
+def main() -> None:
+    options = parse(__doc__, ("uncertainty",))
+    start(changed(read(options), options), options)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,106 @@
+"""What the last layer's adapter computes (Section 4.4): μ of PVeRA, its counterpart x A ⊙ d of VeRA, and draws.
+
+The last layer is the one closest to the head. Earlier layers take their mean, whatever the model's mode.
+"""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import InputError
+from .model import AdaptedModel
+from .seeding import generator
+
+
+@torch.no_grad()
+def last_layer(model: AdaptedModel, images: Tensor, positions: str) -> tuple[Tensor, Tensor | None]:
+    """μ and σ of the last layer, each (n, tokens, p, r) in fp32, for the p `positions`, for example "qv".
+
+    VeRA has x A ⊙ d in the place of μ, and None for σ. InputError for other methods, for positions without
+    an adapter and for a grid of several members, RuntimeError for a merged model.
+    """
+    if len(model.active) != 1:
+        raise InputError("latents are those of one member: set `active` to it first")
+    member = model.members[model.active[0]]
+    adapter, method = member.layers[-1], member.method
+    if not hasattr(adapter, "latent"):
+        raise InputError(f"{method.title} has no latent: only VeRA and PVeRA do")
+    for position in positions:
+        if position not in method.targets:
+            raise InputError(f"this {method.title} adapts {method.targets!r}, and so has no latent for {position!r}")
+    if model.merged:
+        raise RuntimeError("a merged model has no latent: call unmerge_() first")
+    probabilistic = hasattr(adapter, "distribution")
+    inputs: list[Tensor] = []
+    projection = model._layers[-1].projections[0][0]
+    handle = projection.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    try:
+        with model.sampling(enabled=False) if probabilistic else nullcontext(), model.without_kl():
+            model.features(images)
+    finally:
+        handle.remove()
+    index = [method.targets.index(position) for position in positions]
+    if not probabilistic:
+        return adapter.latent(inputs[0], index).float(), None
+    mu, log_var = adapter.distribution(inputs[0], index)
+    return mu.float(), torch.exp(0.5 * log_var).float()
+
+
+def adaptation(model: AdaptedModel, images: Tensor) -> dict[str, Tensor]:
+    """μ_q + μ_v of the last layer as one number per image (n,), for telling what lies out of distribution.
+
+    The paper speaks of "the values" of this sum, which is a vector per token. Here are
+
+        mean   over tokens and latent dimensions: the literal reading, in which signs cancel
+        norm   its Euclidean length, averaged over tokens: how large the values are
+
+    InputError and RuntimeError as `last_layer`.
+    """
+    total = last_layer(model, images, "qv")[0].sum(2)
+    return {"mean": total.mean((1, 2)), "norm": total.norm(dim=2).mean(1)}
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Latents of the last layer's query over the patches, projected to one number per patch.
+
+    mu: (n, height, width) of μ_q.   draws: (k, n, height, width) of N(μ_q, σ_q²); k = 0 for VeRA.
+    explained: share of the variance of μ_q over all these patches that the projection keeps.
+
+    The paper does not name its projection. Here it is the first principal component of μ_q over the patches
+    of all the images, for the draws as well; its sign makes patches with a long μ_q high.
+    """
+
+    mu: np.ndarray
+    draws: np.ndarray
+    explained: float
+
+
+def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps:
+    """`Maps` of images (n, 3, height, width), with `draws` draws that follow from `seed` where there is a σ.
+
+    InputError and RuntimeError as `last_layer`.
+    """
+    from sklearn.decomposition import PCA  # takes seconds to import
+
+    if not hasattr(model.backbone, "patch_embed"):
+        raise InputError(f"maps need patches that lie on a grid: {type(model.backbone).__name__} is not of timm")
+    mu, sigma = last_layer(model, images, "q")
+    grid = model.backbone.patch_embed.grid_size
+    patches = mu[:, -grid[0] * grid[1] :, 0].cpu()  # tokens that are no patch come first
+    latents = patches.flatten(0, 1).numpy()
+    component = PCA(1, svd_solver="full").fit(latents)
+
+    def project(z: Tensor) -> np.ndarray:
+        return component.transform(z.flatten(0, -2).numpy()).reshape(*z.shape[:-2], *grid)
+
+    sign = 1 if np.corrcoef(project(patches).ravel(), np.linalg.norm(latents, axis=1))[0, 1] >= 0 else -1
+    drawn = np.empty((0, len(images), *grid))
+    if sigma is not None:
+        sigma = sigma[:, -patches.shape[1] :, 0].cpu()
+        noise = torch.randn(draws, *patches.shape, generator=generator(seed, "latents"))
+        drawn = sign * project(patches + sigma * noise)
+    return Maps(sign * project(patches), drawn, float(component.explained_variance_ratio_[0]))

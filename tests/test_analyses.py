@@ -1,0 +1,262 @@
+"""What is computed of trained adapters: the arrays against the library, resuming, and what is refused."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pvera
+import pytest
+import torch
+from trained import DRAWS, IMAGES, make_adapters, make_profile
+
+from pvera import analyses, backbones, cluster, latents, results, training, uncertainty
+from pvera.data import load_split
+from pvera.errors import InputError
+from pvera.profiles import Draws, Profile
+from pvera.scheduler import pending
+from pvera.seeding import derive
+
+SCRIPTS = Path(__file__).resolve().parents[1] / "experiments"
+
+
+@pytest.fixture
+def profile(tmp_path, monkeypatch):
+    monkeypatch.setattr(analyses, "BATCH", 16)  # so that there are three
+    analyses._tests.cache_clear()
+    made = make_profile(tmp_path, ["digits"], seeds=[0])
+    make_adapters(made, tmp_path / "results")
+    return made
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "results"
+
+
+def opened(run):
+    """The adapter of an analysis on its backbone, and the test images of its data set."""
+    frozen = backbones.load("tiny")
+    split = load_split(run.data_root, run.dataset, "test", 32)
+    return pvera.load(frozen.model, run.adapter).eval(), training.Data(split, frozen, torch.device("cpu")), split
+
+
+def test_uncertainty_against_the_library(profile, root):
+    (run,) = profile.runs("uncertainty", root)
+    run.execute()
+    found = results.read_arrays(run.path)
+    model, test, split = opened(run)
+    scores = torch.cat([
+        pvera.sample(model, test[start : start + 16], 4, derive(0, "uncertainty", start)) for start in (0, 16, 32)
+    ], 1)
+    truth = pvera.sample(model, test[found["truth_images"]], 50, derive(0, "truth")).double().mean(0).numpy()
+    assert found["truth_images"].tolist() == [0, 10, 20, 29, 39]
+    for i, k in enumerate(found["draws"]):
+        expected = uncertainty.estimate(scores[:k], split.labels)
+        for name in uncertainty.STORED:
+            np.testing.assert_allclose(found[name][i], getattr(expected, name), rtol=1e-3, atol=1e-7)
+        for j, image in enumerate(found["truth_images"]):
+            inside = expected.low[image] <= truth[j, expected.predicted[image]] <= expected.high[image]
+            assert found["covered"][i, j] == inside
+    right, wrong = found["example_images"]
+    for image, others in ((right, expected.right), (wrong, ~expected.right)):
+        assert others[image]
+        below = (expected.width[others] <= expected.width[image]).sum()
+        assert below == (others.sum() + 1) // 2, "of median width"
+    np.testing.assert_array_equal(found["example_pixels"], split.images[[right, wrong]])
+    np.testing.assert_allclose(found["example_scores"][1], scores[:, wrong], atol=1e-3)
+    record = results.read(run.path)
+    assert (record["experiment"], record["category"], record["protocol"]) == ("uncertainty", "natural", "corrected")
+    assert record["config"]["draws"] == DRAWS.draws and run.state() == "done"
+
+
+def test_loaded_as_it_was_estimated(profile, root):
+    (run,) = profile.runs("uncertainty", root)
+    run.execute()
+    arrays = results.read_arrays(run.path)
+    (found,) = analyses.load_uncertainty(root, "mine")
+    assert list(found.estimates) == [2, 4]
+    np.testing.assert_array_equal(found.estimates[4].sd, arrays["sd"][1])
+    np.testing.assert_array_equal(found.estimates[2].right, arrays["predicted"][0] == arrays["labels"])
+    np.testing.assert_array_equal(found.covered[4], arrays["covered"][1])
+    kept, _ = results.read_predictions(run.trained)
+    np.testing.assert_array_equal(found.single_pass, kept.max(1))
+    right, wrong = found.examples
+    assert right.right and not wrong.right and right.pixels.shape == (32, 32, 3)
+    assert wrong.predicted == arrays["predicted"][1, arrays["example_images"][1]]
+    assert wrong.scores.shape == (4, 10)
+    assert right.low < right.scores[:, right.predicted].mean() < right.high
+
+
+def test_the_share_of_the_work_is_reported(profile, root):
+    for experiment in results.ANALYSES:
+        steps = []
+        profile.runs(experiment, root)[0].execute(on_step=steps.append)
+        assert steps == sorted(steps) and 0 < steps[0] and steps[-1] <= 100
+
+
+def test_out_of_distribution(tmp_path):
+    """Three models on three data sets: of two natural ones the first."""
+    profile = make_profile(tmp_path, ["digits", "photographs", "retina", "sprites"], seeds=[0])
+    root = tmp_path / "results"
+    make_adapters(profile, root)
+    runs = profile.runs("out_of_distribution", root)
+    assert [(run.dataset, run.method) for run in runs] == [
+        (dataset, method) for dataset in ("digits", "retina", "sprites") for method in ("vera", "pvera")
+    ]
+    assert {run.tested for run in runs} == {("digits", "retina", "sprites")}
+    run = runs[3]
+    run.execute()
+    found = results.read_arrays(run.path)
+    model, _, _ = opened(run)
+    for name in run.tested:
+        split = load_split(run.data_root, name, "test", 32)
+        test = training.Data(split, backbones.load("tiny"), torch.device("cpu"))
+        for kind, values in latents.adaptation(model, test[slice(None)]).items():
+            np.testing.assert_allclose(found[f"{name}_{kind}"], values, rtol=1e-4, atol=1e-6)
+    assert len(found) == 6 and all(values.shape == (IMAGES,) for values in found.values())
+
+
+def test_latents(profile, root):
+    vera, pvera_ = profile.runs("latents", root)
+    for run in (vera, pvera_):
+        run.execute()
+        found = results.read_arrays(run.path)
+        model, test, split = opened(run)
+        assert found["labels"].tolist() == [0, 2, 4, 7, 9], "five of ten classes"
+        assert found["shown"].tolist() == [0, 2, 4, 7, 9], "the first image of each"
+        expected = latents.maps(model, test[found["shown"]], 4, 0)
+        np.testing.assert_allclose(found["mu"], expected.mu, atol=1e-4)
+        np.testing.assert_allclose(found["draws"], expected.draws, atol=1e-4)
+        np.testing.assert_array_equal(found["pixels"], split.images[found["shown"]])
+    assert results.read_arrays(vera.path)["draws"].shape == (0, 5, 4, 4) and found["draws"].shape == (4, 5, 4, 4)
+
+
+def test_what_exists_is_known_by_adapter_data_and_settings(profile, root, tmp_path):
+    (run,) = profile.runs("uncertainty", root)
+    assert run.state() == "missing" and pending([run]) == [run]
+    run.execute()
+    assert run.state() == "done" and pending([run]) == []
+    (other,) = profile.with_(uncertainty=Draws([2, 4], 5, 60)).runs("uncertainty", root)
+    assert other.state() == "different"
+    adapter = run.adapter.read_bytes()
+    run.adapter.write_bytes(adapter + b" ")
+    assert run.state() == "different"
+    with pytest.raises(InputError, match="made with another configuration.*--replace"):
+        pending([run])
+    assert pending([run], replace=True) == [run]
+    run.adapter.write_bytes(adapter)
+    assert run.state() == "done"
+    lines = (tmp_path / "data/digits/test.txt").read_text().replace("test1.png 1", "test1.png 2")
+    (tmp_path / "data/digits/test.txt").write_text(lines)
+    analyses._tests.cache_clear()
+    assert run.state() == "different"
+
+
+def test_an_interrupted_analysis_leaves_nothing(profile, root):
+    def interrupt(step):
+        raise KeyboardInterrupt
+
+    (run,) = profile.runs("uncertainty", root)
+    with pytest.raises(KeyboardInterrupt):
+        run.execute(on_step=interrupt)
+    assert not run.path.parent.exists()
+    run.execute()  # the backbone is free again
+    assert run.state() == "done"
+
+
+def test_only_pvera_is_drawn_from_and_only_an_adapter_that_is_there(profile, root):
+    assert [run.method for run in profile.runs("uncertainty", root)] == ["pvera"]
+    assert profile.with_(methods={"vera": {}}).runs("uncertainty", root) == []
+    assert profile.with_(methods={"linear": {}}).runs("latents", root) == []
+    (run,) = profile.runs("uncertainty", root)
+    run.trained.with_suffix(".safetensors").unlink()
+    with pytest.raises(InputError, match=r"there is no adapter .*seed0.safetensors: delete .*seed0.json, then run "
+                                         r"python experiments/train.py --profile mine"):
+        pending([run])
+    run.trained.unlink()
+    with pytest.raises(InputError, match="there is no adapter .*: first run python experiments/train.py"):
+        run.execute()
+
+
+def test_a_training_that_diverged_is_left_out(profile, root):
+    (run,) = profile.runs("uncertainty", root)
+    record = results.read(run.trained) | {"chosen": None, "test": None}
+    results.write(run.trained, record)
+    assert profile.runs("uncertainty", root) == []
+    assert [run.method for run in profile.runs("latents", root)] == ["vera"]
+
+
+@pytest.mark.parametrize("settings", [[], [1, 2], [4, 2], [2, 2]])
+def test_bad_draws(settings):
+    with pytest.raises(InputError, match="draws are different numbers from 2"):
+        Draws(settings)
+
+
+def test_draws_of_a_profile_file(tmp_path):
+    text = "{data: d, backbones: [tiny], datasets: [digits], seeds: [0], protocol: corrected, methods: {}"
+    (tmp_path / "mine.yaml").write_text(text + ", uncertainty: {draws: [4], truth_images: 3}}")
+    assert Profile.read(tmp_path / "mine.yaml").uncertainty == Draws([4], 3, 256)
+    (tmp_path / "mine.yaml").write_text(text + ", uncertainty: {drawn: [4]}}")
+    with pytest.raises(InputError, match="drawn"):
+        Profile.read(tmp_path / "mine.yaml")
+
+
+def test_results_of_different_settings_do_not_mix(tmp_path):
+    profile, root = make_profile(tmp_path, ["digits"]), tmp_path / "results"
+    make_adapters(profile, root)
+    first, second = profile.runs("uncertainty", root)
+    first.execute()
+    profile.with_(uncertainty=Draws([2, 3], 5, 50)).runs("uncertainty", root)[1].execute()
+    with pytest.raises(InputError, match="results of different draws cannot share a table"):
+        analyses.load_uncertainty(root, "mine")
+
+
+# The scripts
+
+
+def script(name, tmp_path, capsys, monkeypatch, *options):
+    """Output, errors and exit status of a script."""
+    profile = {
+        "data": str(tmp_path / "data"), "backbones": ["tiny"], "datasets": ["digits"], "seeds": [0],
+        "protocol": "corrected", "methods": {"vera": {"rank": 8}, "pvera": {"rank": 8}},
+        "uncertainty": {"draws": DRAWS.draws, "truth_images": 5, "truth_draws": 50},
+    }
+    (tmp_path / "mine.yaml").write_text(json.dumps(profile))
+    words = ["--profile", tmp_path / "mine.yaml", "--results", tmp_path / "results", "--device", "cpu", *options]
+    monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    status = 0
+    try:
+        runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
+    except SystemExit as end:
+        status = end.code
+    return *capsys.readouterr(), status
+
+
+@pytest.mark.parametrize("name, count", [("uncertainty", 1), ("out_of_distribution", 2), ("latents", 2)])
+def test_scripts_do_what_is_missing(profile, root, tmp_path, capsys, monkeypatch, in_process, name, count):
+    output, errors, status = script(name, tmp_path, capsys, monkeypatch)
+    assert (output, status) == (f"mine, {name}: 0 of {count} runs are there\n", 0) and "100%" in errors
+    written = {path: path.stat().st_mtime_ns for path in (root / "mine" / name).rglob("*.*")}
+    assert len(written) == 2 * count
+    output, errors, status = script(name, tmp_path, capsys, monkeypatch)
+    assert (output, errors, status) == (f"mine, {name}: {count} of {count} runs are there\n", "", 0)
+    assert written == {path: path.stat().st_mtime_ns for path in (root / "mine" / name).rglob("*.*")}
+
+
+def test_a_job_on_a_cluster_finds_them(profile, root, in_process):
+    (run,) = profile.runs("uncertainty", root)
+    cluster.Job(profile, root, (str(run.path.relative_to(root)),), 1, "cpu", False, cluster.code_version())()
+    assert run.state() == "done"
+
+
+def test_bad_input_is_one_line_and_exit_code_2(profile, root, tmp_path, capsys, monkeypatch, in_process):
+    for path in root.rglob("*.safetensors"):
+        path.unlink()
+    for name in results.ANALYSES:
+        _, errors, status = script(name, tmp_path, capsys, monkeypatch)
+        assert status == 2 and errors.startswith("error: there is no adapter") and errors.count("\n") == 1
+    _, errors, status = script("uncertainty", tmp_path, capsys, monkeypatch, "--datasets", "imagenet")
+    assert status == 2 and errors.startswith("error: unknown data set 'imagenet'")

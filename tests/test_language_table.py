@@ -1,0 +1,64 @@
+"""The language table on records made by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from records import make_record, write_all
+
+from pvera import results, tables
+
+PUBLISHED = pd.DataFrame(
+    [("lora", "RTE", 76.1, True, ""), ("pvera", "RTE", 76.7, False, "best"), ("vera", "RTE", 72.8, True, ""),
+     ("lora", "CoLA", 61.3, True, ""), ("pvera", "CoLA", 65.6, False, "best"), ("vera", "CoLA", 62.4, True, "")],
+    columns=["method", "task", "score", "star", "mark"],
+)
+
+
+def record(method, dataset, seed, correct, matthews):
+    test = {"images": 100, "correct": correct, "accuracy": correct / 100, "matthews": matthews}
+    return make_record(method, "digits", seed, category="language", experiment="language", test=test,
+                       backbone="minilm", config={"data_sha256": dataset}) | {"dataset": dataset}
+
+
+@pytest.fixture
+def runs():
+    made = []
+    for seed in (0, 1):
+        made += [record("lora", "rte", seed, 50 + 2 * seed, 0.1), record("pvera", "rte", seed, 70, 0.4)]
+        made += [record("lora", "cola", seed, 71, 0.5 + 0.1 * seed), record("pvera", "cola", seed, 72, 0.3)]
+        made += [record("lora", "entailment", seed, 80, 0.6), record("pvera", "entailment", seed, 79, 0.6)]
+    return made
+
+
+def test_table(runs):
+    """RTE by accuracy, CoLA by Matthews correlation with the accuracy's star; the paper's beside them."""
+    table = tables.language(runs, {"rte": 0.527, "cola": 0.691, "entailment": 0.5}, PUBLISHED)
+    here, paper, difference = table.panels
+    assert here.header == ("RTE (acc.)", "CoLA (MCC)", "Entailment (acc.)")
+    text = {row.label: [cell.text for cell in row.cells] for row in here.rows}
+    assert text == {
+        "Majority class": ["52.7", "0.0", "50.0"],
+        "LoRA": ["51.0* ± 1.4", "55.0 ± 7.1", "80.0 ± 0.0"],
+        "PVeRA": ["70.0 ± 0.0", "30.0 ± 0.0", "79.0 ± 0.0"],
+    }
+    assert [cell.mark for cell in here.rows[1].cells] == ["second", "best", "best"]
+    assert [[cell.text for cell in row.cells] for row in paper.rows] == [["76.1*", "61.3*"], ["76.7", "65.6"]]
+    assert [[cell.text for cell in row.cells] for row in difference.rows] == [["−25.1", "−6.3"], ["−6.7", "−35.6"]]
+    data = table.data.set_index(["dataset", "method"])
+    assert data.at[("cola", "lora"), "mean"] == pytest.approx(55) and data.at[("rte", "lora"), "majority"] == 52.7
+    assert "(b) The paper" in table.markdown() and "MCC" in table.latex()
+
+
+def test_missing_runs_leave_empty_cells(runs):
+    runs = [run for run in runs if (run["method"], run["dataset"]) != ("lora", "rte")]
+    table = tables.language(runs, {"rte": 0.5, "cola": 0.7, "entailment": 0.5}, PUBLISHED)
+    assert table.panels[0].rows[1].cells[0].text == "–" and table.panels[2].rows[0].cells[0].text == "–"
+
+
+def test_of_a_profile(runs, tmp_path):
+    for path, run in zip(write_all(tmp_path, runs), runs):
+        labels = np.repeat([0, 1], [60, 40])
+        results.write(path, run, np.eye(2)[labels], labels)
+    (table,) = tables.language_of_profile(tmp_path, "mine", PUBLISHED).values()
+    assert table.panels[0].rows[0].cells[0].text == "60.0"
+    assert tables.language_of_profile(tmp_path, "another", PUBLISHED) == {}

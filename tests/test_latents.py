@@ -1,0 +1,113 @@
+"""The last layer's latents against the weights themselves, and their maps against a principal component by hand."""
+
+import numpy as np
+import pytest
+import torch
+from tiny import METHODS, make_images, make_vit, perturb
+
+import pvera
+from pvera import latents
+from pvera.errors import InputError
+
+
+def adapted(method, vit=None):
+    return perturb(pvera.adapt(vit or make_vit(), method, 5), scale=0.3).eval()
+
+
+def last_input(model, images):
+    """What enters the last layer's projections, from the layers one by one."""
+    vit = model.backbone
+    x = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))
+    for block in vit.blocks[:-1]:
+        x = block(x)
+    return vit.blocks[-1].norm1(x)
+
+
+@pytest.mark.parametrize("method", [pvera.VeRA(rank=8), pvera.PVeRA(rank=8), pvera.PVeRA(rank=8, targets="qkv")])
+@pytest.mark.parametrize("training", [False, True])
+def test_mu_and_sigma_from_the_weights(method, training):
+    model, images = adapted(method).train(training), make_images()
+    mu, sigma = latents.last_layer(model, images, "qv")
+    member = model.members[0]
+    A, d = member.shared.A, member.layers[-1].d
+    with torch.no_grad(), model.sampling(enabled=False) if method.key == "pvera" else torch.no_grad():
+        x = last_input(model, images)
+        for i, position in enumerate("qv"):
+            p = method.targets.index(position)
+            if method.key == "vera":
+                torch.testing.assert_close(mu[:, :, i], x @ A[:, p] * d[p])
+                assert sigma is None
+            else:
+                torch.testing.assert_close(mu[:, :, i], x @ A[:, 0, p] * d[0, p])
+                torch.testing.assert_close(sigma[:, :, i], torch.exp(x @ A[:, 1, p] * d[1, p] / 2))
+    assert model.training == training
+
+
+def test_adaptation_by_hand():
+    model, images = adapted(pvera.PVeRA(rank=8)), make_images()
+    mu, _ = latents.last_layer(model, images, "qv")
+    found = latents.adaptation(model, images)
+    for i, one in enumerate(mu.double().numpy()):  # tokens, 2, r
+        values = one[:, 0] + one[:, 1]
+        assert found["mean"][i].item() == pytest.approx(values.mean(), abs=1e-6)
+        assert found["norm"][i].item() == pytest.approx(np.mean([np.sqrt((v**2).sum()) for v in values]), rel=1e-5)
+
+
+def test_a_pass_leaves_the_model_as_it_was():
+    model, images = adapted(pvera.PVeRA(rank=8)), make_images()
+    before = model(images)
+    latents.maps(model, images, 2)
+    assert torch.equal(model(images), before)
+    assert not model._layers[-1].projections[0][0]._forward_pre_hooks
+
+
+@pytest.mark.parametrize("registers", [0, 3])
+def test_maps_are_the_first_principal_component(registers):
+    vit = make_vit(reg_tokens=registers) if registers else make_vit()
+    model, images = adapted(pvera.PVeRA(rank=8), vit), make_images(4)
+    found = latents.maps(model, images, draws=3, seed=5)
+    assert found.mu.shape == (4, 4, 4) and found.draws.shape == (3, 4, 4, 4)
+    mu, sigma = (part[:, 1 + registers :, 0].double().numpy() for part in latents.last_layer(model, images, "q"))
+    flat = mu.reshape(-1, 8)
+    _, values, axes = np.linalg.svd(flat - flat.mean(0))
+    by_hand = ((flat - flat.mean(0)) @ axes[0]).reshape(4, 4, 4)
+    sign = np.sign((by_hand * found.mu).sum())
+    np.testing.assert_allclose(found.mu, sign * by_hand, atol=1e-5)
+    assert found.explained == pytest.approx(values[0] ** 2 / (values**2).sum(), rel=1e-5)
+    assert np.corrcoef(found.mu.ravel(), np.linalg.norm(flat, axis=1))[0, 1] >= 0
+    # A draw differs from the mean by noise of variance Σ_i (σ_i a_i)², so this has variance one.
+    scale = np.sqrt(((sigma * axes[0]) ** 2).sum(-1)).reshape(4, 4, 4)
+    many = latents.maps(model, images, draws=400, seed=5).draws
+    assert ((many - found.mu) / scale).std() == pytest.approx(1, abs=0.03)
+    assert abs(((many - found.mu) / scale).mean()) < 0.03
+
+
+def test_draws_follow_from_the_seed():
+    model, images = adapted(pvera.PVeRA(rank=8)), make_images()
+    first, again, other = (latents.maps(model, images, 2, seed).draws for seed in (1, 1, 2))
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
+    assert not np.array_equal(first[0], first[1])
+
+
+def test_vera_has_no_draws():
+    found = latents.maps(adapted(pvera.VeRA(rank=8)), make_images(), 3)
+    assert found.draws.shape == (0, 3, 4, 4) and np.ptp(found.mu) > 0
+
+
+@pytest.mark.parametrize("key", [key for key in METHODS if key not in ("vera", "pvera")])
+def test_other_methods_have_no_latent(key):
+    with pytest.raises(InputError, match="has no latent: only VeRA and PVeRA do"):
+        latents.adaptation(adapted(METHODS[key]), make_images())
+
+
+def test_bad_input():
+    images = make_images()
+    with pytest.raises(InputError, match="adapts 'kv', and so has no latent for 'q'"):
+        latents.maps(adapted(pvera.VeRA(rank=8, targets="kv")), images, 1)
+    with pytest.raises(InputError, match="one member"):
+        latents.adaptation(adapted([pvera.PVeRA(rank=8), pvera.PVeRA(rank=4)]), images)
+    for method in (pvera.VeRA(rank=8), pvera.PVeRA(rank=8)):
+        model = adapted(method).merge_()
+        with pytest.raises(RuntimeError, match="a merged model has no latent"):
+            latents.adaptation(model, images)
+        latents.adaptation(model.unmerge_(), images)

@@ -1,0 +1,53 @@
+"""Data sets with few images and adapters that look trained, for tests of what is computed of adapters."""
+
+import numpy as np
+import pvera
+from PIL import Image
+from records import make_record
+from tiny import perturb
+
+from pvera import backbones, checkpoint, data, results
+from pvera.profiles import Draws, Profile
+
+IMAGES = 40
+DRAWS = Draws(draws=[2, 4], truth_images=5, truth_draws=50)
+
+
+def make_data(root, *names):
+    """Below `root`, `IMAGES` test images of each data set and few others; the classes differ in brightness."""
+    for name in names:
+        source = np.random.default_rng(list(name.encode()))
+        (root / name / "images").mkdir(parents=True)
+        for part, count in {"train800": 4, "val200": 4, "test": IMAGES}.items():
+            lines = []
+            for i in range(count):
+                label = i % data.task(name).classes
+                image = source.integers(0, 100, (32, 32, 3), dtype=np.uint8) + np.uint8(9 * label)
+                Image.fromarray(image).save(root / name / "images" / f"{part}{i}.png")
+                lines.append(f"images/{part}{i}.png {label}\n")
+            (root / name / f"{part}.txt").write_text("".join(lines))
+
+
+def make_profile(folder, datasets=("digits", "retina", "sprites"), **changes) -> Profile:
+    """On the small backbone, with data in `folder`/data."""
+    make_data(folder / "data", *datasets)
+    settings = dict(
+        name="mine", data=str(folder / "data"), backbones=["tiny"], datasets=list(datasets), seeds=[0, 1],
+        protocol="corrected", methods={"vera": {"rank": 8}, "pvera": {"rank": 8}}, uncertainty=DRAWS,
+    )
+    return Profile(**settings | changes)
+
+
+def make_adapters(profile: Profile, root) -> None:
+    """A record of the benchmark for every run of `profile`, its predictions, and an adapter with random weights."""
+    frozen = backbones.load("tiny")
+    for run in profile.benchmark(root):
+        task = data.task(run.dataset)
+        model = pvera.adapt(frozen.model, run.candidates[0].method, task.classes, run.seed)
+        adapter = checkpoint.dumps(perturb(model, run.seed, 0.3))
+        model.unload()
+        scores = np.random.default_rng(run.seed).dirichlet(np.ones(task.classes), IMAGES)
+        record = make_record(
+            run.method, run.dataset, run.seed, profile=profile.name, grid={"learning_rate": [1e-3, 1e-4]}
+        )
+        results.write(run.path, record, scores, np.arange(IMAGES) % task.classes, adapter)
