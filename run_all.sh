@@ -14,9 +14,14 @@ distribution, latents), executes the notebooks in analysis/ on its results and p
   mini    six tasks with full grids, no download: an hour on two cores; and three of text
   paper   VTAB-1k on DINOv2, GLUE on DeBERTa-V3: downloads what is not there, and needs a GPU
 
-With options the language experiment is left out: experiments/train_language.py trains it.
-Interrupted, it goes on where it stopped. With --slurm [FILE] the runs are submitted to a cluster and waited for.
-Results lie in results/<profile>, figures and executed notebooks in figures/<profile>.
+Interrupted, it goes on where it stopped. Results lie in results/<profile>, figures and executed notebooks in
+figures/<profile>.
+
+With options the language experiment is left out: experiments/train_language.py trains it. Among the options are
+
+  --slurm [FILE]   submits the runs to a cluster, as FILE says (experiments/slurm.yaml), and waits for them
+  --workers N      trains N runs side by side on this machine, on its GPUs in turn
+  --help           this text; python experiments/train.py --help lists all options
 TEXT
 }
 
