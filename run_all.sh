@@ -8,15 +8,20 @@ usage() {
 usage: bash run_all.sh [demo|mini|paper] [options of experiments/train.py]
 
 Sets up .venv on first use, trains what the profile still lacks, looks at its adapters (uncertainty, out of
-distribution, latents), executes the notebooks in analysis/ on its results and prints the main table.
+distribution, latents, costs), executes the notebooks in analysis/ on its results and prints the main table.
 
   demo    three small tasks, no download (default): 15 minutes on two cores, set-up included
   mini    six tasks with full grids, no download: an hour on two cores; and three of text
   paper   VTAB-1k on DINOv2, GLUE on DeBERTa-V3: downloads what is not there, and needs a GPU
 
-With options the language experiment is left out: experiments/train_language.py trains it.
-Interrupted, it goes on where it stopped. With --slurm [FILE] the runs are submitted to a cluster and waited for.
-Results lie in results/<profile>, figures and executed notebooks in figures/<profile>.
+Interrupted, it goes on where it stopped. Results lie in results/<profile>, figures and executed notebooks in
+figures/<profile>.
+
+With options the language experiment is left out: experiments/train_language.py trains it. Among the options are
+
+  --slurm [FILE]   submits the runs to a cluster, as FILE says (experiments/slurm.yaml), and waits for them
+  --workers N      trains N runs side by side on this machine, on its GPUs in turn
+  --help           this text; python experiments/train.py --help lists all options
 TEXT
 }
 
@@ -53,6 +58,7 @@ done
 for script in $scripts; do
     python "experiments/$script.py" --profile "$profile" "$@" $wait
 done
+python experiments/cost.py --profile "$profile"
 # The language experiment, where the profile has one and no option asks for a part of the others alone.
 if [ $# -eq 0 ] && grep -q '^language:' "experiments/profiles/$profile.yaml"; then
     [ "$profile" = paper ] && [ ! -e data/text/CoLA ] && from_hub=--glue || from_hub=

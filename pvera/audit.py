@@ -19,10 +19,9 @@ from itertools import combinations, product
 
 import numpy as np
 import pandas as pd
-import timm
 from scipy.stats import binomtest, norm
 
-from . import cost, tables
+from . import backbones, cost, tables
 from .adapters import METHODS, PVeRA, VeRA
 from .data import TASKS
 from .published import BACKBONES, SEEDS, TABLES, Published
@@ -458,14 +457,9 @@ def _neighbours(percent: int, total: int) -> str:
 # Sizes and costs
 
 
-def vit_b():
-    """DINOv2's ViT-B/14 for 224 pixels, shapes alone."""
-    return timm.create_model("vit_base_patch14_dinov2", img_size=224, num_classes=0, device="meta")
-
-
 def adapter_sizes(paper: Published) -> pd.DataFrame:
     """Trained numbers of each method on ViT-B, averaged by the grid's shares; times: those of PVeRA."""
-    vit, rows = vit_b(), {}
+    vit, rows = backbones.shapes("dinov2_b"), {}
     for key, members in paper.configurations().items():
         methods, percents = zip(*members)
         rows[key] = np.average([cost.trained_parameters(vit, method) for method in methods], weights=percents)
@@ -475,7 +469,7 @@ def adapter_sizes(paper: Published) -> pd.DataFrame:
 
 def sizes(paper: Published) -> Iterator[Finding]:
     """Trained numbers of the ablation tables and of the text, from our own models of ViT-B."""
-    vit = vit_b()
+    vit = backbones.shapes("dinov2_b")
     for row in paper.rank.itertuples():
         counted = cost.trained_parameters(vit, PVeRA(rank=row.rank))
         yield _exact("parameters", f"Table 2, r = {row.rank}", row.parameters, counted)
@@ -494,7 +488,7 @@ def sizes(paper: Published) -> Iterator[Finding]:
 
 def costs(paper: Published) -> Iterator[Finding]:
     """The percentages of operations that PVeRA and VeRA add to ViT-B/14, from closed forms."""
-    shape = cost.Shape.of(vit_b())
+    shape = cost.Shape.of(backbones.shapes("dinov2_b"))
     base = cost.backbone_multiply_adds(shape)
     for method, note in (
         (PVeRA(), "with σ; the mean alone, which inference takes, costs what VeRA costs"),
@@ -504,7 +498,8 @@ def costs(paper: Published) -> Iterator[Finding]:
         percent = 100 * cost.adapter_multiply_adds(method, shape, sampled=True) / base
         yield Finding(
             "operations", f"text, {method.title} on ViT-B/14", f"{printed}%",
-            f"{percent:.2f}% of {base / cost.GIGA:.2f} G multiply-adds", near(printed, percent, HALF, 0), note,
+            f"{percent:.2f}% of {base / cost.GIGA:.2f} G multiply-adds", near(printed, percent, HALF, 0),
+            note,
         )  # fmt: skip
 
 

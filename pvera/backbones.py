@@ -85,6 +85,14 @@ class Backbone:
     file_sha256: str | None = None
 
 
+def architecture(name: str) -> tuple[str, dict]:
+    """timm's name of a backbone, and the options it is made with. InputError for an unknown one."""
+    timm_name, options = NAMES.get(name, (name, {}))
+    if not timm.is_model(timm_name):
+        raise InputError(f"unknown backbone {name!r}: not one of {', '.join(NAMES)}, nor a timm model")
+    return timm_name, options
+
+
 def load(name: str, pretrained: bool = True, weights: str | Path | None = None, seed: int = 0) -> Backbone:
     """A backbone by its short name (`NAMES`) or any name that timm knows.
 
@@ -93,9 +101,7 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
     InputError: unknown name, no fused attn.qkv, weights that cannot be downloaded or do not fit, DINOv2 with
     another number of tokens than the paper's.
     """
-    timm_name, options = NAMES.get(name, (name, {}))
-    if not timm.is_model(timm_name):
-        raise InputError(f"unknown backbone {name!r}: not one of {', '.join(NAMES)}, nor a timm model")
+    timm_name, options = architecture(name)
     if weights is not None:
         options = options | {"pretrained_cfg_overlay": {"file": str(_checked(weights)), "custom_load": False}}
     pretrained = pretrained or weights is not None
@@ -118,6 +124,14 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
         weights_sha256(model.state_dict()),
         _file_sha256(model.pretrained_cfg) if pretrained else None,
     )
+
+
+def shapes(name: str) -> nn.Module:
+    """A backbone without weights, on the meta device, for what depends on shapes alone. InputError as `load`."""
+    timm_name, options = architecture(name)
+    model = timm.create_model(timm_name, num_classes=0, device="meta", **options)
+    encoder_layers(model)
+    return model.eval().requires_grad_(False)
 
 
 def weights_sha256(state: dict[str, Tensor]) -> str:

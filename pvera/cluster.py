@@ -29,7 +29,7 @@ from . import __version__
 from .errors import InputError
 from .profiles import Profile
 from .results import ANALYSES, require_writable, write_atomically
-from .runs import Run
+from .runs import Run, require_inputs
 from .scheduler import pending, run_all
 
 STATES = ("done", "running", "queued", "failed", "missing", "different")
@@ -141,7 +141,7 @@ def submit(
     """Submit the runs without a result that are neither queued nor running.
 
     The search of β goes first, and runs that need its result wait for its jobs to end. InputError if sbatch
-    refuses, and as `scheduler.pending`.
+    refuses, and as `scheduler.pending` and `runs.require_inputs`.
     """
     require_slurm()
     root = Path(results_root).absolute()
@@ -151,6 +151,7 @@ def submit(
         active = _queue(profile, root)
         missing = pending(list(runs.values()), replace)
         new = [run for run in missing if run.path not in active]
+        require_inputs(new)
         searches = [run for run in new if run.searches]
         waiting = [run for run in new if run.waits]
         ready = [run for run in new if not run.searches and not run.waits]

@@ -54,15 +54,15 @@ class Cost:
     adapter_parameters: int
     frozen_parameters: int
     head_parameters: int
-    backbone: int
-    head: int
+    backbone_multiply_adds: int
+    head_multiply_adds: int
     inference: int
     sampled: int | None
     merged: int | None
 
 
 def count(vit: nn.Module, method: Method, num_classes: int = 1, backbone: int | None = None) -> Cost:
-    """The cost of `method` on `vit`, which is left as it was.
+    """The cost of `method` on `vit`, which is left as it was; of it shapes are enough (the meta device).
 
     backbone: `multiply_adds` of the bare `vit`, where the caller knows it.
     InputError as `adapt` and `multiply_adds`.
@@ -89,14 +89,14 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1, backbone: int | 
         adapter_parameters=numbers["adapter"],
         frozen_parameters=sum(b.numel() for b in member.buffers()),
         head_parameters=numbers["head"],
-        backbone=backbone,
-        head=head,
+        backbone_multiply_adds=backbone,
+        head_multiply_adds=head,
         **{name: None if total is None else total - head for name, total in passes.items()},
     )
 
 
 def trained_parameters(vit: nn.Module, method: Method) -> int:
-    """Numbers that `method` trains on `vit` without the head; of `vit` shapes are enough (the meta device)."""
+    """Numbers that `method` trains on `vit`, without the head; of `vit` shapes are enough."""
     with _left_as_found(vit):
         model = adapt(vit, method, num_classes=1)
         numbers = model.members[0].count()
@@ -105,10 +105,8 @@ def trained_parameters(vit: nn.Module, method: Method) -> int:
 
 
 def one_image(vit: nn.Module) -> Tensor:
-    """An empty image (1, channels, height, width) that `vit` takes. InputError if it is on the meta device."""
+    """An empty image (1, channels, height, width) that `vit` takes."""
     weight = vit.patch_embed.proj.weight
-    if weight.is_meta:
-        raise InputError("the backbone has no weights in memory: random ones will do, the meta device will not")
     return weight.new_zeros(1, weight.shape[1], *vit.patch_embed.img_size)
 
 
@@ -123,7 +121,7 @@ def multiply_adds(model: nn.Module, inputs: Tensor) -> int:
     analysis.set_op_handle(**PRODUCTS, **dict.fromkeys(NO_PRODUCTS))
     # What fvcore would warn of is an error below, or is about its sums per module, which are not used.
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-    with _plain_attention(model):
+    with _plain_attention(model), _convolutions_in_memory(model):
         total = analysis.total()
     if unknown := sorted(analysis.unsupported_ops()):
         raise InputError(f"{type(model).__name__} has operators that cannot be counted: {', '.join(unknown)}")
@@ -151,13 +149,13 @@ PRODUCTS = {
     "aten::linear": linear_flop_jit,
     "aten::matmul": matmul_flop_jit,
 }
-#: Operators of vision transformers and adapters that work on each number alone, or on shapes, beside those that
-#: fvcore knows as such.
+#: Operators of vision transformers and adapters that work on each number alone, or on shapes, beside those
+#: that fvcore knows as such.
 NO_PRODUCTS = tuple(
     f"aten::{name}"
     for name in (
-        "add", "sub", "mul", "div", "exp", "gelu", "silu", "softmax", "layer_norm", "linalg_vector_norm", "randn",
-        "mean", "unflatten",
+        "add", "sub", "mul", "div", "exp", "mean", "gelu", "silu", "softmax", "layer_norm",
+        "linalg_vector_norm", "randn", "empty_like", "unflatten",
     )
 )  # fmt: skip
 
@@ -172,6 +170,23 @@ def _plain_attention(model: nn.Module) -> Iterator[None]:
     finally:
         for module, before in fused.items():
             module.fused_attn = before
+
+
+@contextmanager
+def _convolutions_in_memory(model: nn.Module) -> Iterator[None]:
+    """torch cannot trace a convolution on the meta device, so there that of the patches works on zeros."""
+    found = [module for module in model.modules() if isinstance(module, nn.Conv2d) and module.weight.is_meta]
+    for conv in found:
+
+        def forward(x: Tensor, conv=conv, weight=torch.zeros(conv.weight.shape)) -> Tensor:
+            return conv._conv_forward(torch.zeros_like(x, device="cpu"), weight, None).to(x.device)
+
+        conv.forward = forward
+    try:
+        yield
+    finally:
+        for conv in found:
+            del conv.forward
 
 
 @contextmanager

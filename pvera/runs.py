@@ -130,6 +130,19 @@ def prepare(runs: Iterable[Run]) -> None:
             data.prepare(root, dataset, frozen.image_size)
 
 
+def require_inputs(runs: Iterable[Run]) -> None:
+    """InputError where weights or lists of images that the runs read are missing. Decodes nothing, but downloads
+    weights: what executes the runs may be unable to."""
+    for run in {(run.backbone, run.weights, run.data_root, run.dataset): run for run in runs}.values():
+        frozen = run.frozen()
+        if run.text:
+            language.load_splits(run.data_root, run.dataset, frozen)
+        else:
+            for split in data.RUN_SPLITS:
+                folder = Path(run.data_root) / run.dataset
+                data.read_split_file(folder, split, data.task(run.dataset).classes)
+
+
 def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lambda epoch: None) -> None:
     """Train, choose, test and write the result file of `run`. InputError while it waits for β."""
     if run.waits:

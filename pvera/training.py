@@ -174,11 +174,16 @@ def fit(
         for batch in indices.split(schedule.batch_size):
             loss = classification_loss(forward(train[batch]), train.labels[batch], protocol)
             kl = model.kl_divergence().to(loss.dtype)
-            scaler.scale((loss + beta * kl).sum()).backward()
-            for m in model.active:
-                scaler.step(optimizers[m])
+            objective = loss + beta * kl
+            scaler.scale(objective.sum()).backward()
+            # In fp16 a member that diverged must not lower the scale that all share.
+            finite = objective.isfinite().tolist() if scaler.is_enabled() else [True] * len(loss)
+            for m, trains in zip(model.active, finite):
+                if trains:
+                    scaler.step(optimizers[m])
                 optimizers[m].zero_grad()
-            scaler.update()
+            if any(finite):
+                scaler.update()
             totals += len(batch) * torch.stack([loss.detach(), kl.detach()])
         train_loss, kl = (totals / len(train)).tolist()
         losses, accuracies = evaluate(model, forward, validation, protocol)

@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import runpy
+import shutil
 import signal
 import stat
 import subprocess
@@ -269,13 +270,17 @@ def test_jobs_train_and_a_failing_run_does_not_end_the_others(
     slurm, in_process, folder, profile, root  # noqa: F811
 ):
     profile = profile.with_(datasets=["digits", "retina"], seeds=[0], methods=only("linear"))
-    submit(profile, root)  # there are no digits
+    with pytest.raises(InputError, match="digits/train800.txt does not exist"):
+        submit(profile, root)
+    assert not slurm.jobs
+    shutil.copytree(folder / "data/retina", folder / "data/digits", ignore=shutil.ignore_patterns("test7.png"))
+    submit(profile, root)
     assert slurm.work("7") == 1
     table = cluster.status(profile, root)
     assert dict(zip(table.dataset, table.state)) == {"digits": "failed", "retina": "done"}
     assert cluster.describe(table).splitlines()[-1] == (
         "  | RuntimeError: 1 of 2 runs failed; tiny/digits/linear/seed0: "
-        f"{folder}/data/digits/train800.txt does not exist")
+        f"image {folder}/data/digits/images/test7.png does not exist")
     before = (root / "small/benchmark/tiny/retina/linear/seed0.json").stat().st_mtime_ns
     assert submit(profile, root) == cluster.Submission(runs=2, done=1, active=0, new=1, jobs=1)
     assert (root / "small/benchmark/tiny/retina/linear/seed0.json").stat().st_mtime_ns == before

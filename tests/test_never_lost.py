@@ -98,7 +98,7 @@ def test_full_disk_while_results_are_written(
 def test_read_only_results_are_refused_before_any_training(
     read_only, folder, in_process, capsys, monkeypatch  # noqa: F811
 ):
-    monkeypatch.setattr(scheduler, "execute", None)
+    monkeypatch.setattr(runs.Run, "execute", None)
     line, status = train(folder, capsys, monkeypatch, "--results", read_only)
     assert status == 2 and line.startswith(f"error: cannot write {read_only}: ")
     assert files(read_only) == []

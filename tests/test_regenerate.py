@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pvera import effects, published, results, tables
-from pvera.tables import calibration, comparison, ledger
+from pvera import effects, efficiency, published, results, tables
+from pvera.tables import calibration, comparison, cost, ledger
 
 ROOT = Path(__file__).parents[1]
 COMMITTED = ROOT / "results" / "mini" / "tables"
@@ -22,7 +22,7 @@ NUMBER = re.compile(r"[+−-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def computed() -> dict[str, tables.Table]:
-    """The tables of the benchmark, calibration, comparison, the ablations and the ledger, without a notebook."""
+    """The tables of the experiments on `mini`, without a notebook."""
     (found,) = tables.of_profile(ROOT / "results", "mini", PAPER).values()
     made = list(found.values())
     for experiment, hyperparameter in (("rank", "rank"), ("position", "targets")):
@@ -31,12 +31,15 @@ def computed() -> dict[str, tables.Table]:
     if runs := effects.load(ROOT / "results", "mini"):
         made += [ledger.switches(runs), ledger.by_method(runs)]
     runs = results.load_runs(ROOT / "results", "mini")
+    costs = efficiency.load(ROOT / "results", "mini", "paper")
+    here = {"tiny": efficiency.of_runs(costs, runs)}
+    made += [cost.table(costs), cost.claims(PAPER, efficiency.of_paper(costs, PAPER), here)]
+    made += [calibration.calibration(runs), calibration.held_claims(runs)]
     evidence = {"tiny": comparison.of_runs(runs)}
     evidence |= {f"published_{b}": comparison.of_published(PAPER, b) for b in published.BACKBONES}
     compared = {name: comparison.compare(found) for name, found in evidence.items()}
     made += [comparison.comparison(found, f"comparison_{name}") for name, found in compared.items()]
     made += [comparison.support(list(compared.values())[1:])]
-    made += [calibration.calibration(runs), calibration.held_claims(runs)]
     return {table.name: table for table in made}
 
 
@@ -51,7 +54,7 @@ def test_tables_without_notebooks():
 @pytest.mark.timeout(1800)
 def test_notebooks_make_the_same_tables_again(tmp_path):
     """Without tables and figures, in a copy of what a fresh clone has: the same tables, as many figures."""
-    for folder in ("analysis", "results/published", "results/mini"):
+    for folder in ("analysis", "results/published", "results/paper/cost", "results/mini"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("tables"))
     for file in (ROOT / "pyproject.toml", ROOT / "PROTOCOL.md"):
         shutil.copy(file, tmp_path)

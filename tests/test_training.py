@@ -116,6 +116,18 @@ def test_diverged_member_does_not_end_the_others(backbone, splits):
     assert training.choose([broken]) is None
 
 
+def test_a_diverged_member_leaves_the_scale_of_fp16_to_the_others(backbone, splits):
+    """Halved once for each of its batches, the scale would leave the others no gradient."""
+    schedule, rates = Schedule(batch_size=1, epochs=2), [(1e-3, 1e-3), (1e30, 1e30)]
+    with training.autocast("cpu", "float16"):
+        healthy, broken = train(backbone, splits, [pvera.LoRA(2)] * 2, rates, schedule=schedule)
+        (alone,) = train(backbone, splits, [pvera.LoRA(2)], rates[:1], schedule=schedule)
+        (lost,) = train(backbone, splits, [pvera.LoRA(2)], rates[1:], schedule=schedule)
+    assert broken.status == lost.status == "diverged"
+    np.testing.assert_allclose(healthy.validation_loss, alone.validation_loss, rtol=1e-2)
+    assert healthy.validation_loss[1] < healthy.validation_loss[0]
+
+
 def test_losses_of_the_two_protocols():
     logits, labels = torch.tensor([[[2.0, 0.0, -1.0], [0.0, 1.0, 0.0]]]), torch.tensor([0, 2])
     p = np.exp(logits[0].numpy()) / np.exp(logits[0].numpy()).sum(1, keepdims=True)

@@ -135,6 +135,8 @@ class PVeRAAdapter(Adapter):
         self._noise_seed, self._generator = seed, None
 
     def _noise(self, like: Tensor) -> Tensor:
+        if like.is_meta:  # a shape without numbers, and without a generator of them
+            return torch.empty_like(like)
         if self._generator is None or self._generator.device != like.device:
             self._generator = torch.Generator(like.device).manual_seed(self._noise_seed)
         if self.tokens is None:

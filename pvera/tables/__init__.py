@@ -3,8 +3,8 @@
 layout: what a table is. claims: statements held against results. benchmark: accuracies, significance, grid choices
 (Tables 1, 4 and 6 to 8). beside: the same beside the paper's. profile: all of these. ablations: rank and position
 (Tables 2 and 3). ledger: the differences between the protocols.
-language: the language table of Appendix D. calibration: errors per method (Figure 4). comparison: what differences
-over data sets are worth.
+language: the language table of Appendix D. cost: computational efficiency (Figure 3).
+calibration: errors per method (Figure 4). comparison: what differences over data sets are worth.
 """
 
 from .ablations import Ablation, ablation, ablation_claims

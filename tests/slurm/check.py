@@ -16,31 +16,29 @@ PROFILE = {
     "protocol": "corrected",
     "schedule": {"epochs": 2},
     "beta": [1e-2, 1e-6],
+    "ablations": {"datasets": ["retina"], "rank": [4, 8], "targets": ["q", "qv"], "search": False},
     "methods": {
         "linear": {"grid": {"learning_rate": [1e-2, 1e-3]}},
         "lora": {"grid": {"rank": [2, 4]}},
         "pvera": {"rank": 8, "grid": {"learning_rate": [1e-2, 1e-3]}, "most_chosen": 1e-2},
     },
 }
-# Arrays as long as the cluster's MaxArraySize: one job more would be refused.
-SITE = {"partition": "check", "minutes": 30, "memory": "1500M", "cpus": 1, "gpus": 0, "workers": 1,
-        "runs_per_job": 3, "concurrent_jobs": 2, "array_limit": 2, "requeues": 2}
+SITE = Path(__file__).with_name("site.yaml")
 
 
 def main(folder: Path) -> None:
-    profile, site, results = folder / "check.yaml", folder / "site.yaml", folder / "cluster"
+    profile, results = folder / "check.yaml", folder / "cluster"
     profile.write_text(yaml.safe_dump(PROFILE | {"data": str(folder / "data")}))
-    site.write_text(yaml.safe_dump(SITE))
 
     def train(*arguments) -> str:
-        print("\n$ train.py", *(Path(a).name if str(a).startswith(str(folder)) else a for a in arguments))
+        print("\n$ train.py --profile check.yaml", *(a.name if isinstance(a, Path) else a for a in arguments))
         ended = subprocess.run([*TRAIN, "--profile", profile, *arguments], capture_output=True, text=True)
         print(ended.stdout.replace(f"{folder}/", ""), end="")
         assert ended.returncode == 0, ended.stderr
         return ended.stdout
 
-    slurm, status = ("--results", results, "--slurm", site), ("--results", results, "--status")
-    assert "14 are submitted now in 6 jobs" in train(*slurm)
+    slurm, status = ("--results", results, "--slurm", SITE), ("--results", results, "--status")
+    assert "18 are submitted now in 7 jobs" in train(*slurm)
     assert "0 are submitted now" in train(*slurm)
 
     cancelled = until(lambda: half_way(results))
@@ -60,8 +58,11 @@ def main(folder: Path) -> None:
     print("\nSLURM now has", len(command("squeue", "--noheader", quiet=True).splitlines()), "jobs")
     train("--results", folder / "local", "--device", "cpu")
     expected, found = numbers(folder / "local"), numbers(results)
-    assert len(expected) == 14 and found == expected
-    print(f"\nThe {len(found)} results of the cluster equal those of the local run in every number but the cost.")
+    assert len(expected) == 18 and found == expected
+    expected, found = others(folder / "local"), others(results)
+    assert expected and found == expected
+    print("\nThe 18 results of the cluster equal those of the local run in every number but the cost,\n"
+          f"and the {len(found)} files of predictions and adapters in every byte.")
 
 
 def half_way(results: Path) -> str | None:
@@ -89,9 +90,9 @@ def command(*words: str, quiet: bool = False) -> str:
 
 def until(condition):
     """The first true value of `condition()`."""
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + 1800
     while not (value := condition()):
-        assert time.monotonic() < deadline, "nothing happened for ten minutes"
+        assert time.monotonic() < deadline, "nothing happened for half an hour"
         time.sleep(0.1)
     return value
 
@@ -100,6 +101,12 @@ def numbers(root: Path) -> dict[str, dict]:
     """Every record without its cost, by its place."""
     records = {path.relative_to(root): json.loads(path.read_text()) for path in root.rglob("seed*.json")}
     return {str(path): {k: v for k, v in record.items() if k != "cost"} for path, record in records.items()}
+
+
+def others(root: Path) -> dict[str, bytes]:
+    """What lies beside the records, by its place."""
+    return {str(path.relative_to(root)): path.read_bytes()
+            for path in root.rglob("seed*") if path.suffix != ".json"}
 
 
 if __name__ == "__main__":

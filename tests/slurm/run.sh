@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Submits a small profile to a real SLURM on this machine, cancels a job half-way, requeues it, and compares the
-# results with those of a local run. Needs root on Debian or Ubuntu; installs slurm-wlm and munge where they are
-# missing. The daemons have their files, sockets and ports for themselves and are stopped at the end.
+# Starts a real SLURM on this machine and does with it what check.py says, or runs another command on it:
 #
 #   bash tests/slurm/run.sh
+#   bash tests/slurm/run.sh bash run_all.sh demo --slurm tests/slurm/site.yaml
+#
+# Needs root on Debian or Ubuntu; installs slurm-wlm and munge where they are missing. The daemons have their
+# files, sockets and ports for themselves and are stopped at the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source setup_env.sh
@@ -61,12 +63,16 @@ MinJobAge=3600
 ReturnToService=2
 SlurmdParameters=config_overrides
 NodeName=$host NodeAddr=127.0.0.1 CPUs=2 RealMemory=4000 State=UNKNOWN
-PartitionName=check Nodes=$host MaxTime=INFINITE State=UP
+PartitionName=check Nodes=$host Default=YES MaxTime=INFINITE State=UP
 CONF
 slurmctld
 slurmd
-until [ "$(sinfo --noheader --format=%T)" = idle ]; do sleep 0.5; done
+timeout 120 bash -c 'until [ "$(sinfo --noheader --format=%T)" = idle ]; do sleep 0.5; done'
 sinfo --version
 
-python experiments/make_suite.py --root "$folder/data" --task digits retina
-python tests/slurm/check.py "$folder"
+if [ $# -gt 0 ]; then
+    "$@"
+    exit
+fi
+python experiments/make_suite.py --root "$folder/data" --task digits retina 2>/dev/null
+python -u tests/slurm/check.py "$folder"

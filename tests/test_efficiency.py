@@ -1,0 +1,277 @@
+"""Costs in files, accuracy against them, and the script that counts them."""
+
+import importlib.util
+import json
+import shutil
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from records import make_record
+
+from pvera import DoRA, InputError, LoRA, PVeRA, VeRA, cost, efficiency, published, results
+from pvera.plots import cost as plots
+from pvera.profiles import Profile
+from pvera.tables import cost as tables
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "experiments" / "cost.py"
+PROFILE = {
+    "data": "nowhere",
+    "backbones": ["tiny"],
+    "fixed_grid": ["tiny"],
+    "datasets": ["retina", "digits"],
+    "seeds": [0, 1],
+    "protocol": "published",
+    "beta": [1e-2],
+    "methods": {
+        "linear": {"grid": {"learning_rate": [1e-3, 1e-4]}, "most_chosen": 1e-3},
+        "dora": {"grid": {"rank": [2, 4]}, "most_chosen": 4},
+        "pvera": {"rank": 8, "grid": {"learning_rate": [1e-3, 1e-4]}, "most_chosen": 1e-3},
+    },
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A profile, and the counts of the paper's sizes, which take minutes."""
+    shutil.copytree(ROOT / "results/paper/cost", tmp_path / "results/paper/cost")
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(PROFILE, sort_keys=False))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def costs():
+    return efficiency.load(ROOT / "results", "mini", "paper")
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return published.load(ROOT / "results" / "published")
+
+
+def call(folder, monkeypatch, *options):
+    spec = importlib.util.spec_from_file_location("cost_script", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    profile = ["--profile", str(folder / "small.yaml")]
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *profile, "--results", str(folder / "results"), *options])
+    script.run(script.main)
+
+
+# What is counted, and where it is kept
+
+
+def test_every_value_of_a_grid_is_counted_and_a_learning_rate_is_none(folder):
+    entries = efficiency.config(Profile.read(folder / "small.yaml"), "tiny")["methods"]
+    assert [(entry["method"], entry["grid"]) for entry in entries] == [
+        ("linear", {}), ("dora", {"rank": 2}), ("dora", {"rank": 4}), ("pvera", {})
+    ]  # fmt: skip
+    as_published = DoRA(rank=2, norm="output", train_magnitude=False, scaled=False)
+    assert entries[1]["hyperparameters"] == asdict(as_published)
+    with pytest.raises(InputError, match="unknown backbone 'huge'"):
+        efficiency.config(Profile.read(folder / "small.yaml"), "huge")
+
+
+def test_the_script_counts_what_is_missing_and_nothing_twice(folder, monkeypatch, capsys):
+    call(folder, monkeypatch)
+    path = folder / "results/small/cost/tiny.json"
+    first, times = path.read_bytes(), [p.stat().st_mtime_ns for p in folder.rglob("*.json")]
+    record = efficiency.read(path)
+    assert len(record["costs"]) == 4 and record["environment"]["fvcore"]
+    assert sorted(path.parent.iterdir()) == [path]
+    call(folder, monkeypatch)
+    assert [p.stat().st_mtime_ns for p in folder.rglob("*.json")] == times
+    capsys.readouterr()
+
+    other = json.loads(json.dumps(PROFILE))
+    other["methods"]["dora"]["grid"]["rank"] = [2, 8]
+    (folder / "small.yaml").write_text(yaml.safe_dump(other))
+    call(folder, monkeypatch)
+    assert "was counted for other grids: counting again" in capsys.readouterr().out
+    second = efficiency.load(folder / "results", "small")
+    assert second.query("method == 'dora'")["grid"].tolist() == [{"rank": 2}, {"rank": 8}]
+    assert path.read_bytes() != first
+
+
+@pytest.mark.parametrize(
+    ("profile", "message"),
+    [("huge", "error: unknown profile 'huge'"), ("broken.yaml", "error: {folder}/broken.yaml: ")],
+)
+def test_bad_input_is_one_line_and_exit_code_2(folder, monkeypatch, capsys, profile, message):
+    (folder / "broken.yaml").write_text("methods: [")
+    name = str(folder / profile) if profile.endswith("yaml") else profile
+    with pytest.raises(SystemExit) as ended:
+        call(folder, monkeypatch, "--profile", name)
+    error = capsys.readouterr().err
+    assert (ended.value.code, error.count("\n")) == (2, 1)
+    assert error.startswith(message.format(folder=folder))
+
+
+def test_damaged_files_are_refused(tmp_path):
+    good = json.loads((ROOT / "results/mini/cost/tiny.json").read_text())
+    path = tmp_path / "mini/cost/tiny.json"
+    path.parent.mkdir(parents=True)
+    for text, message in (
+        ("{", "damaged cost file"),
+        ("[]", "damaged cost file"),
+        (json.dumps(good | {"schema": 2}), "of schema 2"),
+        (json.dumps({k: v for k, v in good.items() if k != "shape"}), "incomplete cost file"),
+        (json.dumps(good | {"costs": good["costs"][1:]}), "incomplete cost file"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=message):
+            efficiency.load(tmp_path, "mini")
+    good["config"]["methods"][0]["hyperparameters"] = {"width": 3}
+    path.write_text(json.dumps(good))
+    with pytest.raises(InputError, match="'linear' that this version does not know"):
+        efficiency.load(tmp_path, "mini")
+    with pytest.raises(InputError, match="no costs of other: .*--profile other counts them"):
+        efficiency.load(tmp_path, "other")
+    with pytest.raises(InputError, match="there is no such file"):
+        efficiency.read(tmp_path / "other.json")
+
+
+# What was counted
+
+
+def test_committed_counts_are_those_of_their_profiles():
+    for name in ("mini", "paper"):
+        profile = Profile.read(ROOT / f"experiments/profiles/{name}.yaml")
+        for backbone in profile.backbones:
+            path = efficiency.record_path(ROOT / "results", name, backbone)
+            assert efficiency.state(path, efficiency.config(profile, backbone)) == "done", path
+
+
+def test_committed_counts_are_the_closed_forms(costs):
+    assert list(costs["backbone"].unique()) == ["tiny", "dinov2_s", "dinov2_b", "dinov2_l"]
+    assert (costs["inference"] == costs["expected"]).all()
+    assert (costs["training"] == costs["expected_training"]).all()
+    mergeable = ~costs["method"].isin(["bottleneck", "adaptformer"])
+    assert costs["merged"].notna().equals(mergeable)
+    assert (costs["merged"] == costs["backbone_multiply_adds"])[mergeable].all()
+    rows = efficiency.agreement(costs)
+    assert rows.loc[("paper", "dinov2_l")].to_dict() == dict(
+        inference="16 of 16", training="16 of 16", merged="10 of 10"
+    )
+    wrong = costs.copy()
+    wrong.loc[wrong.index[-1], ["inference", "merged"]] += 1
+    assert efficiency.agreement(wrong).loc[("paper", "dinov2_l")].to_dict() == dict(
+        inference="15 of 16", training="16 of 16", merged="9 of 10"
+    )
+
+
+def test_counts_agree_with_what_runs_recorded(costs):
+    runs = results.load_runs(ROOT / "results", "mini")
+    recorded = {
+        (run["method"], json.dumps(entry["method"], sort_keys=True)): member["adapter_parameters"]
+        for run in runs
+        for entry, member in zip(run["config"]["members"], run["members"])
+    }
+    tiny = costs[costs["backbone"] == "tiny"]
+    counted = {
+        (row.method, json.dumps(asdict(row.configuration), sort_keys=True)): row.adapter_parameters
+        for row in tiny.itertuples()
+    }
+    assert recorded == counted
+
+
+# Accuracy against cost
+
+
+def test_costs_of_the_papers_grid_by_hand(costs, paper):
+    """LoRA's ranks 32, 64, 128 with shares of 26, 35 and 39 %; 12 layers, q and v, A and B of 768 × r."""
+    points = efficiency.of_paper(costs, paper)
+    mean = (26 * 32 + 35 * 64 + 39 * 128) / 100
+    assert points.at["lora", "adapter_parameters"] == pytest.approx(12 * 2 * 2 * 768 * mean)
+    assert points.at["lora", "layer_training"] == pytest.approx(2 * 2 * 257 * 768 * mean)
+    assert points.at["lora", "layer_merged"] == 0 and np.isnan(points.at["bottleneck", "merged"])
+    # DoRA as published multiplies each token with the whole weight; its shares sum to 101.
+    rank = (18 * 32 + 37 * 64 + 46 * 128) / 101
+    assert points.at["dora", "layer_training"] == pytest.approx(2 * (257 * 768**2 + rank * 768**2))
+    assert points["accuracy"].to_dict() == pytest.approx(paper.accuracies("dinov2_b").mean(axis=1).to_dict())
+    assert points["accuracy"].idxmax() == "pvera"
+
+
+def record(method, configuration, correct, **changes):
+    config = {"members": [{"method": asdict(configuration), "beta": 0.0}]}
+    return make_record(method, correct=correct, grid={"rank": [1]}, config=config, profile="mini", **changes)
+
+
+def test_costs_of_runs_are_means_over_what_they_chose(costs):
+    runs = [
+        record("lora", LoRA(rank=4), 6), record("lora", LoRA(rank=16), 8, seed=1),
+        record("pvera", PVeRA(rank=32), 9), record("pvera", PVeRA(rank=32), 0, seed=1, chosen=None),
+    ]  # fmt: skip
+    points = efficiency.of_runs(costs, runs)
+    assert list(points.index) == ["lora", "pvera"]
+    assert points.at["lora", "adapter_parameters"] == 4 * 2 * 2 * 96 * 10
+    assert points.at["lora", "accuracy"] == pytest.approx(70)
+    tiny = costs[costs["backbone"] == "tiny"].iloc[0]
+    assert points.at["pvera", "parameters"] == tiny["backbone_parameters"] + 1280 + 2 * (96 * 64 + 32 * 96)
+    assert points.at["pvera", "training"] - points.at["pvera", "inference"] == 4 * 2 * 17 * 32 * 96
+    with pytest.raises(InputError, match=r"LoRA\(rank=5.* is not counted"):
+        efficiency.of_runs(costs, [record("lora", LoRA(rank=5), 6)])
+    with pytest.raises(InputError, match="not counted; experiments/cost.py does"):
+        efficiency.of_runs(costs, [record("lora", LoRA(rank=4), 6, backbone="other")])
+
+
+def test_claims(costs, paper):
+    points = efficiency.of_paper(costs, paper)
+    worse = points.copy()
+    worse.loc["pvera", ["accuracy", "adapter_parameters"]] = [0, 1e9]
+    worse.loc["lora", "merged"] += 1e9
+    worse.loc["bottleneck", "merged"] = worse.at["bottleneck", "training"]
+    table = tables.claims(paper, points, {"tiny": worse, "some": points.drop("lora")})
+    verdicts = table.data.pivot(index="claim", columns="where", values="verdict")
+    silent = verdicts.index.str.endswith("taking the mean")
+    assert (verdicts.loc[~silent, tables.REAL] == "holds").all()
+    assert (verdicts.loc[silent, tables.REAL] == "–").all()
+    own = verdicts["tiny, here"]
+    percentages = own.index.str.contains("VeRA adds")
+    assert (own[~percentages] == "does not hold").all() and (own[percentages] == "–").all()
+    assert (verdicts["some, here"] == "–").all()
+    printed = table.data[(table.data["where"] == tables.REAL) & table.data["difference"].notna()]
+    assert printed.set_index("printed")["value"].round(2).to_dict() == {"15.7": 15.71, "10.5": 10.47}
+    assert printed["difference"].abs().max() < 0.05
+
+
+def test_a_printed_percentage_that_is_not_ours_does_not_hold(costs, paper):
+    other = published.Published(**{**vars(paper), "quotes": paper.quotes.replace({"said": {"15.7": "15.9"}})})
+    data = tables.claims(other, efficiency.of_paper(costs, paper), {}).data
+    assert data.query("printed == '15.9'")[["verdict"]].to_numpy() == [["does not hold"]]
+    assert data.query("printed == '15.9'")["difference"].item() == pytest.approx(-0.19, abs=0.005)
+
+
+def test_table(costs):
+    table = tables.table(costs)
+    assert len(table.panels) == 4 and all(len(panel.rows) == 16 for panel in table.panels)
+    base = table.panels[2]
+    title = "(c) ViT-B/14, grids of paper: 85 724 928 parameters, 23.16 GMAC"
+    assert base.title == title
+    rows = {row.label: [cell.text for cell in row.cells] for row in base.rows}
+    assert rows["PVeRA"] == ["30 720", "0.0358", "1 179 648", "25.59", "10.5", "26.8", "15.7", "23.16", "0.0"]
+    assert rows["Bottleneck, ratio 16"][-4:] == ["–"] * 4
+    assert len(table.data) == len(costs) and "PVeRA(rank=256" in table.csv()
+
+
+def test_figure_shows_every_method_in_every_panel(costs, paper):
+    points = efficiency.of_paper(costs, paper)
+    figure = plots.efficiency(points)
+    assert len(figure.axes) == 4
+    for ax, column, scale in zip(
+        figure.axes, ("adapter_parameters", "parameters", "layer_training", "training"), (1, 1e6, 1e9, 1e9)
+    ):
+        drawn = {tuple(xy) for line in ax.lines for xy in np.round(line.get_xydata(), 6)}
+        wanted = np.round(np.column_stack([points[column] / scale, points["accuracy"]]), 6)
+        assert {tuple(xy) for xy in wanted} <= drawn
+    assert [ax.get_xlabel() for ax in figure.axes[2:]] == ["Multiply-adds (GMAC)"] * 2
+    assert figure.axes[0].get_xlim()[0] < 0 and figure.axes[0].get_xscale() == "symlog"
+    small = plots.efficiency(points / 1000)
+    assert [ax.get_xlabel() for ax in small.axes[2:]] == ["Multiply-adds (MMAC)"] * 2
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels[-2:] == ["merged", "mean"] and len(labels) == 10
+    assert VeRA.title in labels and cost.GIGA == 10**9
