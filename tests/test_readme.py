@@ -20,10 +20,14 @@ def test_links_lead_somewhere():
     assert targets and [t for t in targets if not (ROOT / t).exists()] == []
 
 
-def test_every_figure_of_the_gallery_is_there():
+def test_every_notebook_and_every_figure_is_listed():
+    notebooks = {path.relative_to(ROOT).as_posix() for path in (ROOT / "analysis").glob("*.ipynb")}
+    assert notebooks - set(re.findall(r"\]\(([^)#]+)\)", README)) == set()
     shown = re.findall(r'<a href="([^"]+)"><img src="([^"]+)" width="\d+" alt="([^"]+)"></a>', README)
     assert README.count("<img") == len(shown) and all(link == source for link, source, _ in shown)
-    assert all((ROOT / source).exists() for _, source, _ in shown)
+    assert {source for _, source, _ in shown} == {
+        path.relative_to(ROOT).as_posix() for path in (ROOT / "figures" / "mini").glob("*.png")
+    }
 
 
 def test_everything_in_the_paper_has_a_row():
