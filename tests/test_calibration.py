@@ -83,7 +83,7 @@ def test_claims_by_hand():
     lora = {"lora": {"digits": [0.05, 0.05], "retina": [0.05, 0.05]}}
     runs = [
         run | {"method": "adaptformer"} for run in runs_of({"bottleneck": adaptformer["adaptformer"]})
-    ]  # the helper knows no grid of it
+    ]  # `records.GRIDS` has none of AdaptFormer
     runs += runs_of(HAND | lora | others | linear)
     table = calibration.held_claims(runs)
     # Highest of LoRA .05, VeRA .04, PVeRA .02; lowest of the others .09; linear .03. By seed VeRA has .08 and .02
