@@ -8,7 +8,7 @@ from test_transformers import make_encoder, make_text
 from torch.nn.functional import cross_entropy
 
 import pvera
-from pvera.profiles import Profile
+from pvera.profiles import EXPERIMENTS, Profile
 from pvera.suite import RECIPES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -75,5 +75,6 @@ def test_suite_is_the_one_described():
 
 
 def test_number_of_trainings():
-    runs = Profile.read(ROOT / "experiments" / "profiles" / "demo.yaml").benchmark("results")
+    demo = Profile.read(ROOT / "experiments" / "profiles" / "demo.yaml")
+    runs = [run for experiment in EXPERIMENTS for run in demo.runs(experiment, "results")]
     assert f"{len(runs)} trainings" in README
