@@ -32,7 +32,7 @@ with warnings.catch_warnings():
     # On import fvcore compiles losses that are not used here, in a way that torch is about to give up.
     warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
     from fvcore.nn import FlopCountAnalysis
-    from fvcore.nn.jit_handles import conv_flop_jit, get_shape, linear_flop_jit, matmul_flop_jit
+    from fvcore.nn.jit_handles import addmm_flop_jit, conv_flop_jit, get_shape, linear_flop_jit, matmul_flop_jit
 
 GIGA = 10**9
 
@@ -145,6 +145,7 @@ def _einsum(inputs: list, outputs: list) -> int:
 
 PRODUCTS = {
     "aten::_convolution": conv_flop_jit,
+    "aten::addmm": addmm_flop_jit,
     "aten::einsum": _einsum,
     "aten::linear": linear_flop_jit,
     "aten::matmul": matmul_flop_jit,
@@ -154,8 +155,9 @@ PRODUCTS = {
 NO_PRODUCTS = tuple(
     f"aten::{name}"
     for name in (
-        "add", "sub", "mul", "div", "exp", "mean", "gelu", "silu", "softmax", "layer_norm",
-        "linalg_vector_norm", "randn", "empty_like", "unflatten",
+        "add", "sub", "rsub", "mul", "div", "exp", "mean", "gelu", "silu", "softmax", "layer_norm",
+        "linalg_vector_norm", "randn", "empty_like", "unflatten", "_unsafe_view", "addcmul", "addcmul_",
+        "square_", "sub_", "sum",
     )
 )  # fmt: skip
 

@@ -252,7 +252,7 @@ class AdaptedModel(nn.Module):
         adapters = [self.members[m].layers[index] for m in self.active]
         if len(adapters) == 1:
             return getattr(adapters[0], site)(*tensors, **kwargs)
-        parts = zip(*(t.chunk(len(adapters)) for t in tensors))
+        parts = zip(*(t.unsafe_chunk(len(adapters)) for t in tensors))  # adapters may overwrite their part
         return torch.cat([getattr(a, site)(*part, **kwargs) for a, part in zip(adapters, parts)])
 
 

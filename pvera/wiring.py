@@ -134,8 +134,9 @@ def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) ->
 
             def project(module, args, y, positions=positions):
                 site = "project" if not tokens or args[0] is tokens[0] else "project_positions"
-                new = call(site, args[0], y.unflatten(-1, (len(positions), -1)), positions=positions)
-                return new.flatten(-2)
+                # No view to autograd, which would copy gradients where adapters overwrite y; nothing else reads it.
+                y = torch.ops.aten._unsafe_view(y, (*y.shape[:-1], len(positions), y.shape[-1] // len(positions)))
+                return call(site, args[0], y, positions=positions).flatten(-2)
 
             handles.append(linear.register_forward_hook(project))
     for site, module in (

@@ -49,7 +49,7 @@ class Pair:
                 for i, theirs in enumerate(parameters):
                     theirs.copy_(to_theirs(ours, i))
         y = F.linear(self.x, self.qkv.weight, self.qkv.bias).unflatten(-1, (3, -1))
-        ours, theirs = self.ours.project(self.x, y, "qkv"), self.theirs(self.x)
+        ours, theirs = self.ours.project(self.x, y.clone(), "qkv"), self.theirs(self.x)
         assert torch.equal(ours[:, :, 1], y[:, :, 1])
         ours, y = (t[:, :, list(TARGETS.values())] for t in (ours, y))
         assert (ours - y).abs().max() > 0.1

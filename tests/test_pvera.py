@@ -74,7 +74,7 @@ def test_equations(targets, kl, dtype, tolerance):
         for training in (True, False):
             adapter.train(training)
             expected, expected_kl = transcribed(adapter, method, x, y, noise if training else 0 * noise)
-            torch.testing.assert_close(adapter.project(x, y, "qkv"), expected, rtol=0, atol=tolerance)
+            torch.testing.assert_close(adapter.project(x, y.clone(), "qkv"), expected, rtol=0, atol=tolerance)
             torch.testing.assert_close(adapter.kl_divergence(), expected_kl, rtol=tolerance, atol=tolerance)
 
 
@@ -83,9 +83,9 @@ def test_split_projections_equal_fused():
     model, layers = adapted(PVeRA(rank=8, targets="qkv"), dtype=torch.float64)
     x, y = torch.randn(2, 5, 24).double(), torch.randn(2, 5, 3, 24).double()
     adapter = layers[0].eval()
-    fused, kl = adapter.project(x, y, "qkv"), adapter.kl_divergence()
+    fused, kl = adapter.project(x, y.clone(), "qkv"), adapter.kl_divergence()
     adapter._kl.clear()
-    split = [adapter.project(x, y[:, :, i : i + 1], p) for i, p in enumerate("qkv")]
+    split = [adapter.project(x, y[:, :, i : i + 1].clone(), p) for i, p in enumerate("qkv")]
     torch.testing.assert_close(torch.cat(split, 2), fused, rtol=0, atol=1e-12)
     torch.testing.assert_close(adapter.kl_divergence(), kl, rtol=0, atol=1e-12)
 
@@ -221,7 +221,7 @@ def expose_noise(model):
     @torch.no_grad()
     def draw(n=4, t=5):
         x, y = torch.randn(n, t, dim), torch.zeros(n, t, len(positions), dim)
-        return torch.stack([a.project(x, y, positions) for a in member.layers]) / method.alpha
+        return torch.stack([a.project(x, y.clone(), positions) for a in member.layers]) / method.alpha
 
     return draw
 
@@ -290,9 +290,9 @@ def test_mean_of_many_draws_is_the_mean_pass_of_a_single_layer():
         torch.randn(1, 2, 3, 24, generator=source).double(),
     )
     with torch.no_grad():
-        mean = adapter.project(x, y, "qkv")[0]
+        mean = adapter.project(x, y.clone(), "qkv")[0]
         adapter.train()
-        drawn = adapter.project(x.expand(draws, -1, -1), y.expand(draws, -1, -1, -1), "qkv")
+        drawn = adapter.project(x.expand(draws, -1, -1), y.repeat(draws, 1, 1, 1), "qkv")
         _, log_var = adapter.distribution(x, [0, 1])
         variance = torch.einsum("tpr,pre->tpe", log_var[0].exp(), adapter.shared.B**2) * (2 * adapter.b) ** 2
     assert torch.equal(drawn[:, :, 1], y[:, :, 1].expand(draws, -1, -1))  # k is not adapted
@@ -429,7 +429,7 @@ def test_variance_at_the_limits():
         with torch.no_grad():
             adapter.d[1] = log_var / column_sums
         adapter.zero_grad()
-        out, kl = adapter.project(x, y, "qkv"), adapter.kl_divergence()
+        out, kl = adapter.project(x, y.clone(), "qkv"), adapter.kl_divergence()
         assert torch.isfinite(out).all() and out.abs().max() > 1e10
         assert bool(torch.isfinite(kl)) is finite
         kl.backward()

@@ -93,14 +93,12 @@ def take(tensor: Tensor, dim: int, index: list[int]) -> Tensor:
     return tensor.index_select(dim, torch.tensor(index, device=tensor.device))
 
 
-def add_at(y: Tensor, delta: Tensor, index: list[int]) -> Tensor:
-    """y (n, t, p, d) with delta (n, t, len(index), d) added at `index` of the third axis."""
-    delta = delta.to(y.dtype)
-    if len(index) == y.shape[2]:
-        return y + delta
+def scale_at(y: Tensor, scale: Tensor, shift: Tensor | None, index: list[int]) -> Tensor:
+    """y (n, t, p, d) with `index` of the third axis multiplied by scale (len(index), d), plus shift likewise."""
     parts = list(y.unbind(2))
-    for i, part in zip(index, delta.unbind(2)):
-        parts[i] = parts[i] + part
+    for i, j in enumerate(index):
+        scaled = parts[j] * scale[i] if shift is None else torch.addcmul(shift[i], parts[j], scale[i])
+        parts[j] = scaled.to(y.dtype)  # not the scale, which is near one: it would lose its last digits
     return torch.stack(parts, 2)
 
 

@@ -13,8 +13,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .base import Adapter, Method, overlap
-from .lora import low_rank_pair, low_rank_product, low_rank_weight
+from .base import Adapter, Method, overlap, scale_at, take
+from .fused import add_products
+from .lora import low_rank_latent, low_rank_pair, low_rank_weight
 
 
 @dataclass(frozen=True)
@@ -53,18 +54,20 @@ class DoRAAdapter(Adapter):
 
     def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         mine, theirs = overlap(self.method.targets, positions)
-        parts = list(y.unbind(2))
-        for i, j in zip(mine, theirs):
-            W, bias = self.layer.projection(self.method.targets[i])
-            A, B = self.A[:, i : i + 1], self.B[i : i + 1]
-            V = W + self.scale * low_rank_weight(A, B)[0]
-            ratio = self.m[i] / V.norm(dim=self.axis)
-            if self.axis == 1:  # rows scale the output: the frozen product y - bias is reused
-                update = self.scale * low_rank_product(x, A, B).squeeze(2)
-                parts[j] = bias + ratio * (parts[j] - bias + update)
-            else:  # columns scale the input, which needs a product of its own
-                parts[j] = nn.functional.linear(x * ratio, V, bias)
-        return torch.stack(parts, 2)
+        if not mine:
+            return y
+        W, bias = (torch.stack(t) for t in zip(*(self.layer.projection(self.method.targets[i]) for i in mine)))
+        A, B = take(self.A, 1, mine), take(self.B, 0, mine)
+        V = W + self.scale * low_rank_weight(A, B)
+        ratio = take(self.m, 0, mine) / V.norm(dim=self.axis + 1)
+        if self.axis == 0:  # columns scale the input, which needs a product of its own
+            parts = list(y.unbind(2))
+            for i, j in enumerate(theirs):
+                parts[j] = nn.functional.linear(x * ratio[i], V[i], bias[i])
+            return torch.stack(parts, 2)
+        # Rows scale the output: the frozen product, y - bias, is reused.
+        y = scale_at(y, ratio, (1 - ratio) * bias, theirs)
+        return add_products(y, low_rank_latent(x, A), self.scale * B * ratio.unsqueeze(1), theirs)
 
     def fold_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
         mine, theirs = overlap(self.method.targets, positions)

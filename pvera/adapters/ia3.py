@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .base import Adapter, Method, overlap
+from .base import Adapter, Method, overlap, scale_at, take
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,10 @@ class IA3Adapter(Adapter):
 
     def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         mine, theirs = overlap(self.targets, positions)
-        parts = list(y.unbind(2))
-        for i, j in zip(mine, theirs):
-            parts[j] = parts[j] * self.l_kv[i].to(y.dtype)
-        return torch.stack(parts, 2)
+        return scale_at(y, take(self.l_kv, 0, mine), None, theirs) if mine else y
 
     def hidden(self, h: Tensor) -> Tensor:
-        return h * self.l_ff.to(h.dtype)
+        return (h * self.l_ff).to(h.dtype)
 
     def fold_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
         mine, theirs = overlap(self.targets, positions)

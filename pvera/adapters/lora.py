@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ..seeding import generator
-from .base import Adapter, Method, add_at, overlap, take
+from .base import Adapter, Method, overlap, take
+from .fused import add_products
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class LoRAAdapter(Adapter):
         mine, theirs = overlap(self.method.targets, positions)
         if not mine:
             return y
-        return add_at(y, low_rank_product(x, take(self.A, 1, mine), take(self.B, 0, mine)) * self.scale, theirs)
+        A, B = take(self.A, 1, mine), take(self.B, 0, mine)
+        return add_products(y, low_rank_latent(x, A), self.scale * B, theirs)
 
     @property
     def scale(self) -> float:
@@ -64,9 +66,9 @@ def low_rank_pair(dim: int, method, draw: int, seed: int) -> tuple[nn.Parameter,
     return nn.Parameter(A.movedim(0, 1).contiguous()), nn.Parameter(torch.zeros(count, method.rank, dim))
 
 
-def low_rank_product(x: Tensor, A: Tensor, B: Tensor) -> Tensor:
-    """x A B, (n, t, p, d), for x (n, t, d)."""
-    return torch.einsum("ntpr,prd->ntpd", (x @ A.flatten(1)).unflatten(-1, A.shape[1:]), B)
+def low_rank_latent(x: Tensor, A: Tensor) -> Tensor:
+    """x A, (n, t, p, r), of x (n, t, d)."""
+    return (x @ A.flatten(1)).unflatten(-1, A.shape[1:])
 
 
 def low_rank_weight(A: Tensor, B: Tensor) -> Tensor:

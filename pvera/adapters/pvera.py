@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from ..seeding import derive
-from .base import Adapter, Method, add_at, full_precision, overlap, take
+from .base import Adapter, Method, full_precision, overlap, take
+from .fused import add_products, draw
 from .vera import draw_frozen, draw_scale
 
 
@@ -76,11 +77,14 @@ class PVeRAAdapter(Adapter):
             return y
         self._kl.pop(positions, None)
         sampling = self.training if self.sampling is None else self.sampling
-        if sampling or self.with_kl:
-            mu, log_var = self.distribution(x, mine)
+        if sampling:
+            h = self._products(x, self.shared.A, mine)
+            z, divergences = draw(h, take(self.d, 1, mine), self._noise(h[:, :, 0]))
             if self.with_kl:
-                self._kl[positions] = self._divergence(mu, log_var)
-            z = mu + self._noise(mu) * torch.exp(0.5 * log_var) if sampling else mu
+                self._kl[positions] = self._term(divergences)
+        elif self.with_kl:
+            z, log_var = self.distribution(x, mine)
+            self._kl[positions] = self._term(0.5 * (z.square() + log_var.exp() - log_var - 1).sum((2, 3)))
         else:
             z = self.latent(x, mine)
         return self._add(y, z, mine, theirs)
@@ -96,32 +100,32 @@ class PVeRAAdapter(Adapter):
         In fp32 σ = exp(½ log σ²) is finite up to log σ² = 177 and σ² in the KL term up to 88; beyond, the
         loss is infinite and the run is recorded as diverged.
         """
-        mu, log_var = self._scaled(x, self.shared.A, self.d, index).unbind(-3)
-        return full_precision(mu), full_precision(log_var)
+        h, d = self._products(x, self.shared.A, index), take(self.d, 1, index)
+        mu, log_var = (h * full_precision(d)).unbind(2)
+        return mu, log_var
 
     def latent(self, x: Tensor, index: list[int]) -> Tensor:
         """μ alone, (n, t, p, r), likewise: the counterpart of VeRA's x A ⊙ d."""
-        return self._scaled(x, self.shared.A[:, 0], self.d[0], index)
+        return self._products(x, self.shared.A[:, 0], index) * take(self.d[0], 0, index)
 
     def _add(self, y: Tensor, z: Tensor, mine: list[int], theirs: list[int]) -> Tensor:
         """y with the update of the latents z (Eq. 7)."""
         B, b = take(self.shared.B, 0, mine), take(self.b, 0, mine)
-        delta = torch.einsum("ntpr,prd->ntpd", z, B.to(z.dtype)) * (self.method.alpha * b)
-        return add_at(y, delta, theirs)
+        return add_products(y, z, B * (self.method.alpha * b).unsqueeze(1), theirs)
 
     @staticmethod
-    def _scaled(x: Tensor, A: Tensor, d: Tensor, index: list[int]) -> Tensor:
-        A, d = take(A, -2, index), take(d, -2, index)
-        return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:]) * d
+    def _products(x: Tensor, A: Tensor, index: list[int]) -> Tensor:
+        """x A, (n, t, ..., p, r)."""
+        A = take(A, -2, index)
+        return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:])
 
-    def _divergence(self, mu: Tensor, log_var: Tensor) -> Tensor:
-        divergence = 0.5 * (mu.square() + log_var.exp() - log_var - 1)
+    def _term(self, divergences: Tensor) -> Tensor:
+        """The KL term of the tokens' divergences (n, t)."""
         if self.tokens is not None:  # the mean over each text's own tokens, however long the others are
-            weights = self.tokens * (self.tokens.shape[1] / self.tokens.sum(1, keepdim=True))
-            divergence = divergence * weights[:, :, None, None]
+            divergences = divergences * self.tokens * (self.tokens.shape[1] / self.tokens.sum(1, keepdim=True))
         if self.method.kl == "mean":
-            return divergence.mean((0, 1, 3)).sum() / len(self.method.targets)
-        return 0.5 * divergence.sum(3).mean((0, 1)).sum()
+            return divergences.mean() / (self.method.rank * len(self.method.targets))
+        return 0.5 * divergences.mean()
 
     def kl_divergence(self) -> Tensor | float:
         """Eq. 9, averaged over samples and tokens, padding apart (the paper leaves that open). RuntimeError
@@ -135,18 +139,19 @@ class PVeRAAdapter(Adapter):
         self._noise_seed, self._generator = seed, None
 
     def _noise(self, like: Tensor) -> Tensor:
+        """ε of the shape of `like` (n, t, p, r), at least in fp32."""
+        dtype = torch.promote_types(like.dtype, torch.float32)
         if like.is_meta:  # a shape without numbers, and without a generator of them
-            return torch.empty_like(like)
+            return torch.empty_like(like, dtype=dtype)
         if self._generator is None or self._generator.device != like.device:
             self._generator = torch.Generator(like.device).manual_seed(self._noise_seed)
+        own = like.shape if self.tokens is None else (int(self.tokens.sum()), *like.shape[2:])
+        draws = torch.randn(own, generator=self._generator, device=like.device, dtype=dtype)
         if self.tokens is None:
-            return self._normal(like.shape, like)
-        noise = torch.zeros_like(like)  # padding draws nothing: the tokens' draws do not depend on its length
-        noise[self.tokens] = self._normal((int(self.tokens.sum()), *like.shape[2:]), like)
+            return draws
+        noise = torch.zeros_like(like, dtype=dtype)  # padding draws nothing: its length does not change the others
+        noise[self.tokens] = draws
         return noise
-
-    def _normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        return torch.randn(shape, generator=self._generator, device=like.device, dtype=like.dtype)
 
     def fold_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
         mine, theirs = overlap(self.method.targets, positions)

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..seeding import generator
-from .base import Adapter, Method, add_at, overlap, take
+from .base import Adapter, Method, overlap, take
+from .fused import add_products
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,7 @@ class VeRAAdapter(Adapter):
             return y
         z = self.latent(x, mine)
         B, b = take(self.shared.B, 0, mine), take(self.b, 0, mine)
-        delta = torch.einsum("ntpr,prd->ntpd", z, B.to(z.dtype)) * (self.method.alpha * b)
-        return add_at(y, delta, theirs)
+        return add_products(y, z, B * (self.method.alpha * b).unsqueeze(1), theirs)
 
     def latent(self, x: Tensor, index: list[int]) -> Tensor:
         """x A ⊙ d, (n, t, p, r), of x (n, t, d) for the targets at `index`."""
