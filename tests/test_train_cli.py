@@ -93,13 +93,10 @@ def test_killed_runs_resume_and_end_with_the_same_results(folder):
 
     for wait in (1, 3):  # results that must exist before the kill
         process = start(folder, "killed")
-        while len(list((folder / "killed").rglob("*.json"))) < wait:
-            assert process.poll() is None, "it ended before it was killed"
-            time.sleep(0.05)
+        until(lambda: len(list((folder / "killed").rglob("*.json"))) >= wait, process)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        while marked(folder):  # its workers must end by themselves
-            time.sleep(0.05)
+        until(lambda: not marked(folder))  # its workers must end by themselves
     before = {p: p.stat().st_mtime_ns for p in (folder / "killed").rglob("*.json")}
     assert call(folder, "killed").returncode == 0
     assert numbers(folder, "killed") == whole
@@ -109,6 +106,13 @@ def test_killed_runs_resume_and_end_with_the_same_results(folder):
 def start(folder, *more) -> subprocess.Popen:
     return subprocess.Popen(command(folder, *more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             env=os.environ | {"STARTED_BY_TEST": str(folder)})
+
+
+def until(condition, process: subprocess.Popen | None = None) -> None:
+    """Wait for it, as long as `process` runs; what never happens is the test's time limit's to end."""
+    while not condition():
+        assert process is None or process.poll() is None, "it ended too early"
+        time.sleep(0.05)
 
 
 def marked(folder) -> list[Path]:
@@ -125,9 +129,8 @@ def marked(folder) -> list[Path]:
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 def test_ctrl_c_ends_at_once_with_130(folder):
     process = start(folder, "stopped", "--epochs", "5000")
-    while not any(reads(place, "train800-32-") for place in marked(folder) if place.name != str(process.pid)):
-        assert process.poll() is None
-        time.sleep(0.05)
+    until(lambda: any(reads(place, "train800-32-") for place in marked(folder)
+                      if place.name != str(process.pid)), process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
