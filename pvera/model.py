@@ -178,12 +178,10 @@ class AdaptedModel(nn.Module):
         self._merged = list(self.active)
         return self.eval()
 
-    @torch.no_grad()
     def unmerge_(self) -> "AdaptedModel":
         """Undo `merge_`."""
         if self.merged:
-            for parameter, old in self._replaced:
-                parameter.copy_(old)
+            _restore(self._replaced)
             self._replaced, self._merged = [], None
             self._attach()
         return self
@@ -225,6 +223,21 @@ class AdaptedModel(nn.Module):
                     adapter._noise_seed, adapter._generator = noise_seed, source
 
     @contextmanager
+    def mean_in_weights(self) -> Iterator[None]:
+        """Inside, where `sampling`, the one active member's mean is folded into the frozen weights, and its
+        adapters compute only what is drawn around it: half of A less. Equal up to the rounding of the merge."""
+        (member,) = (self.members[m] for m in self.active)
+        replaced = [old for layer, adapter in zip(self._layers, member.layers) for old in fold(layer, adapter)]
+        try:
+            for adapter in member.layers:
+                adapter.mean_in_weights = True
+            yield
+        finally:
+            for adapter in member.layers:
+                adapter.mean_in_weights = False
+            _restore(replaced)
+
+    @contextmanager
     def without_kl(self) -> Iterator[None]:
         """Inside, the KL term is not computed: a pass that takes the mean then needs half of A only."""
         adapters = [a for member in self.members for a in member.layers if hasattr(a, "with_kl")]
@@ -259,6 +272,12 @@ class AdaptedModel(nn.Module):
 def _class_token(output) -> Tensor:
     """(batch, dim), of what timm returns or transformers."""
     return output if isinstance(output, Tensor) else output.last_hidden_state[:, 0]
+
+
+@torch.no_grad()
+def _restore(replaced: list[tuple[nn.Parameter, Tensor]]) -> None:
+    for parameter, old in replaced:
+        parameter.copy_(old)
 
 
 def _sites(adapter: Adapter) -> set[str]:

@@ -1,6 +1,7 @@
 """Monte Carlo inference (Sections 3.3 and 4.3): several forward passes, each with latents of its own."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -21,7 +22,8 @@ def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, s
     """
     if not isinstance(k, int) or k < 1:
         raise InputError(f"k must be a positive integer, not {k!r}")
-    with model.sampling(seed), model.without_kl():
+    mean = model.mean_in_weights() if len(model.active) == 1 else nullcontext()
+    with model.sampling(seed), model.without_kl(), mean:
         return torch.stack([model(images).float().softmax(-1) for _ in range(k)])
 
 

@@ -66,6 +66,7 @@ class PVeRAAdapter(Adapter):
         self.b = nn.Parameter(torch.zeros(len(method.targets), dim))
         self.sampling: bool | None = None  # None: sample in training, take the mean in evaluation
         self.with_kl = True  # False spares a mean pass the half of A that only the KL term needs
+        self.mean_in_weights = False  # True: the frozen weights hold the mean, the adapter draws what is around it
         self.tokens: Tensor | None = None  # (n, t) bool: which tokens of the pass are no padding; None: all
         self._noise_seed = derive(seed, "noise", index)
         self._generator: torch.Generator | None = None
@@ -77,7 +78,10 @@ class PVeRAAdapter(Adapter):
             return y
         self._kl.pop(positions, None)
         sampling = self.training if self.sampling is None else self.sampling
-        if sampling:
+        if self.mean_in_weights:
+            log_var = self._products(x, self.shared.A[:, 1], mine) * full_precision(take(self.d[1], 0, mine))
+            z = self._noise(log_var) * torch.exp(0.5 * log_var)
+        elif sampling:
             h = self._products(x, self.shared.A, mine)
             z, divergences = draw(h, take(self.d, 1, mine), self._noise(h[:, :, 0]))
             if self.with_kl:
@@ -92,7 +96,7 @@ class PVeRAAdapter(Adapter):
     def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         """They take the mean: no sample's tokens, they have neither noise nor a part in the KL term."""
         mine, theirs = overlap(self.method.targets, positions)
-        return self._add(y, self.latent(x, mine), mine, theirs) if mine else y
+        return self._add(y, self.latent(x, mine), mine, theirs) if mine and not self.mean_in_weights else y
 
     def distribution(self, x: Tensor, index: list[int]) -> tuple[Tensor, Tensor]:
         """μ and log σ², each (n, t, p, r), of x (n, t, d) for the targets at `index` (Eq. 5).

@@ -1,0 +1,364 @@
+"""How close training, evaluation and sampling come to their bounds, which a frozen backbone sets.
+
+    python experiments/benchmark_speed.py                                       # ViT-S, half an hour on two cores
+    python experiments/benchmark_speed.py --device cuda --backbones dinov2_s dinov2_b dinov2_l
+
+Every part takes turns with its bound, in one process, after a warm-up: ratios are medians over the pairs. Weights
+and images are random numbers. Memory is what a process of its own takes beyond what it took before its first step,
+on a GPU what torch allocates.
+
+    step      one training step (forward, loss, KL term, backward, AdamW), against forward and backward to the input
+              of the frozen backbone, which has its weights in the same precision
+    evaluate  a merged model, against the frozen backbone
+    sample    k draws, against k passes of the frozen backbone; and their memory, against that of two draws
+    probe     linear probing for 500 epochs, against one pass over the images
+    memory    of a training step, against forward and backward of the frozen backbone
+    size      the file of a trained adapter with its head, against its numbers in fp32
+    peft      peft's PVeRA on transformers' DINOv2 of the same size, against the same bounds
+    sweep     the step of PVeRA against its bound, as rank, tokens, depth and grid grow
+
+Writes <output>/speed_<device>.json, in which rows of other backbones and precisions stay, and .md, to be read.
+"""
+
+import argparse
+import copy
+import math
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm import tqdm
+
+from pvera import PVeRA, adapt, backbones, checkpoint, cost, data, sample, speed, training
+from pvera.adapters import Linear, Method
+from pvera.errors import InputError, run
+from pvera.profiles import Profile
+from pvera.protocol import protocol
+from pvera.runs import environment
+from pvera.speed import FASTER, GRID, Row
+from pvera.training import PRECISIONS, Data, Schedule
+
+import timm  # isort: skip  after pvera, which lets it load
+
+ROOT = Path(__file__).resolve().parents[1]
+CLASSES, BATCH, DRAWS = 100, 16, (2, 8)
+EPOCHS, TRAIN, VALIDATION = 500, 800, 200  # of linear probing
+SWEEP_DEPTH = 4  # of its models, where depth itself is not what grows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backbones", nargs="+", default=["dinov2_s"], metavar="B", help="(dinov2_s)")
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["float32", "bfloat16"])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only these")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (%(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, help="pairs that are timed (%(default)s)")
+    parser.add_argument("--output", type=Path, default=ROOT / "results" / "performance", help="(%(default)s)")
+    options = parser.parse_args()
+    if options.repeats < 1:
+        raise InputError("--repeats must be positive")
+    if options.device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError("there is no CUDA device here: --device cpu measures the processor")
+    for name in options.backbones:
+        backbones.architecture(name)
+    made_by = environment(options.device)
+    path = speed.record_path(options.output, made_by["device"])
+    work = [(b, p, part) for b in options.backbones for p in options.precisions for part in options.parts]
+    for backbone, precision, part in tqdm(work, "measuring", unit="part"):
+        bench = Bench(backbone, precision, options.device, options.repeats)
+        speed.update(path, made_by, PARTS[part](bench))
+    print(path.with_suffix(".md").read_text(encoding="utf-8"))
+
+
+class Bench:
+    """A frozen backbone with random weights in one precision, what trains on it, and paired clocks."""
+
+    def __init__(self, backbone: str, precision: str, device: str, repeats: int, **options):
+        self.backbone, self.precision, self.device, self.repeats = backbone, precision, device, repeats
+        name, own = backbones.architecture(backbone)
+        with backbones.seeded(0):
+            vit = timm.create_model(name, num_classes=0, **own | options)
+        self.vit = vit.eval().requires_grad_(False).to(device)
+        self.plain = copy.deepcopy(self.vit).to(PRECISIONS[precision])  # as the fastest bound has it
+        source = torch.Generator().manual_seed(0)
+        self.images = torch.randn(BATCH, 3, *vit.patch_embed.img_size, generator=source).to(device)
+        self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
+
+    def row(self, part: str, what: str, bound: str, values: tuple[float, float, float], target=None) -> Row:
+        return Row(part, self.backbone, self.precision, what, bound, *values, target)
+
+    def methods(self) -> list[Method]:
+        """As the profile has them where it searches no grid."""
+        name = "mini.yaml" if self.backbone == "tiny" else "paper.yaml"
+        profile = Profile.read(ROOT / "experiments" / "profiles" / name)
+        profile = profile.with_(backbones=[self.backbone], fixed_grid=[self.backbone], datasets=profile.datasets[:1])
+        return [one.candidates[0].method for one in profile.with_(seeds=[0]).benchmark("") if one.method != "linear"]
+
+    def paired(self, function: Callable, bound: Callable, repeats: int | None = None, warm: bool = True):
+        """Medians of the seconds of both, which take turns, and of their ratio pair by pair."""
+        if warm:
+            bound(), function()
+        pairs = []
+        for _ in range(repeats or self.repeats):
+            pairs.append((self.seconds(function), self.seconds(bound)))
+        first, second = zip(*pairs)
+        return statistics.median(first), statistics.median(second), statistics.median(a / b for a, b in pairs)
+
+    def seconds(self, function: Callable) -> float:
+        self.finish()
+        start = time.perf_counter()
+        function()
+        self.finish()
+        return time.perf_counter() - start
+
+    def finish(self) -> None:
+        if self.device.startswith("cuda"):
+            torch.cuda.synchronize()
+
+    def frozen_step(self, members: int = 1) -> Callable:
+        """Forward and backward to the input of the frozen backbone."""
+        images = self.images.repeat(members, 1, 1, 1).to(PRECISIONS[self.precision])
+        return lambda: self.plain(images.requires_grad_()).float().sum().backward()
+
+    def frozen_pass(self, images: Tensor | None = None) -> Callable:
+        images = (self.images if images is None else images).to(PRECISIONS[self.precision])
+        return torch.inference_mode()(lambda: self.plain(images))
+
+    def step(self, methods: list[Method]) -> Callable:
+        """A step of `training.fit`."""
+        model = adapt(self.vit, methods, CLASSES, list(range(len(methods)))).train()
+        model.last_mlp_on_class_token = True
+        optimizers = [training._optimizer(member, 1e-4, 1e-4, Schedule()) for member in model.members]
+        rules = protocol("corrected")
+
+        def step():
+            with self.autocast():
+                loss = training.classification_loss(model(self.images), self.labels, rules)
+                objective = loss + 1e-6 * model.kl_divergence()
+            objective.sum().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+
+        step.model = model
+        return step
+
+    def autocast(self):
+        return training.autocast(self.device, self.precision)
+
+
+def step(bench: Bench) -> list[Row]:
+    rows = []
+    methods = bench.methods()
+    pvera_ = next(method for method in methods if method.key == "pvera")
+    shape = cost.Shape.of(bench.vit)
+    for grid in [*([method] for method in methods), [pvera_] * GRID]:
+        (key,) = {method.key for method in grid}
+        what, bound, factor = speed.title(grid), "frozen forward and backward", 1.0
+        if key in ("bottleneck", "adaptformer"):
+            factor += cost.adapter_multiply_adds(grid[0], shape) / cost.backbone_multiply_adds(shape)
+            bound += ", and its own products"
+        function = bench.step(grid)
+        found, own, ratio = bench.paired(function, bench.frozen_step(len(grid)))
+        function.model.unload()
+        rows.append(bench.row("step", what, bound, (found, own * factor, ratio / factor), speed.STEP[key]))
+    if bench.precision == "bfloat16":
+        full = Bench(bench.backbone, "float32", bench.device, bench.repeats)
+        function, reference = bench.step([pvera_]), full.step([pvera_])
+        rows.append(bench.row("step", f"{speed.title([pvera_])}, bf16", "the same in fp32",
+                              bench.paired(function, reference), 1 / FASTER))
+        rows.append(bench.row("step", "frozen forward and backward, bf16", "the same in fp32",
+                              bench.paired(bench.frozen_step(), full.frozen_step())))
+        function.model.unload()
+    return rows
+
+
+def evaluate(bench: Bench) -> list[Row]:
+    rows = []
+    for method in bench.methods():
+        model = adapt(bench.vit, method, CLASSES).eval()
+        if model.members[0].layers[0].foldable:
+            model.merge_()
+
+            @torch.inference_mode()
+            def function(model=model):
+                with bench.autocast():
+                    model(bench.images)
+
+            rows.append(bench.row("evaluate", f"{speed.title([method])}, merged", "frozen forward",
+                                  bench.paired(function, bench.frozen_pass()), speed.EVALUATE))
+        model.unload()
+    return rows
+
+
+def draws(bench: Bench) -> list[Row]:
+    (method,) = (method for method in bench.methods() if method.key == "pvera")
+    model = adapt(bench.vit, method, CLASSES).eval()
+    model.last_mlp_on_class_token = True
+    rows = []
+    for k in DRAWS:
+        plain = bench.frozen_pass()
+
+        def function():
+            with bench.autocast():
+                sample(model, bench.images, k)
+
+        values = bench.paired(function, lambda: [plain() for _ in range(k)], math.ceil(bench.repeats / 2))
+        rows.append(bench.row("sample", f"{speed.title([method])}, {k} draws", f"{k} frozen passes", values, speed.SAMPLE))
+    model.unload()
+    most, least = (peak(bench, "sample", k) for k in reversed(DRAWS))
+    rows.append(bench.row("sample", f"memory of {DRAWS[1]} draws", f"of {DRAWS[0]}", (most, least, most / least),
+                          speed.SAMPLE_MEMORY))
+    return rows
+
+
+def probe(bench: Bench) -> list[Row]:
+    """All of it once: it takes minutes."""
+    frozen = backbones.load(bench.backbone, pretrained=False)
+    frozen.model.to(bench.device)
+    source = np.random.default_rng(0)
+
+    def images(count: int) -> Data:
+        pixels = source.integers(256, size=(count, frozen.image_size, frozen.image_size, 3), dtype=np.uint8)
+        return Data(data.Split(pixels, source.integers(CLASSES, size=count), []), frozen, torch.device(bench.device))
+
+    train, validation = images(TRAIN), images(VALIDATION)
+    model = adapt(frozen.model, [Linear()], CLASSES)
+    schedule = Schedule(epochs=EPOCHS, patience=EPOCHS)
+
+    def function():
+        with bench.autocast():
+            training.fit(model, train, validation, [(1e-3, 1e-3)], [0.0], schedule, protocol("corrected"), 0)
+
+    def bound():
+        for split in (train, validation):
+            for part in torch.arange(len(split)).split(training.EVALUATION_BATCH):
+                bench.frozen_pass(split[part])()
+
+    values = bench.paired(function, bound, repeats=1, warm=False)
+    return [bench.row("probe", f"linear probing, {EPOCHS} epochs", f"a pass over {TRAIN + VALIDATION} images", values,
+                      speed.PROBE)]
+
+
+def memory(bench: Bench) -> list[Row]:
+    bound = peak(bench, "frozen", None)
+    rows = []
+    for method in bench.methods():
+        found = peak(bench, "step", method)
+        rows.append(bench.row("memory", speed.title([method]), "frozen forward and backward",
+                              (found, bound, found / bound), speed.MEMORY))
+    return rows
+
+
+def peak(bench: Bench, what: str, argument) -> float:
+    """Bytes that the second call of something takes at most beyond what was there before the first, in a process
+    of its own."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(_peak, (bench.backbone, bench.precision, bench.device, what, argument))
+
+
+def _peak(backbone: str, precision: str, device: str, what: str, argument) -> float:
+    bench = Bench(backbone, precision, device, 1)
+    if what == "frozen":
+        del bench.vit
+        function = bench.frozen_step()
+    else:
+        del bench.plain
+        if what == "step":
+            function = bench.step([argument])
+        else:
+            (method,) = (method for method in bench.methods() if method.key == "pvera")
+            model = adapt(bench.vit, method, CLASSES).eval()
+
+            def function():
+                with bench.autocast():
+                    sample(model, bench.images, argument)
+
+    before = speed.memory(device, reset=True)
+    function(), function()
+    return speed.memory(device, reset=False) - before
+
+
+def size(bench: Bench) -> list[Row]:
+    rows = []
+    for method in bench.methods():
+        model = adapt(bench.vit, method, CLASSES)
+        found, numbers = len(checkpoint.dumps(model)), 4 * sum(model.members[0].count().values())
+        model.unload()
+        rows.append(bench.row("size", f"{speed.title([method])} with head", "its numbers in fp32",
+                              (found, numbers, found / numbers), speed.SIZE))
+    return rows
+
+
+def peft(bench: Bench) -> list[Row]:
+    """A head on the class token, cross entropy without a KL term: what peft's users write."""
+    import peft
+    import transformers
+
+    shape = cost.Shape.of(bench.vit)
+    heads = bench.vit.blocks[0].attn.num_heads
+    config = transformers.Dinov2Config(
+        hidden_size=shape.dim, num_hidden_layers=shape.depth, num_attention_heads=heads,
+        mlp_ratio=4, image_size=bench.images.shape[-1], patch_size=bench.vit.patch_embed.patch_size[0],
+    )
+    (method,) = (method for method in bench.methods() if method.key == "pvera")
+    encoder = transformers.Dinov2Model(config)
+    names = [n.rsplit(".", 1)[1] for n, m in encoder.named_modules() if isinstance(m, nn.Linear)]
+    targets = [n for n in ("q_proj", "v_proj", "query", "value") if n in names]
+    model = peft.get_peft_model(encoder, peft.PveraConfig(r=method.rank, target_modules=targets)).to(bench.device)
+    head = nn.Linear(shape.dim, CLASSES).to(bench.device)
+    trained = [p for p in [*model.parameters(), *head.parameters()] if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, 1e-4, fused=True)
+
+    def logits():
+        with bench.autocast():
+            return head(model(pixel_values=bench.images).last_hidden_state[:, 0])
+
+    def step():
+        F.cross_entropy(logits().float(), bench.labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    version = f"peft {peft.__version__}, {speed.title([method])}"
+    rows = [bench.row("peft", f"{version}, step", "frozen forward and backward",
+                      bench.paired(model.train() and step, bench.frozen_step()))]
+    model.eval()
+    rows.append(bench.row("peft", f"{version}, evaluation", "frozen forward",
+                          bench.paired(torch.inference_mode()(logits), bench.frozen_pass())))
+    return rows
+
+
+def sweep(bench: Bench) -> list[Row]:
+    (method,) = (method for method in bench.methods() if method.key == "pvera")
+    side, patch = bench.images.shape[-1], bench.vit.patch_embed.patch_size[0]
+    rank = method.rank
+    axes = {
+        "rank": [(r, {}, [PVeRA(rank=r)]) for r in (rank // 8, rank // 4, rank // 2, rank, 2 * rank)],
+        "tokens": [((s // patch) ** 2 + 1, {"img_size": s}, [method])
+                   for s in (side // 2 // patch * patch, side, 2 * side)],
+        "depth": [(d, {"depth": d}, [method]) for d in (2, 4, 8)],
+        "grid": [(g, {}, [method] * g) for g in (1, 2, 3, 4)],
+    }
+    rows = []
+    for axis, points in axes.items():
+        for value, options, grid in points:
+            one = Bench(bench.backbone, bench.precision, bench.device, bench.repeats,
+                        **{"depth": SWEEP_DEPTH} | options)
+            values = one.paired(one.step(grid), one.frozen_step(len(grid)))
+            rows.append(bench.row("sweep", f"{axis} {value}", "frozen forward and backward", values))
+    return rows
+
+
+PARTS = {"step": step, "evaluate": evaluate, "sample": draws, "probe": probe, "memory": memory, "size": size,
+         "peft": peft, "sweep": sweep}  # fmt: skip
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,133 @@
+"""Records of experiments/benchmark_speed.py: how long each part takes against the bound that a frozen backbone sets.
+
+    <root>/performance/speed_<device>.json
+
+holds one row per measurement; those that are measured again are replaced, the others stay.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from .adapters import Method
+from .errors import InputError
+from .results import write_atomically
+
+SCHEMA = 1
+#: What the ratios should not exceed.
+STEP = {"pvera": 1.25, "vera": 1.20, "lora": 1.15, "dora": 1.15, "ia3": 1.15, "bottleneck": 1.15,
+        "adaptformer": 1.15}  # fmt: skip
+EVALUATE, SAMPLE, SAMPLE_MEMORY, PROBE, MEMORY, SIZE = 1.02, 1.15, 1.05, 1.5, 1.3, 1.05
+FASTER = 2.0  # at least, bf16 than fp32
+GRID = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement. value, bound_value: seconds, or bytes (parts memory, size, and the memory of draws), of a
+    part and of its bound; ratio: of both, the median over pairs. target: None where none is set."""
+
+    part: str
+    backbone: str
+    precision: str
+    what: str
+    bound: str
+    value: float
+    bound_value: float
+    ratio: float
+    target: float | None = None
+
+
+def title(grid: Sequence[Method]) -> str:
+    """The methods of a grid of equals, as a row's name."""
+    method = grid[0]
+    size = {name: getattr(method, name) for name in ("rank", "ratio") if hasattr(method, name)}
+    text = method.title + "".join(f", {'r' if name == 'rank' else name} = {value}" for name, value in size.items())
+    return text if len(grid) == 1 else f"{text}, grid of {len(grid)}"
+
+
+def record_path(folder, device: str) -> Path:
+    return Path(folder) / (re.sub(r"\W+", "_", f"speed_{device}".lower()).strip("_") + ".json")
+
+
+def update(path: Path, made_by: dict, rows: Sequence[Row]) -> None:
+    """Put `rows` into the record at `path`, in the place of the rows of their parts, and write it as Markdown too."""
+    old = read(path)["rows"] if path.exists() else []
+    place = {(row.part, row.backbone, row.precision) for row in rows}
+    kept = [row for row in old if (row["part"], row["backbone"], row["precision"]) not in place]
+    record = {"schema": SCHEMA, "environment": made_by, "rows": kept + [asdict(row) for row in rows]}
+    write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+    write_atomically(path.with_suffix(".md"), describe(record).encode())
+
+
+def read(path: Path) -> dict:
+    """InputError for a file that is missing, damaged or of a newer version."""
+    try:
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
+        if record["schema"] != SCHEMA:
+            raise InputError(f"{path}: of schema {record['schema']}, this program reads {SCHEMA}")
+        [Row(**row) for row in record["rows"]]
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file; experiments/benchmark_speed.py makes it") from None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path}: damaged file ({type(error).__name__}: {error})") from None
+    return record
+
+
+def load(folder) -> pd.DataFrame:
+    """The rows of every record in `folder`, with their device. InputError if there is none."""
+    frames = []
+    for path in sorted(Path(folder).glob("speed_*.json")):
+        record = read(path)
+        frames.append(pd.DataFrame(record["rows"]).assign(device=record["environment"]["device"]))
+    if not frames:
+        raise InputError(f"{folder}: no timings: python experiments/benchmark_speed.py makes them")
+    return pd.concat(frames, ignore_index=True)
+
+
+def describe(record: dict) -> str:
+    """The rows as a Markdown table, and what they were measured on."""
+    lines = ["| backbone | precision | part | what | bound | measured | bound | ratio | target | |",
+             "| :-- | :-- | :-- | :-- | :-- | --: | --: | --: | --: | :-- |"]
+    for row in map(lambda row: Row(**row), record["rows"]):
+        target = "" if row.target is None else f"{row.target:.2f}"
+        verdict = "" if row.target is None else "met" if row.ratio <= row.target else "**missed**"
+        values = (_quantity(row, value) for value in (row.value, row.bound_value))
+        cells = [row.backbone, row.precision, row.part, row.what, row.bound, *values, f"{row.ratio:.3f}", target, verdict]
+        lines.append("| " + " | ".join(cells) + " |")
+    made_by = record["environment"]
+    about = (f"{made_by['device']}, {made_by['threads']} threads, torch {made_by['torch']}, timm {made_by['timm']}; "
+             "see experiments/benchmark_speed.py.")
+    return "\n".join(lines) + f"\n\n{about}\n"
+
+
+def _quantity(row: Row, value: float) -> str:
+    if row.part == "size":
+        return f"{value / 1e3:,.0f} kB"
+    if row.part == "memory" or row.what.startswith("memory"):
+        return f"{value / 2**20:,.0f} MiB"
+    return f"{value:,.3f} s"
+
+
+def memory(device: str, reset: bool) -> float:
+    """Bytes: with `reset` what is in use now, from where the peak is counted; else the peak since then.
+
+    InputError on a system that does not tell a process the peak of its memory.
+    """
+    if device.startswith("cuda"):
+        if reset:
+            torch.cuda.reset_peak_memory_stats(device)
+            return torch.cuda.memory_allocated(device)
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        if reset:
+            Path("/proc/self/clear_refs").write_text("5")
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        raise InputError("the peak of a process's memory is known on Linux only: leave part memory out") from None
+    return 1024.0 * int(re.search(r"VmRSS:\s+(\d+)" if reset else r"VmHWM:\s+(\d+)", status)[1])
