@@ -119,7 +119,9 @@ def show(verdicts: list[vtab.Verdict], copy: str | None, root: Path) -> None:
     print(f"{right} of {len(verdicts)} data sets are right in {root}")
     print(f"copy: {copy or 'cannot be told from these data sets'}")
     if str(copy).startswith("mixed"):
-        print("Some data sets are of the lossy copy, others of the lossless one: they must not share a table.")
+        print(
+            "Some data sets are of the lossy copy, others of the lossless one: they must not share a table."
+        )
 
 
 if __name__ == "__main__":
