@@ -24,9 +24,10 @@ import argparse
 import copy
 import math
 import multiprocessing
+import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,7 @@ def main() -> None:
     parser.add_argument("--backbones", nargs="+", default=["dinov2_s"], metavar="B", help="(dinov2_s)")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["float32", "bfloat16"])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only these")
+    parser.add_argument("--methods", nargs="+", choices=list(speed.STEP), default=list(speed.STEP), help="only these")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (%(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="pairs that are timed (%(default)s)")
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "performance", help="(%(default)s)")
@@ -71,7 +73,7 @@ def main() -> None:
     path = speed.record_path(options.output, made_by["device"])
     work = [(b, p, part) for b in options.backbones for p in options.precisions for part in options.parts]
     for backbone, precision, part in tqdm(work, "measuring", unit="part"):
-        bench = Bench(backbone, precision, options.device, options.repeats)
+        bench = Bench(backbone, precision, options.device, options.repeats, options.methods)
         speed.update(path, made_by, PARTS[part](bench))
     print(path.with_suffix(".md").read_text(encoding="utf-8"))
 
@@ -79,8 +81,9 @@ def main() -> None:
 class Bench:
     """A frozen backbone with random weights in one precision, what trains on it, and paired clocks."""
 
-    def __init__(self, backbone: str, precision: str, device: str, repeats: int, **options):
+    def __init__(self, backbone: str, precision: str, device: str, repeats: int, keys: Sequence[str], **options):
         self.backbone, self.precision, self.device, self.repeats = backbone, precision, device, repeats
+        self.keys = keys
         name, own = backbones.architecture(backbone)
         with backbones.seeded(0):
             vit = timm.create_model(name, num_classes=0, **own | options)
@@ -93,12 +96,13 @@ class Bench:
     def row(self, part: str, what: str, bound: str, values: tuple[float, float, float], target=None) -> Row:
         return Row(part, self.backbone, self.precision, what, bound, *values, target)
 
-    def methods(self) -> list[Method]:
-        """As the profile has them where it searches no grid."""
+    def methods(self, *keys: str) -> list[Method]:
+        """Those of `keys`, or all that are measured, as the profile has them where it searches no grid."""
         name = "mini.yaml" if self.backbone == "tiny" else "paper.yaml"
-        profile = Profile.read(ROOT / "experiments" / "profiles" / name)
+        profile = Profile.read(ROOT / "experiments" / "profiles" / name).with_(protocol="corrected")
         profile = profile.with_(backbones=[self.backbone], fixed_grid=[self.backbone], datasets=profile.datasets[:1])
-        return [one.candidates[0].method for one in profile.with_(seeds=[0]).benchmark("") if one.method != "linear"]
+        runs = profile.with_(seeds=[0]).benchmark("")
+        return [one.candidates[0].method for one in runs if one.method in (keys or self.keys)]
 
     def paired(self, function: Callable, bound: Callable, repeats: int | None = None, warm: bool = True):
         """Medians of the seconds of both, which take turns, and of their ratio pair by pair."""
@@ -155,10 +159,9 @@ class Bench:
 
 def step(bench: Bench) -> list[Row]:
     rows = []
-    methods = bench.methods()
-    pvera_ = next(method for method in methods if method.key == "pvera")
+    (pvera_,) = bench.methods("pvera")
     shape = cost.Shape.of(bench.vit)
-    for grid in [*([method] for method in methods), [pvera_] * GRID]:
+    for grid in [*([method] for method in bench.methods()), [pvera_] * GRID]:
         (key,) = {method.key for method in grid}
         what, bound, factor = speed.title(grid), "frozen forward and backward", 1.0
         if key in ("bottleneck", "adaptformer"):
@@ -169,7 +172,7 @@ def step(bench: Bench) -> list[Row]:
         function.model.unload()
         rows.append(bench.row("step", what, bound, (found, own * factor, ratio / factor), speed.STEP[key]))
     if bench.precision == "bfloat16":
-        full = Bench(bench.backbone, "float32", bench.device, bench.repeats)
+        full = Bench(bench.backbone, "float32", bench.device, bench.repeats, bench.keys)
         function, reference = bench.step([pvera_]), full.step([pvera_])
         rows.append(bench.row("step", f"{speed.title([pvera_])}, bf16", "the same in fp32",
                               bench.paired(function, reference), 1 / FASTER))
@@ -198,7 +201,7 @@ def evaluate(bench: Bench) -> list[Row]:
 
 
 def draws(bench: Bench) -> list[Row]:
-    (method,) = (method for method in bench.methods() if method.key == "pvera")
+    (method,) = bench.methods("pvera")
     model = adapt(bench.vit, method, CLASSES).eval()
     model.last_mlp_on_class_token = True
     rows = []
@@ -257,15 +260,15 @@ def memory(bench: Bench) -> list[Row]:
 
 
 def peak(bench: Bench, what: str, argument) -> float:
-    """Bytes that the second call of something takes at most beyond what was there before the first, in a process
-    of its own."""
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(1) as pool:
+    """Bytes that calls of something take at most beyond what was there before the first, in a process of its own."""
+    # glibc gives the memory of tensors back at once when it is told to map them, so that the peak is theirs.
+    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**16))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_peak, (bench.backbone, bench.precision, bench.device, what, argument))
 
 
 def _peak(backbone: str, precision: str, device: str, what: str, argument) -> float:
-    bench = Bench(backbone, precision, device, 1)
+    bench = Bench(backbone, precision, device, 1, [])
     if what == "frozen":
         del bench.vit
         function = bench.frozen_step()
@@ -274,7 +277,7 @@ def _peak(backbone: str, precision: str, device: str, what: str, argument) -> fl
         if what == "step":
             function = bench.step([argument])
         else:
-            (method,) = (method for method in bench.methods() if method.key == "pvera")
+            (method,) = bench.methods("pvera")
             model = adapt(bench.vit, method, CLASSES).eval()
 
             def function():
@@ -308,7 +311,7 @@ def peft(bench: Bench) -> list[Row]:
         hidden_size=shape.dim, num_hidden_layers=shape.depth, num_attention_heads=heads,
         mlp_ratio=4, image_size=bench.images.shape[-1], patch_size=bench.vit.patch_embed.patch_size[0],
     )
-    (method,) = (method for method in bench.methods() if method.key == "pvera")
+    (method,) = bench.methods("pvera")
     encoder = transformers.Dinov2Model(config)
     names = [n.rsplit(".", 1)[1] for n, m in encoder.named_modules() if isinstance(m, nn.Linear)]
     targets = [n for n in ("q_proj", "v_proj", "query", "value") if n in names]
@@ -336,7 +339,7 @@ def peft(bench: Bench) -> list[Row]:
 
 
 def sweep(bench: Bench) -> list[Row]:
-    (method,) = (method for method in bench.methods() if method.key == "pvera")
+    (method,) = bench.methods("pvera")
     side, patch = bench.images.shape[-1], bench.vit.patch_embed.patch_size[0]
     rank = method.rank
     axes = {
@@ -349,7 +352,7 @@ def sweep(bench: Bench) -> list[Row]:
     rows = []
     for axis, points in axes.items():
         for value, options, grid in points:
-            one = Bench(bench.backbone, bench.precision, bench.device, bench.repeats,
+            one = Bench(bench.backbone, bench.precision, bench.device, bench.repeats, bench.keys,
                         **{"depth": SWEEP_DEPTH} | options)
             values = one.paired(one.step(grid), one.frozen_step(len(grid)))
             rows.append(bench.row("sweep", f"{axis} {value}", "frozen forward and backward", values))

@@ -82,10 +82,10 @@ def execute(notebook, folder: Path, profile: str, **hooks) -> None:
 
 
 def files(root: Path, profile: str) -> list[Path]:
-    """What a notebook may read: the library, the results of the profile, the published ones and the costs of
-    the paper's sizes."""
+    """What a notebook may read: the library, the results of the profile, the published ones, the costs of
+    the paper's sizes and the timings."""
     read = [*(ROOT / "pvera").rglob("*.py")]
-    for name in dict.fromkeys([profile, "published", "paper/cost"]):
+    for name in dict.fromkeys([profile, "published", "paper/cost", "performance"]):
         folder = root / "results" / name
         others = {folder / "tables", folder / "slurm"}
         read += [p for p in folder.rglob("[!.]*") if p.is_file() and others.isdisjoint(p.parents)]

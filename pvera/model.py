@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from .adapters import Adapter, Method
 from .adapters.base import SITES
 from .adapters.bottleneck import linear
+from .adapters.fused import join, split
 from .errors import InputError
 from .seeding import derive
 from .wiring import attach, class_token_only, encoder_layers, fold
@@ -265,8 +266,8 @@ class AdaptedModel(nn.Module):
         adapters = [self.members[m].layers[index] for m in self.active]
         if len(adapters) == 1:
             return getattr(adapters[0], site)(*tensors, **kwargs)
-        parts = zip(*(t.unsafe_chunk(len(adapters)) for t in tensors))  # adapters may overwrite their part
-        return torch.cat([getattr(a, site)(*part, **kwargs) for a, part in zip(adapters, parts)])
+        parts = zip(*(split(t, len(adapters)) for t in tensors))
+        return join([getattr(a, site)(*part, **kwargs) for a, part in zip(adapters, parts)])
 
 
 def _class_token(output) -> Tensor:

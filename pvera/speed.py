@@ -25,6 +25,8 @@ STEP = {"pvera": 1.25, "vera": 1.20, "lora": 1.15, "dora": 1.15, "ia3": 1.15, "b
 EVALUATE, SAMPLE, SAMPLE_MEMORY, PROBE, MEMORY, SIZE = 1.02, 1.15, 1.05, 1.5, 1.3, 1.05
 FASTER = 2.0  # at least, bf16 than fp32
 GRID = 3
+#: What part "sweep" varies; a row's name ends in the value.
+SWEPT = {"rank": "Rank r", "tokens": "Tokens", "depth": "Layers", "grid": "Members of the grid"}
 
 
 @dataclass(frozen=True)
@@ -79,15 +81,24 @@ def read(path: Path) -> dict:
     return record
 
 
-def load(folder) -> pd.DataFrame:
-    """The rows of every record in `folder`, with their device. InputError if there is none."""
-    frames = []
-    for path in sorted(Path(folder).glob("speed_*.json")):
-        record = read(path)
-        frames.append(pd.DataFrame(record["rows"]).assign(device=record["environment"]["device"]))
-    if not frames:
-        raise InputError(f"{folder}: no timings: python experiments/benchmark_speed.py makes them")
-    return pd.concat(frames, ignore_index=True)
+def load(folder) -> list[dict]:
+    """The records in `folder`, one per device."""
+    return [read(path) for path in sorted(Path(folder).glob("speed_*.json"))]
+
+
+def by_backbone(record: dict) -> dict[str, pd.DataFrame]:
+    """The rows of a record."""
+    rows = pd.DataFrame(record["rows"])
+    return {name: own.reset_index(drop=True) for name, own in rows.groupby("backbone", sort=False)}
+
+
+def verdict(record: dict) -> str:
+    """How many targets are met, and the rows that miss theirs, as Markdown."""
+    rows = [Row(**row) for row in record["rows"] if row["target"] is not None]
+    missed = [row for row in rows if row.ratio > row.target]
+    lines = [f"- {row.backbone}, {row.precision}, {row.part}: {row.what} takes {row.ratio:.2f} of {row.bound}, "
+             f"the target is {row.target:.2f}" for row in missed]
+    return "\n".join([f"{len(rows) - len(missed)} of {len(rows)} targets are met.", "", *lines])
 
 
 def describe(record: dict) -> str:

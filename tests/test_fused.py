@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tiny import METHODS, make_images, make_vit, perturb
 
 import pvera
-from pvera.adapters.fused import add_products, draw
+from pvera.adapters.fused import add_products, draw, join, split
 
 SHAPES = st.tuples(*[st.integers(1, 4)] * 4)  # images, tokens, rank, width
 
@@ -100,6 +100,32 @@ def test_half_precision_draws_in_full(dtype):
     assert divergence.item() == pytest.approx((torch.e**12 + 144 - 13) / 2, rel=1e-6)
     (z.sum() + divergence.sum()).backward()
     assert h.grad.dtype == dtype and d.grad.dtype == torch.float32
+
+
+def test_split_and_join_copy_nothing_that_was_overwritten():
+    batch = normal(6, 2, seed=0)
+    parts = split(batch.clone().requires_grad_(), 3)
+    assert torch.equal(torch.cat(parts), batch)
+    with torch.no_grad():
+        for part in parts:
+            part.mul_(2)
+    joined = join(list(parts))
+    assert joined.data_ptr() == parts[0].data_ptr() and torch.equal(joined, 2 * batch)
+    swapped = join([parts[1], parts[0], parts[2]])
+    assert torch.equal(swapped, 2 * batch[[2, 3, 0, 1, 4, 5]]) and swapped.data_ptr() != parts[1].data_ptr()
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(1, 4), st.integers(1, 3), st.lists(st.booleans(), min_size=4, max_size=4), st.integers(0, 9))
+def test_gradients_of_split_and_join(count, size, scaled, seed):
+    """Whether parts come back as they were, or as other tensors."""
+    (batch,) = leaves((count * size, 3), seed=seed)
+    expected = torch.cat([p * 3 if scaled[i] else p for i, p in enumerate(batch.chunk(count))])
+    found = join([p * 3 if scaled[i] else p for i, p in enumerate(split(batch, count))])
+    torch.testing.assert_close(found, expected)
+    cotangent = normal(*batch.shape, seed=seed + 1)
+    (ours,), (theirs,) = (torch.autograd.grad(out, batch, cotangent) for out in (found, expected))
+    torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("key", ["pvera", "vera", "lora", "dora", "ia3"])

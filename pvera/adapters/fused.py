@@ -53,6 +53,49 @@ class _AddProducts(Function):
         return grad, grad_z, grad_M, None
 
 
+def split(batch: Tensor, parts: int) -> tuple[Tensor, ...]:
+    """`batch` in equal parts, which may be overwritten: `batch` itself is not read again."""
+    return _Split.apply(batch, parts)
+
+
+def join(parts: list[Tensor]) -> Tensor:
+    """The parts behind one another: of `split`, and overwritten, it is the old batch, without a copy."""
+    return _Join.apply(*parts)
+
+
+def _whole(parts: tuple[Tensor, ...]) -> Tensor:
+    first, step = parts[0], parts[0].stride(0) * len(parts[0])
+    for i, part in enumerate(parts):
+        place = first.storage_offset() + i * step
+        if (part.untyped_storage().data_ptr() != first.untyped_storage().data_ptr()
+                or part.storage_offset() != place or part.stride() != first.stride()):  # fmt: skip
+            return torch.cat(parts)
+    return first.as_strided((len(first) * len(parts), *first.shape[1:]), first.stride(), first.storage_offset())
+
+
+class _Split(Function):
+    @staticmethod
+    def forward(ctx, batch, parts):
+        return batch.unsafe_chunk(parts)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grads):
+        return _whole(grads), None
+
+
+class _Join(Function):
+    @staticmethod
+    def forward(ctx, *parts):
+        ctx.parts = len(parts)
+        return _whole(parts)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        return grad.unsafe_chunk(ctx.parts)
+
+
 def draw(h: Tensor, d: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """z = μ + ε ⊙ σ (n, t, p, r), where μ, log σ² = h ⊙ d, and the divergence KL(N(μ, σ²) ‖ N(0, I)) of every
     token (n, t), summed over positions and latent.

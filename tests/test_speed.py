@@ -1,0 +1,131 @@
+"""Timings: the record, the figures, and experiments/benchmark_speed.py on the small backbone."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from pvera import InputError, LoRA, PVeRA, speed
+from pvera.plots import speed as figures
+from pvera.speed import Row
+
+SCRIPT = Path(__file__).resolve().parents[1] / "experiments" / "benchmark_speed.py"
+MADE_BY = {"device": "cpu: Some (R) CPU", "threads": 2, "torch": "2", "timm": "1"}
+
+
+def row(what="PVeRA, r = 8", part="step", precision="float32", ratio=1.2, target=1.25, backbone="tiny"):
+    return Row(part, backbone, precision, what, "frozen forward and backward", ratio, 1.0, ratio, target)
+
+
+def test_a_part_that_is_measured_again_is_replaced(tmp_path):
+    path = speed.record_path(tmp_path, MADE_BY["device"])
+    assert path.name == "speed_cpu_some_r_cpu.json"
+    speed.update(path, MADE_BY, [row(), row("old", precision="bfloat16"), row("old")])
+    speed.update(path, MADE_BY, [row("kept", part="memory")])
+    speed.update(path, MADE_BY, [row("new")])
+    assert [r["what"] for r in speed.read(path)["rows"]] == ["old", "kept", "new"]
+    assert speed.load(tmp_path) == [speed.read(path)]
+    assert path.with_suffix(".md").read_text() == speed.describe(speed.read(path))
+
+
+def test_description_and_verdict_by_hand():
+    record = {"environment": MADE_BY, "rows": [
+        vars(row()), vars(row("slow", ratio=1.3)), vars(row("free", target=None)),
+        vars(Row("memory", "tiny", "float32", "LoRA", "frozen", 3 * 2**20, 2 * 2**20, 1.5, 1.3)),
+        vars(Row("size", "tiny", "float32", "LoRA", "numbers", 41_000, 40_000, 1.025, 1.05)),
+    ]}  # fmt: skip
+    lines = speed.describe(record).splitlines()
+    assert lines[2].endswith("| 1.200 s | 1.000 s | 1.200 | 1.25 | met |")
+    assert lines[3].endswith("| 1.300 | 1.25 | **missed** |") and lines[4].endswith("| 1.200 |  |  |")
+    assert "| 3 MiB | 2 MiB | 1.500 | 1.30 | **missed** |" in lines[5] and "| 41 kB | 40 kB |" in lines[6]
+    first, _, *missed = speed.verdict(record).splitlines()
+    assert first == "2 of 4 targets are met." and len(missed) == 2
+    assert missed[0] == ("- tiny, float32, step: slow takes 1.30 of frozen forward and backward, "
+                         "the target is 1.25")
+
+
+def test_titles():
+    assert speed.title([PVeRA(rank=8)]) == "PVeRA, r = 8"
+    assert speed.title([LoRA(rank=2)] * 3) == "LoRA, r = 2, grid of 3"
+
+
+@pytest.mark.parametrize("content, says", [
+    ("{", "damaged file"),
+    ("[]", "damaged file"),
+    ('{"schema": 1, "rows": [{"part": "step"}]}', "damaged file"),
+    ('{"schema": 9, "rows": []}', "of schema 9"),
+    (None, "experiments/benchmark_speed.py makes it"),
+])
+def test_bad_records_are_one_line(content, says, tmp_path):
+    path = tmp_path / "speed_x.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=says) as raised:
+        speed.read(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_peak_of_memory():
+    before = speed.memory("cpu", reset=True)
+    torch.ones(32 * 2**20)  # 128 MiB, freed at once
+    peak, after = speed.memory("cpu", reset=False), speed.memory("cpu", reset=True)
+    assert 120 * 2**20 < peak - before < 160 * 2**20 and after - before < 40 * 2**20
+
+
+def test_figures():
+    rows = pd.DataFrame(map(vars, [
+        row(), row(precision="bfloat16", ratio=1.4), row("free", target=None),
+        row("PVeRA, 2 draws", part="sample", ratio=1.1),
+        Row("step", "tiny", "bfloat16", "PVeRA, bf16", "the same in fp32", 0.6, 1.0, 0.6, 0.5), row("last"),
+    ]))  # fmt: skip
+    figure = figures.against_bounds(rows)
+    first, second = figure.axes
+    assert [label.get_text() for label in first.get_yticklabels()] == ["PVeRA, r = 8", "free", "last"]
+    assert [label.get_text() for label in second.get_yticklabels()] == ["PVeRA, 2 draws"]
+    points = [line.get_xdata()[0] for line in first.lines if line.get_marker() in "os"]
+    assert points == [1.2, 1.4, 1.2, 1.2]
+    swept = [row(f"{axis} {value}", "sweep", precision, value / 2)
+             for axis in speed.SWEPT for value in (2, 4, 8) for precision in ("float32", "bfloat16")]
+    figure = figures.sweep(pd.DataFrame(map(vars, swept)))
+    assert isinstance(figure, Figure) and len(figure.axes) == 4
+    for ax, label in zip(figure.axes, speed.SWEPT.values()):
+        assert ax.get_xlabel() == label
+        assert [list(line.get_ydata()) for line in ax.lines if len(line.get_xdata())] == [[1, 2, 4]] * 2
+
+
+def call(monkeypatch, *arguments) -> None:
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+
+
+def test_the_script_measures_each_method(tmp_path, monkeypatch, capsys):
+    call(monkeypatch, "--backbones", "tiny", "--precisions", "float32", "--repeats", 1, "--output", tmp_path,
+         "--parts", "step", "evaluate", "size")
+    (path,) = tmp_path.glob("speed_cpu_*.json")
+    record = json.loads(path.read_text())
+    assert capsys.readouterr().out.strip() == path.with_suffix(".md").read_text().strip()
+    rows = pd.DataFrame(record["rows"]).groupby("part")
+    assert rows.size().to_dict() == {"step": 8, "evaluate": 5, "size": 7}
+    assert (rows.get_group("step")[["value", "bound_value", "ratio"]] > 0).all(axis=None)
+    sizes = rows.get_group("size").set_index("what")
+    # VeRA on width 96, four layers, r = 32: d and b of q and v, and the head of 100 classes.
+    assert sizes.loc["VeRA, r = 32 with head", "bound_value"] == 4 * (4 * 2 * (32 + 96) + 97 * 100)
+    assert (sizes["ratio"] <= speed.SIZE).all() and (sizes["ratio"] >= 1).all()
+
+
+@pytest.mark.parametrize("arguments, says", [
+    (["--repeats", "0"], "must be positive"),
+    (["--backbones", "nothing"], "unknown backbone 'nothing'"),
+    (["--device", "cuda"], "there is no CUDA device here"),
+])
+def test_bad_input_is_one_line_and_exit_code_2(arguments, says, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit) as stopped:
+        call(monkeypatch, *arguments)
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert stopped.value.code == 2 and line.startswith("error: ") and says in line
