@@ -143,8 +143,10 @@ def by_draws(runs: tables.Runs) -> Figure:
             normal = data["factor"] * data[name].iloc[-1] / data["factor"].iloc[-1]
             left.plot(draws, normal, color=colour, linestyle=":", linewidth=0.9)
         left.plot([], [], color="0.3", linestyle=":", linewidth=0.9, label="Normal draws")
-        left.set_yscale("log")
-        lowest = data[["right", "wrong"]].min(axis=None)
+        shown = data[["right", "wrong"]]
+        lowest, highest = shown.min(axis=None), shown.max(axis=None)
+        if highest > 0:  # 0: all draws are equal
+            left.set_yscale("log")
         left.set_ylim(bottom=10 ** np.floor(np.log10(lowest)) if lowest > 0 else None)
         left.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         left.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
@@ -152,7 +154,7 @@ def by_draws(runs: tables.Runs) -> Figure:
         left.legend(fontsize=6, handlelength=1.6)
         low, high = proportion_confint(data["covered"], data["intervals"], method="wilson")
         share = data["covered"] / data["intervals"]
-        errors = [100 * (share - low), 100 * (high - share)]
+        errors = 100 * np.clip([share - low, high - share], 0, None)  # rounding, where all or none are covered
         right.errorbar(draws, 100 * share, errors, color=METHODS["pvera"].colour, marker="o", markersize=4,
                        linewidth=1.0, capsize=2)  # fmt: skip
         right.axhline(95, color="0.4", linestyle="--", linewidth=0.8)

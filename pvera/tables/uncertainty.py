@@ -237,7 +237,7 @@ def widths(runs: Runs, paper: Published) -> Table:
 
 
 def _ratio(right: float, wrong: float) -> str:
-    return plain(wrong / right, 2)
+    return plain(wrong / right if right else np.nan, 2)  # all draws equal: the intervals are points
 
 
 def by_draws(runs: Runs) -> pd.DataFrame:
