@@ -1,14 +1,14 @@
 """How close training, evaluation and sampling come to their bounds, which a frozen backbone sets.
 
-    python experiments/benchmark_speed.py                                       # ViT-S, half an hour on two cores
+    python experiments/benchmark_speed.py                                 # ViT-S, half an hour on two cores
     python experiments/benchmark_speed.py --device cuda --backbones dinov2_s dinov2_b dinov2_l
 
-Every part takes turns with its bound, in one process, after a warm-up: ratios are medians over the pairs. Weights
-and images are random numbers. Memory is what a process of its own takes beyond what it took before its first step,
-on a GPU what torch allocates.
+Every part takes turns with its bound, in one process, after a warm-up: ratios are medians over the pairs.
+Weights and images are random numbers. Memory is what a process of its own takes beyond what it took before
+its first step, on a GPU what torch allocates.
 
-    step      one training step (forward, loss, KL term, backward, AdamW), against forward and backward to the input
-              of the frozen backbone, which has its weights in the same precision
+    step      one training step (forward, loss, KL term, backward, AdamW), against forward and backward to the
+              input of the frozen backbone, which has its weights in the same precision
     evaluate  a merged model, against the frozen backbone
     sample    k draws, against k passes of the frozen backbone; and their memory, against that of two draws
     probe     linear probing for 500 epochs, against one pass over the images
@@ -17,7 +17,7 @@ on a GPU what torch allocates.
     peft      peft's PVeRA on transformers' DINOv2 of the same size, against the same bounds
     sweep     the step of PVeRA against its bound, as rank, tokens, depth and grid grow
 
-Writes <output>/speed_<device>.json, in which rows of other backbones and precisions stay, and .md, to be read.
+Writes <output>/speed_<device>.json, in which rows of other backbones and precisions stay, and .md.
 """
 
 import argparse
@@ -54,11 +54,13 @@ SWEEP_DEPTH = 4  # of its models, where depth itself is not what grows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--backbones", nargs="+", default=["dinov2_s"], metavar="B", help="(dinov2_s)")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["float32", "bfloat16"])
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only these")
-    parser.add_argument("--methods", nargs="+", choices=list(speed.STEP), default=list(speed.STEP), help="only these")
+    every = list(speed.STEP)
+    parser.add_argument("--methods", nargs="+", choices=every, default=every, help="only these")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (%(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="pairs that are timed (%(default)s)")
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "performance", help="(%(default)s)")
@@ -81,9 +83,11 @@ def main() -> None:
 class Bench:
     """A frozen backbone with random weights in one precision, what trains on it, and paired clocks."""
 
-    def __init__(self, backbone: str, precision: str, device: str, repeats: int, keys: Sequence[str], **options):
-        self.backbone, self.precision, self.device, self.repeats = backbone, precision, device, repeats
-        self.keys = keys
+    def __init__(
+        self, backbone: str, precision: str, device: str, repeats: int, keys: Sequence[str], **options
+    ):
+        self.backbone, self.precision, self.device = backbone, precision, device
+        self.repeats, self.keys = repeats, keys
         name, own = backbones.architecture(backbone)
         with backbones.seeded(0):
             vit = timm.create_model(name, num_classes=0, **own | options)
@@ -99,9 +103,11 @@ class Bench:
     def methods(self, *keys: str) -> list[Method]:
         """Those of `keys`, or all that are measured, as the profile has them where it searches no grid."""
         name = "mini.yaml" if self.backbone == "tiny" else "paper.yaml"
-        profile = Profile.read(ROOT / "experiments" / "profiles" / name).with_(protocol="corrected")
-        profile = profile.with_(backbones=[self.backbone], fixed_grid=[self.backbone], datasets=profile.datasets[:1])
-        runs = profile.with_(seeds=[0]).benchmark("")
+        profile = Profile.read(ROOT / "experiments" / "profiles" / name)
+        runs = profile.with_(
+            protocol="corrected", backbones=[self.backbone], fixed_grid=[self.backbone],
+            datasets=profile.datasets[:1], seeds=[0],
+        ).benchmark("")
         return [one.candidates[0].method for one in runs if one.method in (keys or self.keys)]
 
     def paired(self, function: Callable, bound: Callable, repeats: int | None = None, warm: bool = True):
@@ -213,11 +219,12 @@ def draws(bench: Bench) -> list[Row]:
                 sample(model, bench.images, k)
 
         values = bench.paired(function, lambda: [plain() for _ in range(k)], math.ceil(bench.repeats / 2))
-        rows.append(bench.row("sample", f"{speed.title([method])}, {k} draws", f"{k} frozen passes", values, speed.SAMPLE))
+        what = f"{speed.title([method])}, {k} draws"
+        rows.append(bench.row("sample", what, f"{k} frozen passes", values, speed.SAMPLE))
     model.unload()
     most, least = (peak(bench, "sample", k) for k in reversed(DRAWS))
-    rows.append(bench.row("sample", f"memory of {DRAWS[1]} draws", f"of {DRAWS[0]}", (most, least, most / least),
-                          speed.SAMPLE_MEMORY))
+    what, values = f"memory of {DRAWS[1]} draws", (most, least, most / least)
+    rows.append(bench.row("sample", what, f"of {DRAWS[0]}", values, speed.SAMPLE_MEMORY))
     return rows
 
 
@@ -229,7 +236,8 @@ def probe(bench: Bench) -> list[Row]:
 
     def images(count: int) -> Data:
         pixels = source.integers(256, size=(count, frozen.image_size, frozen.image_size, 3), dtype=np.uint8)
-        return Data(data.Split(pixels, source.integers(CLASSES, size=count), []), frozen, torch.device(bench.device))
+        split = data.Split(pixels, source.integers(CLASSES, size=count), [])
+        return Data(split, frozen, torch.device(bench.device))
 
     train, validation = images(TRAIN), images(VALIDATION)
     model = adapt(frozen.model, [Linear()], CLASSES)
@@ -245,8 +253,8 @@ def probe(bench: Bench) -> list[Row]:
                 bench.frozen_pass(split[part])()
 
     values = bench.paired(function, bound, repeats=1, warm=False)
-    return [bench.row("probe", f"linear probing, {EPOCHS} epochs", f"a pass over {TRAIN + VALIDATION} images", values,
-                      speed.PROBE)]
+    what, against = f"linear probing, {EPOCHS} epochs", f"a pass over {TRAIN + VALIDATION} images"
+    return [bench.row("probe", what, against, values, speed.PROBE)]
 
 
 def memory(bench: Bench) -> list[Row]:
@@ -260,7 +268,7 @@ def memory(bench: Bench) -> list[Row]:
 
 
 def peak(bench: Bench, what: str, argument) -> float:
-    """Bytes that calls of something take at most beyond what was there before the first, in a process of its own."""
+    """Bytes that calls of something take at most beyond what was there before, in a process of its own."""
     # glibc gives the memory of tensors back at once when it is told to map them, so that the peak is theirs.
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**16))
     with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -309,13 +317,15 @@ def peft(bench: Bench) -> list[Row]:
     heads = bench.vit.blocks[0].attn.num_heads
     config = transformers.Dinov2Config(
         hidden_size=shape.dim, num_hidden_layers=shape.depth, num_attention_heads=heads,
-        mlp_ratio=4, image_size=bench.images.shape[-1], patch_size=bench.vit.patch_embed.patch_size[0],
+        mlp_ratio=4, image_size=bench.images.shape[-1],
+        patch_size=bench.vit.patch_embed.patch_size[0],
     )
     (method,) = bench.methods("pvera")
     encoder = transformers.Dinov2Model(config)
     names = [n.rsplit(".", 1)[1] for n, m in encoder.named_modules() if isinstance(m, nn.Linear)]
     targets = [n for n in ("q_proj", "v_proj", "query", "value") if n in names]
-    model = peft.get_peft_model(encoder, peft.PveraConfig(r=method.rank, target_modules=targets)).to(bench.device)
+    adapter = peft.PveraConfig(r=method.rank, target_modules=targets)
+    model = peft.get_peft_model(encoder, adapter).to(bench.device)
     head = nn.Linear(shape.dim, CLASSES).to(bench.device)
     trained = [p for p in [*model.parameters(), *head.parameters()] if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, 1e-4, fused=True)

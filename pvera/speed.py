@@ -1,4 +1,4 @@
-"""Records of experiments/benchmark_speed.py: how long each part takes against the bound that a frozen backbone sets.
+"""Records of experiments/benchmark_speed.py: how long each part takes against the bound of a frozen backbone.
 
     <root>/performance/speed_<device>.json
 
@@ -31,8 +31,8 @@ SWEPT = {"rank": "Rank r", "tokens": "Tokens", "depth": "Layers", "grid": "Membe
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement. value, bound_value: seconds, or bytes (parts memory, size, and the memory of draws), of a
-    part and of its bound; ratio: of both, the median over pairs. target: None where none is set."""
+    """One measurement. value, bound_value: seconds, or bytes (parts memory and size, and the memory of draws), of
+    a part and of its bound; ratio: of both, the median over pairs. target: None where none is set."""
 
     part: str
     backbone: str
@@ -49,7 +49,8 @@ def title(grid: Sequence[Method]) -> str:
     """The methods of a grid of equals, as a row's name."""
     method = grid[0]
     size = {name: getattr(method, name) for name in ("rank", "ratio") if hasattr(method, name)}
-    text = method.title + "".join(f", {'r' if name == 'rank' else name} = {value}" for name, value in size.items())
+    names = {"rank": "r"}
+    text = method.title + "".join(f", {names.get(name, name)} = {value}" for name, value in size.items())
     return text if len(grid) == 1 else f"{text}, grid of {len(grid)}"
 
 
@@ -58,7 +59,7 @@ def record_path(folder, device: str) -> Path:
 
 
 def update(path: Path, made_by: dict, rows: Sequence[Row]) -> None:
-    """Put `rows` into the record at `path`, in the place of the rows of their parts, and write it as Markdown too."""
+    """Put `rows` into the record at `path`, in the place of those of their parts, and write it as Markdown too."""
     old = read(path)["rows"] if path.exists() else []
     place = {(row.part, row.backbone, row.precision) for row in rows}
     kept = [row for row in old if (row["part"], row["backbone"], row["precision"]) not in place]
@@ -96,8 +97,8 @@ def verdict(record: dict) -> str:
     """How many targets are met, and the rows that miss theirs, as Markdown."""
     rows = [Row(**row) for row in record["rows"] if row["target"] is not None]
     missed = [row for row in rows if row.ratio > row.target]
-    lines = [f"- {row.backbone}, {row.precision}, {row.part}: {row.what} takes {row.ratio:.2f} of {row.bound}, "
-             f"the target is {row.target:.2f}" for row in missed]
+    lines = [f"- {row.backbone}, {row.precision}, {row.part}: {row.what} takes {row.ratio:.2f} of "
+             f"{row.bound}, the target is {row.target:.2f}" for row in missed]
     return "\n".join([f"{len(rows) - len(missed)} of {len(rows)} targets are met.", "", *lines])
 
 
@@ -109,11 +110,11 @@ def describe(record: dict) -> str:
         target = "" if row.target is None else f"{row.target:.2f}"
         verdict = "" if row.target is None else "met" if row.ratio <= row.target else "**missed**"
         values = (_quantity(row, value) for value in (row.value, row.bound_value))
-        cells = [row.backbone, row.precision, row.part, row.what, row.bound, *values, f"{row.ratio:.3f}", target, verdict]
-        lines.append("| " + " | ".join(cells) + " |")
+        about = [row.backbone, row.precision, row.part, row.what, row.bound]
+        lines.append("| " + " | ".join([*about, *values, f"{row.ratio:.3f}", target, verdict]) + " |")
     made_by = record["environment"]
-    about = (f"{made_by['device']}, {made_by['threads']} threads, torch {made_by['torch']}, timm {made_by['timm']}; "
-             "see experiments/benchmark_speed.py.")
+    about = (f"{made_by['device']}, {made_by['threads']} threads, torch {made_by['torch']}, "
+             f"timm {made_by['timm']}; see experiments/benchmark_speed.py.")
     return "\n".join(lines) + f"\n\n{about}\n"
 
 
@@ -140,5 +141,5 @@ def memory(device: str, reset: bool) -> float:
             Path("/proc/self/clear_refs").write_text("5")
         status = Path("/proc/self/status").read_text()
     except OSError:
-        raise InputError("the peak of a process's memory is known on Linux only: leave part memory out") from None
+        raise InputError("the peak of a process's memory is known on Linux only: leave it out") from None
     return 1024.0 * int(re.search(r"VmRSS:\s+(\d+)" if reset else r"VmHWM:\s+(\d+)", status)[1])

@@ -52,7 +52,8 @@ def test_add_products_overwrites_y_and_nothing_else():
     kept = [t.clone() for t in (y, z, M)]
     out = add_products(y, z, M, [1])
     assert out.data_ptr() == y.data_ptr() and not torch.equal(y, kept[0])
-    assert torch.equal(y[:, :, ::2], kept[0][:, :, ::2]) and torch.equal(z, kept[1]) and torch.equal(M, kept[2])
+    assert torch.equal(y[:, :, ::2], kept[0][:, :, ::2])
+    assert torch.equal(z, kept[1]) and torch.equal(M, kept[2])
 
 
 @settings(deadline=None, max_examples=30)
@@ -116,7 +117,8 @@ def test_split_and_join_copy_nothing_that_was_overwritten():
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.integers(1, 4), st.integers(1, 3), st.lists(st.booleans(), min_size=4, max_size=4), st.integers(0, 9))
+@given(st.integers(1, 4), st.integers(1, 3), st.lists(st.booleans(), min_size=4, max_size=4),
+       st.integers(0, 9))
 def test_gradients_of_split_and_join(count, size, scaled, seed):
     """Whether parts come back as they were, or as other tensors."""
     (batch,) = leaves((count * size, 3), seed=seed)

@@ -56,7 +56,8 @@ class DoRAAdapter(Adapter):
         mine, theirs = overlap(self.method.targets, positions)
         if not mine:
             return y
-        W, bias = (torch.stack(t) for t in zip(*(self.layer.projection(self.method.targets[i]) for i in mine)))
+        frozen = [self.layer.projection(self.method.targets[i]) for i in mine]
+        W, bias = (torch.stack(tensors) for tensors in zip(*frozen))
         A, B = take(self.A, 1, mine), take(self.B, 0, mine)
         V = W + self.scale * low_rank_weight(A, B)
         ratio = take(self.m, 0, mine) / V.norm(dim=self.axis + 1)

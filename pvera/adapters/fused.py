@@ -64,13 +64,14 @@ def join(parts: list[Tensor]) -> Tensor:
 
 
 def _whole(parts: tuple[Tensor, ...]) -> Tensor:
-    first, step = parts[0], parts[0].stride(0) * len(parts[0])
+    """The parts behind one another: the tensor that they are slices of, if they are, else a copy."""
+    first, size = parts[0], len(parts[0])
     for i, part in enumerate(parts):
-        place = first.storage_offset() + i * step
-        if (part.untyped_storage().data_ptr() != first.untyped_storage().data_ptr()
-                or part.storage_offset() != place or part.stride() != first.stride()):  # fmt: skip
+        same = part.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        place = first.storage_offset() + i * size * first.stride(0)
+        if not same or part.storage_offset() != place or part.stride() != first.stride():
             return torch.cat(parts)
-    return first.as_strided((len(first) * len(parts), *first.shape[1:]), first.stride(), first.storage_offset())
+    return first.as_strided((size * len(parts), *first.shape[1:]), first.stride(), first.storage_offset())
 
 
 class _Split(Function):

@@ -66,7 +66,7 @@ class PVeRAAdapter(Adapter):
         self.b = nn.Parameter(torch.zeros(len(method.targets), dim))
         self.sampling: bool | None = None  # None: sample in training, take the mean in evaluation
         self.with_kl = True  # False spares a mean pass the half of A that only the KL term needs
-        self.mean_in_weights = False  # True: the frozen weights hold the mean, the adapter draws what is around it
+        self.mean_in_weights = False  # True: the frozen weights hold it, the adapter draws what is around it
         self.tokens: Tensor | None = None  # (n, t) bool: which tokens of the pass are no padding; None: all
         self._noise_seed = derive(seed, "noise", index)
         self._generator: torch.Generator | None = None
@@ -126,7 +126,8 @@ class PVeRAAdapter(Adapter):
     def _term(self, divergences: Tensor) -> Tensor:
         """The KL term of the tokens' divergences (n, t)."""
         if self.tokens is not None:  # the mean over each text's own tokens, however long the others are
-            divergences = divergences * self.tokens * (self.tokens.shape[1] / self.tokens.sum(1, keepdim=True))
+            weights = self.tokens * (self.tokens.shape[1] / self.tokens.sum(1, keepdim=True))
+            divergences = divergences * weights
         if self.method.kl == "mean":
             return divergences.mean() / (self.method.rank * len(self.method.targets))
         return 0.5 * divergences.mean()
@@ -153,7 +154,7 @@ class PVeRAAdapter(Adapter):
         draws = torch.randn(own, generator=self._generator, device=like.device, dtype=dtype)
         if self.tokens is None:
             return draws
-        noise = torch.zeros_like(like, dtype=dtype)  # padding draws nothing: its length does not change the others
+        noise = torch.zeros_like(like, dtype=dtype)  # padding draws nothing: its length changes no other draw
         noise[self.tokens] = draws
         return noise
 

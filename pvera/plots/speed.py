@@ -55,7 +55,8 @@ def sweep(rows: pd.DataFrame) -> Figure:
         for ax, (name, label) in zip(figure.subplots(2, 2, sharey=True).ravel(), SWEPT.items()):
             for precision, (colour, marker) in PRECISIONS.items():
                 own = rows[(axis == name) & (rows["precision"] == precision)]
-                ax.plot(value[own.index], own["ratio"], marker=marker, color=colour, markersize=3.5, linewidth=0.9)
+                look = {"marker": marker, "color": colour, "markersize": 3.5, "linewidth": 0.9}
+                ax.plot(value[own.index], own["ratio"], **look)
             ticks = sorted(set(value[axis == name]))
             if name != "grid":
                 ax.set_xscale("log", base=2)
