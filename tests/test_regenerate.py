@@ -40,7 +40,8 @@ def computed() -> dict[str, tables.Table]:
     compared = {name: comparison.compare(found) for name, found in evidence.items()}
     made += [comparison.comparison(found, f"comparison_{name}") for name, found in compared.items()]
     made += [comparison.support(list(compared.values())[1:])]
-    return {table.name: table for table in made}
+    (language,) = tables.language_of_profile(ROOT / "results", "mini", PAPER.language).values()
+    return {table.name: table for table in [*made, *language]}
 
 
 def test_tables_without_notebooks():
