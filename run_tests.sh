@@ -3,7 +3,7 @@
 #   bash run_tests.sh                  all but the slow ones
 #   bash run_tests.sh -m slow          the slow ones
 #   bash run_tests.sh -n 0 -k merge    in one process, those whose name has "merge"
-# With PVERA_CIFAR10_ZIP=<zip of class/number.jpg>, also those on CIFAR-10's photographs.
+# With PVERA_CIFAR10_ZIP=FILE, a zip of <class>/<number>.jpg, also those on CIFAR-10's photographs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 trap 'exit 130' INT

@@ -22,7 +22,7 @@ environment_is_current() {
 make_environment() {
     local python
     python=$(find_python)
-    echo "Setting up .venv from requirements.lock: two to three minutes, once." >&2
+    echo "Setting up .venv from requirements.lock: a minute or two, once." >&2
     SECONDS=0
     "$python" -m venv --clear .venv
     # Compiling what is never imported would take a third of the time.

@@ -24,7 +24,8 @@ from pvera.errors import InputError, run
 from pvera.results import write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
-REFUSED = ("InputError", "OSError", "PermissionError")  # what is the input's or the disk's fault, not a cell's
+#: What is the input's or the disk's fault, not a cell's.
+REFUSED = ("InputError", "OSError", "PermissionError")
 STAMP = "pvera"  # the key in a notebook's metadata that says what it was executed on and what it wrote
 
 

@@ -3,8 +3,8 @@
     python experiments/latents.py --profile demo
 
 Takes the adapters that experiments/train.py has left on the profile's first data set. Writes
-results/<profile>/latents/<backbone>/<dataset>/<method>/seed<k>.json and, beside it, .npz with maps and images. What
-exists is not computed again; what was made with another adapter is reported.
+results/<profile>/latents/<backbone>/<dataset>/<method>/seed<k>.json and, beside it, .npz with maps and
+images. What exists is not computed again; what was made with another adapter is reported.
 """
 
 from train import changed, parse, read, start

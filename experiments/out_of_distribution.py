@@ -2,10 +2,10 @@
 
     python experiments/out_of_distribution.py --profile demo
 
-Takes the adapters that experiments/train.py has left on the first data set of each category, and gives each the test
-images of all of these. Writes results/<profile>/out_of_distribution/<backbone>/<dataset>/<method>/seed<k>.json and,
-beside it, .npz with a value per image. What exists is not computed again; what was made with another adapter is
-reported.
+Takes the adapters that experiments/train.py has left on the first data set of each category, and gives each
+the test images of all of these. Writes
+results/<profile>/out_of_distribution/<backbone>/<dataset>/<method>/seed<k>.json and, beside it, .npz with a
+value per image. What exists is not computed again; what was made with another adapter is reported.
 """
 
 from train import changed, parse, read, start

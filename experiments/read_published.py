@@ -94,9 +94,13 @@ AVERAGES = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--source", type=Path, required=True, help="the paper's LaTeX file")
-    parser.add_argument("--out", type=Path, default=ROOT / "results/published", help="folder of the CSV files")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "results/published", help="folder of the CSV files"
+    )
     options = parser.parse_args()
     try:
         source = options.source.read_text(encoding="utf-8")

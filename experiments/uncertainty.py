@@ -3,9 +3,10 @@
     python experiments/uncertainty.py --profile demo
 
 Per test image and number of draws: the spread of the softmax scores and whether the image counts as correct
-(Algorithm 1), and the 95 % t-interval of the score of the most predicted class; on some images whether the interval
-holds the mean of many further draws. Writes results/<profile>/uncertainty/<backbone>/<dataset>/pvera/seed<k>.json and,
-beside it, .npz. What exists is not computed again; what was made with another adapter is reported.
+(Algorithm 1), and the 95 % t-interval of the score of the most predicted class; on some images whether the
+interval holds the mean of many further draws. Writes
+results/<profile>/uncertainty/<backbone>/<dataset>/pvera/seed<k>.json and, beside it, .npz. What exists is not
+computed again; what was made with another adapter is reported.
 """
 
 from train import changed, parse, read, start

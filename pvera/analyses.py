@@ -6,7 +6,7 @@ arrays beside it. Its configuration holds hashes of the adapter's file and of th
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -289,10 +289,3 @@ def _of_arrays(root, record: dict, arrays: dict[str, np.ndarray]) -> Uncertainty
     )
 
 
-def by_backbone(found: Iterable) -> dict[str, list]:
-    """What `load`, or anything else with a record, has found, parted."""
-    parts: dict[str, list] = {}
-    for one in found:
-        record = one[0] if isinstance(one, tuple) else one.record
-        parts.setdefault(record["backbone"], []).append(one)
-    return parts

@@ -245,6 +245,15 @@ def load_runs(root, profile: str, experiment: str = "benchmark", optional: bool 
     return runs
 
 
+def by_backbone(found: Iterable) -> dict[str, list]:
+    """Backbone -> those of `found` that belong to it: records, tuples that begin with one, or what has a `record`."""
+    parts: dict[str, list] = {}
+    for one in found:
+        record = one if isinstance(one, dict) else one[0] if isinstance(one, tuple) else one.record
+        parts.setdefault(record["backbone"], []).append(one)
+    return parts
+
+
 def frame(runs: Iterable[dict]) -> pd.DataFrame:
     """One row per run: what it is, the chosen member and its grid values, the metrics (NaN: diverged)."""
     rows = []

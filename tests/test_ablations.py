@@ -93,8 +93,11 @@ def test_position():
 def test_the_same_data_and_loss_compare_without_reserve():
     names = PAPER.ablation_datasets()
     assert len(names) == 6
-    runs = [run | {"dataset": name, "backbone": "dinov2_b", "category": "natural"}
-            for name in names for run in runs_of({"digits": [[1.9, 1.8, 1.7, 1.8]]}, [64, 128, 256, 512], softmax_in_loss=True)]
+    runs = [
+        run | {"dataset": name, "backbone": "dinov2_b", "category": "natural"}
+        for name in names
+        for run in runs_of({"digits": [[1.9, 1.8, 1.7, 1.8]]}, [64, 128, 256, 512], softmax_in_loss=True)
+    ]
     table = tables.ablation(runs, "rank", PAPER)
     assert "compare" not in table.caption and table.panels[0].header[0] == "r = 64"
 
@@ -104,7 +107,10 @@ def test_a_pair_without_every_value_enters_no_mean():
     found = Ablation.of(runs_of(losses), "rank")
     assert found.complete.tolist() == [[True, True], [True, False]]
     np.testing.assert_allclose(found.by_seed()[:, 1], LOSSES["digits"][1])
-    assert "Of 4 pairs of data set and seed, 3 have every value." in tables.ablation(runs_of(losses), "rank", PAPER).caption
+    assert (
+        "Of 4 pairs of data set and seed, 3 have every value."
+        in tables.ablation(runs_of(losses), "rank", PAPER).caption
+    )
 
 
 def test_a_searched_learning_rate_counts_with_its_best():
@@ -121,13 +127,17 @@ def test_other_runs_are_bad_input():
 
 def test_without_a_counterpart_the_claims_cannot_be_told():
     runs = runs_of({"digits": [[1.0, 2.0]]}, [8, 16])
-    assert {row[1] for row in lines(tables.ablation_claims(runs, "rank", PAPER))} == {"cannot be told: runs are missing"}
+    assert {row[1] for row in lines(tables.ablation_claims(runs, "rank", PAPER))} == {
+        "cannot be told: runs are missing"
+    }
     assert parsed(tables.ablation(runs, "rank", PAPER))["loss_paper"].isna().all()
 
 
 def test_figure():
     found = Ablation.of(runs_of(), "rank")
-    figure = plots.ablation(["8", "16", "32", "64"], found.mean(), found.by_seed(), {"64": 1.875, "128": 1.821}, "Rank r")
+    figure = plots.ablation(
+        ["8", "16", "32", "64"], found.mean(), found.by_seed(), {"64": 1.875, "128": 1.821}, "Rank r"
+    )
     FigureCanvasAgg(figure).draw()
     here, there = figure.axes
     seeds, means = here.lines[:2], here.lines[2:]

@@ -39,7 +39,8 @@ def opened(run):
     """The adapter of an analysis on its backbone, and the test images of its data set."""
     frozen = backbones.load("tiny")
     split = load_split(run.data_root, run.dataset, "test", 32)
-    return pvera.load(frozen.model, run.adapter).eval(), training.Data(split, frozen, torch.device("cpu")), split
+    test = training.Data(split, frozen, torch.device("cpu"))
+    return pvera.load(frozen.model, run.adapter).eval(), test, split
 
 
 def test_uncertainty_against_the_library(profile, root):
@@ -47,9 +48,8 @@ def test_uncertainty_against_the_library(profile, root):
     run.execute()
     found = results.read_arrays(run.path)
     model, test, split = opened(run)
-    scores = torch.cat([
-        pvera.sample(model, test[start : start + 16], 4, derive(0, "uncertainty", start)) for start in (0, 16, 32)
-    ], 1)
+    parts = ((test[start : start + 16], derive(0, "uncertainty", start)) for start in (0, 16, 32))
+    scores = torch.cat([pvera.sample(model, images, 4, seed) for images, seed in parts], 1)
     truth = pvera.sample(model, test[found["truth_images"]], 50, derive(0, "truth")).double().mean(0).numpy()
     assert found["truth_images"].tolist() == [0, 10, 20, 29, 39]
     for i, k in enumerate(found["draws"]):
@@ -67,7 +67,9 @@ def test_uncertainty_against_the_library(profile, root):
     np.testing.assert_array_equal(found["example_pixels"], split.images[[right, wrong]])
     np.testing.assert_allclose(found["example_scores"][1], scores[:, wrong], atol=1e-3)
     record = results.read(run.path)
-    assert (record["experiment"], record["category"], record["protocol"]) == ("uncertainty", "natural", "corrected")
+    assert (record["experiment"], record["category"], record["protocol"]) == (
+        "uncertainty", "natural", "corrected",
+    )
     assert record["config"]["draws"] == DRAWS.draws and run.state() == "done"
 
 
@@ -130,7 +132,8 @@ def test_latents(profile, root):
         np.testing.assert_allclose(found["mu"], expected.mu, atol=1e-4)
         np.testing.assert_allclose(found["draws"], expected.draws, atol=1e-4)
         np.testing.assert_array_equal(found["pixels"], split.images[found["shown"]])
-    assert results.read_arrays(vera.path)["draws"].shape == (0, 5, 4, 4) and found["draws"].shape == (4, 5, 4, 4)
+    assert results.read_arrays(vera.path)["draws"].shape == (0, 5, 4, 4)
+    assert found["draws"].shape == (4, 5, 4, 4)
 
 
 def test_what_exists_is_known_by_adapter_data_and_settings(profile, root, tmp_path):
@@ -172,8 +175,11 @@ def test_only_pvera_is_drawn_from_and_only_an_adapter_that_is_there(profile, roo
     assert profile.with_(methods={"linear": {}}).runs("latents", root) == []
     (run,) = profile.runs("uncertainty", root)
     run.trained.with_suffix(".safetensors").unlink()
-    with pytest.raises(InputError, match=r"there is no adapter .*seed0.safetensors: delete .*seed0.json, then run "
-                                         r"python experiments/train.py --profile mine"):
+    with pytest.raises(
+        InputError,
+        match=r"there is no adapter .*seed0.safetensors: delete .*seed0.json, then run "
+        r"python experiments/train.py --profile mine",
+    ):
         pending([run])
     run.trained.unlink()
     with pytest.raises(InputError, match="there is no adapter .*: first run python experiments/train.py"):
@@ -224,7 +230,9 @@ def script(name, tmp_path, capsys, monkeypatch, *options):
         "uncertainty": {"draws": DRAWS.draws, "truth_images": 5, "truth_draws": 50},
     }
     (tmp_path / "mine.yaml").write_text(json.dumps(profile))
-    words = ["--profile", tmp_path / "mine.yaml", "--results", tmp_path / "results", "--device", "cpu", *options]
+    words = [
+        "--profile", tmp_path / "mine.yaml", "--results", tmp_path / "results", "--device", "cpu", *options,
+    ]
     monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
     monkeypatch.syspath_prepend(str(SCRIPTS))
     status = 0

@@ -46,7 +46,9 @@ def test_geometric_means_by_hand():
 
 def test_geometric_means_agree_with_scipy_and_without_pvera_have_no_ratio():
     values = np.random.default_rng(0).uniform(0.01, 0.2, (2, 3, 4))
-    found = calibration.geometric_means(Scores(values, ("lora", "vera"), (0, 1, 2), tuple("abcd"), ("natural",) * 4))
+    found = calibration.geometric_means(
+        Scores(values, ("lora", "vera"), (0, 1, 2), tuple("abcd"), ("natural",) * 4)
+    )
     np.testing.assert_allclose(found["mean"], gmean(values, axis=(1, 2)))
     assert found["ratio"].isna().all() and (found["low"] < found["mean"]).all()
 
@@ -86,7 +88,8 @@ def test_claims_by_hand():
     ]  # `records.GRIDS` has none of AdaptFormer
     runs += runs_of(HAND | lora | others | linear)
     table = calibration.held_claims(runs)
-    # Highest of LoRA .05, VeRA .04, PVeRA .02; lowest of the others .09; linear .03. By seed VeRA has .08 and .02
+    # Highest of LoRA .05, VeRA .04, PVeRA .02; lowest of the others .09; linear .03. By seed VeRA: .08 and
+    # .02
     np.testing.assert_allclose(table.data["difference"], [4, -2, 2])
     np.testing.assert_allclose(table.data[["seed0", "seed1"]], [[1, 4], [-5, -2], [6, 0]], atol=1e-9)
     assert table.data["verdict"].tolist()[:2] == ["holds", "does not hold"]

@@ -331,21 +331,22 @@ def test_job_is_requeued_before_its_time_limit_and_goes_on_with_what_is_missing(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_signals_to_a_real_process(slurm, profile, root):
     profile = two_runs(profile.with_(schedule=runs.Schedule(epochs=400, patience=400)))
     submit(profile, root)
     process = slurm.start("7")
     first = root / "small/benchmark/tiny/retina/linear/seed0.json"
-    until(first.exists)
+    until(first.exists, process)
     os.killpg(process.pid, signal.SIGTERM)  # a warning, which SLURM may send to the whole process tree
     time.sleep(1)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGUSR2)  # the time limit is near
-    assert process.wait(timeout=60) != 0
+    assert process.wait() != 0
     assert "Requeued job 7" in log(root) and "killed" not in log(root)
     assert states(profile, root) == {"benchmark/linear/0": "done", "benchmark/lora/0": "queued"}
     again = slurm.start("7")
-    until(lambda: "1 of 2 runs are there" in log(root))
+    until(lambda: "1 of 2 runs are there" in log(root), again)
     os.killpg(again.pid, signal.SIGKILL)
     again.wait()
 

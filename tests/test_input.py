@@ -20,6 +20,17 @@ def test_batches_from_the_store_cost_little_of_an_epoch(tmp_path, monkeypatch):
     assert 0 < float(found["value"].removesuffix(" %")) < 2 and found["holds"]
 
 
+def test_parts_that_are_not_measured_again_stay(tmp_path):
+    merge = runpy.run_path(str(SCRIPT))["merge"]
+    first = pd.DataFrame({"part": ["share", "memory"], "value": ["1 %", "5 MiB"], "machine": "a"})
+    merge(tmp_path / "none.csv", first).to_csv(tmp_path / "input.csv", index=False)
+    second = pd.DataFrame({"part": ["preparation", "memory"], "value": ["2", "6 MiB"], "machine": "b"})
+    table = merge(tmp_path / "input.csv", second)
+    assert table.to_dict("list") == {
+        "part": ["share", "preparation", "memory"], "value": ["1 %", "2", "6 MiB"], "machine": ["a", "b", "b"]
+    }
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_every_bound_holds(tmp_path):

@@ -4,9 +4,9 @@ nothing is different.
     bash run_tests.sh -m slow -n 0 -s -k twenty
 
 On two busy cores it took 29 minutes; 5 kills fell into decoding, 10 into training, 5 into writing, and the 42
-results were those of the undisturbed run. -s shows where the kills fell, which differs from time to time: a result
-is written in milliseconds. Python leaves the socket of its fork server in the system's temporary folder, which is
-the system's to clear.
+results were those of the undisturbed run. -s shows where the kills fell, which differs from time to time: a
+result is written in milliseconds. Python leaves the socket of its fork server in the system's temporary
+folder, which is the system's to clear.
 """
 
 import os

@@ -22,8 +22,9 @@ ROOT = Path(__file__).parents[1]
 
 def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5, ece=0.1, loss=1.0, **changes):
     rules = one_at_a_time()[switch][0]
-    run = make_record(method, dataset, seed, grid={"rank": [8]}, experiment=f"protocol_{switch}", protocol=rules.name,
-                      config={"protocol": asdict(rules)} | changes.pop("config", {}), **changes)  # fmt: skip
+    config = {"protocol": asdict(rules)} | changes.pop("config", {})
+    changes |= {"experiment": f"protocol_{switch}", "protocol": rules.name, "config": config}
+    run = make_record(method, dataset, seed, grid={"rank": [8]}, **changes)
     run["config"]["members"][0]["method"] |= asdict(METHODS[method]()) | rules.adapters.get(method, {})
     if run["test"]:
         run["test"] |= {"accuracy": accuracy, "ece": ece, "ace": ece}
@@ -81,7 +82,9 @@ def test_effects_by_hand():
 
 
 def test_an_effect_beyond_chance_is_marked():
-    runs = paired("shuffle", [0.60, 0.61, 0.60, 0.61]) | {"own_draws": paired("own_draws", [0.51, 0.49] * 2)["own_draws"]}
+    runs = paired("shuffle", [0.60, 0.61, 0.60, 0.61]) | {
+        "own_draws": paired("own_draws", [0.51, 0.49] * 2)["own_draws"]
+    }
     table = tables.switches(runs)
     shown = {row.label: row.cells for row in table.panels[0].rows}
     assert shown["`shuffle`"][1].mark == "best" and shown["`shuffle`"][1].text.startswith("+10.50 (")
@@ -118,7 +121,9 @@ def test_a_loss_on_another_scale_is_no_effect():
         run["members"][0]["best_validation_loss"] = 2.5
     (row,) = lines(tables.switches(runs))
     assert row[-1] == "[+1.500]"
-    assert not effects.summary(effects.differences(runs)).set_index("metric").at["validation_loss", "comparable"]
+    assert (
+        not effects.summary(effects.differences(runs)).set_index("metric").at["validation_loss", "comparable"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +131,10 @@ def test_a_loss_on_another_scale_is_no_effect():
     [
         ({"config": {"max_epochs": 31}}, "more than the switch: in max_epochs"),
         ({"config": {"weights_sha256": "other"}}, "more than the switch: in weights_sha256"),
-        ({"config": {"protocol": asdict(PUBLISHED)}}, "not a run of the protocol 'corrected, lora_same_draw'"),
+        (
+            {"config": {"protocol": asdict(PUBLISHED)}},
+            "not a run of the protocol 'corrected, lora_same_draw'",
+        ),
     ],
 )
 def test_runs_that_differ_in_more_are_refused(changes, message):
@@ -153,7 +161,9 @@ def test_a_reference_of_another_protocol_is_refused():
 def test_a_difference_that_concerns_one_method_is_trained_on_it_alone():
     profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
     runs = profile.protocol_effects(ROOT / "results")
-    methods = {name: {r.method for r in runs if r.experiment == f"protocol_{name}"} for name in one_at_a_time()}
+    methods = {
+        name: {r.method for r in runs if r.experiment == f"protocol_{name}"} for name in one_at_a_time()
+    }
     assert methods["pvera_kl"] == {"pvera"} and methods["vera_init"] == {"vera"}
     assert methods["shuffle"] == set(profile.effects.methods)
     assert all(run.path.exists() for run in runs)  # and all of them are committed

@@ -51,8 +51,10 @@ def test_example_runs(tmp_path, monkeypatch):
     code, _ = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     large = '"vit_base_patch14_dinov2.lvd142m", pretrained=True, img_size=224'
     assert large in code
-    names = {"images": torch.randn(2, 3, 32, 32), "labels": torch.tensor([0, 99]), "cross_entropy": cross_entropy,
-             "beta": 1e-6}
+    names = {
+        "images": torch.randn(2, 3, 32, 32), "labels": torch.tensor([0, 99]), "cross_entropy": cross_entropy,
+        "beta": 1e-6,
+    }
     monkeypatch.chdir(tmp_path)
     exec(code.replace(large, '"vit_tiny_patch8_32"'), names)
     assert names["logits"].shape == (2, 100) and names["probs"].shape == (16, 2, 100)

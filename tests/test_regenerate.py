@@ -76,8 +76,8 @@ def test_notebooks_make_the_same_tables_again(tmp_path):
 def same(new: str, committed: str, name: str) -> None:
     """Equal but for the last digits of numbers, which processors and library versions may round otherwise."""
     if name.endswith(".csv"):
-        pd.testing.assert_frame_equal(*(pd.read_csv(io.StringIO(text)) for text in (new, committed)), rtol=1e-4,
-                                      check_dtype=False, obj=name)  # fmt: skip
+        frames = (pd.read_csv(io.StringIO(text)) for text in (new, committed))
+        pd.testing.assert_frame_equal(*frames, rtol=1e-4, check_dtype=False, obj=name)
         return
     assert NUMBER.sub("#", new) == NUMBER.sub("#", committed), name
     for one, other in zip(*(NUMBER.findall(text) for text in (new, committed))):

@@ -133,7 +133,9 @@ def test_state(tmp_path):
     assert results.state(path, record["config_hash"], "lossy") == "done", "of which copy it is was not known"
     results.write(path, record | {"data_copy": "lossless"})
     copies = ("lossless", None, "lossy")
-    assert [results.state(path, record["config_hash"], copy) for copy in copies] == ["done", "done", "different"]
+    assert [results.state(path, record["config_hash"], copy) for copy in copies] == [
+        "done", "done", "different",
+    ]
 
 
 def cut(text):

@@ -42,7 +42,9 @@ def test_interval_by_hand():
     assert found.predicted.tolist() == [0, 0, 0]
     half = 3.182446 * np.sqrt(0.14 / 3) / 2
     assert (found.low[2], found.high[2]) == pytest.approx((0.7 - half, 0.7 + half), abs=1e-6)
-    assert found.width[2] == pytest.approx(2 * half, abs=1e-6) and found.width[0] == pytest.approx(0, abs=1e-12)
+    assert found.width[2] == pytest.approx(2 * half, abs=1e-6) and found.width[0] == pytest.approx(
+        0, abs=1e-12
+    )
     assert found.right.tolist() == [True, True, False]
 
 

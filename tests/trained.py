@@ -14,7 +14,8 @@ DRAWS = Draws(draws=[2, 4], truth_images=5, truth_draws=50)
 
 
 def make_data(root, *names):
-    """Below `root`, `IMAGES` test images of each data set and few others; the classes differ in brightness."""
+    """Below `root`, `IMAGES` test images of each data set and few others; the classes differ in
+    brightness."""
     for name in names:
         source = np.random.default_rng(list(name.encode()))
         (root / name / "images").mkdir(parents=True)
@@ -39,7 +40,8 @@ def make_profile(folder, datasets=("digits", "retina", "sprites"), **changes) ->
 
 
 def make_adapters(profile: Profile, root) -> None:
-    """A record of the benchmark for every run of `profile`, its predictions, and an adapter with random weights."""
+    """A record of the benchmark for every run of `profile`, its predictions, and an adapter with random
+    weights."""
     frozen = backbones.load("tiny")
     for run in profile.benchmark(root):
         task = data.task(run.dataset)

@@ -32,6 +32,6 @@ def ablation(labels: list[str], mean: np.ndarray, by_seed: np.ndarray, paper: di
         here, there = figure.subplots(1, 2)
         losses(here, labels, mean, by_seed).set_title("Here")
         losses(there, list(paper), np.array(list(paper.values()))).set_title("Paper")
-        here.set_ylabel("Best validation loss")
+        here.set_ylabel("Validation loss (nats)")
         figure.supxlabel(name, fontsize=8)
     return figure

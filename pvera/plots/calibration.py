@@ -31,7 +31,7 @@ def errors(ax: Axes, means: pd.DataFrame) -> Axes:
         ax.plot(dots, np.full(len(dots), row + 0.36), "o", color=style.colour, markersize=2, mew=0)
         ax.plot(mean, row, style.marker, color=style.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
     method_rows(ax, list(means.index))
-    ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
     ax.set_xlim(left=0)
     return ax
 

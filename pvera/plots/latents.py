@@ -11,7 +11,7 @@ from ..adapters import METHODS as ADAPTERS
 from ..data import class_name
 from ..statistics import rank_sum
 from ..tables.layout import dataset_title
-from ..tables.out_of_distribution import Values
+from ..tables.out_of_distribution import KINDS, Values
 from . import COLUMN, METHODS, RC
 from .uncertainty import bracket, stars, violins
 
@@ -53,6 +53,7 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
                 if row < len(methods) - 1:
                     ax.set_xticklabels([])
             grid[row, 0].set_ylabel(ADAPTERS[method].title, color=METHODS[method].colour, fontweight="bold")
+        figure.supylabel(rf"{KINDS[kind].capitalize()} of $\mu_q + \mu_v$", fontsize=8)
     return figure
 
 

@@ -128,10 +128,13 @@ def by_draws(runs: tables.Runs) -> Figure:
             left.plot(draws, data[name], color=colour, marker=marker, markersize=4, label=title)
             normal = data["factor"] * data[name].iloc[-1] / data["factor"].iloc[-1]
             left.plot(draws, normal, color=colour, linestyle=":", linewidth=0.9)
+        left.plot([], [], color="0.3", linestyle=":", linewidth=0.9, label="Normal draws")
         left.set_yscale("log")
+        lowest = data[["right", "wrong"]].min(axis=None)
+        left.set_ylim(bottom=10 ** np.floor(np.log10(lowest)) if lowest > 0 else None)
         left.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         left.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
-        left.set_title("Mean width")
+        left.set_title("Mean interval width")
         left.legend(fontsize=6, handlelength=1.6)
         low, high = proportion_confint(data["covered"], data["intervals"], method="wilson")
         share = data["covered"] / data["intervals"]

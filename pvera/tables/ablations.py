@@ -149,7 +149,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     if scaled:
         header = [f"{one} ({pairs[value]})" for one, value in zip(header, found.values)]
     caption = (
-        f"Best validation loss of PVeRA, mean over {len(found.datasets)} data sets and {len(found.seeds)} seeds. "
+        f"Best validation loss of PVeRA, mean over {_count(found.datasets, 'data set')} and {_count(found.seeds, 'seed')}. "
         "Differences are taken within data set and seed; their interval is Student's over the seeds."
     )
     if not found.complete.all():
@@ -190,6 +190,10 @@ def ablation_claims(runs: Sequence[dict], hyperparameter: str, paper: Published)
     name = EXPERIMENTS[hyperparameter]
     caption = f"Statements of the paper about its table of {name}s, and whether they hold here."
     return held(f"{name}_claims", caption, about(runs), claims, found.seeds)
+
+
+def _count(things: Sequence, name: str) -> str:
+    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
 
 
 def _named(hyperparameter: str, values: list, pairs: dict) -> str:

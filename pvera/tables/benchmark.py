@@ -16,7 +16,7 @@ from ..adapters import METHODS
 from ..results import Scores
 from ..statistics import LEVEL, binomial_p_value, mean_and_std
 from .claims import Claim, held
-from .layout import NOTHING, Cell, Panel, Row, Table, dataset_title, lettered, number, percent, signed
+from .layout import NOTHING, Cell, Panel, Row, Table, dataset_title, lettered, number, percent
 
 REFERENCE = "pvera"
 

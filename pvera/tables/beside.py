@@ -194,8 +194,9 @@ def grid(runs: list[dict], paper: Published) -> Table:
     for key, title, descending in benchmark.panels(choices):
         published = paper.grid[paper.grid["hyperparameter"] == key]
         own = choices[(choices["hyperparameter"] == key) & choices["method"].isin(published["method"])]
-        ours = sorted(set(own["value"]), reverse=descending)
-        pairs = counterparts(ours, sorted(set(published["value"]), reverse=descending))
+        theirs = sorted(set(published["value"]), reverse=descending)
+        ours = theirs if own["fixed"].all() else sorted(set(own["value"]), reverse=descending)
+        pairs = counterparts(ours, theirs)
         lines = []
         for method, part in own.groupby("method", sort=False):
             here = 100 * part.set_index("value")["share"].reindex(ours)
@@ -219,7 +220,7 @@ def grid(runs: list[dict], paper: Published) -> Table:
     caption = (
         "Share of runs (%) in which each value of a method's grid had the lowest validation loss, here and in Table "
         "4 of the paper; the most chosen in bold, the difference in points. Where the paper's value is another, it "
-        "stands in brackets and has the same place in its grid. A grid that was fixed here has no shares."
+        "stands in brackets and has the same place in its grid. Grids that were fixed here have no shares."
     )
     data = pd.DataFrame(rows)
     return Table("grid_paper", caption, benchmark.about(runs), lettered(panels), data)

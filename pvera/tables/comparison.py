@@ -32,7 +32,7 @@ from ..statistics import (
     signed_rank,
 )
 from .benchmark import REFERENCE, about, left_out, lower_p_values, marks, pooled_counts
-from .layout import NOTHING, Cell, Panel, Row, Table, interval, lettered, minus, p_value, signed
+from .layout import NOTHING, Cell, Panel, Row, Table, interval, lettered, p_value, signed
 
 SEED = 0  # of the bootstrap and of the subsets
 SUBSETS = 2000
@@ -368,4 +368,4 @@ def _titles(methods: Iterable[str]) -> str:
 
 def _equals(value: float) -> str:
     text = p_value(value)
-    return text if text.startswith("<") else minus(f"= {text}")
+    return text if text.startswith("<") else f"= {text}"

@@ -113,7 +113,11 @@ def dataset_title(name: str) -> str:
 
 
 def plain(value: float, digits: int) -> str:
-    return NOTHING if np.isnan(value) else f"{value:.{digits}f}"
+    """With a minus sign where it is negative, but for what prints as zero."""
+    if np.isnan(value):
+        return NOTHING
+    text = f"{value:.{digits}f}"
+    return minus(text) if text.strip("-0.") else text.lstrip("-")
 
 
 def percent(value: float) -> str:
@@ -129,23 +133,22 @@ def signed(value: float, digits: int) -> str:
     """With its sign, but for what prints as zero."""
     if np.isnan(value):
         return NOTHING
-    text = minus(f"{value:+.{digits}f}")
-    return text if text.strip("+−0.") else text[1:]
+    text = plain(value, digits)
+    return f"+{text}" if value > 0 and text.strip("0.") else text
 
 
 def interval(value: float | None, low: float, high: float, digits: int = 1) -> str:
     """`value [low, high]`, or the brackets alone."""
     if np.isnan([low, high]).any():
-        return NOTHING if value is None or np.isnan(value) else minus(f"{value:.{digits}f}")
+        return NOTHING if value is None else plain(value, digits)
     bounds = f"[{low:.{digits}f}, {high:.{digits}f}]"
     return minus(bounds if value is None else f"{value:.{digits}f} {bounds}")
 
 
-def p_value(value: float) -> str:
-    """Three decimals, or below what."""
-    if np.isnan(value):
-        return NOTHING
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+def p_value(value: float, digits: int = 3) -> str:
+    """So many decimals, or below what."""
+    least = 10.0**-digits
+    return f"< {least:.{digits}f}" if value < least else plain(value, digits)
 
 
 def minus(text: str) -> str:

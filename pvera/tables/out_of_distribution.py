@@ -10,8 +10,7 @@ from ..adapters import METHODS
 from ..analyses import load
 from ..statistics import LEVEL, rank_sum
 from .claims import Claim, held
-from .layout import Cell, Panel, Row, Table, dataset_title, lettered, plain
-from .uncertainty import p_value
+from .layout import Cell, Panel, Row, Table, dataset_title, lettered, p_value, plain
 
 #: What becomes of the vector per token (`latents.adaptation`), as the tables call it.
 KINDS = {"mean": "mean value", "norm": "norm"}
@@ -74,7 +73,7 @@ def table(runs: Sequence[Values]) -> Table:
                 cells = (
                     plain(some["mean_in"].mean(), 3), plain(some["mean_out"].mean(), 3),
                     plain(some["auroc"].mean(), 3), ", ".join(plain(value, 2) for value in some["auroc"]),
-                    ", ".join(map(p_value, some["p_value"])), f"{low} of {len(some)}",
+                    ", ".join(p_value(value, 4) for value in some["p_value"]), f"{low} of {len(some)}",
                 )
                 label = f"{dataset_title(model)}, given {dataset_title(tested)}"
                 rows.append(Row(label, tuple(map(Cell, cells)), rule=before not in (None, model)))

@@ -12,22 +12,22 @@ from .layout import Table
 def of_profile(root, profile: str, paper: Published) -> dict[str, dict[str, Table]]:
     """Backbone -> name -> table, of all results of a profile's benchmark below `root`.
 
-    Where there are several backbones, the names under which the tables are written end in the backbone.
-    InputError where there are no results, or such as cannot share a table.
+    Empty where there are no results; InputError where there are such as cannot share a table.
     """
     searches = results.load_runs(root, profile, "beta", optional=True)
 
     def build(own: list[dict]) -> Iterable[Table]:
         return of_runs(own, [run for run in searches if run["backbone"] == own[0]["backbone"]], paper).values()
 
-    return per_backbone(results.load_runs(root, profile), build)
+    return per_backbone(results.load_runs(root, profile, optional=True), build)
 
 
-def per_backbone(runs: list[dict], build: Callable[[list[dict]], Iterable[Table]]) -> dict[str, dict[str, Table]]:
-    """Backbone -> name -> table, built from the runs of each backbone, and named as `of_profile` says."""
-    of = {run["backbone"]: [] for run in runs}
-    for run in runs:
-        of[run["backbone"]].append(run)
+def per_backbone(runs: Iterable, build: Callable[[list], Iterable[Table]]) -> dict[str, dict[str, Table]]:
+    """Backbone -> name -> table, built from the runs of each backbone (`results.by_backbone`).
+
+    Where there are several backbones, the names under which the tables are written end in the backbone.
+    """
+    of = results.by_backbone(runs)
     suffix = "_{}" if len(of) > 1 else ""
     return {
         backbone: {t.name: replace(t, name=t.name + suffix.format(backbone)) for t in build(own)}

@@ -15,7 +15,7 @@ from ..published import Published
 from ..results import CATEGORIES
 from ..statistics import RankSum, auroc, rank_sum
 from .claims import Claim, held
-from .layout import NOTHING, Cell, Panel, Row, Table, dataset_title, lettered, plain, signed
+from .layout import NOTHING, Cell, Panel, Row, Table, dataset_title, lettered, p_value, plain, signed
 
 ALL = "All data sets"
 DRAWS = (4, 16)  # those of the paper's figure
@@ -53,10 +53,6 @@ def shown_draws(runs: Runs) -> list[int]:
 def compare(greater: np.ndarray, smaller: np.ndarray) -> RankSum:
     """`rank_sum`; NaN where one of them is empty."""
     return rank_sum(greater, smaller) if len(greater) and len(smaller) else RankSum(np.nan, np.nan)
-
-
-def p_value(p: float) -> str:
-    return NOTHING if np.isnan(p) else "< 0.0001" if p < 1e-4 else f"{p:.4f}"
 
 
 # Spread of the scores
@@ -98,9 +94,9 @@ def _compared(runs: Runs, draws: Sequence[int], of: Callable, header: Sequence[s
             right, wrong = of(own, k)
             test, by_seed = compare(wrong, right), _by_seed(own, lambda some: compare(*of(some, k)[::-1]).cliffs_delta)
             share = 100 * len(wrong) / (len(right) + len(wrong))
-            means = [float(values.mean()) if len(values) else np.nan for values in (right, wrong)]
+            means = [_mean(values) for values in (right, wrong)]
             cells = (
-                plain(share, 1), *(plain(mean, 4) for mean in means), p_value(test.p_value),
+                plain(share, 1), *(plain(mean, 4) for mean in means), p_value(test.p_value, 4),
                 signed(test.cliffs_delta, 2), ", ".join(signed(value, 2) for value in by_seed),
             )
             rows.append(Row(group, tuple(map(Cell, cells)), rule=len(rows) == 1))
@@ -110,6 +106,11 @@ def _compared(runs: Runs, draws: Sequence[int], of: Callable, header: Sequence[s
             })
         panels.append(Panel(f"{k} draws", tuple(header), tuple(rows)))
     return panels, pd.DataFrame(data)
+
+
+def _mean(values: np.ndarray) -> float:
+    """NaN of none, without a warning."""
+    return float(values.mean()) if len(values) else np.nan
 
 
 def _by_seed(runs: Runs, of: Callable[[Runs], float]) -> list[float]:
@@ -147,13 +148,14 @@ def detection_table(runs: Runs) -> Table:
     rows = []
     for group, own in groups(runs).items():
         some = found[found["dataset"].isin({run.record["dataset"] for run in own})]
-        values = some.groupby(["way", "draws"])["auroc"].mean()
+        values = some.groupby(["way", "draws", "dataset"])["auroc"].mean().groupby(["way", "draws"]).mean()
         label = f"Mean over {len(groups(runs)) - 1} data sets" if group == ALL else group
         rows.append(Row(label, tuple(Cell(plain(values[column], 3)) for column in columns), rule=len(rows) == 1))
     caption = (
         "AUROC for telling wrong predictions from right ones (0.5: chance), within each data set, mean over seeds. "
-        "Beside the spread of the draws stand the mean score of the predicted class over all draws, and the highest "
-        "score of a single pass with the mean, which needs no draws at all."
+        f"Wrong is in all columns what at most half of {max(runs[0].estimates)} draws get right. Beside the spread "
+        "of the draws stand the mean score of the predicted class over all draws, and the highest score of a single "
+        "pass with the mean, which needs no draws at all."
     )
     return Table("uncertainty_auroc", caption, about(runs), (Panel("", tuple(header), tuple(rows)),), found)
 
@@ -167,7 +169,7 @@ def spread_claims(runs: Runs) -> Table:
     gain = gain[(SD, k)] - gain[(SINGLE, 0)]
     claims.append(Claim(
         f"Not in the paper: the spread of {k} draws tells wrong from right better than the score of one pass",
-        "AUROC, mean over data sets", gain.mean(), gain.groupby("seed").mean().tolist(), 3,
+        "AUROC, mean over data sets", gain.groupby("dataset").mean().mean(), gain.groupby("seed").mean().tolist(), 3,
     ))
     return held("uncertainty_claims", "What the paper says of the spread of the draws.", about(runs), claims, seeds(runs))
 
@@ -217,8 +219,9 @@ def _ratio(right: float, wrong: float) -> str:
 
 
 def by_draws(runs: Runs) -> pd.DataFrame:
-    """Per number of draws: mean widths, by how much a t-interval of so many draws is wider than their standard
-    deviation, and how many of the intervals hold the mean of many further draws."""
+    """Per number of draws: mean widths, AUROC of the width for telling wrong from right (mean over adapters), by how
+    much a t-interval of so many draws is wider than their standard deviation, and how many of the intervals hold the
+    mean of many further draws."""
     from scipy.stats import t
 
     rows = []
@@ -226,14 +229,14 @@ def by_draws(runs: Runs) -> pd.DataFrame:
         right, wrong = width_of(runs, k)
         covered = pooled(runs, lambda run: run.covered[k])
         rows.append({
-            "draws": k, "right": right.mean(), "wrong": wrong.mean(), "auroc": float(np.nanmean(_by_run(runs, k))),
+            "draws": k, "right": _mean(right), "wrong": _mean(wrong), "auroc": pd.Series(_by_run(runs, k)).mean(),
             "factor": 2 * t.ppf(0.975, k - 1) / np.sqrt(k), "covered": int(covered.sum()), "intervals": len(covered),
         })
     return pd.DataFrame(rows)
 
 
 def _by_run(runs: Runs, k: int) -> list[float]:
-    return [auroc(run.estimates[k].width, ~run.most.correct) for run in runs]
+    return [auroc(run.estimates[k].width, ~run.estimates[k].right) for run in runs]
 
 
 def by_draws_table(runs: Runs) -> Table:
@@ -263,15 +266,6 @@ def interval_claims(runs: Runs) -> Table:
     ]
     claims.append(_on_each(runs, f"So it is on each data set alone, {k} draws", width_of, k))
     return held("intervals_claims", "What the paper says of the intervals.", about(runs), claims, seeds(runs))
-
-
-def of_runs(runs: Runs, paper: Published) -> dict[str, Table]:
-    """All of them by name."""
-    tables = (
-        spread(runs), detection_table(runs), spread_claims(runs),
-        widths(runs, paper), by_draws_table(runs), interval_claims(runs),
-    )
-    return {table.name: table for table in tables}
 
 
 def about(runs: Runs) -> str:

@@ -1,0 +1,342 @@
+"""Tables and figures of draws and latents: cases worked by hand, against scipy and scikit-learn, and the
+figures' parts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from records import make_record
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+from test_regenerate import PAPER
+
+from pvera.analyses import Example, Uncertainty
+from pvera.plots import latents as maps
+from pvera.plots import uncertainty as plots
+from pvera.tables import latents, layout, out_of_distribution, uncertainty
+from pvera.tables.out_of_distribution import Values
+from pvera.uncertainty import Estimates
+
+DRAWS = {"draws": [4, 16], "truth_draws": 50}
+
+
+def adapter(
+    dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1), width=None, covered=(1, 0)
+):
+    """An adapter's draws: `right` images are those of which all draws are, the others have none; 16 draws
+    have half the spread of 4, and a width is twice the spread if it is not given."""
+    right, sd = np.array(right, bool), np.array(sd)
+    width = 2 * sd if width is None else np.array(width)
+    labels = np.zeros(len(sd), int)
+    estimates = {
+        k: Estimates(labels, sd / part, right.astype(float), 1 - right.astype(int), 1 - sd, width / part)
+        for k, part in ((4, 1), (16, 2))
+    }
+    record = make_record("pvera", dataset, seed, config=DRAWS)
+    hit = np.array(covered, bool)
+    shown = tuple(
+        Example(dataset, np.zeros((4, 4, 3), np.uint8), 0, 0 if good else 1, np.full((16, 2), 0.5), 0.4, 0.6)
+        for good in (True, False)
+    )
+    return Uncertainty(record, estimates, {4: hit, 16: hit}, 1 - sd[::-1], shown)
+
+
+HAND = [
+    adapter(),
+    adapter(seed=1, sd=(0.1, 0.2, 0.3, 0.4)),
+    adapter("retina", right=(1, 1, 1, 0), sd=(0.4, 0.2, 0.2, 0.1)),
+]
+
+
+def cells(table, panel=0):
+    return {row.label: [cell.text for cell in row.cells] for row in table.panels[panel].rows}
+
+
+# Spread, widths, draws
+
+
+def test_spread_by_hand():
+    """Digits, four draws: right .1 .2 .1 .2, wrong .3 .1 .3 .4. Of 16 pairs the wrong one is higher in
+    4 + 0 + 4 + 4 = 12, lower in 2 (.1 < .2, twice) and equal in 2, so Cliff's delta is 10 / 16; seed 0 alone
+    has (2 + 0 - 1) / 4 and seed 1 4 / 4."""
+    table = uncertainty.spread(HAND)
+    assert [panel.title for panel in table.panels] == ["(a) 4 draws", "(b) 16 draws"]
+    right, wrong = [0.1, 0.2, 0.1, 0.2], [0.3, 0.1, 0.3, 0.4]
+    p = stats.mannwhitneyu(wrong, right, alternative="greater").pvalue
+    found = cells(table)
+    assert found["Digits"] == ["50.0", "0.1500", "0.2750", f"{p:.4f}", "+0.62", "+0.25, +1.00"]
+    assert found["Retina"][:3] == ["25.0", "0.2667", "0.1000"] and found["Retina"][4:] == ["−1.00", "−1.00"]
+    assert cells(table, 1)["Digits"][1:3] == ["0.0750", "0.1375"]
+    pooled = table.data[(table.data["group"] == uncertainty.ALL) & (table.data["draws"] == 4)].iloc[0]
+    both = stats.mannwhitneyu([*wrong, 0.1], [*right, 0.4, 0.2, 0.2], alternative="greater")
+    assert pooled["p_value"] == pytest.approx(both.pvalue)
+    assert pooled["cliffs_delta"] == pytest.approx(2 * both.statistic / (5 * 7) - 1)
+
+
+def test_random_spreads_against_scikit_learn():
+    source = np.random.default_rng(0)
+    runs = [
+        adapter(seed=s, right=source.random(300) < 0.6, sd=source.gamma(2, size=300).round(1))
+        for s in range(3)
+    ]
+    found = uncertainty.detection(runs).set_index(["seed", "way", "draws"])["auroc"]
+    for run in runs:
+        wrong, k = ~run.most.correct, 16
+        for way, values in ((uncertainty.SD, run.most.sd), (uncertainty.SCORE, 1 - run.most.centre)):
+            assert found[run.record["seed"], way, k] == pytest.approx(roc_auc_score(wrong, values))
+        assert found[run.record["seed"], uncertainty.SINGLE, 0] == pytest.approx(
+            roc_auc_score(wrong, 1 - run.single_pass)
+        )
+    by_draws = uncertainty.by_draws(runs).set_index("draws")
+    expected = np.mean([roc_auc_score(~run.most.right, run.most.width) for run in runs])
+    assert by_draws.loc[16, "auroc"] == pytest.approx(expected)
+    claims = uncertainty.spread_claims(runs).data
+    gap = np.mean([found[s, uncertainty.SD, 16] - found[s, uncertainty.SINGLE, 0] for s in range(3)])
+    assert claims["difference"].iloc[-1] == pytest.approx(gap)
+
+
+def test_detection_table_averages_data_sets_not_runs():
+    """Digits has two seeds, in which the wrong images are the higher ones in 2.5 and 4 of 4 pairs; Retina has
+    one, in which they are in none. So the data sets have .8125 and 0, and .406 between them; the adapters
+    have .542."""
+    table = uncertainty.detection_table(HAND)
+    found = cells(table)
+    assert found["Digits"][0] == "0.812" and found["Retina"][0] == "0.000"
+    assert found["Mean over 2 data sets"][0] == "0.406"
+
+
+def test_widths_beside_the_paper():
+    """Of all three adapters the right ones are .2 .4 .2 .4 .8 .4 .4 wide, the wrong ones .6 .2 .6 .8 .2."""
+    table = uncertainty.widths(HAND, PAPER)
+    right, wrong = 2.8 / 7, 2.4 / 5
+    theirs = [float(PAPER.quote(f"width_{name}")) for name in ("correct", "incorrect")]
+    found = [[row.label, *(cell.text for cell in row.cells)] for row in table.panels[0].rows]
+    assert found[0] == ["Paper", f"{theirs[0]:.3f}", f"{theirs[1]:.3f}", f"{theirs[1] / theirs[0]:.2f}"]
+    assert found[1] == ["Here, 4 draws", f"{right:.3f}", f"{wrong:.3f}", "1.20"]
+    assert found[2] == ["Difference", f"{right - theirs[0]:+.3f}", f"{wrong - theirs[1]:+.3f}", "–"]
+    assert found[3][1:] == [f"{right / 2:.3f}", f"{wrong / 2:.3f}", "1.20"]
+    assert cells(table, 1)["Retina"][0] == "25.0"
+
+
+def test_by_draws_by_hand():
+    """t(3) = 3.1824, so a t-interval of four draws is 3.1824 standard deviations wide; t(15) = 2.1314,
+    1.0657."""
+    table = uncertainty.by_draws_table(HAND)
+    found = cells(table)
+    assert found["4 draws"][2] == "3.18" and found["16 draws"][2] == "1.07"
+    assert [row[-1] for row in found.values()] == ["50.0", "50.0"] and "share of 6 intervals" in table.caption
+    low, *_, high = found["4 draws"][:2]
+    assert (low, high) == ("0.400", "0.480")
+
+
+def test_claims_need_every_data_set():
+    """Over all images the wrong ones spread more, on Retina alone they do not."""
+    data = uncertainty.spread_claims(HAND).data.set_index("claim")
+    each = data.loc["So it is on each data set alone, 16 draws"]
+    assert each["difference"] == pytest.approx(-1) and each["verdict"].startswith("does not hold")
+    assert data.loc[
+        "Wrong predictions have the higher standard deviation, 4 draws", "seed1"
+    ] == pytest.approx(1)
+    widths = uncertainty.interval_claims(HAND).data
+    assert len(widths) == 3 and widths["verdict"].iloc[-1].startswith("does not hold")
+
+
+def test_an_adapter_that_is_always_right(recwarn):
+    """Nothing is wrong, so nothing can be told from it; every number that needs it is a dash."""
+    runs = [adapter(right=(1, 1, 1, 1))]
+    assert cells(uncertainty.spread(runs))["Digits"] == ["0.0", "0.1750", "–", "–", "–", "–"]
+    assert cells(uncertainty.by_draws_table(runs))["4 draws"] == ["0.350", "–", "3.18", "–", "50.0"]
+    assert set(cells(uncertainty.detection_table(runs))["Digits"]) == {"–"}
+    assert uncertainty.spread_claims(runs).data["verdict"].str.startswith("cannot be told").all()
+    assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.350", "–", "–"]
+    for figure in (plots.spread, plots.widths, plots.by_draws, plots.detection):
+        figure(runs).canvas.draw()
+    assert not recwarn.list
+
+
+def test_data_sets_stand_by_category_and_seeds_are_counted():
+    runs = [adapter("sprites"), adapter("retina"), adapter("photographs", seed=2), adapter("digits")]
+    assert list(uncertainty.groups(runs)) == ["All data sets", "Digits", "Photographs", "Retina", "Sprites"]
+    assert "seeds 0, 2: 4 adapters on 4 data sets, 16 images in all" in uncertainty.about(runs)
+
+
+def test_other_numbers_of_draws():
+    runs = [replace(run, estimates={2: run.estimates[4], 8: run.estimates[16]}) for run in HAND]
+    assert uncertainty.shown_draws(HAND) == [4, 16] and uncertainty.shown_draws(runs) == [2, 8]
+
+
+# Numbers as text
+
+
+@pytest.mark.parametrize(
+    "value, digits, text",
+    [
+        (-0.0164, 3, "−0.016"),
+        (-0.0004, 3, "0.000"),
+        (1.5, 1, "1.5"),
+        (np.nan, 2, "–"),
+        (-12.0, 0, "−12"),
+        (0.0, 0, "0"),
+    ],
+)
+def test_plain(value, digits, text):
+    assert layout.plain(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    "value, digits, text",
+    [
+        (0.0164, 3, "+0.016"),
+        (-0.0164, 2, "−0.02"),
+        (0.0004, 3, "0.000"),
+        (-0.0004, 3, "0.000"),
+        (np.nan, 2, "–"),
+        (10.0, 0, "+10"),
+        (0.0, 1, "0.0"),
+    ],
+)
+def test_signed(value, digits, text):
+    assert layout.signed(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    "value, digits, text",
+    [
+        (0.00009, 4, "< 0.0001"),
+        (0.0001, 4, "0.0001"),
+        (0.0004, 3, "< 0.001"),
+        (1.0, 3, "1.000"),
+        (np.nan, 3, "–"),
+    ],
+)
+def test_p_values(value, digits, text):
+    assert layout.p_value(value, digits) == text
+
+
+# Out of distribution, latents
+
+
+def values(method="pvera", dataset="digits", seed=0, own=(1.0, 2.0), other=(3.0, 1.0)):
+    record = make_record(method, dataset, seed, config={"tested": ["digits", "retina"]})
+    (out,) = {"digits", "retina"} - {dataset}
+    given = {(dataset, kind): np.array(own) for kind in out_of_distribution.KINDS}
+    return Values(record, given | {(out, kind): np.array(other) for kind in out_of_distribution.KINDS})
+
+
+def test_out_of_distribution_by_hand():
+    """1, 2 in and 3, 1 out: of four pairs two are higher out, one is equal, so AUROC 2.5 / 4 and delta
+    .25."""
+    runs = [values(), values(seed=1, own=(-1.0, -2.0), other=(-3.0, -4.0)), values("vera", own=(0.0, 1.0))]
+    table = out_of_distribution.table(runs)
+    row = cells(table)["Digits, given Retina"]
+    p = [
+        stats.mannwhitneyu(x, y, alternative="greater").pvalue
+        for x, y in (([3, 1], [1, 2]), ([-3, -4], [-1, -2]))
+    ]
+    assert row == ["0.000", "−0.750", "0.312", "0.62, 0.00", f"{p[0]:.4f}, {p[1]:.4f}", "0 of 2"]
+    assert [panel.title for panel in table.panels] == [
+        "(a) PVeRA, mean value", "(b) PVeRA, norm", "(c) VeRA, mean value", "(d) VeRA, norm"
+    ]  # fmt: skip
+    data = out_of_distribution.claims(runs[:1] + runs[2:]).data.set_index("claim")
+    assert (
+        data.loc["PVeRA's values are lower in distribution, in all comparisons (norm)", "difference"] == 0.25
+    )
+    assert data.loc["VeRA's are not (norm)", "difference"] == -0.75
+
+
+def test_out_of_distribution_figure():
+    """A violin and a bracket per data set; the model's own data set in the method's colour; axes say what is
+    shown."""
+    source = np.random.default_rng(0)
+    runs = [
+        values(method, dataset, own=source.normal(size=50), other=source.normal(2, size=50))
+        for method in ("pvera", "vera") for dataset in ("digits", "retina")
+    ]  # fmt: skip
+    figure = maps.out_of_distribution(runs, "norm")
+    figure.canvas.draw()
+    assert figure.get_supylabel() == r"Norm of $\mu_q + \mu_v$"
+    assert [ax.get_ylabel() for ax in figure.axes] == ["PVeRA", "", "VeRA", ""]
+    for ax in figure.axes:
+        assert [text.get_text() for text in ax.texts] == ["****"] and len(
+            ax.collections
+        ) == 4  # bodies and quartiles
+
+
+def found(draws, mu=None, method="pvera"):
+    mu = np.array([[[0.0, 1.0], [2.0, 3.0]]]) if mu is None else mu
+    arrays = {
+        "mu": mu, "draws": np.array(draws).reshape(-1, *mu.shape), "explained": np.float64(0.25),
+        "pixels": np.zeros((1, 4, 4, 3), np.uint8), "labels": np.zeros(1, np.int16),
+    }
+    return make_record(method), arrays
+
+
+def test_latent_differences_by_hand():
+    """The mean 0, 1, 2, 3 has variance 1.25. One draw is it plus one, the other its mirror image 3, 2, 1, 0,
+    which is off by 3, 1, -1, -3: squares 1 four times, then 9, 1, 1, 9, so a mean of 3 and a spread of √(3 /
+    1.25)."""
+    data = latents.differences([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
+    assert data["spread"].iloc[0] == pytest.approx(np.sqrt(3 / 1.25))
+    assert data["correlation"].iloc[0] == pytest.approx(0)
+    assert data.loc[1, ["spread", "correlation"]].isna().all()
+    table = latents.table([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
+    assert cells(table) == {"PVeRA": ["25.0", "1.55", "0.00"], "VeRA": ["25.0", "–", "–"]}
+    assert "1 test images of Digits, 2 x 2 patches each" in table.about
+
+
+def test_latent_maps_share_one_scale_per_method():
+    figure = maps.maps([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
+    titles = [ax.get_ylabel() for ax in figure.axes]
+    assert titles == ["Image", "VeRA", "PVeRA\nmean", "PVeRA\ndraw 1", "PVeRA\ndraw 2"]
+    limits = [ax.images[0].get_clim() for ax in figure.axes[1:]]
+    assert limits == [(0, 3), (0, 4), (0, 4), (0, 4)]
+
+
+# Figures of draws
+
+
+def test_violins_show_the_quartiles():
+    sample = np.arange(101.0)
+    ax = plots.violins(Figure().subplots(), (sample, [], [1.0, 1.0]), "abc", ("red", "green", "blue"))
+    assert len(ax.collections) == 2  # a body and its quartiles; an empty or constant sample has none
+    (quartiles,) = [c for c in ax.collections if hasattr(c, "get_segments")]
+    np.testing.assert_allclose(quartiles.get_segments()[0][:, 1], [25, 75])
+    assert [line.get_ydata()[0] for line in ax.lines] == [50]
+
+
+@pytest.mark.parametrize("p, text", [
+    (1e-4, "****"), (2e-4, "***"), (1e-3, "***"), (0.01, "**"), (0.05, "*"), (0.051, "ns"), (1.0, "ns"),
+])
+def test_stars(p, text):
+    assert plots.stars(p) == text
+
+
+def test_figures_of_draws_show_the_tables_numbers():
+    figure = plots.by_draws(HAND)
+    right, wrong = (line for line in figure.axes[0].lines if line.get_marker() in "os")
+    data = uncertainty.by_draws(HAND)
+    np.testing.assert_allclose(right.get_ydata(), data["right"])
+    np.testing.assert_allclose(wrong.get_ydata(), data["wrong"])
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == [
+        "Right",
+        "Wrong",
+        "Normal draws",
+    ]
+    (ax,) = plots.detection(HAND).axes
+    (spread,) = [line for line in ax.lines if line.get_label() == uncertainty.SD]
+    means = (
+        uncertainty.detection(HAND).query("way == @uncertainty.SD").groupby(["draws", "seed"])["auroc"].mean()
+    )
+    np.testing.assert_allclose(spread.get_ydata(), means.groupby("draws").mean())
+
+
+def test_examples_stand_in_two_rows():
+    figure = plots.examples(HAND[:1] + HAND[2:])
+    shown = [ax for ax in figure.axes if ax.get_visible()]
+    assert [ax.get_title() for ax in shown] == ["Digits", "Retina"] * 2
+    assert [ax.get_ylabel() for ax in shown] == ["Right", "", "Wrong", ""]
+    assert [text.get_text() for text in shown[1].texts] == ["none", "none", "[0.40, 0.60]"]
+    top, bottom = plots.teaser(HAND[0].examples).axes[1::2]
+    assert top.get_yticklabels()[0].get_text() == "0" and bottom.get_yticklabels()[0].get_text() == "1"
+    assert [text.get_text() for text in top.texts] == ["95 %: [0.40, 0.60]"]
