@@ -86,9 +86,8 @@ def test_of_a_profile(runs, tmp_path):
 
 
 def test_committed_runs_learned_something():
-    """On GLUE's own files, and on the generated ones."""
     root = Path(__file__).resolve().parents[1] / "results"
     (made,) = tables.language_of_profile(root, "mini", published.load(root / "published").language).values()
-    claims = made[1].data.set_index("claim")
-    for suite in ("GLUE", "our own grammar"):
-        assert claims.at[f"Every method beats the majority class on a task of {suite}", "difference"] > 0
+    claims = made[1].data
+    learned = claims[claims["claim"].str.startswith("Every method beats the majority class")]
+    assert len(learned) and (learned["difference"] > 0).all()
