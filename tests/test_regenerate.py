@@ -40,8 +40,9 @@ def computed() -> dict[str, tables.Table]:
     compared = {name: comparison.compare(found) for name, found in evidence.items()}
     made += [comparison.comparison(found, f"comparison_{name}") for name, found in compared.items()]
     made += [comparison.support(list(compared.values())[1:])]
-    (language,) = tables.language_of_profile(ROOT / "results", "mini", PAPER.language).values()
-    return {table.name: table for table in [*made, *language]}
+    for language in tables.language_of_profile(ROOT / "results", "mini", PAPER.language).values():
+        made += language
+    return {table.name: table for table in made}
 
 
 def test_tables_without_notebooks():
