@@ -41,20 +41,25 @@ if [ ! -f "experiments/profiles/$profile.yaml" ]; then
     exit 2
 fi
 
-source setup_env.sh
-if [ "$profile" != paper ]; then
-    python experiments/make_suite.py
-elif [ ! -e data/vtab-1k/vtab-1k.json ] && [[ " $* " != *" --data"[\ =]* ]]; then
-    python experiments/prepare_vtab.py --no-decode
-fi
 wait=
 scripts="train uncertainty out_of_distribution latents"
 for argument in "$@"; do
     case $argument in
         --slurm*) wait=--wait ;;
         --experiments*) scripts=train ;;
+        --results* | --status | --list)
+            echo "error: $argument is for experiments/train.py; here results lie in results/$profile" >&2
+            exit 2
+            ;;
     esac
 done
+
+source setup_env.sh
+if [ "$profile" != paper ]; then
+    python experiments/make_suite.py
+elif [ ! -e data/vtab-1k/vtab-1k.json ] && [[ " $* " != *" --data"[\ =]* ]]; then
+    python experiments/prepare_vtab.py --no-decode
+fi
 for script in $scripts; do
     python "experiments/$script.py" --profile "$profile" "$@" $wait
 done

@@ -2,10 +2,10 @@
 
     python experiments/benchmark_throughput.py --profile paper --precision bfloat16
 
-Each backbone, with random weights, trains the grid of PVeRA members that the profile gives it, by the code that
-trains the runs. Images are random numbers; one that three members see counts three times. The hours are those
-of every run of the profile, one after the other, if each member trains for --epochs epochs, and every adapter
-is as fast as PVeRA. Linear probing computes the backbone's features once.
+Each backbone, with random weights, trains the grid of PVeRA members that the profile gives it, by the code
+that trains the runs. Images are random numbers; one that three members see counts three times. The hours are
+those of every run of the profile, one after the other, if each member trains for --epochs epochs, and every
+adapter is as fast as PVeRA. Linear probing computes the backbone's features once.
 
 Writes <output>/throughput_<device>_<precision>.csv, a row per backbone and experiment, and .md, to be read.
 """
@@ -35,7 +35,9 @@ CLASSES = 100
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--profile", default="paper", help="name in experiments/profiles (%(default)s)")
     parser.add_argument("--backbones", nargs="+", metavar="B", help="only these of the profile")
     parser.add_argument("--precision", default="bfloat16", choices=PRECISIONS, help="(%(default)s)")
@@ -68,8 +70,8 @@ def main() -> None:
 
 
 def measure(grid: Run, device: str, batches: int) -> dict[str, float]:
-    """Images per second and member: training, evaluation of the grid, and testing of one member on images that
-    lie in the computer's memory, as in `runs.execute`."""
+    """Images per second and member: training, evaluation of the grid, and testing of one member on images
+    that lie in the computer's memory, as in `runs.execute`."""
     frozen = backbones.load(grid.backbone, pretrained=False)
     frozen.model.to(device)
     size, members = grid.schedule.batch_size, len(grid.candidates)
@@ -126,7 +128,9 @@ def hours(runs: list[Run], rates: dict[str, dict[str, float]], epochs: int) -> p
         else:
             needed = members * epochs * (count[0] / rate["train"] + count[1] / rate["validate"])
         needed += data.task(one.dataset).test_images / rate["test"]
-        empty = {f"{key}_images_per_second": value for key, value in rate.items()} | dict(runs=0, members=0, hours=0.0)
+        empty = {f"{key}_images_per_second": value for key, value in rate.items()} | dict(
+            runs=0, members=0, hours=0.0
+        )
         row = rows.setdefault((one.backbone, one.experiment.split("_")[0]), empty)
         row["runs"] += 1
         row["members"] += members
@@ -144,9 +148,9 @@ def describe(table: pd.DataFrame, profile: Profile, epochs: int, device: str) ->
         sums = [f"{row['runs']:,.0f}", f"{row['members']:,.0f}", f"{row['hours']:,.1f}"]
         lines.append([row["backbone"], *rates, row["experiment"], *sums])
     about = (
-        f"Profile {profile.name} on one {device}, {profile.precision}, torch {torch.__version__}. Rates are images "
-        f"per second and member, with PVeRA. Hours assume {epochs} epochs of every training, where at most "
-        f"{profile.schedule.epochs} are allowed, and one run after the other."
+        f"Profile {profile.name} on one {device}, {profile.precision}, torch {torch.__version__}. Rates are "
+        f"images per second and member, with PVeRA. Hours assume {epochs} epochs of every training, where at "
+        f"most {profile.schedule.epochs} are allowed, and one run after the other."
     )
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{about}\n"
 

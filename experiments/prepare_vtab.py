@@ -103,8 +103,8 @@ def check(options: argparse.Namespace) -> list[vtab.Verdict]:
     if repr(record) != before:
         try:
             vtab.write_record(options.root, record)
-        except OSError as error:
-            print(f"checksums were not recorded in {options.root}: {error.strerror}")
+        except InputError as error:  # such as data that others hold ready for all
+            print(f"checksums were not recorded: {error}")
     return verdicts
 
 
@@ -119,7 +119,9 @@ def show(verdicts: list[vtab.Verdict], copy: str | None, root: Path) -> None:
     print(f"{right} of {len(verdicts)} data sets are right in {root}")
     print(f"copy: {copy or 'cannot be told from these data sets'}")
     if str(copy).startswith("mixed"):
-        print("Some data sets are of the lossy copy, others of the lossless one: they must not share a table.")
+        print(
+            "Some data sets are of the lossy copy, others of the lossless one: they must not share a table."
+        )
 
 
 if __name__ == "__main__":

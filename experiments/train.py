@@ -45,7 +45,9 @@ def main() -> None:
 
 def parse(description: str, experiments: tuple[str, ...]) -> argparse.Namespace:
     """The command line of a script that trains `experiments`."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--profile", default="demo", help="name in experiments/profiles, or a YAML file")
     parser.add_argument("--experiments", nargs="+", metavar="E", choices=experiments, default=experiments,
                         help=f"only these of {', '.join(experiments)}")
@@ -60,14 +62,22 @@ def parse(description: str, experiments: tuple[str, ...]) -> argparse.Namespace:
                         help="file of a backbone's weights, instead of the hub's; may be given several times")
     parser.add_argument("--deterministic", action="store_true", default=None,
                         help="strictly: what has no deterministic implementation fails")
-    parser.add_argument("--images", type=int, metavar="N", help="for trials: the first N images of each split")
+    parser.add_argument(
+        "--images", type=int, metavar="N", help="for trials: the first N images of each split"
+    )
     parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
-    parser.add_argument("--cache", help=f"folder for decoded images (default: ${store.VARIABLE}, or .cache/pvera)")
+    parser.add_argument(
+        "--cache", help=f"folder for decoded images (default: ${store.VARIABLE}, or .cache/pvera)"
+    )
     parser.add_argument("--results", default=str(ROOT / "results"), help="folder of the results")
     parser.add_argument("--device", help="cpu, cuda (--workers take the GPUs in turn), or one such as cuda:1")
-    parser.add_argument("--workers", type=int, help="processes side by side (default: one per core, one on a GPU)")
-    parser.add_argument("--slurm", nargs="?", metavar="FILE", const=ROOT / "experiments" / "slurm.yaml",
-                        help="submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)")
+    parser.add_argument(
+        "--workers", type=int, help="processes side by side (default: one per core, one on a GPU)"
+    )
+    parser.add_argument(
+        "--slurm", nargs="?", metavar="FILE", const=ROOT / "experiments" / "slurm.yaml",
+        help="submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)",
+    )
     parser.add_argument("--wait", action="store_true", help="with --slurm: return when all jobs have ended")
     parser.add_argument("--status", action="store_true", help="count what is done, running, failed, missing")
     parser.add_argument("--replace", action="store_true", help="run again what another configuration made")
@@ -101,7 +111,10 @@ def train(profile: Profile, options: argparse.Namespace) -> None:
         if not runs:
             continue
         missing = pending(runs, options.replace)
-        print(f"{profile.name}, {experiment}: {len(runs) - len(missing)} of {len(runs)} runs are there", flush=True)
+        print(
+            f"{profile.name}, {experiment}: {len(runs) - len(missing)} of {len(runs)} runs are there",
+            flush=True,
+        )
         if options.list:
             for one in missing:
                 print(f"  missing: {one.name}")
@@ -129,7 +142,9 @@ def submit(profile: Profile, options: argparse.Namespace) -> None:
 def read(options: argparse.Namespace) -> Profile:
     """The profile that the command line names."""
     path = Path(options.profile)
-    return Profile.read(path if path.suffix else Path(__file__).parent / "profiles" / f"{options.profile}.yaml")
+    return Profile.read(
+        path if path.suffix else Path(__file__).parent / "profiles" / f"{options.profile}.yaml"
+    )
 
 
 def changed(profile: Profile, options: argparse.Namespace) -> Profile:

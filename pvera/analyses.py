@@ -1,7 +1,7 @@
 """What is computed of trained adapters: Monte Carlo uncertainty, out-of-distribution values, latent maps.
 
-An `Analysis` goes the way of a `runs.Run`: it hashes, travels to worker processes and leaves one record, with its
-arrays beside it. Its configuration holds hashes of the adapter's file and of the test images.
+An `Analysis` goes the way of a `runs.Run`: it hashes, travels to worker processes and leaves one record, with
+its arrays beside it. Its configuration holds hashes of the adapter's file and of the test images.
 """
 
 import hashlib
@@ -55,13 +55,14 @@ class Analysis(Run):
         if not path.is_file():
             first = f"delete {self.trained}, then" if self.trained.exists() else "first"
             raise InputError(
-                f"there is no adapter {path}: {first} run python experiments/train.py --profile {self.profile}"
+                f"there is no adapter {path}: {first} run python experiments/train.py --profile "
+                f"{self.profile}"
             )
         return path
 
     def state(self) -> str:
-        """'missing', 'done', or 'different': of another adapter, other data or settings. InputError without an
-        adapter."""
+        """'missing', 'done', or 'different': of another adapter, other data or settings. InputError without
+        an adapter."""
         return self.adapter and super().state()
 
     def config(self) -> dict:
@@ -117,8 +118,9 @@ class Analysis(Run):
 
 
 def _uncertainty(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
-    """For each number of draws the `Estimates` of all test images, and on some of them whether the interval holds
-    the mean of many further draws; of an image that is right and one that is wrong, pixels and all scores.
+    """For each number of draws the `Estimates` of all test images, and on some of them whether the interval
+    holds the mean of many further draws; of an image that is right and one that is wrong, pixels and all
+    scores.
 
     Few draws are the first of the many. The two images are those with the interval of median width.
     """
@@ -132,9 +134,12 @@ def _uncertainty(model, analysis: Analysis, tests, report: Report) -> dict[str, 
         scores.append(drawn.cpu().numpy())
         report((start / BATCH + 1) / (len(starts) + 1))
     estimates = {
-        k: uncertainty.concatenate([
-            uncertainty.estimate(drawn[:k], labels[start : start + BATCH]) for start, drawn in zip(starts, scores)
-        ])
+        k: uncertainty.concatenate(
+            [
+                uncertainty.estimate(drawn[:k], labels[start : start + BATCH])
+                for start, drawn in zip(starts, scores)
+            ]
+        )
         for k in draws
     }
     of_truth = np.unique(np.linspace(0, len(test) - 1, settings["truth_images"]).round().astype(int))
@@ -186,7 +191,8 @@ def _values(model, analysis: Analysis, tests, report: Report) -> dict[str, np.nd
 
 
 def _latents(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
-    """`latents.maps` of the first test images of classes that lie evenly among all that occur, and their pixels."""
+    """`latents.maps` of the first test images of classes that lie evenly among all that occur, and their
+    pixels."""
     settings, test = analysis.settings, tests[analysis.dataset]
     labels = test.labels.cpu().numpy()
     classes, first = np.unique(labels, return_index=True)
@@ -214,8 +220,8 @@ def _tests(root: str, names: tuple[str, ...], size: int, images: int | None) -> 
 
 @dataclass(frozen=True)
 class Example:
-    """A test image: pixels (size, size, 3) uint8, its class and the one predicted, softmax scores (k, classes) of
-    all draws, and the interval of the mean score of the predicted class."""
+    """A test image: pixels (size, size, 3) uint8, its class and the one predicted, softmax scores (k,
+    classes) of all draws, and the interval of the mean score of the predicted class."""
 
     dataset: str
     pixels: np.ndarray
@@ -234,10 +240,10 @@ class Example:
 class Uncertainty:
     """What `experiments/uncertainty.py` found of one adapter.
 
-    estimates: number of draws -> `uncertainty.Estimates` of all N test images.   covered: likewise, whether the
-    interval holds the mean of many further draws, (images with that mean,).   single_pass: (N,) highest softmax
-    score of the one pass with the mean, the benchmark's prediction.   examples: an image that is right and one
-    that is wrong, where there are such.
+    estimates: number of draws -> `uncertainty.Estimates` of all N test images.
+    covered: likewise, whether the interval holds the mean of many further draws, (images with that mean,).
+    single_pass: (N,) highest softmax score of the one pass with the mean, the benchmark's prediction.
+    examples: an image that is right and one that is wrong, where there are such.
     """
 
     record: dict
@@ -258,7 +264,10 @@ def load(root, profile: str, experiment: str) -> list[tuple[dict, dict[str, np.n
     InputError for results that are damaged, or cannot stand in one analysis.
     """
     found = results.load_runs(root, profile, experiment, optional=True)
-    return [(run, results.read_arrays(results.run_path(root, *(run[k] for k in results.IDENTITY)))) for run in found]
+    return [
+        (run, results.read_arrays(results.run_path(root, *(run[k] for k in results.IDENTITY))))
+        for run in found
+    ]
 
 
 def load_uncertainty(root, profile: str) -> list[Uncertainty]:
@@ -280,12 +289,16 @@ def _of_arrays(root, record: dict, arrays: dict[str, np.ndarray]) -> Uncertainty
     }
     most = estimates[max(draws)]
     examples = tuple(
-        Example(record["dataset"], pixels, int(most.labels[i]), int(most.predicted[i]), scores.astype(np.float64),
-                float(most.low[i]), float(most.high[i]))
+        Example(
+            record["dataset"], pixels, int(most.labels[i]), int(most.predicted[i]), scores.astype(np.float64),
+            float(most.low[i]), float(most.high[i]),
+        )
         for i, pixels, scores in zip(*(arrays[f"example_{name}"] for name in ("images", "pixels", "scores")))
     )
     return Uncertainty(
-        record, estimates, dict(zip(draws, arrays["covered"])), predictions.max(1).astype(np.float64), examples
+        record,
+        estimates,
+        dict(zip(draws, arrays["covered"])),
+        predictions.max(1).astype(np.float64),
+        examples,
     )
-
-

@@ -572,8 +572,8 @@ def ablations(paper: Published) -> Iterator[Finding]:
         if low >= bounds["floor"]:
             note += (
                 "; conjecture: softmax scores were given to a cross entropy that takes a softmax again; "
-                f"this with scores of 0 and 1 and these accuracies gives {bounds['one_hot']:.2f}, and never less "
-                f"than {bounds['floor']:.2f}"
+                f"this with scores of 0 and 1 and these accuracies gives {bounds['one_hot']:.2f}, and never "
+                f"less than {bounds['floor']:.2f}"
             )
     yield Finding(
         "ablations", "Tables 2 and 3, losses as a cross entropy", f"{low:.3f} to {high:.3f}",

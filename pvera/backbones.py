@@ -127,7 +127,8 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
 
 
 def shapes(name: str) -> nn.Module:
-    """A backbone without weights, on the meta device, for what depends on shapes alone. InputError as `load`."""
+    """A backbone without weights, on the meta device, for what depends on shapes alone. InputError as
+    `load`."""
     timm_name, options = architecture(name)
     model = timm.create_model(timm_name, num_classes=0, device="meta", **options)
     encoder_layers(model)

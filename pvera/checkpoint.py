@@ -2,7 +2,8 @@
 
 One safetensors file holds the trained tensors of one member in fp32; its metadata hold the format version,
 the method with its hyperparameters, the number of classes, the seed from which the frozen random matrices are
-drawn again, a hash of these matrices, a hash of the backbone that it belongs to, and one of all this together.
+drawn again, a hash of these matrices, a hash of the backbone that it belongs to, and one of all this
+together.
 """
 
 import hashlib

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import pandas as pd
 import yaml
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from . import __version__
@@ -252,15 +253,12 @@ def _folder(profile: Profile, root: Path) -> Path:
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     """One submission at a time."""
-    import fcntl  # not on Windows, which can still train
-
     require_writable(folder)
-    with open(folder / "lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError("another submission of this profile is under way") from None
-        yield
+    try:
+        with FileLock(folder / "lock", timeout=0):
+            yield
+    except Timeout:
+        raise InputError("another submission of this profile is under way") from None
 
 
 def _chunks(items: Sequence, size: int) -> list[Sequence]:

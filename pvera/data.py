@@ -60,12 +60,17 @@ _VTAB = (
     ("smallnorb_ele", "sNORB-Elev", "structured", 9, 12150),
 )
 
-TASKS = {row[0]: Task(*row, suite="vtab") for row in _VTAB} | {
-    r.name: Task(r.name, r.title, r.category, len(r.classes), suite.COUNTS["test"], suite="demo")
-    for r in suite.RECIPES.values()
-} | {
-    t.name: Task(t.name, t.title, "language", len(t.layout.classes), t.dev, t.suite) for t in glue.TASKS.values()
-}
+TASKS = (
+    {row[0]: Task(*row, suite="vtab") for row in _VTAB}
+    | {
+        r.name: Task(r.name, r.title, r.category, len(r.classes), suite.COUNTS["test"], suite="demo")
+        for r in suite.RECIPES.values()
+    }
+    | {
+        t.name: Task(t.name, t.title, "language", len(t.layout.classes), t.dev, t.suite)
+        for t in glue.TASKS.values()
+    }
+)
 
 
 def task(name: str) -> Task:
@@ -158,7 +163,8 @@ def load_split(
     """One split of the data set `name` below `root`; its images are a read-only map of the store.
 
     They are decoded if the store lacks them or their files have changed, with `threads` threads (one per
-    core), or, where they are many, with `processes` processes, which is for scripts with a guarded main alone.
+    core), or, where they are many, with `processes` processes, which is for scripts with a guarded main
+    alone.
 
     Raises InputError for an unknown data set or split, a missing or empty split file, a malformed line, a
     label out of range, a path that leaves the folder, a missing or unreadable image, and a store that cannot

@@ -1,8 +1,8 @@
 """What each difference between the protocols does to the results, measured one at a time, in pairs.
 
-A pair is two runs of the same data set, method and seed that differ in one switch and nothing else; the difference
-is that of the switched run minus the corrected one. `own_draws` changes only the random numbers of a run without a
-grid, so its differences show what chance alone does.
+A pair is two runs of the same data set, method and seed that differ in one switch and nothing else; the
+difference is that of the switched run minus the corrected one. `own_draws` changes only the random numbers of
+a run without a grid, so its differences show what chance alone does.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,11 @@ METRICS = {
 
 
 def load(root, profile: str) -> dict[str, list[dict]]:
-    """Switch -> records of its experiment, for those that have any, `corrected` first. Empty where there are no
-    runs at all; InputError where there is nothing to compare with."""
-    found = {name: results.load_runs(root, profile, f"protocol_{name}", optional=True) for name in one_at_a_time()}
+    """Switch -> records of its experiment, for those that have any, `corrected` first. Empty where there are
+    no runs at all; InputError where there is nothing to compare with."""
+    found = {
+        name: results.load_runs(root, profile, f"protocol_{name}", optional=True) for name in one_at_a_time()
+    }
     found = {name: runs for name, runs in found.items() if runs}
     if found and REFERENCE not in found:
         raise InputError(f"{root}/{profile}: protocol effects need the runs of protocol_{REFERENCE}")
@@ -56,17 +58,24 @@ def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
             check(run, other, variants[name][0])
             row = {"switch": name, **{key: run[key] for key in ("method", "dataset", "seed")}}
             both = run["test"] and other["test"]
-            rows.append(row | {m: value(run) - value(other) if both else np.nan for m, (*_, value) in METRICS.items()})
+            rows.append(
+                row | {m: value(run) - value(other) if both else np.nan for m, (*_, value) in METRICS.items()}
+            )
     return pd.DataFrame(rows, columns=["switch", "method", "dataset", "seed", *METRICS])
 
 
 def check(run: dict, reference: dict, variant: Protocol) -> None:
-    """InputError unless `run` follows `variant`, and `reference` the corrected protocol, and nothing else differs."""
+    """InputError unless `run` follows `variant`, and `reference` the corrected protocol, and nothing else
+    differs."""
     options = variant.adapters.get(run["method"], {})
     for one, rules in ((run, variant), (reference, CORRECTED)):
         if config_hash(one["config"]["protocol"]) != config_hash(asdict(rules)):
             raise InputError(f"{_name(one)}: not a run of the protocol {rules.name!r}")
-    if any(member["method"][key] != value for member in run["config"]["members"] for key, value in options.items()):
+    if any(
+        member["method"][key] != value
+        for member in run["config"]["members"]
+        for key, value in options.items()
+    ):
         raise InputError(f"{_name(run)}: its adapter is not that of the protocol {variant.name!r}")
     one, other = (_without(member["config"], options) for member in (run, reference))
     for key in one.keys() | other.keys():
@@ -87,10 +96,10 @@ def _without(config: dict, options: dict) -> dict:
 def summary(pairs: pd.DataFrame, by: Sequence[str] = ("switch",)) -> pd.DataFrame:
     """Mean effect per switch (or switch and method) and metric.
 
-    mean, low, high: of `pairs` data sets and seeds, averaged over methods first, and Student's 95 % interval, which
-    doubts both. noise: what the mean of as many runs of the same methods stays within in 95 of 100 cases if their
-    random numbers alone change, runs being independent (NaN without such runs). comparable: see there. beyond: a
-    comparable effect larger than that.
+    mean, low, high: of `pairs` data sets and seeds, averaged over methods first, and Student's 95 % interval,
+    which doubts both. noise: what the mean of as many runs of the same methods stays within in 95 of 100
+    cases if their random numbers alone change, runs being independent (NaN without such runs). comparable:
+    see there. beyond: a comparable effect larger than that.
     """
     rows = []
     for key, own in pairs.groupby(list(by), sort=False):
@@ -116,11 +125,17 @@ def summary(pairs: pd.DataFrame, by: Sequence[str] = ("switch",)) -> pd.DataFram
 
 def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
     """Mean of `differences` over methods, per data set and seed; those with a diverged run are left out."""
-    return part.groupby(["dataset", "seed"])[metric].agg(lambda values: values.mean(skipna=False)).dropna().to_numpy()
+    return (
+        part.groupby(["dataset", "seed"])[metric]
+        .agg(lambda values: values.mean(skipna=False))
+        .dropna()
+        .to_numpy()
+    )
 
 
 def comparable(switch: str, metric: str) -> bool:
-    """Whether the two runs of a pair measure `metric` alike: not the loss where one takes the softmax twice."""
+    """Whether the two runs of a pair measure `metric` alike: not the loss where one takes the softmax
+    twice."""
     return metric != "validation_loss" or not one_at_a_time()[switch][0].softmax_in_loss
 
 

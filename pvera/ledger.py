@@ -1,4 +1,5 @@
-"""Where the paper and its published program differ, or the paper leaves open what matters, and what is done here.
+"""Where the paper and its published program differ, or the paper leaves open what matters, and what is done
+here.
 
 The one list behind PROTOCOL.md and analysis/protocol.ipynb; `effects` measures what can be switched.
 """
@@ -31,7 +32,8 @@ LEDGER = (
         ADAPTER, "Second half of xA ⊙ d",
         "σ in Section 3.2; exp(σ²) multiplies ε in Algorithm 2",
         "log σ², so σ = exp(½ · half)",
-        "log σ² in both: a linear map gives negative numbers, which no σ can be, and exp(σ²) is never below 1",
+        "log σ² in both: a linear map gives negative numbers, which no σ can be, and exp(σ²) is never below "
+        "1",
         ("pvera/adapters/pvera.py", "distribution"),
     ),
     Difference(
@@ -59,7 +61,8 @@ LEDGER = (
         ADAPTER, "Start of A and B, of VeRA too",
         "N(0, σ²) with a precomputed σ that is not given",
         "Kaiming uniform of the d × 2r (VeRA: d × r) and r × d tensors; one pair for q, another for v",
-        "`corrected`: normal; `published`: uniform; both of the same variance, two over the number of columns",
+        "`corrected`: normal; `published`: uniform; both of the same variance, two over the number of "
+        "columns",
         ("pvera/adapters/vera.py", "draw_frozen"),
         ("vera_init", "pvera_init"),
     ),
@@ -72,19 +75,21 @@ LEDGER = (
     ),
     Difference(
         ADAPTER, "KL term",
-        "half the sum over q and v of the divergence (Eq. 9), which sums over the latent; over tokens and images: –",
+        "half the sum over q and v of the divergence (Eq. 9), which sums over the latent; over tokens and "
+        "images: –",
         "mean over latent, tokens and images, mean of q and v",
-        "`corrected`: sum over the latent, half the sum over positions; `published`: mean over both, so r times smaller "
-        "on two positions; mean over tokens and images in both",
+        "`corrected`: sum over the latent, half the sum over positions; `published`: mean over both, so r "
+        "times smaller on two positions; mean over tokens and images in both",
         ("pvera/adapters/pvera.py", "_divergence"),
         ("pvera_kl",),
     ),
     Difference(
         ADAPTER, "β",
         "by a grid search per data set on the validation loss (Section 3.2)",
-        "a constant per data set by which the KL term is divided, 10⁶ to 10¹⁶, so β = 10⁻⁶ to 10⁻¹⁶; no search",
-        "the published constants on VTAB-1k, in both; a search elsewhere: it is a hyperparameter, and no value is "
-        "printed that could be taken instead",
+        "a constant per data set by which the KL term is divided, 10⁶ to 10¹⁶, so β = 10⁻⁶ to 10⁻¹⁶; no "
+        "search",
+        "the published constants on VTAB-1k, in both; a search elsewhere: it is a hyperparameter, and no "
+        "value is printed that could be taken instead",
         ("pvera/protocol.py", "PUBLISHED_BETA"),
     ),
     Difference(
@@ -98,7 +103,8 @@ LEDGER = (
     Difference(
         OTHERS, "DoRA: norm",
         "magnitude and direction, after Liu et al.",
-        "over the output dimension, one magnitude per input column; DoRA's authors and PEFT take one per output row",
+        "over the output dimension, one magnitude per input column; DoRA's authors and PEFT take one per "
+        "output row",
         "`corrected`: per output row; `published`: per input column",
         ("pvera/adapters/dora.py", "DoRAAdapter"),
         ("dora_norm",),
@@ -137,7 +143,8 @@ LEDGER = (
         OTHERS, "Bottleneck: start",
         "–",
         "PyTorch's default for linear layers, so the adapter starts by disturbing the features",
-        "`corrected`: the up-projection starts at zero (Houlsby et al. ask for a near-identity); `published`: default",
+        "`corrected`: the up-projection starts at zero (Houlsby et al. ask for a near-identity); "
+        "`published`: default",
         ("pvera/adapters/bottleneck.py", "DownUp"),
         ("bottleneck_near_identity",),
     ),
@@ -160,15 +167,16 @@ LEDGER = (
         OTHERS, "Linear probing, (IA)³: learning rate",
         "a grid of three (Sections 4.1 and 4.2, Table 4)",
         "10⁻⁴, no grid",
-        "the grid in both: Table 4 prints its shares, so somebody searched it. Of linear probing it is the head's rate, "
-        "else the adapters'; profiles set it",
+        "the grid in both: Table 4 prints its shares, so somebody searched it. Of linear probing it is the "
+        "head's rate, else the adapters'; profiles set it",
         ("experiments/profiles/paper.yaml", "ia3"),
     ),
     Difference(
         TRAINING, "Loss",
         "cross entropy; the head is “a linear layer and a softmax”",
         "the softmax's output is given to a cross entropy that takes a softmax again",
-        "`corrected`: one softmax; `published`: two. With two, no loss falls below log(e + C − 1) − 1 for C classes",
+        "`corrected`: one softmax; `published`: two. With two, no loss falls below log(e + C − 1) − 1 for C "
+        "classes",
         ("pvera/training.py", "classification_loss"),
         ("softmax_in_loss",),
     ),
@@ -191,8 +199,10 @@ LEDGER = (
     Difference(
         TRAINING, "End of training",
         "early stopping with a patience of 20 epochs",
-        "when every member of the grid has gone 20 epochs without improving; until then one that had may still improve",
-        "each member ends after 20 epochs of its own, in both: as the paper says it, and it spares computation",
+        "when every member of the grid has gone 20 epochs without improving; until then one that had may "
+        "still improve",
+        "each member ends after 20 epochs of its own, in both: as the paper says it, and it spares "
+        "computation",
         ("pvera/training.py", "_record"),
     ),
     Difference(

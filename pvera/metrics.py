@@ -36,7 +36,8 @@ def accuracy(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
 
 def matthews(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Matthews correlation of the most probable class with the label, in [−1, 1]; 0 where either is constant."""
+    """Matthews correlation of the most probable class with the label, in [−1, 1]; 0 where either is
+    constant."""
     from sklearn.metrics import matthews_corrcoef
 
     probabilities, labels = _check(probabilities, labels)

@@ -1,4 +1,5 @@
-"""What every notebook in analysis/ does: find the results of its profile, write and show tables, save and show figures."""
+"""What every notebook in analysis/ does: find the results of its profile, write and show tables, save and
+show figures."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""Processes on one machine: how many workers fit, how they start, that they end with their parent, and locks."""
+"""Processes on one machine: how many workers fit, how they start, that they end with their parent, and
+locks."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -24,8 +25,8 @@ def context():
 
 
 def lock(file: IO) -> bool:
-    """Lock an open file until it is closed or its process ends. False where another process holds it, and where
-    the system has no such locks."""
+    """Lock an open file until it is closed or its process ends. False where another process holds it, and
+    where the system has no such locks."""
     try:
         import fcntl
 

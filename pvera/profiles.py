@@ -25,8 +25,8 @@ class Ablations:
     """PVeRA's rank and position (Tables 2 and 3), on the first backbone: the values train side by side as
     members of one run.
 
-    targets: combinations of q, k and v. search: every value with each learning rate of the grid, not only with
-    the most chosen one.
+    targets: combinations of q, k and v. search: every value with each learning rate of the grid, not only
+    with the most chosen one.
     """
 
     datasets: list[str]
@@ -37,8 +37,8 @@ class Ablations:
 
 @dataclass(frozen=True)
 class Effects:
-    """On what the differences between the two protocols are measured, one at a time: the first backbone, these
-    data sets, methods and seeds, the most chosen value of each grid."""
+    """On what the differences between the two protocols are measured, one at a time: the first backbone,
+    these data sets, methods and seeds, the most chosen value of each grid."""
 
     datasets: list[str]
     methods: list[str]
@@ -47,8 +47,8 @@ class Effects:
 
 @dataclass(frozen=True)
 class Draws:
-    """Of Monte Carlo inference on the adapters of the benchmark: numbers of draws that are compared, each the first
-    of the most; and for the coverage of intervals, how many test images get how many further draws."""
+    """Of Monte Carlo inference on the adapters of the benchmark: numbers of draws that are compared, each the
+    first of the most; and for the coverage of intervals, how many test images get how many further draws."""
 
     draws: list[int] = field(default_factory=lambda: [2, 4, 8, 16])
     truth_images: int = 64
@@ -56,7 +56,12 @@ class Draws:
 
     def __post_init__(self):
         numbers = [*self.draws, self.truth_draws]
-        if not self.draws or min(numbers) < 2 or self.truth_images < 1 or self.draws != sorted(set(self.draws)):
+        if (
+            not self.draws
+            or min(numbers) < 2
+            or self.truth_images < 1
+            or self.draws != sorted(set(self.draws))
+        ):
             raise InputError("draws are different numbers from 2 in ascending order, and truth_images from 1")
 
 
@@ -122,8 +127,8 @@ class Profile:
         return profile
 
     def _language(self, methods: dict | None = None, schedule: dict | None = None, **section) -> "Profile":
-        """What the section "language" describes; what it does not say is as for images. AdaptFormer, which needs
-        a LayerNorm before the MLP, is left out, as in the paper."""
+        """What the section "language" describes; what it does not say is as for images. AdaptFormer, which
+        needs a LayerNorm before the MLP, is left out, as in the paper."""
         kept = {name: options for name, options in self.methods.items() if name != "adaptformer"}
         return replace(
             self, ablations=None, effects=None, weights={}, fixed_grid=[], text=True,
@@ -152,8 +157,8 @@ class Profile:
         return profile
 
     def runs(self, experiment: str, results_root: str | Path) -> list[Run]:
-        """The runs of one of `experiments` or of `results.ANALYSES`; those that need β have it once its search has
-        a result."""
+        """The runs of one of `experiments` or of `results.ANALYSES`; those that need β have it once its
+        search has a result."""
         makers: dict[str, Callable] = {
             "beta": self.beta_search,
             "language_beta": self.beta_search,
@@ -179,12 +184,14 @@ class Profile:
         ]
 
     def beta_search(self, results_root: str | Path) -> list[Run]:
-        """The runs that choose PVeRA's β on the validation loss (Section 3.2), one per data set, for data sets
-        without a published value."""
+        """The runs that choose PVeRA's β on the validation loss (Section 3.2), one per data set, for data
+        sets without a published value."""
         betas = [{"beta": value} for value in self.beta]
         return [
-            self._run(self.experiments[0], backbone, dataset, "pvera", self.seeds[0], results_root, fixed=True,
-                      values=betas)
+            self._run(
+                self.experiments[0], backbone, dataset, "pvera", self.seeds[0], results_root, fixed=True,
+                values=betas,
+            )
             for backbone in self.backbones
             for dataset in self.datasets
             if "pvera" in self.methods and dataset not in PUBLISHED_BETA
@@ -223,8 +230,8 @@ class Profile:
         ]
 
     def out_of_distribution(self, results_root: str | Path) -> list[Analysis]:
-        """Adapters of the first data set of each category on all of these (Section 4.4). The paper does not name
-        its three."""
+        """Adapters of the first data set of each category on all of these (Section 4.4). The paper does not
+        name its three."""
         category = {name: data.task(name).category for name in reversed(self.datasets)}
         first = {of: name for name, of in category.items()}
         tested = tuple(name for name in self.datasets if name in first.values())
@@ -235,8 +242,8 @@ class Profile:
         ]
 
     def latents(self, results_root: str | Path) -> list[Analysis]:
-        """Latent maps on the first data set, which is the paper's in its profile, with the first seed (Section
-        4.4): five images, four draws."""
+        """Latent maps on the first data set, which is the paper's in its profile, with the first seed
+        (Section 4.4): five images, four draws."""
         return [
             Analysis.of(run, "latents", (run.dataset,), shown=5, draws=4)
             for run in self._adapters(results_root, "vera", "pvera")
@@ -244,7 +251,8 @@ class Profile:
         ]
 
     def _adapters(self, results_root, *methods: str) -> Iterator[Run]:
-        """The runs of the benchmark on the first backbone with these methods; one that diverged left no adapter."""
+        """The runs of the benchmark on the first backbone with these methods; one that diverged left no
+        adapter."""
         for run in self.with_(backbones=self.backbones[:1]).benchmark(results_root):
             diverged = run.path.exists() and results.read(run.path)["chosen"] is None
             if run.method in methods and not diverged:
@@ -275,8 +283,8 @@ class Profile:
         fixed: bool = False,
         values: list[dict] | None = None,
     ) -> Run:
-        """fixed: the grid's most chosen value instead of all. values: the members, each with every value of the
-        grid."""
+        """fixed: the grid's most chosen value instead of all. values: the members, each with every value of
+        the grid."""
         rules, options = rules or protocol(self.protocol), dict(self.methods[method])
         grid, most_chosen = options.pop("grid", {}), options.pop("most_chosen", None)
         if method == "pvera" and experiment != self.experiments[0]:
@@ -309,6 +317,8 @@ class Profile:
         every member of it diverged."""
         if dataset in PUBLISHED_BETA:
             return PUBLISHED_BETA[dataset]
-        path = results.run_path(root, self.name, self.experiments[0], backbone, dataset, "pvera", self.seeds[0])
+        path = results.run_path(
+            root, self.name, self.experiments[0], backbone, dataset, "pvera", self.seeds[0]
+        )
         chosen = results.read(path)["chosen"] if path.exists() else None
         return chosen and chosen["grid"]["beta"]

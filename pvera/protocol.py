@@ -1,7 +1,7 @@
 """The two protocols: what the paper describes, and what its published program does.
 
-`CORRECTED` follows the paper, or what is right where the paper leaves it open; `PUBLISHED` follows the program
-that produced the paper's numbers. Each field is one difference and can be switched alone.
+`CORRECTED` follows the paper, or what is right where the paper leaves it open; `PUBLISHED` follows the
+program that produced the paper's numbers. Each field is one difference and can be switched alone.
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,8 @@ from .errors import InputError
 class Protocol:
     """One field per difference.
 
-    softmax_in_loss: the cross entropy is given softmax outputs instead of logits, so it takes a softmax twice.
+    softmax_in_loss: the cross entropy is given softmax outputs instead of logits, so it takes a softmax
+    twice.
     shuffle: the training set is shuffled in every epoch.
     own_draws: each grid member has a seed of its own; otherwise all start from the same random numbers.
     adapters: hyperparameters per method that only one of the two uses.
@@ -55,8 +56,8 @@ def protocol(name: str) -> Protocol:
 
 
 def one_at_a_time() -> dict[str, tuple[Protocol, str | None]]:
-    """Both protocols, and the corrected one with each difference of the published one alone, by name; and which
-    method a difference concerns (None: all)."""
+    """Both protocols, and the corrected one with each difference of the published one alone, by name; and
+    which method a difference concerns (None: all)."""
     variants = {p.name: (p, None) for p in (CORRECTED, PUBLISHED)}
     for name in ("softmax_in_loss", "shuffle", "own_draws"):
         changed = replace(CORRECTED, name=f"corrected, {name}", **{name: getattr(PUBLISHED, name)})

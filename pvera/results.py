@@ -17,8 +17,8 @@ The JSON is written last, so a run is complete exactly when its JSON exists. A r
 
 Where every member diverged, chosen and test are null.
 
-The experiments in ANALYSES train nothing: they look at the adapters of the benchmark (`analyses`). Their records
-lack members, chosen and test, and what they found is in the arrays beside them.
+The experiments in ANALYSES train nothing: they look at the adapters of the benchmark (`analyses`). Their
+records lack members, chosen and test, and what they found is in the arrays beside them.
 """
 
 import glob
@@ -172,8 +172,8 @@ def _remove_abandoned(left: Path) -> None:
 
 
 def require_writable(folder) -> None:
-    """InputError where no file can be written below `folder`, which is made: better said before a training than
-    after it."""
+    """InputError where no file can be written below `folder`, which is made: better said before a training
+    than after it."""
     with writing(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -246,7 +246,8 @@ def load_runs(root, profile: str, experiment: str = "benchmark", optional: bool 
 
 
 def by_backbone(found: Iterable) -> dict[str, list]:
-    """Backbone -> those of `found` that belong to it: records, tuples that begin with one, or what has a `record`."""
+    """Backbone -> those of `found` that belong to it: records, tuples that begin with one, or what has a
+    `record`."""
     parts: dict[str, list] = {}
     for one in found:
         record = one if isinstance(one, dict) else one[0] if isinstance(one, tuple) else one.record
@@ -367,7 +368,8 @@ def _check_comparable(runs: list[dict]) -> None:
             config["data_copy"] = run["data_copy"]
         # β belongs to the data set as well, so the members' hyperparameters are compared without it.
         config["hyperparameters"] = [
-            {key: value for key, value in member.items() if key != "beta"} for member in config.pop("members", ())
+            {key: value for key, value in member.items() if key != "beta"}
+            for member in config.pop("members", ())
         ]
         for key in config:
             part = tuple(run[name] for name in WITHIN.get(key, ()))

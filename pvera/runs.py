@@ -28,7 +28,8 @@ from .training import Schedule
 
 @dataclass(frozen=True)
 class Candidate:
-    """One member of the grid: hyperparameters, learning rates and β; `grid` is what tells it from the others."""
+    """One member of the grid: hyperparameters, learning rates and β; `grid` is what tells it from the
+    others."""
 
     method: Method
     adapter_lr: float
@@ -131,7 +132,8 @@ def prepare(runs: Iterable[Run]) -> None:
 
 
 def require_inputs(runs: Iterable[Run]) -> None:
-    """InputError where weights or lists of images that the runs read are missing. Decodes nothing, but downloads
+    """InputError where weights or lists of images that the runs read are missing. Decodes nothing, but
+    downloads
     weights: what executes the runs may be unable to."""
     for run in {(run.backbone, run.weights, run.data_root, run.dataset): run for run in runs}.values():
         frozen = run.frozen()
@@ -171,7 +173,9 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
             )
             best = training.choose(histories)
             if best is not None:
-                chosen = {"member": best, "epoch": histories[best].best_epoch, "grid": run.candidates[best].grid}
+                chosen = {
+                    "member": best, "epoch": histories[best].best_epoch, "grid": run.candidates[best].grid,
+                }
                 model.active = [best]
                 model.members[best].load_state_dict(histories[best].best_state, strict=False)
                 adapter = checkpoint.dumps(model)
@@ -215,7 +219,9 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         "chosen": chosen,
         "test": scores,
         "environment": made_by,
-        "cost": {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": peak_memory(device)},
+        "cost": {
+            "wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": peak_memory(device),
+        },
     }
     if run.experiment in ("benchmark", "language"):
         results.write(run.path, record, probabilities, splits[2].labels, adapter)

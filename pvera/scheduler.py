@@ -66,7 +66,9 @@ def run_all(
             try:
                 future.result()
             except BrokenProcessPool:
-                raise RuntimeError("a worker process was killed, perhaps for lack of memory: try fewer --workers")
+                raise RuntimeError(
+                    "a worker process was killed, perhaps for lack of memory: try fewer --workers"
+                )
             except Exception as error:
                 failure = f"{futures[future].name}: {error}"
                 if keep_going:

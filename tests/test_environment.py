@@ -241,8 +241,16 @@ def test_help_of_run_all(clone, arguments):
     assert not (clone / ".venv").exists()
 
 
-def test_unknown_profile_is_refused_before_the_set_up(clone):
-    ended = subprocess.run(["bash", clone / "run_all.sh", "huge"], capture_output=True, text=True)
+REFUSED = {
+    "huge": "no profile 'huge' in experiments/profiles",
+    "--results=there": "--results=there is for experiments/train.py; here results lie in results/demo",
+    "--status": "--status is for experiments/train.py; here results lie in results/demo",
+}
+
+
+@pytest.mark.parametrize("argument", REFUSED)
+def test_what_run_all_does_not_take_is_refused_before_the_set_up(clone, argument):
+    ended = subprocess.run(["bash", clone / "run_all.sh", argument], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr == "error: no profile 'huge' in experiments/profiles\n"
+    assert ended.stderr == f"error: {REFUSED[argument]}\n"
     assert not (clone / ".venv").exists()

@@ -1,4 +1,5 @@
-"""What reading images costs. The bounds are those of experiments/benchmark_input.py, which the slow test runs whole."""
+"""What reading images costs. The bounds are those of experiments/benchmark_input.py, which the slow test runs
+whole."""
 
 import os
 import runpy

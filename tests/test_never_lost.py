@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import vtab_like
 from test_notebooks import execute as execute_notebooks
 from test_notebooks import notebook
 from test_notebooks import root as notebooks  # noqa: F401  a fixture
@@ -146,6 +147,21 @@ def test_full_disk_while_decoding(small, plenty, folder, in_process, capsys, mon
     assert status == 2 and line.startswith(f"error: cannot write decoded images to {small}/store: {FULL}")
     assert {Path(name).suffix for name in files(small)} <= {".lock"}
     assert not (folder / "results").exists()
+
+
+def test_data_that_cannot_be_written_to_is_checked_all_the_same(tmp_path, capsys, monkeypatch):
+    with mounted(tmp_path / "disk", "1m") as disk:
+        vtab_like.write(disk, ["kitti"])
+        before = files(disk)
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        script = str(Path(__file__).resolve().parents[1] / "experiments" / "prepare_vtab.py")
+        arguments = ["--root", str(disk), "--datasets", "kitti", "--test-images", "32", "--size", "8", "--check"]
+        monkeypatch.setattr(sys, "argv", [script, *arguments])
+        runpy.run_path(script, run_name="__main__")
+        printed = capsys.readouterr().out
+        assert f"checksums were not recorded: cannot write {disk}/vtab-1k.json: Read-only file system" in printed
+        assert "1 of 1 data sets are right" in printed and "decoded kitti (1 of 1)" in printed
+        assert files(disk) == before
 
 
 def test_what_a_killed_decoding_left_of_changed_images_is_removed(folder, monkeypatch):  # noqa: F811

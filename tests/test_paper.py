@@ -1,4 +1,5 @@
-"""The profile `paper`, shrunk, from folders of VTAB-1k's shape to the paper's tables, by the commands of a user.
+"""The profile `paper`, shrunk, from folders of VTAB-1k's shape to the paper's tables, by the commands of a
+user.
 
 The training and validation splits have their real sizes and pass the check. Test splits are shortened to 32
 images and say so; `--images` then has each run read a few images of every split, in one epoch. All of it on a
@@ -48,16 +49,38 @@ def prepare(script, folder: Path, names, size: int) -> None:
     for suffix in ("png", "jpg"):
         some = [name for name in names if (name in vtab.LOSSLESS_ORIGINALS) == (suffix == "png")]
         vtab_like.write(folder / "copy" / "vtab-1k", some, suffix=suffix, side=64)
-    printed = script("prepare_vtab", "--source", folder / "copy", "--root", folder / "data", "--datasets", *names,
-                     "--test-images", 32, "--size", size)
+    printed = script(
+        "prepare_vtab", "--source", folder / "copy", "--root", folder / "data", "--datasets", *names,
+        "--test-images", 32, "--size", size,
+    )
     assert f"{len(names)} of {len(names)} data sets are right" in printed and f"copy: {COPY}" in printed
 
 
 def train(script, folder: Path, backbone: str, names, images: int, *more) -> list[dict]:
     """The records of the benchmark with one seed, for one epoch on few images."""
-    arguments = ["--profile", "paper", "--experiments", "benchmark", "--backbones", backbone, "--datasets", *names,
-                 "--seeds", 0, "--epochs", 1, "--images", images, "--data", folder / "data", "--device", "cpu",
-                 "--results", folder / "results", *more]
+    arguments = [
+        "--profile",
+        "paper",
+        "--experiments",
+        "benchmark",
+        "--backbones",
+        backbone,
+        "--datasets",
+        *names,
+        "--seeds",
+        0,
+        "--epochs",
+        1,
+        "--images",
+        images,
+        "--data",
+        folder / "data",
+        "--device",
+        "cpu",
+        "--results",
+        folder / "results",
+        *more,
+    ]
     script("train", *arguments)
     count = len(names) * len(PAPER.methods)
     assert f"paper, benchmark: {count} of {count} runs are there" in script("train", *arguments, "--list")
@@ -82,8 +105,12 @@ def check_records(runs: list[dict], images: int) -> None:
 
 def check_tables(folder: Path, runs: list[dict], backbone: str, images: int) -> None:
     """The main table as written holds the accuracies of the records, by data set and on average."""
-    found = tables.of_profile(folder / "results", "paper", published.load(ROOT / "results" / "published"))[backbone]
-    assert f"copy of the data: {COPY}, a trial on the first {images} images of each split" in found["main"].about
+    found = tables.of_profile(folder / "results", "paper", published.load(ROOT / "results" / "published"))[
+        backbone
+    ]
+    assert (
+        f"copy of the data: {COPY}, a trial on the first {images} images of each split" in found["main"].about
+    )
     for table in found.values():
         table.write(folder / "tables")
     written = pd.read_csv(folder / "tables" / "main.csv", index_col="method")
@@ -116,8 +143,10 @@ def test_all_data_sets_on_a_vit_s(script, tmp_path):
     state["pos_embed"] = 0.02 * torch.randn(1, 1 + 37 * 37, 384, generator=source)
     safetensors.torch.save_file(state, tmp_path / "model.safetensors")
     prepare(script, tmp_path, vtab.NAMES, 224)
-    runs = train(script, tmp_path, "dinov2_s", vtab.NAMES, images, "--weights", f"dinov2_s={tmp_path / 'model.safetensors'}",
-                 "--precision", "bfloat16")
+    runs = train(
+        script, tmp_path, "dinov2_s", vtab.NAMES, images, "--weights",
+        f"dinov2_s={tmp_path / 'model.safetensors'}", "--precision", "bfloat16",
+    )
     assert len(runs) == 19 * 8
     check_records(runs, images)
     file = hashlib.sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest()

@@ -1,4 +1,5 @@
-"""experiments/benchmark_throughput.py on the small backbone: rates of this processor, hours counted by hand."""
+"""experiments/benchmark_throughput.py on the small backbone: rates of this processor, hours counted by
+hand."""
 
 import runpy
 import sys

@@ -71,8 +71,10 @@ def numbers(folder, results) -> dict:
 def test_workers_take_weights_determinism_and_few_images(folder):
     state = backbones.load("tiny", pretrained=False).model.state_dict()
     safetensors.torch.save_file(state, folder / "mine.safetensors")
-    command = ("results", "--methods", "lora", "--seeds", "0", "--weights", f"tiny={folder / 'mine.safetensors'}",
-               "--deterministic", "--images", "16")
+    command = (
+        "results", "--methods", "lora", "--seeds", "0", "--weights", f"tiny={folder / 'mine.safetensors'}",
+        "--deterministic", "--images", "16",
+    )
     done = call(folder, *command)
     assert done.returncode == 0, done.stderr
     record = json.loads((folder / "results/small/benchmark/tiny/retina/lora/seed0.json").read_text())
@@ -160,7 +162,9 @@ BAD = {
     "unknown backbone": (["--backbones", "dinov9"], "unknown backbone 'dinov9'"),
     "unknown protocol": (["--protocol", "both"], "unknown protocol 'both'"),
     "unknown precision": (["--precision", "float8"], "unknown precision 'float8'"),
-    "weights without a file": (["--weights", "tiny"], "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'"),
+    "weights without a file": (
+        ["--weights", "tiny"], "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'",
+    ),
     "weights of another": (["--weights", "tin=a.pth"], "not 'tin=a.pth'"),
     "missing weights": (["--weights", "tiny=/a.pth"], "/a.pth: no such file"),
     "weights in the profile": (lambda f: profile_with(f, weights={"tin": "a.pth"}), "weights of 'tin'"),
@@ -172,7 +176,9 @@ BAD = {
     "unknown key": (lambda f: profile_with(f, metods={}), "metods"),
     "missing split": (lambda f: (f / "data/retina/val200.txt").unlink(), "val200.txt does not exist"),
     "empty split": (lambda f: edit(f, ""), "val200.txt is empty"),
-    "label": (lambda f: edit(f, "images/test0.png 4\n"), "val200.txt, line 1: label 4 is not one of 4 classes"),
+    "label": (
+        lambda f: edit(f, "images/test0.png 4\n"), "val200.txt, line 1: label 4 is not one of 4 classes",
+    ),
     "image": (lambda f: (f / "data/retina/images/test3.png").write_bytes(b"\x89PNG no"), "test3.png"),
 }
 

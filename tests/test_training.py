@@ -37,8 +37,10 @@ def splits(backbone):
     return tuple(Data(split(n, n), backbone, torch.device("cpu")) for n in (48, 21))
 
 
-def train(backbone, splits, methods, rates=1e-2, betas=0.0, schedule=Schedule(epochs=3), rules=CORRECTED, seed=0,
-          seeds=0):
+def train(
+    backbone, splits, methods, rates=1e-2, betas=0.0, schedule=Schedule(epochs=3), rules=CORRECTED, seed=0,
+    seeds=0,
+):
     model = pvera.adapt(backbone.model, methods, CLASSES, seeds)
     many = len(methods)
     rates = rates if isinstance(rates, list) else [(rates, rates)] * many
@@ -90,7 +92,9 @@ def test_linear_probing_on_cached_features_equals_training_through_the_backbone(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        losses.append(torch.nn.functional.cross_entropy(head(splits[1][slice(None)]), splits[1].labels).item())
+        losses.append(
+            torch.nn.functional.cross_entropy(head(splits[1][slice(None)]), splits[1].labels).item()
+        )
     head.unload()
     np.testing.assert_allclose(cached.validation_loss, losses, rtol=1e-5)
 
@@ -102,7 +106,9 @@ def test_early_stopping_by_hand():
         if history.status == "running":
             training._record(history, epoch, 0.0, 0.0, loss, 0.0, schedule)
             history.best_state = {"x": torch.zeros(1)}
-    assert (history.status, history.best_epoch, history.best_loss, history.epochs) == ("stopped early", 2, 0.89, 5)
+    assert (history.status, history.best_epoch, history.best_loss, history.epochs) == (
+        "stopped early", 2, 0.89, 5,
+    )
     worse = training.History(best_loss=0.9, best_state={"x": torch.zeros(1)})
     assert training.choose([worse, history]) == 1
 
@@ -237,7 +243,9 @@ def test_class_token_shortcut_changes_nothing(backbone, images):
         model.last_mlp_on_class_token = True
         torch.testing.assert_close(model(images), full, rtol=0, atol=1e-6)
         plain = backbone.model.forward_features(images)
-        assert plain.std(1).min() > 0, "outside the adapted model's forward every token has an output of its own"
+        assert (
+            plain.std(1).min() > 0
+        ), "outside the adapted model's forward every token has an output of its own"
         model.unload()
 
 
@@ -256,12 +264,14 @@ def test_protocols_differ_inside_the_adapters():
         protocol("both")
 
 
-# From a profile to result files ------------------------------------------------------------------------------
+# From a profile to result files
+# ------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def small_profile(tmp_path, monkeypatch):
-    """Two data sets of the demonstration suite's names, small, on a random backbone; nothing of it is cached."""
+    """Two data sets of the demonstration suite's names, small, on a random backbone; nothing of it is
+    cached."""
     for function in (runs._backbone, runs._splits):
         function.cache_clear()
     monkeypatch.setattr(
@@ -269,7 +279,9 @@ def small_profile(tmp_path, monkeypatch):
         lambda name, weights: Backbone(make_vit(), name, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), "hash"),
     )
     sizes = {"train800": 48, "val200": 21, "test": 30}
-    monkeypatch.setattr(runs.data, "load_split", lambda root, name, part, size: split(sizes[part], sizes[part]))
+    monkeypatch.setattr(
+        runs.data, "load_split", lambda root, name, part, size: split(sizes[part], sizes[part])
+    )
     yield Profile(
         name="small", data="", backbones=["tiny"], datasets=["retina"], seeds=[0, 1], protocol="corrected",
         methods={
@@ -326,7 +338,9 @@ def test_the_adapter_beside_a_record_makes_its_predictions(small_profile, tmp_pa
 
 
 def test_ablations_train_their_values_side_by_side(small_profile, tmp_path):
-    one = replace(small_profile, seeds=[0], ablations=Ablations(["retina"], [2, 4], ["q", "qkv"], search=False))
+    one = replace(
+        small_profile, seeds=[0], ablations=Ablations(["retina"], [2, 4], ["q", "qkv"], search=False)
+    )
     assert [run.waits for run in one.runs("rank", tmp_path)] == [True]
     complete(one, tmp_path)
     (rank,), (position,) = one.runs("rank", tmp_path), one.runs("position", tmp_path)
@@ -347,7 +361,9 @@ def test_ablations_train_their_values_side_by_side(small_profile, tmp_path):
 
 def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_path):
     small_profile.methods["vera"] = {"rank": 4}  # a method whose name lies within another's
-    profile = replace(small_profile, seeds=[0], effects=Effects(["retina"], ["lora", "vera", "pvera", "dora"], [0]))
+    profile = replace(
+        small_profile, seeds=[0], effects=Effects(["retina"], ["lora", "vera", "pvera", "dora"], [0])
+    )
     listed = {(run.experiment, run.method): run for run in profile.runs("protocol", tmp_path)}
     differences = {"softmax_in_loss", "shuffle", "own_draws"}
     assert {m for e, m in listed if e == "protocol_pvera_kl"} == {"pvera"}
@@ -361,9 +377,13 @@ def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_pa
                    if key != "name" and value != getattr(corrected.protocol, key)]
         assert changed == [name] and getattr(one.protocol, name) == getattr(published.protocol, name)
         assert one.candidates == corrected.candidates
-    assert listed["protocol_lora_same_draw", "lora"].candidates[0].method == pvera.LoRA(rank=4, same_draw=True)
+    assert listed["protocol_lora_same_draw", "lora"].candidates[0].method == pvera.LoRA(
+        rank=4, same_draw=True
+    )
     names = [run.protocol.name for run in listed.values()]
-    assert len(set(names)) == len({e for e, _ in listed}), "each has a name of its own, so none is taken for another"
+    assert len(set(names)) == len(
+        {e for e, _ in listed}
+    ), "each has a name of its own, so none is taken for another"
 
 
 def test_beta_of_the_benchmark_is_the_one_searched(small_profile, tmp_path):

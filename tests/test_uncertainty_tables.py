@@ -155,6 +155,16 @@ def test_an_adapter_that_is_always_right(recwarn):
     assert not recwarn.list
 
 
+def test_draws_that_are_all_equal(recwarn):
+    """The intervals are points, each of which holds the mean of more such draws."""
+    runs = [adapter(sd=(0, 0, 0, 0), covered=(1, 1, 1, 1))]
+    assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.000", "0.000", "–"]
+    assert cells(uncertainty.by_draws_table(runs))["4 draws"] == ["0.000", "0.000", "3.18", "0.500", "100.0"]
+    for figure in (plots.spread, plots.widths, plots.by_draws, plots.detection):
+        figure(runs).canvas.draw()
+    assert not recwarn.list
+
+
 def test_data_sets_stand_by_category_and_seeds_are_counted():
     runs = [adapter("sprites"), adapter("retina"), adapter("photographs", seed=2), adapter("digits")]
     assert list(uncertainty.groups(runs)) == ["All data sets", "Digits", "Photographs", "Retina", "Sprites"]

@@ -25,8 +25,11 @@ def losses(ax: Axes, labels: list[str], mean: np.ndarray, by_seed: np.ndarray | 
     return ax
 
 
-def ablation(labels: list[str], mean: np.ndarray, by_seed: np.ndarray, paper: dict[str, float], name: str) -> Figure:
-    """`losses` of our values and of the paper's (label -> loss), at column width, each on an axis of its own."""
+def ablation(
+    labels: list[str], mean: np.ndarray, by_seed: np.ndarray, paper: dict[str, float], name: str
+) -> Figure:
+    """`losses` of our values and of the paper's (label -> loss), at column width, each on an axis of its
+    own."""
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 1.6), layout="constrained")
         here, there = figure.subplots(1, 2)

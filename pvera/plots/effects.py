@@ -16,9 +16,9 @@ WIDTH = 7  # inches, across both columns of a paper
 def effect(ax: Axes, pairs: pd.DataFrame, metric: str) -> Axes:
     """Effect of each switch on `metric`, from top to bottom; pairs: `effects.differences`.
 
-    Small dots are pairs of data set and seed, averaged over methods, markers their means. The grey band is what
-    chance alone does; a mean beyond it is filled. A switch whose runs are not comparable has none of these. The
-    colour is that of the method concerned, black where it is all.
+    Small dots are pairs of data set and seed, averaged over methods, markers their means. The grey band is
+    what chance alone does; a mean beyond it is filled. A switch whose runs are not comparable has none of
+    these. The colour is that of the method concerned, black where it is all.
     """
     rows = summary(pairs)
     rows = rows[rows["metric"] == metric].reset_index(drop=True)
@@ -30,7 +30,9 @@ def effect(ax: Axes, pairs: pd.DataFrame, metric: str) -> Axes:
         if not np.isnan(row["noise"]):
             ax.barh(place, 2 * row["noise"], left=-row["noise"], height=0.7, color="0.9", zorder=1)
         values = per_pair(pairs[pairs["switch"] == row["switch"]], metric)
-        ax.plot(values, np.full(len(values), place), ".", color=colour, alpha=0.7, markersize=4, mew=0, zorder=2)
+        ax.plot(
+            values, np.full(len(values), place), ".", color=colour, alpha=0.7, markersize=4, mew=0, zorder=2
+        )
         face = colour if row["beyond"] else "white"
         ax.plot(row["mean"], place, "D", color=colour, mfc=face, markersize=3.2, mew=0.8, zorder=3)
     ax.use_sticky_edges = False

@@ -1,4 +1,4 @@
-"""Figures of the last layer's latents: in and out of distribution, and over the patches of images (Section 4.4)."""
+"""Figures of the last layer's latents: in and out of distribution, and over patches (Section 4.4)."""
 
 from collections.abc import Sequence
 
@@ -19,15 +19,17 @@ OUT = "#BBBBBB"
 
 
 def values(ax: Axes, run: Values, kind: str) -> Axes:
-    """Violins of one adapter's values on its own data set (in colour) and the others, each with the significance that
-    they are lower on its own."""
+    """Violins of one adapter's values on its own data set (in colour) and the others, each with the
+    significance that they are lower on its own."""
     tested = run.record["config"]["tested"]
     own, colour = tested.index(run.own), METHODS[run.record["method"]].colour
     violins(
         ax, [run.values[name, kind] for name in tested], [dataset_title(name) for name in tested],
         [colour if name == run.own else OUT for name in tested],
     )
-    for level, place in enumerate(sorted((i for i in range(len(tested)) if i != own), key=lambda i: abs(i - own))):
+    for level, place in enumerate(
+        sorted((i for i in range(len(tested)) if i != own), key=lambda i: abs(i - own))
+    ):
         test = rank_sum(run.values[tested[place], kind], run.values[run.own, kind])
         bracket(ax, own, place, 1.02 + 0.11 * level, stars(test.p_value))
     for label in ax.get_xticklabels():
@@ -36,8 +38,8 @@ def values(ax: Axes, run: Values, kind: str) -> Axes:
 
 
 def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
-    """A row per method, a column per model, of the first seed: other seeds have other random matrices, and so other
-    values."""
+    """A row per method, a column per model, of the first seed: other seeds have other random matrices, and so
+    other values."""
     runs = [run for run in runs if run.record["seed"] == min(run.record["seed"] for run in runs)]
     methods = list(dict.fromkeys(run.record["method"] for run in runs))
     models = list(dict.fromkeys(run.own for run in runs))
@@ -49,7 +51,8 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
                 for run in runs:
                     if (run.record["method"], run.own) == (method, model):
                         values(ax, run, kind)
-                ax.set_title(f"{dataset_title(model)} model" if row == 0 else "", pad=24 if row == 0 else 18, fontsize=7)
+                title, pad = (f"{dataset_title(model)} model", 24) if row == 0 else ("", 18)
+                ax.set_title(title, pad=pad, fontsize=7)
                 if row < len(methods) - 1:
                     ax.set_xticklabels([])
             grid[row, 0].set_ylabel(ADAPTERS[method].title, color=METHODS[method].colour, fontweight="bold")
@@ -58,17 +61,23 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
 
 
 def maps(found: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
-    """A column per image; below it VeRA's latent, PVeRA's mean and its draws, as far as they are `found` (records and
-    arrays of `analyses.load`).
+    """A column per image; below it VeRA's latent, PVeRA's mean and its draws, as far as they are `found`
+    (records and arrays of `analyses.load`).
 
-    Smoothly upsampled; one scale of colours per method, from the lowest to the highest value of mean and draws.
+    Smoothly upsampled; one scale of colours per method, from the lowest to the highest value of mean and
+    draws.
     """
     rows = [("Image", None, None, None)]
     for record, arrays in sorted(found, key=lambda one: one[0]["method"] != "vera"):
         title, every = ADAPTERS[record["method"]].title, np.concatenate([arrays["mu"][None], arrays["draws"]])
         limits = every.min(), every.max()
-        rows.append((f"{title}\nmean" if len(arrays["draws"]) else title, arrays["mu"], limits, record["method"]))
-        rows += [(f"{title}\ndraw {i + 1}", draw, limits, record["method"]) for i, draw in enumerate(arrays["draws"])]
+        rows.append(
+            (f"{title}\nmean" if len(arrays["draws"]) else title, arrays["mu"], limits, record["method"])
+        )
+        rows += [
+            (f"{title}\ndraw {i + 1}", draw, limits, record["method"])
+            for i, draw in enumerate(arrays["draws"])
+        ]
     record, arrays = found[0]
     pixels, side = arrays["pixels"], arrays["pixels"].shape[1]
     with matplotlib.rc_context(RC):

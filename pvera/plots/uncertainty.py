@@ -1,5 +1,5 @@
-"""Figures of the draws: violins of their spread and of the intervals' widths, how both depend on the number of draws,
-and images with their intervals (Section 4.3, appendix C)."""
+"""Figures of the draws: violins of their spread and of the intervals' widths, how both depend on the number
+of draws, and images with their intervals (Section 4.3, appendix C)."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,8 @@ from . import COLUMN, METHODS, RC
 
 PAGE = 7.0  # inches, the width of a page's text
 
-#: Right and wrong predictions, in every figure; no method has these colours, and colour-blind readers tell them.
+#: Right and wrong predictions, in every figure; no method has these colours, and colour-blind readers tell
+#: them.
 RIGHT, WRONG = "#4D9221", "#762A83"
 
 
@@ -29,7 +30,8 @@ def stars(p: float) -> str:
 
 
 def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colours: Sequence[str]) -> Axes:
-    """A violin per sample, from its lowest to its highest value, with quartiles and median; none for an empty one."""
+    """A violin per sample, from its lowest to its highest value, with quartiles and median; none for an empty
+    one."""
     for place, (values, colour) in enumerate(zip(samples, colours)):
         if len(np.unique(values)) < 2:
             continue
@@ -49,8 +51,9 @@ def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colo
 def bracket(ax: Axes, one: float, other: float, height: float, text: str) -> Axes:
     """A line between two violins at `height`, in parts of the axes' height, with `text` above."""
     at = ax.get_xaxis_transform()
-    ax.plot([one, one, other, other], [height - 0.02, height, height, height - 0.02], color="0.3", linewidth=0.6,
-            transform=at, clip_on=False)  # fmt: skip
+    low = height - 0.02
+    ax.plot([one, one, other, other], [low, height, height, low], color="0.3", linewidth=0.6, transform=at,
+            clip_on=False)  # fmt: skip
     ax.text((one + other) / 2, height + 0.01, text, transform=at, ha="center", va="bottom", fontsize=6)
     return ax
 
@@ -69,7 +72,7 @@ def pairs(runs: tables.Runs, of, labels: Sequence[str], title: str) -> Figure:
     draws = tables.shown_draws(runs)
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 2.0), layout="constrained")
-        axes = figure.subplots(1, len(draws), sharey="row" if of is tables.spread_of else False, squeeze=False)[0]
+        (axes,) = figure.subplots(1, len(draws), sharey=of is tables.spread_of, squeeze=False)
         for ax, k in zip(axes, draws):
             compared(ax, *of(runs, k), labels)
             ax.set_title(f"{k} draws", pad=14)
@@ -88,7 +91,8 @@ def widths(runs: tables.Runs) -> Figure:
 
 
 def detection(runs: tables.Runs) -> Figure:
-    """AUROC for telling wrong from right by number of draws: mean over data sets, and each seed's as a small dot."""
+    """AUROC for telling wrong from right by number of draws: mean over data sets, and each seed's as a small
+    dot."""
     found = tables.detection(runs)
     seeds = found.groupby(["way", "draws", "seed"])["auroc"].mean()
     draws = list(runs[0].estimates)
@@ -96,12 +100,22 @@ def detection(runs: tables.Runs) -> Figure:
         figure = Figure(figsize=(COLUMN, 2.1), layout="constrained")
         ax = figure.subplots()
         for way, colour, marker in ((tables.SD, METHODS["pvera"].colour, "o"), (tables.SCORE, "0.25", "s")):
-            ax.plot(draws, [seeds[way, k].mean() for k in draws], color=colour, marker=marker, markersize=4, label=way)
+            ax.plot(
+                draws, [seeds[way, k].mean() for k in draws], color=colour, marker=marker, markersize=4,
+                label=way,
+            )
             for k in draws:
-                ax.plot(np.full(len(seeds[way, k]), k), seeds[way, k], ".", color=colour, markersize=3, alpha=0.6)
-        ax.axhline(seeds[tables.SINGLE, 0].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE)
+                ax.plot(
+                    np.full(len(seeds[way, k]), k), seeds[way, k], ".", color=colour, markersize=3, alpha=0.6
+                )
+        ax.axhline(
+            seeds[tables.SINGLE, 0].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE
+        )
         ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8)
-        ax.annotate("chance", (1, 0.5), xycoords=ax.get_yaxis_transform(), ha="right", va="bottom", fontsize=6, color="0.4")
+        ax.annotate(
+            "chance", (1, 0.5), xycoords=ax.get_yaxis_transform(), ha="right", va="bottom", fontsize=6,
+            color="0.4",
+        )
         _axis_of_draws(ax, draws)
         ax.set_ylabel("AUROC, wrong from right")
         figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=1.6)
@@ -117,8 +131,8 @@ def _axis_of_draws(ax: Axes, draws: Sequence[int]) -> None:
 
 
 def by_draws(runs: tables.Runs) -> Figure:
-    """(a) Mean widths by number of draws, and how a t-interval of normal draws would narrow; (b) coverage, with its
-    own 95 % interval (Wilson)."""
+    """(a) Mean widths by number of draws, and how a t-interval of normal draws would narrow; (b) coverage,
+    with its own 95 % interval (Wilson)."""
     data = tables.by_draws(runs)
     draws = list(data["draws"])
     with matplotlib.rc_context(RC):
@@ -129,8 +143,10 @@ def by_draws(runs: tables.Runs) -> Figure:
             normal = data["factor"] * data[name].iloc[-1] / data["factor"].iloc[-1]
             left.plot(draws, normal, color=colour, linestyle=":", linewidth=0.9)
         left.plot([], [], color="0.3", linestyle=":", linewidth=0.9, label="Normal draws")
-        left.set_yscale("log")
-        lowest = data[["right", "wrong"]].min(axis=None)
+        shown = data[["right", "wrong"]]
+        lowest, highest = shown.min(axis=None), shown.max(axis=None)
+        if highest > 0:  # 0: all draws are equal
+            left.set_yscale("log")
         left.set_ylim(bottom=10 ** np.floor(np.log10(lowest)) if lowest > 0 else None)
         left.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         left.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
@@ -138,8 +154,9 @@ def by_draws(runs: tables.Runs) -> Figure:
         left.legend(fontsize=6, handlelength=1.6)
         low, high = proportion_confint(data["covered"], data["intervals"], method="wilson")
         share = data["covered"] / data["intervals"]
-        right.errorbar(draws, 100 * share, [100 * (share - low), 100 * (high - share)], color=METHODS["pvera"].colour,
-                       marker="o", markersize=4, linewidth=1.0, capsize=2)  # fmt: skip
+        errors = 100 * np.clip([share - low, high - share], 0, None)  # rounding, where all or none are covered
+        right.errorbar(draws, 100 * share, errors, color=METHODS["pvera"].colour, marker="o", markersize=4,
+                       linewidth=1.0, capsize=2)  # fmt: skip
         right.axhline(95, color="0.4", linestyle="--", linewidth=0.8)
         right.set_title("Coverage (%)")
         for ax in (left, right):
@@ -156,8 +173,7 @@ def example(ax: Axes, shown: Example) -> Axes:
         (f"[{shown.low:.2f}, {shown.high:.2f}]", "black"),
     )
     for line, (text, colour) in enumerate(texts):
-        ax.annotate(_short(text), (0.5, 0), (0, -3 - 7.5 * line), "axes fraction", "offset points", ha="center", va="top",
-                    fontsize=6, color=colour)  # fmt: skip
+        _below(ax, line, 0.5, 0, _short(text), ha="center", color=colour)
     ax.set_title(dataset_title(shown.dataset), fontsize=6.5, pad=2)
     return ax
 
@@ -175,9 +191,14 @@ def _short(text: str, length: int = 16) -> str:
 
 
 def examples(runs: tables.Runs, columns: int = 6) -> Figure:
-    """The appendix's figure: of each data set an image that is right and one that is wrong, those with the interval
-    of median width (first seed)."""
-    first = [run for own in list(tables.groups(runs).values())[1:] for run in own if run.record["seed"] == tables.seeds(runs)[0]]
+    """The appendix's figure: of each data set an image that is right and one that is wrong, those with the
+    interval of median width (first seed)."""
+    first = [
+        run
+        for own in list(tables.groups(runs).values())[1:]
+        for run in own
+        if run.record["seed"] == tables.seeds(runs)[0]
+    ]
     parts = [[e for run in first for e in run.examples if e.right == right] for right in (True, False)]
     columns = min(columns, max(map(len, parts)))
     rows = [part[i : i + columns] for part in parts for i in range(0, len(part), columns)]
@@ -185,7 +206,9 @@ def examples(runs: tables.Runs, columns: int = 6) -> Figure:
         figure = Figure(figsize=(0.55 + 1.05 * columns, 1.5 * len(rows)))
         grid = figure.subplots(len(rows), columns, squeeze=False)
         left = 0.55 / figure.get_figwidth()
-        figure.subplots_adjust(left, 0.36 / figure.get_figheight(), 0.995, 1 - 0.17 / figure.get_figheight(), 0.12, 0.62)
+        figure.subplots_adjust(
+            left, 0.36 / figure.get_figheight(), 0.995, 1 - 0.17 / figure.get_figheight(), 0.12, 0.62
+        )
         for axes, row in zip(grid, rows):
             for ax in axes[len(row) :]:
                 ax.set_visible(False)
@@ -199,19 +222,26 @@ def _row_labels(ax: Axes, right: bool) -> None:
     """What the lines below the images are, and whether this row's predictions are right."""
     ax.set_ylabel("Right" if right else "Wrong", color=RIGHT if right else WRONG, fontsize=8, labelpad=10)
     for line, text in enumerate(("true", "predicted", "interval")):
-        ax.annotate(text, (0, 0), (-4, -3 - 7.5 * line), "axes fraction", "offset points", ha="right", va="top",
-                    fontsize=6, color="0.4")  # fmt: skip
+        _below(ax, line, 0, -4, text, ha="right", color="0.4")
+
+
+def _below(ax: Axes, line: int, place: float, offset: float, text: str, **style) -> None:
+    """`text` in a line below the axes, at `place` in parts of their width plus `offset` in points."""
+    at = (offset, -3 - 7.5 * line)
+    ax.annotate(text, (place, 0), at, "axes fraction", "offset points", va="top", fontsize=6, **style)
 
 
 def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
-    """The first figure's panel (b): for each image the scores of its most probable classes, a dot per draw, and the
-    interval of the mean score of the predicted one."""
+    """The first figure's panel (b): for each image the scores of its most probable classes, a dot per draw,
+    and the interval of the mean score of the predicted one."""
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 1.15 * len(shown) + 0.35), layout="constrained")
         grid = figure.subplots(len(shown), 2, width_ratios=(1, 2.4), squeeze=False)
         for row, (one, (picture, ax)) in enumerate(zip(shown, grid)):
             _picture(picture, one)
-            picture.set_xlabel(f"true: {_short(class_name(one.dataset, one.label))}", fontsize=6.5, labelpad=3)
+            picture.set_xlabel(
+                f"true: {_short(class_name(one.dataset, one.label))}", fontsize=6.5, labelpad=3
+            )
             scores(ax, one, classes)
             if row < len(shown) - 1:
                 ax.set_xticklabels([])
@@ -221,7 +251,8 @@ def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
 
 
 def scores(ax: Axes, shown: Example, classes: int = 3) -> Axes:
-    """The draws' scores of the predicted class and of the next most probable ones, with the former's interval."""
+    """The draws' scores of the predicted class and of the next most probable ones, with the former's
+    interval."""
     mean = shown.scores.mean(0)
     order = sorted(range(len(mean)), key=lambda c: (c != shown.predicted, -mean[c]))[:classes]
     for row, c in enumerate(order):

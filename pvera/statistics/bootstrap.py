@@ -39,7 +39,8 @@ def averages(scores: np.ndarray) -> np.ndarray:
 
 
 def probability_of_improvement(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """P(x > y) + ½ P(x = y) for a run x of one method and y of another on a data set, averaged over data sets.
+    """P(x > y) + ½ P(x = y) for a run x of one method and y of another on a data set, averaged over data
+    sets.
 
     Two arrays (..., seeds, data sets) that broadcast together, to (...), as Agarwal et al. (2021) define it.
     All pairs of methods of an array (methods, seeds, data sets): `probability_of_improvement(a[:, None], a)`.

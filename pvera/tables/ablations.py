@@ -1,7 +1,7 @@
 """The ablations of PVeRA's rank and position (Tables 2 and 3): best validation losses, compared in pairs.
 
-All values train on the same data sets with the same seeds, so values are compared within a data set and seed, and
-the spread of these differences over seeds says how far another draw would move them.
+All values train on the same data sets with the same seeds, so values are compared within a data set and seed,
+and the spread of these differences over seeds says how far another draw would move them.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,9 @@ EXPERIMENTS = {"rank": "rank", "targets": "position"}
 
 @dataclass(frozen=True)
 class Ablation:
-    """losses: (values, seeds, data sets), the best validation loss of each value, over learning rates where these
-    were searched; NaN where a run is missing or diverged. parameters: trained numbers of the adapters, per value.
+    """losses: (values, seeds, data sets), the best validation loss of each value, over learning rates where
+    these were searched; NaN where a run is missing or diverged. parameters: trained numbers of the adapters,
+    per value.
     """
 
     hyperparameter: str
@@ -38,7 +39,8 @@ class Ablation:
 
     @classmethod
     def of(cls, runs: Sequence[dict], hyperparameter: str) -> "Ablation":
-        """From the records of one experiment. InputError where the members do not differ in this hyperparameter."""
+        """From the records of one experiment. InputError where the members do not differ in this
+        hyperparameter."""
         members = [member for run in runs for member in run["members"]]
         if any(hyperparameter not in member["grid"] for member in members):
             raise InputError(f"these runs are no ablation of {hyperparameter!r}: it is not in their grid")
@@ -46,14 +48,18 @@ class Ablation:
 
         def loss_of(value):
             def loss(run: dict) -> float:
-                own = [m["best_validation_loss"] for m in run["members"] if m["grid"][hyperparameter] == value]
+                own = [
+                    m["best_validation_loss"] for m in run["members"] if m["grid"][hyperparameter] == value
+                ]
                 return min((x for x in own if x is not None), default=np.nan)
 
             return Scores.of(runs, loss)
 
         scores = [loss_of(value) for value in sizes]
         losses = np.stack([one.values[0] for one in scores])
-        return cls(hyperparameter, tuple(sizes), losses, tuple(sizes.values()), scores[0].seeds, scores[0].datasets)
+        return cls(
+            hyperparameter, tuple(sizes), losses, tuple(sizes.values()), scores[0].seeds, scores[0].datasets
+        )
 
     @property
     def complete(self) -> np.ndarray:
@@ -89,7 +95,8 @@ def title(hyperparameter: str, value) -> str:
 
 
 def interval(gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Student's 95 % interval over seeds of differences (values, seeds); NaN where there is nothing to tell."""
+    """Student's 95 % interval over seeds of differences (values, seeds); NaN where there is nothing to
+    tell."""
     low, high = np.full((2, len(gaps)), np.nan)
     for i, values in enumerate(gaps):
         if values.any() and len(values) > 1 and np.isfinite(values).all():
@@ -149,11 +156,14 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     if scaled:
         header = [f"{one} ({pairs[value]})" for one, value in zip(header, found.values)]
     caption = (
-        f"Best validation loss of PVeRA, mean over {_count(found.datasets, 'data set')} and {_count(found.seeds, 'seed')}. "
-        "Differences are taken within data set and seed; their interval is Student's over the seeds."
+        f"Best validation loss of PVeRA, mean over {_count(found.datasets, 'data set')} and "
+        f"{_count(found.seeds, 'seed')}. Differences are taken within data set and seed; their interval is "
+        "Student's over the seeds."
     )
     if not found.complete.all():
-        caption += f" Of {found.complete.size} pairs of data set and seed, {found.complete.sum()} have every value."
+        caption += (
+            f" Of {found.complete.size} pairs of data set and seed, {found.complete.sum()} have every value."
+        )
     if scaled:
         caption += " In brackets the paper's value at the same place."
     same = runs[0]["backbone"] == "dinov2_b" and set(found.datasets) == set(paper.ablation_datasets())
@@ -161,7 +171,10 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     if not runs[0]["config"]["protocol"]["softmax_in_loss"]:
         reasons.append("with a cross entropy that takes the softmax twice")
     if reasons:
-        caption += f" The paper's losses were found {' and '.join(reasons)}: only differences between values compare."
+        caption += (
+            f" The paper's losses were found {' and '.join(reasons)}: only differences between values "
+            "compare."
+        )
     name = EXPERIMENTS[hyperparameter]
     return Table(name, caption, about(runs), (Panel("", tuple(header), tuple(rows)),), data)
 

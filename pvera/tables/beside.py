@@ -1,7 +1,8 @@
 """The paper's published numbers beside ours, with the difference (ours minus the paper's).
 
-Where runs share backbone and data sets with a published table, cell by cell. Elsewhere only what does not belong
-to one data set stands side by side: averages, ranks, shares; the paper's are then those of ViT-B/14 on VTAB-1k.
+Where runs share backbone and data sets with a published table, cell by cell. Elsewhere only what does not
+belong to one data set stands side by side: averages, ranks, shares; the paper's are then those of ViT-B/14 on
+VTAB-1k.
 """
 
 from collections.abc import Sequence
@@ -23,8 +24,8 @@ from .layout import NOTHING, Cell, Panel, Row, Table, dataset_title, lettered, n
 class Counterpart:
     """What of the paper stands beside runs.
 
-    backbone: the published one; datasets: those of its data sets that are compared; matched: whether backbone and
-    data sets are the runs' own.
+    backbone: the published one; datasets: those of its data sets that are compared; matched: whether backbone
+    and data sets are the runs' own.
     """
 
     backbone: str
@@ -46,8 +47,8 @@ class Counterpart:
         if self.matched:
             return f"The paper's numbers are those of {title} on the same {count} data sets."
         return (
-            f"The paper's numbers are those of {title} on its {count} data sets. Backbone and data are others here, "
-            "so the difference says nothing about how well the paper's numbers are reproduced."
+            f"The paper's numbers are those of {title} on its {count} data sets. Backbone and data are "
+            "others here, so the difference says nothing about how well the paper's numbers are reproduced."
         )
 
 
@@ -55,12 +56,15 @@ class Counterpart:
 
 
 def accuracies(runs: list[dict], paper: Published) -> Table:
-    """Averages and mean ranks, and each data set where it is the same: here, in the paper, and the difference."""
+    """Averages and mean ranks, and each data set where it is the same: here, in the paper, and the
+    difference."""
     scores, other = Scores.of(runs), Counterpart.of(runs)
     ours = benchmark.accuracies(scores)[list(other.datasets if other.matched else scores.datasets)]
     theirs = paper.main_table() if other.backbone == "dinov2_b" else paper.accuracies(other.backbone)
     theirs = theirs.loc[list(scores.methods), list(other.datasets)]
-    category = dict(zip(scores.datasets, scores.categories)) | {name: TASKS[name].category for name in DATASETS}
+    category = dict(zip(scores.datasets, scores.categories)) | {
+        name: TASKS[name].category for name in DATASETS
+    }
     there = _summary(theirs, category, other.matched)
     here = _summary(ours, category, other.matched).reindex(columns=there.columns)
     shown = {"Here": _marked(here), "Paper": _marked(there), "Difference": (here - there).map(_points)}
@@ -70,17 +74,19 @@ def accuracies(runs: list[dict], paper: Published) -> Table:
         for title, cells in shown.items()
     ]
     caption = (
-        "Test accuracy (%), its averages, and the mean rank over the data sets (1 is the best); the paper's averages "
-        f"are those of its cells. {other.about} Order of the methods by average, here and in the paper: Kendall's τ = "
-        f"{_agreement(here['average'], there['average'])}."
+        "Test accuracy (%), its averages, and the mean rank over the data sets (1 is the best); the paper's "
+        f"averages are those of its cells. {other.about} Order of the methods by average, here and in the "
+        f"paper: Kendall's τ = {_agreement(here['average'], there['average'])}."
     )
     data = _long("method", "column", here=here, paper=there)
-    return Table("main_paper", caption, benchmark.about(runs), lettered(panels), data, upright=not other.matched)
+    return Table(
+        "main_paper", caption, benchmark.about(runs), lettered(panels), data, upright=not other.matched
+    )
 
 
 def _summary(table: pd.DataFrame, category: dict[str, str], datasets: bool) -> pd.DataFrame:
-    """Of methods × data sets: the averages over all and per category, and the mean rank; `datasets`: themselves
-    too."""
+    """Of methods × data sets: the averages over all and per category, and the mean rank; `datasets`:
+    themselves too."""
     columns = dict(table.items()) if datasets else {}
     columns["average"] = table.mean(axis=1, skipna=False)
     for name in CATEGORIES:
@@ -154,25 +160,33 @@ def detailed(runs: list[dict], paper: Published) -> Table:
     panels = []
     if other.matched:
         gaps = (ours["accuracy"][names] - theirs["accuracy"]).map(_points)
-        panels.append(benchmark.by_dataset(gaps, [TASKS[d].category for d in names], "Difference of accuracies"))
+        panels.append(
+            benchmark.by_dataset(gaps, [TASKS[d].category for d in names], "Difference of accuracies")
+        )
     here, there = (
-        pd.DataFrame({"std": side["std"].mean(axis=1, skipna=False), "stars": 100 * side["star"].mean(axis=1)})
+        pd.DataFrame(
+            {"std": side["std"].mean(axis=1, skipna=False), "stars": 100 * side["star"].mean(axis=1)}
+        )
         for side in (ours, theirs)
     )
     lines = []
     for name, title, digits in (("std", "Standard deviation", 2), ("stars", "Stars, % of data sets", 0)):
-        for side, values in (("here", here[name]), ("paper", there[name]), ("difference", here[name] - there[name])):
+        for side, values in (
+            ("here", here[name]), ("paper", there[name]), ("difference", here[name] - there[name]),
+        ):
             text = [signed(v, digits) if side == "difference" else plain(v, digits) for v in values]
             lines.append(Row(f"{title}, {side}", tuple(map(Cell, text)), side == "here" and name == "stars"))
     panels.append(Panel("Spread over seeds, and what is significantly below PVeRA",
                         tuple(METHODS[m].title for m in methods), tuple(lines)))  # fmt: skip
     caption = (
-        f"Against {TABLES[other.backbone]} of the paper: mean standard deviation over seeds (points) and share of "
-        f"data sets with a star. {other.about} Ours divides by n − 1; the paper does not say."
+        f"Against {TABLES[other.backbone]} of the paper: mean standard deviation over seeds (points) and "
+        f"share of data sets with a star. {other.about} Ours divides by n − 1; the paper does not say."
     )
     data = _long("method", "what", here=here, paper=there)
     if other.matched:
-        data = pd.concat([_long("method", "what", here=ours["accuracy"][names], paper=theirs["accuracy"]), data])
+        data = pd.concat(
+            [_long("method", "what", here=ours["accuracy"][names], paper=theirs["accuracy"]), data]
+        )
     return Table("detailed_paper", caption, benchmark.about(runs), lettered(panels), data)
 
 
@@ -180,8 +194,8 @@ def detailed(runs: list[dict], paper: Published) -> Table:
 
 
 def counterparts(ours: Sequence, theirs: Sequence) -> dict:
-    """Our value -> the paper's: the same where all are the paper's, else by place where there are as many, else
-    none. The ranks of small backbones are scaled, so their grids share places, not values."""
+    """Our value -> the paper's: the same where all are the paper's, else by place where there are as many,
+    else none. The ranks of small backbones are scaled, so their grids share places, not values."""
     if set(ours) <= set(theirs):
         return {value: value for value in ours}
     return dict(zip(ours, theirs)) if len(ours) == len(theirs) else {}
@@ -207,7 +221,9 @@ def grid(runs: list[dict], paper: Published) -> Table:
             sides = {"here": here, "paper": there, "difference": here - there}
             most = {"here": here.max(), "paper": percents.max(), "difference": None}
             lines += [
-                _shares(f"{METHODS[method].title}, {side}", values, most[side], bool(lines) and side == "here")
+                _shares(
+                    f"{METHODS[method].title}, {side}", values, most[side], bool(lines) and side == "here"
+                )
                 for side, values in sides.items()
             ]
             rows += [
@@ -218,9 +234,10 @@ def grid(runs: list[dict], paper: Published) -> Table:
         header = [number(v) if pairs.get(v, v) == v else f"{number(v)} ({number(pairs[v])})" for v in ours]
         panels += [Panel(title, tuple(header), tuple(lines))] * bool(lines)
     caption = (
-        "Share of runs (%) in which each value of a method's grid had the lowest validation loss, here and in Table "
-        "4 of the paper; the most chosen in bold, the difference in points. Where the paper's value is another, it "
-        "stands in brackets and has the same place in its grid. Grids that were fixed here have no shares."
+        "Share of runs (%) in which each value of a method's grid had the lowest validation loss, here and "
+        "in Table 4 of the paper; the most chosen in bold, the difference in points. Where the paper's "
+        "value is another, it stands in brackets and has the same place in its grid. Grids that were fixed "
+        "here have no shares."
     )
     data = pd.DataFrame(rows)
     return Table("grid_paper", caption, benchmark.about(runs), lettered(panels), data)

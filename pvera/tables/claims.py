@@ -13,8 +13,8 @@ from .layout import NOTHING, Cell, Panel, Row, Table, signed
 class Claim:
     """A statement and the number that must be positive for it to hold.
 
-    difference: over all seeds; by_seed: the same for each seed (NaN where a run that it needs is missing), to see
-    whether it depends on the draw. digits: shown after the point.
+    difference: over all seeds; by_seed: the same for each seed (NaN where a run that it needs is missing), to
+    see whether it depends on the draw. digits: shown after the point.
     """
 
     text: str
@@ -41,7 +41,9 @@ def held(name: str, caption: str, about: str, claims: Sequence[Claim], seeds: Se
             shown += f" {claim.unit}"
         by_seed = ", ".join(signed(value, claim.digits) for value in claim.by_seed)
         rows.append(Row(claim.text, (Cell(claim.verdict), Cell(shown), Cell(by_seed))))
-        row = {"claim": claim.text, "unit": claim.unit, "difference": claim.difference, "verdict": claim.verdict}
+        row = {
+            "claim": claim.text, "unit": claim.unit, "difference": claim.difference, "verdict": claim.verdict,
+        }
         data.append(row | {f"seed{seed}": value for seed, value in zip(seeds, claim.by_seed)})
     panel = Panel("", ("Here", "Difference", "By seed"), tuple(rows))
     return Table(name, caption, about, (panel,), pd.DataFrame(data))

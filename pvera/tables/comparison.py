@@ -206,8 +206,9 @@ def worth(compared: Comparison) -> list[str]:
     k, n = len(table), len(compared.evidence.scores.datasets)
     least = least_p_value(n, k - 1)
     found.append(
-        f"With {n} data sets and {k} methods, average ranks must lie {ranks.critical_difference:.2f} apart to "
-        f"be told apart, and can lie {k - 1}; the signed-rank test, corrected, cannot give a p-value below "
+        f"With {n} data sets and {k} methods, average ranks must lie {ranks.critical_difference:.2f} apart "
+        f"to be told apart, and can lie {k - 1}; the signed-rank test, corrected, cannot give a p-value "
+        "below "
         f"{least:.2g}" + (f", so it cannot find anything at {LEVEL}." if least >= LEVEL else ".")
     )
     return found

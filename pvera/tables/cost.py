@@ -27,8 +27,8 @@ def table(costs: pd.DataFrame) -> Table:
     caption = (
         "Parameters and multiply-adds of one image without the head, which is the same for every method: "
         "trained numbers and their share of the backbone's; numbers that stay random; GMAC (10⁹ "
-        "multiply-adds of matrix products, counted by fvcore) of the deterministic pass, of one that draws z, "
-        "and once merged, each with what it adds to the backbone's."
+        "multiply-adds of matrix products, counted by fvcore) of the deterministic pass, of one that draws "
+        "z, and once merged, each with what it adds to the backbone's."
     )
     about = "DoRA as each profile's protocol has it."
     data = costs.assign(configuration=costs["configuration"].map(str), grid=costs["grid"].map(json.dumps))

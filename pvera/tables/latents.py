@@ -1,4 +1,4 @@
-"""How much the draws of PVeRA's last layer differ from their mean, over the patches of a few images (Section 4.4)."""
+"""How much the draws of PVeRA's last layer differ from their mean over patches (Section 4.4)."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,12 @@ Found = Sequence[tuple[dict, dict[str, np.ndarray]]]  # of `analyses.load`
 
 
 def differences(found: Found) -> pd.DataFrame:
-    """One row per adapter. explained: share of the latent's variance over the patches that the projection keeps;
-    spread: root mean square of draw minus mean, in standard deviations of the mean over the patches; correlation:
-    of a draw with the mean over the patches of one image, averaged; both NaN without draws."""
+    """One row per adapter, of its latent over the patches.
+
+    explained: share of the variance that the projection keeps; spread: root mean square of draw minus mean,
+    in standard deviations of the mean; correlation: of a draw with the mean within one image, averaged. The
+    last two are NaN without draws.
+    """
     rows = []
     for record, arrays in found:
         mean, draws = arrays["mu"], arrays["draws"]
@@ -40,9 +43,10 @@ def table(found: Found) -> Table:
     ]
     record, arrays = found[0]
     caption = (
-        "Of the query's latent in the last layer, projected on the first principal component of its mean: the share "
-        "of the variance over patches that this keeps; how far draws lie from the mean, in standard deviations of the "
-        "mean over the patches (root mean square); correlation of a draw with the mean over the patches of an image."
+        "Of the query's latent in the last layer, projected on the first principal component of its mean: "
+        "the share of the variance over patches that this keeps; how far draws lie from the mean, in "
+        "standard deviations of the mean over the patches (root mean square); correlation of a draw with "
+        "the mean over the patches of an image."
     )
     text = (
         f"Profile {record['profile']}, {record['protocol']} protocol, backbone {record['backbone']}, seed "

@@ -39,7 +39,9 @@ def lettered(panels: Sequence[Panel]) -> tuple[Panel, ...]:
     """(a), (b), ... before the titles, where there are several."""
     if len(panels) == 1:
         return tuple(panels)
-    return tuple(replace(panel, title=f"({letter}) {panel.title}") for letter, panel in zip(ascii_lowercase, panels))
+    return tuple(
+        replace(panel, title=f"({letter}) {panel.title}") for letter, panel in zip(ascii_lowercase, panels)
+    )
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,10 @@ def _latex_cell(cell: Cell) -> str:
 
 LATEX = str.maketrans(
     {c: f"\\{c}" for c in "%_&#"}
-    | {"±": r"$\pm$", "*": "$^*$", "–": "--", "−": "$-$", "×": r"$\times$", "β": r"$\beta$", "τ": r"$\tau$", "<": "$<$"}
+    | {
+        "±": r"$\pm$", "*": "$^*$", "–": "--", "−": "$-$", "×": r"$\times$", "β": r"$\beta$", "τ": r"$\tau$",
+        "<": "$<$",
+    }
 )
 
 

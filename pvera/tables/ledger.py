@@ -17,16 +17,16 @@ DIGITS = {"validation_loss": 3}
 PAGE = """\
 # The protocol ledger
 
-The paper and the program that produced its numbers differ, and each leaves things open. Each row below is one such
-point: what the paper says, what the published program does ("–": nothing), and what is done here under the two
-protocols, `corrected` (the paper, or what is right) and `published` (the program). A profile chooses one;
-[`pvera/protocol.py`](pvera/protocol.py) holds the switches.
+The paper and the program that produced its numbers differ, and each leaves things open. Each row below is one
+such point: what the paper says, what the published program does ("–": nothing), and what is done here under
+the two protocols, `corrected` (the paper, or what is right) and `published` (the program). A profile chooses
+one; [`pvera/protocol.py`](pvera/protocol.py) holds the switches.
 
-*Measured effect* is that of the switch alone: the run with it minus the `corrected` one, same data set, method and
-seed, on the small tasks and the small backbone of `mini`, where it may be another than on DINOv2. Accuracy and ECE
-are in points, the loss is the best validation loss; brackets hold a loss that is on another scale because the
-softmax is taken twice. **Bold** is what is larger than a change of random numbers explains; the tables
-[below](#what-each-switch-does) show intervals. Where there is no switch, *Here* gives the reason.
+*Measured effect* is that of the switch alone: the run with it minus the `corrected` one, same data set,
+method and seed, on the small tasks and the small backbone of `mini`, where it may be another than on DINOv2.
+Accuracy and ECE are in points, the loss is the best validation loss; brackets hold a loss that is on another
+scale because the softmax is taken twice. **Bold** is what is larger than a change of random numbers explains;
+the tables [below](#what-each-switch-does) show intervals. Where there is no switch, *Here* gives the reason.
 """
 SOURCE = """\
 This page is written by [`analysis/protocol.ipynb`](analysis/protocol.ipynb) from
@@ -48,11 +48,12 @@ def switches(runs: dict[str, list[dict]]) -> Table:
         rows.append(Row(f"`{name}`", tuple(cells), concerned is not None and not any(r.rule for r in rows)))
     header = ("Methods", *(f"{title} ({unit})" for title, unit, _ in METRICS.values()))
     caption = (
-        "Effect of each switch alone, the run with it minus the corrected one: mean over data sets and seeds, in "
-        f"brackets Student's 95 % interval over these, then what chance alone does: with `{NOISE}` only the random "
-        "numbers change (initial values and noise; the order of the images only with `shuffle`), and the mean of as "
-        "many runs stays within ± this in 95 of 100 cases. Bold: an effect beyond that; among this many comparisons a few are so by "
-        "chance. Square brackets: a loss on another scale, as the softmax is taken twice."
+        "Effect of each switch alone, the run with it minus the corrected one: mean over data sets and "
+        f"seeds, in brackets Student's 95 % interval over these, then what chance alone does: with `{NOISE}` "
+        "only the random numbers change (initial values and noise; the order of the images only with "
+        "`shuffle`), and the mean of as many runs stays within ± this in 95 of 100 cases. Bold: an effect "
+        "beyond that; among this many comparisons a few are so by chance. Square brackets: a loss on "
+        "another scale, as the softmax is taken twice."
     )
     return Table("protocol", caption, _about(runs), (Panel("", header, tuple(rows)),), data)
 
@@ -85,7 +86,8 @@ def by_method(runs: dict[str, list[dict]]) -> Table:
             own = [cells.loc[(method, name)] if (method, name) in cells.index else None for name in names]
             texts = [Cell(NOTHING) if row is None else _effect("accuracy", row) for row in own]
             rows.append(Row(METHODS[method].title, tuple(texts)))
-    caption = "Effect on the accuracy (points) of each method, of the published protocol and of what all methods share."
+    shared = "of the published protocol and of what all methods share"
+    caption = f"Effect on the accuracy (points) of each method, {shared}."
     header = tuple(f"`{name}`" for name in names)
     return Table("protocol_methods", caption, _about(runs), (Panel("", header, tuple(rows)),), data)
 
@@ -95,18 +97,20 @@ def _about(runs: dict[str, list[dict]]) -> str:
     seeds, datasets = sorted({run["seed"] for run in own}), {run["dataset"] for run in own}
     return (
         f"Profile {own[0]['profile']}, backbone {own[0]['backbone']}, {len(datasets)} data sets, "
-        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, the most chosen value of each grid; {sum(map(len, runs.values()))} runs."
+        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, the most chosen value of each grid; "
+        f"{sum(map(len, runs.values()))} runs."
     )
 
 
 def page(runs: dict[str, list[dict]]) -> str:
     """PROTOCOL.md: the ledger's rows with their measured effects, then the tables of effects."""
-    parts = [PAGE, rows(runs), "## What each switch does", switches(runs).markdown(), by_method(runs).markdown()]
-    return "\n\n".join(part.strip() for part in (*parts, SOURCE)) + "\n"
+    measured = ("## What each switch does", switches(runs).markdown(), by_method(runs).markdown())
+    return "\n\n".join(part.strip() for part in (PAGE, rows(runs), *measured, SOURCE)) + "\n"
 
 
 def rows(runs: dict[str, list[dict]], root: str = "") -> str:
-    """The ledger's rows in Markdown, with measured effects where there are runs; root: before links to files."""
+    """The ledger's rows in Markdown, with measured effects where there are runs; root: before links to
+    files."""
     measured = effects.summary(effects.differences(runs)).set_index(["switch", "metric"]) if runs else None
     parts = []
     for part, own in groupby(LEDGER, key=lambda row: row.part):

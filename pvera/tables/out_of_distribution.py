@@ -18,7 +18,8 @@ KINDS = {"mean": "mean value", "norm": "norm"}
 
 @dataclass(frozen=True)
 class Values:
-    """What `experiments/out_of_distribution.py` found of one adapter: (data set, kind) -> a value per image."""
+    """What `experiments/out_of_distribution.py` found of one adapter: (data set, kind) -> a value per
+    image."""
 
     record: dict
     values: dict[tuple[str, str], np.ndarray]
@@ -38,7 +39,9 @@ def load_values(root, profile: str) -> list[Values]:
     found = []
     for record, arrays in load(root, profile, "out_of_distribution"):
         tested = record["config"]["tested"]
-        found.append(Values(record, {(name, kind): arrays[f"{name}_{kind}"] for name in tested for kind in KINDS}))
+        found.append(
+            Values(record, {(name, kind): arrays[f"{name}_{kind}"] for name in tested for kind in KINDS})
+        )
     methods, order = ("pvera", "vera"), found[0].record["config"]["tested"] if found else []
     return sorted(found, key=lambda run: (
         methods.index(run.record["method"]), order.index(run.own), run.record["seed"]
@@ -46,18 +49,18 @@ def load_values(root, profile: str) -> list[Values]:
 
 
 def comparisons(runs: Sequence[Values]) -> pd.DataFrame:
-    """One row per adapter, other data set and kind: means in and out of distribution, one-sided rank-sum test that
-    the values in distribution are lower, Cliff's delta, and AUROC of detection by high values."""
+    """One row per adapter, other data set and kind: means in and out of distribution, one-sided rank-sum test
+    that the values in distribution are lower, Cliff's delta, and AUROC of detection by high values."""
     rows = []
     for run in runs:
         for other in run.others:
             for kind in KINDS:
                 own, out = run.values[run.own, kind], run.values[other, kind]
                 test = rank_sum(out, own)
-                rows.append({
-                    "method": run.record["method"], "model": run.own, "seed": run.record["seed"], "tested": other,
-                    "kind": kind, "mean_in": own.mean(), "mean_out": out.mean(), "p_value": test.p_value,
-                    "cliffs_delta": test.cliffs_delta, "auroc": test.superiority,
+                place = {"method": run.record["method"], "model": run.own, "seed": run.record["seed"]}
+                rows.append(place | {
+                    "tested": other, "kind": kind, "mean_in": own.mean(), "mean_out": out.mean(),
+                    "p_value": test.p_value, "cliffs_delta": test.cliffs_delta, "auroc": test.superiority,
                 })
     return pd.DataFrame(rows)
 
@@ -68,7 +71,9 @@ def table(runs: Sequence[Values]) -> Table:
     for method, of_method in data.groupby("method", sort=False):
         for kind, title in KINDS.items():
             rows, before = [], None
-            for (model, tested), some in of_method[of_method["kind"] == kind].groupby(["model", "tested"], sort=False):
+            for (model, tested), some in of_method[of_method["kind"] == kind].groupby(
+                ["model", "tested"], sort=False
+            ):
                 low = int((some["p_value"] < LEVEL).sum())
                 cells = (
                     plain(some["mean_in"].mean(), 3), plain(some["mean_out"].mean(), 3),
@@ -81,11 +86,11 @@ def table(runs: Sequence[Values]) -> Table:
             header = ("In", "Out", "AUROC", "By seed", "p by seed", "Lower in")
             panels.append(Panel(f"{METHODS[method].title}, {title}", header, tuple(rows)))
     caption = (
-        "The query's and the value's latent mean of the last layer added, of test images of the model's own data set "
-        "(in) and of another (out). Mean value: over tokens and latent dimensions. Norm: Euclidean, mean over tokens. "
-        "AUROC: of telling out-of-distribution images by high values (0.5: chance). p: one-sided rank-sum test that "
-        f"the values in distribution are lower; in how many seeds it is under {LEVEL}. Not corrected for the number "
-        "of comparisons."
+        "The query's and the value's latent mean of the last layer added, of test images of the model's own "
+        "data set (in) and of another (out). Mean value: over tokens and latent dimensions. Norm: "
+        "Euclidean, mean over tokens. AUROC: of telling out-of-distribution images by high values (0.5: "
+        "chance). p: one-sided rank-sum test that the values in distribution are lower; in how many seeds "
+        f"it is under {LEVEL}. Not corrected for the number of comparisons."
     )
     return Table("out_of_distribution", caption, about(runs), lettered(panels), data)
 
