@@ -146,10 +146,11 @@ def order(paper: Published) -> Iterator[Finding]:
         said = [_key(title) for title in paper.quote(quote).split(" and ")]
         behind = others.max() - others
         same = set(behind.index[behind <= HALF + EPSILON]) == set(said)  # as printed, that is
+        verdict = FOLLOWS if same else above(-behind[said].max(), 2 * HALF)
         yield Finding(
             "best and second", f"text, second best, {BACKBONES[backbone]}", paper.quote(quote),
-            ", ".join(f"{METHODS[m].title} {others[m]:.2f}" for m in others.nlargest(3).index),
-            FOLLOWS if same else above(-behind[said].max(), 2 * HALF),
+            ", ".join(f"{METHODS[m].title} {others[m]:.2f}" for m in others.nlargest(3).index), verdict,
+            "said with these methods' averages, see above" if verdict == CONTRADICTS else "",
         )  # fmt: skip
     for quote, backbone, sign in (("gap_s", "dinov2_s", 1), ("gap_l", "dinov2_l", -1)):
         others = [lead for other, lead in leads.items() if other != backbone]
@@ -366,7 +367,7 @@ def _star_finding(place: str, value: float, star: bool, reference: float, n: int
     given = {None: "star or none", True: "star", False: "no star"}[decision]
     verdict = OPEN if decision is None else FOLLOWS if decision == star else CONTRADICTS
     return Finding(
-        "stars", place, _starred(value, star, reference), f"{given}: p from {_small(low)} to {_small(high)}",
+        "stars", place, _starred(value, star, reference), f"{given}: p {_between(low, high)}",
         verdict, note if verdict == CONTRADICTS else "",
     )  # fmt: skip
 
@@ -688,8 +689,10 @@ def _cell(method: str, dataset: str) -> str:
     return f"{METHODS[method].title} on {TASKS[dataset].title}"
 
 
-def _small(p_value: float) -> str:
-    return f"{p_value:.2g}" if p_value >= 1e-99 else "0"
+def _between(low: float, high: float) -> str:
+    """A range of p-values; exact ones are too small to be told from zero long before they are zero."""
+    texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in (low, high)]
+    return " to ".join(dict.fromkeys(texts))
 
 
 def _marked(own: pd.Series) -> str:
@@ -697,9 +700,28 @@ def _marked(own: pd.Series) -> str:
     return "; ".join(f"{mark}: {_titles(found)}" for mark, found in methods.items() if len(found))
 
 
+PAGE = """\
+# Is the paper consistent with itself?
+
+Every printed number that others determine, recomputed from those;
+[the notebook](../../analysis/audit.ipynb) shows how. Rounding is taken in the paper's favour: a printed 71.4
+stands for anything from 71.35 to 71.45, and of a star's test the least and the highest p-value are given that
+rounding allows.
+
+- *follows*: it is what the other numbers give
+- *within rounding*: it is not, but numbers that round to the printed ones can give it
+- *undecidable*: numbers that round to the printed ones give it, and others its opposite
+- *does not follow*: no numbers that round to the printed ones give it
+- *not checkable*: it needs data, or a definition, that the paper does not print
+
+That two printed things disagree does not say which of them is wrong, and several findings can have one
+cause. Reasons in the notes are conjectures from patterns; only the authors can know.
+"""
+
+
 def markdown(findings: pd.DataFrame) -> str:
     """The audit as a page: what was checked, and everything that does not simply follow."""
-    parts = ["# Is the paper consistent with itself?", table(summary(findings).reset_index())]
+    parts = [PAGE.strip(), table(summary(findings).reset_index())]
     titles = {
         CONTRADICTS: "Does not follow",
         ROUNDING: "Differs, but within rounding",
