@@ -87,7 +87,10 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
 
     try:
         with _quiet():
-            model = AutoModel.from_pretrained(source, local_files_only=local, dtype=torch.float32)
+            # Eager: on a CPU the backward pass of fused attention takes most of a bf16 step.
+            model = AutoModel.from_pretrained(
+                source, local_files_only=local, dtype=torch.float32, attn_implementation="eager"
+            )
             tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local, padding_side="right")
     except Exception as error:  # each file format, the download and transformers have exceptions of their own
         reason = " ".join(str(error).split())[:200] or type(error).__name__
@@ -137,10 +140,17 @@ def encode(encoder: Encoder, texts: glue.Texts) -> Split:
 
 
 def load_splits(root: str | Path, name: str, encoder: Encoder, first: int | None = None) -> tuple[Split, ...]:
-    """Training, validation and test split of a task; with `first` that many texts of each. InputError as
-    `glue.load_split`."""
+    """Training, validation and test split of a task; with `first` that many texts of each. Those that are not
+    trained on are ordered by length, so that their batches need little padding. InputError as `glue.load_split`."""
     parts = [glue.load_split(root, name, split) for split in glue.SPLITS]
-    return tuple(encode(encoder, part.take(np.arange(len(part))[:first])) for part in parts)
+    train, *others = (encode(encoder, part.take(np.arange(len(part))[:first])) for part in parts)
+    return train, *map(by_length, others)
+
+
+def by_length(split: Split) -> Split:
+    """`split` with its shortest texts first."""
+    order = split.inputs["attention_mask"].sum(1).argsort(stable=True)
+    return Split({name: tensor[order] for name, tensor in split.inputs.items()}, split.labels[order.numpy()])
 
 
 def digest(splits: Sequence[Split]) -> str:

@@ -134,6 +134,19 @@ def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
     assert batch.labels.tolist() == texts.labels.tolist()
 
 
+def test_splits_that_are_not_trained_on_are_ordered_by_length(encoder, text_folder):
+    for name, split in zip(glue.SPLITS, language.load_splits(text_folder, "entailment", encoder)):
+        original = language.encode(encoder, glue.load_split(text_folder, "entailment", name))
+        lengths = split.inputs["attention_mask"].sum(1)
+        if name == "train":
+            assert torch.equal(split.inputs["input_ids"], original.inputs["input_ids"])
+        else:
+            assert lengths.diff().min() >= 0 and lengths.diff().max() > 0
+        rows = [sorted((*tokens, int(label)) for tokens, label in zip(s.inputs["input_ids"].tolist(), s.labels))
+                for s in (split, original)]
+        assert rows[0] == rows[1]
+
+
 def test_digest_is_of_tokens_and_labels(encoder, text_folder):
     splits = language.load_splits(text_folder, "acceptability", encoder)
     assert [len(split.labels) for split in splits] == [48, 12, 40]
@@ -223,7 +236,7 @@ def call(profile, *more):
         runpy.run_path(str(SCRIPT), run_name="__main__")
 
 
-def test_from_the_profile_to_the_result_files(profile, text_folder, capsys):
+def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, capsys):
     text = Profile.read(profile).of_language().with_(datasets=["acceptability"], seeds=[0])
     root = profile.parent / "results"
     for experiment in text.experiments:
@@ -233,13 +246,14 @@ def test_from_the_profile_to_the_result_files(profile, text_folder, capsys):
     (search,) = results.load_runs(root, "small", "language_beta")
     assert not list((root / "small" / "language_beta").rglob("*.npz"))
     found = results.load_runs(root, "small", "language")
+    test = language.load_splits(text_folder, "acceptability", encoder)[2]
     assert [run["method"] for run in found] == sorted(METHODS)
     for record in found:
         assert (record["category"], record["config"]["max_length"]) == ("language", 30)
         assert "image_size" not in record["config"] and record["environment"]["transformers"]
         run = next(run for run in text.runs("language", root) if run.method == record["method"])
         probabilities, labels = results.read_predictions(run.path)
-        assert labels.tolist() == glue.load_split(text_folder, "acceptability", "test").labels.tolist()
+        assert labels.tolist() == test.labels.tolist()
         assert record["test"]["matthews"] == pytest.approx(matthews_corrcoef(labels, probabilities.argmax(1)))
         assert record["test"]["correct"] == (probabilities.argmax(1) == labels).sum()
     assert len(found[4]["members"]) == 2  # LoRA's grid

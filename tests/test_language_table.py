@@ -30,9 +30,12 @@ def runs():
     return made
 
 
+MAJORITY = {"rte": 0.527, "cola": 0.0, "entailment": 0.5}
+
+
 def test_table(runs):
     """RTE by accuracy, CoLA by Matthews correlation with the accuracy's star; the paper's beside them."""
-    table = tables.language(runs, {"rte": 0.527, "cola": 0.691, "entailment": 0.5}, PUBLISHED)
+    table = tables.language(runs, MAJORITY, PUBLISHED)
     here, paper, difference = table.panels
     assert here.header == ("RTE (acc.)", "CoLA (MCC)", "Entailment (acc.)")
     text = {row.label: [cell.text for cell in row.cells] for row in here.rows}
@@ -51,14 +54,30 @@ def test_table(runs):
 
 def test_missing_runs_leave_empty_cells(runs):
     runs = [run for run in runs if (run["method"], run["dataset"]) != ("lora", "rte")]
-    table = tables.language(runs, {"rte": 0.5, "cola": 0.7, "entailment": 0.5}, PUBLISHED)
+    table = tables.language(runs, MAJORITY, PUBLISHED)
     assert table.panels[0].rows[1].cells[0].text == "–" and table.panels[2].rows[0].cells[0].text == "–"
+
+
+def test_claims(runs):
+    """On GLUE VeRA is farthest above the majority class on CoLA, by the least of the three methods."""
+    runs += [record("vera", name, seed, 60, 0.2) for name in MAJORITY for seed in (0, 1)]
+    table = tables.language_claims(runs, MAJORITY)
+    claims = table.data.set_index("claim")
+    assert claims.difference.to_dict() == pytest.approx({
+        "Every method beats the majority class on a task of GLUE": 20,
+        "Every method beats the majority class on a task of our own grammar": 10,
+        "PVeRA has the highest score on RTE": 10,
+        "PVeRA has the highest score on CoLA": -25,
+        "PVeRA is better than VeRA on average": (10 + 10 + 19) / 3,
+    })  # fmt: skip
+    assert list(claims.verdict) == ["holds", "holds", "holds", "does not hold", "holds"]
+    assert claims.at["PVeRA has the highest score on CoLA", "seed1"] == pytest.approx(-30)
 
 
 def test_of_a_profile(runs, tmp_path):
     for path, run in zip(write_all(tmp_path, runs), runs):
         labels = np.repeat([0, 1], [60, 40])
         results.write(path, run, np.eye(2)[labels], labels)
-    (table,) = tables.language_of_profile(tmp_path, "mine", PUBLISHED).values()
-    assert table.panels[0].rows[0].cells[0].text == "60.0"
+    (made,) = tables.language_of_profile(tmp_path, "mine", PUBLISHED).values()
+    assert [cell.text for cell in made[0].panels[0].rows[0].cells] == ["60.0", "0.0", "60.0"]
     assert tables.language_of_profile(tmp_path, "another", PUBLISHED) == {}

@@ -40,6 +40,8 @@ def computed() -> dict[str, tables.Table]:
     compared = {name: comparison.compare(found) for name, found in evidence.items()}
     made += [comparison.comparison(found, f"comparison_{name}") for name, found in compared.items()]
     made += [comparison.support(list(compared.values())[1:])]
+    for language in tables.language_of_profile(ROOT / "results", "mini", PAPER.language).values():
+        made += language
     return {table.name: table for table in made}
 
 

@@ -23,7 +23,7 @@ from .benchmark import (
 )
 from .beside import published_detailed
 from .claims import Claim, held
-from .language import language, language_of_profile
+from .language import language, language_claims, language_of_profile
 from .layout import Cell, Panel, Row, Table
 from .profile import of_profile, per_backbone
 
@@ -47,6 +47,7 @@ __all__ = [
     "held",
     "held_claims",
     "language",
+    "language_claims",
     "language_of_profile",
     "main",
     "marks",

@@ -295,7 +295,8 @@ def about(runs: list[dict]) -> str:
     if copies := sorted({run["data_copy"] for run in runs if run.get("data_copy")}):
         text += f", copy of the data: {copies[0]}"
     if config.get("images"):
-        text += f", a trial on the first {config['images']} images of each split"
+        things = "texts" if runs[0]["category"] == "language" else "images"
+        text += f", a trial on the first {config['images']} {things} of each split"
     chosen = [run["members"][run["chosen"]["member"]] for run in runs if run["chosen"]]
     capped = sum(member["status"] == "epoch limit" for member in chosen)
     if capped:
