@@ -59,13 +59,16 @@ def record_path(folder, device: str) -> Path:
 
 
 def update(path: Path, made_by: dict, rows: Sequence[Row]) -> None:
-    """Put `rows` into the record at `path`, in the place of those of their parts, and write it as Markdown too."""
-    old = read(path)["rows"] if path.exists() else []
-    place = {(row.part, row.backbone, row.precision) for row in rows}
-    kept = [row for row in old if (row["part"], row["backbone"], row["precision"]) not in place]
-    record = {"schema": SCHEMA, "environment": made_by, "rows": kept + [asdict(row) for row in rows]}
+    """Put `rows` into the record at `path`, in the place of those of their names, and write it as Markdown too."""
+    found = {_name(row): row for row in read(path)["rows"]} if path.exists() else {}
+    found |= {_name(row): row for row in map(asdict, rows)}
+    record = {"schema": SCHEMA, "environment": made_by, "rows": list(found.values())}
     write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
     write_atomically(path.with_suffix(".md"), describe(record).encode())
+
+
+def _name(row: dict) -> tuple[str, ...]:
+    return row["part"], row["backbone"], row["precision"], row["what"]
 
 
 def read(path: Path) -> dict:

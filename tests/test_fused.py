@@ -112,6 +112,9 @@ def test_split_and_join_copy_nothing_that_was_overwritten():
             part.mul_(2)
     joined = join(list(parts))
     assert joined.data_ptr() == parts[0].data_ptr() and torch.equal(joined, 2 * batch)
+    uneven = batch.clone()
+    assert torch.equal(join(list(split(uneven, 4))), batch)  # 2, 2, 2
+    assert torch.equal(join(list(split(uneven[:5], 2))), batch[:5])  # 3, 2
     swapped = join([parts[1], parts[0], parts[2]])
     assert torch.equal(swapped, 2 * batch[[2, 3, 0, 1, 4, 5]]) and swapped.data_ptr() != parts[1].data_ptr()
 

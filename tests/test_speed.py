@@ -5,6 +5,7 @@ import runpy
 import sys
 from pathlib import Path
 
+import notebook
 import pandas as pd
 import pytest
 import torch
@@ -22,13 +23,14 @@ def row(what="PVeRA, r = 8", part="step", precision="float32", ratio=1.2, target
     return Row(part, backbone, precision, what, "frozen forward and backward", ratio, 1.0, ratio, target)
 
 
-def test_a_part_that_is_measured_again_is_replaced(tmp_path):
+def test_what_is_measured_again_is_replaced(tmp_path):
     path = speed.record_path(tmp_path, MADE_BY["device"])
     assert path.name == "speed_cpu_some_r_cpu.json"
-    speed.update(path, MADE_BY, [row(), row("old", precision="bfloat16"), row("old")])
-    speed.update(path, MADE_BY, [row("kept", part="memory")])
-    speed.update(path, MADE_BY, [row("new")])
-    assert [r["what"] for r in speed.read(path)["rows"]] == ["old", "kept", "new"]
+    speed.update(path, MADE_BY, [row("a"), row("a", precision="bfloat16"), row("b")])
+    speed.update(path, MADE_BY, [row("b", part="memory"), row("a", ratio=1.1)])
+    found = [(r["what"], r["part"], r["precision"], r["ratio"]) for r in speed.read(path)["rows"]]
+    assert found == [("a", "step", "float32", 1.1), ("a", "step", "bfloat16", 1.2), ("b", "step", "float32", 1.2),
+                     ("b", "memory", "float32", 1.2)]
     assert speed.load(tmp_path) == [speed.read(path)]
     assert path.with_suffix(".md").read_text() == speed.describe(speed.read(path))
 
@@ -96,6 +98,11 @@ def test_figures():
     for ax, label in zip(figure.axes, speed.SWEPT.values()):
         assert ax.get_xlabel() == label
         assert [list(line.get_ydata()) for line in ax.lines if len(line.get_xdata())] == [[1, 2, 4]] * 2
+
+
+def test_notebook_without_timings(tmp_path, monkeypatch):
+    text, pictures = notebook.run("speed.ipynb", tmp_path, "empty", monkeypatch)
+    assert text == "No results yet: `python experiments/benchmark_speed.py` makes them." and not pictures
 
 
 def call(monkeypatch, *arguments) -> None:

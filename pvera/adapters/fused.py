@@ -69,7 +69,8 @@ def _whole(parts: tuple[Tensor, ...]) -> Tensor:
     for i, part in enumerate(parts):
         same = part.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
         place = first.storage_offset() + i * size * first.stride(0)
-        if not same or part.storage_offset() != place or part.stride() != first.stride():
+        like = part.shape == first.shape and part.stride() == first.stride()
+        if not (same and like and part.storage_offset() == place):
             return torch.cat(parts)
     return first.as_strided((size * len(parts), *first.shape[1:]), first.stride(), first.storage_offset())
 
