@@ -42,7 +42,7 @@ def against_bounds(rows: pd.DataFrame) -> Figure:
         axes = figure.subplots(len(parts), 1, sharex=True, squeeze=False, height_ratios=heights).ravel()
         for ax, part in zip(axes, parts):
             ratios(ax, rows[rows["part"] == part]).set_title(PARTS[part], loc="left", fontsize=7)
-        figure.supxlabel("Ratio to the bound", fontsize=8)
+        axes[-1].set_xlabel("Ratio to the bound")
         target = Line2D([], [], color="0.5", marker="|", linestyle="", markersize=6, label="target")
         figure.legend(handles=[*_legend(rows), target], loc="outside lower center", ncols=4)
     return figure
