@@ -27,16 +27,17 @@ import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from benchmark_throughput import CLASSES, images, require_device
 from tqdm import tqdm
 
-from pvera import PVeRA, adapt, backbones, checkpoint, cost, data, sample, speed, training
+from pvera import PVeRA, adapt, backbones, checkpoint, cost, sample, speed, training
 from pvera.adapters import Linear, Method
 from pvera.errors import InputError, run
 from pvera.profiles import Profile
@@ -44,11 +45,12 @@ from pvera.protocol import protocol
 from pvera.runs import environment
 from pvera.speed import FASTER, GRID, Row
 from pvera.training import PRECISIONS, Data, Schedule
+from pvera.wiring import cast_once
 
 import timm  # isort: skip  after pvera, which lets it load
 
 ROOT = Path(__file__).resolve().parents[1]
-CLASSES, BATCH, DRAWS = 100, 16, (2, 8)
+BATCH, DRAWS = 16, (2, 8)
 EPOCHS, TRAIN, VALIDATION = 500, 800, 200  # of linear probing
 SWEEP_DEPTH = 4  # of its models, where depth itself is not what grows
 
@@ -67,8 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.repeats < 1:
         raise InputError("--repeats must be positive")
-    if options.device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("there is no CUDA device here: --device cpu measures the processor")
+    require_device(options.device)
     for name in options.backbones:
         backbones.architecture(name)
     made_by = environment(options.device)
@@ -140,24 +141,38 @@ class Bench:
         images = (self.images if images is None else images).to(PRECISIONS[self.precision])
         return torch.inference_mode()(lambda: self.plain(images))
 
-    def step(self, methods: list[Method]) -> Callable:
+    @contextmanager
+    def step(self, methods: list[Method]) -> Iterator[Callable]:
         """A step of `training.fit`."""
         model = adapt(self.vit, methods, CLASSES, list(range(len(methods)))).train()
         model.last_mlp_on_class_token = True
-        optimizers = [training._optimizer(member, 1e-4, 1e-4, Schedule()) for member in model.members]
-        rules = protocol("corrected")
+        optimizers = [training.make_optimizer(member, 1e-4, 1e-4, Schedule()) for member in model.members]
+        beta, rules = torch.full((len(methods),), 1e-6, device=self.device), protocol("corrected")
 
-        def step():
+        def function():
             with self.autocast():
-                loss = training.classification_loss(model(self.images), self.labels, rules)
-                objective = loss + 1e-6 * model.kl_divergence()
-            objective.sum().backward()
-            for optimizer in optimizers:
-                optimizer.step()
-                optimizer.zero_grad()
+                training.step(model, model, self.images, self.labels, beta, optimizers, scaler, rules)
 
-        step.model = model
-        return step
+        with ExitStack() as stack:
+            with self.autocast():
+                stack.enter_context(cast_once(self.vit))
+                scaler = training.make_scaler(self.device)
+            yield function
+        model.unload()
+
+    @contextmanager
+    def draws(self, k: int) -> Iterator[Callable]:
+        """k draws of PVeRA."""
+        (method,) = self.methods("pvera")
+        model = adapt(self.vit, method, CLASSES).eval()
+        model.last_mlp_on_class_token = True
+
+        def function():
+            with self.autocast():
+                sample(model, self.images, k)
+
+        yield function
+        model.unload()
 
     def autocast(self):
         return training.autocast(self.device, self.precision)
@@ -173,18 +188,17 @@ def step(bench: Bench) -> list[Row]:
         if key in ("bottleneck", "adaptformer"):
             factor += cost.adapter_multiply_adds(grid[0], shape) / cost.backbone_multiply_adds(shape)
             bound += ", and its own products"
-        function = bench.step(grid)
-        found, own, ratio = bench.paired(function, bench.frozen_step(len(grid)))
-        function.model.unload()
+        with bench.step(grid) as function:
+            found, own, ratio = bench.paired(function, bench.frozen_step(len(grid)))
         rows.append(bench.row("step", what, bound, (found, own * factor, ratio / factor), speed.STEP[key]))
     if bench.precision == "bfloat16":
         full = Bench(bench.backbone, "float32", bench.device, bench.repeats, bench.keys)
-        function, reference = bench.step([pvera_]), full.step([pvera_])
-        rows.append(bench.row("step", f"{speed.title([pvera_])}, bf16", "the same in fp32",
-                              bench.paired(function, reference), 1 / FASTER))
-        rows.append(bench.row("step", "frozen forward and backward, bf16", "the same in fp32",
-                              bench.paired(bench.frozen_step(), full.frozen_step())))
-        function.model.unload()
+        with bench.step([pvera_]) as function, full.step([pvera_]) as reference:
+            values = bench.paired(function, reference)
+        what, against = f"{speed.title([pvera_])}, bf16", "the same in fp32"
+        rows.append(bench.row("step", what, against, values, 1 / FASTER))
+        values = bench.paired(bench.frozen_step(), full.frozen_step())
+        rows.append(bench.row("step", "frozen forward and backward, bf16", against, values))
     return rows
 
 
@@ -195,34 +209,32 @@ def evaluate(bench: Bench) -> list[Row]:
         if model.members[0].layers[0].foldable:
             model.merge_()
 
+
             @torch.inference_mode()
             def function(model=model):
                 with bench.autocast():
                     model(bench.images)
 
-            rows.append(bench.row("evaluate", f"{speed.title([method])}, merged", "frozen forward",
-                                  bench.paired(function, bench.frozen_pass()), speed.EVALUATE))
+            with ExitStack() as stack:
+                with bench.autocast():
+                    stack.enter_context(cast_once(bench.vit))
+                values = bench.paired(function, bench.frozen_pass())
+            rows.append(bench.row("evaluate", f"{speed.title([method])}, merged", "frozen forward", values,
+                                  speed.EVALUATE))
         model.unload()
     return rows
 
 
 def draws(bench: Bench) -> list[Row]:
     (method,) = bench.methods("pvera")
-    model = adapt(bench.vit, method, CLASSES).eval()
-    model.last_mlp_on_class_token = True
     rows = []
     for k in DRAWS:
         plain = bench.frozen_pass()
-
-        def function():
-            with bench.autocast():
-                sample(model, bench.images, k)
-
-        values = bench.paired(function, lambda: [plain() for _ in range(k)], math.ceil(bench.repeats / 2))
+        with bench.draws(k) as function:
+            values = bench.paired(function, lambda: [plain() for _ in range(k)], math.ceil(bench.repeats / 2))
         what = f"{speed.title([method])}, {k} draws"
         rows.append(bench.row("sample", what, f"{k} frozen passes", values, speed.SAMPLE))
-    model.unload()
-    most, least = (peak(bench, "sample", k) for k in reversed(DRAWS))
+    most, least = (peak(bench, "draws", k) for k in reversed(DRAWS))
     what, values = f"memory of {DRAWS[1]} draws", (most, least, most / least)
     rows.append(bench.row("sample", what, f"of {DRAWS[0]}", values, speed.SAMPLE_MEMORY))
     return rows
@@ -232,14 +244,7 @@ def probe(bench: Bench) -> list[Row]:
     """All of it once: it takes minutes."""
     frozen = backbones.load(bench.backbone, pretrained=False)
     frozen.model.to(bench.device)
-    source = np.random.default_rng(0)
-
-    def images(count: int) -> Data:
-        pixels = source.integers(256, size=(count, frozen.image_size, frozen.image_size, 3), dtype=np.uint8)
-        split = data.Split(pixels, source.integers(CLASSES, size=count), [])
-        return Data(split, frozen, torch.device(bench.device))
-
-    train, validation = images(TRAIN), images(VALIDATION)
+    train, validation = (images(frozen, bench.device, count) for count in (TRAIN, VALIDATION))
     model = adapt(frozen.model, [Linear()], CLASSES)
     schedule = Schedule(epochs=EPOCHS, patience=EPOCHS)
 
@@ -279,22 +284,14 @@ def _peak(backbone: str, precision: str, device: str, what: str, argument) -> fl
     bench = Bench(backbone, precision, device, 1, [])
     if what == "frozen":
         del bench.vit
-        function = bench.frozen_step()
+        measured = nullcontext(bench.frozen_step())
     else:
         del bench.plain
-        if what == "step":
-            function = bench.step([argument])
-        else:
-            (method,) = bench.methods("pvera")
-            model = adapt(bench.vit, method, CLASSES).eval()
-
-            def function():
-                with bench.autocast():
-                    sample(model, bench.images, argument)
-
-    before = speed.memory(device, reset=True)
-    function(), function()
-    return speed.memory(device, reset=False) - before
+        measured = bench.draws(argument) if what == "draws" else bench.step([argument])
+    with measured as function:
+        before = speed.memory(device, reset=True)
+        function(), function()
+        return speed.memory(device, reset=False) - before
 
 
 def size(bench: Bench) -> list[Row]:
@@ -364,7 +361,8 @@ def sweep(bench: Bench) -> list[Row]:
         for value, options, grid in points:
             one = Bench(bench.backbone, bench.precision, bench.device, bench.repeats, bench.keys,
                         **{"depth": SWEEP_DEPTH} | options)
-            values = one.paired(one.step(grid), one.frozen_step(len(grid)))
+            with one.step(grid) as function:
+                values = one.paired(function, one.frozen_step(len(grid)))
             rows.append(bench.row("sweep", f"{axis} {value}", "frozen forward and backward", values))
     return rows
 

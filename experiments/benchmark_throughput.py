@@ -48,8 +48,7 @@ def main() -> None:
     options = parser.parse_args()
     if min(options.epochs, options.batches) < 1:
         raise InputError("--epochs and --batches must be positive")
-    if options.device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("there is no CUDA device here: --device cpu measures the processor")
+    require_device(options.device)
     profile = Profile.read(ROOT / "experiments" / "profiles" / f"{options.profile}.yaml")
     if unknown := set(options.backbones or []) - set(profile.backbones):
         raise InputError(f"{min(unknown)!r} is not one of {', '.join(profile.backbones)}")
@@ -67,6 +66,12 @@ def main() -> None:
     text = describe(table, profile, options.epochs, where)
     write_atomically(options.output / f"{name}.md", text.encode())
     print(text)
+
+
+def require_device(device: str) -> None:
+    """InputError for a GPU that is not there."""
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise InputError("there is no CUDA device here: --device cpu measures the processor")
 
 
 def measure(grid: Run, device: str, batches: int) -> dict[str, float]:

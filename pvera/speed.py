@@ -44,6 +44,11 @@ class Row:
     ratio: float
     target: float | None = None
 
+    @property
+    def met(self) -> bool | None:
+        """Whether the ratio keeps its target; None without one."""
+        return None if self.target is None else self.ratio <= self.target
+
 
 def title(grid: Sequence[Method]) -> str:
     """The methods of a grid of equals, as a row's name."""
@@ -98,8 +103,8 @@ def by_backbone(record: dict) -> dict[str, pd.DataFrame]:
 
 def verdict(record: dict) -> str:
     """How many targets are met, and the rows that miss theirs, as Markdown."""
-    rows = [Row(**row) for row in record["rows"] if row["target"] is not None]
-    missed = [row for row in rows if row.ratio > row.target]
+    rows = [row for row in (Row(**row) for row in record["rows"]) if row.met is not None]
+    missed = [row for row in rows if not row.met]
     lines = [f"- {row.backbone}, {row.precision}, {row.part}: {row.what} takes {row.ratio:.2f} of "
              f"{row.bound}, the target is {row.target:.2f}" for row in missed]
     return "\n".join([f"{len(rows) - len(missed)} of {len(rows)} targets are met.", "", *lines])
@@ -111,7 +116,7 @@ def describe(record: dict) -> str:
              "| :-- | :-- | :-- | :-- | :-- | --: | --: | --: | --: | :-- |"]
     for row in map(lambda row: Row(**row), record["rows"]):
         target = "" if row.target is None else f"{row.target:.2f}"
-        verdict = "" if row.target is None else "met" if row.ratio <= row.target else "**missed**"
+        verdict = {None: "", True: "met", False: "**missed**"}[row.met]
         values = (_quantity(row, value) for value in (row.value, row.bound_value))
         about = [row.backbone, row.precision, row.part, row.what, row.bound]
         lines.append("| " + " | ".join([*about, *values, f"{row.ratio:.3f}", target, verdict]) + " |")

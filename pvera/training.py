@@ -23,6 +23,7 @@ from .errors import InputError
 from .model import AdaptedModel
 from .protocol import Protocol
 from .seeding import generator
+from .wiring import cast_once
 
 EVALUATION_BATCH = 256
 
@@ -161,53 +162,62 @@ def fit(
     forward = model
     if not any(sum(1 for _ in member.layers.parameters()) for member in model.members):
         forward, train, validation = model.classify, Features(model, train), Features(model, validation)
-    optimizers = [_optimizer(member, *both, schedule) for member, both in zip(model.members, rates)]
-    scaler = _scaler(train.labels.device.type)
+    optimizers = [make_optimizer(member, *both, schedule) for member, both in zip(model.members, rates)]
+    scaler = make_scaler(train.labels.device.type)
     histories = [History() for _ in model.members]
     model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
     order = generator(seed, "order")
-    for epoch in range(schedule.epochs):
-        model.train()
-        indices = torch.randperm(len(train), generator=order) if protocol.shuffle else torch.arange(len(train))
-        beta = torch.tensor([betas[m] for m in model.active], device=train.labels.device)
-        totals = torch.zeros(2, len(model.active), device=train.labels.device)
-        for batch in indices.split(schedule.batch_size):
-            loss = classification_loss(forward(train[batch]), train.labels[batch], protocol)
-            kl = model.kl_divergence().to(loss.dtype)
-            objective = loss + beta * kl
-            scaler.scale(objective.sum()).backward()
-            # In fp16 a member that diverged must not lower the scale that all share.
-            finite = objective.isfinite().tolist() if scaler.is_enabled() else [True] * len(loss)
-            for m, trains in zip(model.active, finite):
-                if trains:
-                    scaler.step(optimizers[m])
-                optimizers[m].zero_grad()
-            if any(finite):
-                scaler.update()
-            totals += len(batch) * torch.stack([loss.detach(), kl.detach()])
-        train_loss, kl = (totals / len(train)).tolist()
-        losses, accuracies = evaluate(model, forward, validation, protocol)
-        for i, m in enumerate(model.active):
-            _record(histories[m], epoch, train_loss[i], kl[i], losses[i], accuracies[i], schedule)
-            if histories[m].best_epoch == epoch:
-                histories[m].best_state = {n: p.detach().clone() for n, p in model.members[m].trained().items()}
-        on_epoch(epoch + 1)
-        model.active = [m for m in model.active if histories[m].status == "running"]
-        if not model.active:
-            break
+    with cast_once(model.backbone):
+        for epoch in range(schedule.epochs):
+            model.train()
+            indices = torch.randperm(len(train), generator=order) if protocol.shuffle else torch.arange(len(train))
+            beta = torch.tensor([betas[m] for m in model.active], device=train.labels.device)
+            totals = torch.zeros(2, len(model.active), device=train.labels.device)
+            for batch in indices.split(schedule.batch_size):
+                totals += len(batch) * step(
+                    model, forward, train[batch], train.labels[batch], beta, optimizers, scaler, protocol
+                )
+            train_loss, kl = (totals / len(train)).tolist()
+            losses, accuracies = evaluate(model, forward, validation, protocol)
+            for i, m in enumerate(model.active):
+                h = histories[m]
+                _record(h, epoch, train_loss[i], kl[i], losses[i], accuracies[i], schedule)
+                if h.best_epoch == epoch:
+                    h.best_state = {n: p.detach().clone() for n, p in model.members[m].trained().items()}
+            on_epoch(epoch + 1)
+            model.active = [m for m in model.active if histories[m].status == "running"]
+            if not model.active:
+                break
     for history in histories:
         if history.status == "running":
             history.status = "epoch limit"
     return histories
 
 
-def _optimizer(member, adapter_lr: float, head_lr: float, schedule: Schedule) -> torch.optim.AdamW:
+def step(model, forward, inputs, labels: Tensor, beta: Tensor, optimizers, scaler, protocol: Protocol) -> Tensor:
+    """One step of the active members, with β (active members,). Returns loss and KL term, (2, active members)."""
+    loss = classification_loss(forward(inputs), labels, protocol)
+    kl = model.kl_divergence().to(loss.dtype)
+    objective = loss + beta * kl
+    scaler.scale(objective.sum()).backward()
+    # In fp16 a member that diverged must not lower the scale that all share.
+    finite = objective.isfinite().tolist() if scaler.is_enabled() else [True] * len(loss)
+    for m, trains in zip(model.active, finite):
+        if trains:
+            scaler.step(optimizers[m])
+        optimizers[m].zero_grad()
+    if any(finite):
+        scaler.update()
+    return torch.stack([loss.detach(), kl.detach()])
+
+
+def make_optimizer(member, adapter_lr: float, head_lr: float, schedule: Schedule) -> torch.optim.AdamW:
     adapters = [p for p in member.layers.parameters() if p.requires_grad]
     groups = [{"params": adapters, "lr": adapter_lr}, {"params": list(member.head.parameters()), "lr": head_lr}]
     return torch.optim.AdamW(groups, weight_decay=schedule.weight_decay, fused=True)
 
 
-def _scaler(device: str) -> torch.amp.GradScaler:
+def make_scaler(device: str) -> torch.amp.GradScaler:
     """Keeps small gradients of fp16 products from vanishing; does nothing in the other precisions."""
     half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
     return torch.amp.GradScaler(device, enabled=half)
@@ -259,7 +269,7 @@ def predict(model: AdaptedModel, data: Data) -> np.ndarray:
     model.eval()
     if all(adapter.foldable for adapter in model.members[model.active[0]].layers):
         model.merge_()
-    with model.without_kl():
+    with model.without_kl(), cast_once(model.backbone):
         scores = [logits.float().softmax(-1)[0] for _, logits in _in_batches(model, data)]
     model.unmerge_()
     return torch.cat(scores).cpu().numpy()

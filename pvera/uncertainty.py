@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .errors import InputError
 from .model import AdaptedModel
+from .wiring import cast_once
 
 
 @torch.no_grad()
@@ -23,7 +24,7 @@ def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, s
     if not isinstance(k, int) or k < 1:
         raise InputError(f"k must be a positive integer, not {k!r}")
     mean = model.mean_in_weights() if len(model.active) == 1 else nullcontext()
-    with model.sampling(seed), model.without_kl(), mean:
+    with model.sampling(seed), model.without_kl(), mean, cast_once(model.backbone):
         return torch.stack([model(images).float().softmax(-1) for _ in range(k)])
 
 

@@ -11,6 +11,7 @@ plain model again.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -169,6 +170,24 @@ def class_token_only(vit: nn.Module, last: EncoderLayer, enabled: bool) -> Itera
         yield
     finally:
         first.remove()
+
+
+@contextmanager
+def cast_once(encoder: nn.Module) -> Iterator[None]:
+    """Inside, frozen linear layers hold their weights in the type of autocast, which would cast them anew in every
+    pass; without autocast, nothing changes. Equal bit for bit. The weights must not change inside."""
+    kind = next(encoder.parameters()).device.type
+    layers = [m for m in encoder.modules() if type(m) is nn.Linear and not m.weight.requires_grad]
+    for layer in layers if torch.is_autocast_enabled(kind) else []:
+        tensors = {"weight": layer.weight, "bias": layer.bias}
+        dtype = torch.get_autocast_dtype(kind)
+        cast = {name: tensor.detach().to(dtype) for name, tensor in tensors.items() if tensor is not None}
+        layer.forward = partial(nn.functional.linear, **cast)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.__dict__.pop("forward", None)
 
 
 @torch.no_grad()
