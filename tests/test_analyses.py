@@ -1,13 +1,11 @@
 """What is computed of trained adapters: the arrays against the library, resuming, and what is refused."""
 
 import json
-import runpy
-import sys
-from pathlib import Path
 
 import numpy as np
 import pvera
 import pytest
+import scripts
 import torch
 from trained import DRAWS, IMAGES, make_adapters, make_profile
 
@@ -17,8 +15,6 @@ from pvera.errors import InputError
 from pvera.profiles import Draws, Profile
 from pvera.scheduler import pending
 from pvera.seeding import derive
-
-SCRIPTS = Path(__file__).resolve().parents[1] / "experiments"
 
 
 @pytest.fixture
@@ -222,35 +218,25 @@ def test_results_of_different_settings_do_not_mix(tmp_path):
 # The scripts
 
 
-def script(name, tmp_path, capsys, monkeypatch, *options):
-    """Output, errors and exit status of a script."""
+def arguments(tmp_path) -> list:
+    """What each script is given, with its profile in a file."""
     profile = {
         "data": str(tmp_path / "data"), "backbones": ["tiny"], "datasets": ["digits"], "seeds": [0],
         "protocol": "corrected", "methods": {"vera": {"rank": 8}, "pvera": {"rank": 8}},
         "uncertainty": {"draws": DRAWS.draws, "truth_images": 5, "truth_draws": 50},
     }
     (tmp_path / "mine.yaml").write_text(json.dumps(profile))
-    words = [
-        "--profile", tmp_path / "mine.yaml", "--results", tmp_path / "results", "--device", "cpu", *options,
-    ]
-    monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    status = 0
-    try:
-        runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
-    except SystemExit as end:
-        status = end.code
-    return *capsys.readouterr(), status
+    return ["--profile", tmp_path / "mine.yaml", "--results", tmp_path / "results", "--device", "cpu"]
 
 
 @pytest.mark.parametrize("name, count", [("uncertainty", 1), ("out_of_distribution", 2), ("latents", 2)])
-def test_scripts_do_what_is_missing(profile, root, tmp_path, capsys, monkeypatch, in_process, name, count):
-    output, errors, status = script(name, tmp_path, capsys, monkeypatch)
-    assert (output, status) == (f"mine, {name}: 0 of {count} runs are there\n", 0) and "100%" in errors
+def test_scripts_do_what_is_missing(profile, root, tmp_path, capsys, in_process, name, count):
+    status, output, errors = scripts.outcome(name, capsys, *arguments(tmp_path))
+    assert (status, output) == (0, f"mine, {name}: 0 of {count} runs are there\n") and "100%" in errors
     written = {path: path.stat().st_mtime_ns for path in (root / "mine" / name).rglob("*.*")}
     assert len(written) == 2 * count
-    output, errors, status = script(name, tmp_path, capsys, monkeypatch)
-    assert (output, errors, status) == (f"mine, {name}: {count} of {count} runs are there\n", "", 0)
+    found = scripts.outcome(name, capsys, *arguments(tmp_path))
+    assert found == (0, f"mine, {name}: {count} of {count} runs are there\n", "")
     assert written == {path: path.stat().st_mtime_ns for path in (root / "mine" / name).rglob("*.*")}
 
 
@@ -260,11 +246,11 @@ def test_a_job_on_a_cluster_finds_them(profile, root, in_process):
     assert run.state() == "done"
 
 
-def test_bad_input_is_one_line_and_exit_code_2(profile, root, tmp_path, capsys, monkeypatch, in_process):
+def test_bad_input_is_one_line_and_exit_code_2(profile, root, tmp_path, capsys, in_process):
     for path in root.rglob("*.safetensors"):
         path.unlink()
     for name in results.ANALYSES:
-        _, errors, status = script(name, tmp_path, capsys, monkeypatch)
-        assert status == 2 and errors.startswith("error: there is no adapter") and errors.count("\n") == 1
-    _, errors, status = script("uncertainty", tmp_path, capsys, monkeypatch, "--datasets", "imagenet")
-    assert status == 2 and errors.startswith("error: unknown data set 'imagenet'")
+        error = scripts.refusal(name, capsys, *arguments(tmp_path))
+        assert error.startswith("error: there is no adapter")
+    error = scripts.refusal("uncertainty", capsys, *arguments(tmp_path), "--datasets", "imagenet")
+    assert error.startswith("error: unknown data set 'imagenet'")

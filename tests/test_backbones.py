@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors
+import scripts
 import torch
 from PIL import Image
 from safetensors.torch import load_file
@@ -224,14 +225,11 @@ def archive(tmp_path_factory, members):
 
 def arguments(source, output, *options):
     small = ("--held-out", "8", "--batch-size", "16", "--warmup-epochs", "0", "--epochs", str(EPOCHS))
-    return [str(SCRIPT), "--source", str(source), "--output", str(output), *small, *options]
+    return ["--source", str(source), "--output", str(output), *small, *options]
 
 
 def pretrain(*args):
-    """The script in this process: importing torch anew takes seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", arguments(*args))
-        runpy.run_path(str(SCRIPT), run_name="__main__")
+    scripts.execute("pretrain_tiny", *arguments(*args))
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +253,7 @@ def test_pretraining_repeats_and_resumes_bit_for_bit(archive, trained, tmp_path,
     output = tmp_path / "weights.safetensors"
     checkpoint = output.with_suffix(".checkpoint")
     quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    process = subprocess.Popen([sys.executable, *arguments(archive, output)], cwd=ROOT, **quiet)
+    process = subprocess.Popen([sys.executable, str(SCRIPT), *arguments(archive, output)], cwd=ROOT, **quiet)
     while not checkpoint.exists() and process.poll() is None:
         time.sleep(0.005)
     process.kill()
@@ -267,11 +265,9 @@ def test_pretraining_repeats_and_resumes_bit_for_bit(archive, trained, tmp_path,
 
 
 def refused(capsys, args, *says):
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        pretrain(*args)
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert end.value.code == 2 and error.startswith("error: ") and all(s in error for s in says), error
+    status, _, errors = scripts.outcome("pretrain_tiny", capsys, *arguments(*args))
+    error = errors.splitlines()[-1]  # progress bars come before it
+    assert status == 2 and error.startswith("error: ") and all(s in error for s in says), error
 
 
 def test_existing_weights_are_kept(archive, trained, capsys):

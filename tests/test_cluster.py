@@ -8,7 +8,6 @@ tests/slurm/run.sh does the same with a real SLURM."""
 import fcntl
 import json
 import os
-import runpy
 import shutil
 import signal
 import stat
@@ -22,10 +21,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import scripts
 import torch
 import yaml
 from submitit.core.submission import process_job
-from test_train_cli import PROFILE, SCRIPT, folder, until  # noqa: F401  folder is a fixture
+from test_train_cli import PROFILE, folder, until  # noqa: F401  folder is a fixture
 
 from pvera import cluster, runs, scheduler
 from pvera.cluster import Site
@@ -416,31 +416,25 @@ def test_code_version_is_recorded(slurm, profile, root):
 # The command line
 
 
-def train(folder, capsys, monkeypatch, *arguments):  # noqa: F811
-    """Output of train.py, its errors, and its exit status."""
-    words = ["--profile", folder / "small.yaml", "--results", folder / "results", *arguments]
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, words)])
-    status = 0
-    try:
-        runpy.run_path(str(SCRIPT), run_name="__main__")
-    except SystemExit as end:
-        status = end.code
-    return *capsys.readouterr(), status
+def train(folder, capsys, *arguments) -> tuple[int, str, str]:  # noqa: F811
+    """Exit status of train.py, its output, and its errors."""
+    files = ["--profile", folder / "small.yaml", "--results", folder / "results"]
+    return scripts.outcome("train", capsys, *files, *arguments)
 
 
-def test_command_line(slurm, folder, capsys, monkeypatch):  # noqa: F811
+def test_command_line(slurm, folder, capsys):  # noqa: F811
     site = folder / "site.yaml"
     site.write_text(yaml.safe_dump(SITE))
-    output, _, status = train(folder, capsys, monkeypatch, "--slurm", site)
-    assert (output, status) == ("small: 0 of 7 runs are there, 0 were queued or running, 7 are submitted now "
-                                "in 4 jobs\n", 0)
-    output, _, status = train(folder, capsys, monkeypatch, "--status")
+    status, output, _ = train(folder, capsys, "--slurm", site)
+    assert (status, output) == (0, "small: 0 of 7 runs are there, 0 were queued or running, 7 are submitted now "
+                                   "in 4 jobs\n")
+    status, output, _ = train(folder, capsys, "--status")
     assert output.splitlines()[-1].split() == ["total", "0", "0", "7", "0", "0"] and status == 0
 
 
-def test_default_site_is_valid(slurm, folder, capsys, monkeypatch):  # noqa: F811
-    _, errors, status = train(folder, capsys, monkeypatch, "--slurm")
-    assert (errors, status) == ("", 0)
+def test_default_site_is_valid(slurm, folder, capsys):  # noqa: F811
+    status, _, errors = train(folder, capsys, "--slurm")
+    assert (status, errors) == (0, "")
 
 
 BAD = {
@@ -454,28 +448,28 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_site_is_one_line_and_exit_code_2(case, slurm, folder, capsys, monkeypatch):  # noqa: F811
+def test_bad_site_is_one_line_and_exit_code_2(case, slurm, folder, capsys):  # noqa: F811
     change, message = BAD[case]
     (folder / "site.yaml").write_text(yaml.safe_dump(SITE | change))
-    refused(message, train(folder, capsys, monkeypatch, "--slurm", folder / "site.yaml"))
+    refused(message, train(folder, capsys, "--slurm", folder / "site.yaml"))
     assert not slurm.jobs and not (folder / "results").exists()
 
 
 def refused(message, answer) -> None:
-    output, errors, status = answer
+    status, output, errors = answer
     assert status == 2 and output == ""
     assert errors.startswith("error: ") and message in errors and errors.count("\n") == 1
 
 
 def test_what_is_lacking_is_one_line_and_exit_code_2(slurm, folder, capsys, monkeypatch):  # noqa: F811
-    refused("no_such.yaml cannot be read", train(folder, capsys, monkeypatch, "--slurm", "no_such.yaml"))
-    refused("--device and --workers", train(folder, capsys, monkeypatch, "--slurm", "--workers", "2"))
+    refused("no_such.yaml cannot be read", train(folder, capsys, "--slurm", "no_such.yaml"))
+    refused("--device and --workers", train(folder, capsys, "--slurm", "--workers", "2"))
     with monkeypatch.context() as without:
         without.setattr(cluster.importlib.util, "find_spec", lambda name: None)
-        refused("submitit is not installed", train(folder, capsys, monkeypatch, "--slurm"))
+        refused("submitit is not installed", train(folder, capsys, "--slurm"))
     monkeypatch.setenv("PATH", str(slurm.file.parent))
     (slurm.file.parent / "sbatch").unlink()
-    refused("sbatch is not on PATH", train(folder, capsys, monkeypatch, "--slurm"))
+    refused("sbatch is not on PATH", train(folder, capsys, "--slurm"))
 
 
 def test_status_needs_slurm_only_once_something_was_submitted(slurm, profile, root, monkeypatch):
@@ -488,14 +482,14 @@ def test_status_needs_slurm_only_once_something_was_submitted(slurm, profile, ro
         states(profile, root)
 
 
-def test_experiments_are_submitted_alone(slurm, folder, capsys, monkeypatch, profile, root):  # noqa: F811
-    output, _, _ = train(folder, capsys, monkeypatch, "--slurm", "--experiments", "beta")
+def test_experiments_are_submitted_alone(slurm, folder, capsys, profile, root):  # noqa: F811
+    _, output, _ = train(folder, capsys, "--slurm", "--experiments", "beta")
     assert output.startswith("small: 0 of 1 runs are there") and submitted(root) == [
         [["beta/tiny/retina/pvera/seed0"]]
     ]
-    train(folder, capsys, monkeypatch, "--slurm", "--experiments", "benchmark")
+    train(folder, capsys, "--slurm", "--experiments", "benchmark")
     assert slurm.jobs["9"]["flags"]["dependency"] == "afterany:7", "though the search was submitted before"
-    output, _, _ = train(folder, capsys, monkeypatch, "--status", "--experiments", "benchmark")
+    _, output, _ = train(folder, capsys, "--status", "--experiments", "benchmark")
     assert output.splitlines()[-1].split() == ["total", "0", "0", "6", "0", "0"]
 
 

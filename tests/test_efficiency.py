@@ -1,14 +1,13 @@
 """Costs in files, accuracy against them, and the script that counts them."""
 
-import importlib.util
 import json
 import shutil
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scripts
 import yaml
 from records import make_record
 
@@ -18,7 +17,6 @@ from pvera.profiles import Profile
 from pvera.tables import cost as tables
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPT = ROOT / "experiments" / "cost.py"
 PROFILE = {
     "data": "nowhere",
     "backbones": ["tiny"],
@@ -53,13 +51,8 @@ def paper():
     return published.load(ROOT / "results" / "published")
 
 
-def call(folder, monkeypatch, *options):
-    spec = importlib.util.spec_from_file_location("cost_script", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    profile = ["--profile", str(folder / "small.yaml")]
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *profile, "--results", str(folder / "results"), *options])
-    script.run(script.main)
+def arguments(folder, *more) -> list:
+    return ["--profile", folder / "small.yaml", "--results", folder / "results", *more]
 
 
 # What is counted, and where it is kept
@@ -76,21 +69,21 @@ def test_every_value_of_a_grid_is_counted_and_a_learning_rate_is_none(folder):
         efficiency.config(Profile.read(folder / "small.yaml"), "huge")
 
 
-def test_the_script_counts_what_is_missing_and_nothing_twice(folder, monkeypatch, capsys):
-    call(folder, monkeypatch)
+def test_the_script_counts_what_is_missing_and_nothing_twice(folder, capsys):
+    scripts.execute("cost", *arguments(folder))
     path = folder / "results/small/cost/tiny.json"
     first, times = path.read_bytes(), [p.stat().st_mtime_ns for p in folder.rglob("*.json")]
     record = efficiency.read(path)
     assert len(record["costs"]) == 4 and record["environment"]["fvcore"]
     assert sorted(path.parent.iterdir()) == [path]
-    call(folder, monkeypatch)
+    scripts.execute("cost", *arguments(folder))
     assert [p.stat().st_mtime_ns for p in folder.rglob("*.json")] == times
     capsys.readouterr()
 
     other = json.loads(json.dumps(PROFILE))
     other["methods"]["dora"]["grid"]["rank"] = [2, 8]
     (folder / "small.yaml").write_text(yaml.safe_dump(other))
-    call(folder, monkeypatch)
+    scripts.execute("cost", *arguments(folder))
     assert "was counted for other grids: counting again" in capsys.readouterr().out
     second = efficiency.load(folder / "results", "small")
     assert second.query("method == 'dora'")["grid"].tolist() == [{"rank": 2}, {"rank": 8}]
@@ -101,13 +94,10 @@ def test_the_script_counts_what_is_missing_and_nothing_twice(folder, monkeypatch
     ("profile", "message"),
     [("huge", "error: unknown profile 'huge'"), ("broken.yaml", "error: {folder}/broken.yaml: ")],
 )
-def test_bad_input_is_one_line_and_exit_code_2(folder, monkeypatch, capsys, profile, message):
+def test_bad_input_is_one_line_and_exit_code_2(folder, capsys, profile, message):
     (folder / "broken.yaml").write_text("methods: [")
     name = str(folder / profile) if profile.endswith("yaml") else profile
-    with pytest.raises(SystemExit) as ended:
-        call(folder, monkeypatch, "--profile", name)
-    error = capsys.readouterr().err
-    assert (ended.value.code, error.count("\n")) == (2, 1)
+    error = scripts.refusal("cost", capsys, *arguments(folder, "--profile", name))
     assert error.startswith(message.format(folder=folder))
 
 

@@ -1,13 +1,11 @@
 """GLUE's files with their quirks, the split into training and validation, and the tasks of our own grammar."""
 
-import runpy
-import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import scripts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +13,6 @@ from pvera import glue, grammar
 from pvera.errors import InputError
 from pvera.results import write_atomically
 
-SCRIPT = Path(__file__).resolve().parents[1] / "experiments" / "make_texts.py"
 #: Lines as the original files hold them.
 LINES = {
     "cola": b"gj04\t1\t\tOur friends won't buy this analysis.\ngj04\t0\t*\tThe \"more pseudo they.\n",
@@ -205,13 +202,11 @@ def test_paraphrases_tell_one_event(made):
             assert (told(one) == told(other)) == bool(label), (one, other)
 
 
-def test_script(tmp_path, capsys, monkeypatch):
+def test_script(tmp_path, capsys):
     for name, lines in LINES.items():
         for split in ("train", "dev"):
             place(tmp_path / "glue", name, lines, split)
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--root", str(tmp_path / "text"), "--glue", "--source",
-                                      str(tmp_path / "glue")])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
+    scripts.execute("make_texts", "--root", tmp_path / "text", "--glue", "--source", tmp_path / "glue")
     printed = capsys.readouterr().out
     assert "acceptability      800/200/1000   50.0%" in printed and "differs" not in printed
     assert "MRPC, train: 2 texts where GLUE has 3668" in printed

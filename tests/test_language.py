@@ -1,12 +1,11 @@
 """Text encoders, texts as tokens, and the language experiment from its profile to its result files."""
 
 import json
-import runpy
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import scripts
 import torch
 import yaml
 from sklearn.metrics import matthews_corrcoef
@@ -19,8 +18,6 @@ from pvera.errors import InputError
 from pvera.profiles import Profile
 from pvera.results import write_atomically
 
-EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
-SCRIPT = EXPERIMENTS / "train_language.py"
 METHODS = ("linear", "bottleneck", "ia3", "dora", "lora", "vera", "pvera")
 
 
@@ -221,19 +218,15 @@ def test_profile(profile, tmp_path):
 
 @pytest.mark.parametrize("name", ["mini", "paper"])
 def test_published_profiles(name, tmp_path):
-    text = Profile.read(EXPERIMENTS / "profiles" / f"{name}.yaml").of_language()
+    text = Profile.read(scripts.EXPERIMENTS / "profiles" / f"{name}.yaml").of_language()
     assert tuple(text.methods) == METHODS
     assert {glue.TASKS[dataset].title for dataset in text.datasets} >= {"RTE", "MRPC", "CoLA"}
     assert set(text.backbones) <= set(language.NAMES) and text.seeds == [0, 1, 2]
     assert len(text.runs("language", tmp_path)) == len(text.datasets) * 3 * 7
 
 
-def call(profile, *more):
-    arguments = ["--profile", str(profile), "--device", "cpu", "--results", str(profile.parent / "results"), *more]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [str(SCRIPT), *arguments])
-        patch.syspath_prepend(str(EXPERIMENTS))
-        runpy.run_path(str(SCRIPT), run_name="__main__")
+def arguments(profile, *more) -> list:
+    return ["--profile", profile, "--device", "cpu", "--results", profile.parent / "results", *more]
 
 
 def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, capsys):
@@ -261,7 +254,7 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
     scores = results.Scores.of(found, "matthews")
     assert scores.values.shape == (7, 1, 1) and scores.categories == ("language",)
     # GLUE's task is not there, so it is left out; all else is done.
-    call(profile, "--seeds", "0", "--list")
+    scripts.execute("train_language", *arguments(profile, "--seeds", "0", "--list"))
     printed = capsys.readouterr().out
     assert "small: without RTE" in printed
     assert "small, language_beta: 1 of 1 runs are there" in printed
@@ -278,12 +271,8 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_line_and_exit_code_2(profile, case, capsys):
-    arguments, message = BAD[case]
-    with pytest.raises(SystemExit) as stopped:
-        call(profile, *arguments)
-    errors = capsys.readouterr().err.strip().splitlines()
-    assert stopped.value.code == 2
-    assert errors[-1].startswith("error: ") and message in errors[-1]
+    cause, message = BAD[case]
+    assert message in scripts.refusal("train_language", capsys, *arguments(profile, *cause))
 
 
 def test_tasks_are_known_by_the_papers_names():

@@ -4,21 +4,20 @@ that diverge do not end the others; what killed processes left is removed."""
 import fcntl
 import os
 import resource
-import runpy
 import shutil
 import subprocess
-import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scripts
 import vtab_like
 from test_notebooks import execute as execute_notebooks
 from test_notebooks import notebook
 from test_notebooks import root as notebooks  # noqa: F401  a fixture
-from test_train_cli import command, folder  # noqa: F401  folder is a fixture
+from test_train_cli import arguments, folder  # noqa: F401  folder is a fixture
 
 from pvera import data, errors, results, runs, scheduler, store, suite
 from pvera.errors import InputError
@@ -63,17 +62,11 @@ def files(place: Path) -> list[str]:
     return sorted(path.name for path in place.rglob("*") if path.is_file())
 
 
-def train(folder, capsys, monkeypatch, *arguments) -> tuple[str, int]:  # noqa: F811
+def train(folder, capsys, *more) -> tuple[str, int]:  # noqa: F811
     """The last line of train.py's errors, and its exit status."""
     for function in (runs._backbone, runs._splits):
         function.cache_clear()
-    monkeypatch.setattr(sys, "argv", [*command(folder)[1:], *map(str, arguments)])
-    status = 0
-    try:
-        runpy.run_path(str(command(folder)[1]), run_name="__main__")
-    except SystemExit as end:
-        status = end.code
-    text = capsys.readouterr().err
+    status, _, text = scripts.outcome("train", capsys, *arguments(folder), *more)
     assert "Traceback" not in text
     return (text.splitlines() or [""])[-1], status
 
@@ -81,10 +74,8 @@ def train(folder, capsys, monkeypatch, *arguments) -> tuple[str, int]:  # noqa: 
 # Results
 
 
-def test_full_disk_while_results_are_written(
-    small, folder, in_process, capsys, monkeypatch  # noqa: F811
-):
-    line, status = train(folder, capsys, monkeypatch, "--results", small, "--epochs", 1)
+def test_full_disk_while_results_are_written(small, folder, in_process, capsys):  # noqa: F811
+    line, status = train(folder, capsys, "--results", small, "--epochs", 1)
     assert status == 2 and line.startswith(f"error: cannot write {small}/small/") and line.endswith(FULL)
     whole = list(small.rglob("*.json"))
     assert whole and all(results.read(path) for path in whole)
@@ -92,7 +83,7 @@ def test_full_disk_while_results_are_written(
     assert all(results.read_predictions(path) for path in small.rglob("*.npz"))
 
     subprocess.run(["mount", "-o", "remount,size=1m", str(small)], check=True)
-    assert train(folder, capsys, monkeypatch, "--results", small, "--epochs", 1)[1] == 0
+    assert train(folder, capsys, "--results", small, "--epochs", 1)[1] == 0
     assert len(list(small.rglob("*.json"))) == 7
 
 
@@ -100,7 +91,7 @@ def test_read_only_results_are_refused_before_any_training(
     read_only, folder, in_process, capsys, monkeypatch  # noqa: F811
 ):
     monkeypatch.setattr(runs.Run, "execute", None)
-    line, status = train(folder, capsys, monkeypatch, "--results", read_only)
+    line, status = train(folder, capsys, "--results", read_only)
     assert status == 2 and line.startswith(f"error: cannot write {read_only}: ")
     assert files(read_only) == []
 
@@ -143,21 +134,19 @@ def plenty(monkeypatch):
 
 def test_full_disk_while_decoding(small, plenty, folder, in_process, capsys, monkeypatch):  # noqa: F811
     monkeypatch.setenv(store.VARIABLE, str(small))
-    line, status = train(folder, capsys, monkeypatch)
+    line, status = train(folder, capsys)
     assert status == 2 and line.startswith(f"error: cannot write decoded images to {small}/store: {FULL}")
     assert {Path(name).suffix for name in files(small)} <= {".lock"}
     assert not (folder / "results").exists()
 
 
-def test_data_that_cannot_be_written_to_is_checked_all_the_same(tmp_path, capsys, monkeypatch):
+def test_data_that_cannot_be_written_to_is_checked_all_the_same(tmp_path, capsys):
     with mounted(tmp_path / "disk", "1m") as disk:
         vtab_like.write(disk, ["kitti"])
         before = files(disk)
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        script = str(Path(__file__).resolve().parents[1] / "experiments" / "prepare_vtab.py")
-        arguments = ["--root", str(disk), "--datasets", "kitti", "--test-images", "32", "--size", "8", "--check"]
-        monkeypatch.setattr(sys, "argv", [script, *arguments])
-        runpy.run_path(script, run_name="__main__")
+        scripts.execute("prepare_vtab", "--root", disk, "--datasets", "kitti", "--test-images", 32, "--size", 8,
+                        "--check")
         printed = capsys.readouterr().out
         assert f"checksums were not recorded: cannot write {disk}/vtab-1k.json: Read-only file system" in printed
         assert "1 of 1 data sets are right" in printed and "decoded kitti (1 of 1)" in printed
@@ -186,15 +175,13 @@ def test_full_disk_while_the_suite_is_made(small):
 
 
 @pytest.mark.parametrize("source", ["open('table', 'wb').write(bytes(10**5))", "print('x' * 10**5)"])
-def test_full_disk_while_notebooks_are_executed(
-    source, notebooks, tmp_path, capsys, monkeypatch  # noqa: F811
-):
+def test_full_disk_while_notebooks_are_executed(source, notebooks, tmp_path, capsys):  # noqa: F811
     """By a cell, and when the executed notebook is written."""
     notebook(notebooks, source)
     with mounted(tmp_path / "disk", "64k") as disk:
         shutil.copytree(notebooks, disk, dirs_exist_ok=True, ignore=shutil.ignore_patterns("disk"))
         with pytest.raises(SystemExit) as ended:
-            execute_notebooks(disk, monkeypatch)
+            execute_notebooks(disk)
         line = capsys.readouterr().err.splitlines()[-1]
         assert ended.value.code == 2 and line.startswith("error: ") and FULL in line and "count.ipynb" in line
         assert not [name for name in files(disk / "figures") if name.startswith("count")]

@@ -1,6 +1,5 @@
 """Notebooks are executed on a profile's results when something changed, and fail by name."""
 
-import importlib.util
 import json
 import os
 import signal
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import scripts
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "experiments/execute_notebooks.py"
@@ -38,72 +38,66 @@ def notebook(root, *sources):
     nbformat.write(made, root / "analysis/count.ipynb")
 
 
-def execute(root, monkeypatch, *options):
-    spec = importlib.util.spec_from_file_location("execute_notebooks", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--profile", "demo", "--root", str(root), *options])
-    script.run(script.main)
+def execute(root, *options):
+    scripts.execute("execute_notebooks", "--profile", "demo", "--root", root, *options)
 
 
 def runs(root):
     return (root / "results/demo/tables/runs.txt").read_text().count("run")
 
 
-def test_executed_copy_holds_the_outputs_of_its_profile(root, monkeypatch):
+def test_executed_copy_holds_the_outputs_of_its_profile(root):
     source = (root / "analysis/count.ipynb").read_bytes()
-    execute(root, monkeypatch)
+    execute(root)
     (cell,) = nbformat.read(root / "figures/demo/count.ipynb", as_version=4).cells
     assert cell.outputs[0].text == "demo 1\n"
     assert (root / "analysis/count.ipynb").read_bytes() == source
 
 
-def test_a_notebook_runs_again_when_its_inputs_or_outputs_changed(root, monkeypatch):
-    execute(root, monkeypatch)
-    execute(root, monkeypatch)
+def test_a_notebook_runs_again_when_its_inputs_or_outputs_changed(root):
+    execute(root)
+    execute(root)
     assert runs(root) == 1
     (root / "results/demo/run.json").write_text("2")
-    execute(root, monkeypatch)
+    execute(root)
     assert runs(root) == 2
     notebook(root, COUNTING + " # changed")
-    execute(root, monkeypatch)
+    execute(root)
     assert runs(root) == 3
     (root / "results/demo/tables/runs.txt").unlink()
-    execute(root, monkeypatch)
+    execute(root)
     assert runs(root) == 1
 
 
-def test_in_place_twice_gives_the_same_bytes(root, monkeypatch):
+def test_in_place_twice_gives_the_same_bytes(root):
     path = root / "analysis/count.ipynb"
-    execute(root, monkeypatch, "--inplace")
+    execute(root, "--inplace")
     first = path.read_bytes()
     (root / "results/demo/tables/runs.txt").unlink()
-    execute(root, monkeypatch, "--inplace")
+    execute(root, "--inplace")
     assert runs(root) == 1 and path.read_bytes() == first
     assert json.loads(first)["cells"][0]["outputs"]
     assert not (root / "figures").exists()
 
 
-def test_a_failing_cell_is_named_and_nothing_is_written(root, monkeypatch, capsys):
+def test_a_failing_cell_is_named_and_nothing_is_written(root, capsys):
     notebook(root, "1 + 1", "raise ValueError('first line\\nthe last line')")
     with pytest.raises(SystemExit) as ended:
-        execute(root, monkeypatch)
+        execute(root)
     assert ended.value.code == "error: count.ipynb: the last line"  # a text: printed to stderr, exit code 1
     assert not (root / "figures").exists()
 
 
-def test_a_dead_kernel_is_named(root, monkeypatch):
+def test_a_dead_kernel_is_named(root):
     notebook(root, "import os; os._exit(3)")
     with pytest.raises(SystemExit) as ended:
-        execute(root, monkeypatch)
+        execute(root)
     assert ended.value.code == "error: count.ipynb: its kernel died"
 
 
-def test_a_profile_without_results_is_bad_input(root, monkeypatch, capsys):
-    with pytest.raises(SystemExit) as ended:
-        execute(root, monkeypatch, "--profile", "mini")
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith("error: no results of 'mini'")
+def test_a_profile_without_results_is_bad_input(root, capsys):
+    error = scripts.refusal("execute_notebooks", capsys, "--root", root, "--profile", "mini")
+    assert error.startswith("error: no results of 'mini'")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")

@@ -10,15 +10,14 @@ ViT-S of the real shape takes four minutes on two cores:
 
 import hashlib
 import json
-import runpy
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import safetensors.torch
+import scripts
 import torch
 import vtab_like
 from pvera import backbones, data, published, results, tables, vtab
@@ -31,14 +30,12 @@ COPY = "lossless, 32 test images"
 
 
 @pytest.fixture
-def script(capsys, monkeypatch):
-    """experiments/<name>.py in this process, which spares importing torch: what it prints."""
+def script(capsys):
+    """experiments/<name>.py in this process: what it prints."""
 
     def call(name: str, *arguments) -> str:
-        file = str(ROOT / "experiments" / f"{name}.py")
-        monkeypatch.setattr(sys, "argv", [file, *map(str, arguments)])
         capsys.readouterr()
-        runpy.run_path(file, run_name="__main__")  # SystemExit where it fails
+        scripts.execute(name, *arguments)  # SystemExit where it fails
         return capsys.readouterr().out
 
     return call

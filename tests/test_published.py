@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import scripts
 
 from pvera import METHODS, published
 from pvera.data import TASKS
@@ -114,16 +115,11 @@ def test_bad_folders_are_input_errors(tmp_path):
 
 
 @needs_source
-def test_the_script_gives_the_committed_files(tmp_path, monkeypatch, capsys):
-    main(monkeypatch, "--source", SOURCE, "--out", tmp_path)
+def test_the_script_gives_the_committed_files(tmp_path, capsys):
+    scripts.execute("read_published", "--source", SOURCE, "--out", tmp_path)
     assert "detailed.csv: 456 rows" in capsys.readouterr().out
     for name in published.COLUMNS:
         assert (tmp_path / f"{name}.csv").read_bytes() == (FOLDER / f"{name}.csv").read_bytes(), name
-
-
-def main(monkeypatch, *options):
-    monkeypatch.setattr(sys, "argv", ["read_published.py", *map(str, options)])
-    script.run(script.main)
 
 
 @pytest.mark.parametrize(
@@ -147,14 +143,12 @@ def main(monkeypatch, *options):
          "there is no table tab:detailed_results_small"),
     ],
 )  # fmt: skip
-def test_bad_sources_are_one_line_and_nothing_is_written(tmp_path, monkeypatch, capsys, content, message):
+def test_bad_sources_are_one_line_and_nothing_is_written(tmp_path, capsys, content, message):
     source = tmp_path / "paper.tex"
     if content is not None:
         source.write_bytes(content)
-    with pytest.raises(SystemExit) as ended:
-        main(monkeypatch, "--source", source, "--out", tmp_path / "out")
-    error = capsys.readouterr().err
-    assert ended.value.code == 2 and error.count("\n") == 1 and message in error
+    error = scripts.refusal("read_published", capsys, "--source", source, "--out", tmp_path / "out")
+    assert message in error
     assert not (tmp_path / "out").exists()
 
 

@@ -1,13 +1,11 @@
 """Timings: the record, the figures, and experiments/benchmark_speed.py on the small backbone."""
 
 import json
-import runpy
-import sys
-from pathlib import Path
 
 import notebook
 import pandas as pd
 import pytest
+import scripts
 import torch
 from matplotlib.figure import Figure
 
@@ -15,7 +13,6 @@ from pvera import InputError, LoRA, PVeRA, speed
 from pvera.plots import speed as figures
 from pvera.speed import Row
 
-SCRIPT = Path(__file__).resolve().parents[1] / "experiments" / "benchmark_speed.py"
 MADE_BY = {"device": "cpu: Some (R) CPU", "threads": 2, "torch": "2", "timm": "1"}
 
 
@@ -105,14 +102,9 @@ def test_notebook_without_timings(tmp_path, monkeypatch):
     assert text == "No results yet: `python experiments/benchmark_speed.py` makes them." and not pictures
 
 
-def call(monkeypatch, *arguments) -> None:
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
-
-
-def test_the_script_measures_each_method(tmp_path, monkeypatch, capsys):
-    call(monkeypatch, "--backbones", "tiny", "--precisions", "float32", "--repeats", 1, "--output", tmp_path,
-         "--parts", "step", "evaluate", "size")
+def test_the_script_measures_each_method(tmp_path, capsys):
+    scripts.execute("benchmark_speed", "--backbones", "tiny", "--precisions", "float32", "--repeats", 1,
+                    "--output", tmp_path, "--parts", "step", "evaluate", "size")
     (path,) = tmp_path.glob("speed_cpu_*.json")
     record = json.loads(path.read_text())
     assert capsys.readouterr().out.strip() == path.with_suffix(".md").read_text().strip()
@@ -132,7 +124,4 @@ def test_the_script_measures_each_method(tmp_path, monkeypatch, capsys):
 ])
 def test_bad_input_is_one_line_and_exit_code_2(arguments, says, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit) as stopped:
-        call(monkeypatch, *arguments)
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert stopped.value.code == 2 and line.startswith("error: ") and says in line
+    assert says in scripts.refusal("benchmark_speed", capsys, *arguments)

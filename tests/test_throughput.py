@@ -1,25 +1,15 @@
 """experiments/benchmark_throughput.py on the small backbone: rates of this processor, hours counted by
 hand."""
 
-import runpy
-import sys
-from pathlib import Path
-
 import pandas as pd
 import pytest
+import scripts
 import torch
 
-SCRIPT = Path(__file__).resolve().parents[1] / "experiments" / "benchmark_throughput.py"
 
-
-def call(monkeypatch, *arguments) -> None:
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
-
-
-def test_hours_follow_from_the_rates(tmp_path, monkeypatch, capsys):
-    call(monkeypatch, "--profile", "demo", "--device", "cpu", "--precision", "float32", "--batches", 4,
-         "--epochs", 10, "--output", tmp_path)
+def test_hours_follow_from_the_rates(tmp_path, capsys):
+    scripts.execute("benchmark_throughput", "--profile", "demo", "--device", "cpu", "--precision", "float32",
+                    "--batches", 4, "--epochs", 10, "--output", tmp_path)
     (file,), (text,) = tmp_path.glob("throughput_cpu_*_float32.csv"), tmp_path.glob("*.md")
     assert capsys.readouterr().out.strip() == text.read_text().strip()
     row = pd.read_csv(file).set_index("experiment").loc["benchmark"]
@@ -39,7 +29,4 @@ def test_hours_follow_from_the_rates(tmp_path, monkeypatch, capsys):
 ])
 def test_bad_input_is_one_line_and_exit_code_2(arguments, says, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit) as stopped:
-        call(monkeypatch, *arguments)
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert stopped.value.code == 2 and line.startswith("error: ") and says in line
+    assert says in scripts.refusal("benchmark_throughput", capsys, *arguments)

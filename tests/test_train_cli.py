@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
@@ -14,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.torch
+import scripts
 import yaml
 from PIL import Image
 
 from pvera import backbones, runs
 
-ROOT = Path(__file__).resolve().parents[1]
-SCRIPT = ROOT / "experiments" / "train.py"
+SCRIPT = scripts.EXPERIMENTS / "train.py"
 PROFILE = {
     "backbones": ["tiny"],
     "datasets": ["retina"],
@@ -52,9 +51,13 @@ def folder(tmp_path):
     return tmp_path
 
 
-def command(folder, results="results", *more) -> list[str]:
-    return [sys.executable, str(SCRIPT), "--profile", str(folder / "small.yaml"), "--device", "cpu",
-            "--results", str(folder / results), "--workers", "2", *more]
+def arguments(folder, results="results", *more) -> list[str]:
+    return ["--profile", str(folder / "small.yaml"), "--device", "cpu", "--results", str(folder / results),
+            "--workers", "2", *more]
+
+
+def command(folder, *more) -> list[str]:
+    return [sys.executable, str(SCRIPT), *arguments(folder, *more)]
 
 
 def call(folder, *more) -> subprocess.CompletedProcess:
@@ -184,17 +187,12 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line_and_exit_code_2(folder, case, capsys, monkeypatch):
+def test_bad_input_is_one_line_and_exit_code_2(folder, case, capsys):
     cause, message = BAD[case]
     if callable(cause):
         cause(folder)
         cause = []
-    monkeypatch.setattr(sys, "argv", command(folder, "bad", *cause)[1:])
     for function in (runs._backbone, runs._splits):
         function.cache_clear()
-    with pytest.raises(SystemExit) as stopped:
-        runpy.run_path(str(SCRIPT), run_name="__main__")
-    errors = capsys.readouterr().err.strip().splitlines()
-    assert stopped.value.code == 2
-    assert errors[-1].startswith("error: ") and message in errors[-1]
+    assert message in scripts.refusal("train", capsys, *arguments(folder, "bad", *cause))
     assert not list((folder / "bad").rglob("*.json"))

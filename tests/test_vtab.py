@@ -5,18 +5,19 @@ import http.server
 import io
 import json
 import os
-import runpy
 import shutil
 import subprocess
 import sys
 import tarfile
 import threading
 import zipfile
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
 import numpy as np
 import pytest
+import scripts
 import vtab_like
 from PIL import Image
 from pvera import data, runs, store, vtab
@@ -34,20 +35,9 @@ def cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def call(capsys, monkeypatch):
+def call(capsys):
     """The script, called in this process: its exit code, what it printed and its error message."""
-
-    def call(*arguments) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
-        try:
-            runpy.run_path(str(SCRIPT), run_name="__main__")
-            code = 0
-        except SystemExit as stopped:
-            code = stopped.code
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
+    return partial(scripts.outcome, "prepare_vtab", capsys)
 
 
 def row(output: str, name: str) -> list[str]:
