@@ -20,16 +20,15 @@ environment_is_current() {
 }
 
 make_environment() {
-    local python
+    local python start=$SECONDS
     python=$(find_python)
     echo "Setting up .venv from requirements.lock: a minute or two, once." >&2
-    SECONDS=0
     "$python" -m venv --clear .venv
     # Compiling what is never imported would take a third of the time.
     .venv/bin/python -m pip install -qq --no-compile --disable-pip-version-check \
         -r requirements.lock -e '.[language,notebooks,slurm,test]'
     echo "$made_from" >.venv/complete
-    echo "Done in $SECONDS s." >&2
+    echo "Done in $((SECONDS - start)) s." >&2
 }
 
 made_from="$PWD $(cat requirements.lock pyproject.toml | cksum)"

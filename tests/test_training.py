@@ -2,6 +2,7 @@
 
 import json
 import math
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from pvera.data import Split
 from pvera.protocol import CORRECTED, PUBLISHED, protocol
 from pvera.profiles import Ablations, Effects, Profile
 from pvera.training import Data, Schedule, fit
+from pvera.wiring import cast_once
 from tiny import METHODS, make_vit
 
 CLASSES = 3
@@ -185,6 +187,38 @@ def test_trained_weights_are_never_a_stale_copy(backbone, splits):
     with training.autocast("cpu", "bfloat16"):
         (history,) = train(backbone, splits, [pvera.LoRA(4)], schedule=Schedule(epochs=12))
     assert history.validation_loss[-1] < 0.7 * history.validation_loss[0]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_weights_cast_once_change_no_bit(backbone, splits, name, monkeypatch):
+    """Of training, validation and prediction, which merges first where it can."""
+
+    def curves_and_scores():
+        model = pvera.adapt(backbone.model, [METHODS[name]], CLASSES)
+        with training.autocast("cpu", "bfloat16"):
+            (history,) = fit(model, *splits, [(1e-2, 1e-2)], [1e-3], Schedule(epochs=2), CORRECTED, 0)
+            scores = training.predict(model, splits[1])
+        model.unload()
+        return history.train_loss, history.validation_loss, scores.tolist()
+
+    cast_once = curves_and_scores()
+    monkeypatch.setattr(training, "cast_once", lambda encoder: nullcontext())
+    assert cast_once == curves_and_scores()
+
+
+def test_weights_are_cast_once_under_autocast_only(backbone, splits):
+    linear, images = backbone.model.requires_grad_(False).blocks[0].attn.qkv, splits[1][:2]
+    expected = backbone.model(images)
+    with cast_once(backbone.model):
+        assert torch.equal(backbone.model(images), expected) and "forward" not in vars(linear)
+    with training.autocast("cpu", "bfloat16"):
+        half = backbone.model(images)
+        with pytest.raises(KeyError), cast_once(backbone.model):
+            assert torch.equal(backbone.model(images), half)
+            assert linear.forward.keywords["weight"].dtype == torch.bfloat16
+            raise KeyError
+    assert "forward" not in vars(linear) and linear.weight.dtype == torch.float32
+    assert not torch.equal(half, expected) and torch.equal(backbone.model(images), expected)
 
 
 def test_strict_determinism_refuses_what_has_no_deterministic_implementation(backbone, splits):
