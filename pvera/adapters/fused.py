@@ -4,12 +4,16 @@ Each equals the plain expression in its docstring. Against it, it spares passes 
 autograd would keep for the backward pass; how much, experiments/benchmark_speed.py measures.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from .base import full_precision
+
+PIECE = 2**18  # numbers
 
 
 def add_products(y: Tensor, z: Tensor, M: Tensor, index: list[int]) -> Tensor:
@@ -110,11 +114,13 @@ def draw(h: Tensor, d: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _draw(h: Tensor, d: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    mu, log_var = (full_precision(h) * d).unbind(2)
-    sigma = torch.exp(0.5 * log_var)
-    z = torch.addcmul(mu, noise, sigma)
-    divergence = sigma.square_().sub_(log_var).addcmul_(mu, mu).sub_(1).sum((2, 3))
-    return z, 0.5 * divergence
+    z, divergence = torch.empty_like(noise), noise.new_empty(noise.shape[:2])
+    for h_, noise_, z_, divergence_ in _pieces(h, noise, z, divergence):
+        mu, log_var = (full_precision(h_) * d).unbind(1)
+        sigma = torch.exp(0.5 * log_var)
+        torch.addcmul(mu, noise_, sigma, out=z_)
+        torch.sum(sigma.square_().sub_(log_var).addcmul_(mu, mu).sub_(1), (1, 2), out=divergence_)
+    return z, divergence.mul_(0.5)
 
 
 class _Draw(Function):
@@ -128,12 +134,22 @@ class _Draw(Function):
     @once_differentiable
     def backward(ctx, grad_z, grad_divergence):
         h, d, z = ctx.saved_tensors
-        weight = grad_divergence[:, :, None, None]
-        h_full = full_precision(h)
-        grad = h_full * d  # becomes the gradient with respect to μ and log σ²
-        mu, log_var = grad.unbind(2)
-        log_var.exp_().sub_(1).mul_(weight)
-        log_var.addcmul_(grad_z, z).addcmul_(grad_z, mu, value=-1).mul_(0.5)
-        mu.mul_(weight).add_(grad_z)
-        grad_d = (grad * h_full).sum((0, 1))
-        return grad.mul_(d).to(h.dtype), grad_d, None
+        grad_h, grad_d = torch.empty_like(h), torch.zeros_like(d)
+        for h_, z_, grad_z_, weight, grad_h_ in _pieces(h, z, grad_z, grad_divergence[:, :, None, None], grad_h):
+            h_ = full_precision(h_)
+            grad = h_ * d  # becomes the gradient with respect to μ and log σ²
+            mu, log_var = grad.unbind(1)
+            log_var.exp_().sub_(1).mul_(weight)
+            log_var.addcmul_(grad_z_, z_).addcmul_(grad_z_, mu, value=-1).mul_(0.5)
+            mu.mul_(weight).add_(grad_z_)
+            grad_d += (grad * h_).sum(0)
+            grad_h_.copy_(grad.mul_(d))
+        return grad_h, grad_d, None
+
+
+def _pieces(h: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Tensors (n, t, ...) as (rows, ...): on a processor so few rows at a time that what is computed of them stays
+    in its cache."""
+    rows = [tensor.flatten(0, 1) for tensor in (h, *others)]
+    size = max(1, PIECE // rows[0][0].numel()) if h.device.type == "cpu" else len(rows[0])
+    return zip(*(tensor.split(size) for tensor in rows))

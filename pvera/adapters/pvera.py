@@ -80,7 +80,7 @@ class PVeRAAdapter(Adapter):
         sampling = self.training if self.sampling is None else self.sampling
         if self.mean_in_weights:
             log_var = self._products(x, self.shared.A[:, 1], mine) * full_precision(take(self.d[1], 0, mine))
-            z = self._noise(log_var) * torch.exp(0.5 * log_var)
+            z = log_var.mul_(0.5).exp_().mul_(self._noise(log_var))
         elif sampling:
             h = self._products(x, self.shared.A, mine)
             z, divergences = draw(h, take(self.d, 1, mine), self._noise(h[:, :, 0]))

@@ -1,0 +1,35 @@
+"""Where the time of a profile goes, of records made by hand."""
+
+from records import make_record, write_all
+from test_tables import lines, parsed
+
+from pvera.tables import spent
+
+
+def records():
+    def of(seconds, **options):
+        return make_record(**options) | {"cost": {"wall_seconds": seconds, "peak_memory_mb": 1}}
+
+    return [
+        of(60, method="lora"), of(180, method="lora", seed=1), of(24, method="linear"),
+        of(36, experiment="protocol_published"), of(60, experiment="protocol_shuffle"),
+        of(240, experiment="uncertainty") | {"members": []},
+    ]  # fmt: skip
+
+
+def test_shares_and_epochs_by_hand(tmp_path):
+    write_all(tmp_path, records())
+    data = spent.spent(tmp_path, "mine")
+    assert len(data) == 6 and data["seconds"].sum() == 600
+    experiments, methods = spent.table(data, "mine").panels
+    cells = {row.label: [cell.text for cell in row.cells] for row in experiments.rows}
+    assert list(cells) == ["Benchmark", "Differences of the protocols", "Monte Carlo inference"]
+    assert cells["Benchmark"] == ["3", "4.4", "44.0", "88.0"]
+    assert cells["Differences of the protocols"] == ["2", "1.6", "16.0", "48.0"]
+    # Grids of two and three members, 23 epochs each.
+    cells = {row.label: [cell.text for cell in row.cells] for row in methods.rows}
+    assert cells == {"Linear": ["1", "0.4", "46", "0.52"], "LoRA": ["2", "4.0", "138", "1.74"]}
+
+
+def test_nothing_yet(tmp_path):
+    assert spent.spent(tmp_path, "mine").empty
