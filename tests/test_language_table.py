@@ -1,11 +1,16 @@
-"""The language table on records made by hand."""
+"""The language table on records made by hand, and on those that are committed."""
+
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from records import make_record, write_all
+from sklearn.metrics import accuracy_score, matthews_corrcoef
 
-from pvera import results, tables
+from pvera import glue, results, tables
+from pvera.adapters import METHODS
+from pvera.tables.language import majority_class
 
 PUBLISHED = pd.DataFrame(
     [("lora", "RTE", 76.1, True, ""), ("pvera", "RTE", 76.7, False, "best"), ("vera", "RTE", 72.8, True, ""),
@@ -81,3 +86,28 @@ def test_of_a_profile(runs, tmp_path):
     (made,) = tables.language_of_profile(tmp_path, "mine", PUBLISHED).values()
     assert [cell.text for cell in made[0].panels[0].rows[0].cells] == ["60.0", "0.0", "60.0"]
     assert tables.language_of_profile(tmp_path, "another", PUBLISHED) == {}
+
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMITTED = results.load_runs(ROOT / "results", "mini", "language", optional=True)
+
+
+@pytest.mark.skipif(not COMMITTED, reason="the language experiment has no results here")
+def test_committed_results():
+    """Every method has three seeds on each task and beats the majority class on one of GLUE; the scores are those
+    of scikit-learn from the stored predictions, on test sets of GLUE's sizes."""
+    assert {run["dataset"] for run in COMMITTED} >= {"rte", "mrpc", "cola"}
+    assert {run["method"] for run in COMMITTED} == METHODS.keys() - {"adaptformer"}
+    assert len(COMMITTED) == 3 * 7 * len({run["dataset"] for run in COMMITTED})
+    majority = majority_class(ROOT / "results", COMMITTED)
+    assert {name: round(100 * share, 1) for name, share in majority.items() if name in ("rte", "mrpc", "cola")} == {
+        "rte": 52.7, "mrpc": 68.4, "cola": 0.0,
+    }
+    above = tables.language_claims(COMMITTED, majority).data.set_index("claim")
+    assert above.loc["Every method beats the majority class on a task of GLUE", "difference"] > 0
+    for run in COMMITTED:
+        path = results.run_path(ROOT / "results", *(run[key] for key in results.IDENTITY))
+        scores, labels = results.read_predictions(path)
+        assert len(labels) == glue.TASKS[run["dataset"]].test == run["test"]["images"]
+        assert accuracy_score(labels, scores.argmax(1)) == run["test"]["accuracy"]
+        assert matthews_corrcoef(labels, scores.argmax(1)) == pytest.approx(run["test"]["matthews"], abs=1e-12)
