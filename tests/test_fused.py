@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny import METHODS, make_images, make_vit, perturb
 
 import pvera
-from pvera.adapters.fused import add_products, draw, join, split
+from pvera.adapters import fused
+from pvera.adapters.fused import add_products, draw, join, scale_at, split
 
 SHAPES = st.tuples(*[st.integers(1, 4)] * 4)  # images, tokens, rank, width
 
@@ -56,9 +57,46 @@ def test_add_products_overwrites_y_and_nothing_else():
     assert torch.equal(z, kept[1]) and torch.equal(M, kept[2])
 
 
-@settings(deadline=None, max_examples=30)
+@pytest.fixture(params=[1, 2**18])
+def piece(request, monkeypatch):
+    """One row at a time, or all."""
+    monkeypatch.setattr(fused, "PIECE", request.param)
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(SHAPES, st.sampled_from([[0], [2], [0, 2], [0, 1, 2]]), st.booleans(), st.integers(0, 99))
+def test_scale_at(piece, shape, index, shifted, seed):
+    n, t, _, d = shape
+    leaf = leaves((n, t, 3, d), (len(index), d), *[(len(index), d)] * shifted, seed=seed)
+    y, scale, shift = (*leaf, None)[:3]
+    factor, added = torch.ones(3, d).double(), torch.zeros(3, d).double()
+    factor[index] = scale
+    if shifted:
+        added[index] = shift
+    expected = y * factor + added
+    with torch.no_grad():
+        torch.testing.assert_close(scale_at(y.clone(), scale, shift, index), expected)
+    found = scale_at(y.clone(), scale, shift, index)
+    torch.testing.assert_close(found, expected)
+    cotangent = normal(*y.shape, seed=seed + 9)
+    for ours, theirs in zip(*(torch.autograd.grad(out, leaf, cotangent) for out in (found, expected))):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_scales_keep_their_last_digits_in_half_precision(dtype):
+    y = normal(2, 3, 2, 4, seed=0).to(dtype)
+    scale = torch.full((1, 4), 1 + 2**-10, requires_grad=True)  # bf16 would round it to one
+    out = scale_at(y.clone(), scale, None, [1])
+    assert out.dtype == dtype and torch.equal(out[:, :, 1], (y[:, :, 1] * scale).to(dtype))
+    (grad,) = torch.autograd.grad(out.float().sum(), scale)
+    assert grad.dtype == torch.float32
+    torch.testing.assert_close(grad[0], y[:, :, 1].float().sum((0, 1)))
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(SHAPES, st.integers(0, 99))
-def test_draw(shape, seed):
+def test_draw(piece, shape, seed):
     n, t, p, r = shape
     h, d = leaves((n, t, 2, p, r), (2, p, r), seed=seed)
     noise = normal(n, t, p, r, seed=seed + 5)

@@ -93,15 +93,6 @@ def take(tensor: Tensor, dim: int, index: list[int]) -> Tensor:
     return tensor.index_select(dim, torch.tensor(index, device=tensor.device))
 
 
-def scale_at(y: Tensor, scale: Tensor, shift: Tensor | None, index: list[int]) -> Tensor:
-    """y (n, t, p, d) with `index` of the third axis multiplied by scale (len(index), d), plus shift likewise."""
-    parts = list(y.unbind(2))
-    for i, j in enumerate(index):
-        scaled = parts[j] * scale[i] if shift is None else torch.addcmul(shift[i], parts[j], scale[i])
-        parts[j] = scaled.to(y.dtype)  # not the scale, which is near one: it would lose its last digits
-    return torch.stack(parts, 2)
-
-
 def full_precision(tensor: Tensor) -> Tensor:
     """At least fp32: exp and squares of half-precision numbers overflow or lose the small ones."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

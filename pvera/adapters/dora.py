@@ -13,8 +13,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .base import Adapter, Method, overlap, scale_at, take
-from .fused import add_products
+from .base import Adapter, Method, overlap, take
+from .fused import add_products, scale_at
 from .lora import low_rank_latent, low_rank_pair, low_rank_weight
 
 

@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from .base import full_precision
 
-PIECE = 2**18  # numbers
+PIECE = 2**18  # numbers of one tensor that stay in a processor's cache
 
 
 def add_products(y: Tensor, z: Tensor, M: Tensor, index: list[int]) -> Tensor:
@@ -55,6 +55,47 @@ class _AddProducts(Function):
         if ctx.needs_input_grad[2]:
             grad_M = torch.stack([latents[:, i].T @ rows[:, j] for i, j in enumerate(ctx.index)])
         return grad, grad_z, grad_M, None
+
+
+def scale_at(y: Tensor, scale: Tensor, shift: Tensor | None, index: list[int]) -> Tensor:
+    """y with y[:, :, index[i]] multiplied by scale[i], plus shift[i]. y (n, t, p, d) is overwritten; scale and shift
+    (q, d) are not taken in y's type: the scale is near one and would lose its last digits."""
+    if torch.is_grad_enabled():
+        return _ScaleAt.apply(y, scale, shift, index)
+    return _scale_at(y, scale, shift, index)
+
+
+def _scale_at(y: Tensor, scale: Tensor, shift: Tensor | None, index: list[int]) -> Tensor:
+    for (rows,) in _pieces(y):
+        for i, j in enumerate(index):
+            part = rows[:, j]
+            part.copy_(part * scale[i] if shift is None else torch.addcmul(shift[i], part, scale[i]))
+    return y
+
+
+class _ScaleAt(Function):
+    @staticmethod
+    def forward(ctx, y, scale, shift, index):
+        ctx.save_for_backward(torch.stack([y[:, :, j] for j in index], 2), scale)
+        ctx.index = index
+        ctx.mark_dirty(y)
+        return _scale_at(y, scale, shift, index)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        old, scale = ctx.saved_tensors
+        grad_y, grad_scale, grad_shift = grad.clone(), torch.zeros_like(scale), None
+        if ctx.needs_input_grad[2]:
+            grad_shift = torch.zeros_like(scale)
+        for old_, grad_, grad_y_ in _pieces(old, grad, grad_y):
+            for i, j in enumerate(ctx.index):
+                part = full_precision(grad_[:, j])
+                grad_scale[i] += (part * old_[:, i]).sum(0)
+                if grad_shift is not None:
+                    grad_shift[i] += part.sum(0)
+                grad_y_[:, j] = part * scale[i]
+        return grad_y, grad_scale, grad_shift, None
 
 
 def split(batch: Tensor, parts: int) -> tuple[Tensor, ...]:
@@ -147,9 +188,9 @@ class _Draw(Function):
         return grad_h, grad_d, None
 
 
-def _pieces(h: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def _pieces(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Tensors (n, t, ...) as (rows, ...): on a processor so few rows at a time that what is computed of them stays
     in its cache."""
-    rows = [tensor.flatten(0, 1) for tensor in (h, *others)]
-    size = max(1, PIECE // rows[0][0].numel()) if h.device.type == "cpu" else len(rows[0])
+    rows = [tensor.flatten(0, 1) for tensor in tensors]
+    size = max(1, PIECE // rows[0][0].numel()) if rows[0].device.type == "cpu" else len(rows[0])
     return zip(*(tensor.split(size) for tensor in rows))

@@ -12,7 +12,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .base import Adapter, Method, overlap, scale_at, take
+from .base import Adapter, Method, overlap, take
+from .fused import scale_at
 
 
 @dataclass(frozen=True)
