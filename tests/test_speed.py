@@ -101,6 +101,8 @@ def test_notebook_without_timings(tmp_path, monkeypatch):
     text, pictures = notebook.run("speed.ipynb", tmp_path, "empty", monkeypatch)
     assert text.splitlines() == [
         "No results yet: `python experiments/benchmark_speed.py` makes them.",
+        "No results yet: `python experiments/train.py --profile empty --experiments beta benchmark --precision bfloat16 "
+        "--results results/bfloat16` makes them.",
         "No results yet: `python experiments/train.py --profile empty` makes them.",
     ] and not pictures
 

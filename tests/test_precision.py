@@ -1,0 +1,36 @@
+"""The change of the accuracy in another precision, of records made by hand."""
+
+import pytest
+from records import make_record
+
+from pvera.tables import precision
+
+
+def runs(correct, kind):
+    return [
+        make_record(method, dataset, seed, value, 100, config={"precision": kind})
+        for (method, dataset), values in correct.items()
+        for seed, value in enumerate(values)
+    ]
+
+
+FULL = runs({("lora", "digits"): [50, 52, 54], ("pvera", "digits"): [60, 60, 63], ("lora", "retina"): [1, 2, 3]}, "float32")
+HALF = runs({("lora", "digits"): [53, 53, 56], ("pvera", "digits"): [60, 58]}, "bfloat16")
+
+
+def test_changes_by_hand():
+    """LoRA: 54 against 52, deviation 2. PVeRA: 59 against 60 of the two seeds that both have, deviation 0."""
+    data = precision.changes(FULL, HALF).set_index("method")
+    assert data["change"].to_dict() == pytest.approx({"lora": 2, "pvera": -1})
+    assert data["spread"].to_dict() == pytest.approx({"lora": 2, "pvera": 0})
+    assert data["within"].to_dict() == {"lora": True, "pvera": False}
+
+
+def test_table():
+    made = precision.table(FULL, HALF)
+    assert made.panels[0].header == ("Digits",)
+    assert {row.label: row.cells[0].text for row in made.panels[0].rows} == {
+        "LoRA": "+2.0 (2.0)", "PVeRA": "−1.0 (0.0)",
+    }
+    assert "bfloat16 minus that in float32" in made.caption and "1 of 2 changes" in made.caption
+    assert "by +0.50 points" in made.caption
