@@ -108,6 +108,6 @@ def test_committed_results():
     for run in COMMITTED:
         path = results.run_path(ROOT / "results", *(run[key] for key in results.IDENTITY))
         scores, labels = results.read_predictions(path)
-        assert len(labels) == glue.TASKS[run["dataset"]].test == run["test"]["images"]
+        assert len(labels) == glue.TASKS[run["dataset"]].dev == run["test"]["images"]
         assert accuracy_score(labels, scores.argmax(1)) == run["test"]["accuracy"]
         assert matthews_corrcoef(labels, scores.argmax(1)) == pytest.approx(run["test"]["matthews"], abs=1e-12)
