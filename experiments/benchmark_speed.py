@@ -45,7 +45,7 @@ from pvera.protocol import protocol
 from pvera.runs import environment
 from pvera.speed import FASTER, GRID, Row
 from pvera.training import PRECISIONS, Data, Schedule
-from pvera.wiring import cast_once, plain_attention
+from pvera.wiring import cast_once, training_attention
 
 import timm  # isort: skip  after pvera, which lets it load
 
@@ -156,7 +156,7 @@ class Bench:
         with ExitStack() as stack:
             with self.autocast():
                 stack.enter_context(cast_once(self.vit))
-                stack.enter_context(plain_attention(self.vit))
+                stack.enter_context(training_attention(self.vit))
                 scaler = training.make_scaler(self.device)
             yield function
         model.unload()

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from .adapters import IA3, AdaptFormer, Bottleneck, DoRA, Linear, LoRA, Method, PVeRA, VeRA
 from .errors import InputError
 from .model import adapt
-from .wiring import encoder_layers
+from .wiring import encoder_layers, plain_attention
 
 with warnings.catch_warnings():
     # On import fvcore compiles losses that are not used here, in a way that torch is about to give up.
@@ -121,7 +121,7 @@ def multiply_adds(model: nn.Module, inputs: Tensor) -> int:
     analysis.set_op_handle(**PRODUCTS, **dict.fromkeys(NO_PRODUCTS))
     # What fvcore would warn of is an error below, or is about its sums per module, which are not used.
     analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-    with _plain_attention(model), _convolutions_in_memory(model):
+    with plain_attention(model), _convolutions_in_memory(model):
         total = analysis.total()
     if unknown := sorted(analysis.unsupported_ops()):
         raise InputError(f"{type(model).__name__} has operators that cannot be counted: {', '.join(unknown)}")
@@ -156,22 +156,10 @@ NO_PRODUCTS = tuple(
     f"aten::{name}"
     for name in (
         "add", "sub", "rsub", "mul", "div", "exp", "mean", "gelu", "silu", "softmax", "layer_norm",
-        "linalg_vector_norm", "randn", "empty_like", "unflatten", "_unsafe_view", "addcmul", "addcmul_",
+        "linalg_vector_norm", "randn", "empty_like", "unflatten", "_unsafe_view", "addcmul", "addcmul_", "mul_",
         "square_", "sub_", "sum",
     )
 )  # fmt: skip
-
-
-@contextmanager
-def _plain_attention(model: nn.Module) -> Iterator[None]:
-    fused = {module: module.fused_attn for module in model.modules() if hasattr(module, "fused_attn")}
-    for module in fused:
-        module.fused_attn = False
-    try:
-        yield
-    finally:
-        for module, before in fused.items():
-            module.fused_attn = before
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from .errors import InputError
 from .model import AdaptedModel
 from .protocol import Protocol
 from .seeding import generator
-from .wiring import cast_once, plain_attention
+from .wiring import cast_once, training_attention
 
 EVALUATION_BATCH = 256
 
@@ -173,7 +173,7 @@ def fit(
             indices = torch.randperm(len(train), generator=order) if protocol.shuffle else torch.arange(len(train))
             beta = torch.tensor([betas[m] for m in model.active], device=train.labels.device)
             totals = torch.zeros(2, len(model.active), device=train.labels.device)
-            with plain_attention(model.backbone):
+            with training_attention(model.backbone):
                 for batch in indices.split(schedule.batch_size):
                     totals += len(batch) * step(
                         model, forward, train[batch], train.labels[batch], beta, optimizers, scaler, protocol

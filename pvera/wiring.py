@@ -9,7 +9,7 @@ plain model again.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -191,18 +191,23 @@ def cast_once(encoder: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def plain_attention(encoder: nn.Module) -> Iterator[None]:
-    """Inside, under autocast on a processor, timm's attention is computed by plain products. In half precision their
-    backward pass takes less than half the time of the fused one's; the scores are kept for it."""
-    half = torch.is_autocast_enabled("cpu") and next(encoder.parameters()).device.type == "cpu"
-    layers = [m for m in encoder.modules() if half and getattr(m, "fused_attn", False)]
+def plain_attention(model: nn.Module) -> Iterator[None]:
+    """Inside, timm's attention layers compute plain products in the place of torch's fused attention."""
+    layers = [module for module in model.modules() if getattr(module, "fused_attn", False)]
+    for layer in layers:
+        layer.fused_attn = False
     try:
-        for layer in layers:
-            layer.fused_attn = False
         yield
     finally:
         for layer in layers:
             layer.fused_attn = True
+
+
+def training_attention(encoder: nn.Module) -> AbstractContextManager:
+    """`plain_attention` under autocast on a processor: in half precision its backward pass takes less than half the
+    time of the fused one's, for which the scores are kept. Elsewhere nothing."""
+    half = torch.is_autocast_enabled("cpu") and next(encoder.parameters()).device.type == "cpu"
+    return plain_attention(encoder) if half else nullcontext()
 
 
 @torch.no_grad()
