@@ -32,9 +32,9 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import torch
+from benchmark_throughput import CLASSES, images, require_device
 from torch import Tensor, nn
 from torch.nn import functional as F
-from benchmark_throughput import CLASSES, images, require_device
 from tqdm import tqdm
 
 from pvera import PVeRA, adapt, backbones, checkpoint, cost, sample, speed, training
@@ -44,7 +44,7 @@ from pvera.profiles import Profile
 from pvera.protocol import protocol
 from pvera.runs import environment
 from pvera.speed import FASTER, GRID, Row
-from pvera.training import PRECISIONS, Data, Schedule
+from pvera.training import PRECISIONS, Schedule
 from pvera.wiring import cast_once, training_attention
 
 import timm  # isort: skip  after pvera, which lets it load
@@ -209,7 +209,6 @@ def evaluate(bench: Bench) -> list[Row]:
         model = adapt(bench.vit, method, CLASSES).eval()
         if model.members[0].layers[0].foldable:
             model.merge_()
-
 
             @torch.inference_mode()
             def function(model=model):

@@ -1,7 +1,6 @@
 """Where the time of a profile goes, of records made by hand."""
 
 from records import make_record, write_all
-from test_tables import lines, parsed
 
 from pvera.tables import spent
 
