@@ -17,7 +17,8 @@ its first step, on a GPU what torch allocates.
     peft      peft's PVeRA on transformers' DINOv2 of the same size, against the same bounds
     sweep     the step of PVeRA against its bound, as rank, tokens, depth and grid grow
 
-Writes <output>/speed_<device>.json, in which rows of other backbones and precisions stay, and .md.
+Writes <output>/speed_<device>.json, with --threads a file of its own, in which rows of other backbones and
+precisions stay, and .md.
 """
 
 import argparse
@@ -64,16 +65,20 @@ def main() -> None:
     every = list(speed.STEP)
     parser.add_argument("--methods", nargs="+", choices=every, default=every, help="only these")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (%(default)s)")
+    parser.add_argument("--threads", type=int, help="on a processor (all; demo and mini train with one)")
     parser.add_argument("--repeats", type=int, default=5, help="pairs that are timed (%(default)s)")
     parser.add_argument("--output", type=Path, default=ROOT / "results" / "performance", help="(%(default)s)")
     options = parser.parse_args()
-    if options.repeats < 1:
-        raise InputError("--repeats must be positive")
+    for name, value in (("repeats", options.repeats), ("threads", options.threads)):
+        if value is not None and value < 1:
+            raise InputError(f"--{name} must be positive")
+    if options.threads:
+        torch.set_num_threads(options.threads)
     require_device(options.device)
     for name in options.backbones:
         backbones.architecture(name)
     made_by = environment(options.device)
-    path = speed.record_path(options.output, made_by["device"])
+    path = speed.record_path(options.output, made_by["device"], options.threads)
     work = [(b, p, part) for b in options.backbones for p in options.precisions for part in options.parts]
     for backbone, precision, part in tqdm(work, "measuring", unit="part"):
         bench = Bench(backbone, precision, options.device, options.repeats, options.methods)
@@ -153,10 +158,8 @@ class Bench:
             with self.autocast():
                 training.step(model, model, self.images, self.labels, beta, optimizers, scaler, rules)
 
-        with ExitStack() as stack:
+        with self.under_autocast(cast_once, training_attention):
             with self.autocast():
-                stack.enter_context(cast_once(self.vit))
-                stack.enter_context(training_attention(self.vit))
                 scaler = training.make_scaler(self.device)
             yield function
         model.unload()
@@ -177,6 +180,16 @@ class Bench:
 
     def autocast(self):
         return training.autocast(self.device, self.precision)
+
+    @contextmanager
+    def under_autocast(self, *contexts: Callable) -> Iterator[None]:
+        """Inside, `contexts` of the backbone, which look whether there is autocast when they begin; the bound, which
+        is timed inside too, has none."""
+        with ExitStack() as stack:
+            with self.autocast():
+                for context in contexts:
+                    stack.enter_context(context(self.vit))
+            yield
 
 
 def step(bench: Bench) -> list[Row]:
@@ -204,24 +217,24 @@ def step(bench: Bench) -> list[Row]:
 
 
 def evaluate(bench: Bench) -> list[Row]:
-    rows = []
+    def measured(model):
+        @torch.inference_mode()
+        def function():
+            with bench.autocast():
+                model(bench.images)
+
+        with bench.under_autocast(cast_once):
+            return bench.paired(function, bench.frozen_pass())
+
+    rows, bound = [], "frozen forward"
     for method in bench.methods():
         model = adapt(bench.vit, method, CLASSES).eval()
         if model.members[0].layers[0].foldable:
-            model.merge_()
-
-            @torch.inference_mode()
-            def function(model=model):
-                with bench.autocast():
-                    model(bench.images)
-
-            with ExitStack() as stack:
-                with bench.autocast():
-                    stack.enter_context(cast_once(bench.vit))
-                values = bench.paired(function, bench.frozen_pass())
-            rows.append(bench.row("evaluate", f"{speed.title([method])}, merged", "frozen forward", values,
-                                  speed.EVALUATE))
+            values = measured(model.merge_())
+            rows.append(bench.row("evaluate", f"{speed.title([method])}, merged", bound, values, speed.EVALUATE))
         model.unload()
+    if bench.precision != "float32":  # what they pay for the residual stream, which autocast leaves in fp32
+        rows.append(bench.row("evaluate", f"{bound}, autocast", bound, measured(bench.vit)))
     return rows
 
 

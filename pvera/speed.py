@@ -59,8 +59,10 @@ def title(grid: Sequence[Method]) -> str:
     return text if len(grid) == 1 else f"{text}, grid of {len(grid)}"
 
 
-def record_path(folder, device: str) -> Path:
-    return Path(folder) / (re.sub(r"\W+", "_", f"speed_{device}".lower()).strip("_") + ".json")
+def record_path(folder, device: str, threads: int | None = None) -> Path:
+    """threads: where they were chosen."""
+    name = f"speed_{device}" if threads is None else f"speed_{device}_threads_{threads}"
+    return Path(folder) / (re.sub(r"\W+", "_", name.lower()).strip("_") + ".json")
 
 
 def update(path: Path, made_by: dict, rows: Sequence[Row]) -> None:
@@ -110,6 +112,12 @@ def verdict(record: dict) -> str:
     return "\n".join([f"{len(rows) - len(missed)} of {len(rows)} targets are met.", "", *lines])
 
 
+def machine(record: dict) -> str:
+    """What a record was measured on."""
+    made_by = record["environment"]
+    return f"{made_by['device']}, {made_by['threads']} thread{'s' * (made_by['threads'] > 1)}"
+
+
 def describe(record: dict) -> str:
     """The rows as a Markdown table, and what they were measured on."""
     lines = ["| backbone | precision | part | what | bound | measured | bound | ratio | target | |",
@@ -121,8 +129,8 @@ def describe(record: dict) -> str:
         about = [row.backbone, row.precision, row.part, row.what, row.bound]
         lines.append("| " + " | ".join([*about, *values, f"{row.ratio:.3f}", target, verdict]) + " |")
     made_by = record["environment"]
-    about = (f"{made_by['device']}, {made_by['threads']} threads, torch {made_by['torch']}, "
-             f"timm {made_by['timm']}; see experiments/benchmark_speed.py.")
+    about = (f"{machine(record)}, torch {made_by['torch']}, timm {made_by['timm']}; "
+             "see experiments/benchmark_speed.py.")
     return "\n".join(lines) + f"\n\n{about}\n"
 
 

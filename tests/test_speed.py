@@ -104,6 +104,7 @@ def test_notebook_without_timings(tmp_path, monkeypatch):
         "No results yet: `python experiments/train.py --profile empty --experiments beta benchmark --precision bfloat16 "
         "--results results/bfloat16` makes them.",
         "No results yet: `python experiments/train.py --profile empty` makes them.",
+        "No results yet: `python experiments/benchmark_versions.py <folder of another version>` makes them.",
     ] and not pictures
 
 
@@ -123,7 +124,8 @@ def test_the_script_measures_each_method(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("arguments, says", [
-    (["--repeats", "0"], "must be positive"),
+    (["--repeats", "0"], "--repeats must be positive"),
+    (["--threads", "0"], "--threads must be positive"),
     (["--backbones", "nothing"], "unknown backbone 'nothing'"),
     (["--device", "cuda"], "there is no CUDA device here"),
 ])

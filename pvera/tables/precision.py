@@ -1,5 +1,7 @@
 """Whether another precision of the products changes the accuracy, beside what another seed changes."""
 
+from operator import itemgetter
+
 import numpy as np
 import pandas as pd
 
@@ -15,10 +17,9 @@ def changes(full: list[dict], other: list[dict]) -> pd.DataFrame:
     change: mean accuracy of `other` minus that of `full`, in points; spread: standard deviation over the seeds of
     `full`; within: whether the first is at most the second.
     """
-    known = {(run["method"], run["dataset"], run["seed"]) for run in full}
-    known &= {(run["method"], run["dataset"], run["seed"]) for run in other}
-    own = [Scores.of([run for run in runs if (run["method"], run["dataset"], run["seed"]) in known])
-           for runs in (full, other)]  # fmt: skip
+    key = itemgetter("method", "dataset", "seed")
+    known = set(map(key, full)) & set(map(key, other))
+    own = [Scores.of([run for run in runs if key(run) in known]) for runs in (full, other)]
     (mean, spread), (others, _) = (mean_and_std(100 * scores.values, axis=1) for scores in own)
     rows = [
         (method, dataset, others[m, d] - mean[m, d], spread[m, d])
