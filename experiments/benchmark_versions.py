@@ -1,0 +1,101 @@
+"""Time the same runs with this version of the program and with another one, in turn.
+
+    git worktree add ../before 4eb30df
+    python experiments/benchmark_versions.py ../before --profile demo --datasets digits --seeds 0
+
+In every turn each version trains from nothing into a temporary folder (experiments/train.py, the search of β and
+the benchmark) and draws from its adapters (experiments/uncertainty.py), with the options that are not this script's
+own. Seconds are those that the runs record. Writes <output>/versions.csv, one row per experiment and method:
+medians over the turns, of the ratio turn by turn, and how far the accuracies of the two versions lie apart. Rows of
+other versions, profiles and machines stay.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+from tqdm import tqdm
+
+from pvera import results
+from pvera.cluster import code_version
+from pvera.errors import InputError, run
+from pvera.profiles import Profile
+from pvera.runs import environment
+from pvera.tables import versions
+
+ROOT = Path(__file__).resolve().parents[1]
+STEPS = (("train", "--experiments", "beta", "benchmark"), ("uncertainty",))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("other", type=Path, help="folder of the other version")
+    parser.add_argument("--profile", default="demo", help="name in experiments/profiles (%(default)s)")
+    parser.add_argument("--repeats", type=int, default=3, help="turns (%(default)s)")
+    parser.add_argument("--output", type=Path, default=ROOT / "results" / "performance", help="(%(default)s)")
+    options, passed = parser.parse_known_args()
+    if options.repeats < 1:
+        raise InputError("--repeats must be positive")
+    file = options.output / "versions.csv"
+    versions.load(file)  # a damaged one is known before the measurement
+    roots = {"before": options.other.resolve(), "after": ROOT}
+    for root in roots.values():
+        require_version(root)
+    profile = Profile.read(ROOT / "experiments" / "profiles" / f"{options.profile}.yaml")
+    passed = ["--profile", options.profile, "--data", str(ROOT / profile.data), *passed]
+    turns = []
+    for number in tqdm(range(options.repeats), "turns"):
+        for version, root in roots.items():
+            with tempfile.TemporaryDirectory() as folder:
+                execute(root, [*passed, "--results", folder])
+                turns.append(recorded(folder, options.profile).assign(turn=number, version=version))
+    made_by = {name: (code_version(root)["commit"] or "?")[:7] for name, root in roots.items()}
+    made_by |= {"device": environment("cpu")["device"], "profile": options.profile}
+    table = versions.merge(versions.load(file), versions.compare(pd.concat(turns)).assign(**made_by))
+    results.write_atomically(file, table.to_csv(index=False, float_format="%.5g").encode())
+    print(versions.table(table).markdown())
+
+
+def require_version(root: Path) -> None:
+    """InputError where `root` is not the program, or Python would not take its library from there."""
+    if not all((root / "experiments" / f"{name}.py").is_file() for name, *_ in STEPS):
+        raise InputError(f"{root}: there is no experiments/train.py or experiments/uncertainty.py")
+    found = python(root, "-c", "import pvera; print(pvera.__file__)", stdout=subprocess.PIPE, text=True)
+    if root not in Path(found.stdout.strip()).resolve().parents:
+        raise InputError(f"{root}: Python takes the library from {found.stdout.strip()}")
+
+
+def execute(root: Path, options: list[str]) -> None:
+    """The steps, with the library and the scripts in `root`. InputError where one fails, which says why itself."""
+    for script, *own in STEPS:
+        try:
+            python(root, str(root / "experiments" / f"{script}.py"), *own, *options)
+        except subprocess.CalledProcessError as error:
+            raise InputError(f"{root}: experiments/{script}.py ended with {error.returncode}") from None
+
+
+def python(root: Path, *arguments: str, **options) -> subprocess.CompletedProcess:
+    environment_ = os.environ | {"PYTHONPATH": str(root)}
+    return subprocess.run([sys.executable, *arguments], env=environment_, cwd=root, check=True, **options)
+
+
+def recorded(folder: str, profile: str) -> pd.DataFrame:
+    """One row per run: experiment, method, seconds, accuracy (of all draws in Monte Carlo inference)."""
+    rows = []
+    for experiment in ("beta", "benchmark", "uncertainty"):
+        for one in results.load_runs(folder, profile, experiment, optional=True):
+            if experiment == "uncertainty":
+                path = results.run_path(folder, *(one[name] for name in results.IDENTITY))
+                accuracy = float(results.read_arrays(path)["accuracy"][-1].mean())
+            else:
+                accuracy = one["test"]["accuracy"] if one["test"] else float("nan")
+            rows.append((experiment, one["method"], one["cost"]["wall_seconds"], accuracy))
+    return pd.DataFrame(rows, columns=["experiment", "method", "seconds", "accuracy"])
+
+
+if __name__ == "__main__":
+    run(main)
