@@ -14,7 +14,7 @@ its first step, on a GPU what torch allocates.
     probe     linear probing for 500 epochs, against one pass over the images
     memory    of a training step, against forward and backward of the frozen backbone
     size      the file of a trained adapter with its head, against its numbers in fp32
-    peft      peft's PVeRA on transformers' DINOv2 of the same size, against the same bounds
+    peft      peft's PVeRA on transformers' DINOv2 of the same size, against the same bounds, and ours against it
     sweep     the step of PVeRA against its bound, as rank, tokens, depth and grid grow
 
 Writes <output>/speed_<device>.json, with --threads a file of its own, in which rows of other backbones and
@@ -350,8 +350,12 @@ def peft(bench: Bench) -> list[Row]:
         optimizer.zero_grad()
 
     version = f"peft {peft.__version__}, {speed.title([method])}"
+    model.train()
     rows = [bench.row("peft", f"{version}, step", "frozen forward and backward",
-                      bench.paired(model.train() and step, bench.frozen_step()))]
+                      bench.paired(step, bench.frozen_step()))]
+    with bench.step([method]) as ours:
+        rows.append(bench.row("peft", f"{speed.title([method])}, step", f"the step of peft {peft.__version__}",
+                              bench.paired(ours, step)))
     model.eval()
     rows.append(bench.row("peft", f"{version}, evaluation", "frozen forward",
                           bench.paired(torch.inference_mode()(logits), bench.frozen_pass())))

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pvera
 import pytest
+import timm
 import torch
 from pvera import results, runs, training
 from pvera.backbones import Backbone
@@ -15,7 +16,7 @@ from pvera.data import Split
 from pvera.protocol import CORRECTED, PUBLISHED, protocol
 from pvera.profiles import Ablations, Effects, Profile
 from pvera.training import Data, Schedule, fit
-from pvera.wiring import cast_once
+from pvera.wiring import cast_once, training_attention
 from tiny import METHODS, make_vit
 
 CLASSES = 3
@@ -204,6 +205,15 @@ def test_weights_cast_once_change_no_bit(backbone, splits, name, monkeypatch):
     cast_once = curves_and_scores()
     monkeypatch.setattr(training, "cast_once", lambda encoder: nullcontext())
     assert cast_once == curves_and_scores()
+
+
+@pytest.mark.parametrize("side, precision, plain", [(64, "bfloat16", True), (384, "bfloat16", False),
+                                                    (64, "float32", False)])
+def test_attention_of_short_sequences_is_plain_in_half_precision(side, precision, plain):
+    vit = timm.create_model("vit_tiny_patch16_224", depth=2, img_size=side, num_classes=0)
+    with training.autocast("cpu", precision), training_attention(vit):
+        assert [block.attn.fused_attn for block in vit.blocks] == [not plain] * 2
+    assert all(block.attn.fused_attn for block in vit.blocks)
 
 
 def test_weights_are_cast_once_under_autocast_only(backbone, splits):

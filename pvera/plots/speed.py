@@ -34,7 +34,7 @@ def ratios(ax: Axes, rows: pd.DataFrame) -> Axes:
 
 def against_bounds(rows: pd.DataFrame) -> Figure:
     """`ratios` of the parts of one backbone, one above the other, at column width."""
-    rows = rows[~rows["bound"].str.contains("fp32")]  # precisions against each other are no bound
+    rows = rows[~rows["bound"].str.contains("fp32|peft")]  # one against another is no bound
     parts = [part for part in PARTS if (rows["part"] == part).any()]
     heights = [rows.loc[rows["part"] == part, "what"].nunique() + 1.5 for part in parts]
     with matplotlib.rc_context(RC):
