@@ -70,7 +70,7 @@ class Analysis(Run):
         shortened = {} if self.images is None else {"images": self.images}
         return {
             "seed": self.seed,
-            "adapter_sha256": hashlib.sha256(self.adapter.read_bytes()).hexdigest(),
+            "adapter_sha256": _digest(self.adapter),
             "weights_sha256": frozen.weights_sha256,
             "image_size": frozen.image_size,
             "tested": self.tested,
@@ -209,6 +209,10 @@ def _latents(model, analysis: Analysis, tests, report: Report) -> dict[str, np.n
     }
 
 
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
 @lru_cache(maxsize=1)
 def _tests(root: str, names: tuple[str, ...], size: int, images: int | None) -> tuple[data.Split, ...]:
     """The test splits of `names`."""
@@ -271,13 +275,18 @@ def load(root, profile: str, experiment: str) -> list[tuple[dict, dict[str, np.n
 
 
 def load_uncertainty(root, profile: str) -> list[Uncertainty]:
-    """`load`, with the benchmark's predictions of the same adapters."""
+    """`load`, with the benchmark's predictions of the same adapters. InputError where an adapter is another one."""
     return [_of_arrays(root, record, arrays) for record, arrays in load(root, profile, "uncertainty")]
 
 
 def _of_arrays(root, record: dict, arrays: dict[str, np.ndarray]) -> Uncertainty:
     place = {name: record[name] for name in results.IDENTITY} | {"experiment": "benchmark"}
-    predictions, _ = results.read_predictions(results.run_path(root, **place))
+    path = results.run_path(root, **place)
+    adapter = path.with_suffix(results.ADAPTER)
+    if adapter.is_file() and _digest(adapter) != record["config"]["adapter_sha256"]:
+        raise InputError(f"{adapter} is not the adapter of the draws: run python experiments/uncertainty.py "
+                         f"--profile {record['profile']} --replace")
+    predictions, _ = results.read_predictions(path)
     draws = arrays["draws"].tolist()
     estimates = {
         k: uncertainty.Estimates(

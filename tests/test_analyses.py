@@ -87,6 +87,16 @@ def test_loaded_as_it_was_estimated(profile, root):
     assert right.low < right.scores[:, right.predicted].mean() < right.high
 
 
+def test_draws_of_another_adapter_are_not_held_against_the_predictions(profile, root):
+    (run,) = profile.runs("uncertainty", root)
+    run.execute()
+    run.adapter.write_bytes(b"another one")
+    with pytest.raises(InputError, match="seed0.safetensors is not the adapter of the draws"):
+        analyses.load_uncertainty(root, "mine")
+    run.adapter.unlink()  # a copy of the results alone can be read
+    assert len(analyses.load_uncertainty(root, "mine")) == 1
+
+
 def test_the_share_of_the_work_is_reported(profile, root):
     for experiment in results.ANALYSES:
         steps = []
