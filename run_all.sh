@@ -11,7 +11,7 @@ Sets up .venv on first use, trains what the profile still lacks, looks at its ad
 distribution, latents, costs), executes the notebooks in analysis/ on its results and prints the main table.
 
   demo    three small tasks, no download (default): 12 minutes on two cores, set-up included
-  mini    six tasks with full grids, no download: two hours on two cores, and text besides
+  mini    six tasks with full grids, no download: two hours on two cores, half an hour for text
   paper   VTAB-1k on DINOv2, GLUE on DeBERTa-V3: downloads what is not there, and needs a GPU
 
 Interrupted, it goes on where it stopped. Results lie in results/<profile>, figures and executed notebooks in
