@@ -4,7 +4,7 @@
 
 The executed copies lie in figures/<profile>, beside the figures that the notebooks write; tables go to
 results/<profile>/tables. A notebook is skipped while its code, the library, its results and what it wrote are
-as they were.
+as they were. As many are executed side by side as there are processors; with --inplace one after the other.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from nbclient.exceptions import CellExecutionError, DeadKernelError
 from tqdm import tqdm
 
 from pvera.errors import InputError, run
+from pvera.processes import cores
 from pvera.results import write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,27 +50,45 @@ def main() -> None:
         if not is_current(root, target, inputs.hexdigest()):
             stale.append((notebook, target, inputs.hexdigest()))
 
+    # A file that is written while two are executed counts as written by both: committed notebooks take turns, so that
+    # what they say of themselves does not depend on it.
+    asyncio.run(execute_all(stale, root, options.profile, 1 if options.inplace else cores()))
+
+
+async def execute_all(stale: list[tuple], root: Path, profile: str, workers: int) -> None:
+    """Executes notebooks, `workers` at a time, and writes each to its target with its stamp. The first that fails
+    ends the others."""
+    free = asyncio.Semaphore(workers)
     cells = sum(cell.cell_type == "code" for notebook, _, _ in stale for cell in notebook.cells)
-    with tqdm(total=cells, unit="cell", disable=not stale) as bar:
-        for notebook, target, inputs in stale:
+
+    async def execute_one(notebook, target: Path, inputs: str) -> None:
+        async with free:
             bar.set_description(target.name)
-            before = written(root, options.profile)
-            try:
-                execute(notebook, analysis, options.profile, on_cell_executed=lambda **_: bar.update())
-            except CellExecutionError as error:
-                line = f"{error.ename}: {error.evalue}".strip().splitlines()[-1]
-                if error.ename in REFUSED:
-                    raise InputError(f"{target.name}: {line.partition(': ')[2]}") from None
-                sys.exit(f"error: {target.name}: {line}")
-            except DeadKernelError:
-                sys.exit(f"error: {target.name}: its kernel died")
-            after = written(root, options.profile)
+            before = written(root, profile)
+            await execute(notebook, root / "analysis", profile, on_cell_executed=lambda **_: bar.update())
+            after = written(root, profile)
             outputs = sorted(name for name in after if after[name] != before.get(name))
-            notebook.metadata[STAMP] = {"profile": options.profile, "inputs": inputs, "outputs": outputs}
+            notebook.metadata[STAMP] = {"profile": profile, "inputs": inputs, "outputs": outputs}
             write_atomically(target, nbformat.writes(notebook).encode())
 
+    # Kernels that end with the loop, on Ctrl-C or when another notebook fails, are no news.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    with tqdm(total=cells, unit="cell", disable=not stale) as bar:
+        tasks = {asyncio.create_task(execute_one(*one)): one[1].name for one in stale}
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION) if tasks else ((), ())
+        failed = [(tasks[task], task.exception()) for task in done if task.exception()]
+    for name, error in failed:  # the loop cancels those that still run
+        if isinstance(error, DeadKernelError):
+            sys.exit(f"error: {name}: its kernel died")
+        if not isinstance(error, CellExecutionError):
+            raise error
+        line = f"{error.ename}: {error.evalue}".strip().splitlines()[-1]
+        if error.ename in REFUSED:
+            raise InputError(f"{name}: {line.partition(': ')[2]}")
+        sys.exit(f"error: {name}: {line}")
 
-def execute(notebook, folder: Path, profile: str, **hooks) -> None:
+
+async def execute(notebook, folder: Path, profile: str, **hooks) -> None:
     """Runs all cells in `folder` and keeps their outputs, without times, which would differ on every run."""
     resources = {"metadata": {"path": str(folder)}}
     # On Ctrl-C nbclient would only end the kernel and then report its death; we want the KeyboardInterrupt.
@@ -78,7 +97,7 @@ def execute(notebook, folder: Path, profile: str, **hooks) -> None:
         notebook, timeout=None, record_timing=False, resources=resources, shutdown_kernel="immediate", **hooks
     )
     client.create_kernel_manager().transport_encryption = "auto"  # other users of the machine could listen
-    client.execute(env={**os.environ, "PVERA_PROFILE": profile})
+    await client.async_execute(env={**os.environ, "PVERA_PROFILE": profile})
 
 
 def files(root: Path, profile: str) -> list[Path]:

@@ -69,6 +69,36 @@ def test_a_notebook_runs_again_when_its_inputs_or_outputs_changed(root):
     assert runs(root) == 1
 
 
+def test_as_many_side_by_side_as_there_are_processors(root, monkeypatch):
+    """Each of two waits for what the other writes; a third finds a place when one of them has ended."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    (root / "analysis/count.ipynb").unlink()
+    meet = """\
+import time
+from pathlib import Path
+Path("{0}").touch()
+end = time.monotonic() + 60
+while not Path("{1}").exists():
+    assert time.monotonic() < end
+    time.sleep(0.05)"""
+    for name, source in {"a": meet.format("a", "b"), "b": meet.format("b", "a"), "c": "'third'"}.items():
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+        nbformat.write(made, root / "analysis" / f"{name}.ipynb")
+    execute(root)
+    assert sorted(path.name for path in (root / "figures/demo").glob("*.ipynb")) == ["a.ipynb", "b.ipynb", "c.ipynb"]
+
+
+def test_the_first_that_fails_ends_the_others(root, monkeypatch, capfd):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    notebook(root, "import time; time.sleep(600)")
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("1 / 0")])
+    nbformat.write(made, root / "analysis/fails.ipynb")
+    with pytest.raises(SystemExit) as ended:
+        execute(root)
+    assert ended.value.code == "error: fails.ipynb: ZeroDivisionError: division by zero"
+    assert not (root / "figures").exists() and "Traceback" not in capfd.readouterr().err
+
+
 def test_in_place_twice_gives_the_same_bytes(root):
     path = root / "analysis/count.ipynb"
     execute(root, "--inplace")
