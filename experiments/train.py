@@ -104,23 +104,26 @@ def train(profile: Profile, options: argparse.Namespace) -> None:
     workers = options.workers or (cores() if device == "cpu" else 1)
     if workers < 1:
         raise InputError(f"--workers must be positive, not {workers}")
-    for experiment in (*profile.experiments, *ANALYSES):
-        if experiment not in options.experiments:
-            continue
-        runs = profile.runs(experiment, options.results)
-        if not runs:
-            continue
-        missing = pending(runs, options.replace)
-        print(
-            f"{profile.name}, {experiment}: {len(runs) - len(missing)} of {len(runs)} runs are there",
-            flush=True,
-        )
-        if options.list:
-            for one in missing:
-                print(f"  missing: {one.name}")
-        else:
+    names = [name for name in (*profile.experiments, *ANALYSES) if name in options.experiments]
+    searches = [name for name in names if name.endswith("beta")]
+    # What needs β waits for the search. All others share the workers, so that none is idle between experiments.
+    for together in (searches, [name for name in names if name not in searches]):
+        missing = []
+        for experiment in together:
+            runs = profile.runs(experiment, options.results)
+            if not runs:
+                continue
+            own = pending(runs, options.replace)
+            missing += own
+            print(f"{profile.name}, {experiment}: {len(runs) - len(own)} of {len(runs)} runs are there", flush=True)
+            if options.list:
+                for one in own:
+                    print(f"  missing: {one.name}")
+        if missing and not options.list:
             prepare(missing)
-            run_all(missing, experiment, workers, device)
+            # The longest first, which leaves the least to wait for at the end.
+            missing.sort(key=lambda one: len(one.candidates), reverse=True)
+            run_all(missing, " and ".join(dict.fromkeys(one.experiment for one in missing)), workers, device)
 
 
 def submit(profile: Profile, options: argparse.Namespace) -> None:
