@@ -52,7 +52,8 @@ def main() -> None:
 
     # A file that is written while two are executed counts as written by both: committed notebooks take turns, so that
     # what they say of themselves does not depend on it.
-    asyncio.run(execute_all(stale, root, options.profile, 1 if options.inplace else cores()))
+    if stale:
+        asyncio.run(execute_all(stale, root, options.profile, 1 if options.inplace else cores()))
 
 
 async def execute_all(stale: list[tuple], root: Path, profile: str, workers: int) -> None:
@@ -73,9 +74,9 @@ async def execute_all(stale: list[tuple], root: Path, profile: str, workers: int
 
     # Kernels that end with the loop, on Ctrl-C or when another notebook fails, are no news.
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-    with tqdm(total=cells, unit="cell", disable=not stale) as bar:
+    with tqdm(total=cells, unit="cell") as bar:
         tasks = {asyncio.create_task(execute_one(*one)): one[1].name for one in stale}
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION) if tasks else ((), ())
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         failed = [(tasks[task], task.exception()) for task in done if task.exception()]
     for name, error in failed:  # the loop cancels those that still run
         if isinstance(error, DeadKernelError):
