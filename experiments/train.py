@@ -105,12 +105,11 @@ def train(profile: Profile, options: argparse.Namespace) -> None:
     if workers < 1:
         raise InputError(f"--workers must be positive, not {workers}")
     names = [name for name in (*profile.experiments, *ANALYSES) if name in options.experiments]
-    searches = [name for name in names if name.endswith("beta")]
     # What needs β waits for the search. All others share the workers, so that none is idle between experiments.
-    for together in (searches, [name for name in names if name not in searches]):
+    for searching in (True, False):
         missing = []
-        for experiment in together:
-            runs = profile.runs(experiment, options.results)
+        for experiment in names:
+            runs = [one for one in profile.runs(experiment, options.results) if one.searches == searching]
             if not runs:
                 continue
             own = pending(runs, options.replace)
