@@ -111,10 +111,12 @@ def _read(path: Path) -> tuple[dict, dict]:
 
 
 def _backbone_digest(vit: nn.Module) -> str:
-    """Hash of the tensors that merging never changes, so a merged and a plain backbone are the same one."""
+    """Hash of the tensors that merging never changes, so a merged and a plain backbone are the same one. A pooler,
+    which nothing here reads, may be there or not."""
     folded = {id(p) for x in encoder_layers(vit) for m, _ in x.projections for p in m.parameters()}
     folded |= {id(x.mlp_out.weight) for x in encoder_layers(vit)}
-    return _digest({n: p for n, p in vit.named_parameters() if id(p) not in folded})
+    read = {n: p for n, p in vit.named_parameters() if not n.startswith("pooler.")}
+    return _digest({n: p for n, p in read.items() if id(p) not in folded})
 
 
 def _checksum(described: dict, tensors: dict) -> str:

@@ -88,8 +88,9 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
     try:
         with _quiet():
             # Eager: on a CPU the backward pass of fused attention takes most of a bf16 step.
-            model = AutoModel.from_pretrained(
-                source, local_files_only=local, dtype=torch.float32, attn_implementation="eager"
+            model, found = AutoModel.from_pretrained(
+                source, local_files_only=local, dtype=torch.float32, attn_implementation="eager",
+                output_loading_info=True,
             )
             tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local, padding_side="right")
     except Exception as error:  # each file format, the download and transformers have exceptions of their own
@@ -98,6 +99,9 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
         raise InputError(f"cannot load {name} from {source}: {reason}{hint}") from None
     if hasattr(model, "pooler"):
         model.pooler = None  # nothing reads it, and some encoders come without its weights
+    missing = sorted(key for key in found["missing_keys"] if not key.startswith("pooler."))
+    if missing:  # transformers has drawn them at random
+        raise InputError(f"cannot load {name} from {source}: it lacks {missing[0]} and {len(missing) - 1} more tensors")
     encoder_layers(model)
     model.eval().requires_grad_(False)
     length = min(MAX_LENGTH, tokenizer.model_max_length)
@@ -141,8 +145,11 @@ def encode(encoder: Encoder, texts: glue.Texts) -> Split:
 
 def load_splits(root: str | Path, name: str, encoder: Encoder, first: int | None = None) -> tuple[Split, ...]:
     """Training, validation and test split of a task; with `first` that many texts of each. Those that are not
-    trained on are ordered by length, so that their batches need little padding. InputError as `glue.load_split`."""
+    trained on are ordered by length, so that their batches need little padding. InputError for a split without texts,
+    and as `glue.load_split`."""
     parts = [glue.load_split(root, name, split) for split in glue.SPLITS]
+    if not all(map(len, parts)):
+        raise InputError(f"{Path(root) / glue.TASKS[name].folder}: too few texts for training, validation and test")
     train, *others = (encode(encoder, part.take(np.arange(len(part))[:first])) for part in parts)
     return train, *map(by_length, others)
 

@@ -107,7 +107,8 @@ def write(
     """Writes a run's record, and beside it its test predictions and its adapter, whole or not at all.
 
     Numbers that are not finite (a diverged member's losses) become null; curves keep six significant digits.
-    probabilities: (N, C), stored in fp16; labels: (N,), stored as int16; both in the order of the test file.
+    probabilities: (N, C), stored in fp16; labels: (N,), stored as int16; both in the order in which they
+    were tested, of texts the shortest first.
     adapter: `checkpoint.dumps` of the chosen member. arrays: what an analysis found, stored as it is.
     """
     path = Path(path)
@@ -206,7 +207,7 @@ def read_arrays(path) -> dict[str, np.ndarray]:
 
 
 def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
-    """Test probabilities (N, C) fp16 and labels (N,) int16, in test-file order, of the run at `path`.
+    """Test probabilities (N, C) fp16 and labels (N,) int16, as `write` stored them, of the run at `path`.
 
     InputError as `read_arrays`.
     """

