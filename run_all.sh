@@ -11,11 +11,11 @@ Sets up .venv on first use, trains what the profile still lacks, looks at its ad
 distribution, latents, costs), executes the notebooks in analysis/ on its results and prints the main table.
 
   demo    three small tasks, no download (default): 12 minutes on two cores, set-up included
-  mini    six tasks with full grids, no download: two hours on two cores, half an hour for text
+  mini    six tasks with full grids, no download: 2 1/2 hours on two cores, half an hour more for text
   paper   VTAB-1k on DINOv2, GLUE on DeBERTa-V3: downloads what is not there, and needs a GPU
 
 Interrupted, it goes on where it stopped. Results lie in results/<profile>, figures and executed notebooks in
-figures/<profile>.
+figures/<profile>; the notebooks of mini, whose results are committed, in analysis/.
 
 With options the language experiment is left out: experiments/train_language.py trains it. Among the options are
 

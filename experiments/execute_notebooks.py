@@ -103,9 +103,9 @@ async def execute(notebook, folder: Path, profile: str, **hooks) -> None:
 
 def files(root: Path, profile: str) -> list[Path]:
     """What a notebook may read: the library, the results of the profile, the published ones, the costs of
-    the paper's sizes and the timings."""
+    the paper's sizes, the timings, and what is held against `mini`: half precision, longer trainings."""
     read = [*(ROOT / "pvera").rglob("*.py")]
-    for name in dict.fromkeys([profile, "published", "paper/cost", "performance"]):
+    for name in dict.fromkeys([profile, "published", "paper/cost", "performance", "bfloat16", "long", "mini"]):
         folder = root / "results" / name
         others = {folder / "tables", folder / "slurm"}
         read += [p for p in folder.rglob("[!.]*") if p.is_file() and others.isdisjoint(p.parents)]

@@ -153,7 +153,10 @@ def _other(rng: np.random.Generator, event: Event) -> Event:
 
 def entailment(rng: np.random.Generator, label: int) -> tuple[str, ...]:
     """0: the premise entails the hypothesis, which leaves something out or names a kind for a thing; 1: it does
-    not, for the hypothesis tells of another event, or more, or what the premise denies."""
+    not, for the hypothesis tells of another event, or more, or what the premise denies.
+
+    Not all of it needs a comparison: words of doubt give the answer away, and so in part does a hypothesis that tells
+    both place and time (68 % of the test set; both rules together 81 %)."""
     event = _event(rng)
     premise, hypothesis, words = event, _shorter(rng, event), ""
     kind = next((kind for kind, things in KINDS.items() if event.patient.split()[-1] in things), "")

@@ -107,7 +107,7 @@ def verdict(record: dict) -> str:
     """How many targets are met, and the rows that miss theirs, as Markdown."""
     rows = [row for row in (Row(**row) for row in record["rows"]) if row.met is not None]
     missed = [row for row in rows if not row.met]
-    lines = [f"- {row.backbone}, {row.precision}, {row.part}: {row.what} takes {row.ratio:.2f} of "
+    lines = [f"- {row.backbone}, {row.precision}, {row.part}: {row.what} takes {row.ratio:.3f} of "
              f"{row.bound}, the target is {row.target:.2f}" for row in missed]
     return "\n".join([f"{len(rows) - len(missed)} of {len(rows)} targets are met.", "", *lines])
 
@@ -120,7 +120,7 @@ def machine(record: dict) -> str:
 
 def describe(record: dict) -> str:
     """The rows as a Markdown table, and what they were measured on."""
-    lines = ["| backbone | precision | part | what | bound | measured | bound | ratio | target | |",
+    lines = ["| backbone | precision | part | what | bound | time | time of the bound | ratio | target | |",
              "| :-- | :-- | :-- | :-- | :-- | --: | --: | --: | --: | :-- |"]
     for row in map(lambda row: Row(**row), record["rows"]):
         target = "" if row.target is None else f"{row.target:.2f}"
@@ -130,7 +130,8 @@ def describe(record: dict) -> str:
         lines.append("| " + " | ".join([*about, *values, f"{row.ratio:.3f}", target, verdict]) + " |")
     made_by = record["environment"]
     about = (f"{machine(record)}, torch {made_by['torch']}, timm {made_by['timm']}; "
-             "see experiments/benchmark_speed.py.")
+             "see experiments/benchmark_speed.py. Part and bound are measured in turn: the ratio is the median over the pairs, "
+             "not the quotient of the two medians beside it.")
     return "\n".join(lines) + f"\n\n{about}\n"
 
 

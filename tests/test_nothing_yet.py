@@ -10,7 +10,7 @@ from notebook import ROOT, run
 from pvera.statistics.bootstrap import resample
 
 NOTEBOOKS = sorted(path.name for path in (ROOT / "analysis").glob("*.ipynb"))
-NEED_NO_PROFILE = {"audit.ipynb", "speed.ipynb"}
+NEED_NO_PROFILE = {"audit.ipynb", "duration.ipynb", "speed.ipynb"}
 
 
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name not in NEED_NO_PROFILE])

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from pvera import effects, efficiency, published, results, tables
-from pvera.tables import calibration, comparison, cost, ledger
+from pvera.tables import calibration, comparison, cost, duration, ledger
 
 ROOT = Path(__file__).parents[1]
 COMMITTED = ROOT / "results" / "mini" / "tables"
@@ -42,6 +42,8 @@ def computed() -> dict[str, tables.Table]:
     made += [comparison.support(list(compared.values())[1:])]
     for language in tables.language_of_profile(ROOT / "results", "mini", PAPER.language).values():
         made += language
+    parts = duration.load(ROOT / "results")
+    made.append(duration.table(parts))
     return {table.name: table for table in made}
 
 
@@ -56,7 +58,7 @@ def test_tables_without_notebooks():
 @pytest.mark.timeout(1800)
 def test_notebooks_make_the_same_tables_again(tmp_path):
     """Without tables and figures, in a copy of what a fresh clone has: the same tables, as many figures."""
-    read = [f"results/{name}" for name in ("published", "performance", "paper/cost", "mini")]
+    read = [f"results/{name}" for name in ("published", "performance", "paper/cost", "mini", "bfloat16", "long")]
     for folder in ("analysis", *read):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("tables"))
     for file in (ROOT / "pyproject.toml", ROOT / "PROTOCOL.md"):

@@ -44,7 +44,7 @@ def test_description_and_verdict_by_hand():
     assert "| 3 MiB | 2 MiB | 1.500 | 1.30 | **missed** |" in lines[5] and "| 41 kB | 40 kB |" in lines[6]
     first, _, *missed = speed.verdict(record).splitlines()
     assert first == "2 of 4 targets are met." and len(missed) == 2
-    assert missed[0] == ("- tiny, float32, step: slow takes 1.30 of frozen forward and backward, "
+    assert missed[0] == ("- tiny, float32, step: slow takes 1.300 of frozen forward and backward, "
                          "the target is 1.25")
 
 
@@ -82,15 +82,16 @@ def test_figures():
         row("PVeRA, 2 draws", part="sample", ratio=1.1),
         Row("step", "tiny", "bfloat16", "PVeRA, bf16", "the same in fp32", 0.6, 1.0, 0.6, 0.5), row("last"),
     ]))  # fmt: skip
-    figure = figures.against_bounds(rows)
+    figure = figures.against_bounds(rows, "a processor")
     first, second = figure.axes
     assert [label.get_text() for label in first.get_yticklabels()] == ["PVeRA, r = 8", "free", "last"]
     assert [label.get_text() for label in second.get_yticklabels()] == ["PVeRA, 2 draws"]
+    assert figure.get_suptitle() == "a processor"
     points = [line.get_xdata()[0] for line in first.lines if line.get_marker() in "os"]
     assert points == [1.2, 1.4, 1.2, 1.2]
     swept = [row(f"{axis} {value}", "sweep", precision, value / 2)
              for axis in speed.SWEPT for value in (2, 4, 8) for precision in ("float32", "bfloat16")]
-    figure = figures.sweep(pd.DataFrame(map(vars, swept)))
+    figure = figures.sweep(pd.DataFrame(map(vars, swept)), "a processor")
     assert isinstance(figure, Figure) and len(figure.axes) == 4
     for ax, label in zip(figure.axes, speed.SWEPT.values()):
         assert ax.get_xlabel() == label

@@ -53,4 +53,5 @@ def effects(pairs: pd.DataFrame) -> Figure:
         figure = Figure(figsize=(WIDTH, 0.7 + 0.16 * pairs["switch"].nunique()), layout="constrained")
         for ax, metric in zip(figure.subplots(1, len(METRICS), sharey=True), METRICS):
             effect(ax, pairs, metric)
+        figure.supxlabel("As in the published program minus corrected", fontsize=8)
     return figure

@@ -5,10 +5,12 @@ layout: what a table is. claims: statements held against results. benchmark: acc
 (Tables 2 and 3). ledger: the differences between the protocols.
 language: the language table of Appendix D. cost: computational efficiency (Figure 3).
 calibration: errors per method (Figure 4). comparison: what differences over data sets are worth.
+duration: what more epochs bring.
 """
 
 from .ablations import Ablation, ablation, ablation_claims
 from .benchmark import (
+    CLAIMS,
     PANELS,
     about,
     accuracies,
@@ -20,6 +22,7 @@ from .benchmark import (
     held_claims,
     main,
     marks,
+    verdicts,
 )
 from .beside import published_detailed
 from .claims import Claim, held
@@ -28,6 +31,7 @@ from .layout import Cell, Panel, Row, Table
 from .profile import of_profile, per_backbone
 
 __all__ = [
+    "CLAIMS",
     "PANELS",
     "Ablation",
     "Cell",
@@ -54,4 +58,5 @@ __all__ = [
     "of_profile",
     "per_backbone",
     "published_detailed",
+    "verdicts",
 ]

@@ -57,7 +57,7 @@ def marks(values: Iterable[float], decimals: int = 1) -> list[str]:
 
     Two best leave no second; NaN gets none.
     """
-    printed = [np.nan if np.isnan(value) else float(f"{value:.{decimals}f}") for value in values]
+    printed = [np.nan if np.isnan(value) else float(f"{round(value, 9):.{decimals}f}") for value in values]
     above = [sum(other > value for other in printed) for value in printed]
     return ["" if np.isnan(v) else {0: "best", 1: "second"}.get(n, "") for v, n in zip(printed, above)]
 

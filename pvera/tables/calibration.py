@@ -15,7 +15,7 @@ from ..adapters import METHODS
 from ..results import Scores
 from ..statistics import averages, mean_and_std, percentile_interval, resample
 from .benchmark import REFERENCE, Statement, about, left_out, marks, verdicts
-from .layout import NOTHING, Cell, Panel, Row, Table, dataset_title, interval, minus
+from .layout import NOTHING, Cell, Panel, Row, Table, dataset_title, interval, minus, percent
 
 LORA_BASED = ("lora", "vera", "pvera")  # as Section 4.3 counts them: not DoRA
 SEED = 0  # of the bootstrap
@@ -140,7 +140,7 @@ def calibration(runs: list[dict]) -> Table:
             Cell(f"{100 * own['ece_mean']:.1f}", marked["ece"][m]),
             Cell(f"{own['nll']:.3f}", marked["nll"][m]),
             Cell(f"{own['brier']:.3f}", marked["brier"][m]),
-            Cell(f"{100 * own['accuracy']:.1f}"),
+            Cell(percent(100 * own["accuracy"])),
         )
         rows.append(Row(METHODS[method].title, cells))
     header = ("ACE", "95 % interval", "Ratio to PVeRA's", "ECE", "NLL", "Brier", "Accuracy")

@@ -32,7 +32,7 @@ from ..statistics import (
     signed_rank,
 )
 from .benchmark import REFERENCE, about, left_out, lower_p_values, marks, pooled_counts
-from .layout import NOTHING, Cell, Panel, Row, Table, interval, lettered, p_value, signed
+from .layout import NOTHING, Cell, Panel, Row, Table, interval, lettered, p_value, percent, signed
 
 SEED = 0  # of the bootstrap and of the subsets
 SUBSETS = 2000
@@ -174,7 +174,7 @@ def worth(compared: Comparison) -> list[str]:
     next_best = others["average"].idxmax()
     own, other, title = table.loc[REFERENCE], table.loc[next_best], METHODS[next_best].title
     found = [
-        f"PVeRA's average, {own['average']:.1f}, is {abs(other['lead']):.1f} points "
+        f"PVeRA's average, {percent(own['average'])}, is {abs(other['lead']):.1f} points "
         f"{'above' if other['lead'] > 0 else 'below'} that of the best other method, {title}. "
         "With other data sets of the kind the difference would lie between "
         f"{signed(other['lead_low'], 1)} and {signed(other['lead_high'], 1)} points (95 % interval); "
@@ -260,7 +260,7 @@ def comparison(compared: Comparison, name: str = "comparison") -> Table:
     for m, (method, own) in enumerate(table.iterrows()):
         title, itself = METHODS[method].title, method == REFERENCE
         seeds = NOTHING if np.isnan(own["lead_seeds"]) else f"± {own['lead_seeds']:.1f}"
-        cells = [Cell(f"{own['average']:.1f}", best[m]), interval(None, own["low"], own["high"])]
+        cells = [Cell(percent(own["average"]), best[m]), interval(None, own["low"], own["high"])]
         cells += [NOTHING] * 4 if itself else [
             signed(own["lead"], 1), interval(None, own["lead_low"], own["lead_high"]), seeds,
             p_value(own["signed_rank_holm"]),
@@ -290,11 +290,12 @@ def comparison(compared: Comparison, name: str = "comparison") -> Table:
         Panel("Stars", (*header, *(f"Above: {test}" for test in tests)), tuple(stars)),
     )  # fmt: skip
     datasets = len(evidence.scores.datasets)
+    drawn = "data sets and seeds" if len(evidence.scores.seeds) > 1 else "data sets"  # of means there are no seeds
     ranked = compared.ranks
     test = "" if np.isnan(ranked.p_value) else f"Friedman's test: p {_equals(ranked.p_value)}; "
     caption = (
         f"{evidence.name}, {datasets} data sets. (a) Average accuracy (%) and PVeRA's lead over each method "
-        "(points), with 95 % bootstrap intervals over data sets and seeds, paired over data sets; half the "
+        f"(points), with 95 % bootstrap intervals over {drawn}, paired over data sets; half the "
         "95 % interval of the lead over seeds alone; one-sided signed-rank test over the data sets that "
         "PVeRA is above, corrected by Holm; share of resamples in which the average is the highest. (b) "
         f"{test}critical difference of average ranks {ranked.critical_difference:.2f} (Nemenyi, {LEVEL}). "

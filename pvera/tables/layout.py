@@ -118,7 +118,7 @@ def plain(value: float, digits: int) -> str:
     """With a minus sign where it is negative, but for what prints as zero."""
     if np.isnan(value):
         return NOTHING
-    text = f"{value:.{digits}f}"
+    text = f"{round(value, 9):.{digits}f}"  # sums in another order, equal to the last bits, print the same
     return minus(text) if text.strip("-0.") else text.lstrip("-")
 
 

@@ -1,0 +1,111 @@
+"""How long trainings last, of records made by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from records import hold_stored, make_record
+from test_tables import lines, parsed
+
+from pvera.plots import duration as draw
+from pvera.profiles import Profile
+from pvera.tables import duration
+
+ROOT = Path(__file__).resolve().parents[1]
+NAN = float("nan")
+
+
+def trained(method, losses, seed=0, dataset="digits", correct=5, status="stopped early"):
+    """A run with one member; its validation accuracy is the epoch in percent."""
+    run = make_record(method, dataset, seed, correct, grid={"rank": [4]})
+    curve = {"validation_loss": losses, "validation_accuracy": [i / 100 for i in range(1, len(losses) + 1)]}
+    run["members"][0] |= {"curve": curve, "epochs": len(losses), "status": status}
+    run["chosen"]["epoch"] = int(np.nanargmin(losses))
+    return run
+
+
+SLOW = trained("pvera", [1.0, 0.9, 0.8, 0.85, 0.4, 0.5])
+RUNS = [
+    SLOW,
+    trained("pvera", [1.0, 0.9, 0.6, 0.7], seed=1, correct=7, status="epoch limit"),
+    trained("vera", [0.7, 0.5, 0.9], correct=6),
+    trained("vera", [0.5, 0.7], seed=1, correct=6),
+]
+
+
+SHORT = {"max_epochs": 3, "patience": 20, "tolerance": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("losses", "changes", "epoch"),
+    [([3, 2, 1, 0], {}, 2), ([3, 2, 1, 0], {"max_epochs": 9}, 3), ([2, 3, 3, 1], {"max_epochs": 9, "patience": 2}, 0),
+     ([2, 3, 1, 3], {"max_epochs": 9, "patience": 2}, 2), ([1, 0.9995, 0.998], {}, 2), ([1, 0.9995], {}, 0),
+     ([NAN, 1, NAN], {}, 1)],
+)  # fmt: skip
+def test_kept_by_hand(losses, changes, epoch):
+    assert duration.kept(np.array(losses, dtype=float), SHORT | changes) == epoch
+
+
+def test_by_hand():
+    table = duration.table({"Images": (RUNS, SHORT)})
+    assert table.panels[0].title == "Images, 3 of 4 ended by patience"
+    assert table.panels[0].header[2] == "Val. acc., 3 epochs, patience 20"
+    # PVeRA: epochs 5 and 3; the loss falls from 0.8 to 0.4 and stays at 0.6. VeRA is chosen before epoch 3.
+    assert {row[0]: row[1:] for row in lines(table)} == {
+        "VeRA": ["2 (1 to 2)", "0.00", "<ins>1.5</ins>", "<ins>1.5</ins>", "**60.0**"],
+        "PVeRA": ["4 (3 to 5)", "−0.20", "**3.0**", "**4.0**", "**60.0**"],
+    }
+    data = parsed(table)
+    assert data["early_loss"].tolist() == [0.8, 0.6, 0.5, 0.5] and data["loss"].tolist() == [0.4, 0.6, 0.5, 0.5]
+    assert data["patience"].tolist() == [True, False, True, True]
+
+
+def test_data_sets_weigh_the_same_and_diverged_runs_are_left_out():
+    other = [trained("vera", [0.1], dataset="retina", correct=9), make_record("dora", chosen=None)]
+    means = duration.of_methods(duration.durations([*RUNS, *other], SHORT))
+    assert list(means.index) == ["vera", "pvera"]
+    assert means.at["vera", "test"] == pytest.approx((0.6 + 0.9) / 2)
+
+
+def test_two_panels_are_lettered_and_say_what_they_were_made_of():
+    table = duration.table({"Images": (RUNS, SHORT), "Texts": (RUNS[:1], SHORT | {"max_epochs": 5})})
+    assert [panel.title[:3] for panel in table.panels] == ["(a)", "(b)"]
+    assert "5 epochs" in table.panels[1].header[2] and table.about.count("Profile mine") == 2
+    assert parsed(table)["part"].tolist() == ["Images"] * 4 + ["Texts"]
+
+
+def test_curves_keep_the_best_of_what_has_ended():
+    found = duration.curves([*RUNS, trained("vera", [0.2], dataset="retina")])
+    assert list(found) == ["digits", "retina"] and list(found["retina"]) == ["vera"]
+    np.testing.assert_allclose(found["digits"]["pvera"], [1.0, 0.9, 0.7, 0.7, 0.5, 0.5])
+    np.testing.assert_allclose(found["digits"]["vera"], [0.6, 0.5, 0.5])
+
+
+def test_figure():
+    losses = duration.curves(RUNS)["digits"]
+    ax = draw.curves(Figure().subplots(), losses, 3)
+    dashed, *drawn = ax.lines
+    assert set(dashed.get_xdata()) == {3}
+    np.testing.assert_array_equal(drawn[2].get_xdata(), np.arange(1, 7))
+    np.testing.assert_allclose(drawn[2].get_ydata(), losses["pvera"])
+    np.testing.assert_allclose(drawn[3].get_xydata(), [[6, 0.5]])
+    assert [text.get_text() for text in draw.learning({"digits": losses}, 3).legends[0].get_texts()] == ["VeRA", "PVeRA"]
+
+
+def test_committed_results():
+    """Every method has three seeds on each data set, none ran into the limit of its epochs, each kept the epoch that its
+    losses say, and accuracies are those of the stored scores."""
+    profile = Profile.read(ROOT / "experiments" / "profiles" / "long.yaml")
+    parts = duration.load(ROOT / "results")
+    assert "Images" in parts
+    for title, of in (("Images", profile), ("Texts", profile.of_language())):
+        runs, _ = parts.get(title, ([], None))
+        if not runs:
+            continue
+        assert {run["dataset"] for run in runs} == set(of.datasets) and {run["method"] for run in runs} == of.methods.keys()
+        assert len(runs) == len(of.datasets) * len(of.methods) * len(of.seeds)
+        assert duration.durations(runs, runs[0]["config"])["patience"].all()
+        for run in runs:
+            assert duration.kept(duration.validation(run, "loss"), run["config"]) == run["chosen"]["epoch"]
+        assert np.mean([hold_stored(ROOT / "results", run)[2] for run in runs]) > 0.5
