@@ -25,19 +25,21 @@ def curves(ax: Axes, losses: dict[str, np.ndarray], cap: int) -> Axes:
 
 
 def learning(losses: dict[str, dict[str, np.ndarray]], cap: int) -> Figure:
-    """`curves` of each data set, a panel each, three in a row, at the width of two columns."""
+    """`curves` of each data set, a panel each, three in a row, at the width of two columns, a single one at that of
+    one."""
     columns = min(len(losses), 3)
     rows = -(-len(losses) // columns)
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(2 * COLUMN * columns / 3, 0.7 + 1.5 * rows), layout="constrained")
+        width = COLUMN if columns == 1 else 2 * COLUMN
+        figure = Figure(figsize=(width, 0.8 + 1.5 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for ax, (dataset, own) in zip(axes, losses.items()):
             curves(ax, own, cap).set_title(dataset_title(dataset))
         for ax in axes[len(losses) :]:
             ax.set_visible(False)
-        figure.supylabel("Best validation loss so far (nats)", fontsize=8)
+        figure.supylabel("Best validation loss (nats)", fontsize=8)
         figure.supxlabel("Epochs", fontsize=8)
         handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=4 * columns if columns < 3 else 8,
-                      columnspacing=1, handletextpad=0.2)  # fmt: skip
+        figure.legend(handles, labels, loc="outside upper center", ncols=4 if columns == 1 else 8, columnspacing=1,
+                      handletextpad=0.2)  # fmt: skip
     return figure

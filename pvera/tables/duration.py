@@ -8,7 +8,7 @@ from ..adapters import METHODS
 from ..results import Scores
 from ..statistics import mean_and_std
 from .benchmark import about, marks
-from .layout import Cell, Panel, Row, Table, lettered, percent, signed
+from .layout import Cell, Panel, Row, Table, dataset_title, lettered, percent, signed
 
 #: Parts of the table -> their experiment.
 PARTS = {"Images": "benchmark", "Texts": "language"}
@@ -85,7 +85,9 @@ def table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
             rows.append(Row(METHODS[key].title, tuple(cells)))
         early = f"Val. acc., {shorter['max_epochs']} epochs, patience {shorter['patience']}"
         header = ("Chosen epoch", "Loss", early, "Val. acc.", "Test acc.")
-        panels.append(Panel(f"{title}, {data['patience'].sum()} of {len(data)} ended by patience", header, tuple(rows)))
+        names = ", ".join(dict.fromkeys(map(dataset_title, data["dataset"])))
+        ended = f"{data['patience'].sum()} of {len(data)} ended by patience"
+        panels.append(Panel(f"{title} ({names}), {ended}", header, tuple(rows)))
         frames.append(data.assign(part=title))
     caption = (
         "Trainings that go on until their patience ends. Chosen epoch: median and range. Loss: how far the chosen "
