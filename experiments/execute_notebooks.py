@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from pvera.errors import InputError, run
 from pvera.processes import cores
-from pvera.results import write_atomically
+from pvera.results import ADAPTER, write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
 #: What is the input's or the disk's fault, not a cell's.
@@ -103,12 +103,14 @@ async def execute(notebook, folder: Path, profile: str, **hooks) -> None:
 
 def files(root: Path, profile: str) -> list[Path]:
     """What a notebook may read: the library, the results of the profile, the published ones, the costs of
-    the paper's sizes, the timings, and what is held against `mini`: half precision, longer trainings."""
+    the paper's sizes, the timings, and what is held against `mini`: half precision, longer trainings. Adapters,
+    which no notebook reads and not all of which are in a clone, do not count."""
     read = [*(ROOT / "pvera").rglob("*.py")]
     for name in dict.fromkeys([profile, "published", "paper/cost", "performance", "bfloat16", "long", "mini"]):
         folder = root / "results" / name
         others = {folder / "tables", folder / "slurm"}
-        read += [p for p in folder.rglob("[!.]*") if p.is_file() and others.isdisjoint(p.parents)]
+        found = (path for path in folder.rglob("[!.]*") if path.is_file() and path.suffix != ADAPTER)
+        read += [path for path in found if others.isdisjoint(path.parents)]
     return read
 
 
