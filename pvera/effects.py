@@ -15,7 +15,7 @@ from scipy.stats import t
 from . import results
 from .errors import InputError
 from .protocol import CORRECTED, Protocol, one_at_a_time
-from .results import config_hash
+from .results import chosen_member, config_hash
 from .statistics import t_interval
 
 REFERENCE, NOISE = CORRECTED.name, "own_draws"
@@ -25,7 +25,7 @@ METRICS = {
     "accuracy": ("Accuracy", "points", lambda run: 100 * run["test"]["accuracy"]),
     "ece": ("ECE", "points", lambda run: 100 * run["test"]["ece"]),
     "ace": ("ACE", "points", lambda run: 100 * run["test"]["ace"]),
-    "validation_loss": ("Validation loss", "nats", lambda run: _chosen(run)["best_validation_loss"]),
+    "validation_loss": ("Validation loss", "nats", lambda run: chosen_member(run)["best_validation_loss"]),
 }
 
 
@@ -137,10 +137,6 @@ def comparable(switch: str, metric: str) -> bool:
     """Whether the two runs of a pair measure `metric` alike: not the loss where one takes the softmax
     twice."""
     return metric != "validation_loss" or not one_at_a_time()[switch][0].softmax_in_loss
-
-
-def _chosen(run: dict) -> dict:
-    return run["members"][run["chosen"]["member"]]
 
 
 def _place(run: dict) -> tuple:

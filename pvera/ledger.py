@@ -203,7 +203,7 @@ LEDGER = (
         "still improve",
         "each member ends after 20 epochs of its own, in both: as the paper says it, and it spares "
         "computation",
-        ("pvera/training.py", "_record"),
+        ("pvera/training.py", "stop_early"),
     ),
     Difference(
         REST, "Pictures of VTAB-1k",

@@ -256,13 +256,18 @@ def by_backbone(found: Iterable) -> dict[str, list]:
     return parts
 
 
+def chosen_member(run: dict) -> dict:
+    """What a run that did not diverge recorded of the member of its grid that was tested."""
+    return run["members"][run["chosen"]["member"]]
+
+
 def frame(runs: Iterable[dict]) -> pd.DataFrame:
     """One row per run: what it is, the chosen member and its grid values, the metrics (NaN: diverged)."""
     rows = []
     for run in runs:
         row = {key: run[key] for key in (*IDENTITY, "category", "protocol")}
         if run["chosen"]:
-            member = run["members"][run["chosen"]["member"]]
+            member = chosen_member(run)
             row |= {f"grid_{key}": value for key, value in run["chosen"]["grid"].items()}
             row |= {
                 key: member[key] for key in ("adapter_parameters", "head_parameters", "best_validation_loss")

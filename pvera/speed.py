@@ -130,8 +130,8 @@ def describe(record: dict) -> str:
         lines.append("| " + " | ".join([*about, *values, f"{row.ratio:.3f}", target, verdict]) + " |")
     made_by = record["environment"]
     about = (f"{machine(record)}, torch {made_by['torch']}, timm {made_by['timm']}; "
-             "see experiments/benchmark_speed.py. Part and bound are measured in turn: the ratio is the median over the pairs, "
-             "not the quotient of the two medians beside it.")
+             "see experiments/benchmark_speed.py. Part and bound are measured in turn: the ratio is the median over the "
+             "pairs, not the quotient of the two medians beside it.")
     return "\n".join(lines) + f"\n\n{about}\n"
 
 

@@ -230,7 +230,13 @@ def _record(h: History, epoch: int, train_loss, kl, loss, accuracy, schedule: Sc
         values.append(value)
     if not np.isfinite(train_loss + kl + loss):
         h.status = "diverged"
-    elif loss < h.best_loss * (1 - schedule.tolerance):
+    else:
+        stop_early(h, epoch, loss, schedule)
+
+
+def stop_early(h: History, epoch: int, loss: float, schedule: Schedule) -> None:
+    """Note whether the validation loss of this epoch is the best, or patience has run out (Section 4.2)."""
+    if loss < h.best_loss * (1 - schedule.tolerance):
         h.best_loss, h.best_epoch = loss, epoch
     elif epoch - h.best_epoch >= schedule.patience:
         h.status = "stopped early"

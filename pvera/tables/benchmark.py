@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..adapters import METHODS
-from ..results import Scores
+from ..results import Scores, chosen_member
 from ..statistics import LEVEL, binomial_p_value, mean_and_std
 from .claims import Claim, held
 from .layout import NOTHING, Cell, Panel, Row, Table, dataset_title, lettered, number, percent
@@ -297,7 +297,7 @@ def about(runs: list[dict]) -> str:
     if config.get("images"):
         things = "texts" if runs[0]["category"] == "language" else "images"
         text += f", a trial on the first {config['images']} {things} of each split"
-    chosen = [run["members"][run["chosen"]["member"]] for run in runs if run["chosen"]]
+    chosen = [chosen_member(run) for run in runs if run["chosen"]]
     capped = sum(member["status"] == "epoch limit" for member in chosen)
     if capped:
         text += f" (which ended {capped} of {len(chosen)} chosen trainings before patience did)"

@@ -7,6 +7,7 @@ from .. import results
 from ..adapters import METHODS
 from ..results import Scores
 from ..statistics import mean_and_std
+from ..training import History, Schedule, stop_early
 from .benchmark import about, marks
 from .layout import Cell, Panel, Row, Table, dataset_title, lettered, percent, signed
 
@@ -26,20 +27,18 @@ def load(root, profile: str = "long", shorter: str = "mini") -> dict[str, tuple[
 
 def validation(run: dict, measure: str) -> np.ndarray:
     """"loss" or "accuracy" of the chosen member of the grid on the validation split, (epochs,)."""
-    member = run["members"][run["chosen"]["member"]]
-    return np.array(member["curve"][f"validation_{measure}"], dtype=float)
+    return np.array(results.chosen_member(run)["curve"][f"validation_{measure}"], dtype=float)
 
 
 def kept(loss: np.ndarray, config: dict) -> int:
-    """Which epoch of these validation losses (epochs,) a training would have kept that ends as `config` says
-    (max_epochs, patience, tolerance): the rule of `training.fit`."""
-    best, at = np.inf, 0
+    """Which epoch of these validation losses (epochs,), not all of them NaN, a training would have kept that ends as
+    `config` says (max_epochs, patience, tolerance)."""
+    history, schedule = History(), Schedule(patience=config["patience"], tolerance=config["tolerance"])
     for epoch, value in enumerate(loss[: config["max_epochs"]]):
-        if value < best * (1 - config["tolerance"]):
-            best, at = value, epoch
-        elif epoch - at >= config["patience"]:
+        stop_early(history, epoch, value, schedule)
+        if history.status != "running":
             break
-    return at
+    return history.best_epoch
 
 
 def durations(runs: list[dict], shorter: dict) -> pd.DataFrame:
@@ -48,7 +47,7 @@ def durations(runs: list[dict], shorter: dict) -> pd.DataFrame:
     would have chosen (early_loss, early_accuracy); the test accuracy."""
     rows = []
     for run in (run for run in runs if run["chosen"]):
-        member, chosen = run["members"][run["chosen"]["member"]], run["chosen"]["epoch"]
+        member, chosen = results.chosen_member(run), run["chosen"]["epoch"]
         loss, accuracy = (validation(run, measure) for measure in ("loss", "accuracy"))
         early = kept(loss, shorter)
         rows.append({

@@ -22,11 +22,12 @@ such point: what the paper says, what the published program does ("–": nothing
 the two protocols, `corrected` (the paper, or what is right) and `published` (the program). A profile chooses
 one; [`pvera/protocol.py`](pvera/protocol.py) holds the switches.
 
-*Measured effect* is that of the switch alone: the run that has this one point as the published program does it minus the
-`corrected` one (of `shuffle`, the run without shuffling minus that with it), same data set, method and seed, on the small tasks and the small backbone of `mini`, where it may be another than on DINOv2.
-Accuracy and ECE are in points, the loss is the best validation loss; brackets hold a loss that is on another
-scale because the softmax is taken twice. **Bold** is what is larger than a change of random numbers explains;
-the tables [below](#what-each-switch-does) show intervals. Where there is no switch, *Here* gives the reason.
+*Measured effect* is that of the switch alone: the run that has this one point as the published program does it
+minus the `corrected` one (of `shuffle`, the run without shuffling minus that with it), same data set, method and
+seed, on the small tasks and the small backbone of `mini`, where it may be another than on DINOv2. Accuracy
+and ECE are in points, the loss is the best validation loss; brackets hold a loss that is on another scale because
+the softmax is taken twice. **Bold** is what is larger than a change of random numbers explains; the tables
+[below](#what-each-switch-does) show intervals. Where there is no switch, *Here* gives the reason.
 """
 SOURCE = """\
 This page is written by [`analysis/protocol.ipynb`](analysis/protocol.ipynb) from
@@ -48,8 +49,8 @@ def switches(runs: dict[str, list[dict]]) -> Table:
         rows.append(Row(f"`{name}`", tuple(cells), concerned is not None and not any(r.rule for r in rows)))
     header = ("Methods", *(f"{title} ({unit})" for title, unit, _ in METRICS.values()))
     caption = (
-        "Effect of each switch alone, the run that has it as under `published` minus the corrected one: mean over data sets and "
-        f"seeds, in brackets Student's 95 % interval over these, then what chance alone does: with `{NOISE}` "
+        "Effect of each switch alone, the run that has it as under `published` minus the corrected one: mean over "
+        f"data sets and seeds, in brackets Student's 95 % interval over these, then what chance alone does: with `{NOISE}` "
         "only the random numbers change (initial values and noise; the order of the images only with "
         "`shuffle`), and the mean of as many runs stays within ± this in 95 of 100 cases. Bold: an effect "
         "beyond that; among this many comparisons a few are so by chance. Square brackets: a loss on "
