@@ -21,6 +21,8 @@ from transformers import (
     GPT2Model,
     RobertaConfig,
     RobertaModel,
+    RobertaPreLayerNormConfig,
+    RobertaPreLayerNormModel,
 )
 
 import pvera
@@ -389,8 +391,8 @@ def test_other_models_are_refused(encoder):
 
 def test_encoders_that_only_look_alike_are_refused():
     """RoBERTa-PreLayerNorm has BERT's module names, with the norms in other places."""
-    config = transformers.RobertaPreLayerNormConfig(
+    config = RobertaPreLayerNormConfig(
         hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48, vocab_size=50
     )
     with pytest.raises(InputError, match="neither a timm vision transformer"):
-        pvera.adapt(transformers.RobertaPreLayerNormModel(config), pvera.PVeRA(rank=2), 3)
+        pvera.adapt(RobertaPreLayerNormModel(config), pvera.PVeRA(rank=2), 3)
