@@ -45,7 +45,8 @@ class Member(nn.Module):
         self.shared = method.shared(dim, seed)
         self.layers = nn.ModuleList(method.adapter(x, i, self.shared, seed) for i, x in enumerate(layers))
         self.head = linear(dim, num_classes, seed, "head")
-        self.to(layers[0].projections[0][0].weight.device)
+        frozen = layers[0].projections[0][0].weight
+        self.to(frozen.device, torch.promote_types(frozen.dtype, torch.float32))
 
     def trained(self) -> dict[str, nn.Parameter]:
         """The trainable tensors by name: what is saved."""

@@ -147,12 +147,13 @@ def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) ->
     ):
         if site in sites:
             handles.append(module.register_forward_hook(lambda _, args, y, site=site: call(site, y)))
-    if "beside_mlp" in sites:
-        before: list[Tensor] = []  # the residual stream between the two halves of the layer
-        handles.append(layer.mlp_norm.register_forward_pre_hook(lambda _, args: before.append(args[0])))
-        handles.append(
-            layer.layer.register_forward_hook(lambda _, args, y: y + call("beside_mlp", before.pop()))
-        )
+    for site, module in (("beside_mlp", layer.layer), ("inside_mlp", layer.mlp)):
+        if site in sites:
+            before: list[Tensor] = []  # the residual stream between the two halves of the layer
+            handles.append(layer.mlp_norm.register_forward_pre_hook(lambda _, args, to=before: to.append(args[0])))
+            handles.append(module.register_forward_hook(
+                lambda _, args, y, site=site, of=before: y + call(site, of.pop())
+            ))
     return handles
 
 

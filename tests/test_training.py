@@ -113,7 +113,7 @@ def test_early_stopping_by_hand():
         "stopped early", 2, 0.89, 5,
     )
     worse = training.History(best_loss=0.9, best_state={"x": torch.zeros(1)})
-    assert training.choose([worse, history]) == 1
+    assert training.choose([worse, history], CORRECTED) == 1
 
 
 def test_diverged_member_does_not_end_the_others(backbone, splits):
@@ -122,7 +122,7 @@ def test_diverged_member_does_not_end_the_others(backbone, splits):
     assert broken.status == "diverged" and not math.isfinite(broken.validation_loss[-1])
     (alone,) = train(backbone, splits, [pvera.LoRA(2)], rates[:1])
     np.testing.assert_allclose(healthy.validation_loss, alone.validation_loss, rtol=1e-5)
-    assert training.choose([broken]) is None
+    assert training.choose([broken], CORRECTED) is None
 
 
 def test_a_diverged_member_leaves_the_scale_of_fp16_to_the_others(backbone, splits):

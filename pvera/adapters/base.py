@@ -12,6 +12,8 @@ A *method* is a frozen dataclass of hyperparameters (`PVeRA(rank=256)`). It buil
     after_mlp(y)              likewise for the MLP.
     beside_mlp(x)             x (n, t, d), the input of the LayerNorm before the MLP. Returns what is added
                               to the layer's output.
+    inside_mlp(x)             x as for beside_mlp. Returns what is added to the MLP's output, before any layer
+                              scale.
 
 A method that can be merged implements `fold_projection` and, if it has `hidden`, `fold_hidden`.
 """
@@ -25,7 +27,7 @@ from torch import Tensor, nn
 
 from ..errors import InputError
 
-SITES = ("project", "hidden", "after_attention", "after_mlp", "beside_mlp")
+SITES = ("project", "hidden", "after_attention", "after_mlp", "beside_mlp", "inside_mlp")
 POSITIONS = "qkv"
 
 
