@@ -71,9 +71,13 @@ class Variant:
     method: str | None = None
     grid: bool = False
 
+    @property
+    def reference(self) -> str:
+        """The corrected protocol, measured alike: what the others are compared with."""
+        return GRID_REFERENCE if self.grid else REFERENCE
 
-#: `corrected` as `one_at_a_time` names it: for most variants, and for those with `grid`.
-REFERENCE, GRID_REFERENCE = "corrected", "corrected_grid"
+
+REFERENCE, GRID_REFERENCE = REFERENCES = ("corrected", "corrected_grid")
 
 
 def one_at_a_time() -> dict[str, Variant]:
