@@ -17,7 +17,8 @@ class Protocol:
     twice.
     shuffle: the training set is shuffled in every epoch.
     own_draws: each grid member has a seed of its own; otherwise all start from the same random numbers.
-    joint_stop: the members of a grid end together, once patience has run out for all of them; see `training.fit`.
+    joint_stop: the members of a grid end together, once patience has run out for all of them; see
+        `training.stop_together` and `training.choose`.
     adapters: hyperparameters per method that only one of the two uses.
     """
 
@@ -63,8 +64,8 @@ class Variant:
     """One protocol whose effect is measured, and on what.
 
     method: the only method that it concerns (None: all).
-    grid: it concerns a grid's members together, so it is measured on full grids that train until patience ends
-    them, instead of on the most chosen value.
+    grid: it concerns a grid's members together, so it is measured on full grids and with as many epochs as the
+    paper allows, instead of on the most chosen value.
     """
 
     protocol: Protocol

@@ -197,7 +197,7 @@ def test_what_concerns_a_grid_is_compared_with_runs_of_the_grid():
     pairs = effects.differences(runs)
     assert pairs["switch"].eq("joint_stop").all() and pairs["accuracy"].round(6).tolist() == [2, 3]
     (row,) = lines(tables.switches(runs))
-    assert row[0] == "`joint_stop`" and "all of them, until patience ends" in tables.switches(runs).about
+    assert row[0] == "`joint_stop`" and "all of them, for up to 500 epochs" in tables.switches(runs).about
     assert [line[0] for line in lines(tables.by_method(runs))] == ["LoRA"]
     runs["corrected_grid"] = runs["corrected"]
     with pytest.raises(InputError, match="more than the switch: in max_epochs"):

@@ -98,7 +98,7 @@ def by_method(runs: dict[str, list[dict]]) -> Table:
 
 def _about(runs: dict[str, list[dict]]) -> str:
     own = next(iter(runs.values()))
-    searched = " (`joint_stop`: all of them, until patience ends the training)" if GRID_REFERENCE in runs else ""
+    searched = " (`joint_stop`: all of them, for up to 500 epochs)" if GRID_REFERENCE in runs else ""
     seeds, datasets = sorted({run["seed"] for run in own}), {run["dataset"] for run in own}
     return (
         f"Profile {own[0]['profile']}, backbone {own[0]['backbone']}, {len(datasets)} data sets, "
@@ -120,9 +120,10 @@ def rows(runs: dict[str, list[dict]], root: str = "") -> str:
     parts = []
     for part, own in groupby(LEDGER, key=lambda row: row.part):
         own = list(own)
-        columns = ["", "Paper", "Published program", *["PEFT"] * any(row.peft for row in own), "Here", "Measured effect"]
+        peft = any(row.peft for row in own)
+        columns = ["", "Paper", "Published program", *["PEFT"] * peft, "Here", "Measured effect"]
         lines = [columns, [":--"] * len(columns)]
-        lines += [_line(row, measured, root, "PEFT" in columns) for row in own]
+        lines += [_line(row, measured, root, peft) for row in own]
         parts += [f"## {part}", "\n".join("| " + " | ".join(line) + " |" for line in lines)]
     return "\n\n".join(parts)
 
