@@ -171,7 +171,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
                 [(c.adapter_lr, c.head_lr) for c in run.candidates], [c.beta for c in run.candidates],
                 run.schedule, run.protocol, run.seed, on_epoch,
             )
-            best = training.choose(histories)
+            best = training.choose(histories, run.protocol)
             if best is not None:
                 chosen = {
                     "member": best, "epoch": histories[best].best_epoch, "grid": run.candidates[best].grid,
