@@ -177,8 +177,8 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     if not image.mode.startswith(("I", "F")):
         return image
     # Pillow opens 16-bit PPM files in mode I, and 12-bit or inverted TIFF files in mode I;16 without scaling them.
-    tags = getattr(image, "tag_v2", {})
-    plain = tags.get(ExifTags.Base.BitsPerSample, (16,)) == (16,) and tags.get(ExifTags.Base.PhotometricInterpretation, 1) == 1
+    tags, name = getattr(image, "tag_v2", {}), ExifTags.Base
+    plain = tags.get(name.BitsPerSample, (16,)) == (16,) and tags.get(name.PhotometricInterpretation, 1) == 1
     mode = "I" if image.format == "PPM" else "I;16"
     if image.format not in SIXTEEN_BITS or not image.mode.startswith(mode) or not plain:
         raise ValueError(f"the range of its values is not defined (mode {image.mode}); convert it to 8 or 16 bits")
@@ -210,7 +210,8 @@ def load_split(
     key = _source(folder, split, entries, size)
     read = partial(decode, folder, size=size)
     images = store.images(place, split, key, names, size, read, threads, processes)
-    return Split(images, np.array([entry.label for entry in entries], np.int64), names, f"{place}-{split}-{key}")
+    labels = np.array([entry.label for entry in entries], np.int64)
+    return Split(images, labels, names, f"{place}-{split}-{key}")
 
 
 def _source(folder: Path, split: str, entries: list[Entry], size: int) -> str:

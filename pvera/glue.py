@@ -114,7 +114,9 @@ def read(file: str | Path, layout: Layout) -> Texts:
 
 
 def encode(content: Texts, layout: Layout) -> bytes:
-    """The file that `read` reads. InputError for a text that it cannot hold."""
+    """Encode the file that `read` reads. InputError for a text or label that it cannot hold."""
+    for label in set(content.labels.tolist()) - set(range(len(layout.classes))):  # -1 marks labels that are kept secret
+        raise InputError(f"label {label} is not one of {len(layout.classes)} classes from 0")
     for text in content.texts:
         if any(character in sentence for sentence in text for character in "\t\r\n"):
             raise InputError(f"a TSV file cannot hold {text!r}: it has a tab or a line break")

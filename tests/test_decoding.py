@@ -58,7 +58,8 @@ def tiff(content: bytes, bits: int, channels: int = 1, kind: int = 1, inverted: 
         (279, 1, len(content)), (339, 1, kind),
     ]
     directory = b"".join(struct.pack("<HHII", tag, 3, count, value) for tag, count, value in tags)
-    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + directory + bytes(4) + struct.pack("<3H", *[bits] * 3) + content
+    header = b"II*\0" + struct.pack("<IH", 8, len(tags))
+    return header + directory + bytes(4) + struct.pack("<3H", *[bits] * 3) + content
 
 
 GREY = {
