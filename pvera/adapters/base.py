@@ -99,7 +99,7 @@ def take(tensor: Tensor, dim: int, index: list[int]) -> Tensor:
     """`tensor` at `index` along `dim`; no copy in the usual case that this is all of it."""
     if len(index) == tensor.shape[dim]:
         return tensor
-    return tensor.index_select(dim, torch.tensor(index, device=tensor.device))
+    return tensor.index_select(dim, torch.tensor(index, dtype=torch.long, device=tensor.device))
 
 
 def products(x: Tensor, A: Tensor) -> Tensor:
