@@ -17,16 +17,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from . import __version__, backbones, cost, results
+from . import __version__, backbones, cost
 from .adapters import METHODS, Method
 from .cost import Cost, Shape
 from .errors import InputError
+from .files import require_unchanged, sealed, write_atomically
 from .profiles import Profile
 from .published import Published
 from .results import Scores
 from .tables import accuracies
 
-SCHEMA = 1
+SCHEMA = 2
 SIZES = "paper"  # the profile of the paper's real sizes
 
 # Counting and keeping
@@ -83,12 +84,12 @@ def measure(profile: Profile, backbone: str, on_method: Callable[[], None] = lam
 
 
 def write(path: Path, record: dict) -> None:
-    """Whole or not at all."""
-    results.write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+    """Write a record whole or not at all, sealed (`files.sealed`)."""
+    write_atomically(path, (json.dumps(sealed(record), indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def read(path: Path) -> dict:
-    """A record. InputError for one that is missing, damaged or of a newer version."""
+    """Return a record. InputError for one that is missing, damaged, was edited, or is of another version."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         version = record["schema"]
@@ -98,9 +99,10 @@ def read(path: Path) -> dict:
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path}: damaged cost file ({type(error).__name__}: {error})") from None
     if version != SCHEMA:
-        raise InputError(f"{path}: of schema {version}, this program reads {SCHEMA}")
+        raise InputError(f"{path}: of schema {version}, this program reads {SCHEMA}; delete it and count again")
     if lacking or len(record["costs"]) != len(record["config"]["methods"]):
         raise InputError(f"{path}: incomplete cost file")
+    require_unchanged(path, record)
     return record
 
 
