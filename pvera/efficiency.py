@@ -112,7 +112,7 @@ def load(root, *profiles: str) -> pd.DataFrame:
     parameters     of the adapted model without head: backbone, trained and frozen
     training       multiply-adds of a pass as in training: sampled, or the only one that there is
     layer_training, layer_inference, layer_merged   what the adapter of one layer adds to each pass
-    expected, expected_training   `inference` and `training` by the closed forms
+    expected, expected_training   `inference` and `training` by the closed forms (NaN without one)
 
     InputError if none of the profiles has any.
     """
@@ -127,12 +127,14 @@ def load(root, *profiles: str) -> pd.DataFrame:
     rows = []
     for record in map(read, paths):
         shape = Shape(**record["shape"])
-        expected = cost.backbone_multiply_adds(shape)
+        backbone = cost.backbone_multiply_adds(shape)
         for entry, numbers in zip(record["config"]["methods"], record["costs"]):
             method, own = _method(entry), Cost(**numbers)
             bare = own.backbone_multiply_adds
             training = own.inference if own.sampled is None else own.sampled
             passes = {"training": training, "inference": own.inference, "merged": own.merged}
+            added = {"expected": cost.adapter_multiply_adds(method, shape),
+                     "expected_training": cost.adapter_multiply_adds(method, shape, sampled=True)}  # fmt: skip
             rows.append(
                 {
                     "profile": record["profile"],
@@ -145,8 +147,7 @@ def load(root, *profiles: str) -> pd.DataFrame:
                     "training": training,
                     **{f"layer_{name}": None if total is None else (total - bare) / shape.depth
                        for name, total in passes.items()},
-                    "expected": expected + cost.adapter_multiply_adds(method, shape),
-                    "expected_training": expected + cost.adapter_multiply_adds(method, shape, sampled=True),
+                    **{name: None if more is None else backbone + more for name, more in added.items()},
                 }
             )
     optional = ("sampled", "merged", "layer_merged")
@@ -166,8 +167,11 @@ def agreement(costs: pd.DataFrame) -> pd.DataFrame:
     passes = {"inference": "expected", "training": "expected_training", "merged": "backbone_multiply_adds"}
 
     def share(own: pd.DataFrame) -> pd.Series:
-        equal = {name: int((own[name] == own[expected]).sum()) for name, expected in passes.items()}
-        return pd.Series({name: f"{equal[name]} of {own[name].count()}" for name in passes})
+        equal = {}
+        for name, expected in passes.items():
+            both = own[[name, expected]].dropna()
+            equal[name] = f"{(both[name] == both[expected]).sum()} of {len(both)}"
+        return pd.Series(equal)
 
     return costs.groupby(["profile", "backbone"], sort=False)[list(costs)].apply(share)
 

@@ -36,7 +36,7 @@ from textwrap import shorten
 import numpy as np
 import pandas as pd
 
-from .adapters import METHODS
+from .adapters import METHODS, PAPER_METHODS
 from .data import TASKS
 from .errors import InputError, writing
 from .files import digest, plain, require_unchanged, sealed, sha256, write_atomically
@@ -265,7 +265,7 @@ def frame(runs: Iterable[dict]) -> pd.DataFrame:
 class Scores:
     """One number per run: values (methods, seeds, data sets), NaN where a run is missing or diverged.
 
-    methods: keys in the paper's column order; seeds: ascending; datasets: by category, then in the paper's
+    methods: keys in the order of `METHODS`, the paper's first; seeds: ascending; datasets: by category, then in the paper's
     order; categories: that of each data set.
     """
 
@@ -299,6 +299,11 @@ class Scores:
                 values[index] = metric(run) if callable(metric) else run["test"][metric]
         return cls(values, *axes, tuple(category[name] for name in axes[2]))
 
+    def of_paper(self) -> "Scores":
+        """Only the methods that the paper has."""
+        known = [m for m, key in enumerate(self.methods) if key in PAPER_METHODS]
+        return replace(self, values=self.values[known], methods=tuple(self.methods[m] for m in known))
+
     def complete(self) -> "Scores":
         """Only the data sets of which every method has a run. InputError if there are none."""
         whole = np.flatnonzero(~np.isnan(self.values).all(1).any(0))
@@ -329,7 +334,10 @@ def _check(path: Path, record) -> None:
     if record["config_hash"] != config_hash(record["config"]):
         raise InputError(f"{path}: its configuration does not match its hash, so the file was changed")
     if record["method"] not in METHODS:
-        raise InputError(f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}")
+        raise InputError(
+            f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}; one of your own must be "
+            "imported first (pvera.register)"
+        )
     if record["category"] not in KINDS:
         raise InputError(
             f"{path}: unknown category {record['category']!r}, not one of {', '.join(KINDS)}"

@@ -24,6 +24,8 @@ class AdaptFormer(Method):
 
     key: ClassVar[str] = "adaptformer"
     title: ClassVar[str] = "AdaptFormer"
+    colour: ClassVar[str] = "#CC79A7"
+    marker: ClassVar[str] = "D"
     ratio: int = 8
     near_identity: bool = True
 
@@ -31,6 +33,9 @@ class AdaptFormer(Method):
         if layer.mlp_norm is None:
             raise InputError("AdaptFormer needs a LayerNorm before the MLP, which this encoder does not have")
         return AdaptFormerAdapter(self, layer.dim, index, seed)
+
+    def multiply_adds(self, shape, sampled=False) -> int:
+        return 2 * shape.tokens * shape.dim * (shape.dim // self.ratio)
 
 
 class AdaptFormerAdapter(Adapter):

@@ -15,7 +15,7 @@ from ..data import class_name
 from ..statistics import RankSum
 from ..tables import uncertainty as tables
 from ..tables.layout import dataset_title, signed
-from . import COLUMN, METHODS, RC
+from . import COLUMN, RC, style
 
 PAGE = 7.0  # inches, the width of a page's text
 
@@ -99,7 +99,7 @@ def detection(runs: tables.Runs) -> Figure:
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 2.1), layout="constrained")
         ax = figure.subplots()
-        for way, colour, marker in ((tables.SD, METHODS["pvera"].colour, "o"), (tables.SCORE, "0.25", "s")):
+        for way, colour, marker in ((tables.SD, style("pvera").colour, "o"), (tables.SCORE, "0.25", "s")):
             ax.plot(
                 draws, [seeds[way, k].mean() for k in draws], color=colour, marker=marker, markersize=4,
                 label=way,
@@ -155,7 +155,7 @@ def by_draws(runs: tables.Runs) -> Figure:
         low, high = proportion_confint(data["covered"], data["intervals"], method="wilson")
         share = data["covered"] / data["intervals"]
         errors = 100 * np.clip([share - low, high - share], 0, None)  # rounding, where all or none are covered
-        right.errorbar(draws, 100 * share, errors, color=METHODS["pvera"].colour, marker="o", markersize=4,
+        right.errorbar(draws, 100 * share, errors, color=style("pvera").colour, marker="o", markersize=4,
                        linewidth=1.0, capsize=2)  # fmt: skip
         right.axhline(95, color="0.4", linestyle="--", linewidth=0.8)
         right.set_title("Coverage (%)")
