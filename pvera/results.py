@@ -265,8 +265,8 @@ def frame(runs: Iterable[dict]) -> pd.DataFrame:
 class Scores:
     """One number per run: values (methods, seeds, data sets), NaN where a run is missing or diverged.
 
-    methods: keys in the order of `METHODS`, the paper's first; seeds: ascending; datasets: by category, then in the paper's
-    order; categories: that of each data set.
+    methods: keys in the order of `METHODS`, the paper's first; seeds: ascending; datasets: by category, then in
+    the paper's order; categories: that of each data set.
     """
 
     values: np.ndarray

@@ -215,9 +215,9 @@ def test_what_cannot_be_registered():
     before = dict(pvera.METHODS)
     for cls, says in (
         (Other, "Other: the key 'pvera' is that of PVeRA; choose another"),
-        (Bare, "no method: derive it from pvera.Method and decorate it with dataclass"),
+        (Bare, "no method: derive it from pvera.Method and decorate it as a frozen"),
         (Bias(), "no method"),
-        (Nameless, "Nameless: give it a key, such as key: ClassVar"),
+        (Nameless, "Nameless lacks a key: write key: ClassVar"),
     ):
         with pytest.raises(InputError, match=says):
             pvera.register(cls)

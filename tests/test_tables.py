@@ -3,6 +3,8 @@
 import io
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -276,6 +278,12 @@ def test_mixed_protocols_make_no_table(tmp_path):
     write_all(tmp_path, [make_record("vera"), make_record("pvera", protocol="published")])
     with pytest.raises(InputError, match="different protocol"):
         tables.of_profile(tmp_path, "mine", PAPER)
+
+
+def test_the_library_and_the_tables_import_no_drawing():
+    program = "import pvera, pvera.tables, sys; print({'matplotlib', 'seaborn'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 def test_every_method_has_a_look_of_its_own():

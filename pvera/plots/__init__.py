@@ -77,15 +77,20 @@ def accuracy(ax: Axes, scores: Scores, group: str = "average") -> Axes:
 
 
 def method_rows(ax: Axes, methods: list[str]) -> Axes:
-    """One row per method, from top to bottom, PVeRA's title in bold and its colour."""
+    """One row per method, from top to bottom."""
     ax.set_yticks(range(len(methods)), [style(key).title for key in methods])
-    for key, label in zip(methods, ax.get_yticklabels()):
-        label.set_color(style(key).colour if key == "pvera" else "black")
-        label.set_fontweight("bold" if key == "pvera" else "normal")
+    emphasise(ax, methods)
     ax.set_ylim(len(methods) - 0.4, -0.5)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x", color="0.9", linewidth=0.6)
     return ax
+
+
+def emphasise(ax: Axes, methods: list[str]) -> None:
+    """Set the label of PVeRA's row in bold and in its colour."""
+    for key, label in zip(methods, ax.get_yticklabels()):
+        label.set_color(style(key).colour if key == "pvera" else "black")
+        label.set_fontweight("bold" if key == "pvera" else "normal")
 
 
 def benchmark(scores: Scores) -> Figure:

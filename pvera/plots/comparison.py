@@ -3,13 +3,14 @@
 import matplotlib
 import numpy as np
 import pandas as pd
+import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..statistics import Friedman
 from ..tables.comparison import Comparison
-from . import COLUMN, RC, method_rows, style
+from . import COLUMN, RC, emphasise, method_rows, style
 
 
 def critical_difference(ax: Axes, methods: list[str], found: Friedman) -> Axes:
@@ -65,19 +66,15 @@ def leads(ax: Axes, table: pd.DataFrame) -> Axes:
 
 def improvement(ax: Axes, table: pd.DataFrame) -> Axes:
     """Probability in percent that the row's method is better than the column's."""
-    values = 100 * table.to_numpy()
-    image = ax.imshow(values, cmap="PuOr_r", vmin=0, vmax=100)
-    for row, column in np.argwhere(~np.eye(len(values), dtype=bool)):
-        luminance = np.dot(image.to_rgba(values[row, column])[:3], (0.299, 0.587, 0.114))
-        colour = "black" if luminance > 0.5 else "white"
-        ax.text(column, row, f"{values[row, column]:.0f}", ha="center", va="center", color=colour, fontsize=6)
     titles = [style(key).title for key in table]
-    ax.set_xticks(range(len(titles)), titles, rotation=90)
-    method_rows(ax, list(table))
-    ax.grid(False)
-    ax.set_ylim(len(titles) - 0.5, -0.5)
+    seaborn.heatmap(
+        100 * table.to_numpy(), mask=np.eye(len(table), dtype=bool), vmin=0, vmax=100, cmap="PuOr_r", annot=True,
+        fmt=".0f", annot_kws={"fontsize": 6}, linewidths=0.6, square=True, cbar=False, xticklabels=titles,
+        yticklabels=titles, ax=ax,
+    )  # fmt: skip
     ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
+    ax.tick_params(axis="y", rotation=0)
+    emphasise(ax, list(table))
     return ax
 
 
