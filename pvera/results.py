@@ -115,14 +115,14 @@ def write(
         archive = io.BytesIO()
         np.savez_compressed(archive, **arrays)
         packed = archive.getvalue()
-    beside = {ARRAYS: packed, ADAPTER: adapter}
+    contents = {ARRAYS: packed, ADAPTER: adapter}
     record["files"] = {
-        suffix: hashlib.sha256(content).hexdigest() for suffix, content in beside.items() if content is not None
+        suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items() if content is not None
     }
     # While what lies beside it is replaced there is no record that it could contradict.
     with writing(path):
         path.unlink(missing_ok=True)
-        for suffix, content in beside.items():
+        for suffix, content in contents.items():
             if content is None:
                 path.with_suffix(suffix).unlink(missing_ok=True)
             else:
