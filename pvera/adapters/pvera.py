@@ -35,6 +35,8 @@ class PVeRA(Method):
 
     key: ClassVar[str] = "pvera"
     title: ClassVar[str] = "PVeRA"
+    colour: ClassVar[str] = "#D55E00"
+    marker: ClassVar[str] = "o"
     rank: int = 256
     alpha: float = 16.0
     targets: str = "qv"
@@ -46,6 +48,9 @@ class PVeRA(Method):
 
     def adapter(self, layer, index, shared, seed) -> "PVeRAAdapter":
         return PVeRAAdapter(self, layer.dim, shared, index, seed)
+
+    def multiply_adds(self, shape, sampled=False) -> int:
+        return len(self.targets) * (3 if sampled else 2) * shape.tokens * self.rank * shape.dim
 
 
 class Frozen(nn.Module):
