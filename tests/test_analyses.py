@@ -12,7 +12,8 @@ from trained import DRAWS, IMAGES, make_adapters, make_profile
 from pvera import analyses, backbones, cluster, latents, results, training, uncertainty
 from pvera.data import load_split
 from pvera.errors import InputError
-from pvera.profiles import Draws, Profile
+from pvera.description import Draws
+from pvera.profiles import Profile
 from pvera.scheduler import pending
 from pvera.seeding import derive
 
@@ -202,12 +203,12 @@ def test_a_training_that_diverged_is_left_out(profile, root):
 
 @pytest.mark.parametrize("settings", [[], [1, 2], [4, 2], [2, 2]])
 def test_bad_draws(settings):
-    with pytest.raises(InputError, match="draws are different numbers from 2"):
-        Draws(settings)
+    with pytest.raises(InputError, match="^draws"):
+        Draws(draws=settings)
 
 
 def test_draws_of_a_profile_file(tmp_path):
-    text = "{data: d, backbones: [tiny], datasets: [digits], seeds: [0], protocol: corrected, methods: {}"
+    text = "{data: d, backbones: [tiny], datasets: [digits], seeds: [0], protocol: corrected, methods: {linear: {}}"
     (tmp_path / "mine.yaml").write_text(text + ", uncertainty: {draws: [4], truth_images: 3}}")
     assert Profile.read(tmp_path / "mine.yaml").uncertainty == Draws([4], 3, 256)
     (tmp_path / "mine.yaml").write_text(text + ", uncertainty: {drawn: [4]}}")

@@ -205,8 +205,8 @@ def test_a_damaged_image_stops_with_its_name(kitti, call):
 
 BAD = {
     "data set": (["--datasets", "mnist"], "unknown data set 'mnist'"),
-    "size": (["--size", "0"], "--size must be positive"),
-    "test images": (["--test-images", "-1"], "--test-images must be positive"),
+    "size": (["--size", "0"], "--size: must be a whole number from 1"),
+    "test images": (["--test-images", "-1"], "--test-images: must be a whole number from 1"),
     "source": (["--source", "/nowhere.zip"], "/nowhere.zip does not exist"),
     "no archive": (["--source", str(SCRIPT)], "is neither a folder nor an archive"),
     "empty source": (["--source", str(ROOT / "analysis")], "holds none of caltech101, cifar"),
@@ -452,7 +452,7 @@ def from_hub(hub: Hub, root: Path, *more) -> subprocess.CompletedProcess:
         "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1",
     }
     command = [sys.executable, "-c", "import pvera.vtab as v, runpy, sys; v.BLOCK = 65536;"
-               "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')",
+               f"sys.path.insert(0, {str(SCRIPT.parent)!r}); sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')",
                str(SCRIPT), "--root", str(root), "--repo", "me/vtab", "--datasets", "kitti", "--no-decode",
                "--test-images", "32", *more]
     return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)

@@ -7,7 +7,8 @@ from records import make_record
 from tiny import perturb
 
 from pvera import backbones, checkpoint, data, results
-from pvera.profiles import Draws, Profile
+from pvera.description import Draws
+from pvera.profiles import Profile
 
 IMAGES = 40
 DRAWS = Draws(draws=[2, 4], truth_images=5, truth_draws=50)
