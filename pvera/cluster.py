@@ -33,7 +33,7 @@ from .profiles import Profile
 from .results import ANALYSES, require_writable, write_atomically
 from .runs import Run, require_inputs
 from .scheduler import pending, run_all
-from .validation import Count, Expected, Natural, Text, build, load, validated
+from .validation import Count, Natural, Text, build, expected, load, validated
 
 STATES = ("done", "running", "queued", "failed", "missing", "different")
 LOGS, LOG_LINES = 5, 8  # of failed jobs that `describe` shows
@@ -47,7 +47,7 @@ class Site:
     """What a job may use and how large it is: the YAML file that experiments/slurm.yaml explains."""
 
     minutes: Count
-    memory: Annotated[str, Field(strict=True, pattern=r"^[1-9]\d*[KMGT]?$"), Expected("a size such as 32G")]
+    memory: Annotated[str, Field(strict=True, pattern=r"^[1-9]\d*[KMGT]?$"), expected("a size such as 32G")]
     cpus: Count
     gpus: Natural
     workers: Count
@@ -57,7 +57,7 @@ class Site:
     requeues: Natural
     partition: Text | None = None
     account: Text | None = None
-    options: dict[Text, Annotated[Text | int | float | bool | None, Expected("one value")]] = field(default_factory=dict)
+    options: dict[Text, Annotated[Text | int | float | bool | None, expected("one value")]] = field(default_factory=dict)
 
     def __post_init__(self):
         for name in self.options:

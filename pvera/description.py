@@ -12,15 +12,15 @@ from .errors import InputError
 from .protocol import protocol
 from .training import PRECISIONS, Schedule
 from .validation import (
-    Count, Distinct, Expected, Name, Natural, Rate, Several, Switch, Text, Weight, at, build, check, choose, load,
-    validated,
+    Count, Distinct, Name, Natural, Rate, Several, Switch, Text, Weight, at, build, check, choose, expected, load,
+    shown, validated,
 )
 
 #: What `read` sets itself.
 OWN = ("name", "text")
 #: The checked types of the methods' hyperparameters.
 STRICT = {int: Count, float: Rate, bool: Switch, str: Text}
-Number = Annotated[int, Field(strict=True, ge=2), Expected("a whole number from 2")]
+Number = Annotated[int, Field(strict=True, ge=2), expected("a whole number from 2")]
 
 
 @validated
@@ -151,7 +151,7 @@ class Description:
         """What the section "language" describes; what it does not say is as for images. AdaptFormer, which
         needs a LayerNorm before the MLP, is left out, as in the paper."""
         if not isinstance(section, dict):
-            raise InputError(f"{path}: language: must be a mapping, not {section!r}")
+            raise InputError(f"{path}: language: must be a mapping, not {shown(section)}")
         kept = {name: options for name, options in self.methods.items() if name != "adaptformer"}
         inherited = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in OWN} | {
             "ablations": None, "effects": None, "weights": {}, "fixed_grid": [], "methods": kept,
@@ -204,7 +204,7 @@ def _check_method(name: str, options: dict) -> None:
         return
     grid = options["grid"]
     if not isinstance(grid, dict) or len(grid) != 1:
-        raise InputError(f"{place}.grid: must be one hyperparameter with its values, not {grid!r}")
+        raise InputError(f"{place}.grid: must be one hyperparameter with its values, not {shown(grid)}")
     ((key, values),) = grid.items()
     with at(f"{place}.grid.{key}"):
         check(Several[Any], values)

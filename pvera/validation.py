@@ -6,6 +6,7 @@ fit ends in one line that names the file, the key and what the key takes:
     my.yaml: schedule.epochs: must be a whole number from 1, not 'ten'
 """
 
+import json
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,9 +17,8 @@ from pathlib import Path
 from reprlib import Repr
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, WrapValidator
 from pydantic.dataclasses import dataclass
-from pydantic_core import ErrorDetails, core_schema
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -29,17 +29,25 @@ SHOWN = 3  # errors of one file
 _short = Repr()
 _short.maxstring = _short.maxother = 60
 
+
+def shown(value: Any) -> str:
+    """A value on one short line."""
+    return _short.repr(value)
+
+
 # Types of fields
 
 
-class Expected:
+def expected(words: str) -> WrapValidator:
     """Says what a type takes, whichever of its conditions a value fails."""
 
-    def __init__(self, words: str):
-        self.words = words
+    def validate(value, conditions):
+        try:
+            return conditions(value)
+        except ValidationError:
+            raise ValueError(f"must be {words}, not {shown(value)}") from None
 
-    def __get_pydantic_core_schema__(self, source, handler):
-        return core_schema.custom_error_schema(handler(source), "expected", custom_error_message=self.words)
+    return WrapValidator(validate)
 
 
 def _distinct(values: list) -> list:
@@ -49,15 +57,15 @@ def _distinct(values: list) -> list:
     return values
 
 
-Count = Annotated[int, Field(strict=True, ge=1), Expected("a whole number from 1")]
-Natural = Annotated[int, Field(strict=True, ge=0), Expected("a whole number from 0")]
-Rate = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), Expected("a number above 0")]
-Weight = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), Expected("a number from 0")]
-Share = Annotated[float, Field(strict=True, ge=0, lt=1), Expected("a number from 0 and below 1")]
-Switch = Annotated[bool, Field(strict=True), Expected("true or false")]
-Text = Annotated[str, Field(strict=True, pattern=r"^[^\x00-\x1f]+$"), Expected("text on one line")]
+Count = Annotated[int, Field(strict=True, ge=1), expected("a whole number from 1")]
+Natural = Annotated[int, Field(strict=True, ge=0), expected("a whole number from 0")]
+Rate = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), expected("a number above 0")]
+Weight = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), expected("a number from 0")]
+Share = Annotated[float, Field(strict=True, ge=0, lt=1), expected("a number from 0 and below 1")]
+Switch = Annotated[bool, Field(strict=True), expected("true or false")]
+Text = Annotated[str, Field(strict=True, pattern=r"^[^\x00-\x1f]+$"), expected("text on one line")]
 Name = Annotated[
-    str, Field(strict=True, pattern=r"^\w[\w.-]*$"), Expected("a name of letters, digits, '_', '-' and '.'")
+    str, Field(strict=True, pattern=r"^\w[\w.-]*$"), expected("a name of letters, digits, '_', '-' and '.'")
 ]
 Distinct = Annotated[list[T], AfterValidator(_distinct)]
 Several = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
@@ -114,11 +122,15 @@ def check(type_: Any, value: Any) -> None:
 
 
 def parse(type_: Any) -> Callable[[str], Any]:
-    """A function for argparse that reads the text of an option as that type."""
+    """A function for argparse that reads the text of an option as that type of number."""
 
     def read(text: str):
         try:
-            return TypeAdapter(type_).validate_strings(text)
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        try:
+            return TypeAdapter(type_).validate_python(value)
         except ValidationError as error:
             raise ArgumentTypeError(_message(None, error.errors()[0])) from None
 
@@ -145,15 +157,16 @@ def _describe(cls: type | None, error: ValidationError, section: str = "") -> st
     """One line on the errors, each with its key, as in `schedule.epochs`."""
     lines = []
     for one in error.errors():
-        path = [*filter(None, [section]), *(str(step) for step in one["loc"] if step != "[key]")]
+        path = [str(step) for step in (section, *one["loc"]) if step not in ("", "[key]")]
+        path = [step if step.isprintable() else repr(step) for step in path]
         keyed = isinstance(one.get("ctx", {}).get("error"), InputError)  # its message starts with a key: see `at`
         lines.append(("." if keyed else ": ").join(filter(None, [".".join(path), _message(cls, one)])))
     more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
     return "; ".join([*lines[:SHOWN], *more])
 
 
-def _message(cls: type | None, error: ErrorDetails) -> str:
-    kind, value = error["type"], _short.repr(error["input"])
+def _message(cls: type | None, error: dict) -> str:
+    kind = error["type"]
     if kind == "value_error":
         return str(error["ctx"]["error"])
     if kind in ("missing", "missing_argument"):
@@ -165,7 +178,7 @@ def _message(cls: type | None, error: ErrorDetails) -> str:
     if kind == "too_short":
         return "must not be empty"
     words = {"list_type": "a list", "dict_type": "a mapping", "dataclass_type": "a mapping"}
-    return f"must be {words.get(kind, error['msg'])}, not {value}"
+    return f"must be {words.get(kind, error['msg'])}, not {shown(error['input'])}"
 
 
 def _keys(cls: type, path: Iterable) -> list[str]:

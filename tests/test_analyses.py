@@ -264,4 +264,4 @@ def test_bad_input_is_one_line_and_exit_code_2(profile, root, tmp_path, capsys, 
         error = scripts.refusal(name, capsys, *arguments(tmp_path))
         assert error.startswith("error: there is no adapter")
     error = scripts.refusal("uncertainty", capsys, *arguments(tmp_path), "--datasets", "imagenet")
-    assert error.startswith("error: unknown data set 'imagenet'")
+    assert error.startswith("error: datasets: unknown data set 'imagenet'")

@@ -448,7 +448,8 @@ BAD = {
     "options in a list": ({"options": ["qos"]}, "options: must be a mapping, not ['qos']"),
     "list as an option": ({"options": {"qos": [1]}}, "options.qos: must be one value, not [1]"),
     "option of two lines": ({"options": {"qos": "a\n#SBATCH --x"}}, "options.qos: must be one value"),
-    "option": ({"options": {"qos=1\n#SBATCH --x": 1}}, "cannot stand in options"),
+    "option": ({"options": {"qos=1\n#SBATCH --x": 1}}, "must be text on one line"),
+    "no option": ({"options": {"QoS": 1}}, "options: 'QoS' cannot stand in options"),
     "taken option": ({"options": {"job-name": "mine"}}, "'job-name' cannot stand in options"),
 }
 

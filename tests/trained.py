@@ -36,6 +36,7 @@ def make_profile(folder, datasets=("digits", "retina", "sprites"), **changes) ->
     settings = dict(
         name="mine", data=str(folder / "data"), backbones=["tiny"], datasets=list(datasets), seeds=[0, 1],
         protocol="corrected", methods={"vera": {"rank": 8}, "pvera": {"rank": 8}}, uncertainty=DRAWS,
+        beta=[1e-4],
     )
     return Profile(**settings | changes)
 
