@@ -12,7 +12,6 @@ The data sets are written to a temporary folder of up to 12 GB (--folder) and re
 is 1 if a bound does not hold. Other work on the machine slows preparation down, the rest hardly.
 """
 
-import argparse
 import os
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import numpy as np
 import pandas as pd
 import safetensors.torch
 import torch
+from options import Parser
 from PIL import Image
 
 from pvera import backbones, data, results, store, training
@@ -36,7 +36,6 @@ from pvera.runs import environment
 from pvera.scheduler import run_all
 from pvera.training import Data, Schedule
 
-ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("share", "preparation", "memory")
 SHARE, SPEED_UP, MEMORY = 0.02, 0.75, 1024  # bounds: of an epoch, per core, MiB
 LARGEST = "dsprites_loc"
@@ -46,10 +45,10 @@ backbones.NAMES["stand_in"] = ("test_vit", {"img_size": 224, "patch_size": 56})
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="only these")
+    parser = Parser(__doc__)
+    parser.several("--parts", choices=PARTS, default=PARTS, help="only these")
     parser.add_argument("--folder", help="for the temporary files (default: the system's)")
-    parser.add_argument("--output", type=Path, default=ROOT / "results" / "performance", help="(%(default)s)")
+    parser.output()
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(dir=options.folder) as name:

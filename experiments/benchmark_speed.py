@@ -21,7 +21,6 @@ Writes <output>/speed_<device>.json, with --threads a file of its own, in which 
 precisions stay, and .md.
 """
 
-import argparse
 import copy
 import math
 import multiprocessing
@@ -30,51 +29,46 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from pathlib import Path
 
+import timm
 import torch
-from benchmark_throughput import CLASSES, images, require_device
+from benchmark_throughput import CLASSES, images
+from options import Parser
+from profile_options import read_profile
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
 from pvera import PVeRA, adapt, backbones, checkpoint, cost, sample, speed, training
 from pvera.adapters import Linear, Method
-from pvera.errors import InputError, run
-from pvera.profiles import Profile
+from pvera.errors import run
 from pvera.protocol import protocol
+from pvera.files import require_writable
 from pvera.runs import environment
 from pvera.speed import FASTER, GRID, Row
 from pvera.training import PRECISIONS, Schedule
 from pvera.wiring import cast_once, training_attention
 
-import timm  # isort: skip  after pvera, which lets it load
-
-ROOT = Path(__file__).resolve().parents[1]
 BATCH, DRAWS = 16, (2, 8)
 EPOCHS, TRAIN, VALIDATION = 500, 800, 200  # of linear probing
 SWEEP_DEPTH = 4  # of its models, where depth itself is not what grows
 
 
 def main() -> None:
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("--backbones", nargs="+", default=["dinov2_s"], metavar="B", help="(dinov2_s)")
-    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["float32", "bfloat16"])
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only these")
+    parser = Parser(__doc__)
+    parser.several("--backbones", default=["dinov2_s"], metavar="B", help="(dinov2_s)")
+    parser.several("--precisions", choices=PRECISIONS, default=["float32", "bfloat16"])
+    parser.several("--parts", choices=PARTS, default=list(PARTS), help="only these")
     every = list(speed.STEP)
-    parser.add_argument("--methods", nargs="+", choices=every, default=every, help="only these")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (%(default)s)")
-    parser.add_argument("--threads", type=int, help="on a processor (all; demo and mini train with one)")
-    parser.add_argument("--repeats", type=int, default=5, help="pairs that are timed (%(default)s)")
-    parser.add_argument("--output", type=Path, default=ROOT / "results" / "performance", help="(%(default)s)")
+    parser.several("--methods", choices=every, default=every, help="only these")
+    parser.device("cpu")
+    parser.number("--threads", help="on a processor (all; demo and mini train with one)")
+    parser.number("--repeats", default=5, help="pairs that are timed (%(default)s)")
+    parser.output()
     options = parser.parse_args()
-    for name, value in (("repeats", options.repeats), ("threads", options.threads)):
-        if value is not None and value < 1:
-            raise InputError(f"--{name} must be positive")
     if options.threads:
         torch.set_num_threads(options.threads)
-    require_device(options.device)
+    require_writable(options.output)
     for name in options.backbones:
         backbones.architecture(name)
     made_by = environment(options.device)
@@ -108,8 +102,7 @@ class Bench:
 
     def methods(self, *keys: str) -> list[Method]:
         """Those of `keys`, or all that are measured, as the profile has them where it searches no grid."""
-        name = "mini.yaml" if self.backbone == "tiny" else "paper.yaml"
-        profile = Profile.read(ROOT / "experiments" / "profiles" / name)
+        profile = read_profile("mini" if self.backbone == "tiny" else "paper")
         runs = profile.with_(
             protocol="corrected", backbones=[self.backbone], fixed_grid=[self.backbone],
             datasets=profile.datasets[:1], seeds=[0],

@@ -10,15 +10,15 @@ adapter is as fast as PVeRA. Linear probing computes the backbone's features onc
 Writes <output>/throughput_<device>_<precision>.csv, a row per backbone and experiment, and .md, to be read.
 """
 
-import argparse
 import re
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
+from options import Parser
+from profile_options import read_profile
 from tqdm import tqdm
 
 from pvera import adapt, backbones, data, training, vtab
@@ -26,34 +26,29 @@ from pvera.backbones import Backbone
 from pvera.errors import InputError, run
 from pvera.profiles import EXPERIMENTS, Profile
 from pvera.protocol import protocol
-from pvera.results import write_atomically
+from pvera.files import require_writable, write_atomically
 from pvera.runs import Run, environment
 from pvera.training import EVALUATION_BATCH, PRECISIONS, Data, Schedule
 
-ROOT = Path(__file__).resolve().parents[1]
 CLASSES = 100
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--profile", default="paper", help="name in experiments/profiles (%(default)s)")
-    parser.add_argument("--backbones", nargs="+", metavar="B", help="only these of the profile")
+    parser = Parser(__doc__)
+    parser.profile("paper")
+    parser.several("--backbones", metavar="B", help="only these of the profile")
     parser.add_argument("--precision", default="bfloat16", choices=PRECISIONS, help="(%(default)s)")
-    parser.add_argument("--device", default="cuda", help="cuda or cpu (%(default)s)")
-    parser.add_argument("--epochs", type=int, default=100, help="assumed of every training (%(default)s)")
-    parser.add_argument("--batches", type=int, default=50, help="that are timed, of training (%(default)s)")
-    parser.add_argument("--output", type=Path, default=ROOT / "results" / "performance", help="(%(default)s)")
+    parser.device("cuda")
+    parser.number("--epochs", default=100, help="assumed of every training (%(default)s)")
+    parser.number("--batches", default=50, help="that are timed, of training (%(default)s)")
+    parser.output()
     options = parser.parse_args()
-    if min(options.epochs, options.batches) < 1:
-        raise InputError("--epochs and --batches must be positive")
-    require_device(options.device)
-    profile = Profile.read(ROOT / "experiments" / "profiles" / f"{options.profile}.yaml")
+    profile = read_profile(options.profile)
     if unknown := set(options.backbones or []) - set(profile.backbones):
         raise InputError(f"{min(unknown)!r} is not one of {', '.join(profile.backbones)}")
     profile = profile.with_(backbones=options.backbones, precision=options.precision)
 
+    require_writable(options.output)
     runs = [one for name in EXPERIMENTS for one in profile.runs(name, options.output)]
     rates = {}
     for name in tqdm(profile.backbones, "measuring", unit="backbone"):
@@ -66,12 +61,6 @@ def main() -> None:
     text = describe(table, profile, options.epochs, where)
     write_atomically(options.output / f"{name}.md", text.encode())
     print(text)
-
-
-def require_device(device: str) -> None:
-    """InputError for a GPU that is not there."""
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("there is no CUDA device here: --device cpu measures the processor")
 
 
 def measure(grid: Run, device: str, batches: int) -> dict[str, float]:

@@ -10,7 +10,6 @@ medians over the turns, of the ratio turn by turn, and how far the accuracies of
 other versions, profiles and machines stay.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
+from options import ROOT, Parser
 from tqdm import tqdm
 
 from pvera import results
@@ -27,19 +27,16 @@ from pvera.profiles import Profile
 from pvera.runs import environment
 from pvera.tables import versions
 
-ROOT = Path(__file__).resolve().parents[1]
 STEPS = (("train", "--experiments", "beta", "benchmark"), ("uncertainty",))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(__doc__)
     parser.add_argument("other", type=Path, help="folder of the other version")
     parser.add_argument("--profile", default="demo", help="name in experiments/profiles (%(default)s)")
-    parser.add_argument("--repeats", type=int, default=3, help="turns (%(default)s)")
-    parser.add_argument("--output", type=Path, default=ROOT / "results" / "performance", help="(%(default)s)")
+    parser.number("--repeats", default=3, help="turns (%(default)s)")
+    parser.output()
     options, passed = parser.parse_known_args()
-    if options.repeats < 1:
-        raise InputError("--repeats must be positive")
     file = options.output / "versions.csv"
     versions.load(file)  # a damaged one is known before the measurement
     roots = {"before": options.other.resolve(), "after": ROOT}

@@ -7,29 +7,24 @@ sizes (DINOv2 ViT-S, B and L at 224 pixels), which the notebook shows beside it.
 the backbones only, so nothing is downloaded. What exists is not counted again.
 """
 
-import argparse
-from pathlib import Path
-
+from options import Parser
+from profile_options import read_profile
 from tqdm import tqdm
 
 from pvera import efficiency
 from pvera.errors import run
-from pvera.profiles import Profile
-
-ROOT = Path(__file__).resolve().parents[1]
+from pvera.files import require_writable
 
 
 def main() -> None:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("--profile", default="demo", help="name in experiments/profiles, or a YAML file")
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="folder of the results")
+    parser = Parser(__doc__)
+    parser.profile()
+    parser.results()
     options = parser.parse_args()
 
     missing = []
     for name in dict.fromkeys([options.profile, efficiency.SIZES]):
-        path = Path(name)
-        profile = Profile.read(path if path.suffix else Path(__file__).parent / "profiles" / f"{name}.yaml")
+        profile = read_profile(name)
         for backbone in profile.backbones:
             config = efficiency.config(profile, backbone)
             path = efficiency.record_path(options.results, profile.name, backbone)
@@ -39,6 +34,8 @@ def main() -> None:
             if state != "done":
                 missing.append((profile, backbone, path, len(config["methods"])))
 
+    if missing:
+        require_writable(options.results)
     with tqdm(total=sum(number for *_, number in missing), unit="configuration", disable=not missing) as bar:
         for profile, backbone, path, _ in missing:
             bar.set_description(f"cost, {profile.name}: {backbone}")

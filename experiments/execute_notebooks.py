@@ -7,7 +7,6 @@ results/<profile>/tables. A notebook is skipped while its code, the library, its
 as they were. As many are executed side by side as there are processors; with --inplace one after the other.
 """
 
-import argparse
 import asyncio
 import hashlib
 import os
@@ -18,21 +17,20 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
+from options import ROOT, Parser
 from tqdm import tqdm
 
 from pvera.errors import InputError, run
 from pvera.processes import cores
 from pvera.results import ADAPTER, write_atomically
 
-ROOT = Path(__file__).resolve().parents[1]
 #: What is the input's or the disk's fault, not a cell's.
 REFUSED = ("InputError", "OSError", "PermissionError")
 STAMP = "pvera"  # the key in a notebook's metadata that says what it was executed on and what it wrote
 
 
 def main() -> None:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser = Parser(__doc__)
     parser.add_argument("--profile", default="demo", help="folder in results/")
     parser.add_argument("--inplace", action="store_true", help="update analysis/, not figures/<profile>")
     parser.add_argument("--root", type=Path, default=ROOT, help="folder of analysis/, results/ and figures/")

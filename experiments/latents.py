@@ -7,14 +7,16 @@ results/<profile>/latents/<backbone>/<dataset>/<method>/seed<k>.json and, beside
 images. What exists is not computed again; what was made with another adapter is reported.
 """
 
-from train import changed, parse, read, start
+from options import parse_training
+from profile_options import changed, read_profile
+from train import start
 
 from pvera.errors import run
 
 
 def main() -> None:
-    options = parse(__doc__, ("latents",))
-    start(changed(read(options), options), options)
+    options = parse_training(__doc__, ("latents",))
+    start(changed(read_profile(options.profile), options), options)
 
 
 if __name__ == "__main__":

@@ -1,30 +1,31 @@
 """Write the demonstration suite (six tasks of 32 x 32 images) in VTAB-1k's folder format."""
 
-import argparse
+from argparse import Namespace
 from pathlib import Path
 
+from options import Parser
 from tqdm import tqdm
 
 from pvera import errors, suite
 from pvera.errors import InputError
+from pvera.validation import choose
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+def parse() -> Namespace:
+    parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=Path("data/demo"), help="where to write (%(default)s)")
-    parser.add_argument("--task", nargs="+", metavar="NAME", default=list(suite.RECIPES),
+    parser.several("--task", metavar="NAME", default=list(suite.RECIPES),
                         help=f"tasks to make, of {', '.join(suite.RECIPES)} (all)")
     parser.add_argument("--force", action="store_true", help="make tasks again that are there already")
     arguments = parser.parse_args()
     for name in arguments.task:
-        if name not in suite.RECIPES:
-            raise InputError(f"unknown task {name!r}; choose from {', '.join(suite.RECIPES)}")
+        choose("task", name, suite.RECIPES)
     return arguments
 
 
 def main() -> None:
     arguments = parse()
-    recipes = [suite.RECIPES[name] for name in dict.fromkeys(arguments.task)]
+    recipes = [suite.RECIPES[name] for name in arguments.task]
     found = {r.name: None if arguments.force else suite.manifest(r, arguments.root / r.name) for r in recipes}
     missing = [r for r in recipes if found[r.name] is None]
     for recipe in missing:

@@ -5,21 +5,19 @@
     python experiments/make_texts.py --glue --source FOLDER     or from FOLDER/{RTE,MRPC,CoLA}/{train,dev}.tsv
 """
 
-import argparse
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
+from options import ROOT, Parser
 
 from pvera import errors, glue, grammar
 from pvera.errors import InputError
 from pvera.results import write_atomically
 
-ROOT = Path(__file__).resolve().parents[1]
 
-
-def parse() -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+def parse() -> Namespace:
+    parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=ROOT / "data/text", help="where to write (%(default)s)")
     parser.add_argument("--glue", action="store_true", help="GLUE's tasks too")
     parser.add_argument("--source", type=Path, metavar="FOLDER", help="folder of GLUE's files, instead of the hub")

@@ -8,14 +8,16 @@ results/<profile>/out_of_distribution/<backbone>/<dataset>/<method>/seed<k>.json
 value per image. What exists is not computed again; what was made with another adapter is reported.
 """
 
-from train import changed, parse, read, start
+from options import parse_training
+from profile_options import changed, read_profile
+from train import start
 
 from pvera.errors import run
 
 
 def main() -> None:
-    options = parse(__doc__, ("out_of_distribution",))
-    start(changed(read(options), options), options)
+    options = parse_training(__doc__, ("out_of_distribution",))
+    start(changed(read_profile(options.profile), options), options)
 
 
 if __name__ == "__main__":

@@ -9,22 +9,21 @@ what is wrong and what is missing; training refuses what is wrong. The exit code
 1 when something is wrong or missing, 2 for bad input and damaged images.
 """
 
-import argparse
-import os
 import sys
+from argparse import Namespace
 from pathlib import Path
+
+from options import ROOT, Parser, set_cache
 
 from pvera import data, errors, store, vtab, vtab_sources
 from pvera.errors import InputError
+from pvera.validation import choose
 
-ROOT = Path(__file__).resolve().parents[1]
 
-
-def parse() -> argparse.Namespace:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+def parse() -> Namespace:
+    parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=ROOT / "data/vtab-1k", help="its place (%(default)s)")
-    parser.add_argument("--datasets", nargs="+", metavar="D", default=list(vtab.NAMES), help="only these")
+    parser.several("--datasets", metavar="D", default=list(vtab.NAMES), help="only these")
     parser.add_argument("--source", type=Path, help="folder or archive to take it from, instead of the hub")
     parser.add_argument("--repo", default=vtab_sources.REPO, help="data set repository on the hub (%(default)s)")
     parser.add_argument("--revision", default="main", help="its branch, tag or commit (%(default)s)")
@@ -33,22 +32,16 @@ def parse() -> argparse.Namespace:
                         help="use data sets as they are though they differ from VTAB-1k, which results then say")
     parser.add_argument("--check", action="store_true", help="put nothing in place")
     parser.add_argument("--no-decode", action="store_true", help="leave decoding to the first training")
-    parser.add_argument("--size", type=int, default=224, help="pixels to decode to (%(default)s)")
-    parser.add_argument("--test-images", type=int, metavar="N",
-                        help="for trials: test splits are shortened to N images, which results then say")
+    parser.number("--size", default=224, help="pixels to decode to (%(default)s)")
+    parser.number("--test-images", metavar="N",
+                  help="for trials: test splits are shortened to N images, which results then say")
     parser.add_argument("--cache", help=f"folder of decoded images (${store.VARIABLE}, or .cache/pvera)")
     parser.add_argument("--clear-cache", action="store_true", help="remove all decoded images, and no more")
     options = parser.parse_args()
     for name in options.datasets:
-        if name not in vtab.NAMES:
-            raise InputError(f"unknown data set {name!r}; choose from {', '.join(vtab.NAMES)}")
-    for option, value in (("--size", options.size), ("--test-images", options.test_images)):
-        if value is not None and value < 1:
-            raise InputError(f"{option} must be positive, not {value}")
-    if options.cache:
-        os.environ[store.VARIABLE] = os.path.abspath(options.cache)
+        choose("data set", name, vtab.NAMES)
+    set_cache(options.cache)
     options.root = options.root.absolute()
-    options.datasets = list(dict.fromkeys(options.datasets))
     return options
 
 
@@ -73,7 +66,7 @@ def main() -> None:
         sys.exit(1)
 
 
-def place(options: argparse.Namespace) -> dict[str, vtab.Verdict]:
+def place(options: Namespace) -> dict[str, vtab.Verdict]:
     """Take from the source, or from the hub, what is not there, record where it came from, and return the verdicts."""
     root, record = options.root, vtab.read_record(options.root)
     wanted = [name for name in options.datasets if options.replace or not (root / name).exists()]
@@ -107,7 +100,7 @@ def acceptable(verdict: vtab.Verdict) -> bool:
     return not verdict.right and len(verdict.checksums) == len(data.SPLITS)
 
 
-def check(options: argparse.Namespace, taken: dict[str, vtab.Verdict]) -> list[vtab.Verdict]:
+def check(options: Namespace, taken: dict[str, vtab.Verdict]) -> list[vtab.Verdict]:
     """A verdict per data set, `taken` where it was made already; what is used is recorded at first use."""
     record = vtab.read_record(options.root)
     before = repr(record)

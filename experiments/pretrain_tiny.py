@@ -4,7 +4,6 @@
 Killed, the same command goes on at the last finished epoch and ends with the same weights.
 """
 
-import argparse
 import hashlib
 import io
 import json
@@ -14,21 +13,23 @@ import platform
 import time
 import zipfile
 import zlib
+from argparse import ArgumentDefaultsHelpFormatter
 from collections import defaultdict
 from pathlib import Path
-
-from pvera import backbones, errors, seeding  # before timm and torchvision
-from pvera.errors import InputError
-from pvera.results import write_atomically
 
 import numpy as np
 import safetensors.torch
 import timm
 import torch
 import torch.nn.functional as F
+from options import Parser
 from PIL import Image
 from timm.models import get_pretrained_cfg
 from tqdm import tqdm
+
+from pvera import backbones, errors, seeding
+from pvera.errors import InputError
+from pvera.results import write_atomically
 
 SIZE = backbones.TINY_ARCHITECTURE["img_size"]
 MEAN, STD = (
@@ -39,9 +40,7 @@ LARGEST_MEMBER = 1 << 20  # bytes; a 32x32 image has a few thousand
 
 
 def arguments():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = Parser(__doc__, ArgumentDefaultsHelpFormatter)
     add = parser.add_argument
     add(
         "--source",

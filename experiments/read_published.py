@@ -6,13 +6,13 @@ Numbers are written as printed, so that trailing zeros show their precision. Not
 table and sentence is found.
 """
 
-import argparse
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
+from options import ROOT, Parser
 
 from pvera.adapters import PAPER_METHODS
 from pvera.data import TASKS
@@ -21,7 +21,6 @@ from pvera.published import COLUMNS
 from pvera.results import write_atomically
 from pvera.tables import PANELS
 
-ROOT = Path(__file__).resolve().parents[1]
 BACKBONES = {
     "dinov2_s": "tab:detailed_results_small",
     "dinov2_b": "tab:detailed_results",
@@ -94,9 +93,7 @@ AVERAGES = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser(__doc__)
     parser.add_argument("--source", type=Path, required=True, help="the paper's LaTeX file")
     parser.add_argument(
         "--out", type=Path, default=ROOT / "results/published", help="folder of the CSV files"

@@ -19,76 +19,28 @@ On a cluster:
 experiments/slurm.yaml explains what the file holds. What is queued or running is not submitted again.
 """
 
-import argparse
-import os
 import sys
-from dataclasses import replace
-from pathlib import Path
+from argparse import Namespace
 
 import torch
+from options import parse_training
+from profile_options import changed, read_profile
 
-from pvera import cluster, store
-from pvera.errors import InputError, run
+from pvera import cluster
+from pvera.errors import run
 from pvera.processes import cores
 from pvera.profiles import EXPERIMENTS, Profile
-from pvera.results import ANALYSES
+from pvera.results import ANALYSES, require_writable
 from pvera.runs import prepare
 from pvera.scheduler import pending, run_all
 
-ROOT = Path(__file__).resolve().parents[1]
-
 
 def main() -> None:
-    options = parse(__doc__, EXPERIMENTS)
-    start(changed(read(options), options), options)
+    options = parse_training(__doc__, EXPERIMENTS)
+    start(changed(read_profile(options.profile), options), options)
 
 
-def parse(description: str, experiments: tuple[str, ...]) -> argparse.Namespace:
-    """The command line of a script that trains `experiments`."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--profile", default="demo", help="name in experiments/profiles, or a YAML file")
-    parser.add_argument("--experiments", nargs="+", metavar="E", choices=experiments, default=experiments,
-                        help=f"only these of {', '.join(experiments)}")
-    parser.add_argument("--methods", nargs="+", metavar="M", help="only these")
-    parser.add_argument("--datasets", nargs="+", metavar="D", help="these instead of the profile's")
-    parser.add_argument("--backbones", nargs="+", metavar="B", help="these instead of the profile's")
-    parser.add_argument("--seeds", nargs="+", type=int, metavar="K", help="these instead of the profile's")
-    parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
-    parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
-    parser.add_argument("--epochs", type=int, help="most epochs, instead of the profile's")
-    parser.add_argument("--weights", action="append", default=[], metavar="NAME=FILE",
-                        help="file of a backbone's weights, instead of the hub's; may be given several times")
-    parser.add_argument("--deterministic", action="store_true", default=None,
-                        help="strictly: what has no deterministic implementation fails")
-    parser.add_argument(
-        "--images", type=int, metavar="N", help="for trials: the first N images of each split"
-    )
-    parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
-    parser.add_argument(
-        "--cache", help=f"folder for decoded images (default: ${store.VARIABLE}, or .cache/pvera)"
-    )
-    parser.add_argument("--results", default=str(ROOT / "results"), help="folder of the results")
-    parser.add_argument("--device", help="cpu, cuda (--workers take the GPUs in turn), or one such as cuda:1")
-    parser.add_argument(
-        "--workers", type=int, help="processes side by side (default: one per core, one on a GPU)"
-    )
-    parser.add_argument(
-        "--slurm", nargs="?", metavar="FILE", const=ROOT / "experiments" / "slurm.yaml",
-        help="submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)",
-    )
-    parser.add_argument("--wait", action="store_true", help="with --slurm: return when all jobs have ended")
-    parser.add_argument("--status", action="store_true", help="count what is done, running, failed, missing")
-    parser.add_argument("--replace", action="store_true", help="run again what another configuration made")
-    parser.add_argument("--list", action="store_true", help="say what is missing, and train nothing")
-    options = parser.parse_args()
-    if options.cache:
-        os.environ[store.VARIABLE] = os.path.abspath(options.cache)  # for the workers as well
-    return options
-
-
-def start(profile: Profile, options: argparse.Namespace) -> None:
+def start(profile: Profile, options: Namespace) -> None:
     """Do what the command line asks for."""
     if options.status:
         print(cluster.describe(cluster.status(profile, options.results, options.experiments)))
@@ -98,12 +50,12 @@ def start(profile: Profile, options: argparse.Namespace) -> None:
         train(profile, options)
 
 
-def train(profile: Profile, options: argparse.Namespace) -> None:
+def train(profile: Profile, options: Namespace) -> None:
     """Train here what is missing, or list it."""
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     workers = options.workers or (cores() if device == "cpu" else 1)
-    if workers < 1:
-        raise InputError(f"--workers must be positive, not {workers}")
+    if not options.list:
+        require_writable(options.results)
     names = [name for name in (*profile.experiments, *ANALYSES) if name in options.experiments]
     # What needs β waits for the search. All others share the workers, so that none is idle between experiments.
     for searching in (True, False):
@@ -125,10 +77,8 @@ def train(profile: Profile, options: argparse.Namespace) -> None:
             run_all(missing, " and ".join(dict.fromkeys(one.experiment for one in missing)), workers, device)
 
 
-def submit(profile: Profile, options: argparse.Namespace) -> None:
+def submit(profile: Profile, options: Namespace) -> None:
     """Submit what is missing; with --wait, end with 1 if runs failed."""
-    if options.device or options.workers:
-        raise InputError("--device and --workers are for this machine; for --slurm the YAML file says it")
     site = cluster.Site.read(options.slurm)
     made = cluster.submit(profile, options.results, site, options.replace, options.experiments)
     print(f"{profile.name}: {made.done} of {made.runs} runs are there, {made.active} were queued or running, "
@@ -139,40 +89,6 @@ def submit(profile: Profile, options: argparse.Namespace) -> None:
         if (table.state != "done").any():
             print(cluster.describe(table))
             sys.exit(1)
-
-
-def read(options: argparse.Namespace) -> Profile:
-    """The profile that the command line names."""
-    path = Path(options.profile)
-    return Profile.read(
-        path if path.suffix else Path(__file__).parent / "profiles" / f"{options.profile}.yaml"
-    )
-
-
-def changed(profile: Profile, options: argparse.Namespace) -> Profile:
-    """`profile` with what the command line changes."""
-    if options.methods:
-        unknown = {name: {} for name in options.methods if name not in profile.methods}
-        kept = {name: profile.methods[name] for name in profile.methods if name in options.methods}
-        profile = profile.with_(methods=kept | unknown)
-    for option, value in (("--epochs", options.epochs), ("--images", options.images)):
-        if value is not None and value < 1:
-            raise InputError(f"{option} must be positive, not {value}")
-    if options.epochs is not None:
-        profile = profile.with_(schedule=replace(profile.schedule, epochs=options.epochs))
-    profile = profile.with_(
-        datasets=options.datasets, backbones=options.backbones, seeds=options.seeds,
-        protocol=options.protocol, precision=options.precision, data=options.data,
-        deterministic=options.deterministic, images=options.images,
-    )
-    weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
-    for text in options.weights:
-        name, _, file = text.partition("=")
-        if not file or name not in profile.backbones:
-            names = ", ".join(profile.backbones)
-            raise InputError(f"--weights takes NAME=FILE, NAME out of {names}, not {text!r}")
-        weights[name] = os.path.abspath(file)
-    return profile.with_(data=str(ROOT / profile.data), weights=weights)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,12 @@ Tasks of GLUE whose files are not in the profile's folder are left out, unless t
 experiments/make_texts.py --glue puts them there. All else is as in experiments/train.py.
 """
 
-import argparse
+from argparse import Namespace
 from pathlib import Path
 
-from train import changed, parse, read, start
+from options import parse_training
+from profile_options import changed, read_profile
+from train import start
 
 from pvera import glue
 from pvera.errors import run
@@ -22,11 +24,11 @@ from pvera.profiles import LANGUAGE, Profile
 
 
 def main() -> None:
-    options = parse(__doc__, LANGUAGE)
-    start(at_hand(changed(read(options).of_language(), options), options), options)
+    options = parse_training(__doc__, LANGUAGE)
+    start(at_hand(changed(read_profile(options.profile).of_language(), options), options), options)
 
 
-def at_hand(profile: Profile, options: argparse.Namespace) -> Profile:
+def at_hand(profile: Profile, options: Namespace) -> Profile:
     """`profile` without the tasks of GLUE that are not there, if others are left and none was asked for by name."""
     there = [name for name in profile.datasets
              if glue.TASKS[name].suite != "glue" or (Path(profile.data) / glue.TASKS[name].folder).exists()]

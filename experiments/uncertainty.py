@@ -9,14 +9,16 @@ results/<profile>/uncertainty/<backbone>/<dataset>/pvera/seed<k>.json and, besid
 computed again; what was made with another adapter is reported.
 """
 
-from train import changed, parse, read, start
+from options import parse_training
+from profile_options import changed, read_profile
+from train import start
 
 from pvera.errors import run
 
 
 def main() -> None:
-    options = parse(__doc__, ("uncertainty",))
-    start(changed(read(options), options), options)
+    options = parse_training(__doc__, ("uncertainty",))
+    start(changed(read_profile(options.profile), options), options)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """PVeRA: probabilistic vector-based random matrix adaptation of vision transformers."""
 
-from . import _torchvision as _torchvision  # before timm, which imports torchvision
+import pvera_torchvision
+
+pvera_torchvision.declare_missing()  # before timm, which imports torchvision
 
 __version__ = "0.1.0"
 

@@ -17,13 +17,14 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated
 
 import pandas as pd
-import yaml
 from filelock import FileLock, Timeout
+from pydantic import Field
 from tqdm import tqdm
 
 from . import __version__
@@ -33,6 +34,7 @@ from .files import require_writable, write_atomically
 from .results import ANALYSES
 from .runs import Run, require_inputs
 from .scheduler import pending, run_all
+from .validation import Count, Natural, Text, build, expected, load, validated
 
 STATES = ("done", "running", "queued", "failed", "missing", "different")
 LOGS, LOG_LINES = 5, 8  # of failed jobs that `describe` shows
@@ -41,40 +43,32 @@ TAKEN = {"partition", "account", "time", "mem", "cpus-per-task", "gpus-per-node"
          "job-name", "array", "output", "error", "open-mode", "signal"}
 
 
-@dataclass(frozen=True)
+@validated
 class Site:
     """What a job may use and how large it is: the YAML file that experiments/slurm.yaml explains."""
 
-    minutes: int
-    memory: str
-    cpus: int
-    gpus: int
-    workers: int
-    runs_per_job: int
-    concurrent_jobs: int
-    array_limit: int
-    requeues: int
-    partition: str | None = None
-    account: str | None = None
-    options: dict = field(default_factory=dict)
+    minutes: Count
+    memory: Annotated[str, Field(strict=True, pattern=r"^[1-9]\d*[KMGT]?$"), expected("a size such as 32G")]
+    cpus: Count
+    gpus: Natural
+    workers: Count
+    runs_per_job: Count
+    concurrent_jobs: Count
+    array_limit: Count
+    requeues: Natural
+    partition: Text | None = None
+    account: Text | None = None
+    options: dict[Text, Annotated[Text | int | float | bool | None, expected("one value")]] = field(default_factory=dict)
+
+    def __post_init__(self):
+        for name in self.options:
+            if not re.fullmatch(r"[a-z][a-z-]*", name) or name in TAKEN:
+                raise InputError(f"options: {name!r} cannot stand in options")
 
     @classmethod
     def read(cls, path: str | Path) -> "Site":
         """InputError for a missing or malformed file."""
-        try:
-            site = cls(**yaml.safe_load(Path(path).read_text()))
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}") from None
-        except (yaml.YAMLError, TypeError) as error:
-            raise InputError(f"{path}: {' '.join(str(error).split())}") from None
-        for item in fields(cls):
-            value, least = getattr(site, item.name), 0 if item.name in ("gpus", "requeues") else 1
-            if item.type is int and (type(value) is not int or value < least):
-                raise InputError(f"{path}: {item.name} must be a whole number from {least}, not {value!r}")
-        for name in site.options:
-            if not re.fullmatch(r"[a-z][a-z-]*", str(name)) or name in TAKEN:
-                raise InputError(f"{path}: {name!r} cannot stand in options")
-        return site
+        return build(cls, load(path), path)
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,18 @@
-"""Profiles: YAML files in experiments/profiles that say which runs there are."""
+"""The runs that a profile lists, per experiment."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-
-import yaml
 
 from . import data, results
 from .adapters import METHODS
 from .analyses import Analysis
+from .description import Description
 from .errors import InputError
 from .protocol import PUBLISHED_BETA, Protocol, one_at_a_time, protocol
 from .runs import Candidate, Run
-from .training import PRECISIONS, Schedule
+from .training import Schedule
+from .validation import validated
 
 #: What is trained, in the order in which it must be: the others need the β that the first finds.
 EXPERIMENTS = ("beta", "benchmark", "rank", "position", "protocol")
@@ -20,145 +20,14 @@ EXPERIMENTS = ("beta", "benchmark", "rank", "position", "protocol")
 LANGUAGE = ("language_beta", "language")
 
 
-@dataclass(frozen=True)
-class Ablations:
-    """PVeRA's rank and position (Tables 2 and 3), on the first backbone: the values train side by side as
-    members of one run.
-
-    targets: combinations of q, k and v. search: every value with each learning rate of the grid, not only
-    with the most chosen one.
-    """
-
-    datasets: list[str]
-    rank: list[int]
-    targets: list[str]
-    search: bool
-
-
-@dataclass(frozen=True)
-class Effects:
-    """On what the differences between the two protocols are measured, one at a time: the first backbone,
-    these data sets, methods and seeds, the most chosen value of each grid.
-
-    grids: methods whose full grids measure what concerns a grid's members together (`Variant.grid`).
-    """
-
-    datasets: list[str]
-    methods: list[str]
-    seeds: list[int]
-    grids: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Draws:
-    """Of Monte Carlo inference on the adapters of the benchmark: numbers of draws that are compared, each the
-    first of the most; and for the coverage of intervals, how many test images get how many further draws."""
-
-    draws: list[int] = field(default_factory=lambda: [2, 4, 8, 16])
-    truth_images: int = 64
-    truth_draws: int = 256
-
-    def __post_init__(self):
-        numbers = [*self.draws, self.truth_draws]
-        if (
-            not self.draws
-            or min(numbers) < 2
-            or self.truth_images < 1
-            or self.draws != sorted(set(self.draws))
-        ):
-            raise InputError("draws are different numbers from 2 in ascending order, and truth_images from 1")
-
-
-@dataclass(frozen=True)
-class Profile:
-    """A YAML file: backbones, data sets, methods with their grids, seeds, budget and protocol.
-
-    methods: per method its fixed hyperparameters, `grid` (one name with its values) and `most_chosen`, the
-    value that backbones in `fixed_grid` take instead of searching.
-    learning_rate: of heads, and of adapters without a learning-rate grid (Section 4.2).
-    precision: see `training.PRECISIONS`.
-    beta: the values of β searched on data sets for which the published program states none.
-    weights: per backbone a local file of its weights, instead of the hub's.
-    deterministic: see `training.deterministic`.
-    images: for trials, how many images (or texts) of each split are used, the first ones.
-    language: the language experiment, a profile of its own (see `of_language`), whose data sets are text.
-    """
-
-    name: str
-    data: str
-    backbones: list[str]
-    datasets: list[str]
-    seeds: list[int]
-    protocol: str
-    methods: dict[str, dict]
-    schedule: Schedule = Schedule()
-    learning_rate: float = 1e-4
-    precision: str = "float32"
-    fixed_grid: list[str] = field(default_factory=list)
-    beta: list[float] = field(default_factory=list)
-    ablations: Ablations | None = None
-    effects: Effects | None = None
-    uncertainty: Draws = Draws()
-    weights: dict[str, str] = field(default_factory=dict)
-    deterministic: bool = False
-    images: int | None = None
-    language: "Profile | None" = None
-    text: bool = False
+@validated
+class Profile(Description):
+    """A described profile and its runs."""
 
     @property
     def experiments(self) -> tuple[str, ...]:
         """What `runs` takes, in the order in which it must be trained."""
         return LANGUAGE if self.text else EXPERIMENTS
-
-    @classmethod
-    def read(cls, path: str | Path) -> "Profile":
-        """InputError for a missing or malformed file, and as `with_`."""
-        path = Path(path)
-        parts = {"schedule": Schedule, "ablations": Ablations, "effects": Effects, "uncertainty": Draws}
-        try:
-            content = yaml.safe_load(path.read_text())
-            content |= {name: part(**content[name]) for name, part in parts.items() if name in content}
-            language = content.pop("language", None)
-            profile = cls(name=path.stem, **content).with_()
-            if language is not None:
-                profile = replace(profile, language=profile._language(**language))
-        except FileNotFoundError:
-            raise InputError(f"unknown profile {path.stem!r}: there is no {path}") from None
-        except (yaml.YAMLError, TypeError, AttributeError) as error:
-            raise InputError(f"{path}: {' '.join(str(error).split())}") from None
-        if unknown := profile.weights.keys() - set(profile.backbones):
-            raise InputError(f"{path}: weights of {min(unknown)!r}, which is not one of its backbones")
-        return profile
-
-    def _language(self, methods: dict | None = None, schedule: dict | None = None, **section) -> "Profile":
-        """What the section "language" describes; what it does not say is as for images. AdaptFormer, which
-        needs a LayerNorm before the MLP, is left out, as in the paper."""
-        kept = {name: options for name, options in self.methods.items() if name != "adaptformer"}
-        return replace(
-            self, ablations=None, effects=None, weights={}, fixed_grid=[], text=True,
-            methods=kept | (methods or {}), schedule=replace(self.schedule, **(schedule or {})),
-        ).with_(**section)
-
-    def of_language(self) -> "Profile":
-        """The language experiment. InputError where the profile has none."""
-        if self.language is None:
-            raise InputError(f"profile {self.name!r} has no language experiment")
-        return self.language
-
-    def with_(self, **changes) -> "Profile":
-        """A copy with other values; None changes nothing. InputError for a method, data set, protocol or
-        precision that does not exist."""
-        profile = replace(self, **{k: v for k, v in changes.items() if v is not None})
-        for name in profile.methods:
-            if name not in METHODS:
-                raise InputError(f"unknown method {name!r}; choose from {', '.join(METHODS)}")
-        for name in profile.datasets:
-            if (data.task(name).category == "language") != profile.text:
-                raise InputError(f"{name!r} is a data set of {'images' if profile.text else 'texts'}")
-        protocol(profile.protocol)
-        if profile.precision not in PRECISIONS:
-            raise InputError(f"unknown precision {profile.precision!r}; choose from {', '.join(PRECISIONS)}")
-        return profile
 
     def runs(self, experiment: str, results_root: str | Path) -> list[Run]:
         """The runs of one of `experiments` or of `results.ANALYSES`; those that need β have it once its
@@ -189,7 +58,12 @@ class Profile:
 
     def beta_search(self, results_root: str | Path) -> list[Run]:
         """The runs that choose PVeRA's β on the validation loss (Section 3.2), one per data set, for data
-        sets without a published value."""
+        sets without a published value. InputError where the profile has no value to choose."""
+        searched = [dataset for dataset in self.datasets if dataset not in PUBLISHED_BETA]
+        if "pvera" not in self.methods or not searched:
+            return []
+        if not self.beta:
+            raise InputError(f"profile {self.name!r}: beta: is missing, the values to search for {searched[0]}")
         betas = [{"beta": value} for value in self.beta]
         return [
             self._run(
@@ -197,8 +71,7 @@ class Profile:
                 values=betas,
             )
             for backbone in self.backbones
-            for dataset in self.datasets
-            if "pvera" in self.methods and dataset not in PUBLISHED_BETA
+            for dataset in searched
         ]
 
     def rank_ablation(self, results_root: str | Path) -> list[Run]:
@@ -299,6 +172,11 @@ class Profile:
         if method == "pvera" and experiment != self.experiments[0]:
             options["beta"] = self._beta(backbone, dataset, root)
         if fixed or backbone in self.fixed_grid:
+            if grid and most_chosen is None:
+                raise InputError(
+                    f"profile {self.name!r}: methods.{method}.most_chosen: is missing, the value that "
+                    f"{experiment} on {backbone} takes instead of searching the grid"
+                )
             grid = {name: [most_chosen] for name in grid}
         points = [{name: value} for name, choices in grid.items() for value in choices] or [{}]
         if values and len(points) == 1:

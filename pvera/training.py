@@ -27,6 +27,7 @@ from .errors import InputError
 from .model import AdaptedModel
 from .protocol import Protocol
 from .seeding import generator
+from .validation import Count, Share, Weight, validated
 from .wiring import cast_once, training_attention
 
 EVALUATION_BATCH = 256
@@ -68,15 +69,15 @@ def deterministic(enabled: bool = True) -> Iterator[None]:
         torch.backends.cudnn.benchmark = benchmark
 
 
-@dataclass(frozen=True)
+@validated
 class Schedule:
     """The paper's training settings; learning rates are the members' own."""
 
-    batch_size: int = 16
-    epochs: int = 500
-    patience: int = 20
-    tolerance: float = 1e-3
-    weight_decay: float = 1e-4
+    batch_size: Count = 16
+    epochs: Count = 500
+    patience: Count = 20
+    tolerance: Share = 1e-3
+    weight_decay: Weight = 1e-4
 
 
 @dataclass

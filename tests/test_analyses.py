@@ -12,7 +12,8 @@ from trained import DRAWS, IMAGES, make_adapters, make_profile
 from pvera import analyses, backbones, cluster, latents, results, training, uncertainty
 from pvera.data import load_split
 from pvera.errors import InputError
-from pvera.profiles import Draws, Profile
+from pvera.description import Draws
+from pvera.profiles import Profile
 from pvera.scheduler import pending
 from pvera.seeding import derive
 
@@ -208,12 +209,12 @@ def test_a_training_that_diverged_is_left_out(profile, root):
 
 @pytest.mark.parametrize("settings", [[], [1, 2], [4, 2], [2, 2]])
 def test_bad_draws(settings):
-    with pytest.raises(InputError, match="draws are different numbers from 2"):
-        Draws(settings)
+    with pytest.raises(InputError, match="^draws"):
+        Draws(draws=settings)
 
 
 def test_draws_of_a_profile_file(tmp_path):
-    text = "{data: d, backbones: [tiny], datasets: [digits], seeds: [0], protocol: corrected, methods: {}"
+    text = "{data: d, backbones: [tiny], datasets: [digits], seeds: [0], protocol: corrected, methods: {linear: {}}"
     (tmp_path / "mine.yaml").write_text(text + ", uncertainty: {draws: [4], truth_images: 3}}")
     assert Profile.read(tmp_path / "mine.yaml").uncertainty == Draws([4], 3, 256)
     (tmp_path / "mine.yaml").write_text(text + ", uncertainty: {drawn: [4]}}")
@@ -269,4 +270,4 @@ def test_bad_input_is_one_line_and_exit_code_2(profile, root, tmp_path, capsys, 
         error = scripts.refusal(name, capsys, *arguments(tmp_path))
         assert error.endswith(".safetensors: is gone; run its experiment again")
     error = scripts.refusal("uncertainty", capsys, *arguments(tmp_path), "--datasets", "imagenet")
-    assert error.startswith("error: unknown data set 'imagenet'")
+    assert error.startswith("error: datasets: unknown data set 'imagenet'")

@@ -438,11 +438,18 @@ def test_default_site_is_valid(slurm, folder, capsys):  # noqa: F811
 
 
 BAD = {
-    "unknown key": ({"partitions": "a"}, "partitions"),
-    "no number": ({"cpus": "four"}, "cpus must be a whole number from 1, not 'four'"),
-    "no runs": ({"runs_per_job": 0}, "runs_per_job must be a whole number from 1"),
-    "negative": ({"gpus": -1}, "gpus must be a whole number from 0"),
-    "option": ({"options": {"qos=1\n#SBATCH --x": 1}}, "cannot stand in options"),
+    "unknown key": ({"partitions": "a"}, "partitions: unknown key; did you mean 'partition'?"),
+    "no number": ({"cpus": "four"}, "cpus: must be a whole number from 1, not 'four'"),
+    "no runs": ({"runs_per_job": 0}, "runs_per_job: must be a whole number from 1, not 0"),
+    "negative": ({"gpus": -1}, "gpus: must be a whole number from 0, not -1"),
+    "time in words": ({"minutes": "1h"}, "minutes: must be a whole number from 1, not '1h'"),
+    "memory": ({"memory": 32}, "memory: must be a size such as 32G, not 32"),
+    "two lines": ({"partition": "a\nb"}, "partition: must be text on one line, not 'a\\nb'"),
+    "options in a list": ({"options": ["qos"]}, "options: must be a mapping, not ['qos']"),
+    "list as an option": ({"options": {"qos": [1]}}, "options.qos: must be one value, not [1]"),
+    "option of two lines": ({"options": {"qos": "a\n#SBATCH --x"}}, "options.qos: must be one value"),
+    "option": ({"options": {"qos=1\n#SBATCH --x": 1}}, "must be text on one line"),
+    "no option": ({"options": {"QoS": 1}}, "options: 'QoS' cannot stand in options"),
     "taken option": ({"options": {"job-name": "mine"}}, "'job-name' cannot stand in options"),
 }
 
@@ -463,6 +470,11 @@ def refused(message, answer) -> None:
 
 def test_what_is_lacking_is_one_line_and_exit_code_2(slurm, folder, capsys, monkeypatch):  # noqa: F811
     refused("no_such.yaml cannot be read", train(folder, capsys, "--slurm", "no_such.yaml"))
+    (folder / "binary.yaml").write_bytes(b"\x80\xff")
+    refused("binary.yaml is no text", train(folder, capsys, "--slurm", folder / "binary.yaml"))
+    (folder / "empty.yaml").touch()
+    refused("empty.yaml: must be a mapping, not None", train(folder, capsys, "--slurm", folder / "empty.yaml"))
+    refused("--wait is for --slurm", train(folder, capsys, "--wait"))
     refused("--device and --workers", train(folder, capsys, "--slurm", "--workers", "2"))
     with monkeypatch.context() as without:
         without.setattr(cluster.importlib.util, "find_spec", lambda name: None)

@@ -81,7 +81,7 @@ def test_the_script_counts_what_is_missing_and_nothing_twice(folder, capsys):
     capsys.readouterr()
 
     other = json.loads(json.dumps(PROFILE))
-    other["methods"]["dora"]["grid"]["rank"] = [2, 8]
+    other["methods"]["dora"] = {"grid": {"rank": [2, 8]}, "most_chosen": 8}
     (folder / "small.yaml").write_text(yaml.safe_dump(other))
     scripts.execute("cost", *arguments(folder))
     assert "was counted for other grids: counting again" in capsys.readouterr().out
@@ -92,7 +92,7 @@ def test_the_script_counts_what_is_missing_and_nothing_twice(folder, capsys):
 
 @pytest.mark.parametrize(
     ("profile", "message"),
-    [("huge", "error: unknown profile 'huge'"), ("broken.yaml", "error: {folder}/broken.yaml: ")],
+    [("huge", "error: unknown profile 'huge'"), ("broken.yaml", "error: {folder}/broken.yaml, line 1: ")],
 )
 def test_bad_input_is_one_line_and_exit_code_2(folder, capsys, profile, message):
     (folder / "broken.yaml").write_text("methods: [")

@@ -23,8 +23,10 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, SETUPTOOLS = PYPROJECT["project"], PYPROJECT["tool"]["setuptools"]
 EXTRAS = PROJECT["optional-dependencies"]
+MODULES = SETUPTOOLS["py-modules"]
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 
 
@@ -94,7 +96,7 @@ USERS = ("language", "slurm", "notebooks")  # extras that the library itself imp
 )
 def test_what_is_imported_is_declared(folder, declared):
     paths = list((ROOT / folder).rglob("*.py"))
-    own = {"pvera", *(path.stem for path in paths)}
+    own = {"pvera", *MODULES, *(path.stem for path in paths)}
     imported = set()
     for path in paths:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -126,6 +128,8 @@ def test_schemas_are_declared_only_where_needed(tmp_path, torchvision, declares)
     if torchvision != "absent":
         package.mkdir()
         (package / "__init__.py").touch()
+    if torchvision == "imported":
+        (package / "extension.py").touch()
     if torchvision in ("unloadable", "imported"):
         (package / f"_C{suffix}").write_bytes(b"no library")
     if torchvision == "loadable":
@@ -136,20 +140,63 @@ def test_schemas_are_declared_only_where_needed(tmp_path, torchvision, declares)
 import sys, torch
 sys.path.insert(0, {str(tmp_path)!r})
 if {torchvision == "imported"}:
-    import torchvision
+    import torchvision.extension
 if {torchvision == "absent"}:
     sys.meta_path.insert(0, type("Without", (), {{"find_spec": staticmethod(lambda name, *_: None)}}))
     sys.path[:] = [p for p in sys.path if "site-packages" not in p]
 import runpy
-runpy.run_path({str(ROOT / "pvera/_torchvision.py")!r})
+runpy.run_path({str(ROOT / "pvera_torchvision.py")!r})["declare_missing"]()
 print(hasattr(torch.ops.torchvision, "nms"), hasattr(torch.ops.torchvision, "qnms"))
 """
-    ended = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
+    without = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    command = [sys.executable, "-W", "error", "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, env=without)
     assert (ended.stdout, ended.stderr) == (f"{declares} {declares}\n", "")
 
 
-def test_timm_loads_after_pvera_and_transformers_is_not_needed():
-    program = "import sys; sys.modules['transformers'] = None; import pvera.runs, timm, torchvision"
+@pytest.fixture
+def entry_point(tmp_path):
+    """The environment of a process that finds the entry point as an installation leaves it, but not the package."""
+    for module in MODULES:
+        shutil.copy(ROOT / f"{module}.py", tmp_path)
+    ((group, entries),) = PROJECT["entry-points"].items()
+    lines = [f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())]
+    (tmp_path / "here-1.dist-info").mkdir()
+    (tmp_path / "here-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: here\nVersion: 1\n")
+    (tmp_path / "here-1.dist-info/entry_points.txt").write_text("\n".join(lines))
+    return os.environ | {"PYTHONPATH": str(tmp_path), "TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
+
+
+def printed(program: str, environment: dict) -> str:
+    """By a process of its own, in a folder without the package."""
+    command = [sys.executable, "-c", f"{program}; print('loaded')"]
+    folder = environment["PYTHONPATH"].partition(os.pathsep)[0]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.parametrize("program", ["import timm", "import torchvision", "import torch, torchvision"])
+def test_torchvision_loads_wherever_the_package_is_installed(program, entry_point):
+    assert printed(f"{program}; import sys; assert 'pvera' not in sys.modules", entry_point) == "loaded\n"
+
+
+def test_a_failure_is_left_to_torchvision(entry_point, tmp_path):
+    """It must not become one of `import torch`."""
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision/__init__.py").touch()
+    module = tmp_path / "pvera_torchvision.py"
+    module.write_text(module.read_text().replace("(Tensor dets", "(Tensr dets"))
+    assert printed("import torch", entry_point) == "loaded\n"
+
+
+def test_timm_loads_after_pvera_where_torch_calls_no_entry_points():
+    without = os.environ | {"PYTHONPATH": str(ROOT), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    assert printed("import pvera, timm", without) == "loaded\n"
+
+
+def test_transformers_is_not_needed():
+    program = "import sys; sys.modules['transformers'] = None; import pvera.runs"
     program += "; print('loaded')"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "loaded\n"
 

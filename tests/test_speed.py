@@ -126,8 +126,8 @@ def test_the_script_measures_each_method(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("arguments, says", [
-    (["--repeats", "0"], "--repeats must be positive"),
-    (["--threads", "0"], "--threads must be positive"),
+    (["--repeats", "0"], "--repeats: must be a whole number from 1, not 0"),
+    (["--threads", "0"], "--threads: must be a whole number from 1"),
     (["--backbones", "nothing"], "unknown backbone 'nothing'"),
     (["--device", "cuda"], "there is no CUDA device here"),
 ])

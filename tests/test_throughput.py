@@ -22,7 +22,7 @@ def test_hours_follow_from_the_rates(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("arguments, says", [
-    (["--device", "cpu", "--epochs", "0"], "must be positive"),
+    (["--device", "cpu", "--epochs", "0"], "--epochs: must be a whole number from 1, not 0"),
     (["--device", "cpu", "--profile", "demo", "--backbones", "dinov2_s"], "'dinov2_s' is not one of tiny"),
     (["--device", "cpu", "--profile", "large"], "unknown profile 'large'"),
     (["--device", "cuda"], "there is no CUDA device here"),

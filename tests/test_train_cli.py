@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import scripts
+import torch
 import yaml
 from PIL import Image
 
@@ -170,10 +171,25 @@ BAD = {
     ),
     "weights of another": (["--weights", "tin=a.pth"], "not 'tin=a.pth'"),
     "missing weights": (["--weights", "tiny=/a.pth"], "/a.pth: no such file"),
-    "weights in the profile": (lambda f: profile_with(f, weights={"tin": "a.pth"}), "weights of 'tin'"),
-    "no images": (["--images", "0"], "--images must be positive"),
-    "no epochs": (["--epochs", "0"], "--epochs must be positive"),
-    "rank 0": (lambda f: profile_with(f, methods={"lora": {"rank": 0}}), "rank must be a positive integer"),
+    "weights in the profile": (lambda f: profile_with(f, weights={"tin": "a.pth"}), "weights: 'tin' is none of backbones (tiny)"),
+    "no images": (["--images", "0"], "--images: must be a whole number from 1, not 0"),
+    "no epochs": (["--epochs", "0"], "--epochs: must be a whole number from 1, not 0"),
+    "no workers": (["--workers", "0"], "--workers: must be a whole number from 1, not 0"),
+    "negative workers": (["--workers", "-2"], "--workers: must be a whole number from 1, not -2"),
+    "negative seed": (["--seeds", "-1"], "--seeds: must be a whole number from 0, not -1"),
+    "half a seed": (["--seeds", "0.5"], "--seeds: must be a whole number from 0, not 0.5"),
+    "seed twice": (["--seeds", "0", "0"], "--seeds: 0 stands twice"),
+    "data set twice": (["--datasets", "retina", "retina"], "--datasets: retina stands twice"),
+    "unknown experiment": (["--experiments", "alpha"], "--experiments: invalid choice: 'alpha'"),
+    "unknown option of the script": (["--epoch-count", "3"], "unrecognized arguments: --epoch-count 3"),
+    "no value": (["--datasets"], "--datasets: expected at least one argument"),
+    "device": (["--device", "tpu"], "--device: must be cpu, cuda, or one such as cuda:1, not 'tpu'"),
+    "no GPU": (["--device", "cuda"], "--device: there is no CUDA device here"),
+    "wait without SLURM": (["--wait"], "--wait is for --slurm"),
+    "results in a file": (["--results", "/dev/null"], "cannot write /dev/null"),
+    "profile in a folder": (["--profile", "."], "unknown profile '.'"),
+    "rank 0": (lambda f: profile_with(f, methods={"lora": {"rank": 0}}), "lora.rank: must be a whole number from 1"),
+    "binary profile": (lambda f: (f / "small.yaml").write_bytes(b"\x80\xff"), "small.yaml is no text, so no YAML"),
     "position": (lambda f: profile_with(f, methods={"vera": {"targets": "qo"}}), "letters out of q, k, v"),
     "unknown option": (lambda f: profile_with(f, methods={"lora": {"rnak": 4}}), "rnak"),
     "unknown key": (lambda f: profile_with(f, metods={}), "metods"),
@@ -187,7 +203,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_one_line_and_exit_code_2(folder, case, capsys):
+def test_bad_input_is_one_line_and_exit_code_2(folder, case, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     cause, message = BAD[case]
     if callable(cause):
         cause(folder)

@@ -87,7 +87,7 @@ def test_a_damaged_file_is_named(text, tmp_path):
 
 
 @pytest.mark.parametrize("files, options, says", [
-    ([], ["--repeats", 0], "--repeats must be positive"),
+    ([], ["--repeats", 0], "--repeats: must be a whole number from 1"),
     ([], [], "there is no experiments/train.py"),
     (["train.py", "uncertainty.py"], [], "Python takes the library from"),
 ])

@@ -307,7 +307,7 @@ def from_hub(hub: Hub, root: Path, *more) -> subprocess.CompletedProcess:
         "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1",
     }
     command = [sys.executable, "-c", "import pvera.vtab_sources as v, runpy, sys; v.BLOCK = 65536;"
-               "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')",
+               f"sys.path.insert(0, {str(SCRIPT.parent)!r}); sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')",
                str(SCRIPT), "--root", str(root), "--repo", "me/vtab", "--datasets", "kitti", "--no-decode",
                "--test-images", "32", *more]
     return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)

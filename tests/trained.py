@@ -7,7 +7,8 @@ from records import make_record
 from tiny import perturb
 
 from pvera import backbones, checkpoint, data, results
-from pvera.profiles import Draws, Profile
+from pvera.description import Draws
+from pvera.profiles import Profile
 
 IMAGES = 40
 DRAWS = Draws(draws=[2, 4], truth_images=5, truth_draws=50)
@@ -35,6 +36,7 @@ def make_profile(folder, datasets=("digits", "retina", "sprites"), **changes) ->
     settings = dict(
         name="mine", data=str(folder / "data"), backbones=["tiny"], datasets=list(datasets), seeds=[0, 1],
         protocol="corrected", methods={"vera": {"rank": 8}, "pvera": {"rank": 8}}, uncertainty=DRAWS,
+        beta=[1e-4],
     )
     return Profile(**settings | changes)
 

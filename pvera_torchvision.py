@@ -2,25 +2,39 @@
 
 There torchvision's operator library does not load, and `import torchvision` (so `import timm`) stops with
 "operator torchvision::nms does not exist", because it attaches fake kernels to two operators without asking
-whether they exist. Declaring their schemas first is enough: nothing here ever calls them. Where the operators
-load, or torchvision is absent or already imported, nothing is declared.
+whether they exist. Declaring their schemas first is enough: nothing here ever calls them.
+
+An entry point of the group "torch.backends", which torch calls at the end of its own import, so no order of
+imports matters; `import pvera` calls it as well, for where the package is not installed. A module of its own:
+importing the package needs a torch that is complete.
 """
 
 import importlib.machinery
 import importlib.util
 import sys
 
-import torch
-
-_SCHEMAS = (
+SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
+_library = None  # the declarations live as long as this object
 
 
-def _operators_missing() -> bool:
+def declare_missing() -> None:
+    """Declare the operators if torchvision is there and its own do not load. Whatever fails in here is left to
+    torchvision to say: an error would be one of `import torch`."""
+    try:
+        if _missing():
+            _declare()
+    except Exception:
+        pass
+
+
+def _missing() -> bool:
     """Whether `import torchvision` would find no operators. Only on Linux is a CUDA build the default."""
-    if torch.version.cuda is not None or sys.platform != "linux" or "torchvision" in sys.modules:
+    import torch
+
+    if torch.version.cuda is not None or sys.platform != "linux" or "torchvision.extension" in sys.modules:
         return False
     package = importlib.util.find_spec("torchvision")
     if package is None or hasattr(torch.ops.torchvision, "nms"):
@@ -35,8 +49,10 @@ def _operators_missing() -> bool:
     return False
 
 
-_library = None  # the declarations live as long as this object
-if _operators_missing():
-    _library = torch.library.Library("torchvision", "DEF")
-    for _schema in _SCHEMAS:
-        _library.define(_schema)
+def _declare() -> None:
+    global _library
+    from torch.library import Library
+
+    _library = Library("torchvision", "DEF")
+    for schema in SCHEMAS:
+        _library.define(schema)

@@ -1,0 +1,111 @@
+"""The options that the scripts share."""
+
+import argparse
+import os
+import re
+from pathlib import Path
+
+import torch
+
+from pvera import store
+from pvera.errors import InputError
+from pvera.validation import Count, Natural, parse
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser with the script's docstring as its help. InputError for a wrong command line."""
+
+    def __init__(self, description: str, formatter=argparse.RawDescriptionHelpFormatter):
+        super().__init__(description=description, formatter_class=formatter)
+
+    def error(self, message: str):
+        raise InputError(message)
+
+    def several(self, *flags: str, **options) -> None:
+        """An option with one value or more, each of them once."""
+        self.add_argument(*flags, nargs="+", action=_Distinct, **options)
+
+    def number(self, *flags: str, type_=Count, **options) -> None:
+        """An option with a number of that type."""
+        self.add_argument(*flags, type=parse(type_), **options)
+
+    def profile(self, default: str = "demo") -> None:
+        self.add_argument("--profile", default=default,
+                          help="name in experiments/profiles, or a YAML file (%(default)s)")
+
+    def results(self) -> None:
+        self.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
+
+    def output(self) -> None:
+        self.add_argument("--output", type=Path, default=RESULTS / "performance", help="(%(default)s)")
+
+    def device(self, default: str | None = None, more: str = "") -> None:
+        self.add_argument("--device", type=_device, default=default, help=f"cpu, cuda{more}, or one such as cuda:1")
+
+
+class _Distinct(argparse.Action):
+    def __call__(self, parser, namespace, values, option=None):
+        if twice := [value for index, value in enumerate(values) if value in values[:index]]:
+            raise argparse.ArgumentError(self, f"{twice[0]} stands twice")
+        setattr(namespace, self.dest, values)
+
+
+def _device(text: str) -> str:
+    """For argparse: the device, if this machine has it."""
+    found = re.fullmatch(r"cpu|cuda(?::(\d+))?", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"must be cpu, cuda, or one such as cuda:1, not {text!r}")
+    if text != "cpu" and not torch.cuda.is_available():
+        raise argparse.ArgumentTypeError("there is no CUDA device here; cpu is")
+    if found[1] and int(found[1]) >= torch.cuda.device_count():
+        raise argparse.ArgumentTypeError(f"there is no {text} here, only {torch.cuda.device_count()} CUDA devices")
+    return text
+
+
+def parse_training(description: str, experiments: tuple[str, ...]) -> argparse.Namespace:
+    """The command line of a script that makes the runs of `experiments`."""
+    parser = Parser(description)
+    parser.profile()
+    parser.several("--experiments", metavar="E", choices=experiments, default=experiments,
+                   help=f"only these of {', '.join(experiments)}")
+    parser.several("--methods", metavar="M", help="only these")
+    parser.several("--datasets", metavar="D", help="these instead of the profile's")
+    parser.several("--backbones", metavar="B", help="these instead of the profile's")
+    parser.several("--seeds", type=parse(Natural), metavar="K", help="these instead of the profile's")
+    parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
+    parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
+    parser.number("--epochs", metavar="N", help="most epochs, instead of the profile's")
+    parser.add_argument("--weights", action="append", default=[], metavar="NAME=FILE",
+                        help="file of a backbone's weights, instead of the hub's; may be given several times")
+    parser.add_argument("--deterministic", action="store_true", default=None,
+                        help="strictly: what has no deterministic implementation fails")
+    parser.number("--images", metavar="N", help="for trials: the first N images of each split")
+    parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
+    parser.add_argument("--cache", help=f"folder for decoded images (default: ${store.VARIABLE}, or .cache/pvera)")
+    parser.results()
+    parser.device(more=" (--workers take the GPUs in turn)")
+    parser.number("--workers", metavar="N", help="processes side by side (default: one per core, one on a GPU)")
+    parser.add_argument(
+        "--slurm", nargs="?", metavar="FILE", const=ROOT / "experiments" / "slurm.yaml",
+        help="submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)",
+    )
+    parser.add_argument("--wait", action="store_true", help="with --slurm: return when all jobs have ended")
+    parser.add_argument("--status", action="store_true", help="count what is done, running, failed, missing")
+    parser.add_argument("--replace", action="store_true", help="run again what another configuration made")
+    parser.add_argument("--list", action="store_true", help="say what is missing, and train nothing")
+    options = parser.parse_args()
+    if options.slurm and (options.device or options.workers):
+        raise InputError("--device and --workers are for this machine; for --slurm the YAML file says it")
+    if options.wait and not options.slurm:
+        raise InputError("--wait is for --slurm")
+    set_cache(options.cache)
+    return options
+
+
+def set_cache(folder: str | None) -> None:
+    """Decoded images go to `folder`, if one is named, for the workers as well."""
+    if folder:
+        os.environ[store.VARIABLE] = os.path.abspath(folder)

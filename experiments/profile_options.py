@@ -1,0 +1,40 @@
+"""The profile that the options of a script ask for."""
+
+import os
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+
+from options import ROOT
+
+from pvera.errors import InputError
+from pvera.profiles import Profile
+
+
+def read_profile(name: str) -> Profile:
+    """The profile of that name in experiments/profiles, or in that file."""
+    path = Path(name)
+    return Profile.read(path if path.suffix else ROOT / "experiments" / "profiles" / f"{name}.yaml")
+
+
+def changed(profile: Profile, options: Namespace) -> Profile:
+    """`profile` with what the command line changes."""
+    if options.methods:
+        unknown = {name: {} for name in options.methods if name not in profile.methods}
+        kept = {name: profile.methods[name] for name in profile.methods if name in options.methods}
+        profile = profile.with_(methods=kept | unknown)
+    if options.epochs is not None:
+        profile = profile.with_(schedule=replace(profile.schedule, epochs=options.epochs))
+    profile = profile.with_(
+        datasets=options.datasets, backbones=options.backbones, seeds=options.seeds,
+        protocol=options.protocol, precision=options.precision, data=options.data,
+        deterministic=options.deterministic, images=options.images,
+    )
+    weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
+    for text in options.weights:
+        name, _, file = text.partition("=")
+        if not file or name not in profile.backbones:
+            names = ", ".join(profile.backbones)
+            raise InputError(f"--weights takes NAME=FILE, NAME out of {names}, not {text!r}")
+        weights[name] = os.path.abspath(file)
+    return profile.with_(data=str(ROOT / profile.data), weights=weights)
