@@ -22,12 +22,16 @@ TINY = "vit_tiny_patch8_32"
 # DINOv2's architecture for 32x32 images: pre-norm, fused qkv, class token, position embedding, layer scale.
 TINY_ARCHITECTURE = dict(img_size=32, patch_size=8, embed_dim=96, depth=4, num_heads=3, init_values=1.0)
 
-# Short names of timm models. DINOv2 stands at 518 pixels in timm; at 224 it has the paper's 257 tokens.
+# Short names of timm models. DINOv2 stands at 518 pixels in timm; at 224 it has the paper's 257 tokens. DINOv3 pools
+# by the mean in timm; the paper's head reads the class token.
 NAMES: dict[str, tuple[str, dict]] = {
     "tiny": (TINY, {}),
     "dinov2_s": ("vit_small_patch14_dinov2.lvd142m", {"img_size": 224}),
     "dinov2_b": ("vit_base_patch14_dinov2.lvd142m", {"img_size": 224}),
     "dinov2_l": ("vit_large_patch14_dinov2.lvd142m", {"img_size": 224}),
+    "dinov3_s": ("vit_small_patch16_dinov3.lvd1689m", {"img_size": 224, "global_pool": "token"}),
+    "dinov3_b": ("vit_base_patch16_dinov3.lvd1689m", {"img_size": 224, "global_pool": "token"}),
+    "dinov3_l": ("vit_large_patch16_dinov3.lvd1689m", {"img_size": 224, "global_pool": "token"}),
 }
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
 # Of DINOv2 at 224 pixels: patches by row and by column, and the class token (Section 4.1).
@@ -111,19 +115,26 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
     except Exception as error:  # each file format, the download and timm have exceptions of their own
         raise InputError(_why(name, timm_name, weights, error)) from error
     encoder_layers(model)
-    tokens = (*model.patch_embed.grid_size, model.num_prefix_tokens)
-    if name.startswith("dinov2_") and tokens != DINOV2_TOKENS:
-        raise InputError("{} has {}x{} + {} tokens, not 16x16 + 1".format(name, *tokens))
+    if name.startswith("dinov2_"):
+        tokens = (*model.patch_embed.grid_size, model.num_prefix_tokens)
+        if tokens != DINOV2_TOKENS:
+            raise InputError("{} has {}x{} + {} tokens, not 16x16 + 1".format(name, *tokens))
     model.eval().requires_grad_(False)
     return Backbone(
         model,
         name,
-        model.patch_embed.img_size[0],
+        image_size(model),
         tuple(model.pretrained_cfg["mean"]),
         tuple(model.pretrained_cfg["std"]),
         weights_sha256(model.state_dict()),
         _file_sha256(model.pretrained_cfg) if pretrained else None,
     )
+
+
+def image_size(model: nn.Module) -> int:
+    """Return the height and width of the images that a timm model was made for, in pixels."""
+    made_for = getattr(getattr(model, "patch_embed", None), "img_size", None)  # NaFlexViT has neither
+    return (made_for or model.pretrained_cfg["input_size"][1:])[0]
 
 
 def shapes(name: str) -> nn.Module:

@@ -42,7 +42,7 @@ def dumps(model: AdaptedModel) -> bytes:
         "hyperparameters": asdict(member.method),
         "num_classes": member.num_classes,
         "seed": member.seed,
-        "frozen_sha256": _digest(dict(member.named_buffers())),
+        "frozen_sha256": _frozen_digest(member),
         "backbone_sha256": _backbone_digest(model.backbone),
     }
     described["sha256"] = _checksum(described, tensors)
@@ -84,7 +84,7 @@ def _check(member: Member, method, described: dict, tensors: dict, path: Path) -
     if (method, described["num_classes"]) != (member.method, member.num_classes):
         raise InputError(f"{path} holds {method} with {described['num_classes']} classes, not {member.method}"
                          f" with {member.num_classes}")
-    if described["frozen_sha256"] != _digest(dict(member.named_buffers())):
+    if described["frozen_sha256"] != _frozen_digest(member):
         raise InputError(f"{path} was trained with other frozen random matrices (seed {described['seed']})")
     if {n: t.shape for n, t in tensors.items()} != {n: p.shape for n, p in member.trained().items()}:
         raise InputError(f"{path} does not hold the tensors of {method}")
@@ -108,6 +108,17 @@ def _read(path: Path) -> tuple[dict, dict]:
         raise
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is damaged or not an adapter file ({error})") from None
+
+
+def _frozen_digest(member: Member) -> str:
+    """Hash of the frozen random matrices as they were drawn; rounded to half precision they are still the same."""
+    buffers = dict(member.named_buffers())
+    drawn = member.method.shared(member.dim, member.seed)
+    if drawn is not None:
+        drawn = {f"shared.{name}": tensor for name, tensor in drawn.named_buffers()}
+        if all(torch.equal(drawn[name].to(b), b) for name, b in buffers.items()):
+            return _digest(drawn)
+    return _digest(buffers)
 
 
 def _backbone_digest(vit: nn.Module) -> str:

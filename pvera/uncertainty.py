@@ -21,7 +21,9 @@ def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, s
     probabilities over draws, not logits. InputError for a method without a distribution or k < 1,
     RuntimeError for a merged model. Memory does not grow with k beyond the scores.
     """
-    if not isinstance(k, int) or k < 1:
+    if not isinstance(model, AdaptedModel):
+        raise InputError(f"sample() takes a model that adapt() returned, not {type(model).__name__}")
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise InputError(f"k must be a positive integer, not {k!r}")
     mean = model.mean_in_weights() if len(model.active) == 1 else nullcontext()
     with model.sampling(seed), model.without_kl(), mean, cast_once(model.backbone):

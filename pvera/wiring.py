@@ -1,8 +1,7 @@
 """Where adapters attach to a frozen encoder: its layers, and the hooks that call the adapters.
 
-Encoders are timm's vision transformers, and those of transformers that make queries, keys and values with a
-linear layer each: BERT, RoBERTa, DeBERTa-v2 and -v3, DINOv2. They are told by the names of their modules, so
-neither package need be there.
+Encoders are timm's vision transformers, recognised by the names of their modules, and BERT, RoBERTa, DeBERTa-v2 and
+-v3, and DINOv2 of transformers, recognised by the name of their class. Neither package is imported.
 
 Forward hooks leave the backbone's modules and their names untouched: once the hooks are removed it is the
 plain model again.
@@ -26,8 +25,8 @@ class EncoderLayer:
     projections: the frozen linear layers that make queries, keys and values, each with the positions that it
     makes in order: [(attn.qkv, "qkv")] where they are fused, else [(query, "q"), (key, "k"), (value, "v")].
     attention, mlp: what the attention and the MLP add to the residual stream comes out of these.
-    mlp_norm: the LayerNorm before the MLP; None where it stands behind it (BERT and its like).
-    activation: the MLP's hidden activation comes out of it, and enters `mlp_out`.
+    mlp_norm: the LayerNorm before the MLP; None where it follows the MLP (BERT, timm's `rpn` models).
+    mlp_out: the MLP's last linear layer, which the hidden activation enters.
     reader: the module whose first argument the projections read, where they read position embeddings as well
         (DeBERTa).
     """
@@ -36,7 +35,6 @@ class EncoderLayer:
     projections: list[tuple[nn.Linear, str]]
     attention: nn.Module
     mlp_norm: nn.Module | None
-    activation: nn.Module
     mlp_out: nn.Linear
     mlp: nn.Module
     reader: nn.Module | None = None
@@ -66,29 +64,58 @@ def per_position(linear: nn.Linear, positions: str) -> tuple[Tensor, Tensor]:
 
 
 def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
-    """The layers of an encoder, in order. InputError for one of another kind, or a vision transformer that
-    reads `attn.qkv` without calling it (BEiT and EVA with a bias for q), where no adapter could attach.
+    """Return the layers of an encoder, in order.
+
+    InputError for an encoder of another kind; for a vision transformer that reads `attn.qkv` without calling it (BEiT
+    and EVA with a bias for q) or whose layers differ in width (Hiera); and for one whose features are not
+    (batch, width of the layers) or still come out of a classification head.
     """
-    for kind in (_timm, _bert, _deberta, _dinov2):
-        try:
-            layers = kind(encoder)
-        except (AttributeError, TypeError):
-            continue
-        if layers and all(isinstance(linear, nn.Linear) for x in layers for linear, _ in x.projections):
-            return layers
+    names = [kind.__name__ for kind in type(encoder).__mro__]
+    read = next((TRANSFORMERS[name] for name in names if name in TRANSFORMERS), _timm)
+    try:
+        layers = read(encoder)
+    except (AttributeError, TypeError):
+        layers = []
+    if layers and all(map(_keeps_width, layers)) and len({layer.dim for layer in layers}) == 1:
+        _check_head(encoder, layers[0].dim)
+        return layers
     raise InputError(
         f"{type(encoder).__name__} is neither a timm vision transformer with fused attn.qkv layers nor a "
         "bare BERT, RoBERTa, DeBERTa-v2 or DINOv2 encoder of transformers"
     )
 
 
+def _keeps_width(layer: EncoderLayer) -> bool:
+    """Whether every projection makes tokens as wide as those that it reads."""
+    return all(
+        isinstance(linear, nn.Linear) and linear.out_features == len(positions) * linear.in_features
+        for linear, positions in layer.projections
+    )
+
+
+def _check_head(encoder: nn.Module, dim: int) -> None:
+    """InputError unless `encoder` returns one feature vector of width `dim` for each image or text."""
+    name, head = type(encoder).__name__, getattr(encoder, "head", None)
+    if isinstance(head, nn.Module) and not isinstance(head, nn.Identity):
+        if getattr(encoder, "num_classes", 1):
+            raise InputError("the backbone has a classification head of its own: create it with num_classes=0")
+        raise InputError(f"{name} is not supported: it pools in a head of its own ({type(head).__name__})")
+    if getattr(encoder, "head_hidden_size", dim) != dim:
+        raise InputError(f"{name} is not supported: its features are not one vector of the layers' width {dim}")
+
+
 def _timm(vit: nn.Module) -> list[EncoderLayer]:
     if any(getattr(b.attn, "q_bias", None) is not None for b in vit.blocks):
         return []
     return [
-        EncoderLayer(b, [(b.attn.qkv, "qkv")], b.attn, b.norm2, b.mlp.act, b.mlp.fc2, b.mlp)
+        EncoderLayer(b, [(b.attn.qkv, "qkv")], b.attn, None if _post_norm_block(b) else b.norm2, b.mlp.fc2, b.mlp)
         for b in vit.blocks
     ]
+
+
+def _post_norm_block(block: nn.Module) -> bool:
+    """Whether `norm2` follows the MLP: ResPostBlock, ResPostRelPosBlock, EvaBlockPostNorm of timm."""
+    return any("ResPost" in kind.__name__ or "PostNorm" in kind.__name__ for kind in type(block).__mro__)
 
 
 def _bert(encoder: nn.Module) -> list[EncoderLayer]:
@@ -111,65 +138,133 @@ def _deberta(encoder: nn.Module) -> list[EncoderLayer]:
 
 def _post_norm(x: nn.Module, projections: list[tuple[nn.Linear, str]], **more) -> EncoderLayer:
     out = x.output.dense
-    return EncoderLayer(x, projections, x.attention.output.dense, None, x.intermediate, out, out, **more)
+    return EncoderLayer(x, projections, x.attention.output.dense, None, out, out, **more)
 
 
 def _dinov2(encoder: nn.Module) -> list[EncoderLayer]:
     return [
         EncoderLayer(x, [(y.q_proj, "q"), (y.k_proj, "k"), (y.v_proj, "v")],
-                     y.o_proj, x.norm2, x.mlp.activation_fn, x.mlp.fc2, x.mlp)
+                     y.o_proj, x.norm2, x.mlp.fc2, x.mlp)
         for x in encoder.encoder.layer
         for y in [x.attention]
     ]
 
 
+#: Encoders of transformers by class name. Others have modules of the same names that compute something else.
+TRANSFORMERS = {
+    "BertModel": _bert,
+    "RobertaModel": _bert,
+    "DebertaV2Model": _deberta,
+    "Dinov2Model": _dinov2,
+    "Dinov2WithRegistersModel": _dinov2,
+}
+
+
 def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) -> list:
-    """Hook `call(site, *tensors)` to the layer's `sites` (see `adapters.base`). Returns the hook handles."""
+    """Hook `call(site, *tensors)` to the layer's `sites` (see `adapters.base`). Returns the hook handles.
+
+    The hooks are plain objects, not closures: a copy or a pickle of the model carries hooks of its own.
+    """
     handles = []
     if "project" in sites:
-        tokens: list[Tensor] = []  # what `reader` was given, while it runs
+        read = _Held()
         if layer.reader is not None:
-            handles.append(layer.reader.register_forward_pre_hook(lambda _, args: tokens.append(args[0])))
-            handles.append(layer.reader.register_forward_hook(lambda *_: tokens.clear(), always_call=True))
+            handles.append(layer.reader.register_forward_pre_hook(read.hold))
+            handles.append(layer.reader.register_forward_hook(read.release, always_call=True))
         for linear, positions in layer.projections:
-
-            def project(module, args, y, positions=positions):
-                site = "project" if not tokens or args[0] is tokens[0] else "project_positions"
-                # No view to autograd, which would copy gradients where adapters overwrite y; nothing else reads it.
-                y = torch.ops.aten._unsafe_view(y, (*y.shape[:-1], len(positions), y.shape[-1] // len(positions)))
-                return call(site, args[0], y, positions=positions).flatten(-2)
-
-            handles.append(linear.register_forward_hook(project))
-    for site, module in (
-        ("hidden", layer.activation),
-        ("after_attention", layer.attention),
-        ("after_mlp", layer.mlp),
-    ):
+            handles.append(linear.register_forward_hook(_Project(call, positions, read)))
+    if "hidden" in sites:
+        handles.append(layer.mlp_out.register_forward_pre_hook(_Hidden(call)))
+    for site, module in (("after_attention", layer.attention), ("after_mlp", layer.mlp)):
         if site in sites:
-            handles.append(module.register_forward_hook(lambda _, args, y, site=site: call(site, y)))
-    if "beside_mlp" in sites:
-        before: list[Tensor] = []  # the residual stream between the two halves of the layer
-        handles.append(layer.mlp_norm.register_forward_pre_hook(lambda _, args: before.append(args[0])))
-        handles.append(
-            layer.layer.register_forward_hook(lambda _, args, y: y + call("beside_mlp", before.pop()))
-        )
+            handles.append(module.register_forward_hook(_After(call, site)))
+    for site, module in (("inside_mlp", layer.mlp), ("beside_mlp", layer.layer)):
+        if site in sites:
+            before = _Held()  # the residual stream between the two halves of the layer
+            handles.append(layer.mlp_norm.register_forward_pre_hook(before.hold))
+            handles.append(module.register_forward_hook(_Add(call, site, before)))
     return handles
 
 
-@contextmanager
-def class_token_only(vit: nn.Module, last: EncoderLayer, enabled: bool) -> Iterator[None]:
-    """Inside, the last layer's LayerNorm and MLP see the class token alone, if that is all that `vit` reads.
+class _Held:
+    """The first argument of a module, from one hook to a later one."""
 
-    Their output then adds to every token, which is right for the first and never read of the others.
+    tensor: Tensor | None = None
+
+    def hold(self, module, args) -> None:
+        self.tensor = args[0]
+
+    def release(self, *_) -> None:
+        self.tensor = None
+
+
+@dataclass
+class _Project:
+    call: Callable[..., Tensor]
+    positions: str
+    read: _Held
+
+    def __call__(self, module, args, y: Tensor) -> Tensor:
+        site = "project" if self.read.tensor is None or args[0] is self.read.tensor else "project_positions"
+        # Adapters overwrite y. A copy leaves what hooks of others saw as the frozen layer made it.
+        y = y.unflatten(-1, (len(self.positions), -1)).clone()
+        return self.call(site, args[0], y, positions=self.positions).flatten(-2)
+
+
+@dataclass
+class _Hidden:
+    call: Callable[..., Tensor]
+
+    def __call__(self, module, args) -> tuple:
+        return self.call("hidden", args[0]), *args[1:]
+
+
+@dataclass
+class _After:
+    call: Callable[..., Tensor]
+    site: str
+
+    def __call__(self, module, args, y: Tensor) -> Tensor:
+        return self.call(self.site, y)
+
+
+@dataclass
+class _Add:
+    call: Callable[..., Tensor]
+    site: str
+    before: _Held
+
+    def __call__(self, module, args, y: Tensor) -> Tensor:
+        x = self.before.tensor
+        self.before.release()
+        return y + self.call(self.site, x)
+
+
+def reads_class_token_only(vit: nn.Module, last: EncoderLayer, image: Tensor) -> bool:
+    """Whether the features of `vit` depend on the last MLP through its first token alone.
+
+    The gradient with respect to that MLP's input decides: it is exactly zero at tokens that nothing reads. Heads that
+    average tokens (distilled DeiT), and models with more layers behind the last one (CaiT, XCiT), fail this.
     """
-    if not enabled or getattr(vit, "global_pool", None) != "token":
-        yield
-        return
-    first = last.mlp_norm.register_forward_pre_hook(lambda _, args: args[0][:, :1], prepend=True)
+    if last.mlp_norm is None:
+        return False
+    entered: list[Tensor] = []
+
+    def track(module, args, y: Tensor) -> Tensor:
+        entered.append(y.detach().requires_grad_())
+        return entered[0]
+
+    handle = last.mlp_norm.register_forward_hook(track)
     try:
-        yield
+        with torch.inference_mode(False), torch.enable_grad():
+            features = vit(image.clone())
+            if len(entered) != 1 or entered[0].ndim != 3 or not features.requires_grad:
+                return False
+            weights = torch.linspace(-1, 1, features.shape[-1], device=features.device)
+            (gradient,) = torch.autograd.grad((features.float() * weights).sum(), entered)
     finally:
-        first.remove()
+        handle.remove()
+    return bool(gradient[:, 0].any()) and not gradient[:, 1:].any()
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import safetensors
 import scripts
+import timm
 import torch
 from PIL import Image
 from safetensors.torch import load_file
@@ -331,3 +332,17 @@ def test_sources_that_are_no_archive_of_classes(members, tmp_path, capsys):
     refused(capsys, (tmp_path / "text.zip", output), "text.zip: not a readable zip archive")
     write_zip(tmp_path / "one.zip", {k: v for k, v in members.items() if k.startswith("dark")})
     refused(capsys, (tmp_path / "one.zip", output), "two classes")
+
+
+@pytest.mark.parametrize("name, size", [("xcit_nano_12_p16_224", 224), ("naflexvit_base_patch16_gap", 384)])
+def test_models_that_embed_patches_in_their_own_way(name, size, monkeypatch):
+    create = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda *args, **options: create(*args, **options, device="meta"))
+    monkeypatch.setattr(backbones, "weights_sha256", lambda state: "")
+    assert backbones.load(name, pretrained=False).image_size == size
+
+
+def test_dinov3_gets_the_class_token_under_its_short_name():
+    vit = backbones.shapes("dinov3_s")
+    assert vit.global_pool == "token"
+    assert timm.create_model("vit_small_patch16_dinov3.lvd1689m", device="meta").global_pool == "avg"

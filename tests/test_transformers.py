@@ -21,6 +21,8 @@ from transformers import (
     GPT2Model,
     RobertaConfig,
     RobertaModel,
+    RobertaPreLayerNormConfig,
+    RobertaPreLayerNormModel,
 )
 
 import pvera
@@ -248,7 +250,7 @@ def test_padding_draws_no_noise():
     model, text = adapted(), make_text(padding=3)
     adapter = model.members[0].layers[0]
     adapter.tokens = text["attention_mask"].bool()
-    noise = adapter._noise(torch.empty(*text["input_ids"].shape, 2, 8))
+    noise = adapter._noise(torch.empty(*text["input_ids"].shape, 2, 8), adapter._pass(torch.device("cpu")))
     assert not noise[~adapter.tokens].any()
     drawn = noise[adapter.tokens]
     assert len(drawn.unique()) == drawn.numel() == 17 * 2 * 8
@@ -385,3 +387,12 @@ def test_adaptformer_is_for_pre_norm_layers(name):
 def test_other_models_are_refused(encoder):
     with pytest.raises(InputError, match="is neither a timm vision transformer .* nor a bare BERT"):
         pvera.adapt(encoder(), METHODS["lora"], CLASSES)
+
+
+def test_encoders_that_only_look_alike_are_refused():
+    """RoBERTa-PreLayerNorm has BERT's module names, with the norms in other places."""
+    config = RobertaPreLayerNormConfig(
+        hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48, vocab_size=50
+    )
+    with pytest.raises(InputError, match="neither a timm vision transformer"):
+        pvera.adapt(RobertaPreLayerNormModel(config), pvera.PVeRA(rank=2), 3)

@@ -7,11 +7,12 @@ A *method* is a frozen dataclass of hyperparameters (`PVeRA(rank=256)`). It buil
     project(x, y, positions)  x (n, t, d) enters the frozen query/key/value projections, y (n, t, p, d) left
                               them; `positions` names the p of them, for example "qkv". Returns the new y.
     project_positions(...)    the same for position embeddings x (1, t, d), which DeBERTa's projections read.
-    hidden(h)                 h (n, t, 4d), the MLP's hidden activation. Returns the new h.
+    hidden(h)                 h (n, t, 4d), what enters the MLP's last layer. Returns the new h.
     after_attention(y)        y (n, t, d), the attention's output before its residual. Returns the new y.
     after_mlp(y)              likewise for the MLP.
-    beside_mlp(x)             x (n, t, d), the input of the LayerNorm before the MLP. Returns what is added
-                              to the layer's output.
+    inside_mlp(x)             x (n, t, d), the input of the LayerNorm before the MLP. Returns what is added
+                              to the MLP's output, before a layer scale.
+    beside_mlp(x)             the same x. Returns what is added to the layer's output, past its layer scale.
 
 A method that can be merged implements `fold_projection` and, if it has `hidden`, `fold_hidden`.
 """
@@ -24,8 +25,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InputError
+from ..recompute import Passes
 
-SITES = ("project", "hidden", "after_attention", "after_mlp", "beside_mlp")
+SITES = ("project", "hidden", "after_attention", "after_mlp", "inside_mlp", "beside_mlp")
 POSITIONS = "qkv"
 
 
@@ -61,9 +63,16 @@ class Method:
 
 
 class Adapter(nn.Module):
-    """One method on one encoder layer."""
+    """One method on one encoder layer.
+
+    passes: the last passes through the layer; settings that change between passes are read through it.
+    """
 
     foldable = True
+
+    def __init__(self):
+        super().__init__()
+        self.passes = Passes()
 
     def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         return self.project(x, y, positions)

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..errors import InputError
 from ..seeding import generator
@@ -65,7 +66,9 @@ class DownUp(nn.Module):
             nn.init.zeros_(self.up.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.up(torch.relu(self.down(x)))
+        """(n, t, d) in the type of x."""
+        h = torch.relu(F.linear(x, self.down.weight.to(x.dtype), self.down.bias.to(x.dtype)))
+        return F.linear(h, self.up.weight.to(h.dtype), self.up.bias.to(h.dtype))
 
 
 def linear(inputs: int, outputs: int, *key) -> nn.Linear:

@@ -68,7 +68,7 @@ def low_rank_pair(dim: int, method, draw: int, seed: int) -> tuple[nn.Parameter,
 
 def low_rank_latent(x: Tensor, A: Tensor) -> Tensor:
     """x A, (n, t, p, r), of x (n, t, d)."""
-    return (x @ A.flatten(1)).unflatten(-1, A.shape[1:])
+    return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:])
 
 
 def low_rank_weight(A: Tensor, B: Tensor) -> Tensor:

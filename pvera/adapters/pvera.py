@@ -12,11 +12,12 @@ PEFT and this file take it as log σ², which is what leaves σ positive.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from ..recompute import recomputing, reentrant
 from ..seeding import derive
 from .base import Adapter, Method, full_precision, overlap, take
 from .fused import add_products, draw
@@ -58,6 +59,20 @@ class Frozen(nn.Module):
         self.register_buffer("B", torch.stack([B for _, B in pairs]))
 
 
+class Pass(NamedTuple):
+    """What one pass through an adapter is computed with.
+
+    sampling: z is drawn.   with_kl: the KL term is computed.   around_mean: see `mean_in_weights`.
+    tokens: see there.   source: where the pass's random numbers begin; None where it draws none.
+    """
+
+    sampling: bool
+    with_kl: bool
+    around_mean: bool
+    tokens: Tensor | None
+    source: torch.Generator | None
+
+
 class PVeRAAdapter(Adapter):
     def __init__(self, method: PVeRA, dim: int, shared: Frozen, index: int, seed: int):
         super().__init__()
@@ -72,26 +87,51 @@ class PVeRAAdapter(Adapter):
         self._generator: torch.Generator | None = None
         self._kl: dict[str, Tensor] = {}
 
+    def __getstate__(self) -> dict:
+        """A copy has not had the passes of the original."""
+        return super().__getstate__() | {"_kl": {}}
+
     def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         mine, theirs = overlap(self.method.targets, positions)
         if not mine:
             return y
-        self._kl.pop(positions, None)
-        sampling = self.training if self.sampling is None else self.sampling
-        if self.mean_in_weights:
+        now = self.passes(positions, lambda: self._pass(x.device))
+        divergences = None
+        if now.around_mean:
             log_var = self._products(x, self.shared.A[:, 1], mine) * full_precision(take(self.d[1], 0, mine))
-            z = log_var.mul_(0.5).exp_().mul_(self._noise(log_var))
-        elif sampling:
+            z = log_var.mul_(0.5).exp_().mul_(self._noise(log_var, now))
+        elif now.sampling:
             h = self._products(x, self.shared.A, mine)
-            z, divergences = draw(h, take(self.d, 1, mine), self._noise(h[:, :, 0]))
-            if self.with_kl:
-                self._kl[positions] = self._term(divergences)
-        elif self.with_kl:
+            z, divergences = draw(h, take(self.d, 1, mine), self._noise(h[:, :, 0], now))
+        elif now.with_kl:
             z, log_var = self.distribution(x, mine)
-            self._kl[positions] = self._term(0.5 * (z.square() + log_var.exp() - log_var - 1).sum((2, 3)))
+            divergences = 0.5 * (z.square() + log_var.exp() - log_var - 1).sum((2, 3))
         else:
             z = self.latent(x, mine)
+        self._note_kl(positions, divergences if now.with_kl else None, now.tokens)
         return self._add(y, z, mine, theirs)
+
+    def _pass(self, device: torch.device) -> "Pass":
+        """What the pass that begins now is computed with."""
+        sampling = self.training if self.sampling is None else self.sampling
+        source = None
+        if (sampling or self.mean_in_weights) and device.type != "meta":  # which has shapes without numbers
+            if self._generator is None or self._generator.device != device:
+                self._generator = torch.Generator(device).manual_seed(self._noise_seed)
+            source = self._generator.clone_state()
+        return Pass(sampling, self.with_kl, self.mean_in_weights, self.tokens, source)
+
+    def _note_kl(self, positions: str, divergences: Tensor | None, tokens: Tensor | None) -> None:
+        """Keep the KL term of a pass. RuntimeError where checkpointing has lost its gradient."""
+        term = None if divergences is None else self._term(divergences, tokens)
+        if recomputing():
+            if term is not None and reentrant():
+                raise RuntimeError("re-entrant gradient checkpointing loses the KL term's gradient: use "
+                                   "use_reentrant=False, or without_kl()")
+        elif term is None:
+            self._kl.pop(positions, None)
+        else:
+            self._kl[positions] = term
 
     def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         """They take the mean: no sample's tokens, they have neither noise nor a part in the KL term."""
@@ -123,10 +163,10 @@ class PVeRAAdapter(Adapter):
         A = take(A, -2, index)
         return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:])
 
-    def _term(self, divergences: Tensor) -> Tensor:
+    def _term(self, divergences: Tensor, tokens: Tensor | None) -> Tensor:
         """The KL term of the tokens' divergences (n, t)."""
-        if self.tokens is not None:  # the mean over each text's own tokens, however long the others are
-            weights = self.tokens * (self.tokens.shape[1] / self.tokens.sum(1, keepdim=True))
+        if tokens is not None:  # the mean over each text's own tokens, however long the others are
+            weights = tokens * (tokens.shape[1] / tokens.sum(1, keepdim=True))
             divergences = divergences * weights
         if self.method.kl == "mean":
             return divergences.mean() / (self.method.rank * len(self.method.targets))
@@ -143,19 +183,19 @@ class PVeRAAdapter(Adapter):
         """The next draws follow from `seed`."""
         self._noise_seed, self._generator = seed, None
 
-    def _noise(self, like: Tensor) -> Tensor:
+    def _noise(self, like: Tensor, now: "Pass") -> Tensor:
         """ε of the shape of `like` (n, t, p, r), at least in fp32."""
         dtype = torch.promote_types(like.dtype, torch.float32)
-        if like.is_meta:  # a shape without numbers, and without a generator of them
+        if like.is_meta:
             return torch.empty_like(like, dtype=dtype)
-        if self._generator is None or self._generator.device != like.device:
-            self._generator = torch.Generator(like.device).manual_seed(self._noise_seed)
-        own = like.shape if self.tokens is None else (int(self.tokens.sum()), *like.shape[2:])
-        draws = torch.randn(own, generator=self._generator, device=like.device, dtype=dtype)
-        if self.tokens is None:
+        source = now.source.clone_state() if recomputing() else self._generator
+        tokens = now.tokens
+        shape = like.shape if tokens is None else (int(tokens.sum()), *like.shape[2:])
+        draws = torch.randn(shape, generator=source, device=like.device, dtype=dtype)
+        if tokens is None:
             return draws
         noise = torch.zeros_like(like, dtype=dtype)  # padding draws nothing: its length changes no other draw
-        noise[self.tokens] = draws
+        noise[tokens] = draws
         return noise
 
     def fold_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:

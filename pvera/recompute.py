@@ -1,0 +1,55 @@
+"""What a forward pass was computed with, kept for gradient checkpointing, which computes layers a second time.
+
+`torch.utils.checkpoint` calls a layer again during the backward pass. The second call has to draw the same noise
+and see the same settings as the first, however many other passes lie between. Autograd numbers the operations of
+the forward pass in order, so the number of the operation that asks for the second call tells which pass it repeats.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+KEPT = 32  # passes; more than any accumulation of gradients before one backward pass
+
+
+class Passes:
+    """The last passes through one layer, and the settings of each."""
+
+    def __init__(self):
+        self._kept: deque[tuple[int, dict]] = deque([(0, {})], maxlen=KEPT)
+
+    def __reduce__(self):
+        return Passes, ()  # a copy has not had these passes
+
+    def begin(self) -> None:
+        """Note that a pass enters the layer."""
+        if not recomputing():
+            self._kept.append((torch._C._autograd._get_sequence_nr(), {}))
+
+    def __call__(self, key: str, now: Callable[[], T]) -> T:
+        """Return `now()` and keep it under `key`; during a backward pass return what the repeated pass had.
+
+        RuntimeError where that pass lies more than `KEPT` passes back.
+        """
+        if not recomputing():
+            value = self._kept[-1][1][key] = now()
+            return value
+        asking = torch._C._current_autograd_node()._sequence_nr()
+        for number, kept in reversed(self._kept):
+            # A re-entrant checkpoint takes its number before its layers run, any other operation afterwards.
+            if number <= asking + 1 and key in kept:
+                return kept[key]
+        raise RuntimeError(f"gradient checkpointing repeats a pass that lies more than {KEPT} passes back")
+
+
+def recomputing() -> bool:
+    """Whether a backward pass runs, so that a forward pass now repeats an earlier one."""
+    return torch._C._current_autograd_node() is not None
+
+
+def reentrant() -> bool:
+    """Whether the pass is repeated by a re-entrant checkpoint, whose first pass kept no graph."""
+    return type(torch._C._current_autograd_node()).__name__ == "CheckpointFunctionBackward"

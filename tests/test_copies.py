@@ -1,0 +1,134 @@
+"""Copies, pickles and states of adapted models stand for themselves."""
+
+import copy
+import multiprocessing
+import pickle
+
+import pytest
+import torch
+from tiny import METHODS, make_vit, perturb
+from torch.optim.swa_utils import AveragedModel
+
+import pvera
+from pvera import PVeRA
+
+CLASSES = 5
+COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda model: pickle.loads(pickle.dumps(model))}
+
+
+def adapted(method=METHODS["pvera"], **options):
+    return perturb(pvera.adapt(make_vit(), method, CLASSES, **options))
+
+
+def train_one_step(model, images):
+    model.train()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    (model(images).square().sum() + model.kl_divergence().sum()).backward()
+    optimizer.step()
+    return model.eval()
+
+
+@pytest.mark.parametrize("copying", COPIES)
+@pytest.mark.parametrize("method", [*METHODS.values(), [PVeRA(rank=2), PVeRA(rank=3)]], ids=[*METHODS, "grid"])
+def test_a_copy_computes_the_same_with_adapters_of_its_own(method, copying, images):
+    model = adapted(method).eval()
+    expected = model(images)
+    twin = COPIES[copying](model)
+    assert torch.equal(twin(images), expected)
+    assert not torch.allclose(train_one_step(twin, images)(images), expected)
+    assert torch.equal(model(images), expected)
+    changed = twin(images)
+    assert not torch.allclose(train_one_step(model, images)(images), expected)
+    assert torch.equal(twin(images), changed)
+    assert torch.equal(twin.unload()(images), make_vit()(images))
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in twin.backbone.modules())
+
+
+@pytest.mark.parametrize("copying", COPIES)
+def test_a_copy_draws_the_noise_that_the_original_would(copying, images):
+    model = adapted()
+    model(images)
+    twin = COPIES[copying](model)
+    assert torch.equal(twin(images), model(images))
+    assert not torch.equal(twin(images), twin(images))
+
+
+@pytest.mark.parametrize("copying", COPIES)
+def test_a_copy_of_the_backbone_has_adapters_of_its_own(copying, images):
+    model = adapted().eval()
+    backbone = COPIES[copying](model.backbone)
+    expected = model.features(images)[0]
+    assert torch.equal(backbone(images), expected)
+    perturb(model, seed=3)
+    assert torch.equal(backbone(images), expected)
+
+
+@pytest.mark.parametrize("copying", COPIES)
+def test_a_merged_copy_can_be_unmerged(copying, images):
+    model = adapted().eval()
+    expected = model(images)
+    twin = COPIES[copying](model.merge_())
+    assert torch.equal(twin(images), model(images))
+    assert torch.equal(twin.unmerge_()(images), expected)
+    assert model.merged
+
+
+def test_moving_average_of_the_weights(images):
+    """AveragedModel copies the model, then follows its parameters."""
+    model = adapted()
+    average = AveragedModel(model)
+    before = [p.clone() for p in model.parameters()]
+    average.update_parameters(model)
+    train_one_step(model, images)
+    average.update_parameters(model)
+    for mean, old, new in zip(average.module.parameters(), before, model.parameters(), strict=True):
+        torch.testing.assert_close(mean, (old + new) / 2)
+    reference = adapted()
+    reference.load_state_dict(average.module.state_dict())
+    assert torch.equal(average.eval()(images), reference.eval()(images))
+
+
+def logits_of(model, images, queue):
+    torch.set_num_threads(1)
+    queue.put(model(images).detach().numpy())
+
+
+def test_another_process_gets_the_model(images):
+    model = adapted().eval()
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=logits_of, args=(model, images, queue))
+    process.start()
+    logits = torch.from_numpy(queue.get(timeout=120))
+    process.join()
+    torch.testing.assert_close(logits, model(images).detach(), rtol=0, atol=1e-6)
+
+
+def test_a_shallow_copy_is_refused():
+    with pytest.raises(TypeError, match="copy.deepcopy"):
+        copy.copy(adapted())
+
+
+@pytest.mark.parametrize("parent", [False, True], ids=["alone", "in a parent"])
+@pytest.mark.parametrize("key", ["ia3", "dora", "lora", "vera", "pvera"])
+def test_the_state_means_the_same_merged_or_not(key, parent, images):
+    model = adapted(METHODS[key]).eval()
+    expected, plain = model(images), {n: t.clone() for n, t in model.state_dict().items()}
+    model.merge_()
+    state = (torch.nn.Sequential(model) if parent else model).state_dict()
+    assert state.keys() == {f"0.{name}" if parent else name for name in plain}
+    assert all(torch.equal(tensor, plain[name.removeprefix("0.")]) for name, tensor in state.items())
+    fresh = pvera.adapt(make_vit(seed=2), METHODS[key], CLASSES, seed=1).eval()
+    (torch.nn.Sequential(fresh) if parent else fresh).load_state_dict(state)
+    assert torch.equal(fresh(images), expected)
+    # The backbone alone is what is merged.
+    assert not all(torch.equal(t, plain[f"backbone.{n}"]) for n, t in model.backbone.state_dict().items())
+
+
+@pytest.mark.parametrize("parent", [False, True], ids=["alone", "in a parent"])
+def test_a_merged_model_takes_no_state(parent):
+    model = adapted()
+    state = (torch.nn.Sequential(model) if parent else model).state_dict()
+    model.merge_()
+    with pytest.raises(RuntimeError, match=r"unmerge_\(\) first"):
+        (torch.nn.Sequential(model) if parent else model).load_state_dict(state)

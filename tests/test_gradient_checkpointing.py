@@ -1,0 +1,135 @@
+"""Gradient checkpointing computes layers twice: loss and gradients are those of computing them once."""
+
+import pytest
+import torch
+from tiny import METHODS, make_images, make_vit, perturb
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import pvera
+from pvera import PVeRA, recompute
+
+CLASSES = 5
+GRID = [PVeRA(rank=4), PVeRA(rank=8, targets="qkv"), PVeRA(rank=3, targets="k")]
+
+
+def objective(model, images):
+    logits = model(images)
+    labels = (torch.arange(len(images)) % CLASSES).repeat(logits.numel() // (len(images) * CLASSES))
+    return F.cross_entropy(logits.reshape(-1, CLASSES), labels) + 0.1 * model.kl_divergence().sum()
+
+
+def gradients(model, *losses):
+    """Gradients of the sum of `losses`, each of which has a backward pass of its own."""
+    model.zero_grad()
+    for loss in losses:
+        loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}
+
+
+def models(method, **vit):
+    """Two equal models, of which the second checkpoints."""
+    pair = [perturb(pvera.adapt(make_vit(**vit), method, CLASSES, seed=1)) for _ in range(2)]
+    pair[1].backbone.set_grad_checkpointing()
+    return pair
+
+
+def assert_equal(ours, expected):
+    assert ours.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(ours[name], gradient, rtol=1e-5, atol=1e-7, msg=name)
+
+
+@pytest.mark.parametrize("spared", [False, True], ids=["whole", "class token"])
+@pytest.mark.parametrize("method", [*METHODS.values(), GRID], ids=[*METHODS, "grid"])
+def test_a_step_is_the_same(method, spared):
+    plain, saving = models(method)
+    plain.last_mlp_on_class_token = saving.last_mlp_on_class_token = spared
+    for seed in range(2):
+        losses = [objective(model, make_images(3, seed)) for model in (plain, saving)]
+        assert torch.equal(*losses)
+        assert_equal(gradients(saving, losses[1]), gradients(plain, losses[0]))
+
+
+def test_noise_goes_on_as_if_layers_were_computed_once():
+    plain, saving = models(METHODS["pvera"])
+    for model in (plain, saving):
+        gradients(model, objective(model, make_images()))
+    assert torch.equal(saving(make_images()), plain(make_images()))
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["one backward pass", "oldest first"])
+def test_several_passes_before_the_backward_pass(together):
+    found = []
+    for model in models(GRID):
+        losses = [objective(model, make_images(3, seed)) for seed in range(3)]
+        found.append(gradients(model, sum(losses)) if together else gradients(model, *losses))
+    assert_equal(found[1], found[0])
+
+
+def test_settings_of_the_pass_and_not_of_the_backward_pass():
+    """Draws, mode and active members may have changed until the layer is computed again."""
+    found = []
+    for model in models(GRID):
+        model.active = [2, 0]
+        with model.sampling(seed=7):
+            loss = objective(model.eval(), make_images())
+        model.active = [0, 1, 2]
+        found.append({n: g for n, g in gradients_of_active(model, loss).items()})
+    assert_equal(found[1], found[0])
+
+
+def gradients_of_active(model, loss):
+    loss.backward()
+    return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+
+
+def test_a_pass_without_draws_between():
+    found = []
+    for model in models(METHODS["pvera"]):
+        loss = objective(model, make_images())
+        with torch.no_grad():
+            model.eval()(make_images(5, seed=2))
+            model.train()
+        found.append(gradients(model, loss))
+    assert_equal(found[1], found[0])
+
+
+@pytest.mark.parametrize("key", ["lora", "pvera"])
+def test_whole_model_in_one_checkpoint(key):
+    found = []
+    for saving in (False, True):
+        model = perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES))
+        images = make_images().requires_grad_()
+        logits = checkpoint(model, images, use_reentrant=False) if saving else model(images)
+        found.append(gradients(model, logits.square().sum() + model.kl_divergence()))
+    assert_equal(found[1], found[0])
+
+
+def test_reentrant_checkpoints():
+    """They keep no graph of the first pass, so of the KL term there is no gradient."""
+    found = []
+    for saving in (False, True):
+        model = perturb(pvera.adapt(make_vit(), METHODS["pvera"], CLASSES))
+        images = make_images().requires_grad_()
+
+        def run(model=model, images=images, saving=saving):
+            return checkpoint(model, images, use_reentrant=True) if saving else model(images)
+
+        with model.without_kl():
+            loss = run().square().sum()
+            found.append(gradients(model, loss))
+    assert_equal(found[1], found[0])
+    loss = run().square().sum() + model.kl_divergence()
+    with pytest.raises(RuntimeError, match="use_reentrant=False"):
+        loss.backward()
+
+
+def test_a_pass_that_lies_too_far_back_is_refused():
+    model = models(METHODS["pvera"])[1]
+    loss = objective(model, make_images())
+    for _ in range(recompute.KEPT):
+        with torch.no_grad():
+            model(make_images(1))
+    with pytest.raises(RuntimeError, match=f"more than {recompute.KEPT} passes back"):
+        loss.backward()
