@@ -94,9 +94,9 @@ def layers_of(encoder: nn.Module) -> list[Layer]:
     layers = []
     for x in encoder.encoder.layer:
         attention = getattr(x.attention, "self", x.attention)
-        linear = [m for name, m in attention.named_children() if name.split("_")[0] in ("query", "key", "value")]
+        names = ("q_proj", "query", "query_proj"), ("k_proj", "key", "key_proj"), ("v_proj", "value", "value_proj")
+        linear = [next(getattr(attention, name) for name in group if hasattr(attention, name)) for group in names]
         if hasattr(x, "mlp"):
-            linear = [attention.q_proj, attention.k_proj, attention.v_proj]
             layers.append(Layer(x, linear, "attention.o_proj", "mlp", "norm2", x.mlp.fc2))
         else:
             layers.append(Layer(x, linear, "attention.output.dense", "output.dense", None, x.output.dense))
@@ -203,13 +203,13 @@ class Case:
 
 
 def gradients(case: Case, model) -> dict[str, Tensor]:
-    """Loss and gradients of one training step, of the same noise each time."""
+    """Loss and gradients of one training step of two passes, of the same noise for equal models."""
     model.train()
-    loss = model(case.inputs).square().mean() + 1e-3 * model.kl_divergence()
-    loss.backward()
+    losses = [model(case.inputs).square().mean() + 1e-3 * model.kl_divergence() for _ in range(2)]
+    sum(losses).backward()
     found = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
     model.zero_grad()
-    return found | {"loss": loss.detach()}
+    return found | {"loss": sum(losses).detach()}
 
 
 def check_reference(case: Case):
@@ -220,6 +220,15 @@ def check_reference(case: Case):
         close(features, features_of(with_method(plain, model.members[0]), case.inputs))
         if case.method.key != "linear":
             assert (features - features_of(plain, case.inputs)).abs().max() > 1e-2
+
+
+def check_grid(case: Case):
+    """A grid's members compute what each would alone."""
+    grid = perturb(pvera.adapt(case.plain(), [case.method] * 2, CLASSES, seed=[0, 1])).eval()
+    for member, logits in zip(grid.members, case.logits(grid)):
+        alone = case.model()
+        alone.members[0].load_state_dict(member.state_dict())
+        close(case.logits(alone), logits)
 
 
 def check_training(case: Case):
@@ -238,7 +247,12 @@ def check_checkpointing(case: Case):
     else:
         for layer in model.backbone.encoder.layer:
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
-    for name, gradient in gradients(case, model).items():
+    equal_gradients(gradients(case, model), expected)
+
+
+def equal_gradients(actual: dict[str, Tensor], expected: dict[str, Tensor]):
+    assert actual.keys() == expected.keys()
+    for name, gradient in actual.items():
         close(gradient, expected[name], msg=lambda text, name=name: f"{name}: {text}")
 
 
@@ -280,10 +294,13 @@ def check_saving(case: Case, tmp_path):
 
 
 def check_copying(case: Case):
-    """A copy computes the same and is trained alone."""
+    """A copy computes the same, has the same gradients, and is trained alone."""
     model = case.model()
     expected, copied = case.logits(model), copy.deepcopy(model)
     assert torch.equal(case.logits(copied), expected)
+    equal_gradients(gradients(case, copied), gradients(case, model))
+    copied.eval()
+    model.eval()
     perturb(copied, seed=1)
     assert not torch.equal(case.logits(copied), expected)
     assert torch.equal(case.logits(model), expected)
