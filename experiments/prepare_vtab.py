@@ -4,8 +4,9 @@
     python experiments/prepare_vtab.py --source vtab-1k.zip     from an archive, or a folder, which is linked
     python experiments/prepare_vtab.py --check --no-decode      look at what is there
 
-Data sets that are there already are kept. Prints what is right, what is wrong and what is missing. The exit
-code is 0 when all is right, 1 when something is wrong or missing, 2 for bad input and damaged images.
+Data sets that are there already are kept, and those of a source that are wrong stay out. Prints what is right,
+what is wrong and what is missing; training refuses what is wrong. The exit code is 0 when all is right or accepted,
+1 when something is wrong or missing, 2 for bad input and damaged images.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import os
 import sys
 from pathlib import Path
 
-from pvera import data, errors, store, vtab
+from pvera import data, errors, store, vtab, vtab_sources
 from pvera.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,9 +26,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--root", type=Path, default=ROOT / "data/vtab-1k", help="its place (%(default)s)")
     parser.add_argument("--datasets", nargs="+", metavar="D", default=list(vtab.NAMES), help="only these")
     parser.add_argument("--source", type=Path, help="folder or archive to take it from, instead of the hub")
-    parser.add_argument("--repo", default=vtab.REPO, help="data set repository on the hub (%(default)s)")
+    parser.add_argument("--repo", default=vtab_sources.REPO, help="data set repository on the hub (%(default)s)")
     parser.add_argument("--revision", default="main", help="its branch, tag or commit (%(default)s)")
     parser.add_argument("--replace", action="store_true", help="replace data sets that are there already")
+    parser.add_argument("--accept", action="store_true",
+                        help="use data sets as they are though they differ from VTAB-1k, which results then say")
     parser.add_argument("--check", action="store_true", help="put nothing in place")
     parser.add_argument("--no-decode", action="store_true", help="leave decoding to the first training")
     parser.add_argument("--size", type=int, default=224, help="pixels to decode to (%(default)s)")
@@ -54,52 +57,71 @@ def main() -> None:
     if options.clear_cache:
         print(f"removed {store.clear() / 1e9:.2f} GB of decoded images from {store.folder()}")
         return
+    taken = {}
     if not options.check:
-        with vtab.placing(options.root):
-            place(options)
-    verdicts = check(options)
+        with vtab_sources.placing(options.root):
+            taken = place(options)
+    verdicts = check(options, taken)
     copy = vtab.copy_name(options.root)
     show(verdicts, copy, options.root)
-    right = [verdict.name for verdict in verdicts if verdict.right]
+    usable = [verdict.name for verdict in verdicts if verdict.usable]
     if not options.no_decode:
-        for number, name in enumerate(right, start=1):
+        for number, name in enumerate(usable, start=1):
             data.prepare(options.root, name, options.size)
-            print(f"decoded {name} ({number} of {len(right)})", flush=True)
-    if len(right) < len(verdicts) or str(copy).startswith("mixed"):
+            print(f"decoded {name} ({number} of {len(usable)})", flush=True)
+    if len(usable) < len(verdicts) or str(copy).startswith("mixed"):
         sys.exit(1)
 
 
-def place(options: argparse.Namespace) -> None:
-    """Take from the source, or from the hub, what is not there, and record where it came from."""
-    root = options.root
+def place(options: argparse.Namespace) -> dict[str, vtab.Verdict]:
+    """Take from the source, or from the hub, what is not there, record where it came from, and return the verdicts."""
+    root, record = options.root, vtab.read_record(options.root)
     wanted = [name for name in options.datasets if options.replace or not (root / name).exists()]
     if not wanted:
-        return
+        return {}
+    new = {"datasets": {}, "test_images": options.test_images or record["test_images"]}
+
+    def judge(folder: Path, name: str) -> vtab.Verdict:
+        verdict = vtab.check(folder, name, new)
+        verdict.accepted = options.accept and acceptable(verdict)
+        if not verdict.usable:
+            verdict.notes.append("not put in place")
+        return verdict
+
     if options.source:
-        placed, origin = vtab.place(root, options.source, wanted), {"source": str(options.source.absolute())}
+        verdicts = vtab_sources.place(root, options.source, wanted, judge)
+        origin = {"source": str(options.source.absolute())}
     else:
-        placed, commit = vtab.download(root, options.repo, options.revision, wanted)
+        verdicts, commit = vtab_sources.download(root, options.repo, options.revision, wanted, judge)
         origin = {"repo": options.repo, "revision": options.revision, "commit": commit}
-    if not placed:
+    if not verdicts:
         raise InputError(f"{options.source or options.repo} holds none of {', '.join(wanted)}")
-    record = vtab.read_record(root)
+    placed = [name for name, verdict in verdicts.items() if verdict.usable]
     record["datasets"] |= {name: {"origin": origin, "checksums": {}} for name in placed}
     vtab.write_record(root, record)
+    return verdicts
 
 
-def check(options: argparse.Namespace) -> list[vtab.Verdict]:
-    """A verdict per data set; checksums of what is right are recorded at first use."""
+def acceptable(verdict: vtab.Verdict) -> bool:
+    """Whether training can read the data set, right or not: each split file was read."""
+    return not verdict.right and len(verdict.checksums) == len(data.SPLITS)
+
+
+def check(options: argparse.Namespace, taken: dict[str, vtab.Verdict]) -> list[vtab.Verdict]:
+    """A verdict per data set, `taken` where it was made already; what is used is recorded at first use."""
     record = vtab.read_record(options.root)
     before = repr(record)
     record["test_images"] = options.test_images or record["test_images"]
-    known, verdicts = vtab.known_checksums(vtab.copy_name(options.root)), []
+    verdicts = []
     for name in options.datasets:
-        entry = record["datasets"].get(name, {"origin": None, "checksums": {}})
-        recorded, published = entry["checksums"], known.get(name, {})
-        verdict = vtab.check(options.root, name, published, recorded, record["test_images"])
+        verdict = taken.get(name) or vtab.check(options.root, name, record)
         verdicts.append(verdict)
-        if verdict.right:
-            record["datasets"][name] = entry | {"checksums": verdict.checksums}
+        verdict.accepted = verdict.accepted or options.accept and acceptable(verdict)
+        if not verdict.usable:
+            continue
+        entry = record["datasets"].get(name, {"origin": None}) | {"checksums": verdict.checksums}
+        entry.pop("differs", None)
+        record["datasets"][name] = entry | ({"differs": verdict.findings} if verdict.accepted else {})
     if repr(record) != before:
         try:
             vtab.write_record(options.root, record)
@@ -113,10 +135,13 @@ def show(verdicts: list[vtab.Verdict], copy: str | None, root: Path) -> None:
     for verdict in verdicts:
         states = "".join(f"{state:<16}" for state in verdict.states.values())
         print(f"{verdict.name:<22}{data.task(verdict.name).classes:>7}  {states}".rstrip())
-        for line in verdict.findings + verdict.notes:
+        accepted = ["accepted as it is"] * verdict.accepted
+        for line in verdict.findings + verdict.notes + accepted:
             print(f"    {line}")
     right = sum(verdict.right for verdict in verdicts)
     print(f"{right} of {len(verdicts)} data sets are right in {root}")
+    if any(not verdict.usable and (root / verdict.name).exists() for verdict in verdicts):
+        print("--replace puts others in the place of those that are there, --accept takes them as they are")
     print(f"copy: {copy or 'cannot be told from these data sets'}")
     if str(copy).startswith("mixed"):
         print(

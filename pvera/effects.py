@@ -2,7 +2,8 @@
 
 A pair is two runs of the same data set, method and seed that differ in one switch and nothing else; the
 difference is that of the switched run minus the corrected one. `own_draws` changes only the random numbers of
-a run without a grid, so its differences show what chance alone does.
+a run without a grid, so its differences show what chance alone does. `joint_stop` does nothing to such a run, so
+both runs of its pairs search the full grid (`protocol.Variant`).
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,11 @@ from scipy.stats import t
 
 from . import results
 from .errors import InputError
-from .protocol import CORRECTED, Protocol, one_at_a_time
+from .protocol import CORRECTED, REFERENCES, Protocol, one_at_a_time
 from .results import chosen_member, config_hash
 from .statistics import t_interval
 
-REFERENCE, NOISE = CORRECTED.name, "own_draws"
+NOISE = "own_draws"
 
 #: Column -> title, unit and value of a run.
 METRICS = {
@@ -30,14 +31,14 @@ METRICS = {
 
 
 def load(root, profile: str) -> dict[str, list[dict]]:
-    """Switch -> records of its experiment, for those that have any, `corrected` first. Empty where there are
+    """Switch -> records of its experiment, for those that have any, references first. Empty where there are
     no runs at all; InputError where there is nothing to compare with."""
-    found = {
-        name: results.load_runs(root, profile, f"protocol_{name}", optional=True) for name in one_at_a_time()
-    }
+    variants = one_at_a_time()
+    found = {name: results.load_runs(root, profile, f"protocol_{name}", optional=True) for name in variants}
     found = {name: runs for name, runs in found.items() if runs}
-    if found and REFERENCE not in found:
-        raise InputError(f"{root}/{profile}: protocol effects need the runs of protocol_{REFERENCE}")
+    for name in found:
+        if (reference := variants[name].reference) not in found:
+            raise InputError(f"{root}/{profile}: effects of protocol_{name} need the runs of protocol_{reference}")
     return found
 
 
@@ -47,15 +48,16 @@ def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
     A pair of which one run diverged has NaN. InputError for runs that differ in more than the switch.
     """
     variants, rows = one_at_a_time(), []
-    reference = {_place(run): run for run in runs[REFERENCE]}
-    for run in reference.values():
-        check(run, run, CORRECTED)
+    references = {name: {_place(run): run for run in runs.get(name, ())} for name in REFERENCES}
+    for reference in references.values():
+        for run in reference.values():
+            check(run, run, CORRECTED)
     for name, own in runs.items():
-        for run in own if name != REFERENCE else ():
-            other = reference.get(_place(run))
+        for run in own if name not in references else ():
+            other = references[variants[name].reference].get(_place(run))
             if other is None:
                 continue
-            check(run, other, variants[name][0])
+            check(run, other, variants[name].protocol)
             row = {"switch": name, **{key: run[key] for key in ("method", "dataset", "seed")}}
             both = run["test"] and other["test"]
             rows.append(
@@ -136,7 +138,7 @@ def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
 def comparable(switch: str, metric: str) -> bool:
     """Whether the two runs of a pair measure `metric` alike: not the loss where one takes the softmax
     twice."""
-    return metric != "validation_loss" or not one_at_a_time()[switch][0].softmax_in_loss
+    return metric != "validation_loss" or not one_at_a_time()[switch].protocol.softmax_in_loss
 
 
 def _place(run: dict) -> tuple:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from . import inputs
 from .errors import InputError
 
 SPLITS = ("train", "val", "test")
@@ -90,15 +91,9 @@ class Texts:
 
 
 def read(file: str | Path, layout: Layout) -> Texts:
-    """What a TSV file holds, in its order. InputError names a wrong line."""
+    """Read a TSV file's texts in its order. InputError names a wrong line."""
     file = Path(file)
-    try:
-        lines = file.read_bytes().decode("utf-8-sig").split("\n")
-    except FileNotFoundError:
-        raise InputError(f"{file} does not exist") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file} cannot be read: {error}") from None
-    lines = [line.removesuffix("\r") for line in lines]
+    lines = [line.removesuffix("\r") for line in inputs.read_text(file).split("\n")]
     if layout.header and lines[0] != layout.header:
         raise InputError(f"{file}, line 1: expected the header {layout.header!r}, not {lines[0][:80]!r}")
     texts, labels = [], []
@@ -119,7 +114,9 @@ def read(file: str | Path, layout: Layout) -> Texts:
 
 
 def encode(content: Texts, layout: Layout) -> bytes:
-    """The file that `read` reads. InputError for a text that it cannot hold."""
+    """Encode the file that `read` reads. InputError for a text or label that it cannot hold."""
+    for label in set(content.labels.tolist()) - set(range(len(layout.classes))):  # -1 marks labels that are kept secret
+        raise InputError(f"label {label} is not one of {len(layout.classes)} classes from 0")
     for text in content.texts:
         if any(character in sentence for sentence in text for character in "\t\r\n"):
             raise InputError(f"a TSV file cannot hold {text!r}: it has a tab or a line break")

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 class Difference:
     """A row of the ledger.
 
-    paper, program: what each says or does; "–" where it says nothing. here: what is done, `corrected` and
-    `published` apart where they differ. where: file and name in it. switches: names in
-    `protocol.one_at_a_time`; empty where nothing can be switched, for which `here` gives the reason.
+    paper, program: what each says or does; "–" where it says nothing. peft: what PEFT 0.21 does, in the part on
+    PVeRA. here: what is done, `corrected` and `published` apart where they differ. where: a Python file and a
+    dotted name in it, or a YAML file and its keys. switches: names in `protocol.one_at_a_time`; empty where
+    nothing can be switched, for which `here` gives the reason.
     """
 
     part: str
@@ -23,6 +24,7 @@ class Difference:
     here: str
     where: tuple[str, str]
     switches: tuple[str, ...] = ()
+    peft: str = ""
 
 
 ADAPTER, OTHERS, TRAINING, REST = "PVeRA", "The other methods", "Training", "Data, inference and measures"
@@ -34,14 +36,16 @@ LEDGER = (
         "log σ², so σ = exp(½ · half)",
         "log σ² in both: a linear map gives negative numbers, which no σ can be, and exp(σ²) is never below "
         "1",
-        ("pvera/adapters/pvera.py", "distribution"),
+        ("pvera/adapters/pvera.py", "PVeRAAdapter.distribution"),
+        peft="log σ²",
     ),
     Difference(
         ADAPTER, "Factor α",
         "once in Eq. 7; in Algorithm 2 twice in training and once in evaluation",
         "once, on the output",
         "once in both: twice in training alone would test another model than was trained",
-        ("pvera/adapters/pvera.py", "project"),
+        ("pvera/adapters/pvera.py", "PVeRAAdapter.project"),
+        peft="none",
     ),
     Difference(
         ADAPTER, "B in the output",
@@ -49,13 +53,15 @@ LEDGER = (
         "there, r × d",
         "there, r × d, in both: only so do the shapes fit",
         ("pvera/adapters/pvera.py", "Frozen"),
+        peft="there",
     ),
     Difference(
         ADAPTER, "Merged weight",
         "W + α A_μ B ⊙ b (Eq. 10), but x multiplies Wᵀ (Eq. 1)",
         "–",
         "W + α (A_μ diag(d_μ) B diag(b))ᵀ in both: only this gives Eq. 7 with z = μ",
-        ("pvera/adapters/pvera.py", "fold_projection"),
+        ("pvera/adapters/pvera.py", "PVeRAAdapter.fold_projection"),
+        peft="the same without α",
     ),
     Difference(
         ADAPTER, "Start of A and B, of VeRA too",
@@ -65,6 +71,7 @@ LEDGER = (
         "columns",
         ("pvera/adapters/vera.py", "draw_frozen"),
         ("vera_init", "pvera_init"),
+        peft="Kaiming uniform of these shapes, one pair for all targets",
     ),
     Difference(
         ADAPTER, "Start of d",
@@ -72,6 +79,7 @@ LEDGER = (
         "one number per vector, repeated",
         "one number per vector in both, as the ones suggest",
         ("pvera/adapters/vera.py", "draw_scale"),
+        peft="0.1",
     ),
     Difference(
         ADAPTER, "KL term",
@@ -80,17 +88,28 @@ LEDGER = (
         "mean over latent, tokens and images, mean of q and v",
         "`corrected`: sum over the latent, half the sum over positions; `published`: mean over both, so r "
         "times smaller on two positions; mean over tokens and images in both",
-        ("pvera/adapters/pvera.py", "_divergence"),
+        ("pvera/adapters/pvera.py", "PVeRAAdapter.kl_divergence"),
         ("pvera_kl",),
+        peft="none",
     ),
     Difference(
         ADAPTER, "β",
         "by a grid search per data set on the validation loss (Section 3.2)",
         "a constant per data set by which the KL term is divided, 10⁶ to 10¹⁶, so β = 10⁻⁶ to 10⁻¹⁶; no "
-        "search",
+        "search. On a mean over the latent, such a β leaves the prior practically without effect",
         "the published constants on VTAB-1k, in both; a search elsewhere: it is a hyperparameter, and no "
-        "value is printed that could be taken instead",
+        "value is printed that could be taken instead. The KL term of `corrected` sums over the latent, so "
+        "on VTAB-1k the same β weighs it r = 256 times as much: 2.6 · 10⁻⁴ on the mean, at most",
         ("pvera/protocol.py", "PUBLISHED_BETA"),
+        peft="no KL term",
+    ),
+    Difference(
+        ADAPTER, "Inference",
+        "the mean, or draws (Section 3.3); Algorithm 2 draws in training only",
+        "the mean only",
+        "the mean when testing, draws on request, in both",
+        ("pvera/uncertainty.py", "sample"),
+        peft="the mean, or draws by a flag",
     ),
     Difference(
         OTHERS, "LoRA: start of A",
@@ -122,15 +141,23 @@ LEDGER = (
         "α = 16",
         "the update is added without α/r",
         "`corrected`: α/r; `published`: none; the same where r = α, as for the DoRA of `mini`",
-        ("pvera/adapters/dora.py", "scale"),
+        ("pvera/adapters/dora.py", "DoRAAdapter.scale"),
         ("dora_scaled",),
+    ),
+    Difference(
+        OTHERS, "DoRA: orientation of the update",
+        "“based on LoRA”, so x A B, which is (A B)ᵀ on W (d_out × d_in)",
+        "A B as it stands is added to W: the random A is on the output side, the zero B on the input side",
+        "`corrected`: (A B)ᵀ; `published`: A B",
+        ("pvera/adapters/dora.py", "DoRAAdapter.factors"),
+        ("dora_transpose",),
     ),
     Difference(
         OTHERS, "DoRA: keys",
         "–",
         "written as magnitude × direction as well, without update",
         "left alone in both: with a magnitude that is not trained this is W",
-        ("pvera/adapters/dora.py", "DoRA"),
+        ("pvera/adapters/dora.py", "DoRA.targets"),
     ),
     Difference(
         OTHERS, "Bottleneck: places",
@@ -142,7 +169,7 @@ LEDGER = (
     Difference(
         OTHERS, "Bottleneck: start",
         "–",
-        "PyTorch's default for linear layers, so the adapter starts by disturbing the features",
+        "both linear layers as PyTorch starts them, so the adapter starts by disturbing the features",
         "`corrected`: the up-projection starts at zero (Houlsby et al. ask for a near-identity); "
         "`published`: default",
         ("pvera/adapters/bottleneck.py", "DownUp"),
@@ -151,7 +178,7 @@ LEDGER = (
     Difference(
         OTHERS, "AdaptFormer: start",
         "–",
-        "PyTorch's default for linear layers",
+        "both linear layers as PyTorch starts them",
         "`corrected`: the up-projection starts at zero, as in its own paper; `published`: default",
         ("pvera/adapters/bottleneck.py", "DownUp"),
         ("adaptformer_near_identity",),
@@ -161,7 +188,16 @@ LEDGER = (
         "–",
         "a learned scalar that starts at one",
         "the same in both: the paper says nothing else",
-        ("pvera/adapters/adaptformer.py", "AdaptFormerAdapter"),
+        ("pvera/adapters/adaptformer.py", "ParallelBranch"),
+    ),
+    Difference(
+        OTHERS, "AdaptFormer: place",
+        "“in parallel to the LayerNorm and the MLP”; on DINOv2's layer scale: –",
+        "there, fed with the input of that LayerNorm; the sum of MLP and branch goes through the layer scale",
+        "`corrected`: past the layer scale, on the residual stream, where its own paper's backbones, which "
+        "have none, add it; `published`: before it",
+        ("pvera/adapters/adaptformer.py", "AdaptFormer.inside_layer_scale"),
+        ("adaptformer_inside_layer_scale",),
     ),
     Difference(
         OTHERS, "Linear probing, (IA)³: learning rate",
@@ -169,7 +205,7 @@ LEDGER = (
         "10⁻⁴, no grid",
         "the grid in both: Table 4 prints its shares, so somebody searched it. Of linear probing it is the "
         "head's rate, else the adapters'; profiles set it",
-        ("experiments/profiles/paper.yaml", "ia3"),
+        ("experiments/profiles/paper.yaml", "methods.ia3.grid"),
     ),
     Difference(
         TRAINING, "Loss",
@@ -199,11 +235,13 @@ LEDGER = (
     Difference(
         TRAINING, "End of training",
         "early stopping with a patience of 20 epochs",
-        "when every member of the grid has gone 20 epochs without improving; until then one that had may "
-        "still improve",
-        "each member ends after 20 epochs of its own, in both: as the paper says it, and it spares "
-        "computation",
-        ("pvera/training.py", "stop_early"),
+        "when every member of the grid has gone 20 epochs without improving; until then all train on and may "
+        "still improve. It keeps tensors when the grid's lowest loss improves by more than 0.1 %, and tests "
+        "the member that has it then",
+        "`corrected`: each member ends after 20 epochs of its own, which spares computation, and the one with "
+        "the lowest loss is tested; `published`: as the program",
+        ("pvera/training.py", "stop_together"),
+        ("joint_stop",),
     ),
     Difference(
         REST, "Pictures of VTAB-1k",
@@ -211,13 +249,6 @@ LEDGER = (
         "points to an archive of lossy JPEG, on which others report lower accuracies",
         "any copy, in both, but each result names its own, and two never share a table",
         ("pvera/vtab.py", "copy_name"),
-    ),
-    Difference(
-        REST, "Inference",
-        "the mean, or draws (Section 3.3); Algorithm 2 draws in training only",
-        "the mean only",
-        "the mean when testing, draws on request, in both",
-        ("pvera/uncertainty.py", "sample"),
     ),
     Difference(
         REST, "Algorithm 1",

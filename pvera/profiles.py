@@ -38,11 +38,15 @@ class Ablations:
 @dataclass(frozen=True)
 class Effects:
     """On what the differences between the two protocols are measured, one at a time: the first backbone,
-    these data sets, methods and seeds, the most chosen value of each grid."""
+    these data sets, methods and seeds, the most chosen value of each grid.
+
+    grids: methods whose full grids measure what concerns a grid's members together (`Variant.grid`).
+    """
 
     datasets: list[str]
     methods: list[str]
     seeds: list[int]
+    grids: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -207,19 +211,24 @@ class Profile:
 
     def protocol_effects(self, results_root: str | Path) -> list[Run]:
         """Both protocols, and the corrected one with one difference at a time; an experiment for each,
-        "protocol_<name>". A difference that concerns one method is measured on that method."""
+        "protocol_<name>". A difference that concerns one method is measured on that method, one that concerns
+        the grid on full grids with as many epochs as the paper allows."""
         if not self.effects:
             return []
+        uncapped = replace(self, schedule=replace(self.schedule, epochs=Schedule.epochs), fixed_grid=[])
         return [
-            self._run(f"protocol_{name}", backbone, dataset, method, seed, results_root, rules, fixed=True)
+            (uncapped if variant.grid else self)._run(
+                f"protocol_{name}", backbone, dataset, method, seed, results_root, variant.protocol,
+                fixed=not variant.grid,
+            )
             for seed in self.effects.seeds
             if seed in self.seeds
-            for name, (rules, concerned) in one_at_a_time().items()
+            for name, variant in one_at_a_time().items()
             for backbone in self.backbones[:1]
             for dataset in self.effects.datasets
             if dataset in self.datasets
-            for method in self.effects.methods
-            if method in self.methods and concerned in (None, method)
+            for method in (self.effects.grids if variant.grid else self.effects.methods)
+            if method in self.methods and variant.method in (None, method)
         ]
 
     def uncertainties(self, results_root: str | Path) -> list[Analysis]:

@@ -17,6 +17,8 @@ class Protocol:
     twice.
     shuffle: the training set is shuffled in every epoch.
     own_draws: each grid member has a seed of its own; otherwise all start from the same random numbers.
+    joint_stop: the members of a grid end together, once patience has run out for all of them; see
+        `training.stop_together` and `training.choose`.
     adapters: hyperparameters per method that only one of the two uses.
     """
 
@@ -24,20 +26,22 @@ class Protocol:
     softmax_in_loss: bool
     shuffle: bool
     own_draws: bool
+    joint_stop: bool
     adapters: dict[str, dict] = field(default_factory=dict)
 
 
-CORRECTED = Protocol("corrected", softmax_in_loss=False, shuffle=True, own_draws=False)
+CORRECTED = Protocol("corrected", softmax_in_loss=False, shuffle=True, own_draws=False, joint_stop=False)
 
 PUBLISHED = Protocol(
     "published",
     softmax_in_loss=True,
     shuffle=False,
     own_draws=True,
+    joint_stop=True,
     adapters={
         "bottleneck": {"near_identity": False},
-        "adaptformer": {"near_identity": False},
-        "dora": {"norm": "output", "train_magnitude": False, "scaled": False},
+        "adaptformer": {"near_identity": False, "inside_layer_scale": True},
+        "dora": {"norm": "output", "train_magnitude": False, "scaled": False, "transpose": False},
         "lora": {"same_draw": True},
         "vera": {"init": "uniform"},
         "pvera": {"init": "uniform", "kl": "mean"},
@@ -55,18 +59,43 @@ def protocol(name: str) -> Protocol:
         raise InputError(f"unknown protocol {name!r}; choose from {', '.join(PROTOCOLS)}") from None
 
 
-def one_at_a_time() -> dict[str, tuple[Protocol, str | None]]:
-    """Both protocols, and the corrected one with each difference of the published one alone, by name; and
-    which method a difference concerns (None: all)."""
-    variants = {p.name: (p, None) for p in (CORRECTED, PUBLISHED)}
-    for name in ("softmax_in_loss", "shuffle", "own_draws"):
+@dataclass(frozen=True)
+class Variant:
+    """One protocol whose effect is measured, and on what.
+
+    method: the only method that it concerns (None: all).
+    grid: it concerns a grid's members together, so it is measured on full grids and with as many epochs as the
+    paper allows, instead of on the most chosen value.
+    """
+
+    protocol: Protocol
+    method: str | None = None
+    grid: bool = False
+
+    @property
+    def reference(self) -> str:
+        """The corrected protocol, measured alike: what the others are compared with."""
+        return GRID_REFERENCE if self.grid else REFERENCE
+
+
+REFERENCE, GRID_REFERENCE = REFERENCES = ("corrected", "corrected_grid")
+
+
+def one_at_a_time() -> dict[str, Variant]:
+    """Both protocols, and the corrected one with each difference of the published one alone, by name."""
+    variants = {
+        REFERENCE: Variant(CORRECTED),
+        GRID_REFERENCE: Variant(CORRECTED, grid=True),
+        PUBLISHED.name: Variant(PUBLISHED),
+    }
+    for name in ("softmax_in_loss", "shuffle", "own_draws", "joint_stop"):
         changed = replace(CORRECTED, name=f"corrected, {name}", **{name: getattr(PUBLISHED, name)})
-        variants[name] = changed, None
+        variants[name] = Variant(changed, grid=name == "joint_stop")
     for method, options in PUBLISHED.adapters.items():
         for option, value in options.items():
             name = f"{method}_{option}"
             changed = replace(CORRECTED, name=f"corrected, {name}", adapters={method: {option: value}})
-            variants[name] = changed, method
+            variants[name] = Variant(changed, method)
     return variants
 
 

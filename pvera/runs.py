@@ -120,7 +120,9 @@ class Run:
 
 
 def prepare(runs: Iterable[Run]) -> None:
-    """Decode what the runs read, so that damaged data is found before any of them trains."""
+    """Check and decode what the runs read, so that wrong and damaged data is found before any of them trains."""
+    runs = list(runs)
+    vtab.require((run.data_root, run.dataset) for run in runs)
     for root, dataset, backbone, weights, text in dict.fromkeys(
         (run.data_root, run.dataset, run.backbone, run.weights, run.text) for run in runs
     ):
@@ -132,9 +134,10 @@ def prepare(runs: Iterable[Run]) -> None:
 
 
 def require_inputs(runs: Iterable[Run]) -> None:
-    """InputError where weights or lists of images that the runs read are missing. Decodes nothing, but
-    downloads
-    weights: what executes the runs may be unable to."""
+    """InputError where weights or lists of images that the runs read are missing or wrong. Decodes nothing, but
+    downloads weights: what executes the runs may be unable to."""
+    runs = list(runs)
+    vtab.require((run.data_root, run.dataset) for run in runs)
     for run in {(run.backbone, run.weights, run.data_root, run.dataset): run for run in runs}.values():
         frozen = run.frozen()
         if run.text:
@@ -171,7 +174,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
                 [(c.adapter_lr, c.head_lr) for c in run.candidates], [c.beta for c in run.candidates],
                 run.schedule, run.protocol, run.seed, on_epoch,
             )
-            best = training.choose(histories)
+            best = training.choose(histories, run.protocol)
             if best is not None:
                 chosen = {
                     "member": best, "epoch": histories[best].best_epoch, "grid": run.candidates[best].grid,

@@ -3,6 +3,9 @@
 AdamW, cross entropy plus β times the KL term (Eq. 8), early stopping on the validation loss with patience and
 relative tolerance. The members of the grid train side by side over one frozen backbone; one that has stopped
 is no longer computed. The member with the lowest best validation loss is tested once, at its best epoch.
+
+With the protocol's `joint_stop` no member stops before patience has run out for all of them, and until then each may
+improve; the member tested is the one by which the lowest loss of the grid last fell by more than the tolerance.
 """
 
 import os
@@ -17,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from . import store
+from .adapters.base import full_precision
 from .backbones import Backbone
 from .data import Split
 from .errors import InputError
@@ -77,7 +81,12 @@ class Schedule:
 
 @dataclass
 class History:
-    """What one member of the grid went through; one entry per epoch in each list."""
+    """What one member of the grid went through; one entry per epoch in each list.
+
+    best_loss, best_epoch, best_state: of its last improvement beyond the tolerance, and its trained tensors then.
+    led: the last epoch in which it took the lowest best loss of the whole grid down by more than the tolerance. It
+    is the best epoch of the member that led last.
+    """
 
     train_loss: list[float] = field(default_factory=list)
     kl: list[float] = field(default_factory=list)
@@ -86,6 +95,7 @@ class History:
     best_loss: float = float("inf")
     best_epoch: int = -1
     best_state: dict[str, Tensor] = field(default_factory=dict)
+    led: int = -1
     status: str = "running"
 
     @property
@@ -134,7 +144,7 @@ class Features:
     def __init__(self, model: AdaptedModel, data: Data):
         with torch.inference_mode():
             parts = [features for _, features in _in_batches(lambda images: model.features(images)[0], data)]
-        self.features, self.labels = torch.cat(parts).float().clone(), data.labels
+        self.features, self.labels = full_precision(torch.cat(parts)).clone(), data.labels
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -164,7 +174,7 @@ def fit(
         forward, train, validation = model.classify, Features(model, train), Features(model, validation)
     optimizers = [make_optimizer(member, *both, schedule) for member, both in zip(model.members, rates)]
     scaler = make_scaler(train.labels.device.type)
-    histories = [History() for _ in model.members]
+    histories, lowest = [History() for _ in model.members], float("inf")
     model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
     order = generator(seed, "order")
     with cast_once(model.backbone):
@@ -185,6 +195,11 @@ def fit(
                 _record(h, epoch, train_loss[i], kl[i], losses[i], accuracies[i], schedule)
                 if h.best_epoch == epoch:
                     h.best_state = {n: p.detach().clone() for n, p in model.members[m].trained().items()}
+            leader = min(histories, key=lambda h: h.best_loss)
+            if improves(leader.best_loss, lowest, schedule):
+                lowest, leader.led = leader.best_loss, epoch
+            if protocol.joint_stop:
+                stop_together(histories)
             on_epoch(epoch + 1)
             model.active = [m for m in model.active if histories[m].status == "running"]
             if not model.active:
@@ -236,21 +251,43 @@ def _record(h: History, epoch: int, train_loss, kl, loss, accuracy, schedule: Sc
 
 def stop_early(h: History, epoch: int, loss: float, schedule: Schedule) -> None:
     """Note whether the validation loss of this epoch is the best, or patience has run out (Section 4.2)."""
-    if loss < h.best_loss * (1 - schedule.tolerance):
+    if improves(loss, h.best_loss, schedule):
         h.best_loss, h.best_epoch = loss, epoch
     elif epoch - h.best_epoch >= schedule.patience:
         h.status = "stopped early"
 
 
-def choose(histories: list[History]) -> int | None:
-    """The member with the lowest best validation loss; None when every one diverged before its first epoch."""
-    best = min(range(len(histories)), key=lambda m: histories[m].best_loss)
+def improves(loss: float, best: float, schedule: Schedule) -> bool:
+    """Whether `loss` lies below `best` by more than the relative tolerance."""
+    return loss < best * (1 - schedule.tolerance)
+
+
+def stop_together(histories: list[History]) -> None:
+    """Let members whose patience has run out train on while another one's has not."""
+    if any(h.status == "running" for h in histories):
+        for h in histories:
+            if h.status == "stopped early":
+                h.status = "running"
+
+
+def choose(histories: list[History], protocol: Protocol) -> int | None:
+    """The member with the lowest best validation loss, with `joint_stop` the one that led last; None when every one
+    diverged before its first epoch.
+
+    The latter's best loss is the lowest but for the tolerance: the lowest loss of the published program's grid, and
+    what it keeps, change only when the loss improves by more.
+    """
+    members = range(len(histories))
+    if protocol.joint_stop:
+        best = max(members, key=lambda m: histories[m].led)
+    else:
+        best = min(members, key=lambda m: histories[m].best_loss)
     return best if histories[best].best_state else None
 
 
 def classification_loss(logits: Tensor, labels: Tensor, protocol: Protocol) -> Tensor:
     """Cross entropy per member, (members,), of logits (members, batch, classes) and labels (batch,)."""
-    logits = logits.float()
+    logits = full_precision(logits)
     if protocol.softmax_in_loss:
         logits = logits.softmax(-1)
     losses = F.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)), reduction="none")

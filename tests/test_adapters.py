@@ -75,6 +75,7 @@ def test_defaults_are_the_papers():
         IA3(),
         Bottleneck(ratio=4),
         AdaptFormer(ratio=4),
+        AdaptFormer(ratio=4, inside_layer_scale=True),
     ],
     ids=str,
 )
@@ -84,11 +85,35 @@ def test_starts_as_the_backbone(vit, images, method, training):
     assert torch.equal(features, expected)
 
 
+@pytest.mark.parametrize("transpose", [True, False])
 @pytest.mark.parametrize("norm", ["input", "output"])
-def test_dora_starts_as_the_backbone_up_to_rounding(vit, images, norm):
+def test_dora_starts_as_the_backbone_up_to_rounding(vit, images, norm, transpose):
     expected = vit(images)
-    features = pvera.adapt(vit, DoRA(rank=3, norm=norm, targets="qkv"), num_classes=5).features(images)[0]
+    method = DoRA(rank=3, norm=norm, targets="qkv", transpose=transpose)
+    features = pvera.adapt(vit, method, num_classes=5).features(images)[0]
     torch.testing.assert_close(features, expected, rtol=0, atol=5e-6)
+
+
+def test_without_layer_scale_both_places_of_adaptformer_are_one(images):
+    outputs = []
+    for inside in (False, True):
+        model = pvera.adapt(make_vit(init_values=None), AdaptFormer(ratio=4, inside_layer_scale=inside), 5)
+        outputs.append(perturb(model).eval()(images))
+    torch.testing.assert_close(*outputs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("transpose, zero", [(True, "output"), (False, "input")])
+def test_which_side_of_the_weight_doras_zero_factor_is_on(transpose, zero):
+    """Moving the zero factor alone, ΔW's column space is that of the random one if this is on the output side."""
+    adapter = pvera.adapt(make_vit(), DoRA(rank=3, transpose=transpose), 5).members[0].layers[0]
+    with torch.no_grad():
+        adapter.B.normal_(generator=torch.Generator().manual_seed(0))
+    W, _ = adapter.layer.projection("q")
+    update = adapter.direction(W[None], [0])[0][0] - W  # (d_out, d_in)
+    random = adapter.A[:, 0]  # (d, r)
+    spanned = update if zero == "input" else update.T
+    rank = torch.linalg.matrix_rank(torch.cat([spanned, random], 1).detach().double(), rtol=1e-5)
+    assert rank == 3
 
 
 @pytest.mark.parametrize("method", [Bottleneck, AdaptFormer])
@@ -182,9 +207,8 @@ def bottleneck(adapter, method, w):
 
 def adaptformer(adapter, method, w):
     down, up = adapter.branch.down, adapter.branch.up
-    return {
-        "beside_mlp": lambda x: adapter.s * (F.relu(x @ down.weight.T + down.bias) @ up.weight.T + up.bias)
-    }
+    place = "inside_mlp" if method.inside_layer_scale else "beside_mlp"
+    return {place: lambda x: adapter.s * (F.relu(x @ down.weight.T + down.bias) @ up.weight.T + up.bias)}
 
 
 def ia3(adapter, method, w):
@@ -207,7 +231,8 @@ def dora(adapter, method, w):
     def at(i, p):
         W, bias = w[p]
         scale = method.alpha / method.rank if method.scaled else 1
-        V = W + scale * (adapter.A[:, i] @ adapter.B[i]).T
+        product = adapter.A[:, i] @ adapter.B[i]
+        V = W + scale * (product.T if method.transpose else product)
         norm = V.norm(dim=1 if method.norm == "input" else 0, keepdim=True)
         return lambda x, y: x @ (adapter.m[i].view_as(norm) * V / norm).T + bias
 
@@ -267,7 +292,10 @@ def transcribed(vit, images, adapters, method):
         h = F.layer_norm(between, (dim,), block.norm2.weight, block.norm2.bias, 1e-6)
         h = F.gelu(h @ block.mlp.fc1.weight.T + block.mlp.fc1.bias)
         h = do.get("hidden", same)(h) @ block.mlp.fc2.weight.T + block.mlp.fc2.bias
-        x = between + block.ls2.gamma * do.get("after_mlp", same)(h)
+        h = do.get("after_mlp", same)(h)
+        if "inside_mlp" in do:
+            h = h + do["inside_mlp"](between)
+        x = between + block.ls2.gamma * h
         if "beside_mlp" in do:
             x = x + do["beside_mlp"](between)
     return F.layer_norm(x, (dim,), vit.norm.weight, vit.norm.bias, 1e-6)[:, 0]
@@ -278,7 +306,10 @@ def transcribed(vit, images, adapters, method):
     "method",
     [
         *METHODS.values(),
+        AdaptFormer(ratio=4, inside_layer_scale=True),
         DoRA(rank=3, norm="output", train_magnitude=False, scaled=False),
+        DoRA(rank=3, norm="output", train_magnitude=False, scaled=False, transpose=False),
+        DoRA(rank=3, targets="qk", transpose=False),
         DoRA(rank=3, targets="k", alpha=2.0),
         LoRA(rank=2, targets="qkv", alpha=3.0),
         LoRA(rank=2, targets="k"),
@@ -322,6 +353,7 @@ def test_order_of_targets_does_not_matter():
         AdaptFormer(ratio=4),
         DoRA(rank=2),
         DoRA(rank=2, norm="output", targets="qk", scaled=False),
+        DoRA(rank=2, transpose=False),
         LoRA(rank=2),
         VeRA(rank=3),
         PVeRA(rank=3),
@@ -348,6 +380,38 @@ def test_gradients_are_the_numerical_ones(method):
     assert torch.autograd.gradcheck(outputs, tensors)
 
 
+# ---------------------------------------------------------------- precision
+
+
+@pytest.mark.parametrize("transpose", [True, False])
+@pytest.mark.parametrize("norm", ["input", "output"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_dora_on_a_backbone_of_another_precision(dtype, norm, transpose):
+    """What it adds is as exact as the backbone's type: held against the same tensors in fp64."""
+    method = DoRA(rank=3, norm=norm, transpose=transpose)
+    vit, x = make_vit().to(dtype), make_images(5, size=24).flatten(2)[:, :, :24].to(dtype)
+    adapter = perturb(pvera.adapt(vit, method, num_classes=5)).members[0].layers[0]
+    kept = torch.promote_types(dtype, torch.float32)
+    assert {tensor.dtype for tensor in adapter.parameters()} == {kept}
+    qkv = vit.blocks[0].attn.qkv
+    weights = zip(qkv.weight.chunk(3), qkv.bias.chunk(3))
+    initial = torch.stack([W.double().norm(dim=adapter.axis) for W in qkv.weight.chunk(3)])[[0, 2]]
+    start = pvera.adapt(make_vit().to(dtype), method, num_classes=5).members[0].layers[0].m
+    torch.testing.assert_close(start.double(), initial, rtol=1e-6 if dtype != torch.float64 else 1e-14, atol=0)
+
+    y = F.linear(x, qkv.weight, qkv.bias).unflatten(-1, (3, -1))
+    outputs = adapter.project(x, y.clone(), "qkv")
+    exact = {p: (W.double(), bias.double()) for p, (W, bias) in zip("qkv", weights)}
+    equations = dora(copy.deepcopy(adapter).double(), method, exact)
+    assert outputs.dtype == dtype and torch.equal(outputs[:, :, 1], y[:, :, 1])
+    for i, p in ((0, "q"), (2, "v")):
+        expected = equations[p](x.double(), None)
+        error = (outputs[:, :, i].double() - expected).abs().max() / expected.abs().max()
+        assert error < 4 * torch.finfo(dtype).eps
+    outputs.sum().backward()
+    assert all(p.grad.dtype == kept and p.grad.isfinite().all() for p in adapter.parameters())
+
+
 # ---------------------------------------------------------------- merging
 
 targets = st.sets(st.sampled_from("qkv"), min_size=1).map("".join)
@@ -365,6 +429,7 @@ foldable = {
         norm=st.sampled_from(["input", "output"]),
         train_magnitude=st.booleans(),
         scaled=st.booleans(),
+        transpose=st.booleans(),
     ),
     "vera": st.builds(
         VeRA, rank=ranks, targets=targets, alpha=alphas, init=st.sampled_from(["normal", "uniform"])

@@ -280,7 +280,7 @@ def test_jobs_train_and_a_failing_run_does_not_end_the_others(
     assert dict(zip(table.dataset, table.state)) == {"digits": "failed", "retina": "done"}
     assert cluster.describe(table).splitlines()[-1] == (
         "  | RuntimeError: 1 of 2 runs failed; tiny/digits/linear/seed0: "
-        f"image {folder}/data/digits/images/test7.png does not exist")
+        f"{folder}/data/digits/test.txt, line 8: image {folder}/data/digits/images/test7.png does not exist")
     before = (root / "small/benchmark/tiny/retina/linear/seed0.json").stat().st_mtime_ns
     assert submit(profile, root) == cluster.Submission(runs=2, done=1, active=0, new=1, jobs=1)
     assert (root / "small/benchmark/tiny/retina/linear/seed0.json").stat().st_mtime_ns == before

@@ -1,5 +1,6 @@
 """GLUE's files with their quirks, the split into training and validation, and the tasks of our own grammar."""
 
+import os
 from collections import Counter
 
 import numpy as np
@@ -77,7 +78,7 @@ BAD = {
     "header": ("rte", b"0\ta\tb\tentailment\n", "line 1: expected the header"),
     "empty": ("cola", b"", "is empty"),
     "header alone": ("rte", b"index\tsentence1\tsentence2\tlabel\n", "is empty"),
-    "encoding": ("cola", b"a\t1\t\t\xff\xfe\n", "cannot be read"),
+    "encoding": ("cola", b"a\t1\t\tgood\na\t1\t\t\xff\xfe\n", "cannot be read: line 2 is not UTF-8 text"),
 }
 
 
@@ -97,6 +98,15 @@ def test_missing_file_and_unknown_split(tmp_path):
         glue.load_split(tmp_path, "rte", "dev")
     with pytest.raises(InputError, match="has a tab or a line break"):
         glue.encode(glue.Texts([("a\tb",)], np.array([1])), glue.COLA)
+    with pytest.raises(InputError, match="label -1 is not one of 2 classes"):
+        glue.encode(glue.Texts([("a",), ("b",)], np.array([1, -1])), glue.COLA)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    (tmp_path / "CoLA").mkdir()
+    os.mkfifo(tmp_path / "CoLA" / "dev.tsv")
+    with pytest.raises(InputError, match="dev.tsv cannot be read: it is not a regular file"):
+        glue.load_split(tmp_path, "cola", "test")
 
 
 # ---------------------------------------------------------------- the hub

@@ -1,10 +1,13 @@
 """The protocol ledger: its rows, the effects behind it, and the page made of both."""
 
+import importlib
+import inspect
 from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from records import make_record, write_all
 from scipy.stats import t
@@ -14,14 +17,14 @@ from pvera import METHODS, effects, ledger, results
 from pvera.errors import InputError
 from pvera.plots import effects as plots
 from pvera.profiles import Profile
-from pvera.protocol import CORRECTED, PUBLISHED, one_at_a_time
+from pvera.protocol import CORRECTED, PUBLISHED, REFERENCES, one_at_a_time
 from pvera.tables import ledger as tables
 
 ROOT = Path(__file__).parents[1]
 
 
 def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5, ece=0.1, loss=1.0, **changes):
-    rules = one_at_a_time()[switch][0]
+    rules = one_at_a_time()[switch].protocol
     config = {"protocol": asdict(rules)} | changes.pop("config", {})
     changes |= {"experiment": f"protocol_{switch}", "protocol": rules.name, "config": config}
     run = make_record(method, dataset, seed, grid={"rank": [8]}, **changes)
@@ -33,10 +36,11 @@ def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5, ece=0.
 
 
 def paired(switch, accuracies, method="lora", reference=0.5):
-    """Runs of the corrected protocol and of `switch`, one pair per accuracy: {switch: runs}."""
+    """Runs of `switch` and of what it is compared with, one pair per accuracy: {switch: runs}."""
     places = [("digits", 0), ("digits", 1), ("retina", 0), ("retina", 1)][: len(accuracies)]
+    corrected = one_at_a_time()[switch].reference
     return {
-        "corrected": [record("corrected", method, *place, accuracy=reference) for place in places],
+        corrected: [record(corrected, method, *place, accuracy=reference) for place in places],
         switch: [record(switch, method, *place, accuracy=value) for place, value in zip(places, accuracies)],
     }
 
@@ -46,15 +50,43 @@ def paired(switch, accuracies, method="lora", reference=0.5):
 
 def test_every_switch_has_its_row():
     named = [switch for row in ledger.LEDGER for switch in row.switches]
-    assert sorted(named) == sorted(one_at_a_time().keys() - {"corrected", "published"})
+    assert sorted(named) == sorted(one_at_a_time().keys() - {*REFERENCES, "published"})
+
+
+def resolve(file, name):
+    """What stands in `file` under the dotted `name`: a value of a YAML file, or what a module defines."""
+    if file.endswith(".yaml"):
+        target = yaml.safe_load((ROOT / file).read_text())
+        for key in name.split("."):
+            target = target[key]
+        return target
+    target = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+    for part in name.split("."):
+        target = getattr(target, part)
+    if inspect.isfunction(target) or inspect.isclass(target):
+        assert Path(inspect.getsourcefile(inspect.unwrap(target))) == ROOT / file
+    return target
 
 
 @pytest.mark.parametrize("row", ledger.LEDGER, ids=lambda row: row.point)
 def test_rows_point_into_the_code_and_say_what_both_protocols_do(row):
-    file, name = row.where
-    assert name in (ROOT / file).read_text()
+    resolve(*row.where)
     assert ("`corrected`" in row.here and "`published`" in row.here) if row.switches else "both" in row.here
-    assert "|" not in "".join((row.point, row.paper, row.program, row.here))
+    assert "|" not in "".join((row.point, row.paper, row.program, row.peft, row.here))
+    assert bool(row.peft) == (row.part == ledger.ADAPTER)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        ("pvera/adapters/pvera.py", "_divergence"),  # in the text of the file, but no name of it
+        ("pvera/adapters/dora.py", "low_rank_pair"),  # of another module
+        ("experiments/profiles/paper.yaml", "ia3"),
+    ],
+)
+def test_a_pointer_to_what_is_not_there_is_noticed(where):
+    with pytest.raises((AttributeError, AssertionError, KeyError)):
+        resolve(*where)
 
 
 def test_page_is_current():
@@ -158,6 +190,31 @@ def test_a_reference_of_another_protocol_is_refused():
         effects.differences({"corrected": [reference]})
 
 
+def test_what_concerns_a_grid_is_compared_with_runs_of_the_grid():
+    runs = paired("joint_stop", [0.52, 0.53]) | {"corrected": paired("shuffle", [0.5] * 2)["corrected"]}
+    for run in (run for name in ("joint_stop", "corrected_grid") for run in runs[name]):
+        run["config"]["max_epochs"] = 500  # as the runs of `corrected` have not
+    pairs = effects.differences(runs)
+    assert pairs["switch"].eq("joint_stop").all() and pairs["accuracy"].round(6).tolist() == [2, 3]
+    (row,) = lines(tables.switches(runs))
+    assert row[0] == "`joint_stop`" and "all of them, for up to 500 epochs" in tables.switches(runs).about
+    assert [line[0] for line in lines(tables.by_method(runs))] == ["LoRA"]
+    runs["corrected_grid"] = runs["corrected"]
+    with pytest.raises(InputError, match="more than the switch: in max_epochs"):
+        effects.differences(runs)
+
+
+def test_the_grid_is_searched_until_patience_ends_it():
+    profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
+    runs = {(r.experiment, r.dataset, r.method): r for r in profile.protocol_effects(ROOT / "results")}
+    for (name, dataset, method), run in runs.items():
+        grid = name in ("protocol_joint_stop", "protocol_corrected_grid")
+        assert (len(run.candidates), run.schedule.epochs) == ((3, 500) if grid else (1, 20))
+        if grid:
+            assert method in profile.effects.grids
+            assert run.candidates == runs["protocol_corrected_grid", dataset, method].candidates
+
+
 def test_a_difference_that_concerns_one_method_is_trained_on_it_alone():
     profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
     runs = profile.protocol_effects(ROOT / "results")
@@ -173,10 +230,13 @@ def test_load(tmp_path):
     assert effects.load(tmp_path, "mine") == {}
     runs = paired("shuffle", [0.6])
     write_all(tmp_path, runs["shuffle"])
-    with pytest.raises(InputError, match="need the runs of protocol_corrected"):
+    with pytest.raises(InputError, match="protocol_shuffle need the runs of protocol_corrected$"):
         effects.load(tmp_path, "mine")
     write_all(tmp_path, runs["corrected"])
     assert list(effects.load(tmp_path, "mine")) == ["corrected", "shuffle"]
+    write_all(tmp_path, paired("joint_stop", [0.6])["joint_stop"])
+    with pytest.raises(InputError, match="protocol_joint_stop need the runs of protocol_corrected_grid$"):
+        effects.load(tmp_path, "mine")
 
 
 # What is made of them

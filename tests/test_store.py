@@ -279,6 +279,7 @@ def test_all_data_is_decoded_before_the_first_run_trains(tmp_path):
     from pvera.profiles import Profile
 
     vtab_like.write(tmp_path, ["kitti", "eurosat"], side=32)
+    vtab_like.shorten(tmp_path)
     image = tmp_path / "eurosat" / "images" / "test" / "5.png"
     image.unlink()  # it is a link
     image.write_bytes(b"")

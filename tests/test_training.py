@@ -113,7 +113,73 @@ def test_early_stopping_by_hand():
         "stopped early", 2, 0.89, 5,
     )
     worse = training.History(best_loss=0.9, best_state={"x": torch.zeros(1)})
-    assert training.choose([worse, history]) == 1
+    assert training.choose([worse, history], CORRECTED) == 1
+
+
+def scripted(backbone, splits, monkeypatch, losses, joint, patience=2, tolerance=0.1):
+    """Train a grid whose validation losses are given, a list per member (its last one from then on). Returns histories,
+    the chosen member, and the trained tensors at each epoch, per member."""
+    seen = [[] for _ in losses]
+
+    def evaluate(model, forward, data, protocol):
+        for m in model.active:
+            seen[m].append({n: p.detach().clone() for n, p in model.members[m].trained().items()})
+        return [losses[m][min(len(seen[m]), len(losses[m])) - 1] for m in model.active], [0.0] * len(model.active)
+
+    monkeypatch.setattr(training, "evaluate", evaluate)
+    rules = replace(CORRECTED, joint_stop=joint)
+    schedule = Schedule(epochs=12, patience=patience, tolerance=tolerance)
+    histories = train(backbone, splits, [pvera.IA3()] * len(losses), schedule=schedule, rules=rules)
+    return histories, training.choose(histories, rules), seen
+
+
+def test_the_end_of_training_by_hand(backbone, splits, monkeypatch):
+    """Patience 2, tolerance 10 %. Together, the first member goes on while the second one improves, and so does
+    better than it; alone it has ended by then."""
+    losses = [[1.0, 1.0, 1.0, 1.0, 0.3], [2.0, 1.7, 1.4, 1.1, 1.1]]
+    alone, chosen, _ = scripted(backbone, splits, monkeypatch, losses, joint=False)
+    assert [(h.epochs, h.best_epoch, h.best_loss) for h in alone] == [(3, 0, 1.0), (6, 3, 1.1)] and chosen == 0
+    together, chosen, seen = scripted(backbone, splits, monkeypatch, losses, joint=True)
+    assert [(h.epochs, h.best_epoch, h.best_loss) for h in together] == [(7, 4, 0.3), (7, 3, 1.1)] and chosen == 0
+    assert {h.status for h in together} == {"stopped early"}
+    for history, states in zip(together, seen):
+        kept = states[history.best_epoch]
+        assert all(torch.equal(tensor, kept[name]) for name, tensor in history.best_state.items())
+
+
+def test_the_member_that_leads_by_less_than_the_tolerance_is_not_chosen_when_all_end_together(
+    backbone, splits, monkeypatch
+):
+    """0.95 is the lowest loss, but lies within 10 % of 1.0, at which the tensors were kept."""
+    losses = [[1.0], [2.0, 0.95]]
+    for joint, member in ((False, 1), (True, 0)):
+        histories, chosen, _ = scripted(backbone, splits, monkeypatch, losses, joint)
+        assert chosen == member and [h.best_loss for h in histories] == [1.0, 0.95]
+    histories, chosen, _ = scripted(backbone, splits, monkeypatch, [[1.0], [2.0, 0.95, 0.8]], joint=True)
+    assert chosen == 1 and histories[1].led == histories[1].best_epoch == 2
+
+
+def test_a_diverged_member_does_not_keep_the_others_from_ending(backbone, splits, monkeypatch):
+    losses = [[1.0, math.nan], [2.0, 1.5, 1.5]]
+    histories, chosen, _ = scripted(backbone, splits, monkeypatch, losses, joint=True)
+    assert [(h.status, h.epochs) for h in histories] == [("diverged", 2), ("stopped early", 4)]
+    assert chosen == 0 and histories[0].best_epoch == 0  # its tensors of that epoch are finite
+    histories, chosen, _ = scripted(backbone, splits, monkeypatch, [[math.nan]] * 2, joint=True)
+    assert {(h.status, h.epochs) for h in histories} == {("diverged", 1)} and chosen is None
+
+
+def test_a_limit_of_epochs_ends_all_together(backbone, splits, monkeypatch):
+    losses = [[1.0], [0.8**epoch for epoch in range(12)]]
+    histories, chosen, _ = scripted(backbone, splits, monkeypatch, losses, joint=True)
+    assert [(h.status, h.epochs) for h in histories] == [("epoch limit", 12)] * 2 and chosen == 1
+
+
+def test_a_grid_of_one_ends_alike_under_both_rules(backbone, splits, monkeypatch):
+    losses = [[1.0, 0.95, 0.8, 0.75, 0.73]]
+    (alone,), *_ = scripted(backbone, splits, monkeypatch, losses, joint=False)
+    (together,), *_ = scripted(backbone, splits, monkeypatch, losses, joint=True)
+    assert (alone.status, alone.epochs, alone.best_epoch) == ("stopped early", 5, 2)
+    assert (together.status, together.epochs, together.best_epoch) == ("stopped early", 5, 2)
 
 
 def test_diverged_member_does_not_end_the_others(backbone, splits):
@@ -122,7 +188,7 @@ def test_diverged_member_does_not_end_the_others(backbone, splits):
     assert broken.status == "diverged" and not math.isfinite(broken.validation_loss[-1])
     (alone,) = train(backbone, splits, [pvera.LoRA(2)], rates[:1])
     np.testing.assert_allclose(healthy.validation_loss, alone.validation_loss, rtol=1e-5)
-    assert training.choose([broken]) is None
+    assert training.choose([broken], CORRECTED) is None
 
 
 def test_a_diverged_member_leaves_the_scale_of_fp16_to_the_others(backbone, splits):
@@ -299,7 +365,8 @@ def test_protocols_differ_inside_the_adapters():
         methods={name: {} for name in METHODS},
     )
     published = {r.method: r.candidates[0].method for r in profile.benchmark("results")}
-    assert published["dora"] == pvera.DoRA(norm="output", train_magnitude=False, scaled=False)
+    assert published["dora"] == pvera.DoRA(norm="output", train_magnitude=False, scaled=False, transpose=False)
+    assert published["adaptformer"] == pvera.AdaptFormer(near_identity=False, inside_layer_scale=True)
     assert published["lora"] == pvera.LoRA(same_draw=True)
     assert published["pvera"] == pvera.PVeRA(init="uniform", kl="mean")
     corrected = {r.method: r.candidates[0] for r in profile.with_(protocol="corrected").benchmark("results")}
@@ -368,6 +435,30 @@ def test_records_hold_what_made_them_and_repeat_bit_for_bit(small_profile, tmp_p
     assert record["test"]["correct"] == round(record["test"]["accuracy"] * 30)
 
 
+def test_a_record_says_when_members_ended_together(small_profile, tmp_path):
+    """The chosen epoch is the chosen member's best, and what is tested are its tensors then."""
+    schedule = Schedule(epochs=40, patience=1, tolerance=0.05)
+    (run,) = replace(
+        small_profile, methods={"lora": {"grid": {"rank": [1, 2, 4]}}}, seeds=[0], schedule=schedule,
+        protocol="published", learning_rate=1e-2,
+    ).benchmark(tmp_path)
+    runs.execute(run)
+    record = results.read(run.path)
+    assert len({member["epochs"] for member in record["members"]}) == 1
+    member = results.chosen_member(record)
+    assert record["chosen"]["epoch"] == member["best_epoch"] < member["epochs"] - 1
+    assert member["best_validation_loss"] == pytest.approx(
+        member["curve"]["validation_loss"][member["best_epoch"]], rel=1e-5
+    )
+    model = pvera.load(make_vit(), run.path.with_suffix(results.ADAPTER)).eval()
+    validation = Data(split(21, 21), runs._backbone(run.backbone, None, False), torch.device("cpu"))
+    with torch.no_grad():
+        logits = model(validation[slice(None)])[None]
+    loss = training.classification_loss(logits, validation.labels, PUBLISHED).item()
+    assert loss == pytest.approx(member["best_validation_loss"], rel=1e-4)
+    model.unload()
+
+
 def test_the_adapter_beside_a_record_makes_its_predictions(small_profile, tmp_path):
     complete(small_profile, tmp_path)
     for run in small_profile.benchmark(tmp_path):
@@ -406,13 +497,15 @@ def test_ablations_train_their_values_side_by_side(small_profile, tmp_path):
 def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_path):
     small_profile.methods["vera"] = {"rank": 4}  # a method whose name lies within another's
     profile = replace(
-        small_profile, seeds=[0], effects=Effects(["retina"], ["lora", "vera", "pvera", "dora"], [0])
+        small_profile, seeds=[0], effects=Effects(["retina"], ["lora", "vera", "pvera", "dora"], [0], grids=["lora"])
     )
     listed = {(run.experiment, run.method): run for run in profile.runs("protocol", tmp_path)}
     differences = {"softmax_in_loss", "shuffle", "own_draws"}
     assert {m for e, m in listed if e == "protocol_pvera_kl"} == {"pvera"}
     everywhere = {f"protocol_{name}" for name in differences | {"corrected", "published"}}
-    assert {e for e, m in listed if m == "lora"} == everywhere | {"protocol_lora_same_draw"}
+    assert {e for e, m in listed if m == "lora"} == everywhere | {
+        "protocol_lora_same_draw", "protocol_corrected_grid", "protocol_joint_stop",
+    }
     assert {e for e, m in listed if m == "pvera"} == everywhere | {"protocol_pvera_init", "protocol_pvera_kl"}
     corrected = listed["protocol_corrected", "lora"]
     for name in differences:
@@ -424,10 +517,13 @@ def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_pa
     assert listed["protocol_lora_same_draw", "lora"].candidates[0].method == pvera.LoRA(
         rank=4, same_draw=True
     )
-    names = [run.protocol.name for run in listed.values()]
-    assert len(set(names)) == len(
-        {e for e, _ in listed}
-    ), "each has a name of its own, so none is taken for another"
+    grid = listed["protocol_corrected_grid", "lora"]
+    assert grid.protocol == CORRECTED and len(grid.candidates) == 2 and grid.schedule.epochs == 500
+    together = listed["protocol_joint_stop", "lora"]
+    assert together == replace(grid, experiment=together.experiment, protocol=together.protocol)
+    assert asdict(together.protocol) == asdict(CORRECTED) | {"name": together.protocol.name, "joint_stop": True}
+    names = {e: run.protocol.name for (e, _), run in listed.items() if e != "protocol_corrected_grid"}
+    assert len(set(names.values())) == len(names), "each has a name of its own, so none is taken for another"
 
 
 def test_beta_of_the_benchmark_is_the_one_searched(small_profile, tmp_path):

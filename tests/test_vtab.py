@@ -1,29 +1,23 @@
-"""VTAB-1k put in place and checked, on folders of its shape and on a stand-in for the hub."""
+"""VTAB-1k checked, by its script and before training, on folders of its shape."""
 
 import hashlib
-import http.server
-import io
 import json
 import os
 import shutil
-import subprocess
-import sys
-import tarfile
-import threading
 import zipfile
 from functools import partial
 from pathlib import Path
-from urllib.parse import unquote
 
 import numpy as np
 import pytest
 import scripts
 import vtab_like
 from PIL import Image
-from pvera import data, runs, store, vtab
+from pvera import cluster, data, runs, store, vtab
 from pvera.errors import InputError
 from pvera.profiles import Profile
 from pvera.training import Schedule
+from vtab_like import edit, row
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "experiments" / "prepare_vtab.py"
@@ -40,19 +34,9 @@ def call(capsys):
     return partial(scripts.outcome, "prepare_vtab", capsys)
 
 
-def row(output: str, name: str) -> list[str]:
-    (line,) = [line for line in output.splitlines() if line.startswith(f"{name} ")]
-    return line.split()[2:]
-
-
-def edit(file: Path, change) -> None:
-    """`change` the list of a split file's lines."""
-    lines = file.read_text().splitlines(keepends=True)
-    file.write_text("".join(change(lines)))
-
-
-def verdict(root, name="kitti", known={}, recorded={}, test_images=32) -> vtab.Verdict:
-    return vtab.check(root, name, known, recorded, test_images)
+def verdict(root, name="kitti", test_images=32, **recorded) -> vtab.Verdict:
+    record = {"datasets": {name: {"checksums": recorded}}, "test_images": test_images}
+    return vtab.check(root, name, record)
 
 
 # All of it
@@ -93,14 +77,16 @@ def test_all_nineteen_from_a_folder_to_the_store(tmp_path, call):
 
 
 DAMAGES = {
-    "one test image too few": ("test.txt", lambda x: x[:-1], "test: 31 images, not 32"),
-    "one training image twice": ("train800.txt", lambda x: x + x[:1], "train800: 801 images, not 800"),
+    "one test image too few": ("test.txt", lambda x: x[:-1],
+                                "test: 31 images, not 32, to which vtab-1k.json shortens"),
+    "one training image twice": ("train800.txt", lambda x: x[:-1] + x[:1], "train800: train800.txt, line 800: "
+                                 "'images/train800/0.png' stands in line 1 already"),
     "short val200": ("val200.txt", lambda x: x[:199], "val200: 199 images, not 200"),
     "short train800val200": ("train800val200.txt", lambda x: x[:999], "train800val200: 999 images, not 1000"),
     "label beyond the classes": ("val200.txt", lambda x: [x[0].replace(" 0", " 4"), *x[1:]],
                                  "val200: val200.txt, line 1: label 4 is not one of 4 classes from 0"),
     "no such image": ("test.txt", lambda x: [x[0].replace("0.png", "zero.png"), *x[1:]],
-                      "test: 1 images do not exist, one is images/test/zero.png"),
+                      "test: 1 images do not exist as files, one is images/test/zero.png"),
     "test image that is trained on": ("test.txt", lambda x: ["images/train800/5.png 1\n", *x[1:]],
                                       "test: 1 images are training images as well, one is images/train800/5"),
     "the same under another name": ("test.txt", lambda x: ["images/test/../val200/5.png 1\n", *x[1:]],
@@ -124,11 +110,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def kitti(whole, tmp_path):
-    shutil.copytree(whole / "kitti", tmp_path / "data" / "kitti", copy_function=os.link)
-    for file in (tmp_path / "data" / "kitti").glob("*.txt"):
-        content = file.read_text()
-        file.unlink()  # of the link alone
-        file.write_text(content)
+    vtab_like.copy(whole / "kitti", tmp_path / "data" / "kitti")
     return tmp_path / "data"
 
 
@@ -178,11 +160,13 @@ def test_equal_images_under_two_names_are_noted(kitti):
     assert found.notes == ["test: 1 images equal a training image byte for byte, one is images/test/9.png"]
 
 
-def test_published_checksums_are_held(kitti):
+def test_published_checksums_are_held(kitti, monkeypatch):
     seen = verdict(kitti).checksums
     assert set(seen) == set(data.SPLITS) and len(set(seen.values())) == 4
-    assert verdict(kitti, known=seen, recorded=seen).right
-    found = verdict(kitti, known=seen | {"val200": seen["test"]})
+    monkeypatch.setattr(vtab, "known_checksums", {"lossless, 32 test images": {"kitti": seen}}.get)
+    assert verdict(kitti, **seen).right
+    seen["val200"] = seen["test"]
+    found = verdict(kitti)
     assert found.findings == ["val200: names and labels are not those of the published copy"]
 
 
@@ -259,239 +243,119 @@ def test_mixed_copies_are_not_right(tmp_path, call):
     assert code == 1 and "2 of 2 data sets are right" in output and "must not share a table" in output
 
 
-# Archives
+# What trains
 
 
-def archive(folder: Path, file: Path, prefix: str = "vtab-1k/") -> Path:
-    """Everything below `folder`, as `file`."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    paths = [(path, f"{prefix}{path.relative_to(folder)}") for path in files]
-    if file.suffix == ".zip":
-        with zipfile.ZipFile(file, "w") as members:
-            for path, name in paths:
-                members.write(path, name)
-    else:
-        with tarfile.open(file, "w:gz" if file.suffix == ".gz" else "w") as members:
-            for path, name in paths:
-                members.add(path, name)
-    return file
+def wanted(root, *names, images=None) -> list[runs.Run]:
+    for function in (runs._backbone, runs._splits, runs._copy):
+        function.cache_clear()
+    profile = Profile(
+        name="small", data=str(root), backbones=["tiny"], datasets=list(names), seeds=[0], protocol="corrected",
+        methods={"linear": {"learning_rate": 1e-2}}, schedule=Schedule(epochs=1), images=images,
+    )
+    return profile.benchmark(root / "results")
 
 
-@pytest.mark.parametrize("file, prefix", [("a.zip", "vtab-1k/"), ("a.tar.gz", "./"), ("kitti.tar", "")])
-def test_archives(whole, tmp_path, call, file, prefix):
-    source = archive(whole / "kitti" if not prefix else whole, tmp_path / file, prefix)
-    arguments = ("--root", tmp_path / "data", "--source", source, "--datasets", "kitti", "--no-decode")
+def own_data(root, classes: int = 3) -> None:
+    """Three classes under the name of EuroSAT: 60 images to train on, 20 to validate, 30 to test."""
+    for split, count in {"train800": 60, "val200": 20, "test": 30}.items():
+        lines = []
+        for i in range(count):
+            file = root / "eurosat" / "mine" / f"{split}{i}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), (80 * (i % classes), i, 0)).save(file)
+            lines.append(f"mine/{file.name} {i % classes}\n")
+        (root / "eurosat" / f"{split}.txt").write_text("".join(lines))
+    both = [(root / "eurosat" / f"{split}.txt").read_text() for split in ("train800", "val200")]
+    (root / "eurosat" / "train800val200.txt").write_text("".join(both))
+
+
+@pytest.mark.parametrize("check", [runs.prepare, runs.require_inputs])
+def test_own_data_does_not_train_as_vtab(tmp_path, check):
+    own_data(tmp_path)
+    with pytest.raises(InputError) as caught:
+        check(wanted(tmp_path, "eurosat"))
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'eurosat'} is not VTAB-1k's EuroSAT: train800: 60 images, not 800; ")
+    assert "prepare_vtab.py" in message and "--accept" in message and "\n" not in message
+    assert not store.folder().exists()
+
+
+@pytest.mark.parametrize("case", DAMAGES)
+def test_what_is_wrong_does_not_train(kitti, case):
+    file, change, message = DAMAGES[case]
+    vtab_like.shorten(kitti)
+    runs.require_inputs(wanted(kitti, "kitti", images=4))
+    edit(kitti / "kitti" / file, change)
+    said = "zero.png does not exist" if case == "no such image" else "is not VTAB-1k's KITTI"
+    with pytest.raises(InputError, match=said):
+        runs.prepare(wanted(kitti, "kitti", images=4))
+
+
+def test_all_data_sets_are_checked_before_the_first_is_decoded(kitti):
+    vtab_like.shorten(kitti)
+    own_data(kitti)
+    with pytest.raises(InputError, match="is not VTAB-1k's EuroSAT"):
+        runs.prepare(wanted(kitti, "kitti", "eurosat"))
+    assert not store.folder().exists()
+    runs.prepare(wanted(kitti, "kitti"))
+    assert store.folder().exists()
+
+
+def test_a_record_of_other_labels_stops_training(kitti, call):
+    assert call("--root", kitti, "--datasets", "kitti", "--test-images", 32, "--size", 32)[0] == 0
+    runs.prepare(wanted(kitti, "kitti"))
+    edit(kitti / "kitti" / "test.txt", lambda lines: [lines[1], lines[0], *lines[2:]])
+    with pytest.raises(InputError, match="names and labels have changed since they were recorded in vtab-1k.json"):
+        runs.prepare(wanted(kitti, "kitti"))
+
+
+def test_what_is_accepted_trains_under_a_name_of_its_own(tmp_path, call):
+    own_data(tmp_path)
+    vtab_like.write(tmp_path, ["svhn"], side=32)
+    arguments = ("--root", tmp_path, "--datasets", "svhn", "eurosat", "--size", 32)
     code, output, _ = call(*arguments, "--test-images", 32)
-    assert code == 0 and row(output, "kitti") == ["right"] * 4
-    assert sorted(p.name for p in (tmp_path / "data").iterdir()) == [".lock", "kitti", vtab.RECORD]
-    assert not (tmp_path / "data" / "kitti").is_symlink()
-    assert (tmp_path / "data/kitti/test.txt").read_bytes() == (whole / "kitti/test.txt").read_bytes()
+    assert code == 1 and "--accept takes them as they are" in output and "decoded eurosat" not in output
+    code, output, _ = call(*arguments, "--accept")
+    assert code == 0 and "accepted as it is" in output and "1 of 2 data sets are right" in output
+    assert "decoded eurosat (2 of 2)" in output and row(output, "eurosat")[0] == "wrong"
+    assert call(*arguments)[0] == 0, "it stays accepted"
+    assert vtab.copy_name(tmp_path, "svhn") == "lossless, 32 test images"
+    copy = "lossless, 32 test images, differs from VTAB-1k"
+    assert vtab.copy_name(tmp_path, "eurosat") == vtab.copy_name(tmp_path) == copy
 
-    # What is there is kept, unless it is to be replaced.
-    (tmp_path / "data/kitti/mine").touch()
-    assert call(*arguments)[0] == 0 and (tmp_path / "data/kitti/mine").exists()
-    assert call(*arguments, "--replace")[0] == 0 and not (tmp_path / "data/kitti/mine").exists()
+    (run,) = wanted(tmp_path, "eurosat")
+    runs.prepare([run])
+    runs.execute(run)
+    assert json.loads(run.path.read_text())["data_copy"] == copy
 
-
-def test_only_what_is_asked_for_is_taken(tmp_path, call):
-    vtab_like.write(tmp_path / "all", ["kitti", "dtd"])
-    source = archive(tmp_path / "all", tmp_path / "all.zip")
-    assert call("--root", tmp_path / "data", "--source", source, "--datasets", "dtd", "--no-decode",
-                "--test-images", 32)[0] == 0
-    assert not (tmp_path / "data" / "kitti").exists()
-
-
-def zip_with(name: str, mode: int = 0):
-    def write(file):
-        with zipfile.ZipFile(file, "w") as members:
-            member = zipfile.ZipInfo(name)
-            member.external_attr = mode << 16
-            members.writestr(member, "content")
-    return write
+    # Another difference is not what was accepted.
+    edit(tmp_path / "eurosat" / "val200.txt", lambda lines: lines[1:])
+    with pytest.raises(InputError, match="is not VTAB-1k's EuroSAT"):
+        runs.prepare(wanted(tmp_path, "eurosat"))
+    code, output, _ = call(*arguments)
+    assert code == 1 and "accepted as it is" not in output
 
 
-def tar_with(name: str, kind: bytes = tarfile.REGTYPE, link: str = ""):
-    def write(file):
-        with tarfile.open(file, "w") as members:
-            member = tarfile.TarInfo(name)
-            member.type, member.linkname, member.size = kind, link, 7 if kind == tarfile.REGTYPE else 0
-            members.addfile(member, io.BytesIO(b"content"))
-    return write
+def test_nothing_is_accepted_that_cannot_be_read(tmp_path, call):
+    own_data(tmp_path)
+    (tmp_path / "eurosat" / "test.txt").write_text("a.png 10\n")
+    code, output, _ = call("--root", tmp_path, "--datasets", "eurosat", "--accept", "--check")
+    assert code == 1 and "accepted as it is" not in output and not (tmp_path / vtab.RECORD).exists()
 
 
-UNSAFE = {
-    "zip, parent": ("a.zip", zip_with("kitti/../../escaped")),
-    "zip, absolute": ("a.zip", zip_with("/tmp/kitti/escaped")),
-    "zip, backslashes": ("a.zip", zip_with("kitti\\..\\..\\escaped")),
-    "zip, link": ("a.zip", zip_with("kitti/escaped", 0o120777)),
-    "tar, parent": ("a.tar", tar_with("kitti/../../escaped")),
-    "tar, link out": ("a.tar", tar_with("kitti/escaped", tarfile.SYMTYPE, "../../outside")),
-    "tar, absolute link": ("a.tar", tar_with("kitti/escaped", tarfile.SYMTYPE, "/etc")),
-    "tar, hard link out": ("a.tar", tar_with("kitti/escaped", tarfile.LNKTYPE, "../../outside")),
-    "tar, device": ("a.tar", tar_with("kitti/escaped", tarfile.CHRTYPE)),
-    "tar, pipe": ("a.tar", tar_with("kitti/escaped", tarfile.FIFOTYPE)),
-    "of no data set asked for": ("a.tar", tar_with("other/../../escaped")),
-}
-
-
-@pytest.mark.parametrize("case", UNSAFE)
-def test_unsafe_archives_are_refused(tmp_path, call, case):
-    file, write = UNSAFE[case]
-    write(tmp_path / file)
-    code, output, errors = call("--root", tmp_path / "data", "--source", tmp_path / file)
-    last = errors.splitlines()[-1]
-    assert code == 2 and last.startswith(f"error: {tmp_path / file} is not safe to extract: ")
-    assert not list(tmp_path.rglob("*escaped*"))
-    assert [path.name for path in (tmp_path / "data").iterdir()] == [".lock"]
-
-
-@pytest.mark.parametrize("file", ["a.zip", "a.tar.gz", "a.tar"])
-def test_a_truncated_archive_leaves_nothing(whole, tmp_path, call, file):
-    source = archive(whole, tmp_path / file)
-    source.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
-    code, _, errors = call("--root", tmp_path / "data", "--source", source)
-    assert code == 2 and errors.splitlines()[-1].startswith(f"error: cannot extract {source}: ")
-    assert [path.name for path in (tmp_path / "data").iterdir()] == [".lock"]
-
-
-# The hub
-
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-class Hub(http.server.ThreadingHTTPServer):
-    """Serves the files below `folder` as the data set repository me/vtab, as the hub does.
-
-    broken_after: how many bytes it gives away, in all, before it refuses every request.
-    ranges: the byte ranges that were asked for.
-    """
-
-    def __init__(self, folder: Path):
-        super().__init__(("127.0.0.1", 0), Answer)
-        self.folder, self.broken_after, self.ranges = folder, None, []
-        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        self.files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def describe(self, name: str) -> dict:
-        content = self.files[name]
-        return {
-            "type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest(),
-            "lfs": {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134},
-        }
-
-
-class Answer(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *arguments):
-        pass
-
-    def reply(self, code: int, content: bytes, **headers):
-        self.send_response(code)
-        for key, value in headers.items():
-            self.send_header(key.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def json(self, value):
-        self.reply(200, json.dumps(value).encode(), Content_Type="application/json")
-
-    def do_POST(self):
-        asked = self.rfile.read(int(self.headers["Content-Length"]))
-        paths = json.loads(asked)["paths"]
-        self.json([self.server.describe(name) for name in paths if name in self.server.files])
-
-    def do_HEAD(self):
-        self.do_GET()
-
-    def do_GET(self):
-        path = unquote(self.path.split("?")[0])
-        if path.startswith("/api/datasets/me/vtab/tree/"):
-            return self.json([self.server.describe(name) for name in self.server.files])
-        if path.startswith("/api/datasets/me/vtab"):
-            siblings = [{"rfilename": name} for name in self.server.files]
-            return self.json({"id": "me/vtab", "sha": COMMIT, "siblings": siblings, "private": False,
-                              "tags": [], "downloads": 0, "likes": 0})
-        name = path.removeprefix(f"/datasets/me/vtab/resolve/{COMMIT}/")
-        if name not in self.server.files:
-            return self.reply(404, b"", X_Error_Code="EntryNotFound")
-        content = self.server.files[name]
-        headers = {"ETag": f'"{self.server.describe(name)["lfs"]["oid"]}"', "X_Repo_Commit": COMMIT,
-                   "Accept_Ranges": "bytes"}
-        code = 200
-        if asked := self.headers.get("Range"):
-            first, last = asked.removeprefix("bytes=").split("-")
-            first, last = int(first), min(int(last or len(content)), len(content) - 1)
-            self.server.ranges.append((first, last))
-            headers["Content_Range"] = f"bytes {first}-{last}/{len(content)}"
-            content, code = content[first : last + 1], 206
-        if self.command == "GET" and self.server.broken_after is not None:
-            self.server.broken_after -= len(content)
-            if self.server.broken_after < 0:
-                return self.reply(403, b"")
-        self.reply(code, content, **headers)
-
-
-@pytest.fixture
-def hub():
-    hubs = []
-    yield lambda folder: hubs.append(Hub(folder)) or hubs[-1]
-    for hub in hubs:
-        hub.shutdown()
-        hub.server_close()
-
-
-def from_hub(hub: Hub, root: Path, *more) -> subprocess.CompletedProcess:
-    """The script in a process of its own, since the hub's client reads its address when it is imported."""
-    environment = os.environ | {
-        "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(root.parent / "hf"),
-        "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1",
-    }
-    command = [sys.executable, "-c", "import pvera.vtab as v, runpy, sys; v.BLOCK = 65536;"
-               "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')",
-               str(SCRIPT), "--root", str(root), "--repo", "me/vtab", "--datasets", "kitti", "--no-decode",
-               "--test-images", "32", *more]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)
-
-
-def test_an_archive_from_the_hub_goes_on_where_it_stopped(whole, tmp_path, hub):
-    (tmp_path / "repo").mkdir()
-    source = archive(whole, tmp_path / "repo" / "vtab-1k.zip")
-    size = source.stat().st_size
-    assert size > 3 * 65536
-    server, root = hub(tmp_path / "repo"), tmp_path / "data"
-    server.broken_after = 2 * 65536
-    broken = from_hub(server, root)
-    assert broken.returncode == 2 and "Traceback" not in broken.stderr
-    assert broken.stderr.splitlines()[-1].startswith("error: cannot download me/vtab: ")
-    assert not (root / "kitti").exists()
-
-    server.broken_after = None
-    server.ranges.clear()
-    done = from_hub(server, root)
-    assert done.returncode == 0, done.stderr
-    assert row(done.stdout, "kitti") == ["right"] * 4
-    assert server.ranges[0][0] == 2 * 65536, "what was there is not downloaded again"
-    record = json.loads((root / vtab.RECORD).read_text())
-    origin = {"repo": "me/vtab", "revision": "main", "commit": COMMIT}
-    assert record["datasets"]["kitti"]["origin"] == origin and record["copy"].startswith("lossless")
-    assert not (root / ".download").exists()
-
-
-def test_folders_from_the_hub(whole, tmp_path, hub):
-    shutil.copytree(whole / "kitti", tmp_path / "repo" / "vtab" / "kitti", copy_function=os.link)
-    (tmp_path / "repo" / "vtab" / "dtd").mkdir()
-    (tmp_path / "repo" / "vtab" / "dtd" / "test.txt").write_text("a.png 1\n")
-    for image in (tmp_path / "repo" / "vtab" / "kitti" / "images" / "train800").glob("[3-9]*.png"):
-        image.unlink()  # a request per file: a few of them show it
-    done = from_hub(hub(tmp_path / "repo"), tmp_path / "data")
-    assert done.returncode == 1, done.stderr
-    assert row(done.stdout, "kitti") == ["wrong", "right", "wrong", "right"]
-    assert not (tmp_path / "data" / "dtd").exists() and not (tmp_path / "data" / ".download").exists()
+def test_pipes_in_a_list_do_not_hang_the_check(kitti, call):
+    """The first image of each split tells the copy, and sizes tell what is read."""
+    for split in ("train800", "test"):
+        path = kitti / "kitti" / "images" / split / "0.png"
+        path.unlink()
+        os.mkfifo(path)
+    code, output, _ = call("--root", kitti, "--check", "--datasets", "kitti", "--test-images", 32)
+    assert code == 1 and "test: 1 images do not exist as files, one is images/test/0.png" in output
+    (kitti / "kitti" / "val200.txt").unlink()
+    os.mkfifo(kitti / "kitti" / "val200.txt")
+    code, output, _ = call("--root", kitti, "--check", "--datasets", "kitti", "--test-images", 32)
+    assert code == 1 and "val200: val200.txt cannot be read: it is not a regular file" in output
 
 
 # Real photographs
@@ -523,17 +387,12 @@ def test_photographs_through_preparation_store_and_training(tmp_path, call):
         name="small", data=str(tmp_path / "data"), backbones=["tiny"], datasets=["svhn"], seeds=[0],
         protocol="corrected", methods={"linear": {"learning_rate": 1e-2}}, schedule=Schedule(epochs=5),
     )
-    for function in (runs._backbone, runs._splits):
+    for function in (runs._backbone, runs._splits, runs._copy):
         function.cache_clear()
     (run,) = profile.benchmark(tmp_path / "results")
+    runs.prepare([run])
     runs.execute(run)
     record = json.loads(run.path.read_text())
     assert record["data_copy"] == "lossy, 400 test images"
     assert record["test"]["images"] == 400
     assert record["test"]["accuracy"] > 0.5, "the backbone was trained on such photographs"
-
-
-def test_an_unsafe_member_is_an_input_error(tmp_path):
-    zip_with("../escaped")(tmp_path / "a.zip")
-    with pytest.raises(InputError, match="leaves the folder"):
-        vtab.extract(tmp_path / "a.zip", tmp_path / "out", ["kitti"])

@@ -1,6 +1,7 @@
 """Folders of VTAB-1k's shape: the right names, classes and numbers of training images, few of them distinct."""
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -30,3 +31,29 @@ def write(root: Path, names=vtab.NAMES, test_images: int = 32, suffix: str = "pn
         lines["train800val200"] = lines["train800"] + lines["val200"]
         for split, entries in lines.items():
             (root / name / f"{split}.txt").write_text("".join(entries))
+
+
+def shorten(root: Path, test_images: int = 32) -> None:
+    """Record that the test splits below `root` are shortened, as `prepare_vtab.py --test-images` does."""
+    vtab.write_record(root, {"datasets": {}, "test_images": test_images})
+
+
+def copy(folder: Path, target: Path) -> None:
+    """Copy a data set; images are links to the same files, split files are the copy's own."""
+    shutil.copytree(folder, target, copy_function=os.link)
+    for file in target.glob("*.txt"):
+        content = file.read_text()
+        file.unlink()  # of the link alone
+        file.write_text(content)
+
+
+def edit(file: Path, change) -> None:
+    """`change` the list of a split file's lines."""
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(change(lines)))
+
+
+def row(output: str, name: str) -> list[str]:
+    """The states of a data set's splits, as prepare_vtab.py prints them."""
+    (line,) = [line for line in output.splitlines() if line.startswith(f"{name} ")]
+    return line.split()[2:]

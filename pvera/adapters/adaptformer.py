@@ -3,8 +3,9 @@
     x ← x + MLP(LN(x)) + s · (ReLU(x W_down + b_down) W_up + b_up)
 
 one bottleneck of width d / ratio in parallel to LayerNorm and MLP, fed with the input of that LayerNorm. It
-adds to the residual stream, past the layer scale of DINOv2. The scalar s starts at one and is trained. The
-non-linearity keeps it from being merged.
+adds to the residual stream, past the layer scale γ of DINOv2; the published program puts it before that,
+x ← x + γ ⊙ (MLP(LN(x)) + s · ...). The scalar s starts at one and is trained. The non-linearity keeps it from
+being merged.
 """
 
 from dataclasses import dataclass
@@ -20,20 +21,26 @@ from .bottleneck import DownUp
 
 @dataclass(frozen=True)
 class AdaptFormer(Method):
-    """Hyperparameters: the reduction ratio, and `near_identity` as in `Bottleneck`."""
+    """Hyperparameters: the reduction ratio, and `near_identity` as in `Bottleneck`.
+
+    inside_layer_scale: the branch adds to the MLP's output, before the layer scale, as in the published program.
+    Without layer scale both places are the same.
+    """
 
     key: ClassVar[str] = "adaptformer"
     title: ClassVar[str] = "AdaptFormer"
     ratio: int = 8
     near_identity: bool = True
+    inside_layer_scale: bool = False
 
-    def adapter(self, layer, index, shared, seed) -> "AdaptFormerAdapter":
+    def adapter(self, layer, index, shared, seed) -> "ParallelBranch":
         if layer.mlp_norm is None:
             raise InputError("AdaptFormer needs a LayerNorm before the MLP, which this encoder does not have")
-        return AdaptFormerAdapter(self, layer.dim, index, seed)
+        place = InsideMLP if self.inside_layer_scale else BesideMLP
+        return place(self, layer.dim, index, seed)
 
 
-class AdaptFormerAdapter(Adapter):
+class ParallelBranch(Adapter):
     foldable = False
 
     def __init__(self, method: AdaptFormer, dim: int, index: int, seed: int):
@@ -41,5 +48,15 @@ class AdaptFormerAdapter(Adapter):
         self.branch = DownUp(dim, method, (seed, "adaptformer", index))
         self.s = nn.Parameter(torch.ones(1))
 
+    def added(self, x: Tensor) -> Tensor:
+        return (self.s * self.branch(x)).to(x.dtype)
+
+
+class BesideMLP(ParallelBranch):
     def beside_mlp(self, x: Tensor) -> Tensor:
-        return self.s.to(x.dtype) * self.branch(x)
+        return self.added(x)
+
+
+class InsideMLP(ParallelBranch):
+    def inside_mlp(self, x: Tensor) -> Tensor:
+        return self.added(x)

@@ -25,7 +25,7 @@ def effect(ax: Axes, pairs: pd.DataFrame, metric: str) -> Axes:
     for place, row in rows.iterrows():
         if not row["comparable"] or np.isnan(row["mean"]):
             continue
-        concerned = one_at_a_time()[row["switch"]][1]
+        concerned = one_at_a_time()[row["switch"]].method
         colour = METHODS[concerned].colour if concerned else "black"
         if not np.isnan(row["noise"]):
             ax.barh(place, 2 * row["noise"], left=-row["noise"], height=0.7, color="0.9", zorder=1)

@@ -7,9 +7,9 @@ import pandas as pd
 
 from .. import effects
 from ..adapters import METHODS
-from ..effects import METRICS, NOISE, REFERENCE
+from ..effects import METRICS, NOISE
 from ..ledger import LEDGER, Difference
-from ..protocol import one_at_a_time
+from ..protocol import GRID_REFERENCE, one_at_a_time
 from .layout import NOTHING, Cell, Panel, Row, Table, plain, signed
 
 DIGITS = {"validation_loss": 3}
@@ -18,13 +18,15 @@ PAGE = """\
 # The protocol ledger
 
 The paper and the program that produced its numbers differ, and each leaves things open. Each row below is one
-such point: what the paper says, what the published program does ("–": nothing), and what is done here under
-the two protocols, `corrected` (the paper, or what is right) and `published` (the program). A profile chooses
-one; [`pvera/protocol.py`](pvera/protocol.py) holds the switches.
+such point: what the paper says, what the published program does ("–": nothing), of PVeRA also what PEFT 0.21 does,
+and what is done here under the two protocols, `corrected` (the paper, or what is right) and `published` (the
+program, whose numbers [`tests/test_golden.py`](tests/test_golden.py) holds it to). A profile chooses one;
+[`pvera/protocol.py`](pvera/protocol.py) holds the switches.
 
 *Measured effect* is that of the switch alone: the run that has this one point as the published program does it
 minus the `corrected` one (of `shuffle`, the run without shuffling minus that with it), same data set, method and
-seed, on the small tasks and the small backbone of `mini`, where it may be another than on DINOv2. Accuracy
+seed, on the small tasks and the small backbone of `mini`, where it may be another than on DINOv2. Both search the
+grid for `joint_stop` and take its most chosen value for the others. Accuracy
 and ECE are in points, the loss is the best validation loss; brackets hold a loss that is on another scale because
 the softmax is taken twice. **Bold** is what is larger than a change of random numbers explains; the tables
 [below](#what-each-switch-does) show intervals. Where there is no switch, *Here* gives the reason.
@@ -43,7 +45,7 @@ def switches(runs: dict[str, list[dict]]) -> Table:
     for name, own in data.groupby("switch", sort=False):
         by_metric = own.set_index("metric")
         first = by_metric.iloc[0]
-        concerned = one_at_a_time()[name][1]
+        concerned = one_at_a_time()[name].method
         methods = METHODS[concerned].title if concerned else f"{first.methods} methods"
         cells = [Cell(methods)] + [_effect(metric, by_metric.loc[metric]) for metric in METRICS]
         rows.append(Row(f"`{name}`", tuple(cells), concerned is not None and not any(r.rule for r in rows)))
@@ -54,7 +56,8 @@ def switches(runs: dict[str, list[dict]]) -> Table:
         "only the random numbers change (initial values and noise; the order of the images only with "
         "`shuffle`), and the mean of as many runs stays within ± this in 95 of 100 cases. Bold: an effect "
         "beyond that; among this many comparisons a few are so by chance. Square brackets: a loss on "
-        "another scale, as the softmax is taken twice."
+        "another scale, as the softmax is taken twice. The two runs of `joint_stop` are the same until a "
+        "member of the grid stops."
     )
     return Table("protocol", caption, _about(runs), (Panel("", header, tuple(rows)),), data)
 
@@ -76,7 +79,7 @@ def _effect(metric: str, row: pd.Series) -> Cell:
 def by_method(runs: dict[str, list[dict]]) -> Table:
     """Effect of what concerns every method, on the accuracy of each."""
     pairs = effects.differences(runs)
-    general = [name for name, (_, concerned) in one_at_a_time().items() if not concerned]
+    general = [name for name, variant in one_at_a_time().items() if not variant.method]
     data = effects.summary(pairs[pairs["switch"].isin(general)], ("switch", "method"))
     data = data[data["metric"] == "accuracy"].reset_index(drop=True)
     names = list(dict.fromkeys(data["switch"]))
@@ -94,11 +97,12 @@ def by_method(runs: dict[str, list[dict]]) -> Table:
 
 
 def _about(runs: dict[str, list[dict]]) -> str:
-    own = runs[REFERENCE]
+    own = next(iter(runs.values()))
+    searched = " (`joint_stop`: all of them, for up to 500 epochs)" if GRID_REFERENCE in runs else ""
     seeds, datasets = sorted({run["seed"] for run in own}), {run["dataset"] for run in own}
     return (
         f"Profile {own[0]['profile']}, backbone {own[0]['backbone']}, {len(datasets)} data sets, "
-        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, the most chosen value of each grid; "
+        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, the most chosen value of each grid{searched}; "
         f"{sum(map(len, runs.values()))} runs."
     )
 
@@ -115,17 +119,20 @@ def rows(runs: dict[str, list[dict]], root: str = "") -> str:
     measured = effects.summary(effects.differences(runs)).set_index(["switch", "metric"]) if runs else None
     parts = []
     for part, own in groupby(LEDGER, key=lambda row: row.part):
-        lines = [["", "Paper", "Published program", "Here", "Measured effect"], [":--"] * 5]
-        lines += [_line(row, measured, root) for row in own]
+        own = list(own)
+        peft = any(row.peft for row in own)
+        columns = ["", "Paper", "Published program", *["PEFT"] * peft, "Here", "Measured effect"]
+        lines = [columns, [":--"] * len(columns)]
+        lines += [_line(row, measured, root, peft) for row in own]
         parts += [f"## {part}", "\n".join("| " + " | ".join(line) + " |" for line in lines)]
     return "\n\n".join(parts)
 
 
-def _line(row: Difference, measured: pd.DataFrame | None, root: str) -> list[str]:
+def _line(row: Difference, measured: pd.DataFrame | None, root: str, peft: bool) -> list[str]:
     file, name = row.where
     here = f"{row.here} ([`{name}`]({root}{file}))"
     effect = "; ".join(_measured(switch, measured) for switch in row.switches) or "no switch"
-    return [row.point, row.paper, row.program, here, effect]
+    return [row.point, row.paper, row.program, *[row.peft or NOTHING] * peft, here, effect]
 
 
 def _measured(switch: str, measured: pd.DataFrame | None) -> str:

@@ -1,0 +1,349 @@
+"""VTAB-1k put in place, from folders and archives of its shape and from a stand-in for the hub."""
+
+import hashlib
+import http.server
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+import scripts
+import vtab_like
+from pvera import store, vtab, vtab_sources
+from pvera.errors import InputError
+from vtab_like import edit, row
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "experiments" / "prepare_vtab.py"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def call(capsys):
+    """The script, called in this process: its exit code, what it printed and its error message."""
+    return partial(scripts.outcome, "prepare_vtab", capsys)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    root = tmp_path_factory.mktemp("vtab")
+    vtab_like.write(root, ["kitti"])
+    return root
+
+
+# Archives
+
+
+def archive(folder: Path, file: Path, prefix: str = "vtab-1k/") -> Path:
+    """Everything below `folder`, as `file`."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    paths = [(path, f"{prefix}{path.relative_to(folder)}") for path in files]
+    if file.suffix == ".zip":
+        with zipfile.ZipFile(file, "w") as members:
+            for path, name in paths:
+                members.write(path, name)
+    else:
+        with tarfile.open(file, "w:gz" if file.suffix == ".gz" else "w") as members:
+            for path, name in paths:
+                members.add(path, name)
+    return file
+
+
+@pytest.mark.parametrize("file, prefix", [("a.zip", "vtab-1k/"), ("a.tar.gz", "./"), ("kitti.tar", "")])
+def test_archives(whole, tmp_path, call, file, prefix):
+    source = archive(whole / "kitti" if not prefix else whole, tmp_path / file, prefix)
+    arguments = ("--root", tmp_path / "data", "--source", source, "--datasets", "kitti", "--no-decode")
+    code, output, _ = call(*arguments, "--test-images", 32)
+    assert code == 0 and row(output, "kitti") == ["right"] * 4
+    assert sorted(p.name for p in (tmp_path / "data").iterdir()) == [".lock", "kitti", vtab.RECORD]
+    assert not (tmp_path / "data" / "kitti").is_symlink()
+    assert (tmp_path / "data/kitti/test.txt").read_bytes() == (whole / "kitti/test.txt").read_bytes()
+
+    # What is there is kept, unless it is to be replaced.
+    (tmp_path / "data/kitti/mine").touch()
+    assert call(*arguments)[0] == 0 and (tmp_path / "data/kitti/mine").exists()
+    assert call(*arguments, "--replace")[0] == 0 and not (tmp_path / "data/kitti/mine").exists()
+
+
+def test_only_what_is_asked_for_is_taken(tmp_path, call):
+    vtab_like.write(tmp_path / "all", ["kitti", "dtd"])
+    source = archive(tmp_path / "all", tmp_path / "all.zip")
+    assert call("--root", tmp_path / "data", "--source", source, "--datasets", "dtd", "--no-decode",
+                "--test-images", 32)[0] == 0
+    assert not (tmp_path / "data" / "kitti").exists()
+
+
+def zip_with(name: str, mode: int = 0):
+    def write(file):
+        with zipfile.ZipFile(file, "w") as members:
+            member = zipfile.ZipInfo(name)
+            member.external_attr = mode << 16
+            members.writestr(member, "content")
+    return write
+
+
+def tar_with(name: str, kind: bytes = tarfile.REGTYPE, link: str = ""):
+    def write(file):
+        with tarfile.open(file, "w") as members:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.size = kind, link, 7 if kind == tarfile.REGTYPE else 0
+            members.addfile(member, io.BytesIO(b"content"))
+    return write
+
+
+UNSAFE = {
+    "zip, parent": ("a.zip", zip_with("kitti/../../escaped")),
+    "zip, absolute": ("a.zip", zip_with("/tmp/kitti/escaped")),
+    "zip, backslashes": ("a.zip", zip_with("kitti\\..\\..\\escaped")),
+    "zip, link": ("a.zip", zip_with("kitti/escaped", 0o120777)),
+    "zip, device": ("a.zip", zip_with("kitti/escaped", 0o020666)),
+    "zip, pipe": ("a.zip", zip_with("kitti/escaped", 0o010666)),
+    "tar, parent": ("a.tar", tar_with("kitti/../../escaped")),
+    "tar, link out": ("a.tar", tar_with("kitti/escaped", tarfile.SYMTYPE, "../../outside")),
+    "tar, absolute link": ("a.tar", tar_with("kitti/escaped", tarfile.SYMTYPE, "/etc")),
+    "tar, hard link out": ("a.tar", tar_with("kitti/escaped", tarfile.LNKTYPE, "../../outside")),
+    "tar, device": ("a.tar", tar_with("kitti/escaped", tarfile.CHRTYPE)),
+    "tar, pipe": ("a.tar", tar_with("kitti/escaped", tarfile.FIFOTYPE)),
+    "of no data set asked for": ("a.tar", tar_with("other/../../escaped")),
+}
+
+
+@pytest.mark.parametrize("case", UNSAFE)
+def test_unsafe_archives_are_refused(tmp_path, call, case):
+    file, write = UNSAFE[case]
+    write(tmp_path / file)
+    code, output, errors = call("--root", tmp_path / "data", "--source", tmp_path / file)
+    last = errors.splitlines()[-1]
+    assert code == 2 and last.startswith(f"error: {tmp_path / file} is not safe to extract: ")
+    assert not list(tmp_path.rglob("*escaped*"))
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("file", ["a.zip", "a.tar.gz", "a.tar"])
+def test_a_truncated_archive_leaves_nothing(whole, tmp_path, call, file):
+    source = archive(whole, tmp_path / file)
+    source.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
+    code, _, errors = call("--root", tmp_path / "data", "--source", source)
+    assert code == 2 and errors.splitlines()[-1].startswith(f"error: cannot extract {source}: ")
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "incomplete"])
+def test_a_second_source_comes_after_one_that_is_not_whole(whole, tmp_path, call, damage):
+    """A tar file that ends between two members is no error for a reader."""
+    good, bad = archive(whole, tmp_path / "good.tar"), tmp_path / "bad.tar"
+    if damage == "truncated":
+        with tarfile.open(good) as members:
+            last = [member for member in members if member.isfile()][-1]
+        bad.write_bytes(good.read_bytes()[: last.offset])
+    else:
+        vtab_like.copy(whole / "kitti", tmp_path / "part" / "kitti")
+        for image in (tmp_path / "part" / "kitti" / "images" / "test").glob("1*.png"):
+            image.unlink()
+        archive(tmp_path / "part", bad)
+    arguments = ("--root", tmp_path / "data", "--datasets", "kitti", "--no-decode", "--test-images", 32, "--source")
+    code, output, _ = call(*arguments, bad)
+    assert code == 1 and "not put in place" in output and row(output, "kitti") != ["right"] * 4
+    assert not (tmp_path / "data" / "kitti").exists()
+    code, output, _ = call(*arguments, good)
+    assert code == 0 and row(output, "kitti") == ["right"] * 4
+    # Nor does a wrong one take the place of a right one.
+    assert call(*arguments, bad, "--replace")[0] == 1
+    assert vtab.check(tmp_path / "data", "kitti", vtab.read_record(tmp_path / "data")).right
+
+
+def test_a_wrong_folder_is_not_linked_unless_it_is_accepted(whole, tmp_path, call):
+    vtab_like.copy(whole / "kitti", tmp_path / "mine" / "kitti")
+    edit(tmp_path / "mine" / "kitti" / "val200.txt", lambda lines: lines[1:])
+    root = tmp_path / "data"
+    arguments = ("--root", root, "--datasets", "kitti", "--no-decode", "--test-images", 32,
+                 "--source", tmp_path / "mine")
+    code, output, _ = call(*arguments)
+    assert code == 1 and "val200: 199 images, not 200" in output and not (root / "kitti").exists()
+    code, output, _ = call(*arguments, "--accept")
+    assert code == 0 and "accepted as it is" in output and (root / "kitti").is_symlink()
+    record = json.loads((root / vtab.RECORD).read_text())
+    assert record["datasets"]["kitti"]["differs"] == ["val200: 199 images, not 200"]
+    assert record["copy"] == "lossless, 32 test images, differs from VTAB-1k"
+    vtab_like.copy(whole / "kitti", tmp_path / "other" / "kitti")
+    assert call(*arguments[:-1], tmp_path / "other", "--replace")[0] == 0
+    assert vtab.copy_name(root) == "lossless, 32 test images"
+
+
+def test_two_copies_in_one_source_are_refused(whole, tmp_path, call):
+    for name in ("lossless", "lossy"):
+        vtab_like.copy(whole / "kitti", tmp_path / "both" / name / "kitti")
+    code, _, errors = call("--root", tmp_path / "data", "--source", tmp_path / "both", "--datasets", "kitti")
+    assert code == 2 and "holds kitti twice, as lossless/kitti and as lossy/kitti" in errors
+
+
+def test_a_pipe_is_no_source(tmp_path, call):
+    os.mkfifo(tmp_path / "a.tar")
+    code, _, errors = call("--root", tmp_path / "data", "--source", tmp_path / "a.tar")
+    assert code == 2 and "a.tar is neither a folder nor an archive" in errors
+
+
+def test_an_absolute_member_of_a_tar_file_stays_inside(tmp_path):
+    tar_with(f"{tmp_path}/kitti/test.txt")(tmp_path / "kitti.tar")
+    vtab_sources.extract(tmp_path / "kitti.tar", tmp_path / "out", ["kitti"])
+    (file,) = tmp_path.rglob("test.txt")
+    assert file.is_relative_to(tmp_path / "out")
+
+
+def test_an_unsafe_member_is_an_input_error(tmp_path):
+    zip_with("../escaped")(tmp_path / "a.zip")
+    with pytest.raises(InputError, match="leaves the folder"):
+        vtab_sources.extract(tmp_path / "a.zip", tmp_path / "out", ["kitti"])
+
+
+# The hub
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub(http.server.ThreadingHTTPServer):
+    """Serves the files below `folder` as the data set repository me/vtab, as the hub does.
+
+    broken_after: how many bytes it gives away, in all, before it refuses every request.
+    ranges: the byte ranges that were asked for.
+    """
+
+    def __init__(self, folder: Path):
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.folder, self.broken_after, self.ranges = folder, None, []
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        self.files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def describe(self, name: str) -> dict:
+        content = self.files[name]
+        return {
+            "type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest(),
+            "lfs": {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134},
+        }
+
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *arguments):
+        pass
+
+    def reply(self, code: int, content: bytes, **headers):
+        self.send_response(code)
+        for key, value in headers.items():
+            self.send_header(key.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def json(self, value):
+        self.reply(200, json.dumps(value).encode(), Content_Type="application/json")
+
+    def do_POST(self):
+        asked = self.rfile.read(int(self.headers["Content-Length"]))
+        paths = json.loads(asked)["paths"]
+        self.json([self.server.describe(name) for name in paths if name in self.server.files])
+
+    def do_HEAD(self):
+        self.do_GET()
+
+    def do_GET(self):
+        path = unquote(self.path.split("?")[0])
+        if path.startswith("/api/datasets/me/vtab/tree/"):
+            return self.json([self.server.describe(name) for name in self.server.files])
+        if path.startswith("/api/datasets/me/vtab"):
+            siblings = [{"rfilename": name} for name in self.server.files]
+            return self.json({"id": "me/vtab", "sha": COMMIT, "siblings": siblings, "private": False,
+                              "tags": [], "downloads": 0, "likes": 0})
+        name = path.removeprefix(f"/datasets/me/vtab/resolve/{COMMIT}/")
+        if name not in self.server.files:
+            return self.reply(404, b"", X_Error_Code="EntryNotFound")
+        content = self.server.files[name]
+        headers = {"ETag": f'"{self.server.describe(name)["lfs"]["oid"]}"', "X_Repo_Commit": COMMIT,
+                   "Accept_Ranges": "bytes"}
+        code = 200
+        if asked := self.headers.get("Range"):
+            first, last = asked.removeprefix("bytes=").split("-")
+            first, last = int(first), min(int(last or len(content)), len(content) - 1)
+            self.server.ranges.append((first, last))
+            headers["Content_Range"] = f"bytes {first}-{last}/{len(content)}"
+            content, code = content[first : last + 1], 206
+        if self.command == "GET" and self.server.broken_after is not None:
+            self.server.broken_after -= len(content)
+            if self.server.broken_after < 0:
+                return self.reply(403, b"")
+        self.reply(code, content, **headers)
+
+
+@pytest.fixture
+def hub():
+    hubs = []
+    yield lambda folder: hubs.append(Hub(folder)) or hubs[-1]
+    for hub in hubs:
+        hub.shutdown()
+        hub.server_close()
+
+
+def from_hub(hub: Hub, root: Path, *more) -> subprocess.CompletedProcess:
+    """The script in a process of its own, since the hub's client reads its address when it is imported."""
+    environment = os.environ | {
+        "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(root.parent / "hf"),
+        "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1",
+    }
+    command = [sys.executable, "-c", "import pvera.vtab_sources as v, runpy, sys; v.BLOCK = 65536;"
+               "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')",
+               str(SCRIPT), "--root", str(root), "--repo", "me/vtab", "--datasets", "kitti", "--no-decode",
+               "--test-images", "32", *more]
+    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)
+
+
+def test_an_archive_from_the_hub_goes_on_where_it_stopped(whole, tmp_path, hub):
+    (tmp_path / "repo").mkdir()
+    source = archive(whole, tmp_path / "repo" / "vtab-1k.zip")
+    size = source.stat().st_size
+    assert size > 3 * 65536
+    server, root = hub(tmp_path / "repo"), tmp_path / "data"
+    server.broken_after = 2 * 65536
+    broken = from_hub(server, root)
+    assert broken.returncode == 2 and "Traceback" not in broken.stderr
+    assert broken.stderr.splitlines()[-1].startswith("error: cannot download me/vtab: ")
+    assert not (root / "kitti").exists()
+
+    server.broken_after = None
+    server.ranges.clear()
+    done = from_hub(server, root)
+    assert done.returncode == 0, done.stderr
+    assert row(done.stdout, "kitti") == ["right"] * 4
+    assert server.ranges[0][0] == 2 * 65536, "what was there is not downloaded again"
+    record = json.loads((root / vtab.RECORD).read_text())
+    origin = {"repo": "me/vtab", "revision": "main", "commit": COMMIT}
+    assert record["datasets"]["kitti"]["origin"] == origin and record["copy"].startswith("lossless")
+    assert not (root / ".download").exists()
+
+
+def test_folders_from_the_hub(whole, tmp_path, hub):
+    shutil.copytree(whole / "kitti", tmp_path / "repo" / "vtab" / "kitti", copy_function=os.link)
+    (tmp_path / "repo" / "vtab" / "dtd").mkdir()
+    (tmp_path / "repo" / "vtab" / "dtd" / "test.txt").write_text("a.png 1\n")
+    for image in (tmp_path / "repo" / "vtab" / "kitti" / "images" / "train800").glob("[3-9]*.png"):
+        image.unlink()  # a request per file: a few of them show it
+    done = from_hub(hub(tmp_path / "repo"), tmp_path / "data")
+    assert done.returncode == 1, done.stderr
+    assert row(done.stdout, "kitti") == ["wrong", "right", "wrong", "right"]
+    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [".lock", vtab.RECORD]
