@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from .adapters import Adapter, Method
 from .adapters.base import SITES
 from .adapters.bottleneck import linear
-from .adapters.fused import join, split
 from .errors import InputError
 from .recompute import Passes
 from .seeding import derive
@@ -336,8 +335,8 @@ class AdaptedModel(nn.Module):
         adapters = [self.members[m].layers[index] for m in active]
         if len(adapters) == 1:
             return getattr(adapters[0], site)(*tensors, **kwargs)
-        parts = zip(*(split(t, len(adapters)) for t in tensors), strict=True)
-        return join([getattr(a, site)(*part, **kwargs) for a, part in zip(adapters, parts, strict=True)])
+        parts = zip(*(tensor.chunk(len(adapters)) for tensor in tensors), strict=True)
+        return torch.cat([getattr(a, site)(*part, **kwargs) for a, part in zip(adapters, parts, strict=True)])
 
 
 def _grid(method: Method | Sequence[Method], seed: int | Sequence[int]) -> tuple[list[Method], list[int]]:

@@ -206,8 +206,7 @@ class _Project:
 
     def __call__(self, module, args, y: Tensor) -> Tensor:
         site = "project" if self.read.tensor is None or args[0] is self.read.tensor else "project_positions"
-        # Adapters overwrite y. A copy leaves what hooks of others saw as the frozen layer made it.
-        y = y.unflatten(-1, (len(self.positions), -1)).clone()
+        y = y.unflatten(-1, (len(self.positions), -1))
         return self.call(site, args[0], y, positions=self.positions).flatten(-2)
 
 

@@ -106,7 +106,7 @@ def test_pvera_sampled():
     pair = Pair(PVeRA(rank=RANK, alpha=ALPHA), config, training=True)
     # PEFT draws each layer's noise from a generator of this seed, so q and v get the same.
     noise = torch.randn(2, 5, RANK, generator=torch.Generator().manual_seed(seed))
-    pair.ours._noise = lambda like, now: torch.stack([noise, noise], 2)
+    pair.ours.noise = lambda like, now: torch.stack([noise, noise], 2)
     pair.check(vera_like(pair, "pvera", halves=2))
     assert pair.ours.d.grad[1].abs().max() > 1e-3
 

@@ -70,7 +70,7 @@ def test_equations(targets, kl, dtype, tolerance):
         0.3 * torch.randn(2, 5, *s, generator=source).to(dtype) for s in ((24,), (3, 24), (len(targets), 8))
     )
     for adapter in layers:
-        adapter._noise = lambda like, now: noise.to(like)
+        adapter.noise = lambda like, now: noise.to(like)
         for training in (True, False):
             adapter.train(training)
             expected, expected_kl = transcribed(adapter, method, x, y, noise if training else 0 * noise)

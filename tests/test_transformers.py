@@ -250,7 +250,7 @@ def test_padding_draws_no_noise():
     model, text = adapted(), make_text(padding=3)
     adapter = model.members[0].layers[0]
     adapter.tokens = text["attention_mask"].bool()
-    noise = adapter._noise(torch.empty(*text["input_ids"].shape, 2, 8), adapter._pass(torch.device("cpu")))
+    noise = adapter.noise(torch.empty(*text["input_ids"].shape, 2, 8), adapter.settings("qkv", torch.device("cpu")))
     assert not noise[~adapter.tokens].any()
     drawn = noise[adapter.tokens]
     assert len(drawn.unique()) == drawn.numel() == 17 * 2 * 8

@@ -102,6 +102,31 @@ def take(tensor: Tensor, dim: int, index: list[int]) -> Tensor:
     return tensor.index_select(dim, torch.tensor(index, device=tensor.device))
 
 
+def products(x: Tensor, A: Tensor) -> Tensor:
+    """Return x A, (n, t, ..., r), of x (n, t, d) and A (d, ..., r), in the precision of x."""
+    return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:])
+
+
+def add_products(y: Tensor, z: Tensor, M: Tensor, at: list[int]) -> Tensor:
+    """Return y (n, t, q, d) with z[:, :, i] M[i] added at position at[i], of z (n, t, p, r) and M (p, r, d)."""
+    parts = list(y.unbind(2))
+    for i, j in enumerate(at):
+        rows = parts[j].flatten(0, 1), z[:, :, i].flatten(0, 1).to(y.dtype), M[i].to(y.dtype)
+        parts[j] = torch.addmm(*rows).view_as(parts[j])
+    return torch.stack(parts, 2)
+
+
+def scale_at(y: Tensor, scale: Tensor, at: list[int], shift: Tensor | None = None) -> Tensor:
+    """Return y (n, t, q, d) with position at[i] multiplied by scale[i], plus shift[i]; both (p, d).
+
+    A scale near one would lose its last digits in half precision, so only the result has y's precision.
+    """
+    parts = list(y.unbind(2))
+    for i, j in enumerate(at):
+        parts[j] = (parts[j] * scale[i] if shift is None else torch.addcmul(shift[i], parts[j], scale[i])).to(y.dtype)
+    return torch.stack(parts, 2)
+
+
 def full_precision(tensor: Tensor) -> Tensor:
     """At least fp32: exp and squares of half-precision numbers overflow or lose the small ones."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

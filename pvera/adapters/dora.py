@@ -14,9 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .base import Adapter, Method, full_precision, overlap, take
-from .fused import add_products, scale_at
-from .lora import low_rank_latent, low_rank_pair, low_rank_weight
+from .base import Adapter, Method, add_products, full_precision, overlap, products, scale_at, take
+from .lora import low_rank_pair, low_rank_weight
 
 
 @dataclass(frozen=True)
@@ -82,9 +81,9 @@ class DoRAAdapter(Adapter):
                 parts[j] = nn.functional.linear(x, V[i].to(x.dtype), bias[i]).to(y.dtype)
             return torch.stack(parts, 2)
         # Rows scale the output: the frozen product, y - bias, is reused.
-        y = scale_at(y, ratio, (1 - ratio) * bias, theirs)
+        y = scale_at(y, ratio, theirs, (1 - ratio) * bias)
         C, D = self.factors(mine)
-        return add_products(y, low_rank_latent(x, C.to(x.dtype)), self.scale * D * ratio.unsqueeze(1), theirs)
+        return add_products(y, products(x, C), self.scale * D * ratio.unsqueeze(1), theirs)
 
     def fold_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
         mine, theirs = overlap(self.method.targets, positions)

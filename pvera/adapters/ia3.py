@@ -12,8 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .base import Adapter, Method, overlap, take
-from .fused import scale_at
+from .base import Adapter, Method, overlap, scale_at, take
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class IA3Adapter(Adapter):
 
     def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         mine, theirs = overlap(self.targets, positions)
-        return scale_at(y, take(self.l_kv, 0, mine), None, theirs) if mine else y
+        return scale_at(y, take(self.l_kv, 0, mine), theirs) if mine else y
 
     def hidden(self, h: Tensor) -> Tensor:
         return (h * self.l_ff).to(h.dtype)

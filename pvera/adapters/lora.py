@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..seeding import generator
-from .base import Adapter, Method, overlap, take
-from .fused import add_products
+from .base import Adapter, Method, add_products, overlap, products, take
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class LoRAAdapter(Adapter):
         if not mine:
             return y
         A, B = take(self.A, 1, mine), take(self.B, 0, mine)
-        return add_products(y, low_rank_latent(x, A), self.scale * B, theirs)
+        return add_products(y, products(x, A), self.scale * B, theirs)  # Eq. 3
 
     @property
     def scale(self) -> float:
@@ -64,11 +63,6 @@ def low_rank_pair(dim: int, method, draw: int, seed: int) -> tuple[nn.Parameter,
     count, source = len(method.targets), generator(seed, "low rank", draw)
     A = torch.empty(count, dim, method.rank).normal_(0, 1 / math.sqrt(method.rank), generator=source)
     return nn.Parameter(A.movedim(0, 1).contiguous()), nn.Parameter(torch.zeros(count, method.rank, dim))
-
-
-def low_rank_latent(x: Tensor, A: Tensor) -> Tensor:
-    """x A, (n, t, p, r), of x (n, t, d)."""
-    return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:])
 
 
 def low_rank_weight(A: Tensor, B: Tensor) -> Tensor:

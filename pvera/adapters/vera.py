@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..seeding import generator
-from .base import Adapter, Method, overlap, take
-from .fused import add_products
+from .base import Adapter, Method, add_products, overlap, products, take
 
 
 @dataclass(frozen=True)
@@ -59,21 +58,23 @@ class VeRAAdapter(Adapter):
         mine, theirs = overlap(self.method.targets, positions)
         if not mine:
             return y
-        z = self.latent(x, mine)
         B, b = take(self.shared.B, 0, mine), take(self.b, 0, mine)
-        return add_products(y, z, B * (self.method.alpha * b).unsqueeze(1), theirs)
+        return add_products(y, self.latent(x, mine), B * (self.method.alpha * b).unsqueeze(1), theirs)  # Eq. 4
 
     def latent(self, x: Tensor, index: list[int]) -> Tensor:
         """x A ⊙ d, (n, t, p, r), of x (n, t, d) for the targets at `index`."""
-        A, d = take(self.shared.A, 1, index), take(self.d, 0, index)
-        return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:]) * d
+        return products(x, take(self.shared.A, 1, index)) * take(self.d, 0, index)
 
     def fold_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
         mine, theirs = overlap(self.method.targets, positions)
-        A, B = self.shared.A[:, mine], self.shared.B[mine]
-        delta = torch.einsum("dpr,pr,pre,pe->ped", A, self.d[mine], B, self.b[mine])
-        weight[theirs] += self.method.alpha * delta.to(weight.dtype)
+        weight[theirs] += merge_vera(self, self.shared.A, self.d, mine).to(weight.dtype)
         return weight, bias
+
+
+def merge_vera(adapter, A: Tensor, d: Tensor, targets: list[int]) -> Tensor:
+    """Return α (A diag(d) B diag(b))ᵀ, (p, d_out, d_in), of A (d, p, r) and d (p, r) for the `targets`."""
+    B, b = adapter.shared.B, adapter.b
+    return adapter.method.alpha * torch.einsum("dpr,pr,pre,pe->ped", A[:, targets], d[targets], B[targets], b[targets])
 
 
 def draw_frozen(init: str, dim: int, width: int, rank: int, seed: int, position: str) -> tuple[Tensor, Tensor]:
