@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pvera.adapters import METHODS
+from pvera.adapters import PAPER_METHODS
 from pvera.data import TASKS
 from pvera.errors import InputError, run
 from pvera.published import COLUMNS
@@ -360,7 +360,7 @@ def number(table: Tabular, text: str) -> str:
 
 def method(table: Tabular, cell: Cell) -> str:
     key = re.sub(r"\W", "", cell.text).lower()
-    if key not in METHODS:
+    if key not in PAPER_METHODS:
         raise InputError(f"table {table.label}: unknown method {cell.text!r}")
     return key
 

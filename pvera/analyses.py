@@ -4,7 +4,6 @@ An `Analysis` goes the way of a `runs.Run`: it hashes, travels to worker process
 its arrays beside it. Its configuration holds hashes of the adapter's file and of the test images.
 """
 
-import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ import torch
 
 from . import checkpoint, data, latents, results, runs, training, uncertainty
 from .errors import InputError
+from .files import sha256
 from .runs import Run
 from .seeding import derive
 
@@ -51,14 +51,12 @@ class Analysis(Run):
     @property
     def adapter(self) -> Path:
         """The adapter's file. InputError says what makes it."""
-        path = self.trained.with_suffix(results.ADAPTER)
-        if not path.is_file():
-            first = f"delete {self.trained}, then" if self.trained.exists() else "first"
+        if not self.trained.exists():
             raise InputError(
-                f"there is no adapter {path}: {first} run python experiments/train.py --profile "
-                f"{self.profile}"
+                f"there is no adapter {self.trained.with_suffix(results.ADAPTER)}: first run "
+                f"python experiments/train.py --profile {self.profile}"
             )
-        return path
+        return results.beside(self.trained, results.ADAPTER)
 
     def state(self) -> str:
         """'missing', 'done', or 'different': of another adapter, other data or settings. InputError without
@@ -70,7 +68,7 @@ class Analysis(Run):
         shortened = {} if self.images is None else {"images": self.images}
         return {
             "seed": self.seed,
-            "adapter_sha256": _digest(self.adapter),
+            "adapter_sha256": sha256(self.adapter),
             "weights_sha256": frozen.weights_sha256,
             "image_size": frozen.image_size,
             "tested": self.tested,
@@ -209,10 +207,6 @@ def _latents(model, analysis: Analysis, tests, report: Report) -> dict[str, np.n
     }
 
 
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 @lru_cache(maxsize=1)
 def _tests(root: str, names: tuple[str, ...], size: int, images: int | None) -> tuple[data.Split, ...]:
     """The test splits of `names`."""
@@ -282,10 +276,10 @@ def load_uncertainty(root, profile: str) -> list[Uncertainty]:
 def _of_arrays(root, record: dict, arrays: dict[str, np.ndarray]) -> Uncertainty:
     place = {name: record[name] for name in results.IDENTITY} | {"experiment": "benchmark"}
     path = results.run_path(root, **place)
-    adapter = path.with_suffix(results.ADAPTER)
-    if adapter.is_file() and _digest(adapter) != record["config"]["adapter_sha256"]:
-        raise InputError(f"{adapter} is not the adapter of the draws: run python experiments/uncertainty.py "
-                         f"--profile {record['profile']} --replace")
+    drawn_from = record["config"]["adapter_sha256"]
+    if results.read(path)["files"].get(results.ADAPTER, drawn_from) != drawn_from:
+        raise InputError(f"{path.with_suffix(results.ADAPTER)} is not the adapter of the draws: run python "
+                         f"experiments/uncertainty.py --profile {record['profile']} --replace")
     predictions, _ = results.read_predictions(path)
     draws = arrays["draws"].tolist()
     estimates = {

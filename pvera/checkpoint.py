@@ -63,10 +63,13 @@ def load(model: nn.Module, path: str | Path) -> AdaptedModel:
     backbone = model.backbone if adapted else model
     if described["backbone_sha256"] != _backbone_digest(backbone):
         raise InputError(f"{path} belongs to another backbone")
+    if described["method"] not in METHODS:
+        raise InputError(f"{path} holds the method {described['method']!r}, which is not registered: import the module "
+                         "that defines it first")
     try:
         method = METHODS[described["method"]](**described["hyperparameters"])
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{path} is damaged: no such method or hyperparameter ({error})") from None
+    except TypeError as error:
+        raise InputError(f"{path} holds a hyperparameter that {described['method']} does not have: {error}") from None
     num_classes, seed = described["num_classes"], described["seed"]
     if adapted:
         _check(model.members[model.active[0]], method, described, tensors, path)

@@ -29,7 +29,8 @@ from tqdm import tqdm
 from . import __version__
 from .errors import InputError
 from .profiles import Profile
-from .results import ANALYSES, require_writable, write_atomically
+from .files import require_writable, write_atomically
+from .results import ANALYSES
 from .runs import Run, require_inputs
 from .scheduler import pending, run_all
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .adapters import IA3, AdaptFormer, Bottleneck, DoRA, Linear, LoRA, Method, PVeRA, VeRA
+from .adapters import Method
 from .errors import InputError
 from .model import adapt
 from .wiring import encoder_layers, plain_attention
@@ -124,7 +124,10 @@ def multiply_adds(model: nn.Module, inputs: Tensor) -> int:
     with plain_attention(model), _convolutions_in_memory(model):
         total = analysis.total()
     if unknown := sorted(analysis.unsupported_ops()):
-        raise InputError(f"{type(model).__name__} has operators that cannot be counted: {', '.join(unknown)}")
+        raise InputError(
+            f"{type(model).__name__} has operators that cannot be counted: {', '.join(unknown)}; add those that are no "
+            "products to pvera.cost.NO_PRODUCTS"
+        )
     return int(total)
 
 
@@ -223,21 +226,10 @@ def backbone_multiply_adds(shape: Shape) -> int:
     return shape.depth * (12 * t * d**2 + 2 * t**2 * d) + shape.patches * shape.patch_inputs * d
 
 
-def adapter_multiply_adds(method: Method, shape: Shape, sampled: bool = False) -> int:
-    """What the adapters of all layers add, unmerged; `sampled`: where PVeRA computes σ too."""
-    t, d = shape.tokens, shape.dim
-    match method:
-        case Linear() | IA3():
-            layer = 0
-        case Bottleneck():
-            layer = 4 * t * d * (d // method.ratio)
-        case AdaptFormer():
-            layer = 2 * t * d * (d // method.ratio)
-        case LoRA() | VeRA():
-            layer = len(method.targets) * 2 * t * method.rank * d
-        case PVeRA():
-            layer = len(method.targets) * (3 if sampled else 2) * t * method.rank * d
-        case DoRA():
-            tokens = 2 * t * method.rank * d if method.norm == "input" else t * d**2
-            layer = len(method.targets) * (tokens + method.rank * d**2)
-    return shape.depth * layer
+def adapter_multiply_adds(method: Method, shape: Shape, sampled: bool = False) -> int | None:
+    """Return what the adapters of all layers add, unmerged; None where the method has no closed form.
+
+    sampled: where PVeRA computes σ too.
+    """
+    layer = method.multiply_adds(shape, sampled)
+    return None if layer is None else shape.depth * layer

@@ -17,16 +17,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from . import __version__, backbones, cost, results
+from . import __version__, backbones, cost
 from .adapters import METHODS, Method
 from .cost import Cost, Shape
 from .errors import InputError
+from .files import require_unchanged, sealed, write_atomically
 from .profiles import Profile
 from .published import Published
 from .results import Scores
 from .tables import accuracies
 
-SCHEMA = 1
+SCHEMA = 2
 SIZES = "paper"  # the profile of the paper's real sizes
 
 # Counting and keeping
@@ -83,12 +84,12 @@ def measure(profile: Profile, backbone: str, on_method: Callable[[], None] = lam
 
 
 def write(path: Path, record: dict) -> None:
-    """Whole or not at all."""
-    results.write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+    """Write a record whole or not at all, sealed (`files.sealed`)."""
+    write_atomically(path, (json.dumps(sealed(record), indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def read(path: Path) -> dict:
-    """A record. InputError for one that is missing, damaged or of a newer version."""
+    """Return a record. InputError for one that is missing, damaged, was edited, or is of another version."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         version = record["schema"]
@@ -98,9 +99,10 @@ def read(path: Path) -> dict:
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path}: damaged cost file ({type(error).__name__}: {error})") from None
     if version != SCHEMA:
-        raise InputError(f"{path}: of schema {version}, this program reads {SCHEMA}")
+        raise InputError(f"{path}: of schema {version}, this program reads {SCHEMA}; delete it and count again")
     if lacking or len(record["costs"]) != len(record["config"]["methods"]):
         raise InputError(f"{path}: incomplete cost file")
+    require_unchanged(path, record)
     return record
 
 
@@ -110,7 +112,7 @@ def load(root, *profiles: str) -> pd.DataFrame:
     parameters     of the adapted model without head: backbone, trained and frozen
     training       multiply-adds of a pass as in training: sampled, or the only one that there is
     layer_training, layer_inference, layer_merged   what the adapter of one layer adds to each pass
-    expected, expected_training   `inference` and `training` by the closed forms
+    expected, expected_training   `inference` and `training` by the closed forms (NaN without one)
 
     InputError if none of the profiles has any.
     """
@@ -125,12 +127,14 @@ def load(root, *profiles: str) -> pd.DataFrame:
     rows = []
     for record in map(read, paths):
         shape = Shape(**record["shape"])
-        expected = cost.backbone_multiply_adds(shape)
+        backbone = cost.backbone_multiply_adds(shape)
         for entry, numbers in zip(record["config"]["methods"], record["costs"]):
             method, own = _method(entry), Cost(**numbers)
             bare = own.backbone_multiply_adds
             training = own.inference if own.sampled is None else own.sampled
             passes = {"training": training, "inference": own.inference, "merged": own.merged}
+            added = {"expected": cost.adapter_multiply_adds(method, shape),
+                     "expected_training": cost.adapter_multiply_adds(method, shape, sampled=True)}  # fmt: skip
             rows.append(
                 {
                     "profile": record["profile"],
@@ -143,8 +147,7 @@ def load(root, *profiles: str) -> pd.DataFrame:
                     "training": training,
                     **{f"layer_{name}": None if total is None else (total - bare) / shape.depth
                        for name, total in passes.items()},
-                    "expected": expected + cost.adapter_multiply_adds(method, shape),
-                    "expected_training": expected + cost.adapter_multiply_adds(method, shape, sampled=True),
+                    **{name: None if more is None else backbone + more for name, more in added.items()},
                 }
             )
     optional = ("sampled", "merged", "layer_merged")
@@ -164,8 +167,11 @@ def agreement(costs: pd.DataFrame) -> pd.DataFrame:
     passes = {"inference": "expected", "training": "expected_training", "merged": "backbone_multiply_adds"}
 
     def share(own: pd.DataFrame) -> pd.Series:
-        equal = {name: int((own[name] == own[expected]).sum()) for name, expected in passes.items()}
-        return pd.Series({name: f"{equal[name]} of {own[name].count()}" for name in passes})
+        equal = {}
+        for name, expected in passes.items():
+            both = own[[name, expected]].dropna()
+            equal[name] = f"{(both[name] == both[expected]).sum()} of {len(both)}"
+        return pd.Series(equal)
 
     return costs.groupby(["profile", "backbone"], sort=False)[list(costs)].apply(share)
 

@@ -14,7 +14,7 @@ from .adapters.bottleneck import linear
 from .errors import InputError
 from .recompute import Passes
 from .seeding import derive
-from .wiring import attach, encoder_layers, fold, reads_class_token_only
+from .wiring import attach, encoder_layers, fold, pooled, reads_class_token_only
 
 
 def adapt(
@@ -134,7 +134,7 @@ class AdaptedModel(nn.Module):
                 output = self.backbone(inputs.repeat(members, 1, 1, 1) if members > 1 else inputs)
             finally:
                 self._sparing = False
-            return _pooled(output).unflatten(0, (members, -1))
+            return pooled(output).unflatten(0, (members, -1))
 
     def _text_features(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """One pass per member: DeBERTa's position embeddings have no batch that could be repeated."""
@@ -146,7 +146,7 @@ class AdaptedModel(nn.Module):
                 adapter.tokens = None if mask is None else mask.bool()
             for member in active if self._adapts else active[:1]:
                 self.active = [member]
-                features.append(_pooled(self.backbone(**inputs)))
+                features.append(pooled(self.backbone(**inputs)))
         finally:
             self.active = active
             for adapter in adapters:
@@ -362,15 +362,6 @@ def _check(inputs) -> None:
     elif inputs.ndim != 4 or not len(inputs) or not inputs.is_floating_point():
         raise InputError("images are a floating-point tensor (batch, 3, height, width) of at least one image, not "
                          f"{inputs.dtype} of shape {tuple(inputs.shape)}")
-
-
-def _pooled(output) -> Tensor:
-    """(batch, dim): what timm returns, or the first token of what transformers does."""
-    features = output if isinstance(output, Tensor) else output.last_hidden_state[:, 0]
-    if features.ndim != 2:
-        raise InputError(f"the backbone returns features of shape {tuple(features.shape)}, not (batch, dim): create "
-                         "it with a global_pool that leaves one vector for each image")
-    return features
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 """The paper's published numbers, as `experiments/read_published.py` reads them from its LaTeX source.
 
-Methods, data sets and backbones go by this package's keys (`METHODS`, `data.TASKS`, `backbones.NAMES`), so
+Methods, data sets and backbones go by this package's keys (`PAPER_METHODS`, `data.TASKS`, `backbones.NAMES`), so
 that our results and the paper's can stand side by side.
 """
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from .adapters import METHODS, Method
+from .adapters import METHODS, PAPER_METHODS, Method
 from .data import TASKS
 from .errors import InputError
 from .protocol import PUBLISHED
@@ -67,7 +67,7 @@ class Published:
             if row.hyperparameter in {field.name for field in dataclasses.fields(cls)}:
                 settings[row.hyperparameter] = int(row.value)
             found.setdefault(row.method, []).append((cls(**settings), row.percent))
-        return {key: found[key] for key in METHODS}
+        return {key: found[key] for key in PAPER_METHODS}
 
     def ablation_datasets(self) -> list[str]:
         """The data sets of the two ablation tables."""
@@ -81,7 +81,7 @@ class Published:
 
 def _wide(table: pd.DataFrame, column: str) -> pd.DataFrame:
     table = table.pivot(index="method", columns="dataset", values=column)
-    return table.reindex(index=list(METHODS), columns=DATASETS).rename_axis(index=None, columns=None)
+    return table.reindex(index=list(PAPER_METHODS), columns=DATASETS).rename_axis(index=None, columns=None)
 
 
 def load(folder) -> Published:

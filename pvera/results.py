@@ -4,7 +4,8 @@
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.npz    its predictions (optional)
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.safetensors    its adapter (optional)
 
-The JSON is written last, so a run is complete exactly when its JSON exists. A record holds
+The JSON is written last, so a run is complete when its JSON and the files that it names are there, unchanged.
+A record holds
 
     schema, profile, experiment, backbone, dataset, category, method, seed, protocol
     data_copy              `vtab.copy_name` of the data (null where it cannot be told)
@@ -14,6 +15,8 @@ The JSON is written last, so a run is complete exactly when its JSON exists. A r
     chosen                 member, epoch and grid of the member with the lowest validation loss
     test                   its metrics (`metrics.evaluate`)
     environment, cost      versions, device, threads, file of the weights; wall time (s) and peak memory (MiB)
+    files                  suffix -> SHA-256 of each file that was written beside it
+    sha256                 `digest` of all the above: what was edited is refused
 
 Where every member diverged, chosen and test are null.
 
@@ -21,16 +24,11 @@ The experiments in ANALYSES train nothing: they look at the adapters of the benc
 records lack members, chosen and test, and what they found is in the arrays beside them.
 """
 
-import glob
 import hashlib
 import io
 import json
-import math
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import shorten
@@ -38,18 +36,19 @@ from textwrap import shorten
 import numpy as np
 import pandas as pd
 
-from .adapters import METHODS
+from .adapters import METHODS, PAPER_METHODS
 from .data import TASKS
 from .errors import InputError, writing
-from .processes import lock
+from .files import digest, plain, require_unchanged, sealed, sha256, write_atomically
 
-SCHEMA = 1
+SCHEMA = 2
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
 ANALYSES = ("uncertainty", "out_of_distribution", "latents")
 REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash"}
+SEALED = {"files", "sha256"}  # what `write` adds
 REQUIRED_OF_TRAINING = {"members", "chosen", "test"}
 REQUIRED_CONFIG, REQUIRED_CONFIG_OF_TRAINING = {"seed"}, {"members", "max_epochs"}
-ADAPTER = ".safetensors"
+ARRAYS, ADAPTER = ".npz", ".safetensors"
 CATEGORIES = ("natural", "specialized", "structured")  # of VTAB-1k
 KINDS = (*CATEGORIES, "language")
 
@@ -67,20 +66,8 @@ WITHIN = {
 
 
 def config_hash(config: dict) -> str:
-    """16 hexadecimal digits of the SHA-256 of `config` as canonical JSON.
-
-    Neither the order of keys nor a number's type matters: 16, 16.0 and numpy.int64(16) are equal.
-    """
-
-    def canonical(value):
-        if isinstance(value, dict):
-            return {str(key): canonical(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [canonical(item) for item in value]
-        return int(value) if isinstance(value, float) and value.is_integer() else value
-
-    text = json.dumps(canonical(_plain(config)), sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """Return 16 hexadecimal digits of the `digest` of a configuration."""
+    return digest(config)[:16]
 
 
 def run_path(
@@ -104,7 +91,9 @@ def write(
     adapter: bytes | None = None,
     arrays: dict[str, np.ndarray] | None = None,
 ) -> None:
-    """Writes a run's record, and beside it its test predictions and its adapter, whole or not at all.
+    """Write a run's record, and beside it its test predictions and its adapter, whole or not at all.
+
+    Its "files" and "sha256" are computed here.
 
     Numbers that are not finite (a diverged member's losses) become null; curves keep six significant digits.
     probabilities: (N, C), stored in fp16; labels: (N,), stored as int16; both in the order in which they
@@ -112,16 +101,13 @@ def write(
     adapter: `checkpoint.dumps` of the chosen member. arrays: what an analysis found, stored as it is.
     """
     path = Path(path)
-    record = _plain(record)
+    record = plain(record)
     for member in record.get("members", []):
         member["curve"] = {
             name: [None if x is None else float(f"{x:.6g}") for x in values]
             for name, values in member["curve"].items()
         }
     _check(path, record)
-    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
-    # Lists of numbers on one line. No string matches: JSON strings hold no line break.
-    text = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda m: "[" + " ".join(m[0][1:-1].split()) + "]", text)
     if probabilities is not None:
         arrays = {"probabilities": probabilities.astype(np.float16), "labels": labels.astype(np.int16)}
     packed = None
@@ -129,60 +115,41 @@ def write(
         archive = io.BytesIO()
         np.savez_compressed(archive, **arrays)
         packed = archive.getvalue()
+    contents = {ARRAYS: packed, ADAPTER: adapter}
+    record["files"] = {
+        suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items() if content is not None
+    }
     # While what lies beside it is replaced there is no record that it could contradict.
     with writing(path):
         path.unlink(missing_ok=True)
-        for suffix, content in ((".npz", packed), (ADAPTER, adapter)):
+        for suffix, content in contents.items():
             if content is None:
                 path.with_suffix(suffix).unlink(missing_ok=True)
             else:
                 write_atomically(path.with_suffix(suffix), content)
-        write_atomically(path, (text + "\n").encode())
+        write_atomically(path, _text(sealed(record)))
 
 
-def write_atomically(path, content: bytes) -> None:
-    """Puts `content` at `path` in one step, when all of it is on the disk; folders are made.
-
-    InputError, with nothing written, where the system refuses. What a writer that was killed left is removed.
-    """
+def forget_adapter(path) -> None:
+    """Delete the adapter beside the record at `path`, which from then on does not name it, so that the run counts as
+    done without it."""
     path = Path(path)
+    record = read(path)
+    record["files"].pop(ADAPTER, None)
+    write_atomically(path, _text(sealed(record)))
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-            _remove_abandoned(left)
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
-        ) as file:
-            try:
-                lock(file)
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-                os.chmod(file.name, 0o644)  # the temporary file is private
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+        path.with_suffix(ADAPTER).unlink(missing_ok=True)
 
 
-def _remove_abandoned(left: Path) -> None:
-    """Remove a temporary file unless its writer, which holds a lock on it, still lives."""
-    with suppress(FileNotFoundError), open(left, "r+b") as file:
-        if lock(file):
-            left.unlink()
-
-
-def require_writable(folder) -> None:
-    """InputError where no file can be written below `folder`, which is made: better said before a training
-    than after it."""
-    with writing(folder):
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"0")
+def _text(record: dict) -> bytes:
+    """A record as it lies on the disk: lists of numbers on one line. No string matches: JSON's hold no line break."""
+    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
+    text = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda m: "[" + " ".join(m[0][1:-1].split()) + "]", text)
+    return (text + "\n").encode()
 
 
 def read(path) -> dict:
-    """A run's record. InputError for one that is damaged or of a newer version."""
+    """Return a run's record. InputError for one that is damaged, was edited, or is of another version."""
     path = Path(path)
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -191,40 +158,57 @@ def read(path) -> dict:
     except (ValueError, OSError) as error:
         raise InputError(f"{path}: damaged result file ({str(error).splitlines()[0]})") from None
     _check(path, record)
+    if lacking := sorted(SEALED - record.keys()):
+        raise InputError(f"{path}: incomplete result file, it lacks {', '.join(lacking)}")
+    require_unchanged(path, record)
     return record
 
 
+def beside(path, suffix: str) -> Path:
+    """Return the file with `suffix` that was written with the record at `path`.
+
+    InputError where it was not kept, is gone, or was changed.
+    """
+    path = Path(path)
+    file, written = path.with_suffix(suffix), read(path)["files"].get(suffix)
+    if written is None:
+        raise InputError(f"{file}: was not kept; delete {path} and run it again")
+    if not file.is_file():
+        raise InputError(f"{file}: is gone; run its experiment again")
+    if sha256(file) != written:
+        raise InputError(f"{file}: was changed after it was written; run its experiment again")
+    return file
+
+
 def read_arrays(path) -> dict[str, np.ndarray]:
-    """The arrays beside the record at `path`. InputError where they were not kept or are damaged."""
-    path = Path(path).with_suffix(".npz")
-    try:
-        with np.load(path) as arrays:
-            return dict(arrays)
-    except FileNotFoundError:
-        raise InputError(f"{path}: the arrays of this run were not kept") from None
-    except Exception as error:  # a damaged archive fails in many ways
-        raise InputError(f"{path}: damaged arrays ({str(error).splitlines()[0]})") from None
+    """Return the arrays of the run at `path`. InputError as `beside`."""
+    with np.load(beside(path, ARRAYS)) as arrays:
+        return dict(arrays)
 
 
 def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
-    """Test probabilities (N, C) fp16 and labels (N,) int16, as `write` stored them, of the run at `path`.
+    """Return test probabilities (N, C) fp16 and labels (N,) int16, as `write` stored them, of the training at `path`.
 
-    InputError as `read_arrays`.
+    InputError as `beside`.
     """
     arrays = read_arrays(path)
-    try:
-        return arrays["probabilities"], arrays["labels"]
-    except KeyError as error:
-        raise InputError(f"{Path(path).with_suffix('.npz')}: damaged arrays (it lacks {error})") from None
+    return arrays["probabilities"], arrays["labels"]
 
 
 def state(path, config_hash: str, data_copy: str | None = None) -> str:
-    """'missing', 'done', or 'different': a run of another configuration or copy of the data lies there."""
-    if not Path(path).exists():
+    """Return 'missing', 'done', or 'different': a run of another configuration or copy of the data lies there.
+
+    A run of which a file is gone or was changed is missing. InputError for a record that cannot be read.
+    """
+    path = Path(path)
+    if not path.exists():
         return "missing"
     record = read(path)
-    same_copy = data_copy in (None, record.get("data_copy") or data_copy)
-    return "done" if record["config_hash"] == config_hash and same_copy else "different"
+    if record["config_hash"] != config_hash or data_copy not in (None, record.get("data_copy") or data_copy):
+        return "different"
+    files = {path.with_suffix(suffix): written for suffix, written in record["files"].items()}
+    whole = all(file.is_file() and sha256(file) == written for file, written in files.items())
+    return "done" if whole else "missing"
 
 
 def load_runs(root, profile: str, experiment: str = "benchmark", optional: bool = False) -> list[dict]:
@@ -281,8 +265,8 @@ def frame(runs: Iterable[dict]) -> pd.DataFrame:
 class Scores:
     """One number per run: values (methods, seeds, data sets), NaN where a run is missing or diverged.
 
-    methods: keys in the paper's column order; seeds: ascending; datasets: by category, then in the paper's
-    order; categories: that of each data set.
+    methods: keys in the order of `METHODS`, the paper's first; seeds: ascending; datasets: by category, then in
+    the paper's order; categories: that of each data set.
     """
 
     values: np.ndarray
@@ -315,6 +299,11 @@ class Scores:
                 values[index] = metric(run) if callable(metric) else run["test"][metric]
         return cls(values, *axes, tuple(category[name] for name in axes[2]))
 
+    def of_paper(self) -> "Scores":
+        """Only the methods that the paper has."""
+        known = [m for m, key in enumerate(self.methods) if key in PAPER_METHODS]
+        return replace(self, values=self.values[known], methods=tuple(self.methods[m] for m in known))
+
     def complete(self) -> "Scores":
         """Only the data sets of which every method has a run. InputError if there are none."""
         whole = np.flatnonzero(~np.isnan(self.values).all(1).any(0))
@@ -329,24 +318,13 @@ class Scores:
         return [(self.methods[m], self.datasets[d], self.seeds[s]) for m, d, s in nans]
 
 
-def _plain(value):
-    """`value` in JSON's types: NumPy's numbers and arrays as Python's, tuples as lists, NaN as None."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (np.generic, np.ndarray)):
-        return _plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
 def _check(path: Path, record) -> None:
     if not isinstance(record, dict) or not isinstance(record.get("schema"), int):
         raise InputError(f"{path}: not a result file")
     if record["schema"] > SCHEMA:
         raise InputError(f"{path}: of schema {record['schema']}, newer than this program's {SCHEMA}")
+    if record["schema"] < SCHEMA:
+        raise InputError(f"{path}: was made by an older version; delete it and run it again")
     trained = record.get("experiment") not in ANALYSES
     required = REQUIRED | REQUIRED_OF_TRAINING if trained else REQUIRED
     of_config = REQUIRED_CONFIG | REQUIRED_CONFIG_OF_TRAINING if trained else REQUIRED_CONFIG
@@ -356,7 +334,10 @@ def _check(path: Path, record) -> None:
     if record["config_hash"] != config_hash(record["config"]):
         raise InputError(f"{path}: its configuration does not match its hash, so the file was changed")
     if record["method"] not in METHODS:
-        raise InputError(f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}")
+        raise InputError(
+            f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}; one of your own must be "
+            "imported first (pvera.register)"
+        )
     if record["category"] not in KINDS:
         raise InputError(
             f"{path}: unknown category {record['category']!r}, not one of {', '.join(KINDS)}"

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from . import processes
 from .errors import InputError
-from .results import require_writable
+from .files import require_writable
 from .runs import Run
 from .training import CUBLAS
 

@@ -16,9 +16,9 @@ import torch
 
 from .adapters import Method
 from .errors import InputError
-from .results import write_atomically
+from .files import require_unchanged, sealed, write_atomically
 
-SCHEMA = 1
+SCHEMA = 2
 #: What the ratios should not exceed.
 STEP = {"pvera": 1.25, "vera": 1.20, "lora": 1.15, "dora": 1.15, "ia3": 1.15, "bottleneck": 1.15,
         "adaptformer": 1.15}  # fmt: skip
@@ -69,7 +69,7 @@ def update(path: Path, made_by: dict, rows: Sequence[Row]) -> None:
     """Put `rows` into the record at `path`, in the place of those of their names, and write it as Markdown too."""
     found = {_name(row): row for row in read(path)["rows"]} if path.exists() else {}
     found |= {_name(row): row for row in map(asdict, rows)}
-    record = {"schema": SCHEMA, "environment": made_by, "rows": list(found.values())}
+    record = sealed({"schema": SCHEMA, "environment": made_by, "rows": list(found.values())})
     write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
     write_atomically(path.with_suffix(".md"), describe(record).encode())
 
@@ -79,12 +79,15 @@ def _name(row: dict) -> tuple[str, ...]:
 
 
 def read(path: Path) -> dict:
-    """InputError for a file that is missing, damaged or of a newer version."""
+    """Return a record. InputError for one that is missing, damaged, was edited, or is of another version."""
     try:
         record = json.loads(Path(path).read_text(encoding="utf-8"))
         if record["schema"] != SCHEMA:
             raise InputError(f"{path}: of schema {record['schema']}, this program reads {SCHEMA}")
         [Row(**row) for row in record["rows"]]
+        require_unchanged(path, record)
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file; experiments/benchmark_speed.py makes it") from None
     except (OSError, ValueError, TypeError, KeyError) as error:

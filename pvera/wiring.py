@@ -239,6 +239,15 @@ class _Add:
         return y + self.call(self.site, x)
 
 
+def pooled(output) -> Tensor:
+    """(batch, dim): what timm returns, or the first token of what transformers does."""
+    features = output if isinstance(output, Tensor) else output.last_hidden_state[:, 0]
+    if features.ndim != 2:
+        raise InputError(f"the backbone returns features of shape {tuple(features.shape)}, not (batch, dim): create "
+                         "it with a global_pool that leaves one vector for each image")
+    return features
+
+
 def reads_class_token_only(vit: nn.Module, last: EncoderLayer, image: Tensor) -> bool:
     """Whether the features of `vit` depend on the last MLP through its first token alone.
 
@@ -256,7 +265,7 @@ def reads_class_token_only(vit: nn.Module, last: EncoderLayer, image: Tensor) ->
     handle = last.mlp_norm.register_forward_hook(track)
     try:
         with torch.inference_mode(False), torch.enable_grad():
-            features = vit(image.clone())
+            features = pooled(vit(image.clone()))
             if len(entered) != 1 or entered[0].ndim != 3 or not features.requires_grad:
                 return False
             weights = torch.linspace(-1, 1, features.shape[-1], device=features.device)

@@ -90,9 +90,12 @@ def test_loaded_as_it_was_estimated(profile, root):
 def test_draws_of_another_adapter_are_not_held_against_the_predictions(profile, root):
     (run,) = profile.runs("uncertainty", root)
     run.execute()
-    run.adapter.write_bytes(b"another one")
+    record, (scores, labels) = results.read(run.trained), results.read_predictions(run.trained)
+    kept = run.adapter.read_bytes()
+    results.write(run.trained, record, scores, labels, b"another one")
     with pytest.raises(InputError, match="seed0.safetensors is not the adapter of the draws"):
         analyses.load_uncertainty(root, "mine")
+    results.write(run.trained, record, scores, labels, kept)
     run.adapter.unlink()  # a copy of the results alone can be read
     assert len(analyses.load_uncertainty(root, "mine")) == 1
 
@@ -149,13 +152,17 @@ def test_what_exists_is_known_by_adapter_data_and_settings(profile, root, tmp_pa
     assert run.state() == "done" and pending([run]) == []
     (other,) = profile.with_(uncertainty=Draws([2, 4], 5, 60)).runs("uncertainty", root)
     assert other.state() == "different"
+    trained = results.read(run.trained), *results.read_predictions(run.trained)
     adapter = run.adapter.read_bytes()
-    run.adapter.write_bytes(adapter + b" ")
+    results.write(run.trained, *trained, adapter + b" ")
     assert run.state() == "different"
     with pytest.raises(InputError, match="made with another configuration.*--replace"):
         pending([run])
     assert pending([run], replace=True) == [run]
     run.adapter.write_bytes(adapter)
+    with pytest.raises(InputError, match="seed0.safetensors: was changed after it was written"):
+        run.state()
+    results.write(run.trained, *trained, adapter)
     assert run.state() == "done"
     lines = (tmp_path / "data/digits/test.txt").read_text().replace("test1.png 1", "test1.png 2")
     (tmp_path / "data/digits/test.txt").write_text(lines)
@@ -181,11 +188,10 @@ def test_only_pvera_is_drawn_from_and_only_an_adapter_that_is_there(profile, roo
     assert profile.with_(methods={"linear": {}}).runs("latents", root) == []
     (run,) = profile.runs("uncertainty", root)
     run.trained.with_suffix(".safetensors").unlink()
-    with pytest.raises(
-        InputError,
-        match=r"there is no adapter .*seed0.safetensors: delete .*seed0.json, then run "
-        r"python experiments/train.py --profile mine",
-    ):
+    with pytest.raises(InputError, match="seed0.safetensors: is gone; run its experiment again"):
+        pending([run])
+    results.forget_adapter(run.trained)
+    with pytest.raises(InputError, match="seed0.safetensors: was not kept; delete .*seed0.json and run it again"):
         pending([run])
     run.trained.unlink()
     with pytest.raises(InputError, match="there is no adapter .*: first run python experiments/train.py"):
@@ -261,6 +267,6 @@ def test_bad_input_is_one_line_and_exit_code_2(profile, root, tmp_path, capsys, 
         path.unlink()
     for name in results.ANALYSES:
         error = scripts.refusal(name, capsys, *arguments(tmp_path))
-        assert error.startswith("error: there is no adapter")
+        assert error.endswith(".safetensors: is gone; run its experiment again")
     error = scripts.refusal("uncertainty", capsys, *arguments(tmp_path), "--datasets", "imagenet")
     assert error.startswith("error: unknown data set 'imagenet'")

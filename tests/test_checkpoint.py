@@ -258,8 +258,8 @@ def test_merged_target(path):
 @pytest.mark.parametrize(
     "described, tensors, message",
     [
-        ({"method": "pvera2"}, {}, "no such method or hyperparameter"),
-        ({"hyperparameters": {"rank": 8, "depth": 1}}, {}, "no such method or hyperparameter"),
+        ({"method": "pvera2"}, {}, "is not registered"),
+        ({"hyperparameters": {"rank": 8, "depth": 1}}, {}, "a hyperparameter that pvera does not have"),
         ({"hyperparameters": {"rank": 0}}, {}, "rank must be a positive integer"),
         ({"num_classes": 0}, {}, "num_classes must be a positive integer"),
         ({}, {"layers.0.d": torch.zeros(2, 2, 4)}, "does not hold the tensors"),

@@ -102,21 +102,22 @@ def test_bad_input_is_one_line_and_exit_code_2(folder, capsys, profile, message)
 
 
 def test_damaged_files_are_refused(tmp_path):
-    good = json.loads((ROOT / "results/mini/cost/tiny.json").read_text())
+    good = efficiency.read(ROOT / "results/mini/cost/tiny.json")
     path = tmp_path / "mini/cost/tiny.json"
     path.parent.mkdir(parents=True)
     for text, message in (
         ("{", "damaged cost file"),
         ("[]", "damaged cost file"),
-        (json.dumps(good | {"schema": 2}), "of schema 2"),
+        (json.dumps(good | {"schema": 1}), "of schema 1"),
         (json.dumps({k: v for k, v in good.items() if k != "shape"}), "incomplete cost file"),
         (json.dumps(good | {"costs": good["costs"][1:]}), "incomplete cost file"),
+        (json.dumps(good | {"costs": good["costs"][::-1]}), "was changed after it was written"),
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=message):
             efficiency.load(tmp_path, "mini")
     good["config"]["methods"][0]["hyperparameters"] = {"width": 3}
-    path.write_text(json.dumps(good))
+    efficiency.write(path, good)
     with pytest.raises(InputError, match="'linear' that this version does not know"):
         efficiency.load(tmp_path, "mini")
     with pytest.raises(InputError, match="no costs of other: .*--profile other counts them"):

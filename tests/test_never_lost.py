@@ -80,7 +80,7 @@ def test_full_disk_while_results_are_written(small, folder, in_process, capsys):
     whole = list(small.rglob("*.json"))
     assert whole and all(results.read(path) for path in whole)
     assert not [name for name in files(small) if name.endswith(".tmp")]
-    assert all(results.read_predictions(path) for path in small.rglob("*.npz"))
+    assert all(results.beside(path, suffix) for path in whole for suffix in results.read(path)["files"])
 
     subprocess.run(["mount", "-o", "remount,size=1m", str(small)], check=True)
     assert train(folder, capsys, "--results", small, "--epochs", 1)[1] == 0

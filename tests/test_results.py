@@ -2,15 +2,18 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
+import scripts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import make_record, write_all
 
 from pvera import results
 from pvera.errors import InputError
+from pvera.files import sha256
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -54,7 +57,9 @@ def test_write_then_read(tmp_path):
     probabilities, labels = np.array([[0.25, 0.75], [1.0, 0.0]]), np.array([1, 0])
     path = tmp_path / "deep" / "seed0.json"
     results.write(path, record, probabilities, labels)
-    assert results.read(path) == record
+    written = results.read(path)
+    assert written == record | {"files": written["files"], "sha256": written["sha256"]}
+    assert written["files"] == {".npz": sha256(path.with_suffix(".npz"))}
     read_probabilities, read_labels = results.read_predictions(path)
     assert read_probabilities.dtype == np.float16 and read_labels.dtype == np.int16
     np.testing.assert_array_equal(read_probabilities, probabilities)
@@ -110,9 +115,94 @@ def test_replacing_a_run_leaves_no_predictions_of_the_old_one(tmp_path):
     results.write(path, make_record(correct=6))
     with pytest.raises(InputError, match="not kept"):
         results.read_predictions(path)
-    path.with_suffix(".npz").write_bytes(b"PK\x03\x04 not a whole archive")
-    with pytest.raises(InputError, match="damaged arrays"):
-        results.read_predictions(path)
+
+
+NUMBERS = [
+    lambda record: record["test"].update(accuracy=0.99),
+    lambda record: record["members"][0]["curve"]["train_loss"].append(0.1),
+    lambda record: record["members"][1].update(best_validation_loss=0.1),
+    lambda record: record["chosen"].update(epoch=4),
+    lambda record: record["cost"].update(wall_seconds=1),
+    lambda record: record["files"].update({".npz": "0" * 64}),
+    lambda record: record["files"].pop(".npz"),
+    lambda record: record.update(note="by hand"),
+]
+
+
+@pytest.mark.parametrize("edit", NUMBERS)
+def test_a_number_changed_by_hand_is_refused(tmp_path, edit):
+    path = tmp_path / "seed0.json"
+    results.write(path, make_record(cost={"wall_seconds": 2}), np.eye(2), np.arange(2))
+    record = json.loads(path.read_text())
+    edit(record)
+    path.write_text(json.dumps(record))
+    refusals = (results.read, results.read_arrays, lambda path: results.state(path, record["config_hash"]))
+    for refuse in refusals:
+        with pytest.raises(InputError, match=f"{path}: was changed after it was written; delete it") as caught:
+            refuse(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_another_format_of_the_same_numbers_is_no_change(tmp_path):
+    path = tmp_path / "seed0.json"
+    results.write(path, make_record(), np.eye(2), np.arange(2))
+    record = results.read(path)
+    integral = {key: value | {"images": float(value["images"])} if key == "test" else value
+                for key, value in record.items()}  # fmt: skip
+    path.write_text(json.dumps(dict(reversed(integral.items())), indent=4, ensure_ascii=True))
+    assert results.read(path) == record
+    assert results.state(path, record["config_hash"]) == "done"
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize("harm", ["delete", "damage", "replace"])
+def test_a_run_is_done_only_with_the_files_that_it_wrote(tmp_path, suffix, harm):
+    path, other, record = tmp_path / "a" / "seed0.json", tmp_path / "b" / "seed0.json", make_record()
+    results.write(path, record, np.eye(2), np.arange(2), b"an adapter")
+    results.write(other, record, 1 - np.eye(2), np.arange(2), b"another one")
+    assert results.state(path, record["config_hash"]) == "done"
+    file = path.with_suffix(suffix)
+    assert results.beside(path, suffix) == file
+    if harm == "delete":
+        file.unlink()
+    else:
+        content = file.read_bytes()
+        file.write_bytes(content[:-1] if harm == "damage" else other.with_suffix(suffix).read_bytes())
+    assert results.state(path, record["config_hash"]) == "missing"
+    says = "is gone; run its experiment again" if harm == "delete" else "was changed after it was written; run"
+    with pytest.raises(InputError, match=f"{file}: {says}"):
+        results.beside(path, suffix)
+    if suffix == ".npz":
+        with pytest.raises(InputError, match=says):
+            results.read_predictions(path)
+    results.write(path, record, np.eye(2), np.arange(2), b"an adapter")
+    assert results.state(path, record["config_hash"]) == "done"
+
+
+def test_a_forgotten_adapter_is_not_missed(tmp_path, capsys):
+    """experiments/prune.py takes adapters out of what is committed."""
+    record = make_record()
+    kept, pruned = tmp_path / "digits" / "seed0.json", tmp_path / "sprites" / "seed0.json"
+    for path in (kept, pruned):
+        results.write(path, record, np.eye(2), np.arange(2), b"an adapter")
+    found = scripts.outcome("prune", capsys, tmp_path / "sprites")
+    assert found == (0, "deleted 1 adapters\n", "")
+    assert [path.with_suffix(".safetensors").exists() for path in (kept, pruned)] == [True, False]
+    assert [results.state(path, record["config_hash"]) for path in (kept, pruned)] == ["done", "done"]
+    np.testing.assert_array_equal(results.read_predictions(pruned)[0], np.eye(2))
+    with pytest.raises(InputError, match=f"seed0.safetensors: was not kept; delete {pruned} and run it again"):
+        results.beside(pruned, ".safetensors")
+    assert scripts.outcome("prune", capsys, tmp_path)[1] == "deleted 1 adapters\n", "those that are left"
+    assert "nowhere: no such folder" in scripts.refusal("prune", capsys, tmp_path / "nowhere")
+
+
+COMMITTED = sorted((Path(__file__).resolve().parents[1] / "results").rglob("seed*.json"))
+
+
+def test_committed_runs_are_whole():
+    """So a clone finds them done: each file that a record names is there, as it was written."""
+    states = {results.state(path, results.read(path)["config_hash"]) for path in COMMITTED}
+    assert len(COMMITTED) > 600 and states == {"done"}
 
 
 def test_what_cannot_be_read_is_not_written(tmp_path):
@@ -154,6 +244,8 @@ def change(key, value):
         (lambda text: "[1, 2]", "not a result file"),
         (lambda text: "{}", "not a result file"),
         (change("schema", results.SCHEMA + 1), "newer"),
+        (change("schema", 1), "was made by an older version; delete it and run it again"),
+        (lambda text: text.replace('"sha256"', '"sha"'), "incomplete result file, it lacks sha256"),
         (change("config", {"seed": 0, "members": [], "max_epochs": 31}), "does not match its hash"),
         (change("config", {}), "lacks max_epochs, members, seed"),
         (change("method", "prefix"), "unknown method 'prefix'"),
@@ -183,7 +275,8 @@ def test_load_runs(tmp_path):
         make_record(m, d, s) for d in ("digits", "retina") for m in ("linear", "pvera") for s in (0, 1)
     ]
     write_all(tmp_path, records[::-1])
-    assert results.load_runs(tmp_path, "mine") == records  # sorted by path
+    found = results.load_runs(tmp_path, "mine")
+    assert [{key: run[key] for key in records[0]} for run in found] == records  # sorted by path
     with pytest.raises(InputError, match="no results of experiment 'rank'"):
         results.load_runs(tmp_path, "mine", "rank")
     assert results.load_runs(tmp_path, "mine", "rank", optional=True) == []

@@ -3,6 +3,8 @@
 import io
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -278,11 +280,17 @@ def test_mixed_protocols_make_no_table(tmp_path):
         tables.of_profile(tmp_path, "mine", PAPER)
 
 
+def test_the_library_and_the_tables_import_no_drawing():
+    program = "import pvera, pvera.tables, sys; print({'matplotlib', 'seaborn'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 def test_every_method_has_a_look_of_its_own():
-    assert list(plots.METHODS) == list(adapters.METHODS)
-    assert [style.title for style in plots.METHODS.values()] == [m.title for m in adapters.METHODS.values()]
-    for attribute in ("colour", "marker"):
-        assert len({getattr(style, attribute) for style in plots.METHODS.values()}) == len(plots.METHODS)
+    looks = [plots.style(key) for key in adapters.METHODS]
+    assert len(looks) == 8 and [look.title for look in looks] == [m.title for m in adapters.METHODS.values()]
+    for attribute, others in (("colour", plots.COLOURS), ("marker", plots.MARKERS)):
+        assert len({*(getattr(look, attribute) for look in looks), *others}) == len(looks) + len(others)
 
 
 def test_figure_shows_the_means_and_its_labels_do_not_overlap():
@@ -295,7 +303,7 @@ def test_figure_shows_the_means_and_its_labels_do_not_overlap():
     for ax in shown:
         means = {line.get_marker(): line.get_xdata()[0] for line in ax.lines if len(line.get_xdata()) == 1}
         for key, value in values[ax.get_title().lower()].items():
-            np.testing.assert_allclose(means[plots.METHODS[key].marker], value)
+            np.testing.assert_allclose(means[plots.style(key).marker], value)
     texts = [text for ax in shown for text in (ax.title, *ax.get_yticklabels())]
     for ax in shown:  # matplotlib keeps labels of ticks outside the axes, but does not draw them
         low, high = ax.get_xlim()

@@ -13,6 +13,7 @@ from test_regenerate import PAPER
 
 from pvera.analyses import Example, Uncertainty
 from pvera.plots import latents as maps
+from pvera.plots import style
 from pvera.plots import uncertainty as plots
 from pvera.tables import latents, layout, out_of_distribution, uncertainty
 from pvera.tables.out_of_distribution import Values
@@ -268,9 +269,7 @@ def test_out_of_distribution_figure():
     assert figure.get_supylabel() == r"Norm of $\mu_q + \mu_v$"
     assert [ax.get_ylabel() for ax in figure.axes] == ["PVeRA", "", "VeRA", ""]
     for ax in figure.axes:
-        assert [text.get_text() for text in ax.texts] == ["****"] and len(
-            ax.collections
-        ) == 4  # bodies and quartiles
+        assert [text.get_text() for text in ax.texts] == ["****"] and len(ax.collections) == 2
 
 
 def found(draws, mu=None, method="pvera"):
@@ -306,13 +305,16 @@ def test_latent_maps_share_one_scale_per_method():
 # Figures of draws
 
 
-def test_violins_show_the_quartiles():
+def test_violins_show_range_and_quartiles():
     sample = np.arange(101.0)
-    ax = plots.violins(Figure().subplots(), (sample, [], [1.0, 1.0]), "abc", ("red", "green", "blue"))
-    assert len(ax.collections) == 2  # a body and its quartiles; an empty or constant sample has none
-    (quartiles,) = [c for c in ax.collections if hasattr(c, "get_segments")]
-    np.testing.assert_allclose(quartiles.get_segments()[0][:, 1], [25, 75])
-    assert [line.get_ydata()[0] for line in ax.lines] == [50]
+    ax = plots.violins(Figure().subplots(), (sample, [], [1.0, 1.0]), list("abc"), ("red", "green", "blue"))
+    (body,) = ax.collections  # an empty or constant sample has none
+    np.testing.assert_allclose(body.get_facecolor(), [(1, 0, 0, 0.7)])
+    heights = body.get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == (0, 100)
+    whiskers, box, median, *constant = (list(line.get_ydata()) for line in ax.lines)
+    assert (whiskers, box, median) == ([0, 100], [25, 75], [50]) and set(np.ravel(constant)) <= {1.0}
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("p, text", [
@@ -333,12 +335,17 @@ def test_figures_of_draws_show_the_tables_numbers():
         "Wrong",
         "Normal draws",
     ]
-    (ax,) = plots.detection(HAND).axes
-    (spread,) = [line for line in ax.lines if line.get_label() == uncertainty.SD]
-    means = (
-        uncertainty.detection(HAND).query("way == @uncertainty.SD").groupby(["draws", "seed"])["auroc"].mean()
-    )
-    np.testing.assert_allclose(spread.get_ydata(), means.groupby("draws").mean())
+    figure = plots.detection(HAND)
+    (ax,) = figure.axes
+    drawn = {line.get_color(): line for line in ax.lines if line.get_marker() in "os" and len(line.get_xdata())}
+    means = uncertainty.detection(HAND).groupby(["way", "draws", "seed"])["auroc"].mean().groupby(["way", "draws"])
+    for way, colour in ((uncertainty.SD, style("pvera").colour), (uncertainty.SCORE, "0.25")):
+        np.testing.assert_allclose(drawn[colour].get_ydata(), means.mean()[way])
+    bands = [band.get_paths()[0].vertices[:, 1] for band in ax.collections]
+    expected = {(means.min()[way].min(), means.max()[way].max()) for way in (uncertainty.SD, uncertainty.SCORE)}
+    assert {(band.min(), band.max()) for band in bands} == expected
+    titles = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert titles == {uncertainty.SD, uncertainty.SCORE, uncertainty.SINGLE}
 
 
 def test_examples_stand_in_two_rows():

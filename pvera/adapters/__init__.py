@@ -1,5 +1,6 @@
-"""The eight methods of the paper, one per file."""
+"""The eight methods of the paper, one per file, and those that a user adds."""
 
+from ..errors import InputError
 from .adaptformer import AdaptFormer
 from .base import Adapter, Method
 from .bottleneck import Bottleneck
@@ -10,9 +11,47 @@ from .lora import LoRA
 from .pvera import PVeRA
 from .vera import VeRA
 
-#: Key to configuration class, in the column order of the paper's tables.
-METHODS: dict[str, type[Method]] = {
-    m.key: m for m in (Linear, Bottleneck, IA3, AdaptFormer, DoRA, LoRA, VeRA, PVeRA)
-}
+#: Key to configuration class of every method there is: the paper's, then others as they were registered.
+METHODS: dict[str, type[Method]] = {}
 
-__all__ = ["METHODS", "Adapter", "Method", *(m.__name__ for m in METHODS.values())]
+
+def register(cls: type[Method]) -> type[Method]:
+    """Make a method known by its key: to profiles, saved adapters, tables and figures.
+
+        @pvera.register
+        @dataclass(frozen=True)
+        class Bias(pvera.Method):
+            key: ClassVar[str] = "bias"          # in profiles and result files
+            title: ClassVar[str] = "Bias"        # in tables and figures
+            scale: float = 1.0                   # hyperparameters, if it has any
+
+            def adapter(self, layer, index, shared, seed):
+                return BiasAdapter(layer.dim)    # a pvera.Adapter, see `base`
+
+            def multiply_adds(self, shape, sampled=False):
+                return 0
+
+    `colour`, `marker` and `multiply_adds` may be left out (see `Method`). Import the module of the class before its key
+    is used; at the end of pvera/adapters/__init__.py for the scripts and notebooks to know it. InputError for what is
+    no frozen dataclass derived from `Method`, or has a key that is taken.
+    """
+    # Itself a dataclass: a parent's would not know its fields.
+    if "__dataclass_params__" not in getattr(cls, "__dict__", ()) or not issubclass(cls, Method):
+        raise InputError(f"{cls!r} is no method: derive it from pvera.Method and decorate it as a frozen dataclass")
+    for name in ("key", "title"):
+        if not isinstance(getattr(cls, name, None), str):
+            raise InputError(f"{cls.__name__} lacks a {name}: write {name}: ClassVar[str] = {cls.__name__.lower()!r}")
+    known = METHODS.setdefault(cls.key, cls)
+    if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise InputError(f"{cls.__name__}: the key {cls.key!r} is that of {known.__name__}; choose another")
+    METHODS[cls.key] = cls
+    return cls
+
+
+#: Keys in the column order of the paper's tables.
+PAPER_METHODS = tuple(
+    register(cls).key for cls in (Linear, Bottleneck, IA3, AdaptFormer, DoRA, LoRA, VeRA, PVeRA)
+)
+
+__all__ = ["METHODS", "PAPER_METHODS", "Adapter", "Method", "register"]
+__all__ += ["Linear", "Bottleneck", "IA3", "AdaptFormer", "DoRA", "LoRA", "VeRA", "PVeRA"]

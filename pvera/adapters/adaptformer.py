@@ -29,6 +29,8 @@ class AdaptFormer(Method):
 
     key: ClassVar[str] = "adaptformer"
     title: ClassVar[str] = "AdaptFormer"
+    colour: ClassVar[str] = "#CC79A7"
+    marker: ClassVar[str] = "D"
     ratio: int = 8
     near_identity: bool = True
     inside_layer_scale: bool = False
@@ -38,6 +40,9 @@ class AdaptFormer(Method):
             raise InputError("AdaptFormer needs a LayerNorm before the MLP, which this encoder does not have")
         place = InsideMLP if self.inside_layer_scale else BesideMLP
         return place(self, layer.dim, index, seed)
+
+    def multiply_adds(self, shape, sampled=False) -> int:
+        return 2 * shape.tokens * shape.dim * (shape.dim // self.ratio)
 
 
 class ParallelBranch(Adapter):

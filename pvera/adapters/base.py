@@ -1,4 +1,4 @@
-"""What the eight methods share.
+"""What all methods share.
 
 A *method* is a frozen dataclass of hyperparameters (`PVeRA(rank=256)`). It builds one *adapter*, an
 `nn.Module`, per encoder layer. An adapter implements the sites of the layer that it changes; shapes are
@@ -33,10 +33,16 @@ POSITIONS = "qkv"
 
 @dataclass(frozen=True)
 class Method:
-    """Base of the configuration classes."""
+    """Base of the configuration classes, which `register` makes known.
+
+    key: in profiles and result files.   title: in tables and figures.
+    colour, marker: in figures, as Matplotlib names them; without them `plots.style` chooses.
+    """
 
     key: ClassVar[str]
     title: ClassVar[str]
+    colour: ClassVar[str | None] = None
+    marker: ClassVar[str | None] = None
 
     def __post_init__(self):
         for field in fields(self):
@@ -60,6 +66,14 @@ class Method:
     def adapter(self, layer, index: int, shared: nn.Module | None, seed: int) -> "Adapter":
         """The adapter of encoder layer `index`; `layer` is a `wiring.EncoderLayer`."""
         raise NotImplementedError
+
+    def multiply_adds(self, shape, sampled: bool = False) -> int | None:
+        """Return what one layer's adapter, unmerged, adds to the multiply-adds of one image, by its closed form.
+
+        shape: `cost.Shape`; sampled: where a variance is computed too. None: it has no closed form, and costs are
+        counted alone.
+        """
+        return None
 
 
 class Adapter(nn.Module):
@@ -99,7 +113,7 @@ def take(tensor: Tensor, dim: int, index: list[int]) -> Tensor:
     """`tensor` at `index` along `dim`; no copy in the usual case that this is all of it."""
     if len(index) == tensor.shape[dim]:
         return tensor
-    return tensor.index_select(dim, torch.tensor(index, device=tensor.device))
+    return tensor.index_select(dim, torch.tensor(index, dtype=torch.long, device=tensor.device))
 
 
 def products(x: Tensor, A: Tensor) -> Tensor:

@@ -29,11 +29,16 @@ class Bottleneck(Method):
 
     key: ClassVar[str] = "bottleneck"
     title: ClassVar[str] = "Bottleneck"
+    colour: ClassVar[str] = "#E69F00"
+    marker: ClassVar[str] = "^"
     ratio: int = 8
     near_identity: bool = True
 
     def adapter(self, layer, index, shared, seed) -> "BottleneckAdapter":
         return BottleneckAdapter(self, layer.dim, index, seed)
+
+    def multiply_adds(self, shape, sampled=False) -> int:
+        return 4 * shape.tokens * shape.dim * (shape.dim // self.ratio)
 
 
 class BottleneckAdapter(Adapter):

@@ -29,6 +29,8 @@ class DoRA(Method):
 
     key: ClassVar[str] = "dora"
     title: ClassVar[str] = "DoRA"
+    colour: ClassVar[str] = "#009E73"
+    marker: ClassVar[str] = "P"
     rank: int = 64
     alpha: float = 16.0
     targets: str = "qv"
@@ -39,6 +41,11 @@ class DoRA(Method):
 
     def adapter(self, layer, index, shared, seed) -> "DoRAAdapter":
         return DoRAAdapter(self, layer, index, seed)
+
+    def multiply_adds(self, shape, sampled=False) -> int:
+        t, d = shape.tokens, shape.dim
+        tokens = 2 * t * self.rank * d if self.norm == "input" else t * d**2
+        return len(self.targets) * (tokens + self.rank * d**2)
 
 
 class DoRAAdapter(Adapter):

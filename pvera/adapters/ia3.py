@@ -21,9 +21,14 @@ class IA3(Method):
 
     key: ClassVar[str] = "ia3"
     title: ClassVar[str] = "(IA)³"
+    colour: ClassVar[str] = "#56B4E9"
+    marker: ClassVar[str] = "v"
 
     def adapter(self, layer, index, shared, seed) -> "IA3Adapter":
         return IA3Adapter(layer.dim, layer.hidden_dim)
+
+    def multiply_adds(self, shape, sampled=False) -> int:
+        return 0
 
 
 class IA3Adapter(Adapter):

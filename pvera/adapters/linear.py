@@ -12,6 +12,11 @@ class Linear(Method):
 
     key: ClassVar[str] = "linear"
     title: ClassVar[str] = "Linear"
+    colour: ClassVar[str] = "#8C8C8C"
+    marker: ClassVar[str] = "s"
 
     def adapter(self, layer, index, shared, seed) -> Adapter:
         return Adapter()
+
+    def multiply_adds(self, shape, sampled=False) -> int:
+        return 0

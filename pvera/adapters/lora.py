@@ -26,6 +26,8 @@ class LoRA(Method):
 
     key: ClassVar[str] = "lora"
     title: ClassVar[str] = "LoRA"
+    colour: ClassVar[str] = "#332288"
+    marker: ClassVar[str] = "X"
     rank: int = 64
     alpha: float = 16.0
     targets: str = "qv"
@@ -33,6 +35,9 @@ class LoRA(Method):
 
     def adapter(self, layer, index, shared, seed) -> "LoRAAdapter":
         return LoRAAdapter(self, layer.dim, index, seed)
+
+    def multiply_adds(self, shape, sampled=False) -> int:
+        return len(self.targets) * 2 * shape.tokens * self.rank * shape.dim
 
 
 class LoRAAdapter(Adapter):

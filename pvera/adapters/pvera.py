@@ -35,6 +35,8 @@ class PVeRA(Method):
 
     key: ClassVar[str] = "pvera"
     title: ClassVar[str] = "PVeRA"
+    colour: ClassVar[str] = "#D55E00"
+    marker: ClassVar[str] = "o"
     rank: int = 256
     alpha: float = 16.0
     targets: str = "qv"
@@ -46,6 +48,9 @@ class PVeRA(Method):
 
     def adapter(self, layer, index, shared, seed) -> "PVeRAAdapter":
         return PVeRAAdapter(self, layer.dim, shared, index, seed)
+
+    def multiply_adds(self, shape, sampled=False) -> int:
+        return len(self.targets) * (3 if sampled else 2) * shape.tokens * self.rank * shape.dim
 
 
 class Frozen(nn.Module):
@@ -81,14 +86,14 @@ class PVeRAAdapter(SampledAdapter):
             if now.with_kl:
                 divergence = self.divergence(mu, sigma, log_var)
         else:
-            z = self.mean(x, mine)
+            z = self.latent(x, mine)
         self.keep_kl(positions, divergence, now)
         return self.add(y, z, mine, theirs)
 
     def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         """Take the mean: position embeddings belong to no sample, so there is no noise and no KL term."""
         mine, theirs = overlap(self.method.targets, positions)
-        return self.add(y, self.mean(x, mine), mine, theirs) if mine and not self.mean_in_weights else y
+        return self.add(y, self.latent(x, mine), mine, theirs) if mine and not self.mean_in_weights else y
 
     def distribution(self, x: Tensor, targets: list[int]) -> tuple[Tensor, Tensor]:
         """Return μ and log σ² (Eq. 5), each (n, t, p, r), of x (n, t, d) for the p `targets`.
@@ -100,7 +105,7 @@ class PVeRAAdapter(SampledAdapter):
         mu, log_var = (full_precision(products(x, A)) * full_precision(d)).unbind(2)
         return mu, log_var
 
-    def mean(self, x: Tensor, targets: list[int]) -> Tensor:
+    def latent(self, x: Tensor, targets: list[int]) -> Tensor:
         """Return μ alone, (n, t, p, r), which takes half of A."""
         return products(x, take(self.shared.A[:, 0], 1, targets)) * take(self.d[0], 0, targets)
 

@@ -25,6 +25,8 @@ class VeRA(Method):
 
     key: ClassVar[str] = "vera"
     title: ClassVar[str] = "VeRA"
+    colour: ClassVar[str] = "#0072B2"
+    marker: ClassVar[str] = "h"
     rank: int = 256
     alpha: float = 16.0
     targets: str = "qv"
@@ -35,6 +37,9 @@ class VeRA(Method):
 
     def adapter(self, layer, index, shared, seed) -> "VeRAAdapter":
         return VeRAAdapter(self, layer.dim, shared, index, seed)
+
+    def multiply_adds(self, shape, sampled=False) -> int:
+        return len(self.targets) * 2 * shape.tokens * self.rank * shape.dim
 
 
 class Frozen(nn.Module):

@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from .. import adapters
-from ..results import Scores, write_atomically
+from ..adapters import METHODS, PAPER_METHODS
+from ..files import write_atomically
+from ..results import Scores
 from ..statistics import mean_and_std
 from ..tables import groups
 
@@ -21,29 +22,24 @@ COLUMN = 3.4  # inches, the width of a column of a two-column paper
 
 @dataclass(frozen=True)
 class Style:
-    key: str
+    """The looks of a method in every figure: colours for colour-blind readers too, markers for grey print."""
+
+    title: str
     colour: str
     marker: str
 
-    @property
-    def title(self) -> str:
-        return adapters.METHODS[self.key].title
+
+#: For methods without a colour or marker of their own; no method of the paper has one of these.
+COLOURS, MARKERS = ("#882255", "#999933", "#44AA99", "#DDCC77", "#117733"), ("p", "*", "<", ">", "d")
 
 
-#: How each method looks in every figure: colours for colour-blind readers too, markers for grey print.
-METHODS = {
-    style.key: style
-    for style in (
-        Style("linear", "#8C8C8C", "s"),
-        Style("bottleneck", "#E69F00", "^"),
-        Style("ia3", "#56B4E9", "v"),
-        Style("adaptformer", "#CC79A7", "D"),
-        Style("dora", "#009E73", "P"),
-        Style("lora", "#332288", "X"),
-        Style("vera", "#0072B2", "h"),
-        Style("pvera", "#D55E00", "o"),
+def style(key: str) -> Style:
+    """Return the looks of a method: its own, or, where it has none, those of its place after the paper's methods."""
+    method, place = METHODS[key], list(METHODS).index(key) - len(PAPER_METHODS)
+    return Style(
+        method.title, method.colour or COLOURS[place % len(COLOURS)], method.marker or MARKERS[place % len(MARKERS)]
     )
-}
+
 
 RC = {
     "font.size": 7,
@@ -65,14 +61,14 @@ def accuracy(ax: Axes, scores: Scores, group: str = "average") -> Axes:
     """
     members = groups(scores)[group]
     for row, key in enumerate(scores.methods):
-        style = METHODS[key]
+        look = style(key)
         values = 100 * scores.values[row][:, members]  # (seeds, data sets)
         mean = mean_and_std(values)[0].mean()
         if key == "pvera":
-            ax.axvline(mean, color=style.colour, linewidth=0.8, alpha=0.6, zorder=1)
+            ax.axvline(mean, color=look.colour, linewidth=0.8, alpha=0.6, zorder=1)
         seeds = values.mean(1)
-        ax.plot(seeds, np.full(len(seeds), row + 0.36), "o", color=style.colour, markersize=2, mew=0)
-        ax.plot(mean, row, style.marker, color=style.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
+        ax.plot(seeds, np.full(len(seeds), row + 0.36), "o", color=look.colour, markersize=2, mew=0)
+        ax.plot(mean, row, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
     method_rows(ax, list(scores.methods))
     ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
     ax.margins(x=0.1)
@@ -81,15 +77,20 @@ def accuracy(ax: Axes, scores: Scores, group: str = "average") -> Axes:
 
 
 def method_rows(ax: Axes, methods: list[str]) -> Axes:
-    """One row per method, from top to bottom, PVeRA's title in bold and its colour."""
-    ax.set_yticks(range(len(methods)), [METHODS[key].title for key in methods])
-    for key, label in zip(methods, ax.get_yticklabels()):
-        label.set_color(METHODS[key].colour if key == "pvera" else "black")
-        label.set_fontweight("bold" if key == "pvera" else "normal")
+    """One row per method, from top to bottom."""
+    ax.set_yticks(range(len(methods)), [style(key).title for key in methods])
+    emphasise(ax, methods)
     ax.set_ylim(len(methods) - 0.4, -0.5)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x", color="0.9", linewidth=0.6)
     return ax
+
+
+def emphasise(ax: Axes, methods: list[str]) -> None:
+    """Set the label of PVeRA's row in bold and in its colour."""
+    for key, label in zip(methods, ax.get_yticklabels()):
+        label.set_color(style(key).colour if key == "pvera" else "black")
+        label.set_fontweight("bold" if key == "pvera" else "normal")
 
 
 def benchmark(scores: Scores) -> Figure:

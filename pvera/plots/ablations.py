@@ -5,7 +5,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from . import COLUMN, METHODS, RC
+from . import COLUMN, RC, style
 
 
 def losses(ax: Axes, labels: list[str], mean: np.ndarray, by_seed: np.ndarray | None = None) -> Axes:
@@ -13,12 +13,12 @@ def losses(ax: Axes, labels: list[str], mean: np.ndarray, by_seed: np.ndarray | 
 
     Values stand at equal distances, in their own order. The lowest mean is filled.
     """
-    style, places = METHODS["pvera"], np.arange(len(mean))
+    look, places = style("pvera"), np.arange(len(mean))
     if by_seed is not None:
         ax.plot(places, by_seed, "-o", color="0.7", markersize=2, linewidth=0.6, mew=0)
     for place, value in zip(places, mean):
-        face = style.colour if value == np.nanmin(mean) else "white"
-        ax.plot(place, value, style.marker, color=style.colour, mfc=face, markersize=4.5, mew=1, zorder=3)
+        face = look.colour if value == np.nanmin(mean) else "white"
+        ax.plot(place, value, look.marker, color=look.colour, mfc=face, markersize=4.5, mew=1, zorder=3)
     ax.set_xticks(places, labels)
     ax.margins(x=0.1, y=0.12)
     ax.grid(axis="y", color="0.9", linewidth=0.6)

@@ -11,7 +11,7 @@ from ..metrics import Reliability
 from ..results import Scores
 from ..statistics import mean_and_std
 from ..tables.layout import signed
-from . import COLUMN, METHODS, RC, method_rows
+from . import COLUMN, RC, method_rows, style
 
 FEW = 10  # images; the accuracy of fewer would be noise
 
@@ -23,13 +23,13 @@ def errors(ax: Axes, means: pd.DataFrame) -> Axes:
     """
     seeds = [column for column in means if column.startswith("seed")]
     for row, (key, own) in enumerate(means.iterrows()):
-        style, mean = METHODS[key], 100 * own["mean"]
+        look, mean = style(key), 100 * own["mean"]
         if key == "pvera":
-            ax.axvline(mean, color=style.colour, linewidth=0.8, alpha=0.6, zorder=1)
-        ax.plot([100 * own["low"], 100 * own["high"]], [row, row], color=style.colour, linewidth=1.2)
+            ax.axvline(mean, color=look.colour, linewidth=0.8, alpha=0.6, zorder=1)
+        ax.plot([100 * own["low"], 100 * own["high"]], [row, row], color=look.colour, linewidth=1.2)
         dots = 100 * own[seeds]
-        ax.plot(dots, np.full(len(dots), row + 0.36), "o", color=style.colour, markersize=2, mew=0)
-        ax.plot(mean, row, style.marker, color=style.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
+        ax.plot(dots, np.full(len(dots), row + 0.36), "o", color=look.colour, markersize=2, mew=0)
+        ax.plot(mean, row, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
     method_rows(ax, list(means.index))
     ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
     ax.set_xlim(left=0)
@@ -59,9 +59,9 @@ def against_accuracy(ax: Axes, accuracy: Scores, error: Scores) -> Axes:
     """Error against accuracy in percent, a marker per method and data set (means over seeds)."""
     x, y = (100 * mean_and_std(scores.values, axis=1)[0] for scores in (accuracy, error))
     for row, key in enumerate(accuracy.methods):
-        style = METHODS[key]
-        ax.plot(x[row], y[row], style.marker, color=style.colour, markersize=4, mec="white", mew=0.4,
-                label=style.title)  # fmt: skip
+        look = style(key)
+        ax.plot(x[row], y[row], look.marker, color=look.colour, markersize=4, mec="white", mew=0.4,
+                label=look.title)  # fmt: skip
     ax.set(xlabel="Test accuracy (%)", ylabel="ACE (%)")
     ax.set_ylim(bottom=0)
     ax.grid(color="0.9", linewidth=0.6)
@@ -86,7 +86,7 @@ def diagrams(found: dict[str, Reliability]) -> Figure:
         figure = Figure(figsize=(COLUMN, 0.3 + 0.9 * rows), layout="constrained")
         axes = figure.subplots(rows, 4, sharex=True, sharey=True, squeeze=False).ravel()
         for ax, (key, of_method) in zip(axes, found.items()):
-            reliability(ax, of_method, METHODS[key].colour).set_title(METHODS[key].title, fontsize=7)
+            reliability(ax, of_method, style(key).colour).set_title(style(key).title, fontsize=7)
         for ax in axes[len(found) :]:
             ax.set_visible(False)
         figure.supxlabel("Confidence", fontsize=8)

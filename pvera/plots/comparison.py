@@ -3,13 +3,14 @@
 import matplotlib
 import numpy as np
 import pandas as pd
+import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..statistics import Friedman
 from ..tables.comparison import Comparison
-from . import COLUMN, METHODS, RC, method_rows
+from . import COLUMN, RC, emphasise, method_rows, style
 
 
 def critical_difference(ax: Axes, methods: list[str], found: Friedman) -> Axes:
@@ -18,15 +19,15 @@ def critical_difference(ax: Axes, methods: list[str], found: Friedman) -> Axes:
     first_row = 0.6 + 0.35 * len(found.cliques)
     half = (k + 1) // 2
     for place, m in enumerate(order):
-        style, rank = METHODS[methods[m]], found.ranks[m]
+        look, rank = style(methods[m]), found.ranks[m]
         left = place < half
         row = first_row + 0.62 * (place if left else k - 1 - place)
         side = 0.9 if left else k + 0.1
-        ax.plot([rank, rank, side], [0, row, row], color=style.colour, linewidth=0.9, clip_on=False)
-        ax.plot(rank, 0, style.marker, color=style.colour, markersize=4, mec="white", mew=0.4, zorder=3,
+        ax.plot([rank, rank, side], [0, row, row], color=look.colour, linewidth=0.9, clip_on=False)
+        ax.plot(rank, 0, look.marker, color=look.colour, markersize=4, mec="white", mew=0.4, zorder=3,
                 clip_on=False)  # fmt: skip
-        ax.text(side + (-0.08 if left else 0.08), row, f"{style.title} {rank:.2f}", va="center",
-                ha="right" if left else "left", color=style.colour if methods[m] == "pvera" else "black",
+        ax.text(side + (-0.08 if left else 0.08), row, f"{look.title} {rank:.2f}", va="center",
+                ha="right" if left else "left", color=look.colour if methods[m] == "pvera" else "black",
                 fontweight="bold" if methods[m] == "pvera" else "normal")  # fmt: skip
     for i, clique in enumerate(found.cliques):
         ends = found.ranks[list(clique)].min(), found.ranks[list(clique)].max()
@@ -50,11 +51,11 @@ def leads(ax: Axes, table: pd.DataFrame) -> Axes:
     over data sets and seeds, thick over seeds alone (none where it is not known)."""
     others = table.drop("pvera")
     for row, (key, own) in enumerate(others.iterrows()):
-        style = METHODS[key]
-        ax.plot([own["lead_low"], own["lead_high"]], [row, row], color=style.colour, linewidth=0.9)
+        look = style(key)
+        ax.plot([own["lead_low"], own["lead_high"]], [row, row], color=look.colour, linewidth=0.9)
         seeds = own["lead"] + own["lead_seeds"] * np.array([-1, 1])
-        ax.plot(seeds, [row, row], color=style.colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
-        ax.plot(own["lead"], row, style.marker, color=style.colour, markersize=4.2, mec="white", mew=0.4,
+        ax.plot(seeds, [row, row], color=look.colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
+        ax.plot(own["lead"], row, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4,
                 zorder=3)  # fmt: skip
     ax.axvline(0, color="0.3", linewidth=0.6, zorder=1)
     method_rows(ax, list(others.index))
@@ -65,19 +66,15 @@ def leads(ax: Axes, table: pd.DataFrame) -> Axes:
 
 def improvement(ax: Axes, table: pd.DataFrame) -> Axes:
     """Probability in percent that the row's method is better than the column's."""
-    values = 100 * table.to_numpy()
-    image = ax.imshow(values, cmap="PuOr_r", vmin=0, vmax=100)
-    for row, column in np.argwhere(~np.eye(len(values), dtype=bool)):
-        luminance = np.dot(image.to_rgba(values[row, column])[:3], (0.299, 0.587, 0.114))
-        colour = "black" if luminance > 0.5 else "white"
-        ax.text(column, row, f"{values[row, column]:.0f}", ha="center", va="center", color=colour, fontsize=6)
-    titles = [METHODS[key].title for key in table]
-    ax.set_xticks(range(len(titles)), titles, rotation=90)
-    method_rows(ax, list(table))
-    ax.grid(False)
-    ax.set_ylim(len(titles) - 0.5, -0.5)
+    titles = [style(key).title for key in table]
+    seaborn.heatmap(
+        100 * table.to_numpy(), mask=np.eye(len(table), dtype=bool), vmin=0, vmax=100, cmap="PuOr_r", annot=True,
+        fmt=".0f", annot_kws={"fontsize": 6}, linewidths=0.6, square=True, cbar=False, xticklabels=titles,
+        yticklabels=titles, ax=ax,
+    )  # fmt: skip
     ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
+    ax.tick_params(axis="y", rotation=0)
+    emphasise(ax, list(table))
     return ax
 
 

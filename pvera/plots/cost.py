@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from ..cost import GIGA
-from . import COLUMN, METHODS, RC
+from . import COLUMN, RC, style
 
 #: Per panel: its title, its label, and columns of `efficiency.of_runs`: in training, with the mean, merged.
 PANELS = (
@@ -27,15 +27,15 @@ def accuracy_against(ax: Axes, points: pd.DataFrame, columns: tuple[str, ...], s
     the merged model (hollow), for methods that can be merged.
     """
     for key, row in points.iterrows():
-        style, y = METHODS[key], row["accuracy"]
+        shown, y = style(key), row["accuracy"]
         values = [row[column] / scale for column in columns]
-        look = {"color": style.colour, "markersize": 4.2, "zorder": 3}
+        look = {"color": shown.colour, "markersize": 4.2, "zorder": 3}
         if len(values) == 3 and values[2] < values[0]:
-            ax.plot([values[2], values[0]], [y, y], color=style.colour, linewidth=0.6)
-            ax.plot(values[2], y, style.marker, **look | {"mfc": "white", "mew": 0.6, "markersize": 3.2})
+            ax.plot([values[2], values[0]], [y, y], color=shown.colour, linewidth=0.6)
+            ax.plot(values[2], y, shown.marker, **look | {"mfc": "white", "mew": 0.6, "markersize": 3.2})
             if values[1] < values[0]:
                 ax.plot(values[1], y, "|", **look)
-        ax.plot(values[0], y, style.marker, **look, mec="white", mew=0.4)
+        ax.plot(values[0], y, shown.marker, **look, mec="white", mew=0.4)
     ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     ax.margins(x=0.1, y=0.12)
@@ -80,8 +80,8 @@ def _from_zero(ax: Axes, values: pd.Series) -> None:
 def _legend(methods) -> list[Line2D]:
     look = {"linestyle": "", "markersize": 4.2}
     handles = [
-        Line2D([], [], color=METHODS[key].colour, marker=METHODS[key].marker, mec="white", mew=0.4,
-               label=METHODS[key].title, **look)
+        Line2D([], [], color=style(key).colour, marker=style(key).marker, mec="white", mew=0.4,
+               label=style(key).title, **look)
         for key in methods
     ]  # fmt: skip
     merged = Line2D([], [], color="0.3", marker="o", mfc="white", mew=0.7, label="merged", **look)

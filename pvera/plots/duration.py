@@ -5,8 +5,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..adapters import METHODS
 from ..tables.layout import dataset_title
-from . import COLUMN, METHODS, RC
+from . import COLUMN, RC, style
 
 
 def curves(ax: Axes, losses: dict[str, np.ndarray], cap: int) -> Axes:
@@ -14,10 +15,10 @@ def curves(ax: Axes, losses: dict[str, np.ndarray], cap: int) -> Axes:
     of its trainings ended. The dashed line: `cap`, where a shorter profile ends them."""
     ax.axvline(cap, color="0.5", linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
     for key in (key for key in METHODS if key in losses):
-        style, loss = METHODS[key], losses[key]
-        ax.plot(np.arange(1, len(loss) + 1), loss, color=style.colour, linewidth=1.4 if key == "pvera" else 0.9)
-        ax.plot(len(loss), loss[-1], style.marker, color=style.colour, markersize=4, mec="white", mew=0.4, zorder=3,
-                label=style.title)  # fmt: skip
+        look, loss = style(key), losses[key]
+        ax.plot(np.arange(1, len(loss) + 1), loss, color=look.colour, linewidth=1.4 if key == "pvera" else 0.9)
+        ax.plot(len(loss), loss[-1], look.marker, color=look.colour, markersize=4, mec="white", mew=0.4, zorder=3,
+                label=look.title)  # fmt: skip
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter("{x:g}")
     ax.grid(color="0.93", linewidth=0.6)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from ..effects import METRICS, per_pair, summary
 from ..protocol import one_at_a_time
-from . import METHODS, RC
+from . import RC, style
 
 WIDTH = 7  # inches, across both columns of a paper
 
@@ -26,7 +26,7 @@ def effect(ax: Axes, pairs: pd.DataFrame, metric: str) -> Axes:
         if not row["comparable"] or np.isnan(row["mean"]):
             continue
         concerned = one_at_a_time()[row["switch"]].method
-        colour = METHODS[concerned].colour if concerned else "black"
+        colour = style(concerned).colour if concerned else "black"
         if not np.isnan(row["noise"]):
             ax.barh(place, 2 * row["noise"], left=-row["noise"], height=0.7, color="0.9", zorder=1)
         values = per_pair(pairs[pairs["switch"] == row["switch"]], metric)

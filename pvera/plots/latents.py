@@ -7,12 +7,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..adapters import METHODS as ADAPTERS
+from ..adapters import METHODS
 from ..data import class_name
 from ..statistics import rank_sum
 from ..tables.layout import dataset_title
 from ..tables.out_of_distribution import KINDS, Values
-from . import COLUMN, METHODS, RC
+from . import COLUMN, RC, style
 from .uncertainty import bracket, stars, violins
 
 OUT = "#BBBBBB"
@@ -22,7 +22,7 @@ def values(ax: Axes, run: Values, kind: str) -> Axes:
     """Violins of one adapter's values on its own data set (in colour) and the others, each with the
     significance that they are lower on its own."""
     tested = run.record["config"]["tested"]
-    own, colour = tested.index(run.own), METHODS[run.record["method"]].colour
+    own, colour = tested.index(run.own), style(run.record["method"]).colour
     violins(
         ax, [run.values[name, kind] for name in tested], [dataset_title(name) for name in tested],
         [colour if name == run.own else OUT for name in tested],
@@ -55,7 +55,7 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
                 ax.set_title(title, pad=pad, fontsize=7)
                 if row < len(methods) - 1:
                     ax.set_xticklabels([])
-            grid[row, 0].set_ylabel(ADAPTERS[method].title, color=METHODS[method].colour, fontweight="bold")
+            grid[row, 0].set_ylabel(METHODS[method].title, color=style(method).colour, fontweight="bold")
         figure.supylabel(rf"{KINDS[kind].capitalize()} of $\mu_q + \mu_v$", fontsize=8)
     return figure
 
@@ -69,7 +69,7 @@ def maps(found: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
     """
     rows = [("Image", None, None, None)]
     for record, arrays in sorted(found, key=lambda one: one[0]["method"] != "vera"):
-        title, every = ADAPTERS[record["method"]].title, np.concatenate([arrays["mu"][None], arrays["draws"]])
+        title, every = METHODS[record["method"]].title, np.concatenate([arrays["mu"][None], arrays["draws"]])
         limits = every.min(), every.max()
         rows.append(
             (f"{title}\nmean" if len(arrays["draws"]) else title, arrays["mu"], limits, record["method"])
@@ -97,5 +97,5 @@ def maps(found: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
                 ax.set_yticks([])
                 ax.spines[:].set_visible(False)
             axes[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=6.5, labelpad=3,
-                               color=METHODS[method].colour if method else "black")  # fmt: skip
+                               color=style(method).colour if method else "black")  # fmt: skip
     return figure

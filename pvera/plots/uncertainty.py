@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import matplotlib
 import numpy as np
+import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
@@ -15,7 +16,7 @@ from ..data import class_name
 from ..statistics import RankSum
 from ..tables import uncertainty as tables
 from ..tables.layout import dataset_title, signed
-from . import COLUMN, METHODS, RC
+from . import COLUMN, RC, style
 
 PAGE = 7.0  # inches, the width of a page's text
 
@@ -30,18 +31,13 @@ def stars(p: float) -> str:
 
 
 def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colours: Sequence[str]) -> Axes:
-    """A violin per sample, from its lowest to its highest value, with quartiles and median; none for an empty
-    one."""
-    for place, (values, colour) in enumerate(zip(samples, colours)):
-        if len(np.unique(values)) < 2:
-            continue
-        (body,) = ax.violinplot(values, [place], widths=0.8, showextrema=False)["bodies"]
-        body.set(facecolor=colour, edgecolor="none", alpha=0.55)
-        low, median, high = np.percentile(values, (25, 50, 75))
-        ax.vlines(place, low, high, color="0.15", linewidth=3)
-        ax.plot(place, median, "o", color="white", markersize=2.2, zorder=3)
-    ax.set_xticks(range(len(samples)), labels)
-    ax.set_xlim(-0.6, len(samples) - 0.4)
+    """Draw a violin per sample, from its lowest to its highest value, with a box plot inside; none for an empty one."""
+    names = np.repeat(labels, [len(values) for values in samples])
+    seaborn.violinplot(
+        x=names, y=np.concatenate(samples), order=labels, hue=names, palette=dict(zip(labels, colours)), legend=False,
+        cut=0, density_norm="width", linewidth=0.5, saturation=1, alpha=0.7,
+        inner_kws={"box_width": 3, "whis_width": 0.7, "solid_capstyle": "butt"}, ax=ax,
+    )  # fmt: skip
     ax.tick_params(axis="x", length=0)
     ax.yaxis.set_major_locator(MaxNLocator(4))
     ax.grid(axis="y", color="0.9", linewidth=0.6)
@@ -91,33 +87,27 @@ def widths(runs: tables.Runs) -> Figure:
 
 
 def detection(runs: tables.Runs) -> Figure:
-    """AUROC for telling wrong from right by number of draws: mean over data sets, and each seed's as a small
-    dot."""
-    found = tables.detection(runs)
-    seeds = found.groupby(["way", "draws", "seed"])["auroc"].mean()
-    draws = list(runs[0].estimates)
+    """AUROC for telling wrong from right by number of draws: mean over data sets and seeds; the band holds those of
+    all seeds."""
+    seeds = tables.detection(runs).groupby(["way", "draws", "seed"], as_index=False)["auroc"].mean()
+    single = seeds["way"] == tables.SINGLE
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 2.1), layout="constrained")
         ax = figure.subplots()
-        for way, colour, marker in ((tables.SD, METHODS["pvera"].colour, "o"), (tables.SCORE, "0.25", "s")):
-            ax.plot(
-                draws, [seeds[way, k].mean() for k in draws], color=colour, marker=marker, markersize=4,
-                label=way,
-            )
-            for k in draws:
-                ax.plot(
-                    np.full(len(seeds[way, k]), k), seeds[way, k], ".", color=colour, markersize=3, alpha=0.6
-                )
-        ax.axhline(
-            seeds[tables.SINGLE, 0].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE
-        )
+        seaborn.lineplot(
+            seeds[~single], x="draws", y="auroc", hue="way", style="way", palette={tables.SD: style("pvera").colour,
+            tables.SCORE: "0.25"}, markers={tables.SD: "o", tables.SCORE: "s"}, dashes=False, markersize=4.5,
+            linewidth=1.2, errorbar=("pi", 100), ax=ax,
+        )  # fmt: skip
+        ax.axhline(seeds["auroc"][single].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE)
         ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8)
         ax.annotate(
             "chance", (1, 0.5), xycoords=ax.get_yaxis_transform(), ha="right", va="bottom", fontsize=6,
             color="0.4",
         )
-        _axis_of_draws(ax, draws)
+        _axis_of_draws(ax, list(runs[0].estimates))
         ax.set_ylabel("AUROC, wrong from right")
+        ax.get_legend().remove()
         figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=1.6)
     return figure
 
@@ -155,7 +145,7 @@ def by_draws(runs: tables.Runs) -> Figure:
         low, high = proportion_confint(data["covered"], data["intervals"], method="wilson")
         share = data["covered"] / data["intervals"]
         errors = 100 * np.clip([share - low, high - share], 0, None)  # rounding, where all or none are covered
-        right.errorbar(draws, 100 * share, errors, color=METHODS["pvera"].colour, marker="o", markersize=4,
+        right.errorbar(draws, 100 * share, errors, color=style("pvera").colour, marker="o", markersize=4,
                        linewidth=1.0, capsize=2)  # fmt: skip
         right.axhline(95, color="0.4", linestyle="--", linewidth=0.8)
         right.set_title("Coverage (%)")

@@ -150,7 +150,8 @@ Statement = tuple[str, str, Callable[[Scores], float]]  # what is said, the unit
 
 
 def claims(scores: Scores, statements: Iterable[Statement]) -> list[Claim]:
-    """What the paper says, e.g. of its Table 1 (`CLAIMS`), held against these scores."""
+    """Hold what the paper says, e.g. of its Table 1 (`CLAIMS`), against these scores of its methods."""
+    scores = scores.of_paper()
     of_seeds = [replace(scores, values=scores.values[:, [s]], seeds=(k,)) for s, k in enumerate(scores.seeds)]
     return [
         Claim(text, unit, difference(scores), [difference(one) for one in of_seeds],

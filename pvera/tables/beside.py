@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau
 
-from ..adapters import METHODS
+from ..adapters import METHODS, PAPER_METHODS
 from ..data import TASKS
+from ..errors import InputError
 from ..published import BACKBONES, DATASETS, TABLES, Published
 from ..results import CATEGORIES, Scores
 from . import benchmark
@@ -52,12 +53,20 @@ class Counterpart:
         )
 
 
+def of_paper(runs: list[dict]) -> list[dict]:
+    """Return the runs of the paper's methods: no other has a number to stand beside. InputError without any."""
+    if not (known := [run for run in runs if run["method"] in PAPER_METHODS]):
+        raise InputError(f"nothing to hold against the paper: train one of its methods, {', '.join(PAPER_METHODS)}")
+    return known
+
+
 # Accuracy
 
 
 def accuracies(runs: list[dict], paper: Published) -> Table:
     """Averages and mean ranks, and each data set where it is the same: here, in the paper, and the
     difference."""
+    runs = of_paper(runs)
     scores, other = Scores.of(runs), Counterpart.of(runs)
     ours = benchmark.accuracies(scores)[list(other.datasets if other.matched else scores.datasets)]
     theirs = paper.main_table() if other.backbone == "dinov2_b" else paper.accuracies(other.backbone)
@@ -149,6 +158,7 @@ def published_detailed(paper: Published, backbone: str) -> Table:
 def detailed(runs: list[dict], paper: Published) -> Table:
     """Standard deviations and stars per method, and accuracies where the data sets are the same, against the
     paper's detailed table."""
+    runs = of_paper(runs)
     scores, other = Scores.of(runs), Counterpart.of(runs)
     methods, names = list(scores.methods), list(other.datasets)
     rows = benchmark.comparisons(runs)
@@ -203,6 +213,7 @@ def counterparts(ours: Sequence, theirs: Sequence) -> dict:
 
 def grid(runs: list[dict], paper: Published) -> Table:
     """The share of runs that chose each value of a grid, here and in Table 4, and the difference."""
+    runs = of_paper(runs)
     choices = benchmark.grid_choices(runs)
     panels, rows = [], []
     for key, title, descending in benchmark.panels(choices):

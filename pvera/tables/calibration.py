@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from .. import metrics, results
-from ..adapters import METHODS
+from ..adapters import METHODS, PAPER_METHODS
 from ..results import Scores
 from ..statistics import averages, mean_and_std, percentile_interval, resample
 from .benchmark import REFERENCE, Statement, about, left_out, marks, verdicts
@@ -94,7 +94,7 @@ CLAIMS: tuple[Statement, ...] = (
     (
         "LoRA, VeRA and PVeRA are all better calibrated than the other adapters",
         "points between the highest ACE of theirs and the lowest of the others",
-        _lead(LORA_BASED, tuple(m for m in METHODS if m not in (*LORA_BASED, "linear"))),
+        _lead(LORA_BASED, tuple(m for m in PAPER_METHODS if m not in (*LORA_BASED, "linear"))),
     ),
     (
         "LoRA, VeRA and PVeRA are all better calibrated than linear probing",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from ..adapters import METHODS
+from ..adapters import METHODS, PAPER_METHODS
 from ..audit import FOLLOWS, HALF, near
 from ..cost import GIGA
 from ..published import BACKBONES, Published
@@ -69,8 +69,8 @@ def claims(paper: Published, counted: pd.DataFrame, here: dict[str, pd.DataFrame
         cells = [NOTHING if not printed else printed if number is None else f"{printed}%"]
         for column, points in columns.items():
             value, text, holds = np.nan, NOTHING, None
-            if set(METHODS) <= set(points.index):
-                value, text, holds = measure(points)
+            if set(PAPER_METHODS) <= set(points.index):
+                value, text, holds = measure(points.loc[list(PAPER_METHODS)])
             difference = np.nan
             if column == REAL and number is not None:
                 difference = value - number

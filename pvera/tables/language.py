@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from .. import glue, results
-from ..adapters import METHODS
+from ..adapters import METHODS, PAPER_METHODS
 from ..data import TASKS
 from ..results import Scores
 from ..statistics import mean_and_std
@@ -46,7 +46,7 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
     if common:
         header = tuple(map(_header, common))
         printed, differences = [], []
-        for method in methods:
+        for method in (m for m in methods if m in PAPER_METHODS):
             rows = [paper.loc[(name, method)] for name in common]
             row = [Cell(percent(x["score"]) + "*" * bool(x["star"]), x["mark"]) for x in rows]
             printed.append(Row(METHODS[method].title, tuple(row)))

@@ -1,0 +1,103 @@
+"""Files that are written whole or not at all, and records that nobody edits unnoticed."""
+
+import glob
+import hashlib
+import json
+import math
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from .errors import InputError, writing
+from .processes import lock
+
+
+def write_atomically(path, content: bytes) -> None:
+    """Put `content` at `path` in one step, when all of it is on the disk; folders are made.
+
+    InputError, with nothing written, where the system refuses. What a writer that was killed left is removed.
+    """
+    path = Path(path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            _remove_abandoned(left)
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
+        ) as file:
+            try:
+                lock(file)
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                os.chmod(file.name, 0o644)  # the temporary file is private
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+
+
+def _remove_abandoned(left: Path) -> None:
+    """Remove a temporary file unless its writer, which holds a lock on it, still lives."""
+    with suppress(FileNotFoundError), open(left, "r+b") as file:
+        if lock(file):
+            left.unlink()
+
+
+def require_writable(folder) -> None:
+    """Fail before a training, not after it: InputError where no file can be written below `folder`, which is
+    made."""
+    with writing(folder):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"0")
+
+
+def sha256(path) -> str:
+    """Return the SHA-256 of a file."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def digest(content: dict) -> str:
+    """Return the SHA-256 of `content` as canonical JSON.
+
+    Neither the order of keys nor a number's type matters: 16, 16.0 and numpy.int64(16) are equal.
+    """
+
+    def canonical(value):
+        if isinstance(value, dict):
+            return {str(key): canonical(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [canonical(item) for item in value]
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+
+    text = json.dumps(canonical(plain(content)), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def plain(value):
+    """Return `value` in JSON's types: NumPy's numbers and arrays as Python's, tuples as lists, NaN as None."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, (np.generic, np.ndarray)):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def sealed(record: dict) -> dict:
+    """Return `record` with "sha256", the `digest` of all else that it holds."""
+    content = {key: value for key, value in record.items() if key != "sha256"}
+    return content | {"sha256": digest(content)}
+
+
+def require_unchanged(path, record: dict) -> None:
+    """Refuse a record that is not as `sealed` left it."""
+    if record.get("sha256") != sealed(record)["sha256"]:
+        raise InputError(f"{path}: was changed after it was written; delete it and run it again")
