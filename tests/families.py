@@ -1,0 +1,358 @@
+"""Small encoders of many families with random weights, and what must hold of every method on each of them."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import pvera  # noqa: F401  before timm
+import pytest
+import timm
+import torch
+import transformers
+from test_transformers import DEBERTA_V3, DINOV2, SIZE, make_text
+from tiny import METHODS, make_images, perturb, randomise
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from pvera import InputError
+
+CLASSES = 3
+MERGEABLE = {"linear", "ia3", "dora", "lora", "vera", "pvera"}
+close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
+
+# ---------------------------------------------------------------- small models
+
+SMALL = dict(img_size=32, patch_size=8, embed_dim=48, depth=2, num_heads=2)
+#: Options of the examples that need others: of timm's models, or of transformers' configurations.
+OPTIONS = {
+    "vit_tiny_r_s16_p8_224": SMALL | {"img_size": 64, "patch_size": 1},
+    "DebertaV2Model": SIZE | DEBERTA_V3 | {"share_att_key": False, "conv_kernel_size": 3},
+    "DebertaV2Model(share_att_key=True)": SIZE | DEBERTA_V3,
+    "Dinov2Model": DINOV2,
+    "Dinov2WithRegistersModel": DINOV2,
+}
+
+
+def make(example: str, seed: int = 0) -> nn.Module:
+    """A small model of the example's class, with weights large enough that every part of it matters."""
+    kind = getattr(transformers, example.split("(")[0], None)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # buffers may be random too
+        if kind is None:
+            model = timm.create_model(example, pretrained=False, num_classes=0, **OPTIONS.get(example, SMALL))
+        else:
+            model = kind(kind.config_class(**OPTIONS.get(example, SIZE)))
+    return randomise(model, seed).eval().requires_grad_(False)  # fused attention rounds otherwise where it trains
+
+
+def make_inputs(encoder: nn.Module) -> Tensor | dict[str, Tensor]:
+    if getattr(encoder, "main_input_name", "pixel_values") == "input_ids":
+        return make_text()
+    architecture = getattr(encoder, "default_cfg", {}).get("architecture")
+    return make_images(size=OPTIONS.get(architecture, SMALL).get("img_size", 32))
+
+
+def features_of(encoder: nn.Module, inputs) -> Tensor:
+    """What the head of a plain encoder reads, (batch, dim)."""
+    if isinstance(encoder, transformers.PreTrainedModel):
+        output = encoder(inputs) if isinstance(inputs, Tensor) else encoder(**inputs)
+        return output.last_hidden_state[:, 0]
+    return encoder.forward_head(encoder.forward_features(inputs), pre_logits=True)
+
+
+# ---------------------------------------------------------------- layers, found without the library
+
+
+@dataclass
+class Layer:
+    """Places in one encoder layer: projections in the order q, k, v, or the one that is all three; submodules whose
+    output the residual stream receives; the one that is given the stream between both halves."""
+
+    block: nn.Module
+    projections: list[nn.Linear]
+    attention: str
+    mlp: str
+    between: str | None
+    mlp_out: nn.Linear
+
+    def frozen(self, position: str) -> list[Tensor]:
+        """Views of the weight and, where there is one, the bias of "q", "k" or "v"."""
+        index, linear = "qkv".index(position), self.projections
+        tensors = [t.data for t in linear[index % len(linear)].parameters()]
+        return tensors if len(linear) == 3 else [t.chunk(3)[index] for t in tensors]
+
+
+def layers_of(encoder: nn.Module) -> list[Layer]:
+    if hasattr(encoder, "blocks"):
+        return [
+            Layer(b, [b.attn.qkv], "attn", "mlp", "mlp" if "ResPost" in type(b).__name__ else "norm2", b.mlp.fc2)
+            for b in encoder.blocks
+        ]
+    layers = []
+    for x in encoder.encoder.layer:
+        attention = getattr(x.attention, "self", x.attention)
+        names = ("q_proj", "query", "query_proj"), ("k_proj", "key", "key_proj"), ("v_proj", "value", "value_proj")
+        linear = [next(getattr(attention, name) for name in group if hasattr(attention, name)) for group in names]
+        if hasattr(x, "mlp"):
+            layers.append(Layer(x, linear, "attention.o_proj", "mlp", "norm2", x.mlp.fc2))
+        else:
+            layers.append(Layer(x, linear, "attention.output.dense", "output.dense", None, x.output.dense))
+    return layers
+
+
+# ---------------------------------------------------------------- the methods, without the library's hooks
+
+
+@torch.no_grad()
+def change_weights(layer: Layer, adapter: nn.Module, method) -> None:
+    """The closed form of a linear method, W ← ..., in the frozen weights."""
+    if method.key == "ia3":
+        for scale, position in zip(adapter.l_kv, "kv"):
+            for tensor in layer.frozen(position):
+                tensor.mul_(scale.view(-1, *[1] * (tensor.dim() - 1)))
+        layer.mlp_out.weight.mul_(adapter.l_ff)
+        return
+    for i, position in enumerate(method.targets):
+        W = layer.frozen(position)[0]
+        if method.key in ("lora", "dora"):
+            delta = method.alpha / method.rank * (adapter.A[:, i] @ adapter.B[i]).T
+        else:
+            A, d = adapter.shared.A, adapter.d
+            A, d = (A[:, 0], d[0]) if method.key == "pvera" else (A, d)
+            delta = method.alpha * (A[:, i] @ d[i].diag() @ adapter.shared.B[i] @ adapter.b[i].diag()).T
+        W += delta
+        if method.key == "dora":
+            W *= (adapter.m[i] / W.norm(dim=1))[:, None]
+
+
+class Then(nn.Module):
+    """A module and a function of its output."""
+
+    def __init__(self, module: nn.Module, function: Callable):
+        super().__init__()
+        self.module, self.function = module, function
+
+    def forward(self, *args, **kwargs):
+        return self.function(self.module(*args, **kwargs))
+
+
+class Reading(nn.Module):
+    """A module that keeps its input."""
+
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        self.x = x
+        return self.module(x)
+
+
+def bottleneck(part: nn.Module, x: Tensor) -> Tensor:
+    return F.relu(x @ part.down.weight.T + part.down.bias) @ part.up.weight.T + part.up.bias
+
+
+def add_modules(layer: Layer, adapter: nn.Module, method) -> nn.Module:
+    """The block with modules for a method that has no closed form."""
+    block = layer.block
+    if method.key == "bottleneck":
+        for place, part in ((layer.attention, adapter.attention), (layer.mlp, adapter.mlp)):
+            block.set_submodule(
+                place, Then(block.get_submodule(place), lambda y, part=part: y + bottleneck(part, y))
+            )
+        return block
+    reading = Reading(block.get_submodule(layer.between))
+    block.set_submodule(layer.between, reading)
+    return Then(block, lambda y: y + adapter.s * bottleneck(adapter.branch, reading.x))
+
+
+def with_method(plain: nn.Module, member: nn.Module) -> nn.Module:
+    """A copy of a plain encoder that computes `member`'s method without the library."""
+    encoder = copy.deepcopy(plain)
+    blocks = encoder.blocks if hasattr(encoder, "blocks") else encoder.encoder.layer
+    for i, (layer, adapter) in enumerate(zip(layers_of(encoder), member.layers)):
+        if member.method.key in MERGEABLE - {"linear"}:
+            change_weights(layer, adapter, member.method)
+        elif member.method.key != "linear":
+            blocks[i] = add_modules(layer, adapter, member.method)
+    return encoder
+
+
+# ---------------------------------------------------------------- checks
+
+
+class Case:
+    """One method on one small encoder; `model()` is the same each time."""
+
+    def __init__(self, example: str, key: str):
+        self.example, self.method = example, METHODS[key]
+        self.inputs = make_inputs(self.plain())
+
+    def plain(self) -> nn.Module:
+        return make(self.example)
+
+    def model(self, encoder: nn.Module | None = None, seed: int = 0):
+        return perturb(pvera.adapt(encoder or self.plain(), self.method, CLASSES), seed).eval()
+
+    def logits(self, model) -> Tensor:
+        with torch.no_grad():
+            return model(self.inputs)
+
+
+def gradients(case: Case, model) -> dict[str, Tensor]:
+    """Loss and gradients of one training step of two passes, of the same noise for equal models."""
+    model.train()
+    losses = [model(case.inputs).square().mean() + 1e-3 * model.kl_divergence() for _ in range(2)]
+    sum(losses).backward()
+    found = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+    model.zero_grad()
+    return found | {"loss": sum(losses).detach()}
+
+
+def check_reference(case: Case):
+    """The features are those of an encoder that computes the method without the library."""
+    plain, model = case.plain(), case.model()
+    with torch.no_grad():
+        features = model.features(case.inputs)[0]
+        close(features, features_of(with_method(plain, model.members[0]), case.inputs))
+        if case.method.key != "linear":
+            assert (features - features_of(plain, case.inputs)).abs().max() > 1e-2
+
+
+def check_grid(case: Case):
+    """A grid's members compute what each would alone."""
+    grid = perturb(pvera.adapt(case.plain(), [case.method] * 2, CLASSES, seed=[0, 1])).eval()
+    for member, logits in zip(grid.members, case.logits(grid)):
+        alone = case.model()
+        alone.members[0].load_state_dict(member.state_dict())
+        close(case.logits(alone), logits)
+
+
+def check_training(case: Case):
+    """Every trained tensor has a finite gradient that is not zero; the backbone has none."""
+    model = case.model()
+    for name, gradient in gradients(case, model).items():
+        assert gradient is not None and gradient.isfinite().all() and gradient.any(), name
+    assert all(p.grad is None for p in model.backbone.parameters())
+
+
+def check_checkpointing(case: Case):
+    """Gradient checkpointing changes neither loss nor gradients."""
+    expected, model = gradients(case, case.model()), case.model()
+    if hasattr(model.backbone, "set_grad_checkpointing"):
+        model.backbone.set_grad_checkpointing()
+    else:
+        for layer in model.backbone.encoder.layer:
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+    equal_gradients(gradients(case, model), expected)
+
+
+def equal_gradients(actual: dict[str, Tensor], expected: dict[str, Tensor]):
+    assert actual.keys() == expected.keys()
+    for name, gradient in actual.items():
+        close(gradient, expected[name], msg=lambda text, name=name: f"{name}: {text}")
+
+
+def check_last_mlp(case: Case):
+    """Sparing the last MLP the tokens that the head does not read changes nothing."""
+    model = case.model()
+    expected = case.logits(model)
+    model.last_mlp_on_class_token = True
+    close(case.logits(model), expected)
+
+
+def check_merging(case: Case):
+    """Merged, the logits are the same; unmerged, the weights are, bit for bit."""
+    model = case.model()
+    before, expected = copy.deepcopy(model.backbone.state_dict()), case.logits(model)
+    if case.method.key not in MERGEABLE:
+        with pytest.raises(InputError) as error:
+            model.merge_()
+        assert "\n" not in str(error.value)
+    else:
+        close(case.logits(model.merge_()), expected)
+        model.unmerge_()
+    equal_bits(model.backbone.state_dict(), before)
+    assert torch.equal(case.logits(model), expected)
+
+
+def equal_bits(actual: dict, expected: dict):
+    assert actual.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(actual[name], tensor), name
+
+
+def check_saving(case: Case, tmp_path):
+    """What is loaded onto an equal backbone computes the same logits."""
+    model = case.model()
+    pvera.save(model, tmp_path / "adapter.safetensors")
+    loaded = pvera.load(case.plain(), tmp_path / "adapter.safetensors").eval()
+    assert torch.equal(case.logits(loaded), case.logits(model))
+
+
+def check_copying(case: Case):
+    """A copy computes the same, has the same gradients, and is trained alone."""
+    model = case.model()
+    expected, copied = case.logits(model), copy.deepcopy(model)
+    assert torch.equal(case.logits(copied), expected)
+    equal_gradients(gradients(case, copied), gradients(case, model))
+    copied.eval()
+    model.eval()
+    perturb(copied, seed=1)
+    assert not torch.equal(case.logits(copied), expected)
+    assert torch.equal(case.logits(model), expected)
+
+
+def check_copied_backbone(case: Case):
+    """A copy of the backbone of an adapted model does not call that model's adapters."""
+    model = case.model()
+    with torch.no_grad():
+        copied = copy.deepcopy(model.backbone)
+        before = features_of(copied, case.inputs)
+        perturb(model, seed=1)
+        assert torch.equal(features_of(copied, case.inputs), before)
+
+
+def check_pickling(case: Case):
+    """A pickled model computes the same."""
+    model = case.model()
+    loaded = pickle.loads(pickle.dumps(model))
+    assert torch.equal(case.logits(loaded), case.logits(model))
+
+
+def check_unloading(case: Case):
+    """The unloaded backbone is the plain one: its tensors bit for bit, its output, its hooks."""
+    plain = case.plain()
+    model = case.model()
+    case.logits(model)
+    backbone = model.unload()
+    equal_bits(backbone.state_dict(), plain.state_dict())
+    with torch.no_grad():
+        assert torch.equal(features_of(backbone, case.inputs), features_of(plain, case.inputs))
+    assert hooks(backbone) == hooks(plain)
+
+
+def hooks(model: nn.Module) -> int:
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return sum(len(getattr(module, kind)) for module in model.modules() for kind in kinds)
+
+
+def check_users_hooks(case: Case):
+    """A hook registered before `adapt` sees what the frozen projection made, and may keep it."""
+    encoder, seen = case.plain(), []
+    linear = [m for layer in layers_of(encoder) for m in layer.projections]
+    for m in linear:
+        m.register_forward_hook(lambda module, args, y: seen.append((module, args[0], y)))
+    model = case.model(encoder)
+    for training in (False, True):
+        seen.clear()
+        model.train(training)(case.inputs)
+        assert len(seen) >= len(linear)
+        for module, x, y in seen:
+            close(y, F.linear(x, module.weight, module.bias))
+
+
+CHECKS = {name.removeprefix("check_"): check for name, check in list(globals().items()) if name.startswith("check_")}
