@@ -88,7 +88,7 @@ LEDGER = (
         "mean over latent, tokens and images, mean of q and v",
         "`corrected`: sum over the latent, half the sum over positions; `published`: mean over both, so r "
         "times smaller on two positions; mean over tokens and images in both",
-        ("pvera/adapters/pvera.py", "PVeRAAdapter.kl_divergence"),
+        ("pvera/adapters/pvera.py", "PVeRAAdapter.divergence"),
         ("pvera_kl",),
         peft="none",
     ),
