@@ -42,6 +42,8 @@ LOGS, LOG_LINES = 5, 8  # of failed jobs that `describe` shows
 TAKEN = {"partition", "account", "time", "mem", "cpus-per-task", "gpus-per-node", "dependency",
          "job-name", "array", "output", "error", "open-mode", "signal"}
 
+Option = Annotated[Text | int | float | bool | None, expected("one value")]
+
 
 @validated
 class Site:
@@ -58,7 +60,7 @@ class Site:
     requeues: Natural
     partition: Text | None = None
     account: Text | None = None
-    options: dict[Text, Annotated[Text | int | float | bool | None, expected("one value")]] = field(default_factory=dict)
+    options: dict[Text, Option] = field(default_factory=dict)
 
     def __post_init__(self):
         for name in self.options:

@@ -12,12 +12,10 @@ from .errors import InputError
 from .protocol import protocol
 from .training import PRECISIONS, Schedule
 from .validation import (
-    Count, Distinct, Name, Natural, Rate, Several, Switch, Text, Weight, at, build, check, choose, expected, load,
-    shown, validated,
+    GIVEN, Count, Distinct, Name, Natural, Rate, Several, Switch, Text, Weight, at, build, check, choose, expected,
+    load, shown, validated,
 )
 
-#: What `read` sets itself.
-OWN = ("name", "text")
 #: The checked types of the methods' hyperparameters.
 STRICT = {int: Count, float: Rate, bool: Switch, str: Text}
 Number = Annotated[int, Field(strict=True, ge=2), expected("a whole number from 2")]
@@ -86,7 +84,7 @@ class Description:
     language: the language experiment, a profile of its own (see `of_language`), whose data sets are text.
     """
 
-    name: Name
+    name: Name = field(metadata={GIVEN: True})
     data: Text
     backbones: Several[Name]
     datasets: Several[Name]
@@ -105,7 +103,7 @@ class Description:
     deterministic: Switch = False
     images: Count | None = None
     language: "Description | None" = None
-    text: Switch = False
+    text: Switch = field(default=False, metadata={GIVEN: True})
 
     def __post_init__(self):
         with at("protocol"):
@@ -143,7 +141,7 @@ class Description:
     @classmethod
     def _build(cls, content: Any, path: Path, section: str, own: dict) -> "Description":
         if isinstance(content, dict):
-            if wrong := [name for name in OWN if name in content]:
+            if wrong := [item.name for item in fields(cls) if item.metadata.get(GIVEN) and item.name in content]:
                 raise InputError(f"{path}: {'.'.join(filter(None, [section, wrong[0]]))}: cannot be set")
             content = content | own
         profile = build(cls, content, path, section)
@@ -157,7 +155,8 @@ class Description:
         if not isinstance(section, dict):
             raise InputError(f"{path}: language: must be a mapping, not {shown(section)}")
         kept = {name: options for name, options in self.methods.items() if name != "adaptformer"}
-        inherited = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in OWN} | {
+        keys = [item.name for item in fields(self) if not item.metadata.get(GIVEN)]
+        inherited = {key: getattr(self, key) for key in keys} | {
             "ablations": None, "effects": None, "weights": {}, "fixed_grid": [], "methods": kept,
             "schedule": asdict(self.schedule),
         }

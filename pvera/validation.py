@@ -26,6 +26,7 @@ from .errors import InputError
 
 T = TypeVar("T")
 SHOWN = 3  # errors of one file
+GIVEN = "given by the reader"  # metadata of fields that are no keys of the file
 _short = Repr()
 _short.maxstring = _short.maxother = 60
 
@@ -186,4 +187,4 @@ def _keys(cls: type, path: Iterable) -> list[str]:
     for step in path:
         hint = get_type_hints(cls)[step]
         (cls,) = filter(is_dataclass, (hint, *get_args(hint)))
-    return [field.name for field in fields(cls)]
+    return [field.name for field in fields(cls) if not field.metadata.get(GIVEN)]

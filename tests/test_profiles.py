@@ -84,7 +84,8 @@ WRONG = {  # keys of the file -> how the message begins
     "epochs true": ({"schedule": "{epochs: true}"}, f"schedule.epochs: {COUNT}, not True"),
     "batch size 0": ({"schedule": "{batch_size: 0}"}, f"schedule.batch_size: {COUNT}, not 0"),
     "patience 0": ({"schedule": "{patience: 0}"}, f"schedule.patience: {COUNT}, not 0"),
-    "tolerance as text": ({"schedule": "{tolerance: '1e-3'}"}, "schedule.tolerance: must be a number from 0 and below 1"),
+    "tolerance as text": ({"schedule": "{tolerance: '1e-3'}"},
+                          "schedule.tolerance: must be a number from 0 and below 1, not '1e-3'"),
     "tolerance 1": ({"schedule": "{tolerance: 1}"}, "schedule.tolerance: must be a number from 0 and below 1, not 1"),
     "weight decay": ({"schedule": "{weight_decay: -1}"}, "schedule.weight_decay: must be a number from 0, not -1"),
     "unknown in schedule": ({"schedule": "{epoch: 3}"}, "schedule.epoch: unknown key; did you mean 'epochs'?"),
@@ -120,7 +121,7 @@ WRONG = {  # keys of the file -> how the message begins
     "weights a number": ({"weights": "{tiny: 3}"}, "weights.tiny: must be text on one line, not 3"),
     # keys
     "misspelt key": ({"metods": "{}"}, "metods: unknown key; did you mean 'methods'?"),
-    "unknown key": ({"zzz": "1"}, "zzz: unknown key; choose from name, data, backbones, "),
+    "unknown key": ({"zzz": "1"}, "zzz: unknown key; choose from data, backbones, "),
     "key that is a number": ({"7": "1"}, "7: unknown key"),
     "name": ({"name": "mine"}, "name: cannot be set"),
     "text": ({"text": "true"}, "text: cannot be set"),

@@ -159,6 +159,15 @@ def edit(folder, line: str) -> None:
     (folder / "data" / "retina" / "val200.txt").write_text(line)
 
 
+SCRIPTS = sorted(p.stem for p in scripts.EXPERIMENTS.glob("*.py") if "__main__" in p.read_text())
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help(script, capsys):
+    status, output, errors = scripts.outcome(script, capsys, "--help")
+    assert (status, errors) == (0, "") and output.startswith(f"usage: {script}.py ") and len(output) > 200
+
+
 BAD = {
     "unknown method": (["--methods", "lara"], "unknown method 'lara'"),
     "unknown profile": (["--profile", "midi"], "unknown profile 'midi'"),
@@ -171,7 +180,7 @@ BAD = {
     ),
     "weights of another": (["--weights", "tin=a.pth"], "not 'tin=a.pth'"),
     "missing weights": (["--weights", "tiny=/a.pth"], "/a.pth: no such file"),
-    "weights in the profile": (lambda f: profile_with(f, weights={"tin": "a.pth"}), "weights: 'tin' is none of backbones (tiny)"),
+    "weights in the profile": (lambda f: profile_with(f, weights={"tin": "a.pth"}), "weights: 'tin' is none of"),
     "no images": (["--images", "0"], "--images: must be a whole number from 1, not 0"),
     "no epochs": (["--epochs", "0"], "--epochs: must be a whole number from 1, not 0"),
     "no workers": (["--workers", "0"], "--workers: must be a whole number from 1, not 0"),

@@ -64,6 +64,7 @@ def test_the_script_trains_and_draws_with_both(tmp_path, capfd):
     other = tmp_path / "other"
     for name in ("pvera", "experiments"):
         shutil.copytree(ROOT / name, other / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pvera_torchvision.py", other)
     make_data(tmp_path / "data", "digits")
     scripts.execute(
         "benchmark_versions", other, "--repeats", 1, "--output", tmp_path, "--data", tmp_path / "data",
