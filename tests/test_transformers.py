@@ -161,7 +161,12 @@ def as_dinov2(vit) -> Dinov2Model:
 
 @pytest.mark.parametrize(
     "method",
-    [*METHODS.values(), *(m(rank=4, targets=t) for m in (DoRA, LoRA, VeRA, PVeRA) for t in ("k", "qkv"))],
+    [
+        *METHODS.values(),
+        *(m(rank=4, targets=t) for m in (DoRA, LoRA, VeRA, PVeRA) for t in ("k", "qkv")),
+        DoRA(rank=4, norm="output", transpose=False),
+        AdaptFormer(ratio=4, inside_layer_scale=True),
+    ],
     ids=str,
 )
 def test_separate_projections_are_the_fused_ones(method):

@@ -94,6 +94,8 @@ class DoRAAdapter(Adapter):
 
     def fold_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
         mine, theirs = overlap(self.method.targets, positions)
+        if not mine:
+            return weight, bias
         V, ratio = self.direction(weight[theirs], mine)
         weight[theirs] = (V * ratio.unsqueeze(2 if self.axis == 1 else 1)).to(weight.dtype)
         return weight, bias
