@@ -159,8 +159,8 @@ NO_PRODUCTS = tuple(
     f"aten::{name}"
     for name in (
         "add", "sub", "rsub", "mul", "div", "exp", "mean", "gelu", "silu", "softmax", "layer_norm",
-        "linalg_vector_norm", "randn", "empty_like", "unflatten", "_unsafe_view", "addcmul", "addcmul_", "mul_",
-        "square_", "sub_", "sum",
+        "linalg_vector_norm", "randn", "empty_like", "unflatten", "view_as", "addcmul", "exp_", "mul_", "pow", "relu",
+        "sum",
     )
 )  # fmt: skip
 
