@@ -25,16 +25,18 @@ import torch
 from options import Parser
 from PIL import Image
 
-from pvera import backbones, data, results, store, training
+from pvera import backbones
 from pvera.adapters import PVeRA
-from pvera.errors import run
+from pvera.data import image_folders, store, tasks
 from pvera.model import adapt
 from pvera.processes import cores
-from pvera.profiles import Profile
-from pvera.protocol import protocol
-from pvera.runs import environment
-from pvera.scheduler import run_all
-from pvera.training import Data, Schedule
+from pvera.study import results, training
+from pvera.study.profiles import Profile
+from pvera.study.protocol import protocol
+from pvera.study.runs import environment
+from pvera.study.scheduler import run_all
+from pvera.study.script import run
+from pvera.study.training import Data, Schedule
 
 PARTS = ("share", "preparation", "memory")
 SHARE, SPEED_UP, MEMORY = 0.02, 0.75, 1024  # bounds: of an epoch, per core, MiB
@@ -57,7 +59,7 @@ def main() -> None:
         measure = {
             "share": lambda: [share(folder, "tiny", 800), share(folder, "dinov2_s", 32)],
             "preparation": lambda: [preparation(folder, 4000)],
-            "memory": lambda: [memory(folder, data.task(LARGEST).test_images)],
+            "memory": lambda: [memory(folder, tasks.task(LARGEST).test_images)],
         }
         made_by = environment("cpu")
         about = {"machine": f"{made_by['device']}, {cores()} cores, torch {made_by['torch']}"}
@@ -84,11 +86,11 @@ def share(folder: Path, backbone: str, images: int) -> dict:
     name, counts = f"{backbone}_data", {"train800": images, "val200": images // 4}
     write(folder / name / LARGEST, counts, (64, 64), "png")
     train, validation = (
-        Data(data.load_split(folder / name, LARGEST, split, frozen.image_size), frozen, torch.device("cpu"))
+        Data(image_folders.load_split(folder / name, LARGEST, split, frozen.image_size), frozen, torch.device("cpu"))
         for split in counts
     )
     schedule, ends = Schedule(epochs=3), []
-    model = adapt(frozen.model, [PVeRA(rank=64)] * 3, data.task(LARGEST).classes, [0, 1, 2])
+    model = adapt(frozen.model, [PVeRA(rank=64)] * 3, tasks.task(LARGEST).classes, [0, 1, 2])
     training.fit(model, train, validation, [(1e-4, 1e-4)] * 3, [0.0] * 3, schedule, protocol("published"), 0,
                  on_epoch=lambda _: ends.append(time.process_time()))
     epoch = min(np.diff(ends))
@@ -114,7 +116,7 @@ def preparation(folder: Path, images: int) -> dict:
     def seconds(processes: int) -> float:
         store.clear()
         start = time.perf_counter()
-        data.load_split(root, LARGEST, "test", 224, processes=processes)
+        image_folders.load_split(root, LARGEST, "test", 224, processes=processes)
         return time.perf_counter() - start
 
     seconds(1)  # starts the server that workers are forked from
@@ -136,7 +138,7 @@ def memory(folder: Path, images: int) -> dict:
         protocol="published", methods={"pvera": {"rank": 64, "grid": {"learning_rate": [1e-3, 1e-4, 1e-5]}}},
         schedule=Schedule(epochs=1), weights={"stand_in": str(weights)},
     )
-    data.prepare(folder / "largest", LARGEST, 224)
+    image_folders.prepare(folder / "largest", LARGEST, 224)
     peaks = []
     for few in (16, None):
         runs = profile.with_(images=few).benchmark(folder / f"results{few}")
@@ -153,7 +155,7 @@ def row(what: str, value: str, bound: str, holds: bool) -> dict:
 
 def write(folder: Path, counts: dict[str, int], size: tuple[int, int], suffix: str) -> None:
     """Splits of `counts` images of `size` pixels: smooth noise, which compresses as photographs do."""
-    classes = data.task(folder.name).classes
+    classes = tasks.task(folder.name).classes
     for split, count in counts.items():
         (folder / split).mkdir(parents=True)
         source = np.random.default_rng([*split.encode()])

@@ -39,15 +39,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from pvera import PVeRA, adapt, backbones, checkpoint, cost, sample, speed, training
+from pvera import PVeRA, adapt, backbones, checkpoint, cost, sample
 from pvera.adapters import Linear, Method
-from pvera.errors import run
-from pvera.protocol import protocol
 from pvera.files import require_writable
-from pvera.runs import environment
-from pvera.speed import FASTER, GRID, Row
-from pvera.training import PRECISIONS, Schedule
-from pvera.wiring import cast_once, training_attention
+from pvera.hooks import cast_once, training_attention
+from pvera.study import speed, training
+from pvera.study.protocol import protocol
+from pvera.study.runs import environment
+from pvera.study.script import run
+from pvera.study.speed import FASTER, GRID, Row
+from pvera.study.training import PRECISIONS, Schedule
 
 BATCH, DRAWS = 16, (2, 8)
 EPOCHS, TRAIN, VALIDATION = 500, 800, 200  # of linear probing

@@ -21,14 +21,17 @@ from options import Parser
 from profile_options import read_profile
 from tqdm import tqdm
 
-from pvera import adapt, backbones, data, training, vtab
+from pvera import adapt, backbones
 from pvera.backbones import Backbone
-from pvera.errors import InputError, run
-from pvera.profiles import EXPERIMENTS, Profile
-from pvera.protocol import protocol
+from pvera.data import image_folders, tasks, vtab
+from pvera.errors import InputError
 from pvera.files import require_writable, write_atomically
-from pvera.runs import Run, environment
-from pvera.training import EVALUATION_BATCH, PRECISIONS, Data, Schedule
+from pvera.study import training
+from pvera.study.profiles import EXPERIMENTS, Profile
+from pvera.study.protocol import protocol
+from pvera.study.runs import Run, environment
+from pvera.study.script import run
+from pvera.study.training import EVALUATION_BATCH, PRECISIONS, Data, Schedule
 
 CLASSES = 100
 
@@ -99,7 +102,7 @@ def images(frozen: Backbone, device: str, count: int, in_memory: bool = True) ->
     """Random ones with random labels."""
     source = np.random.default_rng(0)
     pixels = source.integers(256, size=(count, frozen.image_size, frozen.image_size, 3), dtype=np.uint8)
-    split = data.Split(pixels, source.integers(CLASSES, size=count), [])
+    split = image_folders.Split(pixels, source.integers(CLASSES, size=count), [])
     return Data(split, frozen, torch.device(device), in_memory)
 
 
@@ -121,7 +124,7 @@ def hours(runs: list[Run], rates: dict[str, dict[str, float]], epochs: int) -> p
             needed = sum(count) / rate["test"]
         else:
             needed = members * epochs * (count[0] / rate["train"] + count[1] / rate["validate"])
-        needed += data.task(one.dataset).test_images / rate["test"]
+        needed += tasks.task(one.dataset).test_images / rate["test"]
         empty = {f"{key}_images_per_second": value for key, value in rate.items()} | dict(
             runs=0, members=0, hours=0.0
         )

@@ -20,12 +20,13 @@ import pandas as pd
 from options import ROOT, Parser
 from tqdm import tqdm
 
-from pvera import results
-from pvera.cluster import code_version
-from pvera.errors import InputError, run
-from pvera.profiles import Profile
-from pvera.runs import environment
-from pvera.tables import versions
+from pvera.errors import InputError
+from pvera.report.tables import versions
+from pvera.study import results
+from pvera.study.cluster import code_version
+from pvera.study.profiles import Profile
+from pvera.study.runs import environment
+from pvera.study.script import run
 
 STEPS = (("train", "--experiments", "beta", "benchmark"), ("uncertainty",))
 

@@ -11,9 +11,9 @@ from options import Parser
 from profile_options import read_profile
 from tqdm import tqdm
 
-from pvera import efficiency
-from pvera.errors import run
 from pvera.files import require_writable
+from pvera.study import cost_records
+from pvera.study.script import run
 
 
 def main() -> None:
@@ -23,12 +23,12 @@ def main() -> None:
     options = parser.parse_args()
 
     missing = []
-    for name in dict.fromkeys([options.profile, efficiency.SIZES]):
+    for name in dict.fromkeys([options.profile, cost_records.SIZES]):
         profile = read_profile(name)
         for backbone in profile.backbones:
-            config = efficiency.config(profile, backbone)
-            path = efficiency.record_path(options.results, profile.name, backbone)
-            state = efficiency.state(path, config)
+            config = cost_records.config(profile, backbone)
+            path = cost_records.record_path(options.results, profile.name, backbone)
+            state = cost_records.state(path, config)
             if state == "different":
                 print(f"{path} was counted for other grids: counting again", flush=True)
             if state != "done":
@@ -39,7 +39,7 @@ def main() -> None:
     with tqdm(total=sum(number for *_, number in missing), unit="configuration", disable=not missing) as bar:
         for profile, backbone, path, _ in missing:
             bar.set_description(f"cost, {profile.name}: {backbone}")
-            efficiency.write(path, efficiency.measure(profile, backbone, bar.update))
+            cost_records.write(path, cost_records.measure(profile, backbone, bar.update))
 
 
 if __name__ == "__main__":

@@ -20,9 +20,10 @@ from nbclient.exceptions import CellExecutionError, DeadKernelError
 from options import ROOT, Parser
 from tqdm import tqdm
 
-from pvera.errors import InputError, run
+from pvera.errors import InputError
 from pvera.processes import cores
-from pvera.results import ADAPTER, write_atomically
+from pvera.study.results import ADAPTER, write_atomically
+from pvera.study.script import run
 
 #: What is the input's or the disk's fault, not a cell's.
 REFUSED = ("InputError", "OSError", "PermissionError")

@@ -6,9 +6,10 @@ from pathlib import Path
 from options import Parser
 from tqdm import tqdm
 
-from pvera import errors, suite
+from pvera.data import suite
 from pvera.errors import InputError
-from pvera.validation import choose
+from pvera.study import script
+from pvera.study.validation import choose
 
 
 def parse() -> Namespace:
@@ -50,4 +51,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    script.run(main)

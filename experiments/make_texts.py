@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 from options import ROOT, Parser
 
-from pvera import errors, glue, grammar
+from pvera.data import glue, grammar
 from pvera.errors import InputError
-from pvera.results import write_atomically
+from pvera.study import script
+from pvera.study.results import write_atomically
 
 
 def parse() -> Namespace:
@@ -67,4 +68,4 @@ def describe(name: str, root: Path, measures: str) -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    script.run(main)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from pvera import store
+from pvera.data import store
 from pvera.errors import InputError
-from pvera.validation import Count, Natural, parse
+from pvera.study.validation import Count, Natural, parse
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"

@@ -15,9 +15,10 @@ from pathlib import Path
 
 from options import ROOT, Parser, set_cache
 
-from pvera import data, errors, store, vtab, vtab_sources
+from pvera.data import image_folders, store, tasks, vtab, vtab_sources
 from pvera.errors import InputError
-from pvera.validation import choose
+from pvera.study import script
+from pvera.study.validation import choose
 
 
 def parse() -> Namespace:
@@ -60,7 +61,7 @@ def main() -> None:
     usable = [verdict.name for verdict in verdicts if verdict.usable]
     if not options.no_decode:
         for number, name in enumerate(usable, start=1):
-            data.prepare(options.root, name, options.size)
+            image_folders.prepare(options.root, name, options.size)
             print(f"decoded {name} ({number} of {len(usable)})", flush=True)
     if len(usable) < len(verdicts) or str(copy).startswith("mixed"):
         sys.exit(1)
@@ -97,7 +98,7 @@ def place(options: Namespace) -> dict[str, vtab.Verdict]:
 
 def acceptable(verdict: vtab.Verdict) -> bool:
     """Whether training can read the data set, right or not: each split file was read."""
-    return not verdict.right and len(verdict.checksums) == len(data.SPLITS)
+    return not verdict.right and len(verdict.checksums) == len(image_folders.SPLITS)
 
 
 def check(options: Namespace, taken: dict[str, vtab.Verdict]) -> list[vtab.Verdict]:
@@ -124,10 +125,10 @@ def check(options: Namespace, taken: dict[str, vtab.Verdict]) -> list[vtab.Verdi
 
 
 def show(verdicts: list[vtab.Verdict], copy: str | None, root: Path) -> None:
-    print(f"{'data set':<22}{'classes':>7}  " + "".join(f"{split:<16}" for split in data.SPLITS))
+    print(f"{'data set':<22}{'classes':>7}  " + "".join(f"{split:<16}" for split in image_folders.SPLITS))
     for verdict in verdicts:
         states = "".join(f"{state:<16}" for state in verdict.states.values())
-        print(f"{verdict.name:<22}{data.task(verdict.name).classes:>7}  {states}".rstrip())
+        print(f"{verdict.name:<22}{tasks.task(verdict.name).classes:>7}  {states}".rstrip())
         accepted = ["accepted as it is"] * verdict.accepted
         for line in verdict.findings + verdict.notes + accepted:
             print(f"    {line}")
@@ -143,4 +144,4 @@ def show(verdicts: list[vtab.Verdict], copy: str | None, root: Path) -> None:
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    script.run(main)

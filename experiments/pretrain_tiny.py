@@ -27,9 +27,10 @@ from PIL import Image
 from timm.models import get_pretrained_cfg
 from tqdm import tqdm
 
-from pvera import backbones, errors, seeding
+from pvera import backbones, seeding
 from pvera.errors import InputError
-from pvera.results import write_atomically
+from pvera.study import script
+from pvera.study.results import write_atomically
 
 SIZE = backbones.TINY_ARCHITECTURE["img_size"]
 MEAN, STD = (
@@ -335,4 +336,4 @@ def main():
 
 
 if __name__ == "__main__":
-    errors.run(main)
+    script.run(main)

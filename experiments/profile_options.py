@@ -8,7 +8,7 @@ from pathlib import Path
 from options import ROOT
 
 from pvera.errors import InputError
-from pvera.profiles import Profile
+from pvera.study.profiles import Profile
 
 
 def read_profile(name: str) -> Profile:

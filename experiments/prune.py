@@ -9,8 +9,9 @@ and latents experiments read the adapters of VeRA and PVeRA in <profile>/benchma
 import argparse
 from pathlib import Path
 
-from pvera import results
-from pvera.errors import InputError, run
+from pvera.errors import InputError
+from pvera.study import results
+from pvera.study.script import run
 
 
 def main() -> None:

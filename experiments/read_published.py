@@ -15,11 +15,12 @@ import pandas as pd
 from options import ROOT, Parser
 
 from pvera.adapters import PAPER_METHODS
-from pvera.data import TASKS
-from pvera.errors import InputError, run
-from pvera.published import COLUMNS
-from pvera.results import write_atomically
-from pvera.tables import PANELS
+from pvera.data.tasks import TASKS
+from pvera.errors import InputError
+from pvera.report.published import COLUMNS
+from pvera.report.tables import PANELS
+from pvera.study.results import write_atomically
+from pvera.study.script import run
 
 BACKBONES = {
     "dinov2_s": "tab:detailed_results_small",

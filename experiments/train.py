@@ -26,13 +26,13 @@ import torch
 from options import parse_training
 from profile_options import changed, read_profile
 
-from pvera import cluster
-from pvera.errors import run
 from pvera.processes import cores
-from pvera.profiles import EXPERIMENTS, Profile
-from pvera.results import ANALYSES, require_writable
-from pvera.runs import prepare
-from pvera.scheduler import pending, run_all
+from pvera.study import cluster
+from pvera.study.profiles import EXPERIMENTS, Profile
+from pvera.study.results import ANALYSES, require_writable
+from pvera.study.runs import prepare
+from pvera.study.scheduler import pending, run_all
+from pvera.study.script import run
 
 
 def main() -> None:

@@ -18,9 +18,9 @@ from options import parse_training
 from profile_options import changed, read_profile
 from train import start
 
-from pvera import glue
-from pvera.errors import run
-from pvera.profiles import LANGUAGE, Profile
+from pvera.data import glue
+from pvera.study.profiles import LANGUAGE, Profile
+from pvera.study.script import run
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from options import parse_training
 from profile_options import changed, read_profile
 from train import start
 
-from pvera.errors import run
+from pvera.study.script import run
 
 
 def main() -> None:

@@ -6,12 +6,12 @@ pvera_torchvision.declare_missing()  # before timm, which imports torchvision
 
 __version__ = "0.1.0"
 
-from .adapters import (  # noqa: E402
+from pvera.adapters import (
+    IA3,
     METHODS,
     PAPER_METHODS,
-    IA3,
-    AdaptFormer,
     Adapter,
+    AdaptFormer,
     Bottleneck,
     DoRA,
     Linear,
@@ -21,10 +21,10 @@ from .adapters import (  # noqa: E402
     VeRA,
     register,
 )
-from .checkpoint import load, save  # noqa: E402
-from .errors import InputError  # noqa: E402
-from .model import AdaptedModel, adapt  # noqa: E402
-from .uncertainty import sample  # noqa: E402
+from pvera.checkpoint import load, save  # noqa: E402
+from pvera.errors import InputError  # noqa: E402
+from pvera.model import AdaptedModel, adapt  # noqa: E402
+from pvera.uncertainty import sample  # noqa: E402
 
 __all__ = ["adapt", "sample", "save", "load", "AdaptedModel", "InputError", "METHODS"]
 __all__ += ["PAPER_METHODS", "Adapter", "Method", "register"]

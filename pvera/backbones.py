@@ -15,8 +15,8 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, get_pretrai
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
-from .errors import InputError
-from .wiring import encoder_layers
+from pvera.encoders import encoder_layers
+from pvera.errors import InputError
 
 TINY = "vit_tiny_patch8_32"
 # DINOv2's architecture for 32x32 images: pre-norm, fused qkv, class token, position embedding, layer scale.

@@ -16,11 +16,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
 from torch import nn
 
-from .adapters import METHODS
-from .errors import InputError
-from .model import AdaptedModel, Member, adapt
-from .results import write_atomically
-from .wiring import encoder_layers
+from pvera.adapters import METHODS
+from pvera.encoders import encoder_layers
+from pvera.errors import InputError
+from pvera.files import write_atomically
+from pvera.model import AdaptedModel, Member, adapt
 
 VERSION = 1
 

@@ -23,10 +23,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .adapters import Method
-from .errors import InputError
-from .model import adapt
-from .wiring import encoder_layers, plain_attention
+from pvera.adapters import Method
+from pvera.encoders import encoder_layers
+from pvera.errors import InputError
+from pvera.hooks import plain_attention
+from pvera.model import adapt
 
 with warnings.catch_warnings():
     # On import fvcore compiles losses that are not used here, in a way that torch is about to give up.

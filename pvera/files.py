@@ -5,14 +5,15 @@ import hashlib
 import json
 import math
 import os
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from .errors import InputError, writing
-from .processes import lock
+from pvera.errors import InputError, writing
+from pvera.processes import lock
 
 
 def write_atomically(path, content: bytes) -> None:
@@ -101,3 +102,27 @@ def require_unchanged(path, record: dict) -> None:
     """Refuse a record that is not as `sealed` left it."""
     if record.get("sha256") != sealed(record)["sha256"]:
         raise InputError(f"{path}: was changed after it was written; delete it and run it again")
+
+
+def status(file: str | Path) -> os.stat_result:
+    """Return `os.stat(file)`. OSError unless it is a regular file."""
+    found = os.stat(file)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError("it is not a regular file")
+    return found
+
+
+def read_text(file: Path) -> str:
+    """Return a UTF-8 file's text, without its byte-order mark. InputError names what cannot be read, and its line."""
+    try:
+        status(file)
+        content = file.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{file} does not exist") from None
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror or error}") from None
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{file} cannot be read: line {line} is not UTF-8 text") from None

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import InputError
-from .model import AdaptedModel
-from .seeding import generator
+from pvera.errors import InputError
+from pvera.model import AdaptedModel
+from pvera.seeding import generator
 
 
 @torch.no_grad()

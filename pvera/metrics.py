@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .errors import InputError
+from pvera.errors import InputError
 
 BINS = 15
 TOLERANCE = 5e-3  # stored probabilities are fp16, which are off by up to 5e-4 relative each

@@ -8,13 +8,14 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from .adapters import Adapter, Method
-from .adapters.base import SITES
-from .adapters.bottleneck import linear
-from .errors import InputError
-from .recompute import Passes
-from .seeding import derive
-from .wiring import attach, encoder_layers, fold, pooled, reads_class_token_only
+from pvera.adapters import Adapter, Method
+from pvera.adapters.base import SITES
+from pvera.adapters.bottleneck import linear
+from pvera.encoders import encoder_layers, pooled, reads_class_token_only
+from pvera.errors import InputError
+from pvera.hooks import attach, fold
+from pvera.recompute import Passes
+from pvera.seeding import derive
 
 
 def adapt(

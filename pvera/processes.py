@@ -20,7 +20,7 @@ def context():
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     forkserver = multiprocessing.get_context("forkserver")
-    forkserver.set_forkserver_preload(["pvera.analyses"])
+    forkserver.set_forkserver_preload(["pvera.study.analyses"])
     return forkserver
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import InputError
-from .model import AdaptedModel
-from .wiring import cast_once
+from pvera.errors import InputError
+from pvera.hooks import cast_once
+from pvera.model import AdaptedModel
 
 
 @torch.no_grad()
@@ -47,7 +47,7 @@ class Estimates:
     sd: sample standard deviation (n − 1) of the highest softmax score, whichever class has it (Algorithm 1).
     accuracy: share of the draws whose highest score is the label's (Algorithm 1).
     predicted: the class that most draws predict (appendix); of equally many the one with the highest mean score.
-    centre, width: 95 % t-interval of the mean softmax score of `predicted` (`statistics.t_interval`).
+    centre, width: 95 % t-interval of the mean softmax score of `predicted` (`t_interval`).
     """
 
     labels: np.ndarray
@@ -98,8 +98,6 @@ def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimate
         )
     if len(probabilities) < 2:
         raise InputError("one draw has no spread: take k = 2 or more")
-    from .statistics import t_interval  # scipy takes a second to import
-
     mean = probabilities.mean(0)
     votes = probabilities.argmax(2)
     counts = (votes[..., None] == np.arange(probabilities.shape[2])).sum(0)
@@ -118,3 +116,28 @@ def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimate
 def concatenate(parts: Sequence[Estimates]) -> Estimates:
     """Of all the images of `parts`, in turn."""
     return Estimates(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Estimates)))
+
+
+def t_interval(samples: np.ndarray, axis: int = 0, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Student's interval of the *mean* of the k draws along `axis`: mean ± t(k − 1) · s / √k.
+
+    samples: (k, ...) for axis 0, e.g. softmax scores (k, images); returns low and high, of the shape without
+    `axis`. The interval is of the score that infinitely many draws would average to, so its width falls as
+    1/√k: it says how well k draws know that mean, not how far single draws scatter. It assumes normal draws;
+    near 0 and 1 softmax scores are skewed, and the bounds, which are not clipped, may lie outside [0, 1].
+    Draws that are all equal give an interval without width, but for rounding. InputError for fewer than two
+    draws, for numbers that are not finite and for a level outside (0, 1).
+    """
+    from scipy.stats import t  # takes a second to import
+
+    samples = np.asarray(samples, np.float64)
+    if samples.ndim == 0 or samples.shape[axis] < 2:
+        raise InputError(f"an interval of a mean needs two draws or more, not the shape {samples.shape}")
+    if not 0 < level < 1:
+        raise InputError(f"the level of an interval lies between 0 and 1, not at {level}")
+    if not np.isfinite(samples).all():
+        raise InputError("an interval of a mean needs finite numbers")
+    k = samples.shape[axis]
+    mean = samples.mean(axis)
+    half = t.ppf((1 + level) / 2, k - 1) * samples.std(axis, ddof=1) / np.sqrt(k)
+    return mean - half, mean + half

@@ -2,13 +2,16 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-import pvera  # noqa: F401  before timm
 import pytest
 import timm
 import torch
 from hypothesis import settings
-from pvera import processes, scheduler, store
 from tiny import make_images, make_vit
+
+import pvera  # noqa: F401  before timm
+from pvera import processes
+from pvera.data import store
+from pvera.study import scheduler
 
 torch.set_num_threads(1)
 # A busy machine takes longer than hypothesis' 200 ms for an example, which says nothing about the code.

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import pvera  # noqa: F401  before timm
 import pytest
 import timm
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+import pvera  # noqa: F401  before timm
 from pvera import InputError
 
 CLASSES = 3

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.metrics import accuracy_score
 
-from pvera import results
+from pvera.study import results
 
 GRIDS = {
     "linear": {"learning_rate": [1e-3, 1e-4]},

@@ -9,10 +9,10 @@ from records import make_record
 from scipy.stats import t
 from test_tables import lines, parsed
 
-from pvera import published, tables
 from pvera.errors import InputError
-from pvera.plots import ablations as plots
-from pvera.tables import Ablation
+from pvera.report import published, tables
+from pvera.report.plots import ablations as plots
+from pvera.report.tables import Ablation
 
 PAPER = published.load(Path(__file__).parents[1] / "results" / "published")
 

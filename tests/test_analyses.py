@@ -3,19 +3,21 @@
 import json
 
 import numpy as np
-import pvera
 import pytest
 import scripts
 import torch
 from trained import DRAWS, IMAGES, make_adapters, make_profile
 
-from pvera import analyses, backbones, cluster, latents, results, training, uncertainty
-from pvera.data import load_split
+import pvera
+from pvera import backbones, latents, uncertainty
+from pvera.data.image_folders import load_split
 from pvera.errors import InputError
-from pvera.description import Draws
-from pvera.profiles import Profile
-from pvera.scheduler import pending
+from pvera.report import readings
 from pvera.seeding import derive
+from pvera.study import analyses, cluster, results, training
+from pvera.study.description import Draws
+from pvera.study.profiles import Profile
+from pvera.study.scheduler import pending
 
 
 @pytest.fixture
@@ -74,7 +76,7 @@ def test_loaded_as_it_was_estimated(profile, root):
     (run,) = profile.runs("uncertainty", root)
     run.execute()
     arrays = results.read_arrays(run.path)
-    (found,) = analyses.load_uncertainty(root, "mine")
+    (found,) = readings.load_uncertainty(root, "mine")
     assert list(found.estimates) == [2, 4]
     np.testing.assert_array_equal(found.estimates[4].sd, arrays["sd"][1])
     np.testing.assert_array_equal(found.estimates[2].right, arrays["predicted"][0] == arrays["labels"])
@@ -95,10 +97,10 @@ def test_draws_of_another_adapter_are_not_held_against_the_predictions(profile, 
     kept = run.adapter.read_bytes()
     results.write(run.trained, record, scores, labels, b"another one")
     with pytest.raises(InputError, match="seed0.safetensors is not the adapter of the draws"):
-        analyses.load_uncertainty(root, "mine")
+        readings.load_uncertainty(root, "mine")
     results.write(run.trained, record, scores, labels, kept)
     run.adapter.unlink()  # a copy of the results alone can be read
-    assert len(analyses.load_uncertainty(root, "mine")) == 1
+    assert len(readings.load_uncertainty(root, "mine")) == 1
 
 
 def test_the_share_of_the_work_is_reported(profile, root):
@@ -229,7 +231,7 @@ def test_results_of_different_settings_do_not_mix(tmp_path):
     first.execute()
     profile.with_(uncertainty=Draws([2, 3], 5, 50)).runs("uncertainty", root)[1].execute()
     with pytest.raises(InputError, match="results of different draws cannot share a table"):
-        analyses.load_uncertainty(root, "mine")
+        readings.load_uncertainty(root, "mine")
 
 
 # The scripts

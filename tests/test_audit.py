@@ -12,9 +12,9 @@ import pytest
 import torch
 from nbclient import NotebookClient
 
-from pvera import audit, published
-from pvera.audit import CONTRADICTS, FOLLOWS, OPEN, ROUNDING, UNCHECKED
-from pvera.data import TASKS
+from pvera.data.tasks import TASKS
+from pvera.report import audit, published
+from pvera.report.audit import CONTRADICTS, FOLLOWS, OPEN, ROUNDING, UNCHECKED
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "results" / "published"

@@ -7,8 +7,8 @@ import pytest
 from records import make_record
 from test_tables import HAND, lines, parsed, runs_of
 
-from pvera import published, tables
-from pvera.tables import beside
+from pvera.report import published, tables
+from pvera.report.tables import beside
 
 PAPER = published.load(Path(__file__).parents[1] / "results" / "published")
 

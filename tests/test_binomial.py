@@ -10,7 +10,7 @@ from scipy.stats import binom, false_discovery_control
 from statsmodels.stats.multitest import multipletests
 
 from pvera.errors import InputError
-from pvera.statistics import LEVEL, binomial_p_value, binomial_star, corrected
+from pvera.report.statistics import LEVEL, binomial_p_value, binomial_star, corrected
 
 
 def test_p_value_by_hand():

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.stats import bootstrap
 
 from pvera.errors import InputError
-from pvera.statistics import averages, percentile_interval, probability_of_improvement, rank_sum, resample
+from pvera.report.statistics import averages, percentile_interval, probability_of_improvement, rank_sum, resample
 
 NAN = math.nan
 

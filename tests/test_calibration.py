@@ -6,11 +6,12 @@ from notebook import run
 from records import make_record, write_all
 from scipy.stats import gmean, spearmanr
 
-from pvera import metrics, results
+from pvera import metrics
 from pvera.errors import InputError
-from pvera.plots import calibration as draw
-from pvera.results import Scores
-from pvera.tables import calibration, per_backbone
+from pvera.report.plots import calibration as draw
+from pvera.report.scores import Scores
+from pvera.report.tables import calibration, per_backbone
+from pvera.study import results
 
 TEST = {"images": 10, "correct": 5, "accuracy": 0.5, "nll": 1.0, "brier": 0.5}
 

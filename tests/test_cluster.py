@@ -27,10 +27,10 @@ import yaml
 from submitit.core.submission import process_job
 from test_train_cli import PROFILE, folder, until  # noqa: F401  folder is a fixture
 
-from pvera import cluster, runs, scheduler
-from pvera.cluster import Site
 from pvera.errors import InputError
-from pvera.profiles import Profile
+from pvera.study import cluster, runs, scheduler
+from pvera.study.cluster import Site
+from pvera.study.profiles import Profile
 
 SITE = {"minutes": 60, "memory": "2G", "cpus": 1, "gpus": 0, "workers": 1, "runs_per_job": 2,
         "concurrent_jobs": 5, "array_limit": 3, "requeues": 2}

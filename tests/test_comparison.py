@@ -6,12 +6,13 @@ from matplotlib.figure import Figure
 from notebook import ROOT, run
 from records import make_record, write_all
 
-from pvera import audit, published, results
 from pvera.errors import InputError
-from pvera.plots import comparison as draw
-from pvera.results import Scores
-from pvera.statistics import LEVEL, binomial_star, friedman, seed_error
-from pvera.tables import comparison
+from pvera.report import audit, published
+from pvera.report.plots import comparison as draw
+from pvera.report.scores import Scores
+from pvera.report.statistics import LEVEL, binomial_star, friedman, seed_error
+from pvera.report.tables import comparison
+from pvera.study import results
 
 PAPER = published.load(ROOT / "results/published")
 IMAGES = 1000

@@ -9,7 +9,8 @@ from tiny import METHODS, make_images, make_vit
 from torch.utils.flop_counter import FlopCounterMode
 
 import pvera
-from pvera import AdaptFormer, Bottleneck, DoRA, InputError, LoRA, PVeRA, VeRA, backbones, cost, published
+from pvera import AdaptFormer, Bottleneck, DoRA, InputError, LoRA, PVeRA, VeRA, backbones, cost
+from pvera.report import published
 
 ROOT = Path(__file__).resolve().parents[1]
 CLASSES = 5

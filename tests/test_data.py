@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pvera import data
+from pvera.data import image_folders, tasks
 from pvera.errors import InputError
 
 
@@ -21,20 +21,20 @@ def photograph(size, seed=0):
 
 def error(root, split="test", name="digits"):
     with pytest.raises(InputError) as caught:
-        data.load_split(root, name, split, 32)
+        image_folders.load_split(root, name, split, 32)
     message = str(caught.value)
     assert "\n" not in message
     return message
 
 
 def test_the_papers_data_sets_and_those_of_the_suites():
-    vtab = [t for t in data.TASKS.values() if t.suite == "vtab"]
+    vtab = [t for t in tasks.TASKS.values() if t.suite == "vtab"]
     by_category = {c: [t for t in vtab if t.category == c] for c in ("natural", "specialized", "structured")}
     assert [len(tasks) for tasks in by_category.values()] == [7, 4, 8]
     assert sum(t.test_images for t in vtab) == 387_904
     assert sum(t.classes for t in vtab) == 940
-    assert len({t.title for t in data.TASKS.values()}) == len(data.TASKS) == 19 + 6 + 3 + 3
-    assert all(data.task(name).name == name for name in data.TASKS)
+    assert len({t.title for t in tasks.TASKS.values()}) == len(tasks.TASKS) == 19 + 6 + 3 + 3
+    assert all(tasks.task(name).name == name for name in tasks.TASKS)
 
 
 def test_reads_in_the_files_order(folder):
@@ -45,7 +45,7 @@ def test_reads_in_the_files_order(folder):
     order = [4, 8, 0, 2, 6, 1, 3, 5, 7]
     lines = [f"{names[i]} {i}" for i in order]
     (folder / "val200.txt").write_bytes(("\ufeff" + "\r\n".join(lines) + "\r\n\r\n").encode())
-    one, many = (data.load_split(folder.parent, "digits", "val200", 32, threads=n) for n in (1, 4))
+    one, many = (image_folders.load_split(folder.parent, "digits", "val200", 32, threads=n) for n in (1, 4))
     assert one.names == [names[i] for i in order]
     assert one.labels.dtype == np.int64 and one.labels.tolist() == order
     assert one.images.dtype == np.uint8 and one.images.shape == (9, 32, 32, 3)
@@ -113,7 +113,7 @@ def test_line_ends_and_names_of_any_script(folder, end):
     for i, name in enumerate(names):
         photograph((32, 32), seed=i).save(folder / name)
     (folder / "test.txt").write_bytes(end.join(f"{name}\t{i}" for i, name in enumerate(names)).encode())
-    split = data.load_split(folder.parent, "digits", "test", 32)
+    split = image_folders.load_split(folder.parent, "digits", "test", 32)
     assert split.names == names and split.labels.tolist() == [0, 1, 2]
     for image, i in zip(split.images, range(3)):
         assert np.array_equal(image, photograph((32, 32), seed=i))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from pvera import data, store
+from pvera.data import image_folders, store
 from pvera.errors import InputError
 
 SIDE = 32
@@ -26,7 +26,7 @@ def folder(tmp_path):
 
 def read_back(folder, name: str) -> np.ndarray:
     (folder / "test.txt").write_text(f"{name} 3\n")
-    return data.load_split(folder.parent, "digits", "test", SIDE).images[0]
+    return image_folders.load_split(folder.parent, "digits", "test", SIDE).images[0]
 
 
 def refusal(folder, name: str) -> str:
@@ -218,21 +218,21 @@ def test_only_regular_files_are_opened(folder):
     for name in ("pipe.png", "folder.png", "device.png"):
         assert refusal(folder, name).endswith("it is not a regular file")
         with pytest.raises(InputError, match="not a regular file"):
-            data.decode(folder, name, SIDE)
+            image_folders.decode(folder, name, SIDE)
     (folder / "test.txt").unlink()
     os.mkfifo(folder / "test.txt")
     with pytest.raises(InputError, match="test.txt cannot be read: it is not a regular file"):
-        data.load_split(folder.parent, "digits", "test", SIDE)
+        image_folders.load_split(folder.parent, "digits", "test", SIDE)
 
 
 def test_another_decoder_decodes_anew_and_equal_pixels_have_equal_digests(folder, monkeypatch):
     Image.fromarray(EIGHT).save(folder / "a.png")
-    for split in data.RUN_SPLITS:
+    for split in image_folders.RUN_SPLITS:
         (folder / f"{split}.txt").write_text("a.png 3\n")
-    splits = [data.load_split(folder.parent, "digits", split, SIDE) for split in data.RUN_SPLITS]
-    digest = data.digest(splits)
+    splits = [image_folders.load_split(folder.parent, "digits", split, SIDE) for split in image_folders.RUN_SPLITS]
+    digest = image_folders.digest(splits)
     (old,) = (store.folder() / splits[0].key.partition("-train800")[0]).glob("train800-*.npy")
-    monkeypatch.setattr(data, "DECODER", data.DECODER - 1)
-    again = [data.load_split(folder.parent, "digits", split, SIDE) for split in data.RUN_SPLITS]
+    monkeypatch.setattr(image_folders, "DECODER", image_folders.DECODER - 1)
+    again = [image_folders.load_split(folder.parent, "digits", split, SIDE) for split in image_folders.RUN_SPLITS]
     assert all(new.key != one.key for new, one in zip(again, splits)) and not old.exists()
-    assert data.digest(again) == digest
+    assert image_folders.digest(again) == digest

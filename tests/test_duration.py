@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from records import hold_stored, make_record
 from test_tables import lines, parsed
 
-from pvera.plots import duration as draw
-from pvera.profiles import Profile
-from pvera.tables import duration
+from pvera.report.plots import duration as draw
+from pvera.report.tables import duration
+from pvera.study.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[1]
 NAN = float("nan")

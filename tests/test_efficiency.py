@@ -11,10 +11,12 @@ import scripts
 import yaml
 from records import make_record
 
-from pvera import DoRA, InputError, LoRA, PVeRA, VeRA, cost, efficiency, published, results
-from pvera.plots import cost as plots
-from pvera.profiles import Profile
-from pvera.tables import cost as tables
+from pvera import DoRA, InputError, LoRA, PVeRA, VeRA, cost
+from pvera.report import efficiency, published
+from pvera.report.plots import cost as plots
+from pvera.report.tables import cost as tables
+from pvera.study import cost_records, results
+from pvera.study.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[1]
 PROFILE = {
@@ -43,7 +45,7 @@ def folder(tmp_path):
 
 @pytest.fixture(scope="module")
 def costs():
-    return efficiency.load(ROOT / "results", "mini", "paper")
+    return cost_records.load(ROOT / "results", "mini", "paper")
 
 
 @pytest.fixture(scope="module")
@@ -59,21 +61,21 @@ def arguments(folder, *more) -> list:
 
 
 def test_every_value_of_a_grid_is_counted_and_a_learning_rate_is_none(folder):
-    entries = efficiency.config(Profile.read(folder / "small.yaml"), "tiny")["methods"]
+    entries = cost_records.config(Profile.read(folder / "small.yaml"), "tiny")["methods"]
     assert [(entry["method"], entry["grid"]) for entry in entries] == [
         ("linear", {}), ("dora", {"rank": 2}), ("dora", {"rank": 4}), ("pvera", {})
     ]  # fmt: skip
     as_published = DoRA(rank=2, norm="output", train_magnitude=False, scaled=False)
     assert entries[1]["hyperparameters"] == asdict(as_published)
     with pytest.raises(InputError, match="unknown backbone 'huge'"):
-        efficiency.config(Profile.read(folder / "small.yaml"), "huge")
+        cost_records.config(Profile.read(folder / "small.yaml"), "huge")
 
 
 def test_the_script_counts_what_is_missing_and_nothing_twice(folder, capsys):
     scripts.execute("cost", *arguments(folder))
     path = folder / "results/small/cost/tiny.json"
     first, times = path.read_bytes(), [p.stat().st_mtime_ns for p in folder.rglob("*.json")]
-    record = efficiency.read(path)
+    record = cost_records.read(path)
     assert len(record["costs"]) == 4 and record["environment"]["fvcore"]
     assert sorted(path.parent.iterdir()) == [path]
     scripts.execute("cost", *arguments(folder))
@@ -85,7 +87,7 @@ def test_the_script_counts_what_is_missing_and_nothing_twice(folder, capsys):
     (folder / "small.yaml").write_text(yaml.safe_dump(other))
     scripts.execute("cost", *arguments(folder))
     assert "was counted for other grids: counting again" in capsys.readouterr().out
-    second = efficiency.load(folder / "results", "small")
+    second = cost_records.load(folder / "results", "small")
     assert second.query("method == 'dora'")["grid"].tolist() == [{"rank": 2}, {"rank": 8}]
     assert path.read_bytes() != first
 
@@ -102,7 +104,7 @@ def test_bad_input_is_one_line_and_exit_code_2(folder, capsys, profile, message)
 
 
 def test_damaged_files_are_refused(tmp_path):
-    good = efficiency.read(ROOT / "results/mini/cost/tiny.json")
+    good = cost_records.read(ROOT / "results/mini/cost/tiny.json")
     path = tmp_path / "mini/cost/tiny.json"
     path.parent.mkdir(parents=True)
     for text, message in (
@@ -115,15 +117,15 @@ def test_damaged_files_are_refused(tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=message):
-            efficiency.load(tmp_path, "mini")
+            cost_records.load(tmp_path, "mini")
     good["config"]["methods"][0]["hyperparameters"] = {"width": 3}
-    efficiency.write(path, good)
+    cost_records.write(path, good)
     with pytest.raises(InputError, match="'linear' that this version does not know"):
-        efficiency.load(tmp_path, "mini")
+        cost_records.load(tmp_path, "mini")
     with pytest.raises(InputError, match="no costs of other: .*--profile other counts them"):
-        efficiency.load(tmp_path, "other")
+        cost_records.load(tmp_path, "other")
     with pytest.raises(InputError, match="there is no such file"):
-        efficiency.read(tmp_path / "other.json")
+        cost_records.read(tmp_path / "other.json")
 
 
 # What was counted
@@ -133,8 +135,8 @@ def test_committed_counts_are_those_of_their_profiles():
     for name in ("mini", "paper"):
         profile = Profile.read(ROOT / f"experiments/profiles/{name}.yaml")
         for backbone in profile.backbones:
-            path = efficiency.record_path(ROOT / "results", name, backbone)
-            assert efficiency.state(path, efficiency.config(profile, backbone)) == "done", path
+            path = cost_records.record_path(ROOT / "results", name, backbone)
+            assert cost_records.state(path, cost_records.config(profile, backbone)) == "done", path
 
 
 def test_committed_counts_are_the_closed_forms(costs):

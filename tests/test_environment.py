@@ -196,7 +196,7 @@ def test_timm_loads_after_pvera_where_torch_calls_no_entry_points():
 
 
 def test_transformers_is_not_needed():
-    program = "import sys; sys.modules['transformers'] = None; import pvera.runs"
+    program = "import sys; sys.modules['transformers'] = None; import pvera.study.runs"
     program += "; print('loaded')"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "loaded\n"
 

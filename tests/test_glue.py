@@ -10,9 +10,9 @@ import scripts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pvera import glue, grammar
+from pvera.data import glue, grammar
 from pvera.errors import InputError
-from pvera.results import write_atomically
+from pvera.study.results import write_atomically
 
 #: Lines as the original files hold them.
 LINES = {

@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from timm.models.vision_transformer import VisionTransformer
 
 import pvera
-from pvera import training
-from pvera.profiles import Profile
-from pvera.protocol import PUBLISHED
+from pvera.study import training
+from pvera.study.profiles import Profile
+from pvera.study.protocol import PUBLISHED
 
 GOLDEN = Path(__file__).parent / "golden"
 INDEX = json.loads((GOLDEN / "index.json").read_text())

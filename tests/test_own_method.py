@@ -10,15 +10,18 @@ import trained
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import pvera
-from pvera import InputError, backbones, cost, efficiency, metrics, plots, published, results, runs, tables
+from pvera import InputError, backbones, cost, metrics
 from pvera.adapters.base import overlap
-from pvera.plots import calibration as calibration_plots
-from pvera.plots import comparison as comparison_plots
-from pvera.plots import cost as cost_plots
-from pvera.scheduler import pending
-from pvera.tables import calibration, comparison, precision, spent
-from pvera.tables import cost as cost_tables
-from pvera.training import Schedule
+from pvera.report import efficiency, plots, published, tables
+from pvera.report.plots import calibration as calibration_plots
+from pvera.report.plots import comparison as comparison_plots
+from pvera.report.plots import cost as cost_plots
+from pvera.report.scores import Scores
+from pvera.report.tables import calibration, comparison, precision, spent
+from pvera.report.tables import cost as cost_tables
+from pvera.study import cost_records, results, runs
+from pvera.study.scheduler import pending
+from pvera.study.training import Schedule
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER = published.load(ROOT / "results" / "published")
@@ -134,8 +137,8 @@ def test_the_papers_claims_are_held_of_its_own_methods_alone(found):
 
 
 def test_its_costs_are_counted(profile, root, found):
-    efficiency.write(efficiency.record_path(root, "mine", "tiny"), efficiency.measure(profile, "tiny"))
-    costs = efficiency.load(root, "mine")
+    cost_records.write(cost_records.record_path(root, "mine", "tiny"), cost_records.measure(profile, "tiny"))
+    costs = cost_records.load(root, "mine")
     own = costs[costs["method"] == "bias"]
     own = own.set_index(own["grid"].map(lambda grid: grid["targets"]))
     shape = cost.Shape.of(backbones.shapes("tiny"))
@@ -151,9 +154,9 @@ def test_its_costs_are_counted(profile, root, found):
 
 def test_a_method_without_a_closed_form_is_counted_all_the_same(profile, root, monkeypatch):
     monkeypatch.delattr(Bias, "multiply_adds")
-    record = efficiency.measure(profile, "tiny")
-    efficiency.write(efficiency.record_path(root, "mine", "tiny"), record)
-    costs = efficiency.load(root, "mine")
+    record = cost_records.measure(profile, "tiny")
+    cost_records.write(cost_records.record_path(root, "mine", "tiny"), record)
+    costs = cost_records.load(root, "mine")
     assert costs.set_index("method")["expected"].isna().sum() == 2
     n = len(costs) - 2
     assert dict(efficiency.agreement(costs).iloc[0]) | {"merged": ""} == {
@@ -171,7 +174,7 @@ def test_it_has_a_look_of_its_own_in_figures(root, found):
     looks = [plots.style(key) for key in pvera.METHODS]
     assert (looks[-1].title, looks[-1].colour, looks[-1].marker) == ("Bias", plots.COLOURS[0], plots.MARKERS[0])
     assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == 9
-    scores, ace = (results.Scores.of(found, metric) for metric in ("accuracy", "ace"))
+    scores, ace = (Scores.of(found, metric) for metric in ("accuracy", "ace"))
     figures = [plots.benchmark(scores), calibration_plots.confound(scores, ace)]
     pooled = calibration.predictions(root, found)
     figures.append(calibration_plots.diagrams({m: metrics.reliability(*answers) for m, answers in pooled.items()}))

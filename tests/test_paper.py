@@ -20,9 +20,13 @@ import safetensors.torch
 import scripts
 import torch
 import vtab_like
-from pvera import backbones, data, published, results, tables, vtab
-from pvera.profiles import Profile
-from pvera.protocol import PUBLISHED_BETA
+
+from pvera import backbones
+from pvera.data import tasks, vtab
+from pvera.report import published, tables
+from pvera.study import results
+from pvera.study.profiles import Profile
+from pvera.study.protocol import PUBLISHED_BETA
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER = Profile.read(ROOT / "experiments" / "profiles" / "paper.yaml")
@@ -88,7 +92,7 @@ def check_records(runs: list[dict], images: int) -> None:
     assert {run["data_copy"] for run in runs} == {COPY}
     assert {run["protocol"] for run in runs} == {"published"}
     for run in runs:
-        classes = data.task(run["dataset"]).classes
+        classes = tasks.task(run["dataset"]).classes
         width = run["members"][0]["head_parameters"] // classes - 1
         assert all(member["head_parameters"] == (width + 1) * classes for member in run["members"])
         ((name, values),) = PAPER.methods[run["method"]]["grid"].items()

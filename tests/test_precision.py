@@ -3,7 +3,7 @@
 import pytest
 from records import make_record
 
-from pvera.tables import precision
+from pvera.report.tables import precision
 
 
 def runs(correct, kind):

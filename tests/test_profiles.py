@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from pvera import InputError, results, runs
-from pvera.description import Draws
-from pvera.profiles import Profile
-from pvera.training import Schedule
+from pvera import InputError
+from pvera.study import results, runs
+from pvera.study.description import Draws
+from pvera.study.profiles import Profile
+from pvera.study.training import Schedule
 
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = {

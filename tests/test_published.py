@@ -10,10 +10,11 @@ import pandas as pd
 import pytest
 import scripts
 
-from pvera import METHODS, published
-from pvera.data import TASKS
+from pvera import METHODS
+from pvera.data.tasks import TASKS
 from pvera.errors import InputError
-from pvera.results import CATEGORIES
+from pvera.report import published
+from pvera.study.results import CATEGORIES
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "results" / "published"

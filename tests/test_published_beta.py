@@ -1,7 +1,7 @@
 """β of Eq. 8 per data set, against the divisors of the KL term in the published program."""
 
-from pvera import published
-from pvera.protocol import PUBLISHED_BETA
+from pvera.report import published
+from pvera.study.protocol import PUBLISHED_BETA
 
 DIVISORS = {
     "caltech101": 10**16,

@@ -11,7 +11,7 @@ from scipy.stats import friedmanchisquare, mannwhitneyu, rankdata, ranksums, wil
 from sklearn.metrics import roc_auc_score
 
 from pvera.errors import InputError
-from pvera.statistics import auroc, friedman, rank_sum, signed_rank
+from pvera.report.statistics import auroc, friedman, rank_sum, signed_rank
 
 few = st.integers(-3, 3).map(float)  # few values: many ties
 samples = hnp.arrays(np.float64, st.integers(1, 12), elements=few)

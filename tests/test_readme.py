@@ -8,8 +8,8 @@ from test_transformers import make_encoder, make_text
 from torch.nn.functional import cross_entropy
 
 import pvera
-from pvera.profiles import EXPERIMENTS, Profile
-from pvera.suite import RECIPES
+from pvera.data.suite import RECIPES
+from pvera.study.profiles import EXPERIMENTS, Profile
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()

@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pvera import effects, efficiency, published, results, tables
-from pvera.tables import calibration, comparison, cost, duration, ledger
+from pvera.report import effects, efficiency, published, tables
+from pvera.report.tables import calibration, comparison, cost, duration, ledger
+from pvera.study import cost_records, results
 
 ROOT = Path(__file__).parents[1]
 COMMITTED = ROOT / "results" / "mini" / "tables"
@@ -31,7 +32,7 @@ def computed() -> dict[str, tables.Table]:
     if runs := effects.load(ROOT / "results", "mini"):
         made += [ledger.switches(runs), ledger.by_method(runs)]
     runs = results.load_runs(ROOT / "results", "mini")
-    costs = efficiency.load(ROOT / "results", "mini", "paper")
+    costs = cost_records.load(ROOT / "results", "mini", "paper")
     here = {"tiny": efficiency.of_runs(costs, runs)}
     made += [cost.table(costs), cost.claims(PAPER, efficiency.of_paper(costs, PAPER), here)]
     made += [calibration.calibration(runs), calibration.held_claims(runs)]

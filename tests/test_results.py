@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from records import make_record, write_all
 
-from pvera import results
 from pvera.errors import InputError
 from pvera.files import sha256
+from pvera.report.scores import Scores, frame
+from pvera.study import results
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -330,7 +331,7 @@ def test_a_record_in_the_wrong_place(tmp_path):
 
 def test_frame():
     diverged = make_record("lora", seed=1, chosen=None)
-    frame = results.frame([make_record("lora", correct=7, chosen=2), diverged])
+    frame = frame([make_record("lora", correct=7, chosen=2), diverged])
     assert frame["grid_rank"].tolist()[0] == 16 and frame["best_validation_loss"][0] == 2.5
     assert frame["accuracy"][0] == 0.7 and frame.loc[1, ["accuracy", "grid_rank"]].isna().all()
     assert frame[["method", "seed"]].values.tolist() == [["lora", 0], ["lora", 1]]
@@ -344,13 +345,13 @@ def test_scores_in_the_papers_order():
         make_record("lora", "digits", 1, correct=4),
         make_record("lora", "digits", 0, chosen=None),
     ]
-    scores = results.Scores.of(runs)
+    scores = Scores.of(runs)
     assert scores.methods == ("linear", "lora", "pvera") and scores.seeds == (0, 1)
     assert scores.datasets == ("digits", "photographs", "retina", "sprites")
     assert scores.categories == ("natural", "natural", "specialized", "structured")
     assert scores.values.shape == (3, 2, 4)
     assert scores.values[2, 1, 3] == 0.1 and scores.values[0, 0, 2] == 0.2 and scores.values[1, 1, 0] == 0.4
     assert len(scores.missing()) == 20 and ("lora", "digits", 0) in scores.missing()
-    assert results.Scores.of(runs, lambda run: run["members"][0]["epochs"]).values[2, 1, 3] == 23
+    assert Scores.of(runs, lambda run: run["members"][0]["epochs"]).values[2, 1, 3] == 23
     with pytest.raises(InputError, match="one backbone at a time, not of large, tiny"):
-        results.Scores.of([*runs, make_record(backbone="large")])
+        Scores.of([*runs, make_record(backbone="large")])

@@ -9,9 +9,10 @@ import scripts
 import torch
 from matplotlib.figure import Figure
 
-from pvera import InputError, LoRA, PVeRA, speed
-from pvera.plots import speed as figures
-from pvera.speed import Row
+from pvera import InputError, LoRA, PVeRA
+from pvera.report.plots import speed as figures
+from pvera.study import speed
+from pvera.study.speed import Row
 
 MADE_BY = {"device": "cpu: Some (R) CPU", "threads": 2, "torch": "2", "timm": "1"}
 

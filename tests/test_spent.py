@@ -2,7 +2,7 @@
 
 from records import make_record, write_all
 
-from pvera.tables import spent
+from pvera.report.tables import spent
 
 
 def records():

@@ -15,9 +15,11 @@ import pytest
 import torch
 import vtab_like
 from PIL import Image
-from pvera import data, store, training
+
 from pvera.backbones import Backbone
+from pvera.data import image_folders, store
 from pvera.errors import InputError
+from pvera.study import training
 
 COUNT = 45  # more than one chunk
 
@@ -27,7 +29,7 @@ def root(tmp_path, monkeypatch):
     """A data set `digits` with COUNT images in each split, and a store of its own."""
     monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
     source = np.random.default_rng(0)
-    for split in data.RUN_SPLITS:
+    for split in image_folders.RUN_SPLITS:
         (tmp_path / "digits" / split).mkdir(parents=True)
         for i in range(COUNT):
             pixels = source.integers(256, size=(20, 30, 3), dtype=np.uint8)
@@ -38,7 +40,7 @@ def root(tmp_path, monkeypatch):
 
 
 def load(root, split="test", **options):
-    return data.load_split(root, "digits", split, 32, **options)
+    return image_folders.load_split(root, "digits", split, 32, **options)
 
 
 def decoded(root, split="test") -> np.ndarray:
@@ -61,7 +63,7 @@ def test_decodes_once_into_a_read_only_map(root, monkeypatch):
     first = load(root)
     assert isinstance(first.images, np.memmap) and not first.images.flags.writeable
     assert np.array_equal(first.images, decoded(root))
-    monkeypatch.setattr(data, "decode", forbidden)
+    monkeypatch.setattr(image_folders, "decode", forbidden)
     again = load(root)
     assert np.array_equal(again.images, first.images) and again.names == first.names
     assert len(files()) == 1
@@ -80,21 +82,21 @@ def test_processes_decode_the_same(root, monkeypatch):
 
 def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
     expected = hashlib.sha256()
-    for split in data.RUN_SPLITS:
+    for split in image_folders.RUN_SPLITS:
         expected.update(decoded(root, split))
         expected.update(np.arange(COUNT, dtype=np.int64) % 10)
-    splits = [load(root, split) for split in data.RUN_SPLITS]
-    plain = [data.Split(np.array(s.images), s.labels, s.names) for s in splits]
-    assert data.digest(plain) == expected.hexdigest()
-    assert data.digest(splits) == data.prepare(root, "digits", 32) == expected.hexdigest()
+    splits = [load(root, split) for split in image_folders.RUN_SPLITS]
+    plain = [image_folders.Split(np.array(s.images), s.labels, s.names) for s in splits]
+    assert image_folders.digest(plain) == expected.hexdigest()
+    assert image_folders.digest(splits) == image_folders.prepare(root, "digits", 32) == expected.hexdigest()
     monkeypatch.setattr(store, "read", forbidden)
-    assert data.digest(splits) == expected.hexdigest()
+    assert image_folders.digest(splits) == expected.hexdigest()
 
     (remembered,) = (store.folder() / "digests").iterdir()
     remembered.write_text("")  # as a full disk may leave it
     monkeypatch.undo()
     monkeypatch.setenv(store.VARIABLE, str(root / "cache"))
-    assert data.digest(splits) == expected.hexdigest() == remembered.read_text()
+    assert image_folders.digest(splits) == expected.hexdigest() == remembered.read_text()
 
 
 def test_a_changed_image_is_decoded_anew(root):
@@ -113,15 +115,15 @@ def test_a_changed_image_is_decoded_anew(root):
 
 
 def test_changed_labels_change_the_digest(root):
-    before = data.prepare(root, "digits", 32)
+    before = image_folders.prepare(root, "digits", 32)
     file = root / "digits" / "test.txt"
     file.write_text(file.read_text().replace("test/0.png 0", "test/0.png 1"))
     assert load(root).labels[0] == 1
-    assert data.prepare(root, "digits", 32) != before
+    assert image_folders.prepare(root, "digits", 32) != before
 
 
 def test_sizes_and_folders_do_not_share_a_place(root):
-    small, large = (data.load_split(root, "digits", "test", size).images for size in (16, 32))
+    small, large = (image_folders.load_split(root, "digits", "test", size).images for size in (16, 32))
     assert small.shape[1] == 16 and large.shape[1] == 32
     (root / "other").mkdir()
     os.rename(root / "digits", root / "other" / "digits")
@@ -167,7 +169,7 @@ def refused(root) -> str:
 def test_too_little_space_is_said_before_decoding(root, monkeypatch):
     usage = shutil.disk_usage(root)
     monkeypatch.setattr(store.shutil, "disk_usage", lambda path: type(usage)(usage.total, usage.used, 1000))
-    monkeypatch.setattr(data, "decode", forbidden)
+    monkeypatch.setattr(image_folders, "decode", forbidden)
     assert "0.0 GB are free" in refused(root) and "--cache" in refused(root)
     assert files() == []
 
@@ -196,7 +198,7 @@ def test_a_cache_that_cannot_be_written(root, monkeypatch):
 WORKER = """
 import sys, time
 from pathlib import Path
-from pvera import data
+from pvera.data import image_folders as data
 
 plain = data.decode
 
@@ -218,7 +220,7 @@ def start(root, seconds: float) -> subprocess.Popen:
 
 def test_two_processes_decode_once(root):
     outputs = [process.communicate(timeout=200)[0] for process in [start(root, 0.05), start(root, 0.05)]]
-    assert outputs[0] == outputs[1] == data.digest([load(root)]) + "\n"
+    assert outputs[0] == outputs[1] == image_folders.digest([load(root)]) + "\n"
     assert sorted((root / "log").read_text().split()) == sorted(f"test/{i}.png" for i in range(COUNT))
 
 
@@ -260,7 +262,7 @@ def test_a_test_split_is_never_in_memory_as_a_whole(tmp_path, backbone):
     shape = (5000, 224, 224, 3)  # 750 MB, all of it a hole in the file
     np.lib.format.open_memmap(tmp_path / "test.npy", mode="w+", dtype=np.uint8, shape=shape).flush()
     images = np.lib.format.open_memmap(tmp_path / "test.npy", mode="r")
-    split = data.Split(images, np.zeros(len(images), np.int64), [])
+    split = image_folders.Split(images, np.zeros(len(images), np.int64), [])
     stored = training.Data(split, backbone, torch.device("cpu"), in_memory=False)
 
     def resident() -> int:
@@ -275,8 +277,8 @@ def test_a_test_split_is_never_in_memory_as_a_whole(tmp_path, backbone):
 
 
 def test_all_data_is_decoded_before_the_first_run_trains(tmp_path):
-    from pvera import runs
-    from pvera.profiles import Profile
+    from pvera.study import runs
+    from pvera.study.profiles import Profile
 
     vtab_like.write(tmp_path, ["kitti", "eurosat"], side=32)
     vtab_like.shorten(tmp_path)

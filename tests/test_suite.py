@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pvera import data, suite
+from pvera.data import image_folders, suite, tasks
 
 SCRIPT = Path(__file__).parents[1] / "experiments" / "make_suite.py"
 NAMES = list(suite.RECIPES)
@@ -142,13 +142,13 @@ def test_stain_and_caliber_grow_with_their_labels(made):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_loader_reads_what_was_made(made, root, name):
     for split, part in made[name].items():
-        read = data.load_split(root, name, split, 32)
+        read = image_folders.load_split(root, name, split, 32)
         assert np.array_equal(read.images, part.images) and np.array_equal(read.labels, part.labels)
-    both = data.load_split(root, name, "train800val200", 32)
+    both = image_folders.load_split(root, name, "train800val200", 32)
     for field in ("images", "labels"):
         first, second = (getattr(made[name][split], field) for split in ("train800", "val200"))
         assert np.array_equal(getattr(both, field), np.concatenate([first, second]))
-    task = data.task(name)
+    task = tasks.task(name)
     assert task.test_images == len(made[name]["test"].labels)
     assert task.classes == len(suite.RECIPES[name].classes)
 

@@ -16,10 +16,11 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from records import make_record, write_all
 
-from pvera import adapters, plots, published, tables
+from pvera import adapters
 from pvera.errors import InputError
-from pvera.results import Scores
-from pvera.tables.profile import of_runs
+from pvera.report import plots, published, tables
+from pvera.report.scores import Scores
+from pvera.report.tables.profile import of_runs
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = ROOT / "analysis" / "main_table.ipynb"

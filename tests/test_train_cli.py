@@ -18,7 +18,8 @@ import torch
 import yaml
 from PIL import Image
 
-from pvera import backbones, runs
+from pvera import backbones
+from pvera.study import runs
 
 SCRIPT = scripts.EXPERIMENTS / "train.py"
 PROFILE = {

@@ -6,19 +6,21 @@ from contextlib import nullcontext
 from dataclasses import asdict, replace
 
 import numpy as np
-import pvera
 import pytest
 import timm
 import torch
-from pvera import results, runs, training
-from pvera.backbones import Backbone
-from pvera.data import Split
-from pvera.protocol import CORRECTED, PUBLISHED, protocol
-from pvera.description import Ablations, Effects
-from pvera.profiles import Profile
-from pvera.training import Data, Schedule, fit
-from pvera.wiring import cast_once, training_attention
 from tiny import METHODS, make_vit
+
+import pvera
+from pvera.backbones import Backbone
+from pvera.data.image_folders import Split
+from pvera.hooks import cast_once, training_attention
+from pvera.report.scores import chosen_member
+from pvera.study import results, runs, training
+from pvera.study.description import Ablations, Effects
+from pvera.study.profiles import Profile
+from pvera.study.protocol import CORRECTED, PUBLISHED, protocol
+from pvera.study.training import Data, Schedule, fit
 
 CLASSES = 3
 
@@ -446,7 +448,7 @@ def test_a_record_says_when_members_ended_together(small_profile, tmp_path):
     runs.execute(run)
     record = results.read(run.path)
     assert len({member["epochs"] for member in record["members"]}) == 1
-    member = results.chosen_member(record)
+    member = chosen_member(record)
     assert record["chosen"]["epoch"] == member["best_epoch"] < member["epochs"] - 1
     assert member["best_validation_loss"] == pytest.approx(
         member["curve"]["validation_loss"][member["best_epoch"]], rel=1e-5
@@ -546,7 +548,7 @@ def test_fixed_grid_takes_the_most_chosen_value(small_profile):
 
 
 def test_what_exists_is_not_run_again_nor_overwritten(small_profile, tmp_path):
-    from pvera.scheduler import pending
+    from pvera.study.scheduler import pending
 
     complete(small_profile, tmp_path)
     assert pending(small_profile.benchmark(tmp_path)) == []

@@ -11,12 +11,12 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 from test_regenerate import PAPER
 
-from pvera.analyses import Example, Uncertainty
-from pvera.plots import latents as maps
-from pvera.plots import style
-from pvera.plots import uncertainty as plots
-from pvera.tables import latents, layout, out_of_distribution, uncertainty
-from pvera.tables.out_of_distribution import Values
+from pvera.report.plots import latents as maps
+from pvera.report.plots import style
+from pvera.report.plots import uncertainty as plots
+from pvera.report.readings import Example, Uncertainty
+from pvera.report.tables import latents, layout, out_of_distribution, uncertainty
+from pvera.report.tables.out_of_distribution import Values
 from pvera.uncertainty import Estimates
 
 DRAWS = {"draws": [4, 16], "truth_draws": 50}

@@ -10,7 +10,7 @@ import scripts
 from trained import make_data
 
 from pvera.errors import InputError
-from pvera.tables import versions
+from pvera.report.tables import versions
 
 ROOT = Path(__file__).resolve().parents[1]
 

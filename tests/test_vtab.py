@@ -13,11 +13,13 @@ import pytest
 import scripts
 import vtab_like
 from PIL import Image
-from pvera import cluster, data, runs, store, vtab
-from pvera.errors import InputError
-from pvera.profiles import Profile
-from pvera.training import Schedule
 from vtab_like import edit, row
+
+from pvera.data import image_folders, store, vtab
+from pvera.errors import InputError
+from pvera.study import runs
+from pvera.study.profiles import Profile
+from pvera.study.training import Schedule
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "experiments" / "prepare_vtab.py"
@@ -51,7 +53,7 @@ def test_all_nineteen_from_a_folder_to_the_store(tmp_path, call):
     assert all(row(output, name) == ["right"] * 4 for name in vtab.NAMES)
     assert "decoded smallnorb_ele (19 of 19)" in output and "copy: lossless, 32 test images" in output
     for name in vtab.NAMES:
-        assert data.load_split(root, name, "test", 16).images.shape == (32, 16, 16, 3)
+        assert image_folders.load_split(root, name, "test", 16).images.shape == (32, 16, 16, 3)
 
     record = json.loads((root / vtab.RECORD).read_text())
     assert record["copy"] == vtab.copy_name(root) == "lossless, 32 test images"
@@ -120,7 +122,7 @@ def test_what_is_wrong_is_said(kitti, case):
     assert verdict(kitti).right
     edit(kitti / "kitti" / file, change)
     found, split = verdict(kitti), file.removesuffix(".txt")
-    assert found.states == dict.fromkeys(data.SPLITS, "right") | {split: "wrong"}
+    assert found.states == dict.fromkeys(image_folders.SPLITS, "right") | {split: "wrong"}
     assert any(finding.startswith(message) for finding in found.findings), found.findings
 
 
@@ -162,7 +164,7 @@ def test_equal_images_under_two_names_are_noted(kitti):
 
 def test_published_checksums_are_held(kitti, monkeypatch):
     seen = verdict(kitti).checksums
-    assert set(seen) == set(data.SPLITS) and len(set(seen.values())) == 4
+    assert set(seen) == set(image_folders.SPLITS) and len(set(seen.values())) == 4
     monkeypatch.setattr(vtab, "known_checksums", {"lossless, 32 test images": {"kitti": seen}}.get)
     assert verdict(kitti, **seen).right
     seen["val200"] = seen["test"]
@@ -173,7 +175,7 @@ def test_published_checksums_are_held(kitti, monkeypatch):
 def test_the_table_of_published_checksums():
     for copy in ("lossy", "lossless"):
         for name, checksums in vtab.known_checksums(copy).items():
-            assert name in vtab.NAMES and set(checksums) <= set(data.SPLITS)
+            assert name in vtab.NAMES and set(checksums) <= set(image_folders.SPLITS)
             assert all(len(bytes.fromhex(checksum)) == 32 for checksum in checksums.values())
     assert vtab.known_checksums(None) == {}
 
@@ -225,7 +227,7 @@ def test_the_copies_are_told_apart_by_content(tmp_path):
     assert [vtab.copy_name(tmp_path, name) for name in ("cifar", "svhn", "kitti")] == ["lossy", "lossless", None]
     shutil.rmtree(tmp_path / "cifar")
     assert vtab.copy_name(tmp_path) == "lossless"
-    for split in data.SPLITS:
+    for split in image_folders.SPLITS:
         path = (tmp_path / "svhn" / f"{split}.txt").read_text().split()[0]
         image = tmp_path / "svhn" / path
         image.unlink(missing_ok=True)

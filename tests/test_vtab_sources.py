@@ -18,9 +18,10 @@ from urllib.parse import unquote
 import pytest
 import scripts
 import vtab_like
-from pvera import store, vtab, vtab_sources
-from pvera.errors import InputError
 from vtab_like import edit, row
+
+from pvera.data import store, vtab, vtab_sources
+from pvera.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "experiments" / "prepare_vtab.py"
@@ -306,7 +307,7 @@ def from_hub(hub: Hub, root: Path, *more) -> subprocess.CompletedProcess:
         "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(root.parent / "hf"),
         "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1",
     }
-    command = [sys.executable, "-c", "import pvera.vtab_sources as v, runpy, sys; v.BLOCK = 65536;"
+    command = [sys.executable, "-c", "import pvera.data.vtab_sources as v, runpy, sys; v.BLOCK = 65536;"
                f"sys.path.insert(0, {str(SCRIPT.parent)!r}); sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')",
                str(SCRIPT), "--root", str(root), "--repo", "me/vtab", "--datasets", "kitti", "--no-decode",
                "--test-images", "32", *more]

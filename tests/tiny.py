@@ -1,10 +1,10 @@
 """A vision transformer small enough for tests, with weights large enough that every branch of it matters."""
 
-import pvera  # noqa: F401  before timm
 import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
+import pvera  # noqa: F401  before timm
 from pvera import IA3, AdaptFormer, Bottleneck, DoRA, Linear, LoRA, PVeRA, VeRA
 
 #: One small configuration per method.

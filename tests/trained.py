@@ -1,14 +1,16 @@
 """Data sets with few images and adapters that look trained, for tests of what is computed of adapters."""
 
 import numpy as np
-import pvera
 from PIL import Image
 from records import make_record
 from tiny import perturb
 
-from pvera import backbones, checkpoint, data, results
-from pvera.description import Draws
-from pvera.profiles import Profile
+import pvera
+from pvera import backbones, checkpoint
+from pvera.data import tasks
+from pvera.study import results
+from pvera.study.description import Draws
+from pvera.study.profiles import Profile
 
 IMAGES = 40
 DRAWS = Draws(draws=[2, 4], truth_images=5, truth_draws=50)
@@ -23,7 +25,7 @@ def make_data(root, *names):
         for part, count in {"train800": 4, "val200": 4, "test": IMAGES}.items():
             lines = []
             for i in range(count):
-                label = i % data.task(name).classes
+                label = i % tasks.task(name).classes
                 image = source.integers(0, 100, (32, 32, 3), dtype=np.uint8) + np.uint8(9 * label)
                 Image.fromarray(image).save(root / name / "images" / f"{part}{i}.png")
                 lines.append(f"images/{part}{i}.png {label}\n")
@@ -46,7 +48,7 @@ def make_adapters(profile: Profile, root) -> None:
     weights."""
     frozen = backbones.load("tiny")
     for run in profile.benchmark(root):
-        task = data.task(run.dataset)
+        task = tasks.task(run.dataset)
         model = pvera.adapt(frozen.model, run.candidates[0].method, task.classes, run.seed)
         adapter = checkpoint.dumps(perturb(model, run.seed, 0.3))
         model.unload()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from pvera import data, vtab
+
+from pvera.data import tasks, vtab
 
 
 def write(root: Path, names=vtab.NAMES, test_images: int = 32, suffix: str = "png", side: int = 8) -> None:
@@ -15,7 +16,7 @@ def write(root: Path, names=vtab.NAMES, test_images: int = 32, suffix: str = "pn
     Files are links to eight images per split: no training image equals a test image.
     """
     for name in names:
-        classes, lines = data.task(name).classes, {}
+        classes, lines = tasks.task(name).classes, {}
         for part, (split, count) in enumerate({"train800": 800, "val200": 200, "test": test_images}.items()):
             folder = root / name / "images" / split
             folder.mkdir(parents=True)

@@ -1,15 +1,15 @@
 """The eight methods of the paper, one per file, and those that a user adds."""
 
-from ..errors import InputError
-from .adaptformer import AdaptFormer
-from .base import Adapter, Method
-from .bottleneck import Bottleneck
-from .dora import DoRA
-from .ia3 import IA3
-from .linear import Linear
-from .lora import LoRA
-from .pvera import PVeRA
-from .vera import VeRA
+from pvera.adapters.adaptformer import AdaptFormer
+from pvera.adapters.base import Adapter, Method
+from pvera.adapters.bottleneck import Bottleneck
+from pvera.adapters.dora import DoRA
+from pvera.adapters.ia3 import IA3
+from pvera.adapters.linear import Linear
+from pvera.adapters.lora import LoRA
+from pvera.adapters.pvera import PVeRA
+from pvera.adapters.vera import VeRA
+from pvera.errors import InputError
 
 #: Key to configuration class of every method there is: the paper's, then others as they were registered.
 METHODS: dict[str, type[Method]] = {}

@@ -14,9 +14,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-from .base import Adapter, Method
-from .bottleneck import DownUp
+from pvera.adapters.base import Adapter, Method
+from pvera.adapters.bottleneck import DownUp
+from pvera.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..errors import InputError
-from ..recompute import Passes
+from pvera.errors import InputError
+from pvera.recompute import Passes
 
 SITES = ("project", "hidden", "after_attention", "after_mlp", "inside_mlp", "beside_mlp")
 POSITIONS = "qkv"

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import InputError
-from ..seeding import generator
-from .base import Adapter, Method
+from pvera.adapters.base import Adapter, Method
+from pvera.errors import InputError
+from pvera.seeding import generator
 
 
 @dataclass(frozen=True)

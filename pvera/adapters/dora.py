@@ -14,8 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .base import Adapter, Method, add_products, full_precision, overlap, products, scale_at, take
-from .lora import low_rank_pair, low_rank_weight
+from pvera.adapters.base import Adapter, Method, add_products, full_precision, overlap, products, scale_at, take
+from pvera.adapters.lora import low_rank_pair, low_rank_weight
 
 
 @dataclass(frozen=True)

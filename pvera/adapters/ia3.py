@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .base import Adapter, Method, overlap, scale_at, take
+from pvera.adapters.base import Adapter, Method, overlap, scale_at, take
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .base import Adapter, Method
+from pvera.adapters.base import Adapter, Method
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ..seeding import generator
-from .base import Adapter, Method, add_products, overlap, products, take
+from pvera.adapters.base import Adapter, Method, add_products, overlap, products, take
+from pvera.seeding import generator
 
 
 @dataclass(frozen=True)

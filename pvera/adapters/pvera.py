@@ -18,9 +18,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .base import Method, add_products, full_precision, overlap, products, take
-from .sampled import SampledAdapter
-from .vera import draw_frozen, draw_scale, merge_vera
+from pvera.adapters.base import Method, add_products, full_precision, overlap, products, take
+from pvera.adapters.sampled import SampledAdapter
+from pvera.adapters.vera import draw_frozen, draw_scale, merge_vera
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..recompute import recomputing, reentrant
-from ..seeding import derive
-from .base import Adapter
+from pvera.adapters.base import Adapter
+from pvera.recompute import recomputing, reentrant
+from pvera.seeding import derive
 
 
 class Pass(NamedTuple):

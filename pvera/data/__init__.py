@@ -1,0 +1,1 @@
+"""Data sets: images and texts, decoded once, checked before they are used."""

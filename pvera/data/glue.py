@@ -1,0 +1,158 @@
+"""Text tasks in GLUE's original TSV files: the paper's three (its last table), and three that `grammar` makes.
+
+`<root>/<folder>/{train,dev}.tsv`, where dev is GLUE's validation set. Its test labels are not published, so as in the
+paper dev is the test set, and the training set is split into training and validation. The paper does not say how:
+here four fifths and one fifth (its 800 and 200 images of VTAB-1k) of one permutation, which is the same for all seeds.
+
+The files have quirks: a byte-order mark (MRPC), quotes that are no quoting (all), no header (CoLA), labels that are
+words (RTE).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pvera import files
+from pvera.errors import InputError
+
+SPLITS = ("train", "val", "test")
+HUB = "nyu-mll/glue"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a file holds its texts: where the label and the texts stand among the columns, the classes as they are
+    written (in the order of their numbers), and the header, if there is one."""
+
+    label: int
+    texts: tuple[int, ...]
+    columns: int
+    classes: tuple[str, ...] = ("0", "1")
+    header: str = ""
+    mark: bool = False  # the file starts with a byte-order mark
+
+    def line(self, number: int, label: int, texts: tuple[str, ...]) -> str:
+        """One line, with `number` in the columns that nobody reads."""
+        cells = [str(number)] * self.columns
+        cells[self.label] = self.classes[label]
+        for column, text in zip(self.texts, texts):
+            cells[column] = text
+        return "\t".join(cells)
+
+
+COLA = Layout(label=1, texts=(3,), columns=4)
+MRPC = Layout(label=0, texts=(3, 4), columns=5, header="Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", mark=True)
+RTE = Layout(label=3, texts=(1, 2), columns=4, classes=("entailment", "not_entailment"),
+             header="index\tsentence1\tsentence2\tlabel")
+
+
+@dataclass(frozen=True)
+class TextTask:
+    """One task: its folder and title, what the paper reports ("accuracy" or "matthews"), and how many texts its
+    files hold. suite: "glue", or "grammar" for those that this package generates."""
+
+    name: str
+    folder: str
+    title: str
+    layout: Layout
+    metric: str
+    train: int
+    dev: int
+    suite: str
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        TextTask("rte", "RTE", "RTE", RTE, "accuracy", 2490, 277, "glue"),
+        TextTask("mrpc", "MRPC", "MRPC", MRPC, "accuracy", 3668, 408, "glue"),
+        TextTask("cola", "CoLA", "CoLA", COLA, "matthews", 8551, 1043, "glue"),
+        TextTask("entailment", "entailment", "Entailment", RTE, "accuracy", 1000, 1000, "grammar"),
+        TextTask("paraphrase", "paraphrase", "Paraphrase", MRPC, "accuracy", 1000, 1000, "grammar"),
+        TextTask("acceptability", "acceptability", "Acceptability", COLA, "matthews", 1000, 1000, "grammar"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Texts:
+    """n texts, each of one or two sentences, and their labels (n,) int64."""
+
+    texts: list[tuple[str, ...]]
+    labels: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, index: Iterable[int]) -> "Texts":
+        return Texts([self.texts[i] for i in index], self.labels[index])
+
+
+def read(file: str | Path, layout: Layout) -> Texts:
+    """Read a TSV file's texts in its order. InputError names a wrong line."""
+    file = Path(file)
+    lines = [line.removesuffix("\r") for line in files.read_text(file).split("\n")]
+    if layout.header and lines[0] != layout.header:
+        raise InputError(f"{file}, line 1: expected the header {layout.header!r}, not {lines[0][:80]!r}")
+    texts, labels = [], []
+    for number, line in enumerate(lines[bool(layout.header) :], start=1 + bool(layout.header)):
+        if not line:
+            continue
+        cells = line.split("\t")
+        if len(cells) != layout.columns:
+            raise InputError(f"{file}, line {number}: expected {layout.columns} columns, not {len(cells)}")
+        if cells[layout.label] not in layout.classes:
+            raise InputError(f"{file}, line {number}: label {cells[layout.label]!r} is not one of "
+                             f"{', '.join(layout.classes)}")
+        texts.append(tuple(cells[column] for column in layout.texts))
+        labels.append(layout.classes.index(cells[layout.label]))
+    if not texts:
+        raise InputError(f"{file} is empty")
+    return Texts(texts, np.array(labels, np.int64))
+
+
+def encode(content: Texts, layout: Layout) -> bytes:
+    """Encode the file that `read` reads. InputError for a text or label that it cannot hold."""
+    for label in set(content.labels.tolist()) - set(range(len(layout.classes))):  # -1 marks labels that are kept secret
+        raise InputError(f"label {label} is not one of {len(layout.classes)} classes from 0")
+    for text in content.texts:
+        if any(character in sentence for sentence in text for character in "\t\r\n"):
+            raise InputError(f"a TSV file cannot hold {text!r}: it has a tab or a line break")
+    lines = [layout.header] if layout.header else []
+    lines += [layout.line(i, label, text) for i, (label, text) in enumerate(zip(content.labels, content.texts))]
+    return ("\n".join(lines) + "\n").encode("utf-8-sig" if layout.mark else "utf-8")
+
+
+def load_split(root: str | Path, name: str, split: str) -> Texts:
+    """One of `SPLITS` of the task `name` below `root`: train and val out of train.tsv, each in the order of the
+    permutation, test all of dev.tsv in its order."""
+    task = TASKS[name]
+    if split not in SPLITS:
+        raise InputError(f"unknown split {split!r}; choose from {', '.join(SPLITS)}")
+    folder = Path(root) / task.folder
+    if split == "test":
+        return read(folder / "dev.tsv", task.layout)
+    everything = read(folder / "train.tsv", task.layout)
+    order, cut = np.random.default_rng(0).permutation(len(everything)), round(0.8 * len(everything))
+    return everything.take(order[:cut] if split == "train" else order[cut:])
+
+
+def from_hub(task: TextTask, split: str) -> Texts:
+    """GLUE's "train" or "dev" as the hub holds it. InputError where that cannot be downloaded."""
+    import pandas as pd
+    from huggingface_hub import hf_hub_download
+
+    name = f"{task.name}/{'train' if split == 'train' else 'validation'}-00000-of-00001.parquet"
+    try:
+        table = pd.read_parquet(hf_hub_download(HUB, name, repo_type="dataset"))
+    except ImportError:
+        raise InputError("reading the hub's files needs pyarrow: pip install -e '.[language]'") from None
+    except Exception as error:  # the download has many of its own
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"cannot download {name} of {HUB}: {reason}; --source takes a folder with the TSV files")
+    columns = ["sentence"] if len(task.layout.texts) == 1 else ["sentence1", "sentence2"]
+    # Some sentences of the hub's CoLA end in a line break, which the original files do not have.
+    texts = [tuple(" ".join(text.split()) for text in row) for row in table[columns].itertuples(index=False)]
+    return Texts(texts, table["label"].to_numpy(np.int64))

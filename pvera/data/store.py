@@ -1,0 +1,184 @@
+"""Decoded images on disk: each split is decoded and resized once, then memory-mapped.
+
+    <cache>/store/<data set>-<its folder>/<split>-<size>-<key>.npy    (N, size, size, 3) uint8
+
+`<cache>` is the environment variable PVERA_CACHE, or .cache/pvera in the checkout (without one, in the home
+folder). The key stands for everything that the pixels depend on, so a file of that name needs no further
+check; it gets its name when all of it is on the disk. VTAB-1k at 224 pixels takes 61 GB.
+"""
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock, Timeout
+from tqdm import tqdm
+
+from pvera.errors import InputError
+from pvera.processes import context, cores, follow_parent
+
+VARIABLE = "PVERA_CACHE"
+CHUNK = 32  # images that a worker decodes before it writes them: 5 MB at 224 pixels
+FEW = 2000  # images that are decoded before worker processes have started, and without a bar
+
+
+def folder() -> Path:
+    """Where the store lies."""
+    checkout = Path(__file__).resolve().parents[2]
+    default = (checkout if (checkout / "pyproject.toml").exists() else Path.home()) / ".cache" / "pvera"
+    return Path(os.environ.get(VARIABLE) or default) / "store"
+
+
+def clear() -> int:
+    """Remove the store, and return how many bytes that freed."""
+    freed = sum(file.stat().st_size for file in folder().rglob("*") if file.is_file())
+    with _storing():
+        if folder().exists():
+            shutil.rmtree(folder())
+    return freed
+
+
+def images(
+    place: str,
+    split: str,
+    key: str,
+    names: Sequence[str],
+    size: int,
+    decode: Callable[[str], np.ndarray],
+    threads: int | None = None,
+    processes: int | None = None,
+) -> np.memmap:
+    """The images `names` as a read-only map (N, size, size, 3), decoded where `key` is not in the store.
+
+    decode: name -> (size, size, 3) uint8, by `threads` threads (one per core), or by `processes` processes
+    where images are many. What the store held of this split and size under another key, whole or left
+    unfinished by a process that was killed, is removed.
+    InputError as `decode` raises it, and where the store cannot be written; nothing half-written is left.
+    """
+    file = folder() / place / f"{split}-{size}-{key}.npy"
+    shape, title = (len(names), size, size, 3), f"{place.rpartition('-')[0]} {split}"
+    found = _open(file, shape)
+    if found is None:
+        with _storing():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(file.with_name(f"{split}-{size}.lock"), title):
+                found = _open(file, shape)  # another process may have made it meanwhile
+                if found is None:
+                    _make(file, shape, names, decode, title, threads, processes)
+                    for outdated in set(file.parent.glob(f"{split}-{size}-*")) - {file}:
+                        outdated.unlink()
+                    found = _open(file, shape)
+    return found
+
+
+def read(images: np.ndarray, part: slice) -> np.ndarray:
+    """A copy of some images. Of a map, no page stays in this process's memory, where a whole test split would
+    come to 11 GB."""
+    pixels = images[part].copy()
+    if isinstance(images.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        images.base.madvise(mmap.MADV_DONTNEED)
+    return np.asarray(pixels)
+
+
+def remembered(key: str, digest: Callable[[], str]) -> str:
+    """A SHA-256 that is computed once and then kept in the store under `key`."""
+    file = folder() / "digests" / key
+    try:
+        found = file.read_text()
+    except OSError:
+        found = ""
+    if not re.fullmatch("[0-9a-f]{64}", found):
+        found = digest()
+        with _storing():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(found)
+    return found
+
+
+def _open(file: Path, shape: tuple[int, ...]) -> np.memmap | None:
+    """The map, or None where there is none that is whole."""
+    try:
+        found = np.lib.format.open_memmap(file, mode="r")
+    except (OSError, ValueError):
+        return None
+    return found if found.shape == shape and found.dtype == np.uint8 else None
+
+
+def _make(file, shape, names, decode, title, threads, processes) -> None:
+    needed, free = int(np.prod(shape)), shutil.disk_usage(file.parent).free
+    if needed > free:
+        raise InputError(
+            f"{title} takes {needed / 1e9:.1f} GB decoded, and {free / 1e9:.1f} GB are free in {folder()}; "
+            f"{VARIABLE} or --cache names another folder"
+        )
+    unfinished = file.with_suffix(".partial")
+    try:
+        with open(unfinished, "wb") as header:
+            description = {"descr": "|u1", "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(header, description)
+            offset = header.tell()
+        work = partial(_decode_into, unfinished, offset, decode)
+        starts = range(0, len(names), CHUNK)
+        chunks = (names[start : start + CHUNK] for start in starts)
+        few = len(names) <= FEW
+        bar = tqdm(total=len(names), desc=title, unit="image", leave=False, disable=few)
+        with bar, _pool(threads, None if few else processes) as pool:
+            for done in pool.map(work, chunks, starts):
+                bar.update(done)
+        with open(unfinished, "r+b") as whole:
+            os.fsync(whole.fileno())
+        os.replace(unfinished, file)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def _decode_into(file: Path, offset: int, decode, names: Sequence[str], start: int) -> int:
+    """Write the images `names` to the places from `start` on; how many there were."""
+    pixels = np.stack([decode(name) for name in names])
+    with open(file, "r+b") as out:  # not a map, which a full disk would end with a signal
+        out.seek(offset + start * pixels[0].size)
+        out.write(pixels)
+    return len(names)
+
+
+def _pool(threads: int | None, processes: int | None) -> Executor:
+    """Pillow decodes and resizes without Python's lock, so threads do; beyond a few cores, what it does in
+    between holds them up where images are small."""
+    if processes:
+        return ProcessPoolExecutor(processes, context(), follow_parent)
+    return ThreadPoolExecutor(threads or cores())
+
+
+@contextmanager
+def _locked(file: Path, title: str) -> Iterator[None]:
+    lock = FileLock(file)
+    try:
+        lock.acquire(timeout=2)
+    except Timeout:
+        print(f"{title}: waiting for another process that decodes it", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _storing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"cannot write decoded images to {folder()}: {error.strerror or error}; {VARIABLE} or --cache "
+            "names another folder"
+        ) from None

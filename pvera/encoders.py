@@ -1,0 +1,186 @@
+"""The layers of a frozen encoder, as adapters see them: where projections, norms and MLPs are."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from pvera.errors import InputError
+
+
+@dataclass
+class EncoderLayer:
+    """One encoder layer, seen by the adapters.
+
+    projections: the frozen linear layers that make queries, keys and values, each with the positions that it
+    makes in order: [(attn.qkv, "qkv")] where they are fused, else [(query, "q"), (key, "k"), (value, "v")].
+    attention, mlp: what the attention and the MLP add to the residual stream comes out of these.
+    mlp_norm: the LayerNorm before the MLP; None where it follows the MLP (BERT, timm's `rpn` models).
+    mlp_out: the MLP's last linear layer, which the hidden activation enters.
+    reader: the module whose first argument the projections read, where they read position embeddings as well
+        (DeBERTa).
+    """
+
+    layer: nn.Module
+    projections: list[tuple[nn.Linear, str]]
+    attention: nn.Module
+    mlp_norm: nn.Module | None
+    mlp_out: nn.Linear
+    mlp: nn.Module
+    reader: nn.Module | None = None
+
+    @property
+    def dim(self) -> int:
+        return self.projections[0][0].in_features
+
+    @property
+    def hidden_dim(self) -> int:
+        return self.mlp_out.in_features
+
+    def projection(self, position: str) -> tuple[Tensor, Tensor]:
+        """Frozen weight (d_out, d_in) and bias (d_out) of "q", "k" or "v"; views, not copies."""
+        for linear, positions in self.projections:
+            if position in positions:
+                weight, bias = per_position(linear, positions)
+                return weight[positions.index(position)], bias[positions.index(position)]
+        raise KeyError(position)
+
+
+def per_position(linear: nn.Linear, positions: str) -> tuple[Tensor, Tensor]:
+    """Weight (p, d_out, d_in) and bias (p, d_out) of the p positions that `linear` makes."""
+    count = len(positions)
+    bias = linear.bias if linear.bias is not None else linear.weight.new_zeros(linear.out_features)
+    return linear.weight.unflatten(0, (count, -1)), bias.unflatten(0, (count, -1))
+
+
+def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
+    """Return the layers of an encoder, in order.
+
+    InputError for an encoder of another kind; for a vision transformer that reads `attn.qkv` without calling it (BEiT
+    and EVA with a bias for q) or whose layers differ in width (Hiera); and for one whose features are not
+    (batch, width of the layers) or still come out of a classification head.
+    """
+    names = [kind.__name__ for kind in type(encoder).__mro__]
+    read = next((TRANSFORMERS[name] for name in names if name in TRANSFORMERS), _timm)
+    try:
+        layers = read(encoder)
+    except (AttributeError, TypeError):
+        layers = []
+    if layers and all(map(_keeps_width, layers)) and len({layer.dim for layer in layers}) == 1:
+        _check_head(encoder, layers[0].dim)
+        return layers
+    raise InputError(
+        f"{type(encoder).__name__} is neither a timm vision transformer with fused attn.qkv layers nor a "
+        "bare BERT, RoBERTa, DeBERTa-v2 or DINOv2 encoder of transformers"
+    )
+
+
+def _keeps_width(layer: EncoderLayer) -> bool:
+    """Whether every projection makes tokens as wide as those that it reads."""
+    return all(
+        isinstance(linear, nn.Linear) and linear.out_features == len(positions) * linear.in_features
+        for linear, positions in layer.projections
+    )
+
+
+def _check_head(encoder: nn.Module, dim: int) -> None:
+    """InputError unless `encoder` returns one feature vector of width `dim` for each image or text."""
+    name, head = type(encoder).__name__, getattr(encoder, "head", None)
+    if isinstance(head, nn.Module) and not isinstance(head, nn.Identity):
+        if getattr(encoder, "num_classes", 1):
+            raise InputError("the backbone has a classification head of its own: create it with num_classes=0")
+        raise InputError(f"{name} is not supported: it pools in a head of its own ({type(head).__name__})")
+    if getattr(encoder, "head_hidden_size", dim) != dim:
+        raise InputError(f"{name} is not supported: its features are not one vector of the layers' width {dim}")
+
+
+def _timm(vit: nn.Module) -> list[EncoderLayer]:
+    if any(getattr(b.attn, "q_bias", None) is not None for b in vit.blocks):
+        return []
+    return [
+        EncoderLayer(b, [(b.attn.qkv, "qkv")], b.attn, None if _post_norm_block(b) else b.norm2, b.mlp.fc2, b.mlp)
+        for b in vit.blocks
+    ]
+
+
+def _post_norm_block(block: nn.Module) -> bool:
+    """Whether `norm2` follows the MLP: ResPostBlock, ResPostRelPosBlock, EvaBlockPostNorm of timm."""
+    return any("ResPost" in kind.__name__ or "PostNorm" in kind.__name__ for kind in type(block).__mro__)
+
+
+def _bert(encoder: nn.Module) -> list[EncoderLayer]:
+    """BERT, RoBERTa: LayerNorm follows each residual connection."""
+    return [
+        _post_norm(x, [(y.query, "q"), (y.key, "k"), (y.value, "v")])
+        for x in encoder.encoder.layer
+        for y in [x.attention.self]
+    ]
+
+
+def _deberta(encoder: nn.Module) -> list[EncoderLayer]:
+    """DeBERTa-v2 and -v3. With `share_att_key` (v3) query and key layers read relative positions as well."""
+    return [
+        _post_norm(x, [(y.query_proj, "q"), (y.key_proj, "k"), (y.value_proj, "v")], reader=y)
+        for x in encoder.encoder.layer
+        for y in [x.attention.self]
+    ]
+
+
+def _post_norm(x: nn.Module, projections: list[tuple[nn.Linear, str]], **more) -> EncoderLayer:
+    out = x.output.dense
+    return EncoderLayer(x, projections, x.attention.output.dense, None, out, out, **more)
+
+
+def _dinov2(encoder: nn.Module) -> list[EncoderLayer]:
+    return [
+        EncoderLayer(x, [(y.q_proj, "q"), (y.k_proj, "k"), (y.v_proj, "v")],
+                     y.o_proj, x.norm2, x.mlp.fc2, x.mlp)
+        for x in encoder.encoder.layer
+        for y in [x.attention]
+    ]
+
+
+#: Encoders of transformers by class name. Others have modules of the same names that compute something else.
+TRANSFORMERS = {
+    "BertModel": _bert,
+    "RobertaModel": _bert,
+    "DebertaV2Model": _deberta,
+    "Dinov2Model": _dinov2,
+    "Dinov2WithRegistersModel": _dinov2,
+}
+
+
+def pooled(output) -> Tensor:
+    """(batch, dim): what timm returns, or the first token of what transformers does."""
+    features = output if isinstance(output, Tensor) else output.last_hidden_state[:, 0]
+    if features.ndim != 2:
+        raise InputError(f"the backbone returns features of shape {tuple(features.shape)}, not (batch, dim): create "
+                         "it with a global_pool that leaves one vector for each image")
+    return features
+
+
+def reads_class_token_only(vit: nn.Module, last: EncoderLayer, image: Tensor) -> bool:
+    """Whether the features of `vit` depend on the last MLP through its first token alone.
+
+    The gradient with respect to that MLP's input decides: it is exactly zero at tokens that nothing reads. Heads that
+    average tokens (distilled DeiT), and models with more layers behind the last one (CaiT, XCiT), fail this.
+    """
+    if last.mlp_norm is None:
+        return False
+    entered: list[Tensor] = []
+
+    def track(module, args, y: Tensor) -> Tensor:
+        entered.append(y.detach().requires_grad_())
+        return entered[0]
+
+    handle = last.mlp_norm.register_forward_hook(track)
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            features = pooled(vit(image.clone()))
+            if len(entered) != 1 or entered[0].ndim != 3 or not features.requires_grad:
+                return False
+            weights = torch.linspace(-1, 1, features.shape[-1], device=features.device)
+            (gradient,) = torch.autograd.grad((features.float() * weights).sum(), entered)
+    finally:
+        handle.remove()
+    return bool(gradient[:, 0].any()) and not gradient[:, 1:].any()

@@ -1,0 +1,69 @@
+"""Computational efficiency (Section 4.5, Figure 3): counted costs, and accuracy against them."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from pvera.adapters import METHODS, Method
+from pvera.errors import InputError
+from pvera.report.published import Published
+from pvera.report.scores import Scores
+from pvera.report.tables import accuracies
+from pvera.study.cost_records import MEASURES, SIZES, _method
+
+
+def agreement(costs: pd.DataFrame) -> pd.DataFrame:
+    """Per profile and backbone, how many of fvcore's counts are those of the closed forms."""
+    passes = {"inference": "expected", "training": "expected_training", "merged": "backbone_multiply_adds"}
+
+    def share(own: pd.DataFrame) -> pd.Series:
+        equal = {}
+        for name, expected in passes.items():
+            both = own[[name, expected]].dropna()
+            equal[name] = f"{(both[name] == both[expected]).sum()} of {len(both)}"
+        return pd.Series(equal)
+
+    return costs.groupby(["profile", "backbone"], sort=False)[list(costs)].apply(share)
+
+
+def of_paper(costs: pd.DataFrame, paper: Published, backbone: str = "dinov2_b") -> pd.DataFrame:
+    """The paper's average accuracies (%) against our counts: one row per method, columns accuracy and
+    `MEASURES` (merged is NaN for what cannot be merged). Where the paper searched a grid, the mean weighted
+    by the shares of its choices, as in Figure 3."""
+    accuracy = paper.accuracies(backbone).mean(axis=1)
+    return _points(_of(costs, SIZES, backbone), accuracy, paper.configurations())
+
+
+def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
+    """The same of runs on one backbone: the mean over what they chose. Methods without a run are left out."""
+    runs = list(runs)
+    accuracy = accuracies(Scores.of(runs))["average"]
+    chosen: dict[str, list[tuple[Method, float]]] = {}
+    for run in runs:
+        if run["chosen"]:
+            hyperparameters = run["config"]["members"][run["chosen"]["member"]]["method"]
+            entry = {"method": run["method"], "hyperparameters": hyperparameters}
+            chosen.setdefault(run["method"], []).append((_method(entry), 1.0))
+    return _points(_of(costs, runs[0]["profile"], runs[0]["backbone"]), accuracy, chosen)
+
+
+def _of(costs: pd.DataFrame, profile: str, backbone: str) -> pd.DataFrame:
+    return costs[(costs["profile"] == profile) & (costs["backbone"] == backbone)]
+
+
+def _points(costs: pd.DataFrame, accuracy: pd.Series, chosen: dict) -> pd.DataFrame:
+    if costs.empty:
+        raise InputError("they are not counted; experiments/cost.py does")
+    by_method = costs.set_index("configuration")
+    rows = {}
+    for key in METHODS:
+        if key not in chosen:
+            continue
+        methods, weights = zip(*chosen[key])
+        if unknown := [method for method in methods if method not in by_method.index]:
+            raise InputError(f"{unknown[0]} is not counted: it is in none of the profile's grids")
+        own = by_method.loc[list(methods)]
+        means = {name: np.average(own[name].astype(float), weights=weights) for name in MEASURES}
+        rows[key] = {"accuracy": accuracy[key], **means}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")

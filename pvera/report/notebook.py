@@ -1,0 +1,61 @@
+"""What every notebook in analysis/ does: find the results of its profile, write and show tables, save and
+show figures."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from IPython import display
+from matplotlib.figure import Figure
+
+from pvera.report import plots
+from pvera.report.tables import Table
+
+WIDTH = 510  # pixels of a figure of one column
+
+
+@dataclass(frozen=True)
+class Page:
+    """A notebook executed on the results of one profile.
+
+    root: the folder of results/ and figures/, the nearest above the notebook that holds pyproject.toml.
+    """
+
+    root: Path
+    profile: str
+
+    @classmethod
+    def here(cls) -> "Page":
+        """Of the profile that PVERA_PROFILE names, `mini` where it names none."""
+        folders = [Path.cwd(), *Path.cwd().parents]
+        root = next(folder for folder in folders if (folder / "pyproject.toml").exists())
+        return cls(root, os.environ.get("PVERA_PROFILE", "mini"))
+
+    @property
+    def results(self) -> Path:
+        return self.root / "results"
+
+    @property
+    def published(self) -> Path:
+        """Where the paper's numbers lie."""
+        return self.results / "published"
+
+    def say(self, text: str) -> None:
+        """Shows Markdown."""
+        display.display(display.Markdown(text))
+
+    def missing(self, script: str = "train", options: str = "") -> None:
+        """The sentence that stands in place of what needs results that are not there."""
+        command = f"python experiments/{script}.py --profile {self.profile} {options}".strip()
+        self.say(f"No results yet: `{command}` makes them.")
+
+    def show(self, table: Table, backbone: str = "", about: bool = False) -> None:
+        """Writes a table, in all formats, and shows it, with the runs behind it (`about`) or without."""
+        table.write(self.results / self.profile / "tables")
+        heading = f"**Backbone {backbone}**\n\n" if backbone else ""
+        self.say(heading + table.markdown(about))
+
+    def draw(self, figure: Figure, name: str, width: int = WIDTH) -> None:
+        """Saves a figure, in all formats, and shows it."""
+        path, *_ = plots.save(figure, self.root / "figures" / self.profile, name)
+        display.display(display.Image(path, width=width))

@@ -1,0 +1,262 @@
+"""Figures of the draws: violins of their spread and of the intervals' widths, how both depend on the number
+of draws, and images with their intervals (Section 4.3, appendix C)."""
+
+from collections.abc import Sequence
+
+import matplotlib
+import numpy as np
+import seaborn
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
+from statsmodels.stats.proportion import proportion_confint
+
+from pvera.data.tasks import class_name
+from pvera.report.plots import COLUMN, RC, style
+from pvera.report.readings import Example
+from pvera.report.statistics import RankSum
+from pvera.report.tables import uncertainty as tables
+from pvera.report.tables.layout import dataset_title, signed
+
+PAGE = 7.0  # inches, the width of a page's text
+
+#: Right and wrong predictions, in every figure; no method has these colours, and colour-blind readers tell
+#: them.
+RIGHT, WRONG = "#4D9221", "#762A83"
+
+
+def stars(p: float) -> str:
+    """The levels of the paper's figures: **** to 0.0001, *** to 0.001, ** to 0.01, * to 0.05, else "ns"."""
+    return "*" * sum(p <= level for level in (1e-4, 1e-3, 1e-2, 0.05)) or "ns"
+
+
+def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colours: Sequence[str]) -> Axes:
+    """Draw a violin per sample, from its lowest to its highest value, with a box plot inside; none for an empty one."""
+    names = np.repeat(labels, [len(values) for values in samples])
+    seaborn.violinplot(
+        x=names, y=np.concatenate(samples), order=labels, hue=names, palette=dict(zip(labels, colours)), legend=False,
+        cut=0, density_norm="width", linewidth=0.5, saturation=1, alpha=0.7,
+        inner_kws={"box_width": 3, "whis_width": 0.7, "solid_capstyle": "butt"}, ax=ax,
+    )  # fmt: skip
+    ax.tick_params(axis="x", length=0)
+    ax.yaxis.set_major_locator(MaxNLocator(4))
+    ax.grid(axis="y", color="0.9", linewidth=0.6)
+    return ax
+
+
+def bracket(ax: Axes, one: float, other: float, height: float, text: str) -> Axes:
+    """A line between two violins at `height`, in parts of the axes' height, with `text` above."""
+    at = ax.get_xaxis_transform()
+    low = height - 0.02
+    ax.plot([one, one, other, other], [low, height, height, low], color="0.3", linewidth=0.6, transform=at,
+            clip_on=False)  # fmt: skip
+    ax.text((one + other) / 2, height + 0.01, text, transform=at, ha="center", va="bottom", fontsize=6)
+    return ax
+
+
+def compared(ax: Axes, right: np.ndarray, wrong: np.ndarray, labels: Sequence[str]) -> Axes:
+    """Violins of right and wrong images, with the significance that the wrong ones' values are higher."""
+    violins(ax, (right, wrong), labels, (RIGHT, WRONG))
+    test: RankSum = tables.compare(wrong, right)
+    if np.isfinite(test.p_value):
+        bracket(ax, 0, 1, 1.02, f"{stars(test.p_value)}   δ = {signed(test.cliffs_delta, 2)}")
+    return ax
+
+
+def pairs(runs: tables.Runs, of, labels: Sequence[str], title: str) -> Figure:
+    """`compared` for each of the paper's numbers of draws; of: `tables.spread_of` or `tables.width_of`."""
+    draws = tables.shown_draws(runs)
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(COLUMN, 2.0), layout="constrained")
+        (axes,) = figure.subplots(1, len(draws), sharey=of is tables.spread_of, squeeze=False)
+        for ax, k in zip(axes, draws):
+            compared(ax, *of(runs, k), labels)
+            ax.set_title(f"{k} draws", pad=14)
+        axes[0].set_ylabel(title)
+    return figure
+
+
+def spread(runs: tables.Runs) -> Figure:
+    """The paper's violins of the standard deviation of the softmax scores, over all data sets."""
+    return pairs(runs, tables.spread_of, ("Correct", "Incorrect"), "SD of the softmax score")
+
+
+def widths(runs: tables.Runs) -> Figure:
+    """The appendix's violins of the intervals' widths, over all data sets."""
+    return pairs(runs, tables.width_of, ("Right", "Wrong"), "Width of the 95 % interval")
+
+
+def detection(runs: tables.Runs) -> Figure:
+    """AUROC for telling wrong from right by number of draws: mean over data sets and seeds; the band holds those of
+    all seeds."""
+    seeds = tables.detection(runs).groupby(["way", "draws", "seed"], as_index=False)["auroc"].mean()
+    single = seeds["way"] == tables.SINGLE
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(COLUMN, 2.1), layout="constrained")
+        ax = figure.subplots()
+        seaborn.lineplot(
+            seeds[~single], x="draws", y="auroc", hue="way", style="way", palette={tables.SD: style("pvera").colour,
+            tables.SCORE: "0.25"}, markers={tables.SD: "o", tables.SCORE: "s"}, dashes=False, markersize=4.5,
+            linewidth=1.2, errorbar=("pi", 100), ax=ax,
+        )  # fmt: skip
+        ax.axhline(seeds["auroc"][single].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE)
+        ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8)
+        ax.annotate(
+            "chance", (1, 0.5), xycoords=ax.get_yaxis_transform(), ha="right", va="bottom", fontsize=6,
+            color="0.4",
+        )
+        _axis_of_draws(ax, list(runs[0].estimates))
+        ax.set_ylabel("AUROC, wrong from right")
+        ax.get_legend().remove()
+        figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=1.6)
+    return figure
+
+
+def _axis_of_draws(ax: Axes, draws: Sequence[int]) -> None:
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(draws, map(str, draws))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel("Draws")
+    ax.grid(axis="y", color="0.9", linewidth=0.6)
+
+
+def by_draws(runs: tables.Runs) -> Figure:
+    """(a) Mean widths by number of draws, and how a t-interval of normal draws would narrow; (b) coverage,
+    with its own 95 % interval (Wilson)."""
+    data = tables.by_draws(runs)
+    draws = list(data["draws"])
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(COLUMN, 2.0), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        for name, title, colour, marker in (("right", "Right", RIGHT, "o"), ("wrong", "Wrong", WRONG, "s")):
+            left.plot(draws, data[name], color=colour, marker=marker, markersize=4, label=title)
+            normal = data["factor"] * data[name].iloc[-1] / data["factor"].iloc[-1]
+            left.plot(draws, normal, color=colour, linestyle=":", linewidth=0.9)
+        left.plot([], [], color="0.3", linestyle=":", linewidth=0.9, label="Normal draws")
+        shown = data[["right", "wrong"]]
+        lowest, highest = shown.min(axis=None), shown.max(axis=None)
+        if highest > 0:  # 0: all draws are equal
+            left.set_yscale("log")
+        left.set_ylim(bottom=10 ** np.floor(np.log10(lowest)) if lowest > 0 else None)
+        left.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        left.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
+        left.set_title("Mean interval width")
+        left.legend(fontsize=6, handlelength=1.6)
+        low, high = proportion_confint(data["covered"], data["intervals"], method="wilson")
+        share = data["covered"] / data["intervals"]
+        errors = 100 * np.clip([share - low, high - share], 0, None)  # rounding, where all or none are covered
+        right.errorbar(draws, 100 * share, errors, color=style("pvera").colour, marker="o", markersize=4,
+                       linewidth=1.0, capsize=2)  # fmt: skip
+        right.axhline(95, color="0.4", linestyle="--", linewidth=0.8)
+        right.set_title("Coverage (%)")
+        for ax in (left, right):
+            _axis_of_draws(ax, draws)
+    return figure
+
+
+def example(ax: Axes, shown: Example) -> Axes:
+    """An image with its true and its predicted class and the interval of the latter's score below."""
+    _picture(ax, shown)
+    texts = (
+        (class_name(shown.dataset, shown.label), "black"),
+        (class_name(shown.dataset, shown.predicted), RIGHT if shown.right else WRONG),
+        (f"[{shown.low:.2f}, {shown.high:.2f}]", "black"),
+    )
+    for line, (text, colour) in enumerate(texts):
+        _below(ax, line, 0.5, 0, _short(text), ha="center", color=colour)
+    ax.set_title(dataset_title(shown.dataset), fontsize=6.5, pad=2)
+    return ax
+
+
+def _picture(ax: Axes, shown: Example) -> None:
+    ax.imshow(shown.pixels, interpolation="nearest")
+    ax.set_xticks([])
+    ax.set_yticks([])
+    for spine in ax.spines.values():
+        spine.set(visible=True, color=RIGHT if shown.right else WRONG, linewidth=1.2)
+
+
+def _short(text: str, length: int = 16) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def examples(runs: tables.Runs, columns: int = 6) -> Figure:
+    """The appendix's figure: of each data set an image that is right and one that is wrong, those with the
+    interval of median width (first seed)."""
+    first = [
+        run
+        for own in list(tables.groups(runs).values())[1:]
+        for run in own
+        if run.record["seed"] == tables.seeds(runs)[0]
+    ]
+    parts = [[e for run in first for e in run.examples if e.right == right] for right in (True, False)]
+    columns = min(columns, max(map(len, parts)))
+    rows = [part[i : i + columns] for part in parts for i in range(0, len(part), columns)]
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(0.55 + 1.05 * columns, 1.5 * len(rows)))
+        grid = figure.subplots(len(rows), columns, squeeze=False)
+        left = 0.55 / figure.get_figwidth()
+        figure.subplots_adjust(
+            left, 0.36 / figure.get_figheight(), 0.995, 1 - 0.17 / figure.get_figheight(), 0.12, 0.62
+        )
+        for axes, row in zip(grid, rows):
+            for ax in axes[len(row) :]:
+                ax.set_visible(False)
+            for ax, shown in zip(axes, row):
+                example(ax, shown)
+            _row_labels(axes[0], row[0].right)
+    return figure
+
+
+def _row_labels(ax: Axes, right: bool) -> None:
+    """What the lines below the images are, and whether this row's predictions are right."""
+    ax.set_ylabel("Right" if right else "Wrong", color=RIGHT if right else WRONG, fontsize=8, labelpad=10)
+    for line, text in enumerate(("true", "predicted", "interval")):
+        _below(ax, line, 0, -4, text, ha="right", color="0.4")
+
+
+def _below(ax: Axes, line: int, place: float, offset: float, text: str, **style) -> None:
+    """`text` in a line below the axes, at `place` in parts of their width plus `offset` in points."""
+    at = (offset, -3 - 7.5 * line)
+    ax.annotate(text, (place, 0), at, "axes fraction", "offset points", va="top", fontsize=6, **style)
+
+
+def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
+    """The first figure's panel (b): for each image the scores of its most probable classes, a dot per draw,
+    and the interval of the mean score of the predicted one."""
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(COLUMN, 1.15 * len(shown) + 0.35), layout="constrained")
+        grid = figure.subplots(len(shown), 2, width_ratios=(1, 2.4), squeeze=False)
+        for row, (one, (picture, ax)) in enumerate(zip(shown, grid)):
+            _picture(picture, one)
+            picture.set_xlabel(
+                f"true: {_short(class_name(one.dataset, one.label))}", fontsize=6.5, labelpad=3
+            )
+            scores(ax, one, classes)
+            if row < len(shown) - 1:
+                ax.set_xticklabels([])
+            else:
+                ax.set_xlabel("Softmax score")
+    return figure
+
+
+def scores(ax: Axes, shown: Example, classes: int = 3) -> Axes:
+    """The draws' scores of the predicted class and of the next most probable ones, with the former's
+    interval."""
+    mean = shown.scores.mean(0)
+    order = sorted(range(len(mean)), key=lambda c: (c != shown.predicted, -mean[c]))[:classes]
+    for row, c in enumerate(order):
+        colour = (RIGHT if shown.right else WRONG) if row == 0 else "0.55"
+        jitter = np.linspace(-0.16, 0.16, len(shown.scores))
+        ax.plot(shown.scores[:, c], row + jitter, "o", color=colour, markersize=2.6, alpha=0.7, mew=0)
+    ax.plot([shown.low, shown.high], [-0.36, -0.36], color="black", linewidth=1.6, solid_capstyle="butt")
+    ax.plot([shown.low, shown.high], [-0.36, -0.36], "|", color="black", markersize=5)
+    place = min(max((shown.low + shown.high) / 2, 0.17), 0.83)
+    ax.text(place, -0.52, f"95 %: [{shown.low:.2f}, {shown.high:.2f}]", ha="center", va="bottom", fontsize=6)
+    ax.set_yticks(range(len(order)), [_short(class_name(shown.dataset, c)) for c in order])
+    ax.get_yticklabels()[0].set_fontweight("bold")
+    ax.set_ylim(len(order) - 0.5, -0.95)
+    ax.set_xlim(-0.02, 1.02)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x", color="0.9", linewidth=0.6)
+    return ax

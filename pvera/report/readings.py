@@ -1,0 +1,100 @@
+"""Results of the analyses of adapters, as notebooks read them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pvera import uncertainty
+from pvera.errors import InputError
+from pvera.study import results
+
+
+@dataclass(frozen=True)
+class Example:
+    """A test image: pixels (size, size, 3) uint8, its class and the one predicted, softmax scores (k,
+    classes) of all draws, and the interval of the mean score of the predicted class."""
+
+    dataset: str
+    pixels: np.ndarray
+    label: int
+    predicted: int
+    scores: np.ndarray
+    low: float
+    high: float
+
+    @property
+    def right(self) -> bool:
+        return self.label == self.predicted
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """What `experiments/uncertainty.py` found of one adapter.
+
+    estimates: number of draws -> `uncertainty.Estimates` of all N test images.
+    covered: likewise, whether the interval holds the mean of many further draws, (images with that mean,).
+    single_pass: (N,) highest softmax score of the one pass with the mean, the benchmark's prediction.
+    examples: an image that is right and one that is wrong, where there are such.
+    """
+
+    record: dict
+    estimates: dict[int, uncertainty.Estimates]
+    covered: dict[int, np.ndarray]
+    single_pass: np.ndarray
+    examples: tuple[Example, ...]
+
+    @property
+    def most(self) -> uncertainty.Estimates:
+        """Those of all draws."""
+        return self.estimates[max(self.estimates)]
+
+
+def load(root, profile: str, experiment: str) -> list[tuple[dict, dict[str, np.ndarray]]]:
+    """Records and arrays of one of `results.ANALYSES`, sorted by path; none where it has not been run.
+
+    InputError for results that are damaged, or cannot stand in one analysis.
+    """
+    found = results.load_runs(root, profile, experiment, optional=True)
+    return [
+        (run, results.read_arrays(results.run_path(root, *(run[k] for k in results.IDENTITY))))
+        for run in found
+    ]
+
+
+def load_uncertainty(root, profile: str) -> list[Uncertainty]:
+    """`load`, with the benchmark's predictions of the same adapters. InputError where an adapter is another one."""
+    return [_of_arrays(root, record, arrays) for record, arrays in load(root, profile, "uncertainty")]
+
+
+def _of_arrays(root, record: dict, arrays: dict[str, np.ndarray]) -> Uncertainty:
+    place = {name: record[name] for name in results.IDENTITY} | {"experiment": "benchmark"}
+    path = results.run_path(root, **place)
+    drawn_from = record["config"]["adapter_sha256"]
+    if results.read(path)["files"].get(results.ADAPTER, drawn_from) != drawn_from:
+        raise InputError(f"{path.with_suffix(results.ADAPTER)} is not the adapter of the draws: run python "
+                         f"experiments/uncertainty.py --profile {record['profile']} --replace")
+    predictions, _ = results.read_predictions(path)
+    draws = arrays["draws"].tolist()
+    estimates = {
+        k: uncertainty.Estimates(
+            arrays["labels"].astype(np.int64),
+            **{name: arrays[name][i].astype(np.int64 if kind == np.int16 else np.float64)
+               for name, kind in uncertainty.STORED.items()},
+        )
+        for i, k in enumerate(draws)
+    }
+    most = estimates[max(draws)]
+    examples = tuple(
+        Example(
+            record["dataset"], pixels, int(most.labels[i]), int(most.predicted[i]), scores.astype(np.float64),
+            float(most.low[i]), float(most.high[i]),
+        )
+        for i, pixels, scores in zip(*(arrays[f"example_{name}"] for name in ("images", "pixels", "scores")))
+    )
+    return Uncertainty(
+        record,
+        estimates,
+        dict(zip(draws, arrays["covered"])),
+        predictions.max(1).astype(np.float64),
+        examples,
+    )

@@ -1,0 +1,100 @@
+"""Scores of many runs as one array, from result files to every table and figure."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from pvera.adapters import METHODS, PAPER_METHODS
+from pvera.data.tasks import TASKS
+from pvera.errors import InputError
+from pvera.study.results import IDENTITY, KINDS
+
+
+def by_backbone(found: Iterable) -> dict[str, list]:
+    """Backbone -> those of `found` that belong to it: records, tuples that begin with one, or what has a
+    `record`."""
+    parts: dict[str, list] = {}
+    for one in found:
+        record = one if isinstance(one, dict) else one[0] if isinstance(one, tuple) else one.record
+        parts.setdefault(record["backbone"], []).append(one)
+    return parts
+
+
+def chosen_member(run: dict) -> dict:
+    """What a run that did not diverge recorded of the member of its grid that was tested."""
+    return run["members"][run["chosen"]["member"]]
+
+
+def frame(runs: Iterable[dict]) -> pd.DataFrame:
+    """One row per run: what it is, the chosen member and its grid values, the metrics (NaN: diverged)."""
+    rows = []
+    for run in runs:
+        row = {key: run[key] for key in (*IDENTITY, "category", "protocol")}
+        if run["chosen"]:
+            member = chosen_member(run)
+            row |= {f"grid_{key}": value for key, value in run["chosen"]["grid"].items()}
+            row |= {
+                key: member[key] for key in ("adapter_parameters", "head_parameters", "best_validation_loss")
+            }
+            row |= {"epoch": run["chosen"]["epoch"]} | run["test"]
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One number per run: values (methods, seeds, data sets), NaN where a run is missing or diverged.
+
+    methods: keys in the order of `METHODS`, the paper's first; seeds: ascending; datasets: by category, then in
+    the paper's order; categories: that of each data set.
+    """
+
+    values: np.ndarray
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    datasets: tuple[str, ...]
+    categories: tuple[str, ...]
+
+    @classmethod
+    def of(cls, runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy") -> "Scores":
+        """From runs of one backbone. `metric`: a key of the record's "test", or a function of the record."""
+        runs = list(runs)
+        backbones = {run["backbone"] for run in runs}
+        if len(backbones) != 1:
+            raise InputError(
+                f"scores of one backbone at a time, not of {', '.join(sorted(backbones)) or 'none'}"
+            )
+        category = {run["dataset"]: run["category"] for run in runs}
+        known = [name for name in TASKS if name in category]
+        datasets = known + sorted(category.keys() - TASKS.keys())
+        axes = (
+            tuple(key for key in METHODS if key in {run["method"] for run in runs}),
+            tuple(sorted({run["seed"] for run in runs})),
+            tuple(sorted(datasets, key=lambda name: KINDS.index(category[name]))),
+        )
+        values = np.full([len(axis) for axis in axes], np.nan)
+        for run in runs:
+            index = tuple(axis.index(run[key]) for axis, key in zip(axes, ("method", "seed", "dataset")))
+            if run["test"]:
+                values[index] = metric(run) if callable(metric) else run["test"][metric]
+        return cls(values, *axes, tuple(category[name] for name in axes[2]))
+
+    def of_paper(self) -> "Scores":
+        """Only the methods that the paper has."""
+        known = [m for m, key in enumerate(self.methods) if key in PAPER_METHODS]
+        return replace(self, values=self.values[known], methods=tuple(self.methods[m] for m in known))
+
+    def complete(self) -> "Scores":
+        """Only the data sets of which every method has a run. InputError if there are none."""
+        whole = np.flatnonzero(~np.isnan(self.values).all(1).any(0))
+        if not len(whole):
+            raise InputError("there is no data set of which every method has a run")
+        datasets, categories = (tuple(axis[d] for d in whole) for axis in (self.datasets, self.categories))
+        return replace(self, values=self.values[:, :, whole], datasets=datasets, categories=categories)
+
+    def missing(self) -> list[tuple[str, str, int]]:
+        """(method, data set, seed) of each NaN: what a full grid of these axes would have."""
+        nans = np.argwhere(np.isnan(self.values.swapaxes(1, 2)))
+        return [(self.methods[m], self.datasets[d], self.seeds[s]) for m, d, s in nans]

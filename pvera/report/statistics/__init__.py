@@ -1,0 +1,33 @@
+"""Statistics of the analyses. All take arrays; scipy and statsmodels do the tests.
+
+binomial: the detailed tables' test, and correction for many tests. ranks: what depends on order alone.
+intervals: of means, and how often they hold what they should. bootstrap: over data sets and seeds.
+"""
+
+from pvera.report.statistics.binomial import LEVEL, binomial_p_value, binomial_star, corrected
+from pvera.report.statistics.bootstrap import averages, percentile_interval, probability_of_improvement, resample
+from pvera.report.statistics.intervals import coverage, mean_and_std, seed_error
+from pvera.report.statistics.ranks import Friedman, RankSum, auroc, friedman, nemenyi_difference, rank_sum, signed_rank
+from pvera.uncertainty import t_interval
+
+__all__ = [
+    "LEVEL",
+    "Friedman",
+    "RankSum",
+    "auroc",
+    "averages",
+    "binomial_p_value",
+    "binomial_star",
+    "corrected",
+    "coverage",
+    "friedman",
+    "mean_and_std",
+    "nemenyi_difference",
+    "percentile_interval",
+    "probability_of_improvement",
+    "rank_sum",
+    "resample",
+    "seed_error",
+    "signed_rank",
+    "t_interval",
+]

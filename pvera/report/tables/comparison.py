@@ -1,0 +1,373 @@
+"""Beyond the paper: what its comparison of methods is worth, for runs and for its own published numbers.
+
+Four questions that stars on single cells leave open: how many stars survive correction for their number,
+whether the average ranks differ, how far the averages would move with other data sets or seeds, and how
+likely one method is better than another on a data set.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import comb
+
+import numpy as np
+import pandas as pd
+
+from pvera.adapters import METHODS
+from pvera.data.tasks import TASKS
+from pvera.errors import InputError
+from pvera.report.published import BACKBONES, SEEDS, Published
+from pvera.report.scores import Scores
+from pvera.report.statistics import (
+    LEVEL,
+    Friedman,
+    averages,
+    corrected,
+    friedman,
+    mean_and_std,
+    nemenyi_difference,
+    percentile_interval,
+    probability_of_improvement,
+    resample,
+    seed_error,
+    signed_rank,
+)
+from pvera.report.tables.benchmark import REFERENCE, about, left_out, lower_p_values, marks, pooled_counts
+from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, interval, lettered, p_value, percent, signed
+
+SEED = 0  # of the bootstrap and of the subsets
+SUBSETS = 2000
+APART = ("vera", "linear")  # the method that PVeRA improves on, and the one below all others
+CORRECTIONS = {"": "uncorrected", "_holm": "Holm", "_bh": "BH"}
+
+
+# What is compared
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Accuracies to compare, and what is known of their seeds.
+
+    scores: shares, complete; std, runs: (methods, data sets), of single runs and how many there are;
+    lower, higher: (methods, data sets), p-values of the pooled binomial test that a method is below PVeRA and
+    that it is above; printed: the stars that the paper prints, where it does.
+    """
+
+    name: str
+    about: str
+    scores: Scores
+    std: np.ndarray
+    runs: np.ndarray
+    lower: np.ndarray
+    higher: np.ndarray
+    printed: np.ndarray | None = None
+
+    @property
+    def reference(self) -> int:
+        return self.scores.methods.index(REFERENCE)
+
+
+def of_runs(runs: list[dict]) -> Evidence:
+    """Of the runs of one backbone. InputError without PVeRA, or another method, or a common data set."""
+    every = Scores.of(runs)
+    scores = every.complete()
+    if REFERENCE not in scores.methods or len(scores.methods) < 2:
+        raise InputError("a comparison with PVeRA needs runs of PVeRA and of another method")
+    whole = [every.datasets.index(dataset) for dataset in scores.datasets]
+    own, n, reference = (counts[:, whole] for counts in pooled_counts(runs))
+    return Evidence(
+        f"Profile {runs[0]['profile']}, backbone {runs[0]['backbone']}",
+        about(runs) + left_out(every), scores,
+        mean_and_std(scores.values, axis=1)[1], (~np.isnan(scores.values)).sum(1),
+        *_both_tails(scores, own, n, reference),
+    )  # fmt: skip
+
+
+def of_published(paper: Published, backbone: str) -> Evidence:
+    """Of a detailed table of the paper. The binomial test takes the counts nearest to what is printed."""
+    accuracy, std = paper.accuracies(backbone), paper.accuracies(backbone, "std")
+    datasets = tuple(accuracy.columns)
+    categories = tuple(TASKS[dataset].category for dataset in datasets)
+    scores = Scores(accuracy.to_numpy()[:, None] / 100, tuple(accuracy.index), (0,), datasets, categories)
+    n = SEEDS * np.array([[TASKS[dataset].test_images for dataset in datasets]])
+    own = np.rint(scores.values[:, 0] * n).astype(int)
+    reference = own[[scores.methods.index(REFERENCE)]]
+    return Evidence(
+        f"The paper's {BACKBONES[backbone]}",
+        f"Published accuracies of {BACKBONES[backbone]}: means and standard deviations of {SEEDS} seeds.",
+        scores, std.to_numpy() / 100, np.full(std.shape, SEEDS),
+        *_both_tails(scores, own, n, reference),
+        printed=paper.accuracies(backbone, "star").to_numpy(bool),
+    )  # fmt: skip
+
+
+def _both_tails(scores: Scores, own, n, reference) -> tuple[np.ndarray, np.ndarray]:
+    """Below and above PVeRA, NaN for PVeRA itself. More right answers are fewer wrong ones."""
+    own, n, reference = np.broadcast_arrays(own, n, reference)
+    tails = lower_p_values(own, n, reference), lower_p_values(n - own, n, n - reference)
+    for tail in tails:
+        tail[scores.methods.index(REFERENCE)] = np.nan
+    return tails
+
+
+# Computing
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """methods: one row per method, see `compare`; improvement: P(row better than column); ranks: Friedman."""
+
+    evidence: Evidence
+    methods: pd.DataFrame
+    improvement: pd.DataFrame
+    ranks: Friedman
+
+
+def compare(evidence: Evidence) -> Comparison:
+    """All statistics of the evidence. Columns of `methods`, accuracies and leads in percent:
+
+    average with low and high (95 % bootstrap interval over data sets and seeds); lead: PVeRA's average above
+    the method's, with lead_low and lead_high from the same resamples (paired over data sets), and lead_seeds,
+    half the 95 % interval over seeds alone; highest: share of resamples in which the method's average is the
+    highest; signed_rank: one-sided p-value that PVeRA is above over the data sets, _holm corrected;
+    improvement: probability that PVeRA is better, with improvement_low and _high; rank: average rank; lower,
+    higher: data sets on which the method is significantly below and above PVeRA by the binomial test, _holm
+    and _bh after correction over all methods and data sets; printed: the paper's stars, if any.
+    """
+    scores, r = evidence.scores, evidence.reference
+    percent = 100 * scores.values
+    mean = mean_and_std(percent, axis=1)[0]  # (methods, data sets)
+    drawn = resample(percent, np.random.default_rng(SEED))
+    average, of_drawn = averages(percent), averages(drawn)
+    improvement = probability_of_improvement(percent[:, None], percent)
+    ranks = friedman(mean)
+    columns = {"average": average}
+    columns["low"], columns["high"] = percentile_interval(of_drawn)
+    columns["lead"] = average[r] - average
+    columns["lead_low"], columns["lead_high"] = percentile_interval(of_drawn[:, [r]] - of_drawn)
+    columns["lead_seeds"] = 100 * seed_error(np.hypot(evidence.std, evidence.std[r]), evidence.runs)
+    columns["highest"] = (of_drawn.argmax(1)[:, None] == np.arange(len(average))).mean(0)
+    columns["signed_rank"] = [signed_rank(mean[r] - own) for own in mean]
+    columns["improvement"] = improvement[r]
+    of_pvera = probability_of_improvement(drawn[:, [r]], drawn)
+    columns["improvement_low"], columns["improvement_high"] = percentile_interval(of_pvera)
+    columns["rank"] = ranks.ranks
+    for side in ("lower", "higher"):
+        p_values = getattr(evidence, side)
+        for suffix, values in (
+            ("", p_values), ("_holm", corrected(p_values)), ("_bh", corrected(p_values, "fdr_bh"))
+        ):  # fmt: skip
+            columns[side + suffix] = (values < LEVEL).sum(1)
+    if evidence.printed is not None:
+        columns["printed"] = evidence.printed.sum(1)
+    table = pd.DataFrame(columns, pd.Index(scores.methods, name="method"))
+    versus_itself = ["lead_seeds", "signed_rank", "improvement", "improvement_low", "improvement_high"]
+    table.loc[REFERENCE, versus_itself] = np.nan
+    table["signed_rank_holm"] = corrected(table["signed_rank"])
+    names = list(scores.methods)
+    return Comparison(evidence, table, pd.DataFrame(improvement, names, names), ranks)
+
+
+def worth(compared: Comparison) -> list[str]:
+    """What "PVeRA has the highest average" is worth here, in sentences made of these numbers."""
+    table, ranks = compared.methods, compared.ranks
+    others = table.drop(REFERENCE)
+    next_best = others["average"].idxmax()
+    own, other, title = table.loc[REFERENCE], table.loc[next_best], METHODS[next_best].title
+    found = [
+        f"PVeRA's average, {percent(own['average'])}, is {abs(other['lead']):.1f} points "
+        f"{'above' if other['lead'] > 0 else 'below'} that of the best other method, {title}. "
+        "With other data sets of the kind the difference would lie between "
+        f"{signed(other['lead_low'], 1)} and {signed(other['lead_high'], 1)} points (95 % interval); "
+        + (
+            "what the seeds add is not known."
+            if np.isnan(other["lead_seeds"])
+            else f"the seeds alone leave it uncertain by {other['lead_seeds']:.1f} points either way."
+        ),
+        f"PVeRA's average is the highest in {100 * own['highest']:.0f} % of the resamples, {title}'s in "
+        f"{100 * other['highest']:.0f} %. On a data set PVeRA is better than {title} with probability "
+        f"{other['improvement']:.2f} [{other['improvement_low']:.2f}, {other['improvement_high']:.2f}].",
+    ]
+    apart = np.abs(table["rank"] - own["rank"]) >= ranks.critical_difference
+    friedmans = "" if np.isnan(ranks.p_value) else f" (Friedman: p {_equals(ranks.p_value)})"
+    found.append(
+        f"By average rank{friedmans}, Nemenyi's test tells PVeRA apart from {_titles(table.index[apart])}. "
+        "The signed-rank test, corrected for the number of methods, finds PVeRA above "
+        f"{_titles(others.index[others['signed_rank_holm'] < LEVEL])}."
+    )
+    below, above = (
+        ", ".join(f"{int(table[side + suffix].sum())} {name}" for suffix, name in CORRECTIONS.items())
+        for side in ("lower", "higher")
+    )
+    cells = len(others) * len(compared.evidence.scores.datasets)
+    found.append(
+        f"Of {cells} cells, the binomial test finds significantly below PVeRA: {below}; above it: {above} "
+        "(BH: Benjamini and Hochberg)."
+    )
+    k, n = len(table), len(compared.evidence.scores.datasets)
+    least = least_p_value(n, k - 1)
+    found.append(
+        f"With {n} data sets and {k} methods, average ranks must lie {ranks.critical_difference:.2f} apart "
+        f"to be told apart, and can lie {k - 1}; the signed-rank test, corrected, cannot give a p-value "
+        "below "
+        f"{least:.2g}" + (f", so it cannot find anything at {LEVEL}." if least >= LEVEL else ".")
+    )
+    return found
+
+
+def least_p_value(datasets: int, tests: int = 1) -> float:
+    """The smallest p-value that the signed-rank test can give, times `tests` as Holm's correction does."""
+    return min(1.0, tests * 0.5**datasets)
+
+
+def small_samples(evidence: Evidence, sizes: Iterable[int]) -> pd.DataFrame:
+    """What n data sets can show, for each n of `sizes`, with as many methods as the evidence has.
+
+    critical_difference: Nemenyi's, of ranks that are at most (methods − 1) apart; least_p_value: of the
+    signed-rank test after Holm's correction; resamples: how many different ones the bootstrap has; highest,
+    and a column per method of `APART`: share of random choices of n of the evidence's data sets in which
+    PVeRA has the highest average, and in which Nemenyi's test tells it from that method (NaN without the
+    method, and where n is more than there are).
+    """
+    scores, r = evidence.scores, evidence.reference
+    mean = mean_and_std(scores.values, axis=1)[0]
+    ranks = pd.DataFrame(mean).rank(ascending=False).to_numpy()
+    rng = np.random.default_rng(SEED)
+    rows = []
+    for n in sizes:
+        difference = nemenyi_difference(len(mean), n)
+        row = {"datasets": n, "critical_difference": difference}
+        row |= {"least_p_value": least_p_value(n, len(mean) - 1), "resamples": comb(2 * n - 1, n)}
+        row |= dict.fromkeys(("highest", *APART), np.nan)
+        if n <= mean.shape[1]:
+            chosen = rng.permuted(np.tile(np.arange(mean.shape[1]), (SUBSETS, 1)), axis=1)[:, :n]
+            row["highest"] = (mean[:, chosen].mean(-1).argmax(0) == r).mean()
+            average_rank = ranks[:, chosen].mean(-1)  # (methods, subsets)
+            for method in set(APART) & set(scores.methods):
+                gap = average_rank[scores.methods.index(method)] - average_rank[r]
+                row[method] = (np.abs(gap) >= difference).mean()
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+# The tables
+
+
+def comparison(compared: Comparison, name: str = "comparison") -> Table:
+    """The statistics per method, in three panels."""
+    evidence, table = compared.evidence, compared.methods
+    averages_, ranks, stars = [], [], []
+    best, low_rank = marks(table["average"]), marks(-table["rank"], 2)
+    for m, (method, own) in enumerate(table.iterrows()):
+        title, itself = METHODS[method].title, method == REFERENCE
+        seeds = NOTHING if np.isnan(own["lead_seeds"]) else f"± {own['lead_seeds']:.1f}"
+        cells = [Cell(percent(own["average"]), best[m]), interval(None, own["low"], own["high"])]
+        cells += [NOTHING] * 4 if itself else [
+            signed(own["lead"], 1), interval(None, own["lead_low"], own["lead_high"]), seeds,
+            p_value(own["signed_rank_holm"]),
+        ]  # fmt: skip
+        averages_.append(_row(title, [*cells, f"{100 * own['highest']:.0f}%"]))
+        gap = own["rank"] - table.at[REFERENCE, "rank"]
+        apart = "yes" if abs(gap) >= compared.ranks.critical_difference else "no"
+        better = interval(own["improvement"], own["improvement_low"], own["improvement_high"], 2)
+        cells = [Cell(f"{own['rank']:.2f}", low_rank[m]), *([NOTHING] * 2 if itself else [apart, better])]
+        ranks.append(_row(title, cells))
+        if not itself:
+            stars.append(_row(title, [str(int(own[column])) for column in _star_columns(table)]))
+    totals = table[_star_columns(table)].sum()
+    stars.append(_row("All", [str(int(total)) for total in totals], rule=True))
+    tests = list(CORRECTIONS.values())
+    header = [*["Printed"] * (evidence.printed is not None), *(f"Below: {test}" for test in tests)]
+    panels = (
+        Panel(
+            "Averages",
+            ("Average", "95 % interval", "PVeRA's lead", "95 % interval", "Other seeds", "p", "Highest in"),
+            tuple(averages_),
+        ),
+        Panel(
+            "Ranks and probability of improvement",
+            ("Average rank", "Apart from PVeRA", "P(PVeRA is better)"), tuple(ranks),
+        ),
+        Panel("Stars", (*header, *(f"Above: {test}" for test in tests)), tuple(stars)),
+    )  # fmt: skip
+    datasets = len(evidence.scores.datasets)
+    drawn = "data sets and seeds" if len(evidence.scores.seeds) > 1 else "data sets"  # of means there are no seeds
+    ranked = compared.ranks
+    test = "" if np.isnan(ranked.p_value) else f"Friedman's test: p {_equals(ranked.p_value)}; "
+    caption = (
+        f"{evidence.name}, {datasets} data sets. (a) Average accuracy (%) and PVeRA's lead over each method "
+        f"(points), with 95 % bootstrap intervals over {drawn}, paired over data sets; half the "
+        "95 % interval of the lead over seeds alone; one-sided signed-rank test over the data sets that "
+        "PVeRA is above, corrected by Holm; share of resamples in which the average is the highest. (b) "
+        f"{test}critical difference of average ranks {ranked.critical_difference:.2f} (Nemenyi, {LEVEL}). "
+        "(c) Data sets on which a method is significantly below and above PVeRA (pooled one-sided binomial "
+        "test), uncorrected and corrected over all methods and data sets by Holm and by Benjamini and "
+        "Hochberg (BH)."
+    )
+    return Table(name, caption, evidence.about, lettered(panels), table.reset_index())
+
+
+def sizes(evidence: Evidence, of: Iterable[int], name: str = "comparison_sizes") -> Table:
+    """`small_samples` of the evidence as a table."""
+    data = small_samples(evidence, of)
+    rows = []
+    for row in data.itertuples():
+        shares = (getattr(row, column) for column in ("highest", *APART))
+        shares = (NOTHING if np.isnan(share) else f"{100 * share:.0f}%" for share in shares)
+        cells = [f"{row.critical_difference:.2f}", f"{row.least_p_value:.2g}", f"{row.resamples:.3g}"]
+        rows.append(_row(str(row.datasets), [*cells, *shares]))
+    k = len(evidence.scores.methods)
+    caption = (
+        f"What a number of data sets (left) can show of {k} methods: the critical difference of average "
+        f"ranks (Nemenyi; {k - 1} is the largest there can be), the smallest p-value of the signed-rank test "
+        "after Holm's correction, the number of different bootstrap resamples; and in what share of random "
+        "choices of so many of the data sets PVeRA has the highest average, and is apart from others by "
+        "Nemenyi's test."
+    )
+    apart = (f"Apart from {METHODS[method].title}" for method in APART)
+    header = ("Critical difference", "Least p", "Resamples", "PVeRA highest", *apart)
+    return Table(name, caption, evidence.about, (Panel("", header, tuple(rows)),), data)
+
+
+def support(compared: list[Comparison], name: str = "comparison_support") -> Table:
+    """In how many of several comparisons PVeRA's lead over a method has each kind of support."""
+    kinds = {
+        "Higher average": lambda c: c.methods["lead"] > 0,
+        "Interval over seeds": lambda c: c.methods["lead"] > c.methods["lead_seeds"],
+        "Interval over data sets": lambda c: c.methods["lead_low"] > 0,
+        "Signed-rank test": lambda c: c.methods["signed_rank_holm"] < LEVEL,
+        "Nemenyi's test": lambda c: (
+            c.methods["rank"] - c.methods.at[REFERENCE, "rank"] >= c.ranks.critical_difference
+        ),
+    }
+    data = pd.DataFrame({kind: sum(holds(c).astype(int) for c in compared) for kind, holds in kinds.items()})
+    data = data.drop(REFERENCE)
+    rows = [
+        _row(METHODS[method].title, [f"{count} of {len(compared)}" for count in counts])
+        for method, counts in zip(data.index, data.to_numpy())
+    ]
+    highest = sum(c.methods["average"].idxmax() == REFERENCE for c in compared)
+    caption = (
+        f"PVeRA has the highest average in {highest} of {len(compared)} tables. In how many its lead over a "
+        "method (left) is above zero, and is supported by: its 95 % interval over seeds alone; that over "
+        "data sets and seeds; the signed-rank test, corrected by Holm; Nemenyi's test."
+    )
+    about_all = " ".join(c.evidence.about for c in compared)
+    return Table(name, caption, about_all, (Panel("", tuple(kinds), tuple(rows)),), data.reset_index())
+
+
+def _star_columns(table: pd.DataFrame) -> list[str]:
+    columns = [side + suffix for side in ("lower", "higher") for suffix in CORRECTIONS]
+    return ["printed", *columns] if "printed" in table else columns
+
+
+def _row(label: str, cells: Iterable[Cell | str], rule: bool = False) -> Row:
+    return Row(label, tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in cells), rule)
+
+
+def _titles(methods: Iterable[str]) -> str:
+    return ", ".join(METHODS[method].title for method in methods) or "none"
+
+
+def _equals(value: float) -> str:
+    text = p_value(value)
+    return text if text.startswith("<") else f"= {text}"

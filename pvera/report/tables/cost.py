@@ -1,0 +1,164 @@
+"""What adapters cost, and the paper's statements on computational efficiency (Section 4.3)."""
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from pvera.adapters import METHODS, PAPER_METHODS
+from pvera.cost import GIGA
+from pvera.report.audit import FOLLOWS, HALF, near
+from pvera.report.published import BACKBONES, Published
+from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, signed, thousands
+
+
+def table(costs: pd.DataFrame) -> Table:
+    """Every configuration of every grid, one panel per profile and backbone; costs: `efficiency.load`."""
+    panels = []
+    for (profile, backbone), own in costs.groupby(["profile", "backbone"], sort=False):
+        first = own.iloc[0]
+        title = (
+            f"{BACKBONES.get(backbone, backbone)}, grids of {profile}: "
+            f"{thousands(first['backbone_parameters'])} parameters, "
+            f"{_gmac(first['backbone_multiply_adds'])} GMAC"
+        )
+        panels.append(Panel(title, HEADER, tuple(map(_row, own.itertuples()))))
+    caption = (
+        "Parameters and multiply-adds of one image without the head, which is the same for every method: "
+        "trained numbers and their share of the backbone's; numbers that stay random; GMAC (10⁹ "
+        "multiply-adds of matrix products, counted by fvcore) of the deterministic pass, of one that draws "
+        "z, and once merged, each with what it adds to the backbone's."
+    )
+    about = "DoRA as each profile's protocol has it."
+    data = costs.assign(configuration=costs["configuration"].map(str), grid=costs["grid"].map(json.dumps))
+    return Table("cost", caption, about, lettered(panels), data)
+
+
+HEADER = (
+    "Trained", "% of backbone", "Frozen", "GMAC", "+ %", "GMAC, sampled", "+ %", "GMAC, merged", "+ %"
+)  # fmt: skip
+
+
+def _row(own) -> Row:
+    cells = [
+        thousands(own.adapter_parameters),
+        f"{100 * own.adapter_parameters / own.backbone_parameters:.3g}",
+        thousands(own.frozen_parameters) if own.frozen_parameters else NOTHING,
+    ]
+    for total in (own.inference, own.sampled, own.merged):
+        if np.isnan(total):
+            cells += [NOTHING, NOTHING]
+        else:
+            cells += [_gmac(total), f"{_added(total, own.backbone_multiply_adds):.1f}"]
+    label = ", ".join([METHODS[own.method].title, *(f"{name} {value}" for name, value in own.grid.items())])
+    return Row(label, tuple(map(Cell, cells)))
+
+
+REAL = "ViT-B/14, counted"
+
+
+def claims(paper: Published, counted: pd.DataFrame, here: dict[str, pd.DataFrame]) -> Table:
+    """The statements of Section 4.3: printed, counted on the paper's ViT-B/14 with its grid choices
+    (`efficiency.of_paper`), and for the runs of each backbone (`efficiency.of_runs`)."""
+    columns = {REAL: counted} | {f"{backbone}, here": points for backbone, points in here.items()}
+    rows, data = [], []
+    for statement, quote, measure in CLAIMS:
+        printed = paper.quote(quote) if quote else ""
+        number = float(printed) if _is_number(printed) else None
+        cells = [NOTHING if not printed else printed if number is None else f"{printed}%"]
+        for column, points in columns.items():
+            value, text, holds = np.nan, NOTHING, None
+            if set(PAPER_METHODS) <= set(points.index):
+                value, text, holds = measure(points.loc[list(PAPER_METHODS)])
+            difference = np.nan
+            if column == REAL and number is not None:
+                difference = value - number
+                holds = near(number, value, HALF, 0) == FOLLOWS
+            verdict = {None: NOTHING, True: "holds", False: "does not hold"}[holds]
+            cells += [text, *([signed(difference, 2)] if column == REAL else []), verdict]
+            data.append(
+                {"claim": statement, "where": column, "printed": printed, "value": value, "text": text,
+                 "difference": difference, "verdict": verdict}
+            )  # fmt: skip
+        rows.append(Row(statement, tuple(map(Cell, cells))))
+    header = ["Paper"]
+    for column in columns:
+        header += [column, *(["Difference"] if column == REAL else []), "Claim"]
+    caption = (
+        "What Section 4.3 says of computational efficiency, and what our adapters cost; methods with a grid "
+        "by the mean over its choices. A pass that samples, as in training, computes the variance too, the "
+        "pass with the mean does not. Added are multiply-adds, in per cent of the backbone's. Orders of "
+        "magnitude: for most of the other adapters 32 times PVeRA's or more, the middle of ten and a hundred "
+        "on a logarithmic scale."
+    )
+    about = "The first column counted takes its accuracies and the shares of the grid from the paper."
+    return Table("cost_claims", caption, about, (Panel("", tuple(header), tuple(rows)),), pd.DataFrame(data))
+
+
+Measured = tuple[float, str, bool | None]  # the number, how it reads, whether the statement holds
+
+
+def _accuracy_gain(points: pd.DataFrame) -> Measured:
+    gain = points.at["pvera", "accuracy"] - points.at["vera", "accuracy"]
+    return gain, signed(gain, 1), None if np.isnan(gain) else bool(gain > 0)
+
+
+def _few_numbers(points: pd.DataFrame) -> Measured:
+    sizes = points["adapter_parameters"]
+    times = sizes["pvera"] / sizes["vera"]
+    return times, f"{times:.2f}", bool(sizes.drop(["pvera", "vera", "linear"]).min() > sizes["pvera"])
+
+
+def _orders_of_magnitude(points: pd.DataFrame) -> Measured:
+    sizes = points["adapter_parameters"]
+    times = sizes.drop(["pvera", "linear"]) / sizes["pvera"]
+    text = ", ".join(f"{METHODS[key].title} {value:.3g}" for key, value in times.items())
+    return times.median(), text, bool((np.log10(times) >= 1.5).mean() > 0.5)
+
+
+def _more(method: str, column: str) -> Callable[[pd.DataFrame], Measured]:
+    def percent(points: pd.DataFrame) -> Measured:
+        value = _added(points.at[method, column], points.at[method, "backbone_multiply_adds"])
+        return value, f"{value:.2f}%", None
+
+    return percent
+
+
+def _merged(points: pd.DataFrame) -> Measured:
+    own = points.loc[["lora", "vera", "pvera"]]
+    value = _added(own["merged"], own["backbone_multiply_adds"]).abs().max()
+    return value, f"{value:.2f}%", bool(value == 0)
+
+
+def _not_merged(points: pd.DataFrame) -> Measured:
+    own = points.loc[["bottleneck", "adaptformer"]]
+    added = _added(own["training"], own["backbone_multiply_adds"])
+    text = ", ".join(f"{METHODS[key].title} {value:.2f}%" for key, value in added.items())
+    return added.max(), text, bool(own["merged"].isna().all() and (added > 0).all())
+
+
+#: Statement, the quote with the printed number or word (`Published.quote`), and how it is measured.
+CLAIMS: tuple[tuple[str, str | None, Callable[[pd.DataFrame], Measured]], ...] = (
+    ("PVeRA is more accurate than VeRA (points)", None, _accuracy_gain),
+    ("PVeRA trains few numbers, fewer than all but VeRA (times VeRA's)", None, _few_numbers),
+    ("PVeRA is orders of magnitude smaller than most (times PVeRA's)", "size", _orders_of_magnitude),
+    ("PVeRA adds, sampling as in training", "flops_pvera", _more("pvera", "training")),
+    ("PVeRA adds, taking the mean", None, _more("pvera", "inference")),
+    ("VeRA adds", "flops_vera", _more("vera", "inference")),
+    ("Merged, LoRA, VeRA and PVeRA add nothing", None, _merged),
+    ("Bottleneck and AdaptFormer keep what they add", None, _not_merged),
+)
+
+
+def _added(total, backbone):
+    """Per cent."""
+    return 100 * (total / backbone - 1)
+
+
+def _gmac(number: float) -> str:
+    return f"{number / GIGA:.4g}"
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit()

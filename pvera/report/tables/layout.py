@@ -1,0 +1,199 @@
+"""What a table is: panels of marked cells, rendered as Markdown and LaTeX, and its numbers as CSV."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from string import ascii_lowercase
+
+import numpy as np
+import pandas as pd
+
+from pvera.data.tasks import TASKS
+from pvera.study.results import write_atomically
+
+NOTHING = "–"  # an empty cell
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    mark: str = ""  # "best": bold; "second": underlined
+
+
+@dataclass(frozen=True)
+class Row:
+    label: str
+    cells: tuple[Cell, ...]
+    rule: bool = False  # a line above it
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def lettered(panels: Sequence[Panel]) -> tuple[Panel, ...]:
+    """(a), (b), ... before the titles, where there are several."""
+    if len(panels) == 1:
+        return tuple(panels)
+    return tuple(
+        replace(panel, title=f"({letter}) {panel.title}") for letter, panel in zip(ascii_lowercase, panels)
+    )
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to be read, and `data`, the numbers in it at full precision.
+
+    caption: what is shown; about: from which runs.
+    """
+
+    name: str
+    caption: str
+    about: str
+    panels: tuple[Panel, ...]
+    data: pd.DataFrame
+    upright: bool = True  # False: column titles are turned by 90 degrees in LaTeX
+
+    def markdown(self, about: bool = True) -> str:
+        parts = []
+        for panel in self.panels:
+            lines = [["", *panel.header], [":--", *[":-:"] * len(panel.header)]]
+            lines += [[row.label, *map(_markdown, row.cells)] for row in panel.rows]
+            parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
+            if panel.title:
+                parts[-1] = f"**{panel.title}**\n\n{parts[-1]}"
+        caption = f"{self.caption} {self.about}" if about else self.caption
+        return "\n\n".join([*parts, _escape_stars(caption)]) + "\n"
+
+    def latex(self) -> str:
+        lines = ["% needs the packages booktabs, adjustbox and graphicx", r"\begin{table*}", r"\centering"]
+        for panel in self.panels:
+            header = [_latex(title) for title in panel.header]
+            if not self.upright:
+                header = [rf"\rotatebox[origin=l]{{90}}{{{title}}}" for title in header]
+            if panel.title:
+                lines.append(rf"\par\medskip {_latex(panel.title)}\par\smallskip")
+            lines += [
+                r"\begin{adjustbox}{max width=\textwidth}",
+                rf"\begin{{tabular}}{{l{'c' * len(header)}}}",
+                r"\toprule",
+                " & ".join(["", *header]) + r" \\",
+                r"\midrule",
+            ]
+            for row in panel.rows:
+                cells = [_latex_cell(cell) for cell in row.cells]
+                lines += [r"\midrule"] * row.rule + [" & ".join([_latex(row.label), *cells]) + r" \\"]
+            lines += [r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"]
+        lines += [
+            rf"\caption{{{_latex(f'{self.caption} {self.about}')}}}",
+            rf"\label{{tab:{self.name}}}",
+            r"\end{table*}",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def csv(self) -> str:
+        return self.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+
+    def write(self, folder) -> list[Path]:
+        """Writes <folder>/<name>.{md,tex,csv} and returns the paths."""
+        texts = {"md": self.markdown(), "tex": self.latex(), "csv": self.csv()}
+        paths = [Path(folder) / f"{self.name}.{ending}" for ending in texts]
+        for path, text in zip(paths, texts.values()):
+            write_atomically(path, text.encode())
+        return paths
+
+
+# Text
+
+
+def dataset_title(name: str) -> str:
+    return TASKS[name].title if name in TASKS else name
+
+
+def plain(value: float, digits: int) -> str:
+    """With a minus sign where it is negative, but for what prints as zero."""
+    if np.isnan(value):
+        return NOTHING
+    text = f"{round(value, 9):.{digits}f}"  # sums in another order, equal to the last bits, print the same
+    return minus(text) if text.strip("-0.") else text.lstrip("-")
+
+
+def percent(value: float) -> str:
+    return plain(value, 1)
+
+
+def thousands(value: float) -> str:
+    """A count as the paper prints it: 30 720."""
+    return NOTHING if np.isnan(value) else f"{value:,.0f}".replace(",", " ")
+
+
+def signed(value: float, digits: int) -> str:
+    """With its sign, but for what prints as zero."""
+    if np.isnan(value):
+        return NOTHING
+    text = plain(value, digits)
+    return f"+{text}" if value > 0 and text.strip("0.") else text
+
+
+def interval(value: float | None, low: float, high: float, digits: int = 1) -> str:
+    """`value [low, high]`, or the brackets alone."""
+    if np.isnan([low, high]).any():
+        return NOTHING if value is None else plain(value, digits)
+    bounds = f"[{low:.{digits}f}, {high:.{digits}f}]"
+    return minus(bounds if value is None else f"{value:.{digits}f} {bounds}")
+
+
+def p_value(value: float, digits: int = 3) -> str:
+    """So many decimals, or below what."""
+    least = 10.0**-digits
+    return f"< {least:.{digits}f}" if value < least else plain(value, digits)
+
+
+def minus(text: str) -> str:
+    return text.replace("-", "−")
+
+
+SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+
+
+def number(value) -> str:
+    """A grid value as the paper prints it: 64, and powers of ten as 10⁻³."""
+    if isinstance(value, float) and value > 0:
+        exponent = round(np.log10(value))
+        if abs(exponent) > 1 and np.isclose(value, 10.0**exponent):
+            return f"10{str(exponent).translate(SUPERSCRIPTS)}"
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+
+
+def _escape_stars(text: str) -> str:
+    return text.replace("*", r"\*")
+
+
+def _markdown(cell: Cell) -> str:
+    text = _escape_stars(cell.text)
+    return {"best": f"**{text}**", "second": f"<ins>{text}</ins>"}.get(cell.mark, text)
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = _latex(cell.text)
+    return {"best": rf"\textbf{{{text}}}", "second": rf"\underline{{{text}}}"}.get(cell.mark, text)
+
+
+LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "%_&#"}
+    | {
+        "±": r"$\pm$", "*": "$^*$", "–": "--", "−": "$-$", "×": r"$\times$", "β": r"$\beta$", "τ": r"$\tau$",
+        "<": "$<$",
+    }
+)
+
+
+def _latex(text: str) -> str:
+    plain = {raised: chr(digit) for digit, raised in SUPERSCRIPTS.items()}
+    raised = "".join(map(chr, plain))
+    text = re.sub("`(.*?)`", r"\\texttt{\1}", text.translate(LATEX))
+    return re.sub(f"[{raised}]+", lambda m: f"$^{{{m[0].translate(plain)}}}$", text)

@@ -1,0 +1,1 @@
+"""The experiment: protocols, profiles, runs, and what executes them."""

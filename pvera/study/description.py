@@ -1,0 +1,246 @@
+"""Profiles: YAML files in experiments/profiles that say which runs there are, read and checked."""
+
+from dataclasses import asdict, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+from pydantic import Field
+
+from pvera import backbones, text_encoders
+from pvera.adapters import METHODS
+from pvera.data import tasks
+from pvera.errors import InputError
+from pvera.study.protocol import protocol
+from pvera.study.training import PRECISIONS, Schedule
+from pvera.study.validation import (
+    GIVEN,
+    Count,
+    Distinct,
+    Name,
+    Natural,
+    Rate,
+    Several,
+    Switch,
+    Text,
+    Weight,
+    at,
+    build,
+    check,
+    choose,
+    expected,
+    load,
+    shown,
+    validated,
+)
+
+#: The checked types of the methods' hyperparameters.
+STRICT = {int: Count, float: Rate, bool: Switch, str: Text}
+Number = Annotated[int, Field(strict=True, ge=2), expected("a whole number from 2")]
+
+
+@validated
+class Ablations:
+    """PVeRA's rank and position (Tables 2 and 3), on the first backbone: the values train side by side as
+    members of one run.
+
+    targets: combinations of q, k and v. search: every value with each learning rate of the grid, not only
+    with the most chosen one.
+    """
+
+    datasets: Several[Name]
+    rank: Several[Count]
+    targets: Several[Text]
+    search: Switch
+
+    def __post_init__(self):
+        with at("targets"):
+            for targets in self.targets:
+                METHODS["pvera"](targets=targets)
+
+
+@validated
+class Effects:
+    """On what the differences between the two protocols are measured, one at a time: the first backbone,
+    these data sets, methods and seeds, the most chosen value of each grid.
+
+    grids: methods whose full grids measure what concerns a grid's members together (`Variant.grid`).
+    """
+
+    datasets: Several[Name]
+    methods: Several[Name]
+    seeds: Several[Natural]
+    grids: Several[Name] = field(default_factory=list)
+
+
+@validated
+class Draws:
+    """Monte Carlo inference on the adapters of the benchmark: numbers of draws that are compared, each the
+    first of the most; and for the coverage of intervals, how many test images get how many further draws."""
+
+    draws: Several[Number] = field(default_factory=lambda: [2, 4, 8, 16])
+    truth_images: Count = 64
+    truth_draws: Number = 256
+
+    def __post_init__(self):
+        if self.draws != sorted(self.draws):
+            raise InputError(f"draws: must ascend, unlike {self.draws}")
+
+
+@validated
+class Description:
+    """A profile's backbones, data sets, methods with their grids, seeds, budget and protocol.
+
+    methods: per method its fixed hyperparameters, `grid` (one name with its values) and `most_chosen`, the
+    value that backbones in `fixed_grid` take instead of searching.
+    learning_rate: of heads, and of adapters without a learning-rate grid (Section 4.2).
+    precision: see `training.PRECISIONS`.
+    beta: the values of β searched on data sets for which the published program states none.
+    weights: per backbone a local file of its weights, instead of the hub's.
+    deterministic: see `training.deterministic`.
+    images: for trials, how many images (or texts) of each split are used, the first ones.
+    language: the language experiment, a profile of its own (see `of_language`), whose data sets are text.
+    """
+
+    name: Name = field(metadata={GIVEN: True})
+    data: Text
+    backbones: Several[Name]
+    datasets: Several[Name]
+    seeds: Several[Natural]
+    protocol: Text
+    methods: Annotated[dict[Text, dict[Text, Any]], Field(min_length=1)]
+    schedule: Schedule = Schedule()
+    learning_rate: Rate = 1e-4
+    precision: Text = "float32"
+    fixed_grid: Distinct[Name] = field(default_factory=list)
+    beta: Distinct[Weight] = field(default_factory=list)
+    ablations: Ablations | None = None
+    effects: Effects | None = None
+    uncertainty: Draws = Draws()
+    weights: dict[Name, Text] = field(default_factory=dict)
+    deterministic: Switch = False
+    images: Count | None = None
+    language: "Description | None" = None
+    text: Switch = field(default=False, metadata={GIVEN: True})
+
+    def __post_init__(self):
+        with at("protocol"):
+            protocol(self.protocol)
+        with at("precision"):
+            choose("precision", self.precision, PRECISIONS)
+        with at("backbones"):
+            for name in self.backbones:
+                if self.text:
+                    choose("text encoder", name, text_encoders.NAMES)
+                else:
+                    backbones.architecture(name)
+        with at("datasets"):
+            for name in self.datasets:
+                if (tasks.task(name).category == "language") != self.text:
+                    raise InputError(f"{name!r} is a data set of {'images' if self.text else 'texts'}")
+        for name, options in self.methods.items():
+            with at(f"methods.{name}"):
+                choose("method", name, METHODS)
+            _check_method(name, options)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Description":
+        """The profile in a YAML file. InputError for a missing or malformed file, with the key that is wrong."""
+        path = Path(path)
+        if not path.exists():
+            raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
+        content = load(path)
+        section = content.pop("language", None) if isinstance(content, dict) else None
+        profile = cls._build(content, path, "", {"name": path.stem})
+        if section is not None:
+            profile = replace(profile, language=profile._language(section, path))
+        return profile
+
+    @classmethod
+    def _build(cls, content: Any, path: Path, section: str, own: dict) -> "Description":
+        if isinstance(content, dict):
+            if wrong := [item.name for item in fields(cls) if item.metadata.get(GIVEN) and item.name in content]:
+                raise InputError(f"{path}: {'.'.join(filter(None, [section, wrong[0]]))}: cannot be set")
+            content = content | own
+        profile = build(cls, content, path, section)
+        with at(str(path)):
+            profile._check_references(section)
+        return profile
+
+    def _language(self, section: Any, path: Path) -> "Description":
+        """What the section "language" describes; what it does not say is as for images. AdaptFormer, which
+        needs a LayerNorm before the MLP, is left out, as in the paper."""
+        if not isinstance(section, dict):
+            raise InputError(f"{path}: language: must be a mapping, not {shown(section)}")
+        kept = {name: options for name, options in self.methods.items() if name != "adaptformer"}
+        keys = [item.name for item in fields(self) if not item.metadata.get(GIVEN)]
+        inherited = {key: getattr(self, key) for key in keys} | {
+            "ablations": None, "effects": None, "weights": {}, "fixed_grid": [], "methods": kept,
+            "schedule": asdict(self.schedule),
+        }
+        for name in ("methods", "schedule"):
+            if isinstance(section.get(name), dict):
+                section = section | {name: inherited[name] | section[name]}
+        return self._build(inherited | section, path, "language", {"name": self.name, "text": True})
+
+    def of_language(self) -> "Description":
+        """The language experiment. InputError where the profile has none."""
+        if self.language is None:
+            raise InputError(f"profile {self.name!r} has no language experiment")
+        return self.language
+
+    def with_(self, **changes) -> "Description":
+        """A copy with other values; None changes nothing. InputError for values that do not fit."""
+        return replace(self, **{k: v for k, v in changes.items() if v is not None})
+
+    def _check_references(self, section: str) -> None:
+        """InputError for a name in one key of a file that the key to which it refers lacks."""
+        subsets = {
+            "fixed_grid": ("backbones", self.fixed_grid),
+            "weights": ("backbones", self.weights),
+        }
+        if self.ablations:
+            subsets["ablations.datasets"] = "datasets", self.ablations.datasets
+        if self.effects:
+            subsets |= {
+                f"effects.{name}": (name, getattr(self.effects, name)) for name in ("datasets", "methods", "seeds")
+            }
+        for key, (name, part) in subsets.items():
+            whole = getattr(self, name)
+            if unknown := [value for value in part if value not in whole]:
+                place = ".".join(filter(None, [section, key]))
+                raise InputError(f"{place}: {unknown[0]!r} is none of {name} ({', '.join(map(str, whole))})")
+
+
+def _check_method(name: str, options: dict) -> None:
+    """InputError for settings that the method `name` does not have, or a grid that is none."""
+    place = f"methods.{name}"
+    fixed = {key: value for key, value in options.items() if key not in ("grid", "most_chosen")}
+    for key, value in fixed.items():
+        with at(f"{place}.{key}"):
+            _check_hyperparameter(name, key, value)
+    if "grid" not in options:
+        if "most_chosen" in options:
+            raise InputError(f"{place}.most_chosen: there is no grid that it could be of")
+        return
+    grid = options["grid"]
+    if not isinstance(grid, dict) or len(grid) != 1:
+        raise InputError(f"{place}.grid: must be one hyperparameter with its values, not {shown(grid)}")
+    ((key, values),) = grid.items()
+    with at(f"{place}.grid.{key}"):
+        check(Several[Any], values)
+        for value in values:
+            _check_hyperparameter(name, key, value)
+    if key in fixed:
+        raise InputError(f"{place}.{key}: stands in the grid as well")
+    if "most_chosen" in options and options["most_chosen"] not in values:
+        raise InputError(f"{place}.most_chosen: {options['most_chosen']!r} is none of the grid's values {values}")
+
+
+def _check_hyperparameter(method: str, name: str, value: Any) -> None:
+    types = get_type_hints(METHODS[method])
+    types = {item.name: types[item.name] for item in fields(METHODS[method])} | {"learning_rate": float}
+    if name not in types:
+        raise InputError(f"unknown hyperparameter; choose from {', '.join(types)}")
+    check(STRICT.get(types[name], types[name]), value)
+    if name != "learning_rate":
+        METHODS[method](**{name: value})

@@ -1,0 +1,277 @@
+"""Result files: one JSON per training run, its test predictions beside it, and how analyses read them.
+
+    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json   the record
+    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.npz    its predictions (optional)
+    <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.safetensors    its adapter (optional)
+
+The JSON is written last, so a run is complete when its JSON and the files that it names are there, unchanged.
+A record holds
+
+    schema, profile, experiment, backbone, dataset, category, method, seed, protocol
+    data_copy              `vtab.copy_name` of the data (null where it cannot be told)
+    config, config_hash    everything that influences the numbers
+    members                per member of the grid: grid (its values), status, best_validation_loss,
+                           best_epoch, epochs, adapter_parameters, head_parameters, curve (number per epoch)
+    chosen                 member, epoch and grid of the member with the lowest validation loss
+    test                   its metrics (`metrics.evaluate`)
+    environment, cost      versions, device, threads, file of the weights; wall time (s) and peak memory (MiB)
+    files                  suffix -> SHA-256 of each file that was written beside it
+    sha256                 `digest` of all the above: what was edited is refused
+
+Where every member diverged, chosen and test are null.
+
+The experiments in ANALYSES train nothing: they look at the adapters of the benchmark (`analyses`). Their
+records lack members, chosen and test, and what they found is in the arrays beside them.
+"""
+
+import hashlib
+import io
+import json
+import re
+from pathlib import Path
+from textwrap import shorten
+
+import numpy as np
+
+from pvera.adapters import METHODS
+from pvera.errors import InputError, writing
+from pvera.files import digest, plain, require_unchanged, sealed, sha256, write_atomically
+
+SCHEMA = 2
+IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
+ANALYSES = ("uncertainty", "out_of_distribution", "latents")
+REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash"}
+SEALED = {"files", "sha256"}  # what `write` adds
+REQUIRED_OF_TRAINING = {"members", "chosen", "test"}
+REQUIRED_CONFIG, REQUIRED_CONFIG_OF_TRAINING = {"seed"}, {"members", "max_epochs"}
+ARRAYS, ADAPTER = ".npz", ".safetensors"
+CATEGORIES = ("natural", "specialized", "structured")  # of VTAB-1k
+KINDS = (*CATEGORIES, "language")
+
+#: All runs of an analysis must have the same configuration, the seed apart. These parts of it need only be
+#: the same among runs that share what is named:
+WITHIN = {
+    "weights_sha256": ("backbone",),
+    "image_size": ("backbone",),
+    "max_length": ("backbone",),
+    "data_sha256": ("backbone", "dataset"),
+    "tested": ("backbone", "dataset"),
+    "hyperparameters": ("backbone", "method"),
+    "adapter_sha256": ("backbone", "dataset", "method", "seed"),
+}
+
+
+def config_hash(config: dict) -> str:
+    """Return 16 hexadecimal digits of the `digest` of a configuration."""
+    return digest(config)[:16]
+
+
+def run_path(
+    root, profile: str, experiment: str, backbone: str, dataset: str, method: str, seed: int
+) -> Path:
+    """Where the record of this run lies. InputError for a name that is no plain folder name."""
+    names = (profile, experiment, backbone, dataset, method)
+    for name in names:
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise InputError(
+                f"{name!r} cannot name a folder of results: use letters, digits, '_', '-' and '.'"
+            )
+    return Path(root).joinpath(*names, f"seed{seed:d}.json")
+
+
+def write(
+    path,
+    record: dict,
+    probabilities: np.ndarray | None = None,
+    labels: np.ndarray | None = None,
+    adapter: bytes | None = None,
+    arrays: dict[str, np.ndarray] | None = None,
+) -> None:
+    """Write a run's record, and beside it its test predictions and its adapter, whole or not at all.
+
+    Its "files" and "sha256" are computed here.
+
+    Numbers that are not finite (a diverged member's losses) become null; curves keep six significant digits.
+    probabilities: (N, C), stored in fp16; labels: (N,), stored as int16; both in the order in which they
+    were tested, of texts the shortest first.
+    adapter: `checkpoint.dumps` of the chosen member. arrays: what an analysis found, stored as it is.
+    """
+    path = Path(path)
+    record = plain(record)
+    for member in record.get("members", []):
+        member["curve"] = {
+            name: [None if x is None else float(f"{x:.6g}") for x in values]
+            for name, values in member["curve"].items()
+        }
+    _check(path, record)
+    if probabilities is not None:
+        arrays = {"probabilities": probabilities.astype(np.float16), "labels": labels.astype(np.int16)}
+    packed = None
+    if arrays is not None:
+        archive = io.BytesIO()
+        np.savez_compressed(archive, **arrays)
+        packed = archive.getvalue()
+    contents = {ARRAYS: packed, ADAPTER: adapter}
+    record["files"] = {
+        suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items() if content is not None
+    }
+    # While what lies beside it is replaced there is no record that it could contradict.
+    with writing(path):
+        path.unlink(missing_ok=True)
+        for suffix, content in contents.items():
+            if content is None:
+                path.with_suffix(suffix).unlink(missing_ok=True)
+            else:
+                write_atomically(path.with_suffix(suffix), content)
+        write_atomically(path, _text(sealed(record)))
+
+
+def forget_adapter(path) -> None:
+    """Delete the adapter beside the record at `path`, which from then on does not name it, so that the run counts as
+    done without it."""
+    path = Path(path)
+    record = read(path)
+    record["files"].pop(ADAPTER, None)
+    write_atomically(path, _text(sealed(record)))
+    with writing(path):
+        path.with_suffix(ADAPTER).unlink(missing_ok=True)
+
+
+def _text(record: dict) -> bytes:
+    """A record as it lies on the disk: lists of numbers on one line. No string matches: JSON's hold no line break."""
+    text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
+    text = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda m: "[" + " ".join(m[0][1:-1].split()) + "]", text)
+    return (text + "\n").encode()
+
+
+def read(path) -> dict:
+    """Return a run's record. InputError for one that is damaged, was edited, or is of another version."""
+    path = Path(path)
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such result file") from None
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path}: damaged result file ({str(error).splitlines()[0]})") from None
+    _check(path, record)
+    if lacking := sorted(SEALED - record.keys()):
+        raise InputError(f"{path}: incomplete result file, it lacks {', '.join(lacking)}")
+    require_unchanged(path, record)
+    return record
+
+
+def beside(path, suffix: str) -> Path:
+    """Return the file with `suffix` that was written with the record at `path`.
+
+    InputError where it was not kept, is gone, or was changed.
+    """
+    path = Path(path)
+    file, written = path.with_suffix(suffix), read(path)["files"].get(suffix)
+    if written is None:
+        raise InputError(f"{file}: was not kept; delete {path} and run it again")
+    if not file.is_file():
+        raise InputError(f"{file}: is gone; run its experiment again")
+    if sha256(file) != written:
+        raise InputError(f"{file}: was changed after it was written; run its experiment again")
+    return file
+
+
+def read_arrays(path) -> dict[str, np.ndarray]:
+    """Return the arrays of the run at `path`. InputError as `beside`."""
+    with np.load(beside(path, ARRAYS)) as arrays:
+        return dict(arrays)
+
+
+def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
+    """Return test probabilities (N, C) fp16 and labels (N,) int16, as `write` stored them, of the training at `path`.
+
+    InputError as `beside`.
+    """
+    arrays = read_arrays(path)
+    return arrays["probabilities"], arrays["labels"]
+
+
+def state(path, config_hash: str, data_copy: str | None = None) -> str:
+    """Return 'missing', 'done', or 'different': a run of another configuration or copy of the data lies there.
+
+    A run of which a file is gone or was changed is missing. InputError for a record that cannot be read.
+    """
+    path = Path(path)
+    if not path.exists():
+        return "missing"
+    record = read(path)
+    if record["config_hash"] != config_hash or data_copy not in (None, record.get("data_copy") or data_copy):
+        return "different"
+    files = {path.with_suffix(suffix): written for suffix, written in record["files"].items()}
+    whole = all(file.is_file() and sha256(file) == written for file, written in files.items())
+    return "done" if whole else "missing"
+
+
+def load_runs(root, profile: str, experiment: str = "benchmark", optional: bool = False) -> list[dict]:
+    """All records of an experiment, sorted by path.
+
+    InputError if they cannot stand in one analysis, or if there are none and they are not `optional`.
+    """
+    folder = Path(root) / profile / experiment
+    paths = sorted(folder.glob("*/*/*/seed*.json"))
+    if not paths and not optional:
+        raise InputError(f"{folder}: no results of experiment {experiment!r}, profile {profile!r}")
+    runs = [read(path) for path in paths]
+    for path, run in zip(paths, runs):
+        if path != run_path(root, *(run[key] for key in IDENTITY)):
+            raise InputError(
+                f"{path}: holds the run {'/'.join(str(run[key]) for key in IDENTITY)}, not this one"
+            )
+    _check_comparable(runs)
+    return runs
+
+
+def _check(path: Path, record) -> None:
+    if not isinstance(record, dict) or not isinstance(record.get("schema"), int):
+        raise InputError(f"{path}: not a result file")
+    if record["schema"] > SCHEMA:
+        raise InputError(f"{path}: of schema {record['schema']}, newer than this program's {SCHEMA}")
+    if record["schema"] < SCHEMA:
+        raise InputError(f"{path}: was made by an older version; delete it and run it again")
+    trained = record.get("experiment") not in ANALYSES
+    required = REQUIRED | REQUIRED_OF_TRAINING if trained else REQUIRED
+    of_config = REQUIRED_CONFIG | REQUIRED_CONFIG_OF_TRAINING if trained else REQUIRED_CONFIG
+    lacking = sorted(required - record.keys()) or sorted(of_config - record["config"].keys())
+    if lacking:
+        raise InputError(f"{path}: incomplete result file, it lacks {', '.join(lacking)}")
+    if record["config_hash"] != config_hash(record["config"]):
+        raise InputError(f"{path}: its configuration does not match its hash, so the file was changed")
+    if record["method"] not in METHODS:
+        raise InputError(
+            f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}; one of your own must be "
+            "imported first (pvera.register)"
+        )
+    if record["category"] not in KINDS:
+        raise InputError(
+            f"{path}: unknown category {record['category']!r}, not one of {', '.join(KINDS)}"
+        )
+
+
+def _check_comparable(runs: list[dict]) -> None:
+    """InputError if a table of these runs would compare what is not comparable."""
+    seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
+    optional = dict.fromkeys(sorted(set().union(*(run["config"] for run in runs))))
+    for run in runs:
+        config = {"protocol name": run["protocol"]} | optional | run["config"]
+        del config["seed"]
+        if run.get("data_copy"):  # where it cannot be told, data_sha256 decides
+            config["data_copy"] = run["data_copy"]
+        # β belongs to the data set as well, so the members' hyperparameters are compared without it.
+        config["hyperparameters"] = [
+            {key: value for key, value in member.items() if key != "beta"}
+            for member in config.pop("members", ())
+        ]
+        for key in config:
+            part = tuple(run[name] for name in WITHIN.get(key, ()))
+            first, value = seen.setdefault((key, part), (run, config[key]))
+            if value != config[key]:
+                one, other = (
+                    f"{shorten(str(v), 60)} ({r['dataset']}/{r['method']}/seed{r['seed']})"
+                    for r, v in ((first, value), (run, config[key]))
+                )
+                raise InputError(f"results of different {key} cannot share a table: {one} and {other}")

@@ -1,0 +1,155 @@
+"""Many runs on one machine: several single-threaded processes side by side, what exists is not run again."""
+
+import multiprocessing.resource_tracker
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+
+import torch
+from tqdm import tqdm
+
+from pvera import processes
+from pvera.errors import InputError
+from pvera.files import require_writable
+from pvera.study.runs import Run
+from pvera.study.training import CUBLAS
+
+
+def pending(runs: Sequence[Run], replace: bool = False) -> list[Run]:
+    """The runs whose result is missing. InputError where a result of another configuration lies in the place,
+    unless `replace`."""
+    states = [run.state() for run in runs]
+    different = [run for run, state in zip(runs, states) if state == "different"]
+    if different and not replace:
+        raise InputError(
+            f"{len(different)} result files were made with another configuration, the first is "
+            f"{different[0].path}; use --replace to run them again, or --results for another folder"
+        )
+    return [run for run, state in zip(runs, states) if state != "done"]
+
+
+def run_all(
+    runs: Sequence[Run], title: str, workers: int = 1, device: str = "cpu", keep_going: bool = False
+) -> None:
+    """Execute `runs` in `workers` processes, with a progress bar. The first failure ends the others, or with
+    `keep_going` is reported at the end. InputError before all that where results cannot be written.
+
+    On "cuda" the workers take the machine's GPUs in turn. A worker on a GPU keeps torch's own number of
+    threads; on CPU every worker has one, which is what makes its numbers independent of how many there are.
+    """
+    if not runs:
+        return
+    for folder in {run.results_root for run in runs}:
+        require_writable(folder)
+    context = processes.context()
+    # A pipe without a lock: a worker that is killed while it writes leaves nothing locked.
+    receiver, sender = context.Pipe(duplex=False)
+    places = context.SimpleQueue()
+    workers = min(workers, len(runs))
+    for place in _places(device, workers):
+        places.put(place)
+    bar = tqdm(total=len(runs), desc=title, unit="run", dynamic_ncols=True, smoothing=0.1)
+    pool = ProcessPoolExecutor(workers, context, _start_worker, (places, sender))
+    watcher = threading.Thread(target=_show_steps, args=(receiver, bar), daemon=True)
+    watcher.start()
+    failures: list[str] = []
+    try:
+        with _signals_kept_from_children():
+            futures: dict[Future, Run] = {pool.submit(_work, run): run for run in runs}
+        for future in as_completed(futures):
+            try:
+                future.result()
+            except BrokenProcessPool:
+                raise RuntimeError(
+                    "a worker process was killed, perhaps for lack of memory: try fewer --workers"
+                )
+            except Exception as error:
+                failure = f"{futures[future].name}: {error}"
+                if keep_going:
+                    traceback.print_exception(error)
+                    failures.append(failure)
+                elif isinstance(error, InputError):
+                    raise
+                else:
+                    raise RuntimeError(failure) from error
+            else:
+                bar.update()
+        pool.shutdown()
+    except BaseException:
+        children = list((getattr(pool, "_processes", None) or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in children:
+            process.kill()
+        raise
+    finally:
+        sender.close()  # the last end that is open: the watcher reads to the end of the file
+        watcher.join(timeout=5)
+        bar.close()
+    if failures:
+        raise RuntimeError(f"{len(failures)} of {len(runs)} runs failed; {failures[0]}")
+
+
+def _places(device: str, workers: int) -> list[str]:
+    """The device of each worker: the machine's GPUs in turn for "cuda", otherwise `device` itself."""
+    gpus = torch.cuda.device_count() if device == "cuda" else 0
+    return [f"cuda:{i % gpus}" if gpus else device for i in range(workers)]
+
+
+@contextmanager
+def _signals_kept_from_children() -> Iterator[None]:
+    """Processes that are started here never receive the signals with which a cluster announces the end of a
+    job to its whole process tree: what follows from them is the parent's to decide."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    signals = {signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    # Python before 3.13 unblocks SIGTERM when it starts this helper process, so that is done first.
+    multiprocessing.resource_tracker.ensure_running()
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_device = _steps = None
+
+
+def _start_worker(places, steps) -> None:
+    """In each worker: its device, and on a CPU one thread."""
+    global _device, _steps
+    _device, _steps = places.get(), steps
+    processes.follow_parent()
+    if _device == "cpu":
+        torch.set_num_threads(1)
+    elif _device.startswith("cuda"):
+        os.environ.setdefault(*CUBLAS)  # read when CUDA starts
+        torch.cuda.set_device(_device)
+
+
+def _work(run: Run) -> None:
+    run.execute(_device, lambda step: _steps.send((run.name, step, run.steps)))
+    _steps.send((run.name, None, run.steps))
+
+
+def _show_steps(steps, bar) -> None:
+    """The bar's postfix: which runs are under way, and how far each is."""
+    running: dict[str, str] = {}
+    while True:
+        try:
+            name, step, limit = steps.recv()
+        except (EOFError, OSError):
+            return
+        running.pop(name, None)
+        if step is not None:
+            running[name] = f"{name.split('/', 1)[1]} {step}/{limit}"
+        bar.set_postfix_str(", ".join(running.values()), refresh=False)
+        if sys.stderr.isatty() or bar.n == bar.total:
+            bar.refresh()

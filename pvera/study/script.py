@@ -1,0 +1,30 @@
+"""The frame of a script: bad input and a refusing disk end it with one line."""
+
+import errno
+import sys
+from collections.abc import Callable
+
+from pvera.errors import InputError
+
+#: What a disk answers that is full, over a limit, or not to be written.
+REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
+
+
+def run(main: Callable[[], None]) -> None:
+    """Runs a script's `main`: an InputError, or a disk that refuses, ends it with one line on stderr and exit
+    code 2, Ctrl-C with 130."""
+    try:
+        main()
+    except InputError as error:
+        _end(str(error))
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            raise
+        _end(": ".join(str(part) for part in (error.filename, error.strerror) if part))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _end(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)

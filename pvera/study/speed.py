@@ -1,0 +1,165 @@
+"""Records of experiments/benchmark_speed.py: how long each part takes against the bound of a frozen backbone.
+
+    <root>/performance/speed_<device>.json
+
+holds one row per measurement; those that are measured again are replaced, the others stay.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from pvera.adapters import Method
+from pvera.errors import InputError
+from pvera.files import require_unchanged, sealed, write_atomically
+
+SCHEMA = 2
+#: What the ratios should not exceed.
+STEP = {"pvera": 1.25, "vera": 1.20, "lora": 1.15, "dora": 1.15, "ia3": 1.15, "bottleneck": 1.15,
+        "adaptformer": 1.15}  # fmt: skip
+EVALUATE, SAMPLE, SAMPLE_MEMORY, PROBE, MEMORY, SIZE = 1.02, 1.15, 1.05, 1.5, 1.3, 1.05
+FASTER = 2.0  # at least, bf16 than fp32
+GRID = 3
+#: What part "sweep" varies; a row's name ends in the value.
+SWEPT = {"rank": "Rank r", "tokens": "Tokens", "depth": "Layers", "grid": "Members of the grid"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement. value, bound_value: seconds, or bytes (parts memory and size, and the memory of draws), of
+    a part and of its bound; ratio: of both, the median over pairs. target: None where none is set."""
+
+    part: str
+    backbone: str
+    precision: str
+    what: str
+    bound: str
+    value: float
+    bound_value: float
+    ratio: float
+    target: float | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the ratio keeps its target; None without one."""
+        return None if self.target is None else self.ratio <= self.target
+
+
+def title(grid: Sequence[Method]) -> str:
+    """The methods of a grid of equals, as a row's name."""
+    method = grid[0]
+    size = {name: getattr(method, name) for name in ("rank", "ratio") if hasattr(method, name)}
+    names = {"rank": "r"}
+    text = method.title + "".join(f", {names.get(name, name)} = {value}" for name, value in size.items())
+    return text if len(grid) == 1 else f"{text}, grid of {len(grid)}"
+
+
+def record_path(folder, device: str, threads: int | None = None) -> Path:
+    """threads: where they were chosen."""
+    name = f"speed_{device}" if threads is None else f"speed_{device}_threads_{threads}"
+    return Path(folder) / (re.sub(r"\W+", "_", name.lower()).strip("_") + ".json")
+
+
+def update(path: Path, made_by: dict, rows: Sequence[Row]) -> None:
+    """Put `rows` into the record at `path`, in the place of those of their names, and write it as Markdown too."""
+    found = {_name(row): row for row in read(path)["rows"]} if path.exists() else {}
+    found |= {_name(row): row for row in map(asdict, rows)}
+    record = sealed({"schema": SCHEMA, "environment": made_by, "rows": list(found.values())})
+    write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+    write_atomically(path.with_suffix(".md"), describe(record).encode())
+
+
+def _name(row: dict) -> tuple[str, ...]:
+    return row["part"], row["backbone"], row["precision"], row["what"]
+
+
+def read(path: Path) -> dict:
+    """Return a record. InputError for one that is missing, damaged, was edited, or is of another version."""
+    try:
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
+        if record["schema"] != SCHEMA:
+            raise InputError(f"{path}: of schema {record['schema']}, this program reads {SCHEMA}")
+        [Row(**row) for row in record["rows"]]
+        require_unchanged(path, record)
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file; experiments/benchmark_speed.py makes it") from None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path}: damaged file ({type(error).__name__}: {error})") from None
+    return record
+
+
+def load(folder) -> list[dict]:
+    """The records in `folder`, one per device."""
+    return [read(path) for path in sorted(Path(folder).glob("speed_*.json"))]
+
+
+def by_backbone(record: dict) -> dict[str, pd.DataFrame]:
+    """The rows of a record."""
+    rows = pd.DataFrame(record["rows"])
+    return {name: own.reset_index(drop=True) for name, own in rows.groupby("backbone", sort=False)}
+
+
+def verdict(record: dict) -> str:
+    """How many targets are met, and the rows that miss theirs, as Markdown."""
+    rows = [row for row in (Row(**row) for row in record["rows"]) if row.met is not None]
+    missed = [row for row in rows if not row.met]
+    lines = [f"- {row.backbone}, {row.precision}, {row.part}: {row.what} takes {row.ratio:.3f} of "
+             f"{row.bound}, the target is {row.target:.2f}" for row in missed]
+    return "\n".join([f"{len(rows) - len(missed)} of {len(rows)} targets are met.", "", *lines])
+
+
+def machine(record: dict) -> str:
+    """What a record was measured on."""
+    made_by = record["environment"]
+    return f"{made_by['device']}, {made_by['threads']} thread{'s' * (made_by['threads'] > 1)}"
+
+
+def describe(record: dict) -> str:
+    """The rows as a Markdown table, and what they were measured on."""
+    lines = ["| backbone | precision | part | what | bound | time | time of the bound | ratio | target | |",
+             "| :-- | :-- | :-- | :-- | :-- | --: | --: | --: | --: | :-- |"]
+    for row in map(lambda row: Row(**row), record["rows"]):
+        target = "" if row.target is None else f"{row.target:.2f}"
+        verdict = {None: "", True: "met", False: "**missed**"}[row.met]
+        values = (_quantity(row, value) for value in (row.value, row.bound_value))
+        about = [row.backbone, row.precision, row.part, row.what, row.bound]
+        lines.append("| " + " | ".join([*about, *values, f"{row.ratio:.3f}", target, verdict]) + " |")
+    made_by = record["environment"]
+    about = (f"{machine(record)}, torch {made_by['torch']}, timm {made_by['timm']}; "
+             "see experiments/benchmark_speed.py. Part and bound are measured in turn: the ratio is the median over the "
+             "pairs, not the quotient of the two medians beside it.")
+    return "\n".join(lines) + f"\n\n{about}\n"
+
+
+def _quantity(row: Row, value: float) -> str:
+    if row.part == "size":
+        return f"{value / 1e3:,.0f} kB"
+    if row.part == "memory" or row.what.startswith("memory"):
+        return f"{value / 2**20:,.0f} MiB"
+    return f"{value:,.3f} s"
+
+
+def memory(device: str, reset: bool) -> float:
+    """Bytes: with `reset` what is in use now, from where the peak is counted; else the peak since then.
+
+    InputError on a system that does not tell a process the peak of its memory.
+    """
+    if device.startswith("cuda"):
+        if reset:
+            torch.cuda.reset_peak_memory_stats(device)
+            return torch.cuda.memory_allocated(device)
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        if reset:
+            Path("/proc/self/clear_refs").write_text("5")
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        raise InputError("the peak of a process's memory is known on Linux only: leave it out") from None
+    return 1024.0 * int(re.search(r"VmRSS:\s+(\d+)" if reset else r"VmHWM:\s+(\d+)", status)[1])

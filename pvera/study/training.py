@@ -1,0 +1,338 @@
+"""Training one grid of one method on one data set with the paper's protocol (Section 4.2).
+
+AdamW, cross entropy plus β times the KL term (Eq. 8), early stopping on the validation loss with patience and
+relative tolerance. The members of the grid train side by side over one frozen backbone; one that has stopped
+is no longer computed. The member with the lowest best validation loss is tested once, at its best epoch.
+
+With the protocol's `joint_stop` no member stops before patience has run out for all of them, and until then each may
+improve; the member tested is the one by which the lowest loss of the grid last fell by more than the tolerance.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from pvera.adapters.base import full_precision
+from pvera.backbones import Backbone
+from pvera.data import store
+from pvera.data.image_folders import Split
+from pvera.errors import InputError
+from pvera.hooks import cast_once, training_attention
+from pvera.model import AdaptedModel
+from pvera.seeding import generator
+from pvera.study.protocol import Protocol
+from pvera.study.validation import Count, Share, Weight, validated
+
+EVALUATION_BATCH = 256
+
+#: Of the products in the forward and backward pass; trained tensors, loss and KL term are always fp32.
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+#: Without it cuBLAS may sum in another order from call to call.
+CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def autocast(device: str, precision: str) -> torch.autocast:
+    """A context for `fit` and `predict`. Nothing is cached: the trained weights change inside it."""
+    dtype = PRECISIONS[precision]
+    kind = torch.device(device).type
+    return torch.autocast(kind, dtype, enabled=dtype != torch.float32, cache_enabled=False)
+
+
+@contextmanager
+def deterministic(enabled: bool = True) -> Iterator[None]:
+    """Inside, where `enabled`, an operation without a deterministic implementation raises RuntimeError.
+
+    InputError where CUDA has started without the setting that cuBLAS then reads.
+    """
+    if not enabled:
+        yield
+        return
+    if torch.cuda.is_initialized() and CUBLAS[0] not in os.environ:
+        raise InputError(f"strict determinism needs {'='.join(CUBLAS)} in the environment before CUDA starts")
+    os.environ.setdefault(*CUBLAS)
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    benchmark = torch.backends.cudnn.benchmark
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.backends.cudnn.benchmark = benchmark
+
+
+@validated
+class Schedule:
+    """The paper's training settings; learning rates are the members' own."""
+
+    batch_size: Count = 16
+    epochs: Count = 500
+    patience: Count = 20
+    tolerance: Share = 1e-3
+    weight_decay: Weight = 1e-4
+
+
+@dataclass
+class History:
+    """What one member of the grid went through; one entry per epoch in each list.
+
+    best_loss, best_epoch, best_state: of its last improvement beyond the tolerance, and its trained tensors then.
+    led: the last epoch in which it took the lowest best loss of the whole grid down by more than the tolerance. It
+    is the best epoch of the member that led last.
+    """
+
+    train_loss: list[float] = field(default_factory=list)
+    kl: list[float] = field(default_factory=list)
+    validation_loss: list[float] = field(default_factory=list)
+    validation_accuracy: list[float] = field(default_factory=list)
+    best_loss: float = float("inf")
+    best_epoch: int = -1
+    best_state: dict[str, Tensor] = field(default_factory=dict)
+    led: int = -1
+    status: str = "running"
+
+    @property
+    def epochs(self) -> int:
+        return len(self.validation_loss)
+
+
+class Data:
+    """A split for `device`, normalised batch by batch; labels (n,).
+
+    in_memory: its images lie on `device`, uint8 (n, 3, size, size). Otherwise slices of them are read from the
+    store when they are asked for: a test split at 224 pixels has up to 11 GB.
+    """
+
+    evaluation_batch = EVALUATION_BATCH
+
+    def __init__(self, split: Split, backbone: Backbone, device: torch.device, in_memory: bool = True):
+        self.images = _channels_first(split.images, slice(None), device) if in_memory else split.images
+        self.labels = torch.from_numpy(split.labels).to(device)
+        self.device = device
+        mean, std = (torch.tensor(v, device=device).view(1, 3, 1, 1) for v in (backbone.mean, backbone.std))
+        self._scale, self._shift = 1 / (255 * std), -mean / std
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index) -> Tensor:
+        """Normalised images (len(index), 3, size, size)."""
+        if isinstance(self.images, Tensor):
+            images = self.images[index]
+        else:
+            images = _channels_first(self.images, index, self.device)
+        return images.float().mul_(self._scale).add_(self._shift)
+
+
+def _channels_first(images: np.ndarray, part: slice, device: torch.device) -> Tensor:
+    """Images (n, size, size, 3) of the CPU as (part, 3, size, size) on `device`, which does the reordering."""
+    return torch.from_numpy(store.read(images, part)).to(device).permute(0, 3, 1, 2).contiguous()
+
+
+class Features:
+    """Precomputed class tokens in the place of images, for linear probing: (n, dim)."""
+
+    evaluation_batch = EVALUATION_BATCH
+
+    def __init__(self, model: AdaptedModel, data: Data):
+        with torch.inference_mode():
+            parts = [features for _, features in _in_batches(lambda images: model.features(images)[0], data)]
+        self.features, self.labels = full_precision(torch.cat(parts)).clone(), data.labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index) -> Tensor:
+        return self.features[index].unsqueeze(0)
+
+
+def fit(
+    model: AdaptedModel,
+    train: Data,
+    validation: Data,
+    rates: list[tuple[float, float]],
+    betas: list[float],
+    schedule: Schedule,
+    protocol: Protocol,
+    seed: int,
+    on_epoch: Callable[[int], None] = lambda epoch: None,
+) -> list[History]:
+    """Train the grid `model` (built from a sequence of methods); per member: learning rates of adapters and
+    head, and β. Returns a history per member, with the trained tensors of its best epoch.
+
+    A member whose loss is no longer finite is recorded as "diverged" and does not end the others.
+    """
+    forward = model
+    if not any(sum(1 for _ in member.layers.parameters()) for member in model.members):
+        forward, train, validation = model.classify, Features(model, train), Features(model, validation)
+    optimizers = [make_optimizer(member, *both, schedule) for member, both in zip(model.members, rates)]
+    scaler = make_scaler(train.labels.device.type)
+    histories, lowest = [History() for _ in model.members], float("inf")
+    model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
+    order = generator(seed, "order")
+    with cast_once(model.backbone):
+        for epoch in range(schedule.epochs):
+            model.train()
+            indices = torch.randperm(len(train), generator=order) if protocol.shuffle else torch.arange(len(train))
+            beta = torch.tensor([betas[m] for m in model.active], device=train.labels.device)
+            totals = torch.zeros(2, len(model.active), device=train.labels.device)
+            with training_attention(model.backbone):
+                for batch in indices.split(schedule.batch_size):
+                    totals += len(batch) * step(
+                        model, forward, train[batch], train.labels[batch], beta, optimizers, scaler, protocol
+                    )
+            train_loss, kl = (totals / len(train)).tolist()
+            losses, accuracies = evaluate(model, forward, validation, protocol)
+            for i, m in enumerate(model.active):
+                h = histories[m]
+                _record(h, epoch, train_loss[i], kl[i], losses[i], accuracies[i], schedule)
+                if h.best_epoch == epoch:
+                    h.best_state = {n: p.detach().clone() for n, p in model.members[m].trained().items()}
+            leader = min(histories, key=lambda h: h.best_loss)
+            if improves(leader.best_loss, lowest, schedule):
+                lowest, leader.led = leader.best_loss, epoch
+            if protocol.joint_stop:
+                stop_together(histories)
+            on_epoch(epoch + 1)
+            model.active = [m for m in model.active if histories[m].status == "running"]
+            if not model.active:
+                break
+    for history in histories:
+        if history.status == "running":
+            history.status = "epoch limit"
+    return histories
+
+
+def step(model, forward, inputs, labels: Tensor, beta: Tensor, optimizers, scaler, protocol: Protocol) -> Tensor:
+    """One step of the active members, with β (active members,). Returns loss and KL term, (2, active members)."""
+    loss = classification_loss(forward(inputs), labels, protocol)
+    kl = model.kl_divergence().to(loss.dtype)
+    objective = loss + beta * kl
+    scaler.scale(objective.sum()).backward()
+    # In fp16 a member that diverged must not lower the scale that all share.
+    finite = objective.isfinite().tolist() if scaler.is_enabled() else [True] * len(loss)
+    for m, trains in zip(model.active, finite):
+        if trains:
+            scaler.step(optimizers[m])
+        optimizers[m].zero_grad()
+    if any(finite):
+        scaler.update()
+    return torch.stack([loss.detach(), kl.detach()])
+
+
+def make_optimizer(member, adapter_lr: float, head_lr: float, schedule: Schedule) -> torch.optim.AdamW:
+    adapters = [p for p in member.layers.parameters() if p.requires_grad]
+    groups = [{"params": adapters, "lr": adapter_lr}, {"params": list(member.head.parameters()), "lr": head_lr}]
+    return torch.optim.AdamW(groups, weight_decay=schedule.weight_decay, fused=True)
+
+
+def make_scaler(device: str) -> torch.amp.GradScaler:
+    """Keeps small gradients of fp16 products from vanishing; does nothing in the other precisions."""
+    half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
+    return torch.amp.GradScaler(device, enabled=half)
+
+
+def _record(h: History, epoch: int, train_loss, kl, loss, accuracy, schedule: Schedule) -> None:
+    for values, value in zip((h.train_loss, h.kl, h.validation_loss, h.validation_accuracy),
+                             (train_loss, kl, loss, accuracy)):
+        values.append(value)
+    if not np.isfinite(train_loss + kl + loss):
+        h.status = "diverged"
+    else:
+        stop_early(h, epoch, loss, schedule)
+
+
+def stop_early(h: History, epoch: int, loss: float, schedule: Schedule) -> None:
+    """Note whether the validation loss of this epoch is the best, or patience has run out (Section 4.2)."""
+    if improves(loss, h.best_loss, schedule):
+        h.best_loss, h.best_epoch = loss, epoch
+    elif epoch - h.best_epoch >= schedule.patience:
+        h.status = "stopped early"
+
+
+def improves(loss: float, best: float, schedule: Schedule) -> bool:
+    """Whether `loss` lies below `best` by more than the relative tolerance."""
+    return loss < best * (1 - schedule.tolerance)
+
+
+def stop_together(histories: list[History]) -> None:
+    """Let members whose patience has run out train on while another one's has not."""
+    if any(h.status == "running" for h in histories):
+        for h in histories:
+            if h.status == "stopped early":
+                h.status = "running"
+
+
+def choose(histories: list[History], protocol: Protocol) -> int | None:
+    """The member with the lowest best validation loss, with `joint_stop` the one that led last; None when every one
+    diverged before its first epoch.
+
+    The latter's best loss is the lowest but for the tolerance: the lowest loss of the published program's grid, and
+    what it keeps, change only when the loss improves by more.
+    """
+    members = range(len(histories))
+    if protocol.joint_stop:
+        best = max(members, key=lambda m: histories[m].led)
+    else:
+        best = min(members, key=lambda m: histories[m].best_loss)
+    return best if histories[best].best_state else None
+
+
+def classification_loss(logits: Tensor, labels: Tensor, protocol: Protocol) -> Tensor:
+    """Cross entropy per member, (members,), of logits (members, batch, classes) and labels (batch,)."""
+    logits = full_precision(logits)
+    if protocol.softmax_in_loss:
+        logits = logits.softmax(-1)
+    losses = F.cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)), reduction="none")
+    return losses.unflatten(0, (len(logits), -1)).mean(1)
+
+
+@torch.inference_mode()
+def evaluate(model, forward, data, protocol: Protocol) -> tuple[list[float], list[float]]:
+    """Loss and accuracy of every active member on `data`, PVeRA with its mean."""
+    model.eval()
+    loss = correct = 0
+    with model.without_kl():
+        for s, logits in _in_batches(forward, data):
+            labels = data.labels[s]
+            loss = loss + len(labels) * classification_loss(logits, labels, protocol)
+            correct = correct + (logits.argmax(-1) == labels).sum(1)
+    return (loss / len(data)).tolist(), (correct / len(data)).tolist()
+
+
+@torch.inference_mode()
+def predict(model: AdaptedModel, data: Data) -> np.ndarray:
+    """Softmax scores (n, classes), fp32, of the one active member; merged first where it can be."""
+    model.eval()
+    if all(adapter.foldable for adapter in model.members[model.active[0]].layers):
+        model.merge_()
+    with model.without_kl(), cast_once(model.backbone):
+        scores = [logits.float().softmax(-1)[0] for _, logits in _in_batches(model, data)]
+    model.unmerge_()
+    return torch.cat(scores).cpu().numpy()
+
+
+def _in_batches(function: Callable[[Tensor], Tensor], data) -> Iterator[tuple[slice, Tensor]]:
+    """`function` of all of `data`, batch by batch; smaller batches, with a warning, where memory runs out."""
+    start, size = 0, data.evaluation_batch
+    while start < len(data):
+        part = slice(start, min(start + size, len(data)))
+        try:
+            result = function(data[part])
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+            size //= 2
+            warnings.warn(f"out of memory: evaluating {size} images at a time")
+            torch.cuda.empty_cache()
+            continue
+        yield part, result
+        start = part.stop
