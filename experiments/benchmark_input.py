@@ -91,8 +91,17 @@ def share(folder: Path, backbone: str, images: int) -> dict:
     )
     schedule, ends = Schedule(epochs=3), []
     model = adapt(frozen.model, [PVeRA(rank=64)] * 3, tasks.task(LARGEST).classes, [0, 1, 2])
-    training.fit(model, train, validation, [(1e-4, 1e-4)] * 3, [0.0] * 3, schedule, protocol("published"), 0,
-                 on_epoch=lambda _: ends.append(time.process_time()))
+    training.fit(
+        model,
+        train,
+        validation,
+        [(1e-4, 1e-4)] * 3,
+        [0.0] * 3,
+        schedule,
+        protocol("published"),
+        0,
+        on_epoch=lambda _: ends.append(time.process_time()),
+    )
     epoch = min(np.diff(ends))
 
     def read() -> float:
@@ -134,9 +143,15 @@ def memory(folder: Path, images: int) -> dict:
     weights = folder / "stand_in.safetensors"
     safetensors.torch.save_file(backbones.load("stand_in", pretrained=False).model.state_dict(), weights)
     profile = Profile(
-        name="memory", data=str(folder / "largest"), backbones=["stand_in"], datasets=[LARGEST], seeds=[0],
-        protocol="published", methods={"pvera": {"rank": 64, "grid": {"learning_rate": [1e-3, 1e-4, 1e-5]}}},
-        schedule=Schedule(epochs=1), weights={"stand_in": str(weights)},
+        name="memory",
+        data=str(folder / "largest"),
+        backbones=["stand_in"],
+        datasets=[LARGEST],
+        seeds=[0],
+        protocol="published",
+        methods={"pvera": {"rank": 64, "grid": {"learning_rate": [1e-3, 1e-4, 1e-5]}}},
+        schedule=Schedule(epochs=1),
+        weights={"stand_in": str(weights)},
     )
     image_folders.prepare(folder / "largest", LARGEST, 224)
     peaks = []

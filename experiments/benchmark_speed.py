@@ -84,9 +84,7 @@ def main() -> None:
 class Bench:
     """A frozen backbone with random weights in one precision, what trains on it, and paired clocks."""
 
-    def __init__(
-        self, backbone: str, precision: str, device: str, repeats: int, keys: Sequence[str], **options
-    ):
+    def __init__(self, backbone: str, precision: str, device: str, repeats: int, keys: Sequence[str], **options):
         self.backbone, self.precision, self.device = backbone, precision, device
         self.repeats, self.keys = repeats, keys
         name, own = backbones.architecture(backbone)
@@ -105,8 +103,11 @@ class Bench:
         """Those of `keys`, or all that are measured, as the profile has them where it searches no grid."""
         profile = read_profile("mini" if self.backbone == "tiny" else "paper")
         runs = profile.with_(
-            protocol="corrected", backbones=[self.backbone], fixed_grid=[self.backbone],
-            datasets=profile.datasets[:1], seeds=[0],
+            protocol="corrected",
+            backbones=[self.backbone],
+            fixed_grid=[self.backbone],
+            datasets=profile.datasets[:1],
+            seeds=[0],
         ).benchmark("")
         return [one.candidates[0].method for one in runs if one.method in (keys or self.keys)]
 
@@ -117,7 +118,7 @@ class Bench:
         pairs = []
         for _ in range(repeats or self.repeats):
             pairs.append((self.seconds(function), self.seconds(bound)))
-        first, second = zip(*pairs)
+        first, second = zip(*pairs, strict=True)
         return statistics.median(first), statistics.median(second), statistics.median(a / b for a, b in pairs)
 
     def seconds(self, function: Callable) -> float:
@@ -274,8 +275,15 @@ def memory(bench: Bench) -> list[Row]:
     rows = []
     for method in bench.methods():
         found = peak(bench, "step", method)
-        rows.append(bench.row("memory", speed.title([method]), "frozen forward and backward",
-                              (found, bound, found / bound), speed.MEMORY))
+        rows.append(
+            bench.row(
+                "memory",
+                speed.title([method]),
+                "frozen forward and backward",
+                (found, bound, found / bound),
+                speed.MEMORY,
+            )
+        )
     return rows
 
 
@@ -307,8 +315,15 @@ def size(bench: Bench) -> list[Row]:
         model = adapt(bench.vit, method, CLASSES)
         found, numbers = len(checkpoint.dumps(model)), 4 * sum(model.members[0].count().values())
         model.unload()
-        rows.append(bench.row("size", f"{speed.title([method])} with head", "its numbers in fp32",
-                              (found, numbers, found / numbers), speed.SIZE))
+        rows.append(
+            bench.row(
+                "size",
+                f"{speed.title([method])} with head",
+                "its numbers in fp32",
+                (found, numbers, found / numbers),
+                speed.SIZE,
+            )
+        )
     return rows
 
 
@@ -320,8 +335,11 @@ def peft(bench: Bench) -> list[Row]:
     shape = cost.Shape.of(bench.vit)
     heads = bench.vit.blocks[0].attn.num_heads
     config = transformers.Dinov2Config(
-        hidden_size=shape.dim, num_hidden_layers=shape.depth, num_attention_heads=heads,
-        mlp_ratio=4, image_size=bench.images.shape[-1],
+        hidden_size=shape.dim,
+        num_hidden_layers=shape.depth,
+        num_attention_heads=heads,
+        mlp_ratio=4,
+        image_size=bench.images.shape[-1],
         patch_size=bench.vit.patch_embed.patch_size[0],
     )
     (method,) = bench.methods("pvera")
@@ -345,14 +363,27 @@ def peft(bench: Bench) -> list[Row]:
 
     version = f"peft {peft.__version__}, {speed.title([method])}"
     model.train()
-    rows = [bench.row("peft", f"{version}, step", "frozen forward and backward",
-                      bench.paired(step, bench.frozen_step()))]
+    rows = [
+        bench.row("peft", f"{version}, step", "frozen forward and backward", bench.paired(step, bench.frozen_step()))
+    ]
     with bench.step([method]) as ours:
-        rows.append(bench.row("peft", f"{speed.title([method])}, step", f"the step of peft {peft.__version__}",
-                              bench.paired(ours, step)))
+        rows.append(
+            bench.row(
+                "peft",
+                f"{speed.title([method])}, step",
+                f"the step of peft {peft.__version__}",
+                bench.paired(ours, step),
+            )
+        )
     model.eval()
-    rows.append(bench.row("peft", f"{version}, evaluation", "frozen forward",
-                          bench.paired(torch.inference_mode()(logits), bench.frozen_pass())))
+    rows.append(
+        bench.row(
+            "peft",
+            f"{version}, evaluation",
+            "frozen forward",
+            bench.paired(torch.inference_mode()(logits), bench.frozen_pass()),
+        )
+    )
     return rows
 
 
@@ -362,16 +393,23 @@ def sweep(bench: Bench) -> list[Row]:
     rank = method.rank
     axes = {
         "rank": [(r, {}, [PVeRA(rank=r)]) for r in (rank // 8, rank // 4, rank // 2, rank, 2 * rank)],
-        "tokens": [((s // patch) ** 2 + 1, {"img_size": s}, [method])
-                   for s in (side // 2 // patch * patch, side, 2 * side)],
+        "tokens": [
+            ((s // patch) ** 2 + 1, {"img_size": s}, [method]) for s in (side // 2 // patch * patch, side, 2 * side)
+        ],
         "depth": [(d, {"depth": d}, [method]) for d in (2, 4, 8)],
         "grid": [(g, {}, [method] * g) for g in (1, 2, 3, 4)],
     }
     rows = []
     for axis, points in axes.items():
         for value, options, grid in points:
-            one = Bench(bench.backbone, bench.precision, bench.device, bench.repeats, bench.keys,
-                        **{"depth": SWEEP_DEPTH} | options)
+            one = Bench(
+                bench.backbone,
+                bench.precision,
+                bench.device,
+                bench.repeats,
+                bench.keys,
+                **{"depth": SWEEP_DEPTH} | options,
+            )
             with one.step(grid) as function:
                 values = one.paired(function, one.frozen_step(len(grid)))
             rows.append(bench.row("sweep", f"{axis} {value}", "frozen forward and backward", values))

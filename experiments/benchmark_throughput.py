@@ -82,14 +82,23 @@ def measure(grid: Run, device: str, batches: int) -> dict[str, float]:
     try:
         with training.autocast(device, grid.precision):
             # The first epoch warms up; the others end when all of their work has.
-            training.fit(model, train, few, rates, [0.0] * members, Schedule(size, 3), rules, 0,
-                         on_epoch=lambda _: ends.append(time.perf_counter()))
+            training.fit(
+                model,
+                train,
+                few,
+                rates,
+                [0.0] * members,
+                Schedule(size, 3),
+                rules,
+                0,
+                on_epoch=lambda _: ends.append(time.perf_counter()),
+            )
             model.active = list(range(members))
             result = {
                 "train": 2 * members * len(train) / (ends[-1] - ends[0]),
-                "validate": members * len(evaluated) / seconds(
-                    lambda: training.evaluate(model, model, evaluated, rules)
-                ),
+                "validate": members
+                * len(evaluated)
+                / seconds(lambda: training.evaluate(model, model, evaluated, rules)),
             }
             model.active = [0]
             result["test"] = len(tested) / seconds(lambda: training.predict(model, tested))
@@ -125,9 +134,11 @@ def hours(runs: list[Run], rates: dict[str, dict[str, float]], epochs: int) -> p
         else:
             needed = members * epochs * (count[0] / rate["train"] + count[1] / rate["validate"])
         needed += tasks.task(one.dataset).test_images / rate["test"]
-        empty = {f"{key}_images_per_second": value for key, value in rate.items()} | dict(
-            runs=0, members=0, hours=0.0
-        )
+        empty = {f"{key}_images_per_second": value for key, value in rate.items()} | {
+            "runs": 0,
+            "members": 0,
+            "hours": 0.0,
+        }
         row = rows.setdefault((one.backbone, one.experiment.split("_")[0]), empty)
         row["runs"] += 1
         row["members"] += members

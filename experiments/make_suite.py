@@ -15,8 +15,12 @@ from pvera.study.validation import choose
 def parse() -> Namespace:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=Path("data/demo"), help="where to write (%(default)s)")
-    parser.several("--task", metavar="NAME", default=list(suite.RECIPES),
-                        help=f"tasks to make, of {', '.join(suite.RECIPES)} (all)")
+    parser.several(
+        "--task",
+        metavar="NAME",
+        default=list(suite.RECIPES),
+        help=f"tasks to make, of {', '.join(suite.RECIPES)} (all)",
+    )
     parser.add_argument("--force", action="store_true", help="make tasks again that are there already")
     arguments = parser.parse_args()
     for name in arguments.task:
@@ -43,8 +47,10 @@ def main() -> None:
     print(f"{'task':<12}{'category':<13}{'classes':>7}{'images':>16}{'chance':>8}  measures")
     for recipe in recipes:
         images = "/".join(str(found[recipe.name]["images"][split]) for split in suite.COUNTS)
-        print(f"{recipe.name:<12}{recipe.category:<13}{len(recipe.classes):>7}{images:>16}"
-              f"{found[recipe.name]['chance']:>8.1%}  {recipe.measures}")
+        print(
+            f"{recipe.name:<12}{recipe.category:<13}{len(recipe.classes):>7}{images:>16}"
+            f"{found[recipe.name]['chance']:>8.1%}  {recipe.measures}"
+        )
         if found[recipe.name]["sha256"]["all"] != recipe.sha256:
             print(f"{'':<12}differs from the published {recipe.name}: are the pinned versions installed?")
     print(f"in {arguments.root}")

@@ -1,8 +1,8 @@
 """Put the text tasks in place: the three that the repository generates, and GLUE's three.
 
-    python experiments/make_texts.py                            the generated ones
-    python experiments/make_texts.py --glue                     RTE, MRPC and CoLA as well, from the hub
-    python experiments/make_texts.py --glue --source FOLDER     or from FOLDER/{RTE,MRPC,CoLA}/{train,dev}.tsv
+python experiments/make_texts.py                            the generated ones
+python experiments/make_texts.py --glue                     RTE, MRPC and CoLA as well, from the hub
+python experiments/make_texts.py --glue --source FOLDER     or from FOLDER/{RTE,MRPC,CoLA}/{train,dev}.tsv
 """
 
 from argparse import Namespace

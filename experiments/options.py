@@ -33,8 +33,9 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(*flags, type=parse(type_), **options)
 
     def profile(self, default: str = "demo") -> None:
-        self.add_argument("--profile", default=default,
-                          help="name in experiments/profiles, or a YAML file (%(default)s)")
+        self.add_argument(
+            "--profile", default=default, help="name in experiments/profiles, or a YAML file (%(default)s)"
+        )
 
     def results(self) -> None:
         self.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
@@ -69,8 +70,13 @@ def parse_training(description: str, experiments: tuple[str, ...]) -> argparse.N
     """The command line of a script that makes the runs of `experiments`."""
     parser = Parser(description)
     parser.profile()
-    parser.several("--experiments", metavar="E", choices=experiments, default=experiments,
-                   help=f"only these of {', '.join(experiments)}")
+    parser.several(
+        "--experiments",
+        metavar="E",
+        choices=experiments,
+        default=experiments,
+        help=f"only these of {', '.join(experiments)}",
+    )
     parser.several("--methods", metavar="M", help="only these")
     parser.several("--datasets", metavar="D", help="these instead of the profile's")
     parser.several("--backbones", metavar="B", help="these instead of the profile's")
@@ -78,10 +84,19 @@ def parse_training(description: str, experiments: tuple[str, ...]) -> argparse.N
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
     parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
     parser.number("--epochs", metavar="N", help="most epochs, instead of the profile's")
-    parser.add_argument("--weights", action="append", default=[], metavar="NAME=FILE",
-                        help="file of a backbone's weights, instead of the hub's; may be given several times")
-    parser.add_argument("--deterministic", action="store_true", default=None,
-                        help="strictly: what has no deterministic implementation fails")
+    parser.add_argument(
+        "--weights",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="file of a backbone's weights, instead of the hub's; may be given several times",
+    )
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        default=None,
+        help="strictly: what has no deterministic implementation fails",
+    )
     parser.number("--images", metavar="N", help="for trials: the first N images of each split")
     parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
     parser.add_argument("--cache", help=f"folder for decoded images (default: ${store.VARIABLE}, or .cache/pvera)")
@@ -89,7 +104,10 @@ def parse_training(description: str, experiments: tuple[str, ...]) -> argparse.N
     parser.device(more=" (--workers take the GPUs in turn)")
     parser.number("--workers", metavar="N", help="processes side by side (default: one per core, one on a GPU)")
     parser.add_argument(
-        "--slurm", nargs="?", metavar="FILE", const=ROOT / "experiments" / "slurm.yaml",
+        "--slurm",
+        nargs="?",
+        metavar="FILE",
+        const=ROOT / "experiments" / "slurm.yaml",
         help="submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)",
     )
     parser.add_argument("--wait", action="store_true", help="with --slurm: return when all jobs have ended")

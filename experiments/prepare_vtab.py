@@ -29,13 +29,17 @@ def parse() -> Namespace:
     parser.add_argument("--repo", default=vtab_sources.REPO, help="data set repository on the hub (%(default)s)")
     parser.add_argument("--revision", default="main", help="its branch, tag or commit (%(default)s)")
     parser.add_argument("--replace", action="store_true", help="replace data sets that are there already")
-    parser.add_argument("--accept", action="store_true",
-                        help="use data sets as they are though they differ from VTAB-1k, which results then say")
+    parser.add_argument(
+        "--accept",
+        action="store_true",
+        help="use data sets as they are though they differ from VTAB-1k, which results then say",
+    )
     parser.add_argument("--check", action="store_true", help="put nothing in place")
     parser.add_argument("--no-decode", action="store_true", help="leave decoding to the first training")
     parser.number("--size", default=224, help="pixels to decode to (%(default)s)")
-    parser.number("--test-images", metavar="N",
-                  help="for trials: test splits are shortened to N images, which results then say")
+    parser.number(
+        "--test-images", metavar="N", help="for trials: test splits are shortened to N images, which results then say"
+    )
     parser.add_argument("--cache", help=f"folder of decoded images (${store.VARIABLE}, or .cache/pvera)")
     parser.add_argument("--clear-cache", action="store_true", help="remove all decoded images, and no more")
     options = parser.parse_args()
@@ -138,9 +142,7 @@ def show(verdicts: list[vtab.Verdict], copy: str | None, root: Path) -> None:
         print("--replace puts others in the place of those that are there, --accept takes them as they are")
     print(f"copy: {copy or 'cannot be told from these data sets'}")
     if str(copy).startswith("mixed"):
-        print(
-            "Some data sets are of the lossy copy, others of the lossless one: they must not share a table."
-        )
+        print("Some data sets are of the lossy copy, others of the lossless one: they must not share a table.")
 
 
 if __name__ == "__main__":

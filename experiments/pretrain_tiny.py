@@ -33,9 +33,7 @@ from pvera.study import script
 from pvera.study.results import write_atomically
 
 SIZE = backbones.TINY_ARCHITECTURE["img_size"]
-MEAN, STD = (
-    torch.tensor(getattr(get_pretrained_cfg(backbones.TINY), key)).view(3, 1, 1) for key in ("mean", "std")
-)
+MEAN, STD = (torch.tensor(getattr(get_pretrained_cfg(backbones.TINY), key)).view(3, 1, 1) for key in ("mean", "std"))
 NOT_IN_CONFIG = ("source", "download_dir", "output", "force")
 LARGEST_MEMBER = 1 << 20  # bytes; a 32x32 image has a few thousand
 
@@ -46,8 +44,7 @@ def arguments():
     add(
         "--source",
         type=Path,
-        help="zip archive of 32x32 images named <class>/<number>.jpg; "
-        "without it, torchvision downloads CIFAR-10",
+        help="zip archive of 32x32 images named <class>/<number>.jpg; without it, torchvision downloads CIFAR-10",
     )
     add("--download-dir", type=Path, default=Path("data"), help="where torchvision's CIFAR-10 is or goes")
     add("--output", type=Path, default=Path("vit_tiny_patch8_32.safetensors"), help="weights to write")
@@ -114,9 +111,7 @@ def read_zip(path):
 
 def decode(archive, info, path):
     if info.file_size > LARGEST_MEMBER:
-        raise InputError(
-            f"{path}: {info.filename} has {info.file_size} bytes, too many for a {SIZE}x{SIZE} image"
-        )
+        raise InputError(f"{path}: {info.filename} has {info.file_size} bytes, too many for a {SIZE}x{SIZE} image")
     try:
         with Image.open(io.BytesIO(archive.read(info))) as image:
             if image.size != (SIZE, SIZE):
@@ -135,8 +130,7 @@ def read_torchvision(folder):
         data = CIFAR10(folder, train=True, download=True)
     except (OSError, RuntimeError) as error:
         raise InputError(
-            f"cannot get CIFAR-10 into {folder} ({' '.join(str(error).split())}); "
-            "give a zip archive with --source"
+            f"cannot get CIFAR-10 into {folder} ({' '.join(str(error).split())}); give a zip archive with --source"
         ) from None
     labels = np.array(data.targets)
     order = np.argsort(labels, kind="stable")

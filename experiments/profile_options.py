@@ -26,9 +26,14 @@ def changed(profile: Profile, options: Namespace) -> Profile:
     if options.epochs is not None:
         profile = profile.with_(schedule=replace(profile.schedule, epochs=options.epochs))
     profile = profile.with_(
-        datasets=options.datasets, backbones=options.backbones, seeds=options.seeds,
-        protocol=options.protocol, precision=options.precision, data=options.data,
-        deterministic=options.deterministic, images=options.images,
+        datasets=options.datasets,
+        backbones=options.backbones,
+        seeds=options.seeds,
+        protocol=options.protocol,
+        precision=options.precision,
+        data=options.data,
+        deterministic=options.deterministic,
+        images=options.images,
     )
     weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
     for text in options.weights:

@@ -96,9 +96,7 @@ AVERAGES = (
 def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--source", type=Path, required=True, help="the paper's LaTeX file")
-    parser.add_argument(
-        "--out", type=Path, default=ROOT / "results/published", help="folder of the CSV files"
-    )
+    parser.add_argument("--out", type=Path, default=ROOT / "results/published", help="folder of the CSV files")
     options = parser.parse_args()
     try:
         source = options.source.read_text(encoding="utf-8")
@@ -125,11 +123,7 @@ def read(source: str) -> dict[str, pd.DataFrame]:
         return tabulars[label]
 
     main_rows, averages = main_table(tabular("tab:main")[0])
-    detailed = [
-        (backbone, *row)
-        for backbone, label in BACKBONES.items()
-        for row in detailed_table(tabular(label)[0])
-    ]
+    detailed = [(backbone, *row) for backbone, label in BACKBONES.items() for row in detailed_table(tabular(label)[0])]
     for *groups, value, _ in quotes(source, AVERAGES):
         backbone, *methods = groups[0].split("__")
         averages += [(backbone, method, value, "", "text") for method in methods]
@@ -228,11 +222,29 @@ def argument(text: str, start: int) -> tuple[str, int]:
 
 
 #: Commands of which only the last of so many arguments is text.
-WRAPPERS = dict(textbf=1, underline=1, text=1, makecell=1, rotatebox=2, textcolor=2, multirow=3)
+WRAPPERS = {"textbf": 1, "underline": 1, "text": 1, "makecell": 1, "rotatebox": 2, "textcolor": 2, "multirow": 3}
 SYMBOLS = {
-    r"\pm": "±", r"\checkmark": "✓", r"\times": "×", r"\in": "∈", r"\leq": "≤", r"\odot": "⊙", r"\cdot": "·",
-    r"\gets": "←", r"\leftarrow": "←", r"\exp": "exp", r"\mathbb": "", r"\alpha": "α", r"\epsilon": "ε",
-    r"\mu": "μ", r"\sigma": "σ", r"\%": "%", r"\#": "#", r"\&": "&", r"\_": "_", r"\{": "{", r"\}": "}",
+    r"\pm": "±",
+    r"\checkmark": "✓",
+    r"\times": "×",
+    r"\in": "∈",
+    r"\leq": "≤",
+    r"\odot": "⊙",
+    r"\cdot": "·",
+    r"\gets": "←",
+    r"\leftarrow": "←",
+    r"\exp": "exp",
+    r"\mathbb": "",
+    r"\alpha": "α",
+    r"\epsilon": "ε",
+    r"\mu": "μ",
+    r"\sigma": "σ",
+    r"\%": "%",
+    r"\#": "#",
+    r"\&": "&",
+    r"\_": "_",
+    r"\{": "{",
+    r"\}": "}",
 }
 
 
@@ -263,7 +275,7 @@ def main_table(table: Tabular) -> tuple[list[tuple], list[tuple]]:
     header, rows = table.columns()
     accuracies, averages = [], []
     for label, *cells in rows:
-        for title, cell in zip(header[1:], cells):
+        for title, cell in zip(header[1:], cells, strict=True):
             row = (number(table, cell.text), cell.mark)
             if title.text == "Average":
                 averages.append(("dinov2_b", method(table, label), *row, "Table 1"))
@@ -275,7 +287,7 @@ def main_table(table: Tabular) -> tuple[list[tuple], list[tuple]]:
 def detailed_table(table: Tabular) -> Iterator[tuple]:
     header, rows = table.columns()
     for label, *cells in rows:
-        for title, cell in zip(header[1:], cells):
+        for title, cell in zip(header[1:], cells, strict=True):
             match = re.fullmatch(r"([\d.]+)(\*?)±([\d.]+)", cell.text.replace(" ", ""))
             if not match:
                 raise InputError(f"table {table.label}: {cell.text!r} is no accuracy ± standard deviation")
@@ -289,7 +301,7 @@ def grid_panel(table: Tabular) -> Iterator[tuple]:
         raise InputError(f"table {table.label}: unknown hyperparameter {table.caption!r}")
     header, rows = table.columns()
     for label, *cells in rows:
-        for title, cell in zip(header[1:], cells):
+        for title, cell in zip(header[1:], cells, strict=True):
             value = power(title.text)
             yield method(table, label), keys[table.caption], value, number(table, cell.text.removesuffix("%"))
 
@@ -297,14 +309,14 @@ def grid_panel(table: Tabular) -> Iterator[tuple]:
 def rank_table(table: Tabular) -> list[tuple]:
     lines = {cells[0].text: [number(table, cell.text) for cell in cells[1:]] for cells in table.columns()[1]}
     lines["Rank"] = [number(table, cell.text) for cell in table.rows[0][1:]]
-    return list(zip(*(line(table, lines, name) for name in ("Rank", "Loss", "# Parameters"))))
+    return list(zip(*(line(table, lines, name) for name in ("Rank", "Loss", "# Parameters")), strict=True))
 
 
 def position_table(table: Tabular) -> Iterator[tuple]:
     header, rows = table.columns()
     names = [cell.text for cell in header]
     for cells in rows:
-        by_name = dict(zip(names, (cell.text for cell in cells)))
+        by_name = dict(zip(names, (cell.text for cell in cells), strict=True))
         targets = "".join(name.lower() for name in "QKV" if line(table, by_name, name) == "✓")
         yield targets, *(number(table, line(table, by_name, name)) for name in ("Loss", "# Parameters"))
 
@@ -312,7 +324,7 @@ def position_table(table: Tabular) -> Iterator[tuple]:
 def language_table(table: Tabular) -> Iterator[tuple]:
     header, rows = table.columns()
     for label, *cells in rows:
-        for title, cell in zip(header[1:], cells):
+        for title, cell in zip(header[1:], cells, strict=True):
             text = cell.text.removesuffix("*")
             yield method(table, label), title.text, number(table, text), cell.text.endswith("*"), cell.mark
 
@@ -333,7 +345,7 @@ def quotes(source: str, patterns: tuple[str, ...]) -> list[tuple[str, str, str]]
     return found
 
 
-WORDS = "zero one two three four five six seven eight nine ten".split()
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
 
 def power(text: str) -> str:

@@ -81,8 +81,11 @@ def submit(profile: Profile, options: Namespace) -> None:
     """Submit what is missing; with --wait, end with 1 if runs failed."""
     site = cluster.Site.read(options.slurm)
     made = cluster.submit(profile, options.results, site, options.replace, options.experiments)
-    print(f"{profile.name}: {made.done} of {made.runs} runs are there, {made.active} were queued or running, "
-          f"{made.new} are submitted now in {made.jobs} jobs", flush=True)
+    print(
+        f"{profile.name}: {made.done} of {made.runs} runs are there, {made.active} were queued or running, "
+        f"{made.new} are submitted now in {made.jobs} jobs",
+        flush=True,
+    )
     if options.wait:
         cluster.wait(profile, options.results, options.experiments)
         table = cluster.status(profile, options.results, options.experiments)

@@ -30,8 +30,11 @@ def main() -> None:
 
 def at_hand(profile: Profile, options: Namespace) -> Profile:
     """`profile` without the tasks of GLUE that are not there, if others are left and none was asked for by name."""
-    there = [name for name in profile.datasets
-             if glue.TASKS[name].suite != "glue" or (Path(profile.data) / glue.TASKS[name].folder).exists()]
+    there = [
+        name
+        for name in profile.datasets
+        if glue.TASKS[name].suite != "glue" or (Path(profile.data) / glue.TASKS[name].folder).exists()
+    ]
     if options.datasets or not there or there == profile.datasets:
         return profile
     absent = ", ".join(glue.TASKS[name].title for name in profile.datasets if name not in there)

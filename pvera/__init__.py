@@ -26,6 +26,6 @@ from pvera.errors import InputError  # noqa: E402
 from pvera.model import AdaptedModel, adapt  # noqa: E402
 from pvera.uncertainty import sample  # noqa: E402
 
-__all__ = ["adapt", "sample", "save", "load", "AdaptedModel", "InputError", "METHODS"]
+__all__ = ["METHODS", "AdaptedModel", "InputError", "adapt", "load", "sample", "save"]
 __all__ += ["PAPER_METHODS", "Adapter", "Method", "register"]
-__all__ += ["Linear", "Bottleneck", "IA3", "AdaptFormer", "DoRA", "LoRA", "VeRA", "PVeRA"]
+__all__ += ["IA3", "AdaptFormer", "Bottleneck", "DoRA", "Linear", "LoRA", "PVeRA", "VeRA"]

@@ -20,7 +20,7 @@ from pvera.errors import InputError
 
 TINY = "vit_tiny_patch8_32"
 # DINOv2's architecture for 32x32 images: pre-norm, fused qkv, class token, position embedding, layer scale.
-TINY_ARCHITECTURE = dict(img_size=32, patch_size=8, embed_dim=96, depth=4, num_heads=3, init_values=1.0)
+TINY_ARCHITECTURE = {"img_size": 32, "patch_size": 8, "embed_dim": 96, "depth": 4, "num_heads": 3, "init_values": 1.0}
 
 # Short names of timm models. DINOv2 stands at 518 pixels in timm; at 224 it has the paper's 257 tokens. DINOv3 pools
 # by the mean in timm; the paper's head reads the class token.

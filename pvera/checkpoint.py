@@ -64,8 +64,10 @@ def load(model: nn.Module, path: str | Path) -> AdaptedModel:
     if described["backbone_sha256"] != _backbone_digest(backbone):
         raise InputError(f"{path} belongs to another backbone")
     if described["method"] not in METHODS:
-        raise InputError(f"{path} holds the method {described['method']!r}, which is not registered: import the module "
-                         "that defines it first")
+        raise InputError(
+            f"{path} holds the method {described['method']!r}, which is not registered: import the module "
+            "that defines it first"
+        )
     try:
         method = METHODS[described["method"]](**described["hyperparameters"])
     except TypeError as error:
@@ -85,8 +87,10 @@ def load(model: nn.Module, path: str | Path) -> AdaptedModel:
 def _check(member: Member, method, described: dict, tensors: dict, path: Path) -> None:
     """InputError unless `tensors` can go into `member`."""
     if (method, described["num_classes"]) != (member.method, member.num_classes):
-        raise InputError(f"{path} holds {method} with {described['num_classes']} classes, not {member.method}"
-                         f" with {member.num_classes}")
+        raise InputError(
+            f"{path} holds {method} with {described['num_classes']} classes, not {member.method}"
+            f" with {member.num_classes}"
+        )
     if described["frozen_sha256"] != _frozen_digest(member):
         raise InputError(f"{path} was trained with other frozen random matrices (seed {described['seed']})")
     if {n: t.shape for n, t in tensors.items()} != {n: p.shape for n, p in member.trained().items()}:
@@ -103,7 +107,7 @@ def _read(path: Path) -> tuple[dict, dict]:
                 raise InputError(
                     f"{path} has format version {described['version']}, newer than this program's {VERSION}"
                 )
-            tensors = {name: file.get_tensor(name) for name in file.keys()}
+            tensors = {name: file.get_tensor(name) for name in file}
             if described.pop("sha256") != _checksum(described, tensors):
                 raise InputError(f"{path} is damaged: its checksum does not fit")
             return described, tensors

@@ -133,8 +133,7 @@ def _post_norm(x: nn.Module, projections: list[tuple[nn.Linear, str]], **more) -
 
 def _dinov2(encoder: nn.Module) -> list[EncoderLayer]:
     return [
-        EncoderLayer(x, [(y.q_proj, "q"), (y.k_proj, "k"), (y.v_proj, "v")],
-                     y.o_proj, x.norm2, x.mlp.fc2, x.mlp)
+        EncoderLayer(x, [(y.q_proj, "q"), (y.k_proj, "k"), (y.v_proj, "v")], y.o_proj, x.norm2, x.mlp.fc2, x.mlp)
         for x in encoder.encoder.layer
         for y in [x.attention]
     ]
@@ -154,8 +153,10 @@ def pooled(output) -> Tensor:
     """(batch, dim): what timm returns, or the first token of what transformers does."""
     features = output if isinstance(output, Tensor) else output.last_hidden_state[:, 0]
     if features.ndim != 2:
-        raise InputError(f"the backbone returns features of shape {tuple(features.shape)}, not (batch, dim): create "
-                         "it with a global_pool that leaves one vector for each image")
+        raise InputError(
+            f"the backbone returns features of shape {tuple(features.shape)}, not (batch, dim): create "
+            "it with a global_pool that leaves one vector for each image"
+        )
     return features
 
 

@@ -15,5 +15,3 @@ def writing(place) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"cannot write {place}: {error.strerror or error}") from None
-
-

@@ -26,9 +26,7 @@ def write_atomically(path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
             _remove_abandoned(left)
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
-        ) as file:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False) as file:
             try:
                 lock(file)
                 file.write(content)

@@ -31,9 +31,7 @@ def last_layer(model: AdaptedModel, images: Tensor, positions: str) -> tuple[Ten
         raise InputError(f"{method.title} has no latent: only VeRA and PVeRA do")
     for position in positions:
         if position not in method.targets:
-            raise InputError(
-                f"this {method.title} adapts {method.targets!r}, and so has no latent for {position!r}"
-            )
+            raise InputError(f"this {method.title} adapts {method.targets!r}, and so has no latent for {position!r}")
     if model.merged:
         raise RuntimeError("a merged model has no latent: call unmerge_() first")
     probabilistic = hasattr(adapter, "distribution")
@@ -90,9 +88,7 @@ def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps
     from sklearn.decomposition import PCA  # takes seconds to import
 
     if not hasattr(model.backbone, "patch_embed"):
-        raise InputError(
-            f"maps need patches that lie on a grid: {type(model.backbone).__name__} is not of timm"
-        )
+        raise InputError(f"maps need patches that lie on a grid: {type(model.backbone).__name__} is not of timm")
     mu, sigma = last_layer(model, images, "q")
     grid = model.backbone.patch_embed.grid_size
     patches = mu[:, -grid[0] * grid[1] :, 0].cpu()  # tokens that are no patch come first

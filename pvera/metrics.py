@@ -72,9 +72,7 @@ class Reliability:
         return float(np.nansum(self.count * gap) / self.count.sum())
 
 
-def reliability(
-    confidence: np.ndarray, correct: np.ndarray, bins: int = BINS, adaptive: bool = False
-) -> Reliability:
+def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS, adaptive: bool = False) -> Reliability:
     """Bins of predictions by confidence (N,), each `correct` (N,) or not.
 
     Bins have equal width over [0, 1]; each holds its lower edge, the last one also 1. `adaptive` ones have
@@ -100,9 +98,7 @@ def reliability(
         bin_of = np.searchsorted(inner_edges, confidence, side="right")
     count = np.bincount(bin_of, minlength=bins)
     with np.errstate(invalid="ignore"):  # 0 / 0: nothing can be said of an empty bin
-        accuracy, mean = (
-            np.bincount(bin_of, values, minlength=bins) / count for values in (correct, confidence)
-        )
+        accuracy, mean = (np.bincount(bin_of, values, minlength=bins) / count for values in (correct, confidence))
     return Reliability(count, accuracy, mean)
 
 
@@ -130,9 +126,7 @@ def _check(probabilities, labels) -> tuple[np.ndarray, np.ndarray]:
     """(N, C) in fp64 and (N,) in int64. InputError for shapes, labels or rows that cannot be."""
     probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels, np.int64)
     if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1] or not probabilities.size:
-        raise InputError(
-            f"probabilities {probabilities.shape} and labels {labels.shape} are not (N, C) and (N,)"
-        )
+        raise InputError(f"probabilities {probabilities.shape} and labels {labels.shape} are not (N, C) and (N,)")
     if labels.min() < 0 or labels.max() >= probabilities.shape[1]:
         raise InputError(f"labels {labels.min()} to {labels.max()} of {probabilities.shape[1]} classes")
     if not (probabilities.min() >= 0 and np.allclose(probabilities.sum(1), 1, atol=TOLERANCE)):

@@ -86,7 +86,9 @@ class AdaptedModel(nn.Module):
         self.single = isinstance(method, Method)
         methods, seeds = _grid(method, seed)
         self._layers = encoder_layers(vit)
-        self.members = nn.ModuleList(Member(m, self._layers, num_classes, s) for m, s in zip(methods, seeds))
+        self.members = nn.ModuleList(
+            Member(m, self._layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)
+        )
         if len({frozenset(_sites(member.layers[0])) for member in self.members}) > 1:
             raise InputError("the members of a grid must adapt the same places of the layer")
         self.backbone = vit.requires_grad_(False)
@@ -170,8 +172,7 @@ class AdaptedModel(nn.Module):
             raise RuntimeError("a merged model has no KL term: call unmerge_() first")
         device = self.members[0].head.weight.device
         terms = [
-            torch.as_tensor(sum(a.kl_divergence() for a in self.members[m].layers), device=device)
-            for m in self.active
+            torch.as_tensor(sum(a.kl_divergence() for a in self.members[m].layers), device=device) for m in self.active
         ]
         return terms[0] if self.single else torch.stack(terms)
 
@@ -356,13 +357,17 @@ def _check(inputs) -> None:
     """InputError unless `inputs` are a batch of images or of texts."""
     if isinstance(inputs, Mapping):
         if not inputs or not all(isinstance(t, Tensor) and len(t) for t in inputs.values()):
-            raise InputError("texts are a mapping of tensors (batch, tokens) of at least one text, as a tokenizer "
-                             "returns with return_tensors='pt'")
+            raise InputError(
+                "texts are a mapping of tensors (batch, tokens) of at least one text, as a tokenizer "
+                "returns with return_tensors='pt'"
+            )
     elif not isinstance(inputs, Tensor):
         raise InputError(f"the model takes a tensor of images or a tokenizer's mapping, not {type(inputs).__name__}")
     elif inputs.ndim != 4 or not len(inputs) or not inputs.is_floating_point():
-        raise InputError("images are a floating-point tensor (batch, 3, height, width) of at least one image, not "
-                         f"{inputs.dtype} of shape {tuple(inputs.shape)}")
+        raise InputError(
+            "images are a floating-point tensor (batch, 3, height, width) of at least one image, not "
+            f"{inputs.dtype} of shape {tuple(inputs.shape)}"
+        )
 
 
 @torch.no_grad()

@@ -58,7 +58,10 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
         with _quiet():
             # Eager: on a CPU the backward pass of fused attention takes most of a bf16 step.
             model, found = AutoModel.from_pretrained(
-                source, local_files_only=local, dtype=torch.float32, attn_implementation="eager",
+                source,
+                local_files_only=local,
+                dtype=torch.float32,
+                attn_implementation="eager",
                 output_loading_info=True,
             )
             tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local, padding_side="right")
@@ -101,5 +104,3 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
-
-

@@ -93,9 +93,7 @@ def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimate
     """
     probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels)
     if probabilities.ndim != 3 or labels.shape != probabilities.shape[1:2] or not len(labels):
-        raise InputError(
-            f"scores {probabilities.shape} and labels {labels.shape} are not (k, n, classes) and (n,)"
-        )
+        raise InputError(f"scores {probabilities.shape} and labels {labels.shape} are not (k, n, classes) and (n,)")
     if len(probabilities) < 2:
         raise InputError("one draw has no spread: take k = 2 or more")
     mean = probabilities.mean(0)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-import pvera  # noqa: F401  before timm
+import pvera
 from pvera import InputError
 
 CLASSES = 3
@@ -160,9 +160,7 @@ def add_modules(layer: Layer, adapter: nn.Module, method) -> nn.Module:
     block = layer.block
     if method.key == "bottleneck":
         for place, part in ((layer.attention, adapter.attention), (layer.mlp, adapter.mlp)):
-            block.set_submodule(
-                place, Then(block.get_submodule(place), lambda y, part=part: y + bottleneck(part, y))
-            )
+            block.set_submodule(place, Then(block.get_submodule(place), lambda y, part=part: y + bottleneck(part, y)))
         return block
     reading = Reading(block.get_submodule(layer.between))
     block.set_submodule(layer.between, reading)

@@ -17,9 +17,7 @@ GRIDS = {
 CATEGORIES = {"digits": "natural", "photographs": "natural", "retina": "specialized", "sprites": "structured"}
 
 
-def make_record(
-    method="pvera", dataset="digits", seed=0, correct=5, images=10, chosen=0, grid=None, **changes
-):
+def make_record(method="pvera", dataset="digits", seed=0, correct=5, images=10, chosen=0, grid=None, **changes):
     """A record with `correct` of `images` right; chosen=None: every member diverged.
 
     `changes` replace keys of the record, `config` adds to its own.
@@ -59,12 +57,8 @@ def make_record(
         "config": config,
         "config_hash": results.config_hash(config),
         "members": members,
-        "chosen": chosen
-        if chosen is None
-        else {"member": chosen, "epoch": 3, "grid": members[chosen]["grid"]},
-        "test": chosen
-        if chosen is None
-        else {"images": images, "correct": correct, "accuracy": correct / images},
+        "chosen": chosen if chosen is None else {"member": chosen, "epoch": 3, "grid": members[chosen]["grid"]},
+        "test": chosen if chosen is None else {"images": images, "correct": correct, "accuracy": correct / images},
     } | changes
 
 

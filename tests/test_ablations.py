@@ -29,8 +29,9 @@ def runs_of(losses=LOSSES, values=RANKS, name="rank", softmax_in_loss=False):
     runs = []
     for dataset, seeds in losses.items():
         for seed, own in enumerate(seeds):
-            run = make_record("pvera", dataset, seed, grid={name: values},
-                              config={"protocol": {"softmax_in_loss": softmax_in_loss}})
+            run = make_record(
+                "pvera", dataset, seed, grid={name: values}, config={"protocol": {"softmax_in_loss": softmax_in_loss}}
+            )
             for member, loss in zip(run["members"], own):
                 member["best_validation_loss"] = loss
                 member["adapter_parameters"] = 100 * (1 + values.index(member["grid"][name]))

@@ -431,12 +431,8 @@ foldable = {
         scaled=st.booleans(),
         transpose=st.booleans(),
     ),
-    "vera": st.builds(
-        VeRA, rank=ranks, targets=targets, alpha=alphas, init=st.sampled_from(["normal", "uniform"])
-    ),
-    "pvera": st.builds(
-        PVeRA, rank=ranks, targets=targets, alpha=alphas, init=st.sampled_from(["normal", "uniform"])
-    ),
+    "vera": st.builds(VeRA, rank=ranks, targets=targets, alpha=alphas, init=st.sampled_from(["normal", "uniform"])),
+    "pvera": st.builds(PVeRA, rank=ranks, targets=targets, alpha=alphas, init=st.sampled_from(["normal", "uniform"])),
 }
 
 

@@ -67,7 +67,9 @@ def test_uncertainty_against_the_library(profile, root):
     np.testing.assert_allclose(found["example_scores"][1], scores[:, wrong], atol=1e-3)
     record = results.read(run.path)
     assert (record["experiment"], record["category"], record["protocol"]) == (
-        "uncertainty", "natural", "corrected",
+        "uncertainty",
+        "natural",
+        "corrected",
     )
     assert record["config"]["draws"] == DRAWS.draws and run.state() == "done"
 
@@ -107,7 +109,7 @@ def test_the_share_of_the_work_is_reported(profile, root):
     for experiment in results.ANALYSES:
         steps = []
         profile.runs(experiment, root)[0].execute(on_step=steps.append)
-        assert steps == sorted(steps) and 0 < steps[0] and steps[-1] <= 100
+        assert steps == sorted(steps) and steps[0] > 0 and steps[-1] <= 100
 
 
 def test_out_of_distribution(tmp_path):
@@ -240,8 +242,12 @@ def test_results_of_different_settings_do_not_mix(tmp_path):
 def arguments(tmp_path) -> list:
     """What each script is given, with its profile in a file."""
     profile = {
-        "data": str(tmp_path / "data"), "backbones": ["tiny"], "datasets": ["digits"], "seeds": [0],
-        "protocol": "corrected", "methods": {"vera": {"rank": 8}, "pvera": {"rank": 8}},
+        "data": str(tmp_path / "data"),
+        "backbones": ["tiny"],
+        "datasets": ["digits"],
+        "seeds": [0],
+        "protocol": "corrected",
+        "methods": {"vera": {"rank": 8}, "pvera": {"rank": 8}},
         "uncertainty": {"draws": DRAWS.draws, "truth_images": 5, "truth_draws": 50},
     }
     (tmp_path / "mine.yaml").write_text(json.dumps(profile))

@@ -206,9 +206,7 @@ def member(rng, mean, size=32):
 def members():
     rng = np.random.default_rng(0)
     return {
-        f"{folder}/{n:03}.png": member(rng, mean)
-        for folder, mean in (("dark", 90), ("light", 160))
-        for n in range(40)
+        f"{folder}/{n:03}.png": member(rng, mean) for folder, mean in (("dark", 90), ("light", 160)) for n in range(40)
     }
 
 

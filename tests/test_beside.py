@@ -28,7 +28,8 @@ def on_vtab(values, backbone="dinov2_b", images=1000):
 def test_same_data_and_backbone_are_compared_cell_by_cell():
     """Table 1 has for PVeRA 71.7 on CIFAR-100 and 83.3 on KITTI, for VeRA 70.5 and 84.0."""
     ours = {
-        "vera": {"cifar": [70, 71], "kitti": [80, 82]}, "pvera": {"cifar": [72.7, 72.7], "kitti": [80, 82.6]},
+        "vera": {"cifar": [70, 71], "kitti": [80, 82]},
+        "pvera": {"cifar": [72.7, 72.7], "kitti": [80, 82.6]},
     }
     table = beside.accuracies(on_vtab(ours), PAPER)
     theirs = PAPER.main_table().loc[["vera", "pvera"], ["cifar", "kitti"]]
@@ -36,15 +37,18 @@ def test_same_data_and_backbone_are_compared_cell_by_cell():
     data = parsed(table).set_index(["method", "column"])
     for method, here in (("vera", (70.5, 81)), ("pvera", (72.7, 81.3))):
         for dataset, value in zip(("cifar", "kitti"), here):
-            assert data.at[(method, dataset), "difference"] == pytest.approx(
-                value - theirs.at[method, dataset]
-            )
+            assert data.at[(method, dataset), "difference"] == pytest.approx(value - theirs.at[method, dataset])
         assert data.at[(method, "average"), "paper"] == pytest.approx(theirs.loc[method].mean())
         assert data.at[(method, "natural"), "here"] == pytest.approx(here[0])
     assert data.loc[(slice(None), "rank"), "here"].tolist() == [2, 1] and "τ = " in table.caption
     assert "ViT-B/14 on the same 2 data sets" in table.caption
     assert table.panels[2].header == (
-        "CIFAR-100", "KITTI-Dist", "Average", "Avg. natural", "Avg. structured", "Mean rank",
+        "CIFAR-100",
+        "KITTI-Dist",
+        "Average",
+        "Avg. natural",
+        "Avg. structured",
+        "Mean rank",
     )
 
 
@@ -60,7 +64,11 @@ def test_other_data_are_compared_by_averages_alone():
     same way."""
     table = beside.accuracies(runs_of(HAND), PAPER)
     assert table.panels[0].header == (
-        "Average", "Avg. natural", "Avg. specialized", "Avg. structured", "Mean rank",
+        "Average",
+        "Avg. natural",
+        "Avg. specialized",
+        "Avg. structured",
+        "Mean rank",
     )
     assert "so the difference says nothing about" in table.caption and "τ = +1.00" in table.caption
     data = parsed(table).set_index(["method", "column"])
@@ -128,9 +136,7 @@ def test_grid_shares_beside_the_paper():
         ("(a) Rank", ("4 (32)", "8 (64)", "16 (128)")), ("(b) Reduction ratio", ("16", "8", "4")),
     ]  # fmt: skip
     rows = [
-        [row.label, *(c.text + "*" * (c.mark == "best") for c in row.cells)]
-        for p in table.panels
-        for row in p.rows
+        [row.label, *(c.text + "*" * (c.mark == "best") for c in row.cells)] for p in table.panels for row in p.rows
     ]
     assert rows == [
         ["LoRA, here", "33", "0", "67*"],

@@ -29,9 +29,7 @@ def test_star_by_hand():
 @given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(0, n))))
 def test_p_value_is_the_lower_tail(case):
     n, correct, reference = case
-    assert binomial_p_value(correct, n, reference) == pytest.approx(
-        binom.cdf(correct, n, reference / n), abs=1e-12
-    )
+    assert binomial_p_value(correct, n, reference) == pytest.approx(binom.cdf(correct, n, reference / n), abs=1e-12)
 
 
 @pytest.mark.parametrize("n", [1, 10, 221184])  # 3 x 73728, the largest of the paper
@@ -57,9 +55,7 @@ def test_corrected_by_hand():
 
 
 # Few cases: statsmodels collects garbage on each call, which takes long.
-P_VALUES = [
-    np.random.default_rng(seed).choice([0, 1e-3, 0.01, 0.0125, 0.05, 0.3, 1], 5 + seed) for seed in range(3)
-]
+P_VALUES = [np.random.default_rng(seed).choice([0, 1e-3, 0.01, 0.0125, 0.05, 0.3, 1], 5 + seed) for seed in range(3)]
 
 
 @pytest.mark.parametrize("p", P_VALUES)

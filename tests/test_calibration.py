@@ -47,9 +47,7 @@ def test_geometric_means_by_hand():
 
 def test_geometric_means_agree_with_scipy_and_without_pvera_have_no_ratio():
     values = np.random.default_rng(0).uniform(0.01, 0.2, (2, 3, 4))
-    found = calibration.geometric_means(
-        Scores(values, ("lora", "vera"), (0, 1, 2), tuple("abcd"), ("natural",) * 4)
-    )
+    found = calibration.geometric_means(Scores(values, ("lora", "vera"), (0, 1, 2), tuple("abcd"), ("natural",) * 4))
     np.testing.assert_allclose(found["mean"], gmean(values, axis=(1, 2)))
     assert found["ratio"].isna().all() and (found["low"] < found["mean"]).all()
 

@@ -32,8 +32,17 @@ from pvera.study import cluster, runs, scheduler
 from pvera.study.cluster import Site
 from pvera.study.profiles import Profile
 
-SITE = {"minutes": 60, "memory": "2G", "cpus": 1, "gpus": 0, "workers": 1, "runs_per_job": 2,
-        "concurrent_jobs": 5, "array_limit": 3, "requeues": 2}
+SITE = {
+    "minutes": 60,
+    "memory": "2G",
+    "cpus": 1,
+    "gpus": 0,
+    "workers": 1,
+    "runs_per_job": 2,
+    "concurrent_jobs": 5,
+    "array_limit": 3,
+    "requeues": 2,
+}
 # Each prints what the real one would; jobs.json is the cluster's memory: id -> name, script, tasks' states.
 COMMANDS = {
     "sbatch": """
@@ -71,9 +80,11 @@ class Cluster:
         self.file.write_text("{}")
         for name, program in COMMANDS.items():
             path = folder / name
-            path.write_text(f"#!{sys.executable} -S\nimport json, sys\n"
-                            f"jobs = json.load(open({str(self.file)!r}))\n{program}\n"
-                            f"json.dump(jobs, open({str(self.file)!r}, 'w'))\n")
+            path.write_text(
+                f"#!{sys.executable} -S\nimport json, sys\n"
+                f"jobs = json.load(open({str(self.file)!r}))\n{program}\n"
+                f"json.dump(jobs, open({str(self.file)!r}, 'w'))\n"
+            )
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     @property
@@ -102,15 +113,23 @@ class Cluster:
         log, names = self.task(id, index)
         with open(log, "a") as file:
             return subprocess.Popen(
-                [sys.executable, "-u", "-m", "submitit.core._submit", log.parent], stdout=file, stderr=file,
-                env=os.environ | names, start_new_session=True,
+                [sys.executable, "-u", "-m", "submitit.core._submit", log.parent],
+                stdout=file,
+                stderr=file,
+                env=os.environ | names,
+                start_new_session=True,
             )
 
     def work(self, id: str, index: int = 0) -> int:
         """A task from its start to its end, in this process; its exit status."""
         log, names = self.task(id, index)
-        with (pytest.MonkeyPatch.context() as patch, open(log, "a") as file, redirect_stdout(file),
-              redirect_stderr(file), handlers_kept()):
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            open(log, "a") as file,
+            redirect_stdout(file),
+            redirect_stderr(file),
+            handlers_kept(),
+        ):
             for name, value in (names | {"SUBMITIT_FOLDER": str(log.parent)}).items():
                 patch.setenv(name, value)
             try:
@@ -145,7 +164,7 @@ def slurm(tmp_path_factory, monkeypatch):
 
 
 @pytest.fixture
-def profile(folder):  # noqa: F811
+def profile(folder):
     for function in (runs._backbone, runs._splits):
         function.cache_clear()
     # β search: 1 run; linear, lora: 4 runs; pvera: 2 runs that need β
@@ -153,7 +172,7 @@ def profile(folder):  # noqa: F811
 
 
 @pytest.fixture
-def root(folder):  # noqa: F811
+def root(folder):
     return folder / "results"
 
 
@@ -173,8 +192,10 @@ def only(*names) -> dict:
 def submitted(root) -> list[list[list[str]]]:
     """Per array the runs of each of its jobs."""
     files = sorted(root.glob("small/slurm/*/submission.json"))
-    return [[[path.removeprefix("small/").removesuffix(".json") for path in job] for job in record["jobs"]]
-            for record in (json.loads(file.read_text()) for file in files)]
+    return [
+        [[path.removeprefix("small/").removesuffix(".json") for path in job] for job in record["jobs"]]
+        for record in (json.loads(file.read_text()) for file in files)
+    ]
 
 
 def test_runs_are_packed_and_arrays_split(slurm, profile, root):
@@ -204,12 +225,29 @@ def test_search_of_beta_goes_first_and_what_needs_it_waits(slurm, profile, root)
 
 
 def test_site_reaches_sbatch(slurm, profile, root):
-    submit(profile, root, partition="long one", account="me", gpus=2, cpus=6, concurrent_jobs=1,
-           options={"qos": "high; rm -rf /", "exclusive": True})
+    submit(
+        profile,
+        root,
+        partition="long one",
+        account="me",
+        gpus=2,
+        cpus=6,
+        concurrent_jobs=1,
+        options={"qos": "high; rm -rf /", "exclusive": True},
+    )
     job = slurm.jobs["8"]
-    expected = {"partition": "'long one'", "account": "me", "time": "60", "mem": "2G", "cpus-per-task": "6",
-                "gpus-per-node": "2", "array": "0-1%1", "qos": "'high; rm -rf /'", "requeue": "",
-                "exclusive": ""}
+    expected = {
+        "partition": "'long one'",
+        "account": "me",
+        "time": "60",
+        "mem": "2G",
+        "cpus-per-task": "6",
+        "gpus-per-node": "2",
+        "array": "0-1%1",
+        "qos": "'high; rm -rf /'",
+        "requeue": "",
+        "exclusive": "",
+    }
     assert expected.items() <= job["flags"].items()
     assert "--cpus-per-task=6" in job["script"].splitlines()[-1], "srun is told as well"
     submit(profile, root.with_name("other"))
@@ -266,9 +304,7 @@ def test_states_are_told_by_the_result_files_first(slurm, profile, root):
         submit(other, root)
 
 
-def test_jobs_train_and_a_failing_run_does_not_end_the_others(
-    slurm, in_process, folder, profile, root  # noqa: F811
-):
+def test_jobs_train_and_a_failing_run_does_not_end_the_others(slurm, in_process, folder, profile, root):
     profile = profile.with_(datasets=["digits", "retina"], seeds=[0], methods=only("linear"))
     with pytest.raises(InputError, match="digits/train800.txt does not exist"):
         submit(profile, root)
@@ -280,7 +316,8 @@ def test_jobs_train_and_a_failing_run_does_not_end_the_others(
     assert dict(zip(table.dataset, table.state)) == {"digits": "failed", "retina": "done"}
     assert cluster.describe(table).splitlines()[-1] == (
         "  | RuntimeError: 1 of 2 runs failed; tiny/digits/linear/seed0: "
-        f"{folder}/data/digits/test.txt, line 8: image {folder}/data/digits/images/test7.png does not exist")
+        f"{folder}/data/digits/test.txt, line 8: image {folder}/data/digits/images/test7.png does not exist"
+    )
     before = (root / "small/benchmark/tiny/retina/linear/seed0.json").stat().st_mtime_ns
     assert submit(profile, root) == cluster.Submission(runs=2, done=1, active=0, new=1, jobs=1)
     assert (root / "small/benchmark/tiny/retina/linear/seed0.json").stat().st_mtime_ns == before
@@ -295,8 +332,9 @@ def test_beta_is_looked_up_when_the_job_starts(slurm, in_process, profile, root)
     submit(profile, root)
     assert slurm.work("9") == 0
     assert set(states(profile, root).values()) == {"done"}
-    beta, benchmark = (json.loads((root / f"small/{part}/tiny/retina/pvera/seed0.json").read_text())
-                       for part in ("beta", "benchmark"))
+    beta, benchmark = (
+        json.loads((root / f"small/{part}/tiny/retina/pvera/seed0.json").read_text()) for part in ("beta", "benchmark")
+    )
     assert {m["beta"] for m in benchmark["config"]["members"]} == {beta["chosen"]["grid"]["beta"]}
 
 
@@ -416,23 +454,25 @@ def test_code_version_is_recorded(slurm, profile, root):
 # The command line
 
 
-def train(folder, capsys, *arguments) -> tuple[int, str, str]:  # noqa: F811
+def train(folder, capsys, *arguments) -> tuple[int, str, str]:
     """Exit status of train.py, its output, and its errors."""
     files = ["--profile", folder / "small.yaml", "--results", folder / "results"]
     return scripts.outcome("train", capsys, *files, *arguments)
 
 
-def test_command_line(slurm, folder, capsys):  # noqa: F811
+def test_command_line(slurm, folder, capsys):
     site = folder / "site.yaml"
     site.write_text(yaml.safe_dump(SITE))
     status, output, _ = train(folder, capsys, "--slurm", site)
-    assert (status, output) == (0, "small: 0 of 7 runs are there, 0 were queued or running, 7 are submitted now "
-                                   "in 4 jobs\n")
+    assert (status, output) == (
+        0,
+        "small: 0 of 7 runs are there, 0 were queued or running, 7 are submitted now in 4 jobs\n",
+    )
     status, output, _ = train(folder, capsys, "--status")
     assert output.splitlines()[-1].split() == ["total", "0", "0", "7", "0", "0"] and status == 0
 
 
-def test_default_site_is_valid(slurm, folder, capsys):  # noqa: F811
+def test_default_site_is_valid(slurm, folder, capsys):
     status, _, errors = train(folder, capsys, "--slurm")
     assert (status, errors) == (0, "")
 
@@ -455,7 +495,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_site_is_one_line_and_exit_code_2(case, slurm, folder, capsys):  # noqa: F811
+def test_bad_site_is_one_line_and_exit_code_2(case, slurm, folder, capsys):
     change, message = BAD[case]
     (folder / "site.yaml").write_text(yaml.safe_dump(SITE | change))
     refused(message, train(folder, capsys, "--slurm", folder / "site.yaml"))
@@ -468,7 +508,7 @@ def refused(message, answer) -> None:
     assert errors.startswith("error: ") and message in errors and errors.count("\n") == 1
 
 
-def test_what_is_lacking_is_one_line_and_exit_code_2(slurm, folder, capsys, monkeypatch):  # noqa: F811
+def test_what_is_lacking_is_one_line_and_exit_code_2(slurm, folder, capsys, monkeypatch):
     refused("no_such.yaml cannot be read", train(folder, capsys, "--slurm", "no_such.yaml"))
     (folder / "binary.yaml").write_bytes(b"\x80\xff")
     refused("binary.yaml is no text", train(folder, capsys, "--slurm", folder / "binary.yaml"))
@@ -494,11 +534,9 @@ def test_status_needs_slurm_only_once_something_was_submitted(slurm, profile, ro
         states(profile, root)
 
 
-def test_experiments_are_submitted_alone(slurm, folder, capsys, profile, root):  # noqa: F811
+def test_experiments_are_submitted_alone(slurm, folder, capsys, profile, root):
     _, output, _ = train(folder, capsys, "--slurm", "--experiments", "beta")
-    assert output.startswith("small: 0 of 1 runs are there") and submitted(root) == [
-        [["beta/tiny/retina/pvera/seed0"]]
-    ]
+    assert output.startswith("small: 0 of 1 runs are there") and submitted(root) == [[["beta/tiny/retina/pvera/seed0"]]]
     train(folder, capsys, "--slurm", "--experiments", "benchmark")
     assert slurm.jobs["9"]["flags"]["dependency"] == "afterany:7", "though the search was submitted before"
     _, output, _ = train(folder, capsys, "--status", "--experiments", "benchmark")

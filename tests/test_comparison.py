@@ -43,9 +43,7 @@ def compared():
 
 def test_comparison_by_hand(compared):
     table = compared.methods
-    np.testing.assert_allclose(
-        table["average"], [(51 + 89 + 30.5) / 3, (41 + 79 + 34) / 3, (46 + 84 + 32) / 3]
-    )
+    np.testing.assert_allclose(table["average"], [(51 + 89 + 30.5) / 3, (41 + 79 + 34) / 3, (46 + 84 + 32) / 3])
     np.testing.assert_allclose(table["lead"], [-8.5 / 3, 8 / 3, 0])
     # Ranks: lora, pvera, vera twice, then vera, pvera, lora
     np.testing.assert_allclose(table["rank"], [5 / 3, 7 / 3, 2])
@@ -62,9 +60,7 @@ def test_stars_by_hand(compared):
     own, reference = {"vera": (820, 1580, 680), "lora": (1020, 1780, 610)}, (920, 1680, 640)
     for method, counts in own.items():
         below = sum(binomial_star(c, 2 * IMAGES, r) for c, r in zip(counts, reference))
-        above = sum(
-            binomial_star(2 * IMAGES - c, 2 * IMAGES, 2 * IMAGES - r) for c, r in zip(counts, reference)
-        )
+        above = sum(binomial_star(2 * IMAGES - c, 2 * IMAGES, 2 * IMAGES - r) for c, r in zip(counts, reference))
         assert compared.methods.at[method, "lower"] == below
         assert compared.methods.at[method, "higher"] == above
     assert compared.methods["lower"].tolist() == [0, 2, 0]

@@ -53,9 +53,16 @@ def tiff(content: bytes, bits: int, channels: int = 1, kind: int = 1, inverted: 
     """A little-endian TIFF file of SIDE x SIDE pixels; kind 1: unsigned, 2: signed, 3: float."""
     depths = 8 + 2 + 10 * 12 + 4  # where they lie, behind the header and ten entries
     tags = [
-        (256, 1, SIDE), (257, 1, SIDE), (258, channels, bits if channels == 1 else depths), (259, 1, 1),
-        (262, 1, 2 if channels == 3 else int(not inverted)), (273, 1, depths + 6), (274, 1, turn), (277, 1, channels),
-        (279, 1, len(content)), (339, 1, kind),
+        (256, 1, SIDE),
+        (257, 1, SIDE),
+        (258, channels, bits if channels == 1 else depths),
+        (259, 1, 1),
+        (262, 1, 2 if channels == 3 else int(not inverted)),
+        (273, 1, depths + 6),
+        (274, 1, turn),
+        (277, 1, channels),
+        (279, 1, len(content)),
+        (339, 1, kind),
     ]
     directory = b"".join(struct.pack("<HHII", tag, 3, count, value) for tag, count, value in tags)
     header = b"II*\0" + struct.pack("<IH", 8, len(tags))
@@ -113,8 +120,13 @@ def test_values_without_a_defined_range_are_refused(folder, case):
 
 # How an image that is stored under an orientation is to be shown.
 SHOWN = {
-    1: lambda x: x, 2: lambda x: x[:, ::-1], 3: lambda x: x[::-1, ::-1], 4: lambda x: x[::-1],
-    5: lambda x: x.swapaxes(0, 1), 6: lambda x: np.rot90(x, -1), 7: lambda x: x[::-1, ::-1].swapaxes(0, 1),
+    1: lambda x: x,
+    2: lambda x: x[:, ::-1],
+    3: lambda x: x[::-1, ::-1],
+    4: lambda x: x[::-1],
+    5: lambda x: x.swapaxes(0, 1),
+    6: lambda x: np.rot90(x, -1),
+    7: lambda x: x[::-1, ::-1].swapaxes(0, 1),
     8: lambda x: np.rot90(x),
 }
 

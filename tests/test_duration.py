@@ -90,7 +90,10 @@ def test_figure():
     np.testing.assert_array_equal(drawn[2].get_xdata(), np.arange(1, 7))
     np.testing.assert_allclose(drawn[2].get_ydata(), losses["pvera"])
     np.testing.assert_allclose(drawn[3].get_xydata(), [[6, 0.5]])
-    assert [text.get_text() for text in draw.learning({"digits": losses}, 3).legends[0].get_texts()] == ["VeRA", "PVeRA"]
+    assert [text.get_text() for text in draw.learning({"digits": losses}, 3).legends[0].get_texts()] == [
+        "VeRA",
+        "PVeRA",
+    ]
 
 
 def test_committed_results():
@@ -100,7 +103,9 @@ def test_committed_results():
     parts = duration.load(ROOT / "results")
     assert parts.keys() == duration.PARTS.keys()
     for (runs, _), of in zip(parts.values(), (profile, profile.of_language())):
-        assert {run["dataset"] for run in runs} == set(of.datasets) and {run["method"] for run in runs} == of.methods.keys()
+        assert {run["dataset"] for run in runs} == set(of.datasets) and {
+            run["method"] for run in runs
+        } == of.methods.keys()
         assert len(runs) == len(of.datasets) * len(of.methods) * len(of.seeds)
         assert duration.durations(runs, runs[0]["config"])["patience"].all()
         for run in runs:

@@ -234,7 +234,10 @@ def set_up(clone, **environment) -> subprocess.Popen:
     path = f"{clone / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return subprocess.Popen(
         ["bash", "-c", "set -euo pipefail; source setup_env.sh"],
-        cwd=clone, env={**os.environ, "PATH": path, **environment}, stderr=subprocess.PIPE, text=True,
+        cwd=clone,
+        env={**os.environ, "PATH": path, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 

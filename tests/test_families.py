@@ -10,7 +10,7 @@ import transformers
 from families import CHECKS, CLASSES, OPTIONS, Case, close, hooks, make, make_inputs
 from tiny import METHODS
 
-import pvera  # noqa: F401  before timm
+import pvera
 from pvera import InputError, Linear
 
 PAGE = (Path(__file__).parents[1] / "docs" / "backbones.md").read_text()

@@ -18,9 +18,9 @@ from pvera.study.results import write_atomically
 LINES = {
     "cola": b"gj04\t1\t\tOur friends won't buy this analysis.\ngj04\t0\t*\tThe \"more pseudo they.\n",
     "mrpc": b"\xef\xbb\xbfQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
-            b"1\t1\t2\tHe said \" no \" .\t\" No , \" he said .\r\n0\t3\t4\tA \" quote .\tCaf\xc3\xa9 .",
+    b'1\t1\t2\tHe said " no " .\t" No , " he said .\r\n0\t3\t4\tA " quote .\tCaf\xc3\xa9 .',
     "rte": b"index\tsentence1\tsentence2\tlabel\n0\tIt rains.\tIt is dry.\tnot_entailment\n"
-           b"1\tIt rains.\tIt rains.\tentailment\n",
+    b"1\tIt rains.\tIt rains.\tentailment\n",
 }
 READ = {
     "cola": ([("Our friends won't buy this analysis.",), ('The "more pseudo they.',)], [1, 0]),

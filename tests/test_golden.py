@@ -64,7 +64,7 @@ FROZEN = {
 
 
 def member_tensors(tensors: dict, kind: str, method: str, member: int) -> dict:
-    """"start" or "gradient" of a grid member, named and laid out as `Member.trained`."""
+    """ "start" or "gradient" of a grid member, named and laid out as `Member.trained`."""
     named = {f"head.{name}": tensors[f"{kind}.{member}.head.{name}"] for name in ("weight", "bias")}
     for i in range(DEPTH):
         layer = LAYER[method](lambda name: tensors[f"{kind}.{member}.{i}.{name}"])

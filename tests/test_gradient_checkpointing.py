@@ -75,7 +75,7 @@ def test_settings_of_the_pass_and_not_of_the_backward_pass():
         with model.sampling(seed=7):
             loss = objective(model.eval(), make_images())
         model.active = [0, 1, 2]
-        found.append({n: g for n, g in gradients_of_active(model, loss).items()})
+        found.append(dict(gradients_of_active(model, loss).items()))
     assert_equal(found[1], found[0])
 
 

@@ -29,7 +29,9 @@ def test_parts_that_are_not_measured_again_stay(tmp_path):
     second = pd.DataFrame({"part": ["preparation", "memory"], "value": ["2", "6 MiB"], "machine": "b"})
     table = merge(tmp_path / "input.csv", second)
     assert table.to_dict("list") == {
-        "part": ["share", "preparation", "memory"], "value": ["1 %", "2", "6 MiB"], "machine": ["a", "b", "b"]
+        "part": ["share", "preparation", "memory"],
+        "value": ["1 %", "2", "6 MiB"],
+        "machine": ["a", "b", "b"],
     }
 
 

@@ -56,8 +56,9 @@ def folder(tmp_path):
 def start(folder, results: str) -> subprocess.Popen:
     names = {store.VARIABLE: str(folder / f"cache of {results}")}
     with open(folder / f"{results}.log", "a") as log:
-        return subprocess.Popen(command(folder, results), stdout=log, stderr=log, env=os.environ | names,
-                                start_new_session=True)
+        return subprocess.Popen(
+            command(folder, results), stdout=log, stderr=log, env=os.environ | names, start_new_session=True
+        )
 
 
 def processes(group: int) -> int:

@@ -31,13 +31,26 @@ METHODS = ("linear", "bottleneck", "ia3", "dora", "lora", "vera", "pvera")
 def encoder_folder(tmp_path_factory):
     """A small BERT and its tokenizer, as `save_pretrained` writes them."""
     folder = tmp_path_factory.mktemp("encoder")
-    words = sorted({word.strip(".,").lower() for name in grammar.RECIPES
-                    for text in grammar.make(name)["train"].texts for part in text for word in part.split()})
+    words = sorted(
+        {
+            word.strip(".,").lower()
+            for name in grammar.RECIPES
+            for text in grammar.make(name)["train"].texts
+            for part in text
+            for word in part.split()
+        }
+    )
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", ",", *words]
     (folder / "vocab.txt").write_text("\n".join(vocabulary))
     BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=30).save_pretrained(folder)
-    config = BertConfig(vocab_size=len(vocabulary), hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
-                        intermediate_size=48, max_position_embeddings=40)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=40,
+    )
     randomise(BertModel(config), 0).save_pretrained(folder)
     return folder
 
@@ -99,7 +112,9 @@ def test_an_encoder_that_lacks_weights_is_refused(encoder_folder, tmp_path):
     tensors = safetensors.torch.load_file(file)
     kept = {name: t for name, t in tensors.items() if "layer.1.attention" not in name and "pooler" not in name}
     safetensors.torch.save_file(kept, file, {"format": "pt"})
-    with pytest.raises(InputError, match=r"it lacks encoder.layer.1.attention.output.LayerNorm.bias and 9 more tensors"):
+    with pytest.raises(
+        InputError, match=r"it lacks encoder.layer.1.attention.output.LayerNorm.bias and 9 more tensors"
+    ):
         text_encoders.load("minilm", tmp_path)
     kept |= {name: t for name, t in tensors.items() if "pooler" not in name}
     safetensors.torch.save_file(kept, file, {"format": "pt"})
@@ -113,12 +128,27 @@ def test_deberta_tokenizer_from_its_published_files(tmp_path):
 
     (tmp_path / "corpus.txt").write_text("\n".join(t[0] for t in grammar.make("acceptability")["train"].texts))
     sentencepiece.SentencePieceTrainer.train(
-        input=str(tmp_path / "corpus.txt"), model_prefix=str(tmp_path / "spm"), vocab_size=90, minloglevel=2,
-        pad_id=0, unk_id=3, bos_id=1, eos_id=2, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]",
+        input=str(tmp_path / "corpus.txt"),
+        model_prefix=str(tmp_path / "spm"),
+        vocab_size=90,
+        minloglevel=2,
+        pad_id=0,
+        unk_id=3,
+        bos_id=1,
+        eos_id=2,
+        pad_piece="[PAD]",
+        bos_piece="[CLS]",
+        eos_piece="[SEP]",
         unk_piece="[UNK]",
     )
-    small = DebertaV2Config(vocab_size=92, hidden_size=24, num_hidden_layers=1, num_attention_heads=2,
-                            intermediate_size=48, type_vocab_size=0)
+    small = DebertaV2Config(
+        vocab_size=92,
+        hidden_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=48,
+        type_vocab_size=0,
+    )
     DebertaV2Model(small).save_pretrained(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, "vocab_type": "spm"}))
     encoder = text_encoders.load("deberta_v3_base", tmp_path)
@@ -149,7 +179,9 @@ def test_encoders_that_cannot_be_loaded(tmp_path, monkeypatch):
 def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
     texts = glue.load_split(text_folder, "entailment", "test")
     batch = tokenized.Data(tokenized.encode(encoder, texts), torch.device("cpu"))
-    alone = [dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt")) for text in texts.texts]
+    alone = [
+        dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt")) for text in texts.texts
+    ]
     lengths = [one["input_ids"].shape[1] for one in alone]
     assert min(lengths) < max(lengths) == 30  # some are cut
     for index in (slice(3, 9), torch.tensor([5, 0, 7]), slice(2, 3)):
@@ -171,8 +203,10 @@ def test_splits_that_are_not_trained_on_are_ordered_by_length(encoder, text_fold
             assert torch.equal(split.inputs["input_ids"], original.inputs["input_ids"])
         else:
             assert lengths.diff().min() >= 0 and lengths.diff().max() > 0
-        rows = [sorted((*tokens, int(label)) for tokens, label in zip(s.inputs["input_ids"].tolist(), s.labels))
-                for s in (split, original)]
+        rows = [
+            sorted((*tokens, int(label)) for tokens, label in zip(s.inputs["input_ids"].tolist(), s.labels))
+            for s in (split, original)
+        ]
         assert rows[0] == rows[1]
 
 
@@ -217,16 +251,30 @@ def test_matthews_correlation():
 def profile(tmp_path, encoder_folder, text_folder):
     """A profile file."""
     content = {
-        "data": "unused", "backbones": ["tiny"], "datasets": ["digits"], "seeds": [0, 1], "protocol": "corrected",
+        "data": "unused",
+        "backbones": ["tiny"],
+        "datasets": ["digits"],
+        "seeds": [0, 1],
+        "protocol": "corrected",
         "methods": {
-            "linear": {}, "bottleneck": {"ratio": 4}, "ia3": {}, "adaptformer": {}, "dora": {"rank": 2},
-            "lora": {"grid": {"rank": [2, 4]}, "most_chosen": 4}, "vera": {"rank": 4}, "pvera": {"rank": 4},
+            "linear": {},
+            "bottleneck": {"ratio": 4},
+            "ia3": {},
+            "adaptformer": {},
+            "dora": {"rank": 2},
+            "lora": {"grid": {"rank": [2, 4]}, "most_chosen": 4},
+            "vera": {"rank": 4},
+            "pvera": {"rank": 4},
         },
         "beta": [1e-2, 1e-4],
         "learning_rate": 1e-2,
         "language": {
-            "data": str(text_folder), "backbones": ["minilm"], "datasets": ["acceptability", "rte"],
-            "schedule": {"epochs": 1}, "methods": {"vera": {"rank": 6}}, "weights": {"minilm": str(encoder_folder)},
+            "data": str(text_folder),
+            "backbones": ["minilm"],
+            "datasets": ["acceptability", "rte"],
+            "schedule": {"epochs": 1},
+            "methods": {"vera": {"rank": 6}},
+            "weights": {"minilm": str(encoder_folder)},
         },
     }
     path = tmp_path / "small.yaml"

@@ -15,16 +15,30 @@ from pvera.report.tables.language import majority_class
 from pvera.study import results
 
 PUBLISHED = pd.DataFrame(
-    [("lora", "RTE", 76.1, True, ""), ("pvera", "RTE", 76.7, False, "best"), ("vera", "RTE", 72.8, True, ""),
-     ("lora", "CoLA", 61.3, True, ""), ("pvera", "CoLA", 65.6, False, "best"), ("vera", "CoLA", 62.4, True, "")],
+    [
+        ("lora", "RTE", 76.1, True, ""),
+        ("pvera", "RTE", 76.7, False, "best"),
+        ("vera", "RTE", 72.8, True, ""),
+        ("lora", "CoLA", 61.3, True, ""),
+        ("pvera", "CoLA", 65.6, False, "best"),
+        ("vera", "CoLA", 62.4, True, ""),
+    ],
     columns=["method", "task", "score", "star", "mark"],
 )
 
 
 def record(method, dataset, seed, correct, matthews):
     test = {"images": 100, "correct": correct, "accuracy": correct / 100, "matthews": matthews}
-    return make_record(method, "digits", seed, category="language", experiment="language", test=test,
-                       backbone="minilm", config={"data_sha256": dataset}) | {"dataset": dataset}
+    return make_record(
+        method,
+        "digits",
+        seed,
+        category="language",
+        experiment="language",
+        test=test,
+        backbone="minilm",
+        config={"data_sha256": dataset},
+    ) | {"dataset": dataset}
 
 
 @pytest.fixture
@@ -117,7 +131,9 @@ def test_committed_results():
     assert len(COMMITTED) == 3 * 7 * len({run["dataset"] for run in COMMITTED})
     majority = majority_class(ROOT / "results", COMMITTED)
     assert {name: round(100 * share, 1) for name, share in majority.items() if name in ("rte", "mrpc", "cola")} == {
-        "rte": 52.7, "mrpc": 68.4, "cola": 0.0,
+        "rte": 52.7,
+        "mrpc": 68.4,
+        "cola": 0.0,
     }
     above = tables.language_claims(COMMITTED, majority).data.set_index("claim")
     assert above.loc["Every method beats the majority class on a task of GLUE", "difference"] > 0

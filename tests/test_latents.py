@@ -24,9 +24,7 @@ def last_input(model, images):
     return vit.blocks[-1].norm1(x)
 
 
-@pytest.mark.parametrize(
-    "method", [pvera.VeRA(rank=8), pvera.PVeRA(rank=8), pvera.PVeRA(rank=8, targets="qkv")]
-)
+@pytest.mark.parametrize("method", [pvera.VeRA(rank=8), pvera.PVeRA(rank=8), pvera.PVeRA(rank=8, targets="qkv")])
 @pytest.mark.parametrize("training", [False, True])
 def test_mu_and_sigma_from_the_weights(method, training):
     model, images = adapted(method).train(training), make_images()
@@ -53,9 +51,7 @@ def test_adaptation_by_hand():
     for i, one in enumerate(mu.double().numpy()):  # tokens, 2, r
         values = one[:, 0] + one[:, 1]
         assert found["mean"][i].item() == pytest.approx(values.mean(), abs=1e-6)
-        assert found["norm"][i].item() == pytest.approx(
-            np.mean([np.sqrt((v**2).sum()) for v in values]), rel=1e-5
-        )
+        assert found["norm"][i].item() == pytest.approx(np.mean([np.sqrt((v**2).sum()) for v in values]), rel=1e-5)
 
 
 def test_a_pass_leaves_the_model_as_it_was():
@@ -72,9 +68,7 @@ def test_maps_are_the_first_principal_component(registers):
     model, images = adapted(pvera.PVeRA(rank=8), vit), make_images(4)
     found = latents.maps(model, images, draws=3, seed=5)
     assert found.mu.shape == (4, 4, 4) and found.draws.shape == (3, 4, 4, 4)
-    mu, sigma = (
-        part[:, 1 + registers :, 0].double().numpy() for part in latents.last_layer(model, images, "q")
-    )
+    mu, sigma = (part[:, 1 + registers :, 0].double().numpy() for part in latents.last_layer(model, images, "q"))
     flat = mu.reshape(-1, 8)
     _, values, axes = np.linalg.svd(flat - flat.mean(0))
     by_hand = ((flat - flat.mean(0)) @ axes[0]).reshape(4, 4, 4)

@@ -155,9 +155,7 @@ def test_a_loss_on_another_scale_is_no_effect():
         run["members"][0]["best_validation_loss"] = 2.5
     (row,) = lines(tables.switches(runs))
     assert row[-1] == "[+1.500]"
-    assert (
-        not effects.summary(effects.differences(runs)).set_index("metric").at["validation_loss", "comparable"]
-    )
+    assert not effects.summary(effects.differences(runs)).set_index("metric").at["validation_loss", "comparable"]
 
 
 @pytest.mark.parametrize(
@@ -220,9 +218,7 @@ def test_the_grid_is_searched_until_patience_ends_it():
 def test_a_difference_that_concerns_one_method_is_trained_on_it_alone():
     profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
     runs = profile.protocol_effects(ROOT / "results")
-    methods = {
-        name: {r.method for r in runs if r.experiment == f"protocol_{name}"} for name in one_at_a_time()
-    }
+    methods = {name: {r.method for r in runs if r.experiment == f"protocol_{name}"} for name in one_at_a_time()}
     assert methods["pvera_kl"] == {"pvera"} and methods["vera_init"] == {"vera"}
     assert methods["shuffle"] == set(profile.effects.methods)
     assert all(run.path.exists() for run in runs)  # and all of them are committed

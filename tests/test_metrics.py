@@ -89,9 +89,7 @@ def test_reliability_agrees_with_scikit_learn(bins):
 def test_confidence_zero_and_one_are_counted():
     certain = np.eye(3)[[0, 1, 2, 0]]
     assert metrics.ece(certain, np.array([0, 1, 2, 0])) == metrics.ace(certain, np.array([0, 1, 2, 0])) == 0
-    assert (
-        metrics.ece(certain, np.array([1, 1, 2, 0])) == metrics.ace(certain, np.array([1, 1, 2, 0])) == 0.25
-    )
+    assert metrics.ece(certain, np.array([1, 1, 2, 0])) == metrics.ace(certain, np.array([1, 1, 2, 0])) == 0.25
     # A confidence of exactly one shares the last bin with .95
     mixed = np.array([[1.0, 0.0], [0.95, 0.05]])
     assert metrics.ece(mixed, np.array([1, 0]), bins=2) == pytest.approx(abs(1 - 1.95) / 2)
@@ -130,15 +128,11 @@ def test_nll_and_accuracy_agree_with_scikit_learn(seed):
 def test_brier_agrees_with_its_definition():
     probabilities, labels = random_predictions(0)
     onehot = np.eye(probabilities.shape[1])[labels]
-    assert metrics.brier(probabilities, labels) == pytest.approx(
-        ((probabilities - onehot) ** 2).sum(1).mean()
-    )
+    assert metrics.brier(probabilities, labels) == pytest.approx(((probabilities - onehot) ** 2).sum(1).mean())
 
 
 def test_nll_of_the_impossible_is_finite():
-    assert metrics.nll(np.array([[1.0, 0.0]]), np.array([1])) == pytest.approx(
-        -np.log(np.finfo(np.float64).eps)
-    )
+    assert metrics.nll(np.array([[1.0, 0.0]]), np.array([1])) == pytest.approx(-np.log(np.finfo(np.float64).eps))
 
 
 @settings(max_examples=200, deadline=None)

@@ -422,7 +422,6 @@ def test_variants_of_timms_vision_transformer(images, key, options):
         torch.testing.assert_close(vit(images), features, rtol=0, atol=1e-5)
 
 
-
 @pytest.mark.parametrize(
     "inputs, message",
     [

@@ -63,7 +63,7 @@ def files(place: Path) -> list[str]:
     return sorted(path.name for path in place.rglob("*") if path.is_file())
 
 
-def train(folder, capsys, *more) -> tuple[str, int]:  # noqa: F811
+def train(folder, capsys, *more) -> tuple[str, int]:
     """The last line of train.py's errors, and its exit status."""
     for function in (runs._backbone, runs._splits):
         function.cache_clear()
@@ -75,7 +75,7 @@ def train(folder, capsys, *more) -> tuple[str, int]:  # noqa: F811
 # Results
 
 
-def test_full_disk_while_results_are_written(small, folder, in_process, capsys):  # noqa: F811
+def test_full_disk_while_results_are_written(small, folder, in_process, capsys):
     line, status = train(folder, capsys, "--results", small, "--epochs", 1)
     assert status == 2 and line.startswith(f"error: cannot write {small}/small/") and line.endswith(FULL)
     whole = list(small.rglob("*.json"))
@@ -88,9 +88,7 @@ def test_full_disk_while_results_are_written(small, folder, in_process, capsys):
     assert len(list(small.rglob("*.json"))) == 7
 
 
-def test_read_only_results_are_refused_before_any_training(
-    read_only, folder, in_process, capsys, monkeypatch  # noqa: F811
-):
+def test_read_only_results_are_refused_before_any_training(read_only, folder, in_process, capsys, monkeypatch):
     monkeypatch.setattr(runs.Run, "execute", None)
     line, status = train(folder, capsys, "--results", read_only)
     assert status == 2 and line.startswith(f"error: cannot write {read_only}: ")
@@ -133,7 +131,7 @@ def plenty(monkeypatch):
     monkeypatch.setattr(store.shutil, "disk_usage", lambda path: type(usage)(10**12, 0, 10**12))
 
 
-def test_full_disk_while_decoding(small, plenty, folder, in_process, capsys, monkeypatch):  # noqa: F811
+def test_full_disk_while_decoding(small, plenty, folder, in_process, capsys, monkeypatch):
     monkeypatch.setenv(store.VARIABLE, str(small))
     line, status = train(folder, capsys)
     assert status == 2 and line.startswith(f"error: cannot write decoded images to {small}/store: {FULL}")
@@ -146,15 +144,16 @@ def test_data_that_cannot_be_written_to_is_checked_all_the_same(tmp_path, capsys
         vtab_like.write(disk, ["kitti"])
         before = files(disk)
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        scripts.execute("prepare_vtab", "--root", disk, "--datasets", "kitti", "--test-images", 32, "--size", 8,
-                        "--check")
+        scripts.execute(
+            "prepare_vtab", "--root", disk, "--datasets", "kitti", "--test-images", 32, "--size", 8, "--check"
+        )
         printed = capsys.readouterr().out
         assert f"checksums were not recorded: cannot write {disk}/vtab-1k.json: Read-only file system" in printed
         assert "1 of 1 data sets are right" in printed and "decoded kitti (1 of 1)" in printed
         assert files(disk) == before
 
 
-def test_what_a_killed_decoding_left_of_changed_images_is_removed(folder, monkeypatch):  # noqa: F811
+def test_what_a_killed_decoding_left_of_changed_images_is_removed(folder, monkeypatch):
     monkeypatch.setenv(store.VARIABLE, str(folder / "cache"))
     made = image_folders.load_split(folder / "data", "retina", "test", 32)
     left = Path(made.images.filename).with_name("test-32-0123456789abcdef.partial")
@@ -176,7 +175,7 @@ def test_full_disk_while_the_suite_is_made(small):
 
 
 @pytest.mark.parametrize("source", ["open('table', 'wb').write(bytes(10**5))", "print('x' * 10**5)"])
-def test_full_disk_while_notebooks_are_executed(source, notebooks, tmp_path, capsys):  # noqa: F811
+def test_full_disk_while_notebooks_are_executed(source, notebooks, tmp_path, capsys):
     """By a cell, and when the executed notebook is written."""
     notebook(notebooks, source)
     with mounted(tmp_path / "disk", "64k") as disk:
@@ -203,11 +202,13 @@ def test_a_disk_that_refuses_is_one_line_wherever_it_happens(read_only, capsys):
 def with_rates(run, *rates: float):
     """`run` with one member per learning rate."""
     (first, *_) = run.candidates
-    return replace(run, candidates=tuple(
-        replace(first, adapter_lr=rate, head_lr=rate, grid={"learning_rate": rate}) for rate in rates))
+    return replace(
+        run,
+        candidates=tuple(replace(first, adapter_lr=rate, head_lr=rate, grid={"learning_rate": rate}) for rate in rates),
+    )
 
 
-def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(folder):  # noqa: F811
+def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(folder):
     run = Profile.read(folder / "small.yaml").benchmark(folder / "results")[1]
     runs.execute(with_rates(run, 1e30, 1e-3))
     record = results.read(run.path)
@@ -217,7 +218,7 @@ def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(folder):  
     assert record["chosen"]["member"] == 1 and record["test"]["accuracy"] > 0
 
 
-def test_a_run_whose_members_all_diverge_is_done_and_the_next_is_run(folder, in_process):  # noqa: F811
+def test_a_run_whose_members_all_diverge_is_done_and_the_next_is_run(folder, in_process):
     first, second = Profile.read(folder / "small.yaml").benchmark(folder / "results")[:2]
     first = with_rates(first, 1e30, 1e31)
     scheduler.run_all([first, second], "runs")
@@ -228,7 +229,7 @@ def test_a_run_whose_members_all_diverge_is_done_and_the_next_is_run(folder, in_
     assert (first.state(), second.state()) == ("done", "done")
 
 
-def test_a_search_of_beta_that_diverges_ends_only_what_needs_it(folder):  # noqa: F811
+def test_a_search_of_beta_that_diverges_ends_only_what_needs_it(folder):
     profile = Profile.read(folder / "small.yaml")
     (search,) = profile.beta_search(folder / "results")
     diverged = tuple(replace(c, adapter_lr=1e30, head_lr=1e30) for c in search.candidates)

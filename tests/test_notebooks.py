@@ -133,14 +133,19 @@ def test_a_profile_without_results_is_bad_input(root, capsys):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_ctrl_c_ends_the_kernel_and_gives_130(root):
-    notebook(root, """\
+    notebook(
+        root,
+        """\
 import os, pathlib, time
 pathlib.Path("pid").write_text(str(os.getpid()))
 os.rename("pid", "started")
-time.sleep(600)""")
+time.sleep(600)""",
+    )
     process = subprocess.Popen(
         [sys.executable, str(SCRIPT), "--profile", "demo", "--root", str(root)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     while not (root / "analysis/started").exists():
         assert process.poll() is None, process.stderr.read()

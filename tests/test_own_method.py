@@ -73,8 +73,13 @@ def registered():
 def profile(tmp_path_factory):
     methods = {name: {"rank": 4} if "ra" in name else {} for name in METHODS}
     return trained.make_profile(
-        tmp_path_factory.mktemp("own"), ["digits", "retina"], name="mine", schedule=Schedule(epochs=2),
-        methods={"bias": {"grid": {"targets": ["q", "qv"]}}} | methods, beta=[1e-4], learning_rate=1e-2,
+        tmp_path_factory.mktemp("own"),
+        ["digits", "retina"],
+        name="mine",
+        schedule=Schedule(epochs=2),
+        methods={"bias": {"grid": {"targets": ["q", "qv"]}}} | methods,
+        beta=[1e-4],
+        learning_rate=1e-2,
     )
 
 
@@ -224,6 +229,6 @@ def test_what_cannot_be_registered():
     ):
         with pytest.raises(InputError, match=says):
             pvera.register(cls)
-    assert pvera.METHODS == before
+    assert before == pvera.METHODS
     assert pvera.register(Bias) is Bias, "again is no error: modules are imported anew in workers and notebooks"
     assert tuple(pvera.METHODS)[:8] == pvera.PAPER_METHODS and len(pvera.PAPER_METHODS) == 8

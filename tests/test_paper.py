@@ -51,8 +51,17 @@ def prepare(script, folder: Path, names, size: int) -> None:
         some = [name for name in names if (name in vtab.LOSSLESS_ORIGINALS) == (suffix == "png")]
         vtab_like.write(folder / "copy" / "vtab-1k", some, suffix=suffix, side=64)
     printed = script(
-        "prepare_vtab", "--source", folder / "copy", "--root", folder / "data", "--datasets", *names,
-        "--test-images", 32, "--size", size,
+        "prepare_vtab",
+        "--source",
+        folder / "copy",
+        "--root",
+        folder / "data",
+        "--datasets",
+        *names,
+        "--test-images",
+        32,
+        "--size",
+        size,
     )
     assert f"{len(names)} of {len(names)} data sets are right" in printed and f"copy: {COPY}" in printed
 
@@ -106,12 +115,8 @@ def check_records(runs: list[dict], images: int) -> None:
 
 def check_tables(folder: Path, runs: list[dict], backbone: str, images: int) -> None:
     """The main table as written holds the accuracies of the records, by data set and on average."""
-    found = tables.of_profile(folder / "results", "paper", published.load(ROOT / "results" / "published"))[
-        backbone
-    ]
-    assert (
-        f"copy of the data: {COPY}, a trial on the first {images} images of each split" in found["main"].about
-    )
+    found = tables.of_profile(folder / "results", "paper", published.load(ROOT / "results" / "published"))[backbone]
+    assert f"copy of the data: {COPY}, a trial on the first {images} images of each split" in found["main"].about
     for table in found.values():
         table.write(folder / "tables")
     written = pd.read_csv(folder / "tables" / "main.csv", index_col="method")
@@ -145,8 +150,15 @@ def test_all_data_sets_on_a_vit_s(script, tmp_path):
     safetensors.torch.save_file(state, tmp_path / "model.safetensors")
     prepare(script, tmp_path, vtab.NAMES, 224)
     runs = train(
-        script, tmp_path, "dinov2_s", vtab.NAMES, images, "--weights",
-        f"dinov2_s={tmp_path / 'model.safetensors'}", "--precision", "bfloat16",
+        script,
+        tmp_path,
+        "dinov2_s",
+        vtab.NAMES,
+        images,
+        "--weights",
+        f"dinov2_s={tmp_path / 'model.safetensors'}",
+        "--precision",
+        "bfloat16",
     )
     assert len(runs) == 19 * 8
     check_records(runs, images)

@@ -70,9 +70,7 @@ class Pair:
         self.model.merge_()
         merged = self.theirs.merge_and_unload()
         for name, i in TARGETS.items():
-            torch.testing.assert_close(
-                self.qkv.weight.chunk(3)[i], getattr(merged, name).weight, rtol=0, atol=1e-5
-            )
+            torch.testing.assert_close(self.qkv.weight.chunk(3)[i], getattr(merged, name).weight, rtol=0, atol=1e-5)
 
 
 def vera_like(pair, prefix, halves):

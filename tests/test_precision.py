@@ -14,7 +14,9 @@ def runs(correct, kind):
     ]
 
 
-FULL = runs({("lora", "digits"): [50, 52, 54], ("pvera", "digits"): [60, 60, 63], ("lora", "retina"): [1, 2, 3]}, "float32")
+FULL = runs(
+    {("lora", "digits"): [50, 52, 54], ("pvera", "digits"): [60, 60, 63], ("lora", "retina"): [1, 2, 3]}, "float32"
+)
 HALF = runs({("lora", "digits"): [53, 53, 56], ("pvera", "digits"): [60, 58]}, "bfloat16")
 
 
@@ -30,7 +32,8 @@ def test_table():
     made = precision.table(FULL, HALF)
     assert made.panels[0].header == ("Digits",)
     assert {row.label: row.cells[0].text for row in made.panels[0].rows} == {
-        "LoRA": "+2.0 (2.0)", "PVeRA": "−1.0 (0.0)",
+        "LoRA": "+2.0 (2.0)",
+        "PVeRA": "−1.0 (0.0)",
     }
     assert "bfloat16 minus that in float32" in made.caption and "1 of 2 changes" in made.caption
     assert "by +0.50 points" in made.caption

@@ -85,8 +85,10 @@ WRONG = {  # keys of the file -> how the message begins
     "epochs true": ({"schedule": "{epochs: true}"}, f"schedule.epochs: {COUNT}, not True"),
     "batch size 0": ({"schedule": "{batch_size: 0}"}, f"schedule.batch_size: {COUNT}, not 0"),
     "patience 0": ({"schedule": "{patience: 0}"}, f"schedule.patience: {COUNT}, not 0"),
-    "tolerance as text": ({"schedule": "{tolerance: '1e-3'}"},
-                          "schedule.tolerance: must be a number from 0 and below 1, not '1e-3'"),
+    "tolerance as text": (
+        {"schedule": "{tolerance: '1e-3'}"},
+        "schedule.tolerance: must be a number from 0 and below 1, not '1e-3'",
+    ),
     "tolerance 1": ({"schedule": "{tolerance: 1}"}, "schedule.tolerance: must be a number from 0 and below 1, not 1"),
     "weight decay": ({"schedule": "{weight_decay: -1}"}, "schedule.weight_decay: must be a number from 0, not -1"),
     "unknown in schedule": ({"schedule": "{epoch: 3}"}, "schedule.epoch: unknown key; did you mean 'epochs'?"),
@@ -134,8 +136,10 @@ WRONG = {  # keys of the file -> how the message begins
     "methods in a list": ({"methods": "[lora]"}, "methods: must be a mapping, not ['lora']"),
     "unknown method": ({"methods": "{lara: {}}"}, "methods.lara: unknown method 'lara'; choose from linear, "),
     "method without settings": ({"methods": "{lora: }"}, "methods.lora: must be a mapping, not None"),
-    "hyperparameter": ({"methods": "{lora: {rnak: 4}}"},
-                       "methods.lora.rnak: unknown hyperparameter; choose from rank, alpha, "),
+    "hyperparameter": (
+        {"methods": "{lora: {rnak: 4}}"},
+        "methods.lora.rnak: unknown hyperparameter; choose from rank, alpha, ",
+    ),
     "rank 0": ({"methods": "{lora: {rank: 0}}"}, f"methods.lora.rank: {COUNT}, not 0"),
     "rank true": ({"methods": "{lora: {rank: true}}"}, f"methods.lora.rank: {COUNT}, not True"),
     "alpha": ({"methods": "{vera: {alpha: '16'}}"}, "methods.vera.alpha: must be a number above 0, not '16'"),
@@ -143,60 +147,102 @@ WRONG = {  # keys of the file -> how the message begins
     "choice": ({"methods": "{vera: {init: zeros}}"}, "methods.vera.init: VeRA: init must be one of normal, uniform"),
     "position": ({"methods": "{vera: {targets: qo}}"}, "methods.vera.targets: VeRA: targets must be different letters"),
     "beta of a method": ({"methods": "{pvera: {beta: 1}}"}, "methods.pvera.beta: unknown hyperparameter"),
-    "rate of a method": ({"methods": "{lora: {learning_rate: fast}}"},
-                         "methods.lora.learning_rate: must be a number above 0, not 'fast'"),
-    "grid in a list": ({"methods": "{lora: {grid: [2, 4]}}"},
-                       "methods.lora.grid: must be one hyperparameter with its values, not [2, 4]"),
+    "rate of a method": (
+        {"methods": "{lora: {learning_rate: fast}}"},
+        "methods.lora.learning_rate: must be a number above 0, not 'fast'",
+    ),
+    "grid in a list": (
+        {"methods": "{lora: {grid: [2, 4]}}"},
+        "methods.lora.grid: must be one hyperparameter with its values, not [2, 4]",
+    ),
     "empty grid": ({"methods": "{lora: {grid: {}}}"}, "methods.lora.grid: must be one hyperparameter with its values"),
-    "two in the grid": ({"methods": "{lora: {grid: {rank: [2], alpha: [1]}}}"},
-                        "methods.lora.grid: must be one hyperparameter with its values"),
-    "unknown in the grid": ({"methods": "{lora: {grid: {rnak: [2]}}}"},
-                            "methods.lora.grid.rnak: unknown hyperparameter"),
+    "two in the grid": (
+        {"methods": "{lora: {grid: {rank: [2], alpha: [1]}}}"},
+        "methods.lora.grid: must be one hyperparameter with its values",
+    ),
+    "unknown in the grid": (
+        {"methods": "{lora: {grid: {rnak: [2]}}}"},
+        "methods.lora.grid.rnak: unknown hyperparameter",
+    ),
     "no values": ({"methods": "{lora: {grid: {rank: []}}}"}, "methods.lora.grid.rank: must not be empty"),
     "one value": ({"methods": "{lora: {grid: {rank: 2}}}"}, "methods.lora.grid.rank: must be a list, not 2"),
     "value twice": ({"methods": "{lora: {grid: {rank: [2, 2]}}}"}, "methods.lora.grid.rank: 2 stands twice"),
-    "value as text": ({"methods": "{lora: {grid: {learning_rate: ['1e-3']}}}"},
-                      "methods.lora.grid.learning_rate: must be a number above 0, not '1e-3'"),
+    "value as text": (
+        {"methods": "{lora: {grid: {learning_rate: ['1e-3']}}}"},
+        "methods.lora.grid.learning_rate: must be a number above 0, not '1e-3'",
+    ),
     "negative value": ({"methods": "{lora: {grid: {rank: [2, -4]}}}"}, f"methods.lora.grid.rank: {COUNT}, not -4"),
-    "fixed and in the grid": ({"methods": "{lora: {rank: 2, grid: {rank: [2, 4]}}}"},
-                              "methods.lora.rank: stands in the grid as well"),
-    "most chosen": ({"methods": "{lora: {grid: {rank: [2, 4]}, most_chosen: 8}}"},
-                    "methods.lora.most_chosen: 8 is none of the grid's values [2, 4]"),
-    "chosen without a grid": ({"methods": "{lora: {rank: 2, most_chosen: 2}}"},
-                              "methods.lora.most_chosen: there is no grid that it could be of"),
+    "fixed and in the grid": (
+        {"methods": "{lora: {rank: 2, grid: {rank: [2, 4]}}}"},
+        "methods.lora.rank: stands in the grid as well",
+    ),
+    "most chosen": (
+        {"methods": "{lora: {grid: {rank: [2, 4]}, most_chosen: 8}}"},
+        "methods.lora.most_chosen: 8 is none of the grid's values [2, 4]",
+    ),
+    "chosen without a grid": (
+        {"methods": "{lora: {rank: 2, most_chosen: 2}}"},
+        "methods.lora.most_chosen: there is no grid that it could be of",
+    ),
     # what belongs to an experiment
-    "ablation on another": ({"ablations": "{datasets: [sprites], rank: [2], targets: [q], search: false}"},
-                            "ablations.datasets: 'sprites' is none of datasets (digits, retina)"),
-    "ablation of no rank": ({"ablations": "{datasets: [digits], rank: [], targets: [q], search: false}"},
-                            "ablations.rank: must not be empty"),
-    "ablation of a position": ({"ablations": "{datasets: [digits], rank: [2], targets: [q, qx], search: false}"},
-                               "ablations.targets: PVeRA: targets must be different letters out of q, k, v, not 'qx'"),
-    "ablation without search": ({"ablations": "{datasets: [digits], rank: [2], targets: [q]}"},
-                                "ablations.search: is missing"),
+    "ablation on another": (
+        {"ablations": "{datasets: [sprites], rank: [2], targets: [q], search: false}"},
+        "ablations.datasets: 'sprites' is none of datasets (digits, retina)",
+    ),
+    "ablation of no rank": (
+        {"ablations": "{datasets: [digits], rank: [], targets: [q], search: false}"},
+        "ablations.rank: must not be empty",
+    ),
+    "ablation of a position": (
+        {"ablations": "{datasets: [digits], rank: [2], targets: [q, qx], search: false}"},
+        "ablations.targets: PVeRA: targets must be different letters out of q, k, v, not 'qx'",
+    ),
+    "ablation without search": (
+        {"ablations": "{datasets: [digits], rank: [2], targets: [q]}"},
+        "ablations.search: is missing",
+    ),
     "ablations of nothing": ({"ablations": "{}"}, "ablations.datasets: is missing; ablations.rank: is missing; "),
-    "effects on a method": ({"effects": "{datasets: [digits], methods: [vera], seeds: [0]}"},
-                            "effects.methods: 'vera' is none of methods (lora, pvera)"),
-    "effects of a seed": ({"effects": "{datasets: [digits], methods: [lora], seeds: [7]}"},
-                          "effects.seeds: 7 is none of seeds (0, 1)"),
+    "effects on a method": (
+        {"effects": "{datasets: [digits], methods: [vera], seeds: [0]}"},
+        "effects.methods: 'vera' is none of methods (lora, pvera)",
+    ),
+    "effects of a seed": (
+        {"effects": "{datasets: [digits], methods: [lora], seeds: [7]}"},
+        "effects.seeds: 7 is none of seeds (0, 1)",
+    ),
     "one draw": ({"uncertainty": "{draws: [1, 2]}"}, "uncertainty.draws.0: must be a whole number from 2, not 1"),
     "draws descend": ({"uncertainty": "{draws: [4, 2]}"}, "uncertainty.draws: must ascend, unlike [4, 2]"),
     "no images for truth": ({"uncertainty": "{truth_images: 0}"}, f"uncertainty.truth_images: {COUNT}, not 0"),
     # the language section
     "language of text": ({"language": "minilm"}, "language: must be a mapping, not 'minilm'"),
-    "images for language": ({"language": "{data: t, backbones: [minilm]}"},
-                            "language.datasets: 'digits' is a data set of images"),
-    "text encoder": ({"language": "{data: t, backbones: [tiny], datasets: [rte]}"},
-                     "language.backbones: unknown text encoder 'tiny'; choose from minilm, "),
-    "language's rank": ({"language": "{backbones: [minilm], datasets: [rte], methods: {vera: {rank: x}}}"},
-                        f"language.methods.vera.rank: {COUNT}, not 'x'"),
-    "language's epochs": ({"language": "{backbones: [minilm], datasets: [rte], schedule: {epochs: 0}}"},
-                          f"language.schedule.epochs: {COUNT}, not 0"),
-    "language's schedule": ({"language": "{backbones: [minilm], datasets: [rte], schedule: 3}"},
-                            "language.schedule: must be a mapping, not 3"),
-    "language's key": ({"language": "{backbones: [minilm], dataset: [rte]}"},
-                       "language.dataset: unknown key; did you mean 'datasets'?"),
-    "language's fixed grid": ({"language": "{backbones: [minilm], datasets: [rte], fixed_grid: [tiny]}"},
-                              "language.fixed_grid: 'tiny' is none of backbones (minilm)"),
+    "images for language": (
+        {"language": "{data: t, backbones: [minilm]}"},
+        "language.datasets: 'digits' is a data set of images",
+    ),
+    "text encoder": (
+        {"language": "{data: t, backbones: [tiny], datasets: [rte]}"},
+        "language.backbones: unknown text encoder 'tiny'; choose from minilm, ",
+    ),
+    "language's rank": (
+        {"language": "{backbones: [minilm], datasets: [rte], methods: {vera: {rank: x}}}"},
+        f"language.methods.vera.rank: {COUNT}, not 'x'",
+    ),
+    "language's epochs": (
+        {"language": "{backbones: [minilm], datasets: [rte], schedule: {epochs: 0}}"},
+        f"language.schedule.epochs: {COUNT}, not 0",
+    ),
+    "language's schedule": (
+        {"language": "{backbones: [minilm], datasets: [rte], schedule: 3}"},
+        "language.schedule: must be a mapping, not 3",
+    ),
+    "language's key": (
+        {"language": "{backbones: [minilm], dataset: [rte]}"},
+        "language.dataset: unknown key; did you mean 'datasets'?",
+    ),
+    "language's fixed grid": (
+        {"language": "{backbones: [minilm], datasets: [rte], fixed_grid: [tiny]}"},
+        "language.fixed_grid: 'tiny' is none of backbones (minilm)",
+    ),
 }
 
 
@@ -213,9 +259,7 @@ def test_what_is_missing_is_named(key, tmp_path):
 
 def test_several_errors_are_one_line(tmp_path):
     file = write(tmp_path, "data", seeds="[a, b]", images="-1", metods="{}")
-    assert refusal(file) == (
-        f"data: is missing; seeds.0: {NATURAL}, not 'a'; seeds.1: {NATURAL}, not 'b'; and 2 more"
-    )
+    assert refusal(file) == (f"data: is missing; seeds.0: {NATURAL}, not 'a'; seeds.1: {NATURAL}, not 'b'; and 2 more")
 
 
 FILES = {
@@ -252,10 +296,13 @@ def test_places_that_hold_no_profile(tmp_path):
     assert refusal(file).startswith(f"name: {NAME}")
 
 
-@pytest.mark.parametrize("keys, experiment", [
-    ({"fixed_grid": "[tiny]"}, "benchmark"),
-    ({"effects": "{datasets: [digits], methods: [lora], seeds: [0]}"}, "protocol"),
-])
+@pytest.mark.parametrize(
+    "keys, experiment",
+    [
+        ({"fixed_grid": "[tiny]"}, "benchmark"),
+        ({"effects": "{datasets: [digits], methods: [lora], seeds: [0]}"}, "protocol"),
+    ],
+)
 def test_a_grid_that_is_not_searched_needs_its_most_chosen_value(keys, experiment, tmp_path):
     methods = "{lora: {grid: {rank: [2, 4]}}}"
     with pytest.raises(InputError, match="^profile 'my': methods.lora.most_chosen: is missing"):
@@ -269,10 +316,13 @@ def test_a_search_needs_values_of_beta(tmp_path):
     assert profile.with_(datasets=["cifar"]).runs("beta", tmp_path) == [], "β of VTAB-1k is published"
 
 
-@pytest.mark.parametrize("name, experiments", [
-    ("mini", ("beta", "benchmark", "rank", "position", "protocol", "language_beta", "language")),
-    ("long", ("beta", "benchmark", "language_beta", "language")),
-])
+@pytest.mark.parametrize(
+    "name, experiments",
+    [
+        ("mini", ("beta", "benchmark", "rank", "position", "protocol", "language_beta", "language")),
+        ("long", ("beta", "benchmark", "language_beta", "language")),
+    ],
+)
 def test_committed_results_are_those_that_the_profiles_list(name, experiments, monkeypatch):
     """Their configuration has the recorded hash; of backbone and data, the record's own hashes are taken."""
     profile = Profile.read(ROOT / "experiments" / "profiles" / f"{name}.yaml")

@@ -69,7 +69,7 @@ def test_sums_of_the_detailed_tables(paper, backbone):
 def test_sums_agree_with_a_plain_search_of_the_source():
     tables = re.split(r"\\label\{tab:detailed_results", SOURCE.read_text(encoding="utf-8"))
     found = [re.findall(r"([\d.]+)(\$\^\*\$)? *\$\\pm\$ *([\d.]+)", table) for table in tables]
-    found = {name: part for name, part in zip(("dinov2_b", "dinov2_s", "dinov2_l"), filter(None, found))}
+    found = dict(zip(("dinov2_b", "dinov2_s", "dinov2_l"), filter(None, found)))
     assert sum(map(len, found.values())) == 456
     for name, part in found.items():
         accuracy, star, std = zip(*part)

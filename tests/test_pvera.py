@@ -47,8 +47,7 @@ def layer_inputs(model, images):
     """What enters the projections of every layer in a forward pass of `model`."""
     inputs = []
     hooks = [
-        b.attn.qkv.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
-        for b in model.backbone.blocks
+        b.attn.qkv.register_forward_pre_hook(lambda _, args: inputs.append(args[0])) for b in model.backbone.blocks
     ]
     model(images)
     for hook in hooks:
@@ -66,9 +65,7 @@ def test_equations(targets, kl, dtype, tolerance):
     method = PVeRA(rank=8, alpha=3.0, targets=targets, kl=kl)
     model, layers = adapted(method, dtype=dtype)
     source = torch.Generator().manual_seed(1)
-    x, y, noise = (
-        0.3 * torch.randn(2, 5, *s, generator=source).to(dtype) for s in ((24,), (3, 24), (len(targets), 8))
-    )
+    x, y, noise = (0.3 * torch.randn(2, 5, *s, generator=source).to(dtype) for s in ((24,), (3, 24), (len(targets), 8)))
     for adapter in layers:
         adapter.noise = lambda like, now: noise.to(like)
         for training in (True, False):

@@ -52,7 +52,9 @@ def test_example_runs(tmp_path, monkeypatch):
     large = '"vit_base_patch14_dinov2.lvd142m", pretrained=True, img_size=224'
     assert large in code
     names = {
-        "images": torch.randn(2, 3, 32, 32), "labels": torch.tensor([0, 99]), "cross_entropy": cross_entropy,
+        "images": torch.randn(2, 3, 32, 32),
+        "labels": torch.tensor([0, 99]),
+        "cross_entropy": cross_entropy,
         "beta": 1e-6,
     }
     monkeypatch.chdir(tmp_path)
@@ -67,8 +69,12 @@ def test_text_example_runs():
     large = 'transformers.AutoModel.from_pretrained("microsoft/deberta-v3-base")'
     assert large in code
     text = make_text()
-    names = {"pvera": pvera, "encoder": make_encoder("deberta-v3"), "texts": None,
-             "tokenizer": lambda texts, padding, return_tensors: text}
+    names = {
+        "pvera": pvera,
+        "encoder": make_encoder("deberta-v3"),
+        "texts": None,
+        "tokenizer": lambda texts, padding, return_tensors: text,
+    }
     exec(code.replace(large, "encoder"), names)
     assert names["logits"].shape == (3, 2) and names["logits"].isfinite().all()
 

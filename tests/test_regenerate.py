@@ -68,7 +68,8 @@ def test_notebooks_make_the_same_tables_again(tmp_path):
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     subprocess.run(
         [sys.executable, script, "--profile", "mini", "--inplace", "--root", tmp_path],
-        check=True, env=os.environ | {"PYTHONPATH": path},
+        check=True,
+        env=os.environ | {"PYTHONPATH": path},
     )
     for folder in ("results/mini/tables", "figures/mini"):
         names = [sorted(p.name for p in (root / folder).iterdir()) for root in (tmp_path, ROOT)]

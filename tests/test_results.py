@@ -41,9 +41,7 @@ def test_hash_depends_on_numbers_not_on_their_types():
 
 
 def test_run_path():
-    path = results.run_path(
-        "results", "demo", "benchmark", "vit_base_patch14_dinov2.lvd142m", "digits", "ia3", 2
-    )
+    path = results.run_path("results", "demo", "benchmark", "vit_base_patch14_dinov2.lvd142m", "digits", "ia3", 2)
     assert path.as_posix() == "results/demo/benchmark/vit_base_patch14_dinov2.lvd142m/digits/ia3/seed2.json"
 
 
@@ -70,9 +68,7 @@ def test_write_then_read(tmp_path):
 
 def test_the_same_run_gives_the_same_bytes(tmp_path):
     for name in ("a", "b"):
-        results.write(
-            tmp_path / name / "seed0.json", make_record(), np.full((50, 4), 0.25), np.arange(50) % 4
-        )
+        results.write(tmp_path / name / "seed0.json", make_record(), np.full((50, 4), 0.25), np.arange(50) % 4)
     for ending in ("json", "npz"):
         assert (tmp_path / f"a/seed0.{ending}").read_bytes() == (tmp_path / f"b/seed0.{ending}").read_bytes()
 
@@ -225,7 +221,9 @@ def test_state(tmp_path):
     results.write(path, record | {"data_copy": "lossless"})
     copies = ("lossless", None, "lossy")
     assert [results.state(path, record["config_hash"], copy) for copy in copies] == [
-        "done", "done", "different",
+        "done",
+        "done",
+        "different",
     ]
 
 
@@ -272,9 +270,7 @@ def test_not_text(tmp_path):
 
 
 def test_load_runs(tmp_path):
-    records = [
-        make_record(m, d, s) for d in ("digits", "retina") for m in ("linear", "pvera") for s in (0, 1)
-    ]
+    records = [make_record(m, d, s) for d in ("digits", "retina") for m in ("linear", "pvera") for s in (0, 1)]
     write_all(tmp_path, records[::-1])
     found = results.load_runs(tmp_path, "mine")
     assert [{key: run[key] for key in records[0]} for run in found] == records  # sorted by path
@@ -297,11 +293,14 @@ def test_load_runs(tmp_path):
     ],
 )
 def test_runs_that_may_not_share_a_table(tmp_path, other, says):
-    write_all(tmp_path, [make_record("pvera", data_copy="lossless"),
-                         make_record(**{"method": "vera", "data_copy": "lossless"} | other)])
-    with pytest.raises(
-        InputError, match=f"different {says}.* cannot share a table: .*digits/p?vera"
-    ) as caught:
+    write_all(
+        tmp_path,
+        [
+            make_record("pvera", data_copy="lossless"),
+            make_record(**{"method": "vera", "data_copy": "lossless"} | other),
+        ],
+    )
+    with pytest.raises(InputError, match=f"different {says}.* cannot share a table: .*digits/p?vera") as caught:
         results.load_runs(tmp_path, "mine")
     assert "\n" not in str(caught.value)
 
@@ -314,9 +313,7 @@ def test_what_may_differ(tmp_path):
         make_record("pvera"),
         make_record("pvera", "retina", config=beta, data_copy="lossy"),
         make_record("lora"),
-        make_record(
-            "pvera", backbone="large", config={"weights_sha256": "v", "data_sha256": "at 224 pixels"}
-        ),
+        make_record("pvera", backbone="large", config={"weights_sha256": "v", "data_sha256": "at 224 pixels"}),
     ]
     write_all(tmp_path, records)
     assert len(results.load_runs(tmp_path, "mine")) == 4
@@ -331,10 +328,10 @@ def test_a_record_in_the_wrong_place(tmp_path):
 
 def test_frame():
     diverged = make_record("lora", seed=1, chosen=None)
-    frame = frame([make_record("lora", correct=7, chosen=2), diverged])
-    assert frame["grid_rank"].tolist()[0] == 16 and frame["best_validation_loss"][0] == 2.5
-    assert frame["accuracy"][0] == 0.7 and frame.loc[1, ["accuracy", "grid_rank"]].isna().all()
-    assert frame[["method", "seed"]].values.tolist() == [["lora", 0], ["lora", 1]]
+    rows = frame([make_record("lora", correct=7, chosen=2), diverged])
+    assert rows["grid_rank"].tolist()[0] == 16 and rows["best_validation_loss"][0] == 2.5
+    assert rows["accuracy"][0] == 0.7 and rows.loc[1, ["accuracy", "grid_rank"]].isna().all()
+    assert rows[["method", "seed"]].values.tolist() == [["lora", 0], ["lora", 1]]
 
 
 def test_scores_in_the_papers_order():

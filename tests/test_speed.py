@@ -27,8 +27,12 @@ def test_what_is_measured_again_is_replaced(tmp_path):
     speed.update(path, MADE_BY, [row("a"), row("a", precision="bfloat16"), row("b")])
     speed.update(path, MADE_BY, [row("b", part="memory"), row("a", ratio=1.1)])
     found = [(r["what"], r["part"], r["precision"], r["ratio"]) for r in speed.read(path)["rows"]]
-    assert found == [("a", "step", "float32", 1.1), ("a", "step", "bfloat16", 1.2), ("b", "step", "float32", 1.2),
-                     ("b", "memory", "float32", 1.2)]
+    assert found == [
+        ("a", "step", "float32", 1.1),
+        ("a", "step", "bfloat16", 1.2),
+        ("b", "step", "float32", 1.2),
+        ("b", "memory", "float32", 1.2),
+    ]
     assert speed.load(tmp_path) == [speed.read(path)]
     assert path.with_suffix(".md").read_text() == speed.describe(speed.read(path))
 
@@ -45,8 +49,7 @@ def test_description_and_verdict_by_hand():
     assert "| 3 MiB | 2 MiB | 1.500 | 1.30 | **missed** |" in lines[5] and "| 41 kB | 40 kB |" in lines[6]
     first, _, *missed = speed.verdict(record).splitlines()
     assert first == "2 of 4 targets are met." and len(missed) == 2
-    assert missed[0] == ("- tiny, float32, step: slow takes 1.300 of frozen forward and backward, "
-                         "the target is 1.25")
+    assert missed[0] == ("- tiny, float32, step: slow takes 1.300 of frozen forward and backward, the target is 1.25")
 
 
 def test_titles():
@@ -54,14 +57,17 @@ def test_titles():
     assert speed.title([LoRA(rank=2)] * 3) == "LoRA, r = 2, grid of 3"
 
 
-@pytest.mark.parametrize("content, says", [
-    ("{", "damaged file"),
-    ("[]", "damaged file"),
-    ('{"schema": 2, "rows": [{"part": "step"}]}', "damaged file"),
-    ('{"schema": 2, "rows": []}', "was changed after it was written"),
-    ('{"schema": 9, "rows": []}', "of schema 9"),
-    (None, "experiments/benchmark_speed.py makes it"),
-])
+@pytest.mark.parametrize(
+    "content, says",
+    [
+        ("{", "damaged file"),
+        ("[]", "damaged file"),
+        ('{"schema": 2, "rows": [{"part": "step"}]}', "damaged file"),
+        ('{"schema": 2, "rows": []}', "was changed after it was written"),
+        ('{"schema": 9, "rows": []}', "of schema 9"),
+        (None, "experiments/benchmark_speed.py makes it"),
+    ],
+)
 def test_bad_records_are_one_line(content, says, tmp_path):
     path = tmp_path / "speed_x.json"
     if content is not None:
@@ -91,8 +97,12 @@ def test_figures():
     assert figure.get_suptitle() == "a processor"
     points = [line.get_xdata()[0] for line in first.lines if line.get_marker() in "os"]
     assert points == [1.2, 1.4, 1.2, 1.2]
-    swept = [row(f"{axis} {value}", "sweep", precision, value / 2)
-             for axis in speed.SWEPT for value in (2, 4, 8) for precision in ("float32", "bfloat16")]
+    swept = [
+        row(f"{axis} {value}", "sweep", precision, value / 2)
+        for axis in speed.SWEPT
+        for value in (2, 4, 8)
+        for precision in ("float32", "bfloat16")
+    ]
     figure = figures.sweep(pd.DataFrame(map(vars, swept)), "a processor")
     assert isinstance(figure, Figure) and len(figure.axes) == 4
     for ax, label in zip(figure.axes, speed.SWEPT.values()):
@@ -102,18 +112,36 @@ def test_figures():
 
 def test_notebook_without_timings(tmp_path, monkeypatch):
     text, pictures = notebook.run("speed.ipynb", tmp_path, "empty", monkeypatch)
-    assert text.splitlines() == [
-        "No results yet: `python experiments/benchmark_speed.py` makes them.",
-        "No results yet: `python experiments/train.py --profile empty --experiments beta benchmark --precision bfloat16 "
-        "--results results/bfloat16` makes them.",
-        "No results yet: `python experiments/train.py --profile empty` makes them.",
-        "No results yet: `python experiments/benchmark_versions.py <folder of another version>` makes them.",
-    ] and not pictures
+    assert (
+        text.splitlines()
+        == [
+            "No results yet: `python experiments/benchmark_speed.py` makes them.",
+            "No results yet: `python experiments/train.py --profile empty --experiments beta benchmark --precision "
+            "bfloat16 "
+            "--results results/bfloat16` makes them.",
+            "No results yet: `python experiments/train.py --profile empty` makes them.",
+            "No results yet: `python experiments/benchmark_versions.py <folder of another version>` makes them.",
+        ]
+        and not pictures
+    )
 
 
 def test_the_script_measures_each_method(tmp_path, capsys):
-    scripts.execute("benchmark_speed", "--backbones", "tiny", "--precisions", "float32", "--repeats", 1,
-                    "--output", tmp_path, "--parts", "step", "evaluate", "size")
+    scripts.execute(
+        "benchmark_speed",
+        "--backbones",
+        "tiny",
+        "--precisions",
+        "float32",
+        "--repeats",
+        1,
+        "--output",
+        tmp_path,
+        "--parts",
+        "step",
+        "evaluate",
+        "size",
+    )
     (path,) = tmp_path.glob("speed_cpu_*.json")
     record = json.loads(path.read_text())
     assert capsys.readouterr().out.strip() == path.with_suffix(".md").read_text().strip()
@@ -126,12 +154,15 @@ def test_the_script_measures_each_method(tmp_path, capsys):
     assert (sizes["ratio"] <= speed.SIZE).all() and (sizes["ratio"] >= 1).all()
 
 
-@pytest.mark.parametrize("arguments, says", [
-    (["--repeats", "0"], "--repeats: must be a whole number from 1, not 0"),
-    (["--threads", "0"], "--threads: must be a whole number from 1"),
-    (["--backbones", "nothing"], "unknown backbone 'nothing'"),
-    (["--device", "cuda"], "there is no CUDA device here"),
-])
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--repeats", "0"], "--repeats: must be a whole number from 1, not 0"),
+        (["--threads", "0"], "--threads: must be a whole number from 1"),
+        (["--backbones", "nothing"], "unknown backbone 'nothing'"),
+        (["--device", "cuda"], "there is no CUDA device here"),
+    ],
+)
 def test_bad_input_is_one_line_and_exit_code_2(arguments, says, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert says in scripts.refusal("benchmark_speed", capsys, *arguments)

@@ -286,8 +286,13 @@ def test_all_data_is_decoded_before_the_first_run_trains(tmp_path):
     image.unlink()  # it is a link
     image.write_bytes(b"")
     profile = Profile(
-        name="small", data=str(tmp_path), backbones=["tiny"], datasets=["kitti", "eurosat"], seeds=[0],
-        protocol="corrected", methods={"linear": {}},
+        name="small",
+        data=str(tmp_path),
+        backbones=["tiny"],
+        datasets=["kitti", "eurosat"],
+        seeds=[0],
+        protocol="corrected",
+        methods={"linear": {}},
     )
     with pytest.raises(InputError, match="eurosat/images/test/5.png cannot be read"):
         runs.prepare(profile.benchmark(tmp_path / "results"))

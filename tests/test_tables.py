@@ -68,9 +68,7 @@ def test_main_table_by_hand():
     table = tables.main(runs_of(HAND))
     assert table.markdown().startswith(MAIN)
     data = parsed(table).set_index("method")
-    assert data.at["lora", "digits"] == 60.04 and data.at["pvera", "average"] == pytest.approx(
-        161 / 3, rel=1e-5
-    )
+    assert data.at["lora", "digits"] == 60.04 and data.at["pvera", "average"] == pytest.approx(161 / 3, rel=1e-5)
     assert list(data) == ["digits", "photographs", "retina", "average", "natural", "specialized"]
 
 
@@ -244,9 +242,7 @@ def test_latex():
     assert r" & (IA)$^{3}$ & PVeRA \\" in latex and r"Digits & 50.0$^*$ & 90.0 \\" in latex
     assert r"vit\_tiny" in latex and r"p $<$ 0.05" in latex and r"\label{tab:detailed}" in latex
     main = tables.main(runs_of(HAND)).latex()
-    assert (
-        r"LoRA & \underline{60.0} & \textbf{80.0} & 20.0 & \underline{53.3} & \textbf{70.0} & 20.0 \\" in main
-    )
+    assert r"LoRA & \underline{60.0} & \textbf{80.0} & 20.0 & \underline{53.3} & \textbf{70.0} & 20.0 \\" in main
     assert r"\rotatebox[origin=l]{90}{Avg. natural}" in main
     panel = tables.Panel("", ("`a_b`",), ())
     assert r" & \texttt{a\_b} \\" in tables.Table("t", "", "", (panel,), None).latex()
@@ -345,10 +341,13 @@ def test_notebook_refuses_what_cannot_share_a_table_and_says_why(executed):
     runs = [make_record("vera", data_copy="lossless"), make_record("pvera", data_copy="lossy")]
     with pytest.raises(CellExecutionError) as error:
         executed(runs)
-    assert (error.value.ename, error.value.evalue) == ("InputError", (
-        "results of different data_copy cannot share a table: lossy (digits/pvera/seed0) and lossless "
-        "(digits/vera/seed0)"
-    ))
+    assert (error.value.ename, error.value.evalue) == (
+        "InputError",
+        (
+            "results of different data_copy cannot share a table: lossy (digits/pvera/seed0) and lossless "
+            "(digits/vera/seed0)"
+        ),
+    )
 
 
 def test_notebook(tmp_path, executed):

@@ -8,8 +8,21 @@ import torch
 
 
 def test_hours_follow_from_the_rates(tmp_path, capsys):
-    scripts.execute("benchmark_throughput", "--profile", "demo", "--device", "cpu", "--precision", "float32",
-                    "--batches", 4, "--epochs", 10, "--output", tmp_path)
+    scripts.execute(
+        "benchmark_throughput",
+        "--profile",
+        "demo",
+        "--device",
+        "cpu",
+        "--precision",
+        "float32",
+        "--batches",
+        4,
+        "--epochs",
+        10,
+        "--output",
+        tmp_path,
+    )
     (file,), (text,) = tmp_path.glob("throughput_cpu_*_float32.csv"), tmp_path.glob("*.md")
     assert capsys.readouterr().out.strip() == text.read_text().strip()
     row = pd.read_csv(file).set_index("experiment").loc["benchmark"]
@@ -21,12 +34,15 @@ def test_hours_follow_from_the_rates(tmp_path, capsys):
     assert row["hours"] == pytest.approx(expected / 3600, rel=1e-3)
 
 
-@pytest.mark.parametrize("arguments, says", [
-    (["--device", "cpu", "--epochs", "0"], "--epochs: must be a whole number from 1, not 0"),
-    (["--device", "cpu", "--profile", "demo", "--backbones", "dinov2_s"], "'dinov2_s' is not one of tiny"),
-    (["--device", "cpu", "--profile", "large"], "unknown profile 'large'"),
-    (["--device", "cuda"], "there is no CUDA device here"),
-])
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--device", "cpu", "--epochs", "0"], "--epochs: must be a whole number from 1, not 0"),
+        (["--device", "cpu", "--profile", "demo", "--backbones", "dinov2_s"], "'dinov2_s' is not one of tiny"),
+        (["--device", "cpu", "--profile", "large"], "unknown profile 'large'"),
+        (["--device", "cuda"], "there is no CUDA device here"),
+    ],
+)
 def test_bad_input_is_one_line_and_exit_code_2(arguments, says, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert says in scripts.refusal("benchmark_throughput", capsys, *arguments)

@@ -54,8 +54,17 @@ def folder(tmp_path):
 
 
 def arguments(folder, results="results", *more) -> list[str]:
-    return ["--profile", str(folder / "small.yaml"), "--device", "cpu", "--results", str(folder / results),
-            "--workers", "2", *more]
+    return [
+        "--profile",
+        str(folder / "small.yaml"),
+        "--device",
+        "cpu",
+        "--results",
+        str(folder / results),
+        "--workers",
+        "2",
+        *more,
+    ]
 
 
 def command(folder, *more) -> list[str]:
@@ -68,8 +77,9 @@ def call(folder, *more) -> subprocess.CompletedProcess:
 
 def numbers(folder, results) -> dict:
     """Every record without its time and memory (and its hash, which holds them), by its place."""
-    records = {p.relative_to(folder / results): json.loads(p.read_text())
-               for p in sorted((folder / results).rglob("*.json"))}
+    records = {
+        p.relative_to(folder / results): json.loads(p.read_text()) for p in sorted((folder / results).rglob("*.json"))
+    }
     return {str(p): {k: v for k, v in r.items() if k not in ("cost", "sha256")} for p, r in records.items()}
 
 
@@ -77,8 +87,16 @@ def test_workers_take_weights_determinism_and_few_images(folder):
     state = backbones.load("tiny", pretrained=False).model.state_dict()
     safetensors.torch.save_file(state, folder / "mine.safetensors")
     command = (
-        "results", "--methods", "lora", "--seeds", "0", "--weights", f"tiny={folder / 'mine.safetensors'}",
-        "--deterministic", "--images", "16",
+        "results",
+        "--methods",
+        "lora",
+        "--seeds",
+        "0",
+        "--weights",
+        f"tiny={folder / 'mine.safetensors'}",
+        "--deterministic",
+        "--images",
+        "16",
     )
     done = call(folder, *command)
     assert done.returncode == 0, done.stderr
@@ -111,8 +129,13 @@ def test_killed_runs_resume_and_end_with_the_same_results(folder):
 
 
 def start(folder, *more) -> subprocess.Popen:
-    return subprocess.Popen(command(folder, *more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env=os.environ | {"STARTED_BY_TEST": str(folder)})
+    return subprocess.Popen(
+        command(folder, *more),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"STARTED_BY_TEST": str(folder)},
+    )
 
 
 def until(condition, process: subprocess.Popen | None = None) -> None:
@@ -136,8 +159,9 @@ def marked(folder) -> list[Path]:
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 def test_ctrl_c_ends_at_once_with_130(folder):
     process = start(folder, "stopped", "--epochs", "5000")
-    until(lambda: any(reads(place, "train800-32-") for place in marked(folder)
-                      if place.name != str(process.pid)), process)
+    until(
+        lambda: any(reads(place, "train800-32-") for place in marked(folder) if place.name != str(process.pid)), process
+    )
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -177,7 +201,8 @@ BAD = {
     "unknown protocol": (["--protocol", "both"], "unknown protocol 'both'"),
     "unknown precision": (["--precision", "float8"], "unknown precision 'float8'"),
     "weights without a file": (
-        ["--weights", "tiny"], "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'",
+        ["--weights", "tiny"],
+        "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'",
     ),
     "weights of another": (["--weights", "tin=a.pth"], "not 'tin=a.pth'"),
     "missing weights": (["--weights", "tiny=/a.pth"], "/a.pth: no such file"),
@@ -206,7 +231,8 @@ BAD = {
     "missing split": (lambda f: (f / "data/retina/val200.txt").unlink(), "val200.txt does not exist"),
     "empty split": (lambda f: edit(f, ""), "val200.txt is empty"),
     "label": (
-        lambda f: edit(f, "images/test0.png 4\n"), "val200.txt, line 1: label 4 is not one of 4 classes",
+        lambda f: edit(f, "images/test0.png 4\n"),
+        "val200.txt, line 1: label 4 is not one of 4 classes",
     ),
     "image": (lambda f: (f / "data/retina/images/test3.png").write_bytes(b"\x89PNG no"), "test3.png"),
 }

@@ -24,6 +24,7 @@ from pvera.study.training import Data, Schedule, fit
 
 CLASSES = 3
 
+
 def split(count: int, seed: int) -> Split:
     """Images whose brightest colour channel is their class, with noise."""
     source = np.random.default_rng(seed)
@@ -44,7 +45,14 @@ def splits(backbone):
 
 
 def train(
-    backbone, splits, methods, rates=1e-2, betas=0.0, schedule=Schedule(epochs=3), rules=CORRECTED, seed=0,
+    backbone,
+    splits,
+    methods,
+    rates=1e-2,
+    betas=0.0,
+    schedule=Schedule(epochs=3),
+    rules=CORRECTED,
+    seed=0,
     seeds=0,
 ):
     model = pvera.adapt(backbone.model, methods, CLASSES, seeds)
@@ -98,9 +106,7 @@ def test_linear_probing_on_cached_features_equals_training_through_the_backbone(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        losses.append(
-            torch.nn.functional.cross_entropy(head(splits[1][slice(None)]), splits[1].labels).item()
-        )
+        losses.append(torch.nn.functional.cross_entropy(head(splits[1][slice(None)]), splits[1].labels).item())
     head.unload()
     np.testing.assert_allclose(cached.validation_loss, losses, rtol=1e-5)
 
@@ -113,7 +119,10 @@ def test_early_stopping_by_hand():
             training._record(history, epoch, 0.0, 0.0, loss, 0.0, schedule)
             history.best_state = {"x": torch.zeros(1)}
     assert (history.status, history.best_epoch, history.best_loss, history.epochs) == (
-        "stopped early", 2, 0.89, 5,
+        "stopped early",
+        2,
+        0.89,
+        5,
     )
     worse = training.History(best_loss=0.9, best_state={"x": torch.zeros(1)})
     assert training.choose([worse, history], CORRECTED) == 1
@@ -276,8 +285,9 @@ def test_weights_cast_once_change_no_bit(backbone, splits, name, monkeypatch):
     assert cast_once == curves_and_scores()
 
 
-@pytest.mark.parametrize("side, precision, plain", [(64, "bfloat16", True), (384, "bfloat16", False),
-                                                    (64, "float32", False)])
+@pytest.mark.parametrize(
+    "side, precision, plain", [(64, "bfloat16", True), (384, "bfloat16", False), (64, "float32", False)]
+)
 def test_attention_of_short_sequences_is_plain_in_half_precision(side, precision, plain):
     vit = timm.create_model("vit_tiny_patch16_224", depth=2, img_size=side, num_classes=0)
     with training.autocast("cpu", precision), training_attention(vit):
@@ -356,15 +366,18 @@ def test_class_token_shortcut_changes_nothing(backbone, images):
         model.last_mlp_on_class_token = True
         torch.testing.assert_close(model(images), full, rtol=0, atol=1e-6)
         plain = backbone.model.forward_features(images)
-        assert (
-            plain.std(1).min() > 0
-        ), "outside the adapted model's forward every token has an output of its own"
+        assert plain.std(1).min() > 0, "outside the adapted model's forward every token has an output of its own"
         model.unload()
 
 
 def test_protocols_differ_inside_the_adapters():
     profile = Profile(
-        name="x", data="none", backbones=["tiny"], datasets=["cifar"], seeds=[0], protocol="published",
+        name="x",
+        data="none",
+        backbones=["tiny"],
+        datasets=["cifar"],
+        seeds=[0],
+        protocol="published",
         methods={name: {} for name in METHODS},
     )
     published = {r.method: r.candidates[0].method for r in profile.benchmark("results")}
@@ -389,20 +402,25 @@ def small_profile(tmp_path, monkeypatch):
     for function in (runs._backbone, runs._splits):
         function.cache_clear()
     monkeypatch.setattr(
-        runs.backbones, "load",
+        runs.backbones,
+        "load",
         lambda name, weights: Backbone(make_vit(), name, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), "hash"),
     )
     sizes = {"train800": 48, "val200": 21, "test": 30}
-    monkeypatch.setattr(
-        runs.data, "load_split", lambda root, name, part, size: split(sizes[part], sizes[part])
-    )
+    monkeypatch.setattr(runs.data, "load_split", lambda root, name, part, size: split(sizes[part], sizes[part]))
     yield Profile(
-        name="small", data="none", backbones=["tiny"], datasets=["retina"], seeds=[0, 1], protocol="corrected",
+        name="small",
+        data="none",
+        backbones=["tiny"],
+        datasets=["retina"],
+        seeds=[0, 1],
+        protocol="corrected",
         methods={
             "pvera": {"rank": 4, "grid": {"learning_rate": [1e-2, 1e-3]}, "most_chosen": 1e-2},
             "lora": {"grid": {"rank": [2, 4]}, "most_chosen": 4},
         },
-        schedule=Schedule(epochs=2), beta=[1e-2, 1e-6],
+        schedule=Schedule(epochs=2),
+        beta=[1e-2, 1e-6],
     )
     for function in (runs._backbone, runs._splits):
         function.cache_clear()
@@ -442,8 +460,12 @@ def test_a_record_says_when_members_ended_together(small_profile, tmp_path):
     """The chosen epoch is the chosen member's best, and what is tested are its tensors then."""
     schedule = Schedule(epochs=40, patience=1, tolerance=0.05)
     (run,) = replace(
-        small_profile, methods={"lora": {"grid": {"rank": [1, 2, 4]}}}, seeds=[0], schedule=schedule,
-        protocol="published", learning_rate=1e-2,
+        small_profile,
+        methods={"lora": {"grid": {"rank": [1, 2, 4]}}},
+        seeds=[0],
+        schedule=schedule,
+        protocol="published",
+        learning_rate=1e-2,
     ).benchmark(tmp_path)
     runs.execute(run)
     record = results.read(run.path)
@@ -476,15 +498,14 @@ def test_the_adapter_beside_a_record_makes_its_predictions(small_profile, tmp_pa
 
 
 def test_ablations_train_their_values_side_by_side(small_profile, tmp_path):
-    one = replace(
-        small_profile, seeds=[0], ablations=Ablations(["retina"], [2, 4], ["q", "qkv"], search=False)
-    )
+    one = replace(small_profile, seeds=[0], ablations=Ablations(["retina"], [2, 4], ["q", "qkv"], search=False))
     assert [run.waits for run in one.runs("rank", tmp_path)] == [True]
     complete(one, tmp_path)
     (rank,), (position,) = one.runs("rank", tmp_path), one.runs("position", tmp_path)
     assert [c.grid for c in rank.candidates] == [{"rank": 2}, {"rank": 4}]
     assert [(c.method.targets, c.method.rank, c.adapter_lr) for c in position.candidates] == [
-        ("q", 4, 1e-2), ("qkv", 4, 1e-2)
+        ("q", 4, 1e-2),
+        ("qkv", 4, 1e-2),
     ]
     runs.execute(position)
     record = results.read(position.path)
@@ -507,19 +528,22 @@ def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_pa
     assert {m for e, m in listed if e == "protocol_pvera_kl"} == {"pvera"}
     everywhere = {f"protocol_{name}" for name in differences | {"corrected", "published"}}
     assert {e for e, m in listed if m == "lora"} == everywhere | {
-        "protocol_lora_same_draw", "protocol_corrected_grid", "protocol_joint_stop",
+        "protocol_lora_same_draw",
+        "protocol_corrected_grid",
+        "protocol_joint_stop",
     }
     assert {e for e, m in listed if m == "pvera"} == everywhere | {"protocol_pvera_init", "protocol_pvera_kl"}
     corrected = listed["protocol_corrected", "lora"]
     for name in differences:
         one, published = listed[f"protocol_{name}", "lora"], listed["protocol_published", "lora"]
-        changed = [key for key, value in asdict(one.protocol).items()
-                   if key != "name" and value != getattr(corrected.protocol, key)]
+        changed = [
+            key
+            for key, value in asdict(one.protocol).items()
+            if key != "name" and value != getattr(corrected.protocol, key)
+        ]
         assert changed == [name] and getattr(one.protocol, name) == getattr(published.protocol, name)
         assert one.candidates == corrected.candidates
-    assert listed["protocol_lora_same_draw", "lora"].candidates[0].method == pvera.LoRA(
-        rank=4, same_draw=True
-    )
+    assert listed["protocol_lora_same_draw", "lora"].candidates[0].method == pvera.LoRA(rank=4, same_draw=True)
     grid = listed["protocol_corrected_grid", "lora"]
     assert grid.protocol == CORRECTED and len(grid.candidates) == 2 and grid.schedule.epochs == 500
     together = listed["protocol_joint_stop", "lora"]

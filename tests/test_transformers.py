@@ -29,11 +29,25 @@ import pvera
 from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA, VeRA
 
 CLASSES = 3
-SIZE = dict(vocab_size=50, hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
-            max_position_embeddings=40)
+SIZE = dict(
+    vocab_size=50,
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=48,
+    max_position_embeddings=40,
+)
 #: What distinguishes DeBERTa-V3: relative positions, whose embeddings the query and key layers read as well.
-DEBERTA_V3 = dict(type_vocab_size=0, position_biased_input=False, relative_attention=True, position_buckets=8,
-                  norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"], pad_token_id=0)
+DEBERTA_V3 = dict(
+    type_vocab_size=0,
+    position_biased_input=False,
+    relative_attention=True,
+    position_buckets=8,
+    norm_rel_ebd="layer_norm",
+    share_att_key=True,
+    pos_att_type=["p2c", "c2p"],
+    pad_token_id=0,
+)
 DINOV2 = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8)
 ENCODERS = {
     "bert": lambda: BertModel(BertConfig(**SIZE)),
@@ -361,8 +375,15 @@ def test_deberta_v3_architecture_in_small(tmp_path):
 
 @pytest.mark.slow
 def test_deberta_v3_base(tmp_path):
-    base = dict(vocab_size=128100, hidden_size=768, num_hidden_layers=12, num_attention_heads=12,
-                intermediate_size=3072, max_relative_positions=-1, position_buckets=256)
+    base = dict(
+        vocab_size=128100,
+        hidden_size=768,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        intermediate_size=3072,
+        max_relative_positions=-1,
+        position_buckets=256,
+    )
     config = DebertaV2Config(**DEBERTA_V3 | base)
     encoder = DebertaV2Model(config).eval()
     assert sum(p.numel() for p in encoder.parameters()) == 183_831_552  # of microsoft/deberta-v3-base

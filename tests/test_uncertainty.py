@@ -42,17 +42,18 @@ def test_interval_by_hand():
     assert found.predicted.tolist() == [0, 0, 0]
     half = 3.182446 * np.sqrt(0.14 / 3) / 2
     assert (found.low[2], found.high[2]) == pytest.approx((0.7 - half, 0.7 + half), abs=1e-6)
-    assert found.width[2] == pytest.approx(2 * half, abs=1e-6) and found.width[0] == pytest.approx(
-        0, abs=1e-12
-    )
+    assert found.width[2] == pytest.approx(2 * half, abs=1e-6) and found.width[0] == pytest.approx(0, abs=1e-12)
     assert found.right.tolist() == [True, True, False]
 
 
-@pytest.mark.parametrize("scores, expected", [
-    ([[0.6, 0.4, 0.0], [0.1, 0.9, 0.0]], 1),  # one vote each, the second class has the higher mean
-    ([[0.6, 0.4, 0.0], [0.4, 0.6, 0.0]], 0),  # equal in that as well: the first
-    ([[0.4, 0.3, 0.3], [0.0, 0.0, 1.0], [0.4, 0.3, 0.3]], 0),  # votes count more than the mean
-])
+@pytest.mark.parametrize(
+    "scores, expected",
+    [
+        ([[0.6, 0.4, 0.0], [0.1, 0.9, 0.0]], 1),  # one vote each, the second class has the higher mean
+        ([[0.6, 0.4, 0.0], [0.4, 0.6, 0.0]], 0),  # equal in that as well: the first
+        ([[0.4, 0.3, 0.3], [0.0, 0.0, 1.0], [0.4, 0.3, 0.3]], 0),  # votes count more than the mean
+    ],
+)
 def test_ties_of_the_predicted_class(scores, expected):
     found = estimate(np.array(scores)[:, None], np.array([0]))
     assert found.predicted.tolist() == [expected]
@@ -100,12 +101,15 @@ def test_concatenate():
         np.testing.assert_array_equal(getattr(both, name), getattr(whole, name))
 
 
-@pytest.mark.parametrize("shape, labels, message", [
-    ((1, 2, 3), [0, 0], "k = 2 or more"),
-    ((4, 2, 3), [0], r"not \(k, n, classes\)"),
-    ((4, 2), [0, 0], r"not \(k, n, classes\)"),
-    ((4, 0, 3), [], r"not \(k, n, classes\)"),
-])
+@pytest.mark.parametrize(
+    "shape, labels, message",
+    [
+        ((1, 2, 3), [0, 0], "k = 2 or more"),
+        ((4, 2, 3), [0], r"not \(k, n, classes\)"),
+        ((4, 2), [0, 0], r"not \(k, n, classes\)"),
+        ((4, 0, 3), [], r"not \(k, n, classes\)"),
+    ],
+)
 def test_bad_input(shape, labels, message):
     with pytest.raises(InputError, match=message):
         estimate(np.full(shape, 0.5), np.array(labels))

@@ -22,9 +22,7 @@ from pvera.uncertainty import Estimates
 DRAWS = {"draws": [4, 16], "truth_draws": 50}
 
 
-def adapter(
-    dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1), width=None, covered=(1, 0)
-):
+def adapter(dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1), width=None, covered=(1, 0)):
     """An adapter's draws: `right` images are those of which all draws are, the others have none; 16 draws
     have half the spread of 4, and a width is twice the spread if it is not given."""
     right, sd = np.array(right, bool), np.array(sd)
@@ -77,10 +75,7 @@ def test_spread_by_hand():
 
 def test_random_spreads_against_scikit_learn():
     source = np.random.default_rng(0)
-    runs = [
-        adapter(seed=s, right=source.random(300) < 0.6, sd=source.gamma(2, size=300).round(1))
-        for s in range(3)
-    ]
+    runs = [adapter(seed=s, right=source.random(300) < 0.6, sd=source.gamma(2, size=300).round(1)) for s in range(3)]
     found = uncertainty.detection(runs).set_index(["seed", "way", "draws"])["auroc"]
     for run in runs:
         wrong, k = ~run.most.correct, 16
@@ -136,9 +131,7 @@ def test_claims_need_every_data_set():
     data = uncertainty.spread_claims(HAND).data.set_index("claim")
     each = data.loc["So it is on each data set alone, 16 draws"]
     assert each["difference"] == pytest.approx(-1) and each["verdict"].startswith("does not hold")
-    assert data.loc[
-        "Wrong predictions have the higher standard deviation, 4 draws", "seed1"
-    ] == pytest.approx(1)
+    assert data.loc["Wrong predictions have the higher standard deviation, 4 draws", "seed1"] == pytest.approx(1)
     widths = uncertainty.interval_claims(HAND).data
     assert len(widths) == 3 and widths["verdict"].iloc[-1].startswith("does not hold")
 
@@ -241,18 +234,13 @@ def test_out_of_distribution_by_hand():
     runs = [values(), values(seed=1, own=(-1.0, -2.0), other=(-3.0, -4.0)), values("vera", own=(0.0, 1.0))]
     table = out_of_distribution.table(runs)
     row = cells(table)["Digits, given Retina"]
-    p = [
-        stats.mannwhitneyu(x, y, alternative="greater").pvalue
-        for x, y in (([3, 1], [1, 2]), ([-3, -4], [-1, -2]))
-    ]
+    p = [stats.mannwhitneyu(x, y, alternative="greater").pvalue for x, y in (([3, 1], [1, 2]), ([-3, -4], [-1, -2]))]
     assert row == ["0.000", "−0.750", "0.312", "0.62, 0.00", f"{p[0]:.4f}, {p[1]:.4f}", "0 of 2"]
     assert [panel.title for panel in table.panels] == [
         "(a) PVeRA, mean value", "(b) PVeRA, norm", "(c) VeRA, mean value", "(d) VeRA, norm"
     ]  # fmt: skip
     data = out_of_distribution.claims(runs[:1] + runs[2:]).data.set_index("claim")
-    assert (
-        data.loc["PVeRA's values are lower in distribution, in all comparisons (norm)", "difference"] == 0.25
-    )
+    assert data.loc["PVeRA's values are lower in distribution, in all comparisons (norm)", "difference"] == 0.25
     assert data.loc["VeRA's are not (norm)", "difference"] == -0.75
 
 
@@ -275,8 +263,11 @@ def test_out_of_distribution_figure():
 def found(draws, mu=None, method="pvera"):
     mu = np.array([[[0.0, 1.0], [2.0, 3.0]]]) if mu is None else mu
     arrays = {
-        "mu": mu, "draws": np.array(draws).reshape(-1, *mu.shape), "explained": np.float64(0.25),
-        "pixels": np.zeros((1, 4, 4, 3), np.uint8), "labels": np.zeros(1, np.int16),
+        "mu": mu,
+        "draws": np.array(draws).reshape(-1, *mu.shape),
+        "explained": np.float64(0.25),
+        "pixels": np.zeros((1, 4, 4, 3), np.uint8),
+        "labels": np.zeros(1, np.int16),
     }
     return make_record(method), arrays
 
@@ -317,9 +308,18 @@ def test_violins_show_range_and_quartiles():
     assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("p, text", [
-    (1e-4, "****"), (2e-4, "***"), (1e-3, "***"), (0.01, "**"), (0.05, "*"), (0.051, "ns"), (1.0, "ns"),
-])
+@pytest.mark.parametrize(
+    "p, text",
+    [
+        (1e-4, "****"),
+        (2e-4, "***"),
+        (1e-3, "***"),
+        (0.01, "**"),
+        (0.05, "*"),
+        (0.051, "ns"),
+        (1.0, "ns"),
+    ],
+)
 def test_stars(p, text):
     assert plots.stars(p) == text
 

@@ -18,11 +18,17 @@ ROOT = Path(__file__).resolve().parents[1]
 def turns() -> pd.DataFrame:
     rows = [
         # Two runs of LoRA and one of PVeRA in each of three turns; the second turn was slow for both versions.
-        *((t, v, "benchmark", "lora", factor * seconds, accuracy)
-          for t, factor in enumerate((1, 5, 1)) for v, seconds in (("before", 10), ("after", 4))
-          for accuracy in (0.5, 0.7)),
-        *((t, v, "uncertainty", "pvera", seconds, accuracy)
-          for t in range(3) for v, seconds, accuracy in (("before", 20, 0.25), ("after", 10, 0.26))),
+        *(
+            (t, v, "benchmark", "lora", factor * seconds, accuracy)
+            for t, factor in enumerate((1, 5, 1))
+            for v, seconds in (("before", 10), ("after", 4))
+            for accuracy in (0.5, 0.7)
+        ),
+        *(
+            (t, v, "uncertainty", "pvera", seconds, accuracy)
+            for t in range(3)
+            for v, seconds, accuracy in (("before", 20, 0.25), ("after", 10, 0.26))
+        ),
     ]
     return pd.DataFrame(rows, columns=["turn", "version", "experiment", "method", "seconds", "accuracy"])
 
@@ -87,11 +93,14 @@ def test_a_damaged_file_is_named(text, tmp_path):
         versions.load(tmp_path / "versions.csv")
 
 
-@pytest.mark.parametrize("files, options, says", [
-    ([], ["--repeats", 0], "--repeats: must be a whole number from 1"),
-    ([], [], "there is no experiments/train.py"),
-    (["train.py", "uncertainty.py"], [], "Python takes the library from"),
-])
+@pytest.mark.parametrize(
+    "files, options, says",
+    [
+        ([], ["--repeats", 0], "--repeats: must be a whole number from 1"),
+        ([], [], "there is no experiments/train.py"),
+        (["train.py", "uncertainty.py"], [], "Python takes the library from"),
+    ],
+)
 def test_bad_input_is_one_line_and_exit_code_2(files, options, says, tmp_path, capsys):
     (tmp_path / "experiments").mkdir()
     for name in files:

@@ -79,27 +79,46 @@ def test_all_nineteen_from_a_folder_to_the_store(tmp_path, call):
 
 
 DAMAGES = {
-    "one test image too few": ("test.txt", lambda x: x[:-1],
-                                "test: 31 images, not 32, to which vtab-1k.json shortens"),
-    "one training image twice": ("train800.txt", lambda x: x[:-1] + x[:1], "train800: train800.txt, line 800: "
-                                 "'images/train800/0.png' stands in line 1 already"),
+    "one test image too few": ("test.txt", lambda x: x[:-1], "test: 31 images, not 32, to which vtab-1k.json shortens"),
+    "one training image twice": (
+        "train800.txt",
+        lambda x: x[:-1] + x[:1],
+        "train800: train800.txt, line 800: 'images/train800/0.png' stands in line 1 already",
+    ),
     "short val200": ("val200.txt", lambda x: x[:199], "val200: 199 images, not 200"),
     "short train800val200": ("train800val200.txt", lambda x: x[:999], "train800val200: 999 images, not 1000"),
-    "label beyond the classes": ("val200.txt", lambda x: [x[0].replace(" 0", " 4"), *x[1:]],
-                                 "val200: val200.txt, line 1: label 4 is not one of 4 classes from 0"),
-    "no such image": ("test.txt", lambda x: [x[0].replace("0.png", "zero.png"), *x[1:]],
-                      "test: 1 images do not exist as files, one is images/test/zero.png"),
-    "test image that is trained on": ("test.txt", lambda x: ["images/train800/5.png 1\n", *x[1:]],
-                                      "test: 1 images are training images as well, one is images/train800/5"),
-    "the same under another name": ("test.txt", lambda x: ["images/test/../val200/5.png 1\n", *x[1:]],
-                                    "test: 1 images are training images as well, one is images/val200/5.png"),
-    "validation image that is trained on": ("val200.txt", lambda x: ["images/train800/5.png 1\n", *x[1:]],
-                                            "val200: 1 images are train800 images as well"),
-    "a class without images": ("train800val200.txt", lambda x: [y.replace(" 3\n", " 2\n") for y in x],
-                               "train800val200: no image of 1 of 4 classes"),
+    "label beyond the classes": (
+        "val200.txt",
+        lambda x: [x[0].replace(" 0", " 4"), *x[1:]],
+        "val200: val200.txt, line 1: label 4 is not one of 4 classes from 0",
+    ),
+    "no such image": (
+        "test.txt",
+        lambda x: [x[0].replace("0.png", "zero.png"), *x[1:]],
+        "test: 1 images do not exist as files, one is images/test/zero.png",
+    ),
+    "test image that is trained on": (
+        "test.txt",
+        lambda x: ["images/train800/5.png 1\n", *x[1:]],
+        "test: 1 images are training images as well, one is images/train800/5",
+    ),
+    "the same under another name": (
+        "test.txt",
+        lambda x: ["images/test/../val200/5.png 1\n", *x[1:]],
+        "test: 1 images are training images as well, one is images/val200/5.png",
+    ),
+    "validation image that is trained on": (
+        "val200.txt",
+        lambda x: ["images/train800/5.png 1\n", *x[1:]],
+        "val200: 1 images are train800 images as well",
+    ),
+    "a class without images": (
+        "train800val200.txt",
+        lambda x: [y.replace(" 3\n", " 2\n") for y in x],
+        "train800val200: no image of 1 of 4 classes",
+    ),
     "not a split file": ("test.txt", lambda x: ["images,label\n"], "test: test.txt, line 1: expected"),
-    "path that leaves": ("test.txt", lambda x: ["../a.png 1\n", *x[1:]],
-                         "test: test.txt, line 1: '../a.png' leaves"),
+    "path that leaves": ("test.txt", lambda x: ["../a.png 1\n", *x[1:]], "test: test.txt, line 1: '../a.png' leaves"),
 }
 
 
@@ -252,8 +271,15 @@ def wanted(root, *names, images=None) -> list[runs.Run]:
     for function in (runs._backbone, runs._splits, runs._copy):
         function.cache_clear()
     profile = Profile(
-        name="small", data=str(root), backbones=["tiny"], datasets=list(names), seeds=[0], protocol="corrected",
-        methods={"linear": {"learning_rate": 1e-2}}, schedule=Schedule(epochs=1), images=images,
+        name="small",
+        data=str(root),
+        backbones=["tiny"],
+        datasets=list(names),
+        seeds=[0],
+        protocol="corrected",
+        methods={"linear": {"learning_rate": 1e-2}},
+        schedule=Schedule(epochs=1),
+        images=images,
     )
     return profile.benchmark(root / "results")
 
@@ -377,8 +403,12 @@ def test_photographs_through_preparation_store_and_training(tmp_path, call):
         drawn = np.random.default_rng(0).choice(sorted(names), 1400, replace=False)
         members.extractall(source, drawn)
     lines = [f"{name} {classes.index(name.split('/')[0])}\n" for name in drawn]
-    parts = {"train800": slice(800), "val200": slice(800, 1000), "train800val200": slice(1000),
-             "test": slice(1000, 1400)}
+    parts = {
+        "train800": slice(800),
+        "val200": slice(800, 1000),
+        "train800val200": slice(1000),
+        "test": slice(1000, 1400),
+    }
     for split, part in parts.items():
         (source / f"{split}.txt").write_text("".join(lines[part]))
 
@@ -386,8 +416,14 @@ def test_photographs_through_preparation_store_and_training(tmp_path, call):
     code, output, errors = call(*arguments, "--source", source.parent)
     assert code == 0 and "copy: lossy, 400 test images" in output, errors
     profile = Profile(
-        name="small", data=str(tmp_path / "data"), backbones=["tiny"], datasets=["svhn"], seeds=[0],
-        protocol="corrected", methods={"linear": {"learning_rate": 1e-2}}, schedule=Schedule(epochs=5),
+        name="small",
+        data=str(tmp_path / "data"),
+        backbones=["tiny"],
+        datasets=["svhn"],
+        seeds=[0],
+        protocol="corrected",
+        methods={"linear": {"learning_rate": 1e-2}},
+        schedule=Schedule(epochs=5),
     )
     for function in (runs._backbone, runs._splits, runs._copy):
         function.cache_clear()

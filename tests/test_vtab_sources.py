@@ -82,8 +82,12 @@ def test_archives(whole, tmp_path, call, file, prefix):
 def test_only_what_is_asked_for_is_taken(tmp_path, call):
     vtab_like.write(tmp_path / "all", ["kitti", "dtd"])
     source = archive(tmp_path / "all", tmp_path / "all.zip")
-    assert call("--root", tmp_path / "data", "--source", source, "--datasets", "dtd", "--no-decode",
-                "--test-images", 32)[0] == 0
+    assert (
+        call("--root", tmp_path / "data", "--source", source, "--datasets", "dtd", "--no-decode", "--test-images", 32)[
+            0
+        ]
+        == 0
+    )
     assert not (tmp_path / "data" / "kitti").exists()
 
 
@@ -93,6 +97,7 @@ def zip_with(name: str, mode: int = 0):
             member = zipfile.ZipInfo(name)
             member.external_attr = mode << 16
             members.writestr(member, "content")
+
     return write
 
 
@@ -102,6 +107,7 @@ def tar_with(name: str, kind: bytes = tarfile.REGTYPE, link: str = ""):
             member = tarfile.TarInfo(name)
             member.type, member.linkname, member.size = kind, link, 7 if kind == tarfile.REGTYPE else 0
             members.addfile(member, io.BytesIO(b"content"))
+
     return write
 
 
@@ -170,8 +176,17 @@ def test_a_wrong_folder_is_not_linked_unless_it_is_accepted(whole, tmp_path, cal
     vtab_like.copy(whole / "kitti", tmp_path / "mine" / "kitti")
     edit(tmp_path / "mine" / "kitti" / "val200.txt", lambda lines: lines[1:])
     root = tmp_path / "data"
-    arguments = ("--root", root, "--datasets", "kitti", "--no-decode", "--test-images", 32,
-                 "--source", tmp_path / "mine")
+    arguments = (
+        "--root",
+        root,
+        "--datasets",
+        "kitti",
+        "--no-decode",
+        "--test-images",
+        32,
+        "--source",
+        tmp_path / "mine",
+    )
     code, output, _ = call(*arguments)
     assert code == 1 and "val200: 199 images, not 200" in output and not (root / "kitti").exists()
     code, output, _ = call(*arguments, "--accept")
@@ -233,7 +248,10 @@ class Hub(http.server.ThreadingHTTPServer):
     def describe(self, name: str) -> dict:
         content = self.files[name]
         return {
-            "type": "file", "path": name, "size": len(content), "oid": hashlib.sha1(content).hexdigest(),
+            "type": "file",
+            "path": name,
+            "size": len(content),
+            "oid": hashlib.sha1(content).hexdigest(),
             "lfs": {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134},
         }
 
@@ -270,14 +288,26 @@ class Answer(http.server.BaseHTTPRequestHandler):
             return self.json([self.server.describe(name) for name in self.server.files])
         if path.startswith("/api/datasets/me/vtab"):
             siblings = [{"rfilename": name} for name in self.server.files]
-            return self.json({"id": "me/vtab", "sha": COMMIT, "siblings": siblings, "private": False,
-                              "tags": [], "downloads": 0, "likes": 0})
+            return self.json(
+                {
+                    "id": "me/vtab",
+                    "sha": COMMIT,
+                    "siblings": siblings,
+                    "private": False,
+                    "tags": [],
+                    "downloads": 0,
+                    "likes": 0,
+                }
+            )
         name = path.removeprefix(f"/datasets/me/vtab/resolve/{COMMIT}/")
         if name not in self.server.files:
             return self.reply(404, b"", X_Error_Code="EntryNotFound")
         content = self.server.files[name]
-        headers = {"ETag": f'"{self.server.describe(name)["lfs"]["oid"]}"', "X_Repo_Commit": COMMIT,
-                   "Accept_Ranges": "bytes"}
+        headers = {
+            "ETag": f'"{self.server.describe(name)["lfs"]["oid"]}"',
+            "X_Repo_Commit": COMMIT,
+            "Accept_Ranges": "bytes",
+        }
         code = 200
         if asked := self.headers.get("Range"):
             first, last = asked.removeprefix("bytes=").split("-")
@@ -304,13 +334,29 @@ def hub():
 def from_hub(hub: Hub, root: Path, *more) -> subprocess.CompletedProcess:
     """The script in a process of its own, since the hub's client reads its address when it is imported."""
     environment = os.environ | {
-        "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(root.parent / "hf"),
-        "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1",
+        "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}",
+        "HF_HOME": str(root.parent / "hf"),
+        "HF_HUB_OFFLINE": "0",
+        "NO_PROXY": "127.0.0.1",
     }
-    command = [sys.executable, "-c", "import pvera.data.vtab_sources as v, runpy, sys; v.BLOCK = 65536;"
-               f"sys.path.insert(0, {str(SCRIPT.parent)!r}); sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')",
-               str(SCRIPT), "--root", str(root), "--repo", "me/vtab", "--datasets", "kitti", "--no-decode",
-               "--test-images", "32", *more]
+    command = [
+        sys.executable,
+        "-c",
+        "import pvera.data.vtab_sources as v, runpy, sys; v.BLOCK = 65536;"
+        f"sys.path.insert(0, {str(SCRIPT.parent)!r}); sys.argv = sys.argv[1:];"
+        "runpy.run_path(sys.argv[0], run_name='__main__')",
+        str(SCRIPT),
+        "--root",
+        str(root),
+        "--repo",
+        "me/vtab",
+        "--datasets",
+        "kitti",
+        "--no-decode",
+        "--test-images",
+        "32",
+        *more,
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)
 
 

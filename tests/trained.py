@@ -36,8 +36,14 @@ def make_profile(folder, datasets=("digits", "retina", "sprites"), **changes) ->
     """On the small backbone, with data in `folder`/data."""
     make_data(folder / "data", *datasets)
     settings = dict(
-        name="mine", data=str(folder / "data"), backbones=["tiny"], datasets=list(datasets), seeds=[0, 1],
-        protocol="corrected", methods={"vera": {"rank": 8}, "pvera": {"rank": 8}}, uncertainty=DRAWS,
+        name="mine",
+        data=str(folder / "data"),
+        backbones=["tiny"],
+        datasets=list(datasets),
+        seeds=[0, 1],
+        protocol="corrected",
+        methods={"vera": {"rank": 8}, "pvera": {"rank": 8}},
+        uncertainty=DRAWS,
         beta=[1e-4],
     )
     return Profile(**settings | changes)

@@ -49,9 +49,7 @@ def register(cls: type[Method]) -> type[Method]:
 
 
 #: Keys in the column order of the paper's tables.
-PAPER_METHODS = tuple(
-    register(cls).key for cls in (Linear, Bottleneck, IA3, AdaptFormer, DoRA, LoRA, VeRA, PVeRA)
-)
+PAPER_METHODS = tuple(register(cls).key for cls in (Linear, Bottleneck, IA3, AdaptFormer, DoRA, LoRA, VeRA, PVeRA))
 
 __all__ = ["METHODS", "PAPER_METHODS", "Adapter", "Method", "register"]
-__all__ += ["Linear", "Bottleneck", "IA3", "AdaptFormer", "DoRA", "LoRA", "VeRA", "PVeRA"]
+__all__ += ["IA3", "AdaptFormer", "Bottleneck", "DoRA", "Linear", "LoRA", "PVeRA", "VeRA"]

@@ -80,7 +80,7 @@ class DoRAAdapter(Adapter):
         if not mine:
             return y
         frozen = [self.layer.projection(self.method.targets[i]) for i in mine]
-        W, bias = (torch.stack(tensors) for tensors in zip(*frozen))
+        W, bias = (torch.stack(tensors) for tensors in zip(*frozen, strict=True))
         V, ratio = self.direction(W, mine)
         if self.axis == 0:  # columns scale the input, which needs a product of its own
             parts, V = list(y.unbind(2)), V * ratio.unsqueeze(1)

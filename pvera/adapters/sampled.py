@@ -84,8 +84,10 @@ class SampledAdapter(Adapter):
         mean = None if divergence is None else divergence.mean()
         if recomputing():
             if mean is not None and reentrant():
-                raise RuntimeError("re-entrant gradient checkpointing loses the KL term's gradient: use "
-                                   "use_reentrant=False, or without_kl()")
+                raise RuntimeError(
+                    "re-entrant gradient checkpointing loses the KL term's gradient: use "
+                    "use_reentrant=False, or without_kl()"
+                )
         elif mean is None:
             self._kl.pop(positions, None)
         else:

@@ -37,15 +37,20 @@ class Layout:
         """One line, with `number` in the columns that nobody reads."""
         cells = [str(number)] * self.columns
         cells[self.label] = self.classes[label]
-        for column, text in zip(self.texts, texts):
+        for column, text in zip(self.texts, texts, strict=True):
             cells[column] = text
         return "\t".join(cells)
 
 
 COLA = Layout(label=1, texts=(3,), columns=4)
 MRPC = Layout(label=0, texts=(3, 4), columns=5, header="Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", mark=True)
-RTE = Layout(label=3, texts=(1, 2), columns=4, classes=("entailment", "not_entailment"),
-             header="index\tsentence1\tsentence2\tlabel")
+RTE = Layout(
+    label=3,
+    texts=(1, 2),
+    columns=4,
+    classes=("entailment", "not_entailment"),
+    header="index\tsentence1\tsentence2\tlabel",
+)
 
 
 @dataclass(frozen=True)
@@ -104,8 +109,9 @@ def read(file: str | Path, layout: Layout) -> Texts:
         if len(cells) != layout.columns:
             raise InputError(f"{file}, line {number}: expected {layout.columns} columns, not {len(cells)}")
         if cells[layout.label] not in layout.classes:
-            raise InputError(f"{file}, line {number}: label {cells[layout.label]!r} is not one of "
-                             f"{', '.join(layout.classes)}")
+            raise InputError(
+                f"{file}, line {number}: label {cells[layout.label]!r} is not one of {', '.join(layout.classes)}"
+            )
         texts.append(tuple(cells[column] for column in layout.texts))
         labels.append(layout.classes.index(cells[layout.label]))
     if not texts:
@@ -121,7 +127,9 @@ def encode(content: Texts, layout: Layout) -> bytes:
         if any(character in sentence for sentence in text for character in "\t\r\n"):
             raise InputError(f"a TSV file cannot hold {text!r}: it has a tab or a line break")
     lines = [layout.header] if layout.header else []
-    lines += [layout.line(i, label, text) for i, (label, text) in enumerate(zip(content.labels, content.texts))]
+    lines += [
+        layout.line(i, label, text) for i, (label, text) in enumerate(zip(content.labels, content.texts, strict=True))
+    ]
     return ("\n".join(lines) + "\n").encode("utf-8-sig" if layout.mark else "utf-8")
 
 
@@ -151,7 +159,9 @@ def from_hub(task: TextTask, split: str) -> Texts:
         raise InputError("reading the hub's files needs pyarrow: pip install -e '.[language]'") from None
     except Exception as error:  # the download has many of its own
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"cannot download {name} of {HUB}: {reason}; --source takes a folder with the TSV files")
+        raise InputError(
+            f"cannot download {name} of {HUB}: {reason}; --source takes a folder with the TSV files"
+        ) from None
     columns = ["sentence"] if len(task.layout.texts) == 1 else ["sentence1", "sentence2"]
     # Some sentences of the hub's CoLA end in a line break, which the original files do not have.
     texts = [tuple(" ".join(text.split()) for text in row) for row in table[columns].itertuples(index=False)]

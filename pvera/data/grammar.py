@@ -16,8 +16,24 @@ import numpy as np
 
 from pvera.data.glue import TASKS, Texts, encode
 
-PEOPLE = ("teacher", "doctor", "farmer", "student", "lawyer", "nurse", "painter", "singer", "soldier", "baker",
-          "pilot", "guard", "writer", "sailor", "waiter", "judge")
+PEOPLE = (
+    "teacher",
+    "doctor",
+    "farmer",
+    "student",
+    "lawyer",
+    "nurse",
+    "painter",
+    "singer",
+    "soldier",
+    "baker",
+    "pilot",
+    "guard",
+    "writer",
+    "sailor",
+    "waiter",
+    "judge",
+)
 KINDS = {
     "animal": ("dog", "horse", "goat", "rabbit"),
     "instrument": ("violin", "guitar", "flute", "drum"),
@@ -27,18 +43,58 @@ KINDS = {
 THINGS = tuple(thing for things in KINDS.values() for thing in things)
 ADJECTIVES = ("young", "tall", "tired", "angry", "quiet", "clever", "famous")  # of people
 LOOKS = ("old", "small", "large", "brown", "white", "beautiful")  # of things
-PLACES = tuple(f"{p} the {n}" for p, n in (("in", "garden"), ("at", "station"), ("near", "river"), ("in", "kitchen"),
-                                           ("behind", "church"), ("on", "bridge"), ("at", "market")))
+PLACES = tuple(
+    f"{p} the {n}"
+    for p, n in (
+        ("in", "garden"),
+        ("at", "station"),
+        ("near", "river"),
+        ("in", "kitchen"),
+        ("behind", "church"),
+        ("on", "bridge"),
+        ("at", "market"),
+    )
+)
 TIMES = ("yesterday", "last week", "on Monday", "this morning", "in the evening", "two days ago", "last year")
 #: Present and past of verbs, all of which need an object: a person, or a thing; and of verbs that take none.
-PERSON_VERBS = {"thank": "thanked", "blame": "blamed", "greet": "greeted", "praise": "praised", "invite": "invited",
-                "warn": "warned", "admire": "admired", "assist": "assisted"}
-THING_VERBS = {"repair": "repaired", "buy": "bought", "carry": "carried", "find": "found", "damage": "damaged",
-               "sell": "sold", "paint": "painted", "fetch": "fetched"}
-PLAIN_VERBS = {"sleep": "slept", "laugh": "laughed", "arrive": "arrived", "cough": "coughed", "vanish": "vanished",
-               "smile": "smiled"}
-SYNONYMS = {"repaired": "fixed", "bought": "purchased", "assisted": "helped", "praised": "commended",
-            "greeted": "welcomed", "fetched": "brought", "carried": "transported", "admired": "respected"}
+PERSON_VERBS = {
+    "thank": "thanked",
+    "blame": "blamed",
+    "greet": "greeted",
+    "praise": "praised",
+    "invite": "invited",
+    "warn": "warned",
+    "admire": "admired",
+    "assist": "assisted",
+}
+THING_VERBS = {
+    "repair": "repaired",
+    "buy": "bought",
+    "carry": "carried",
+    "find": "found",
+    "damage": "damaged",
+    "sell": "sold",
+    "paint": "painted",
+    "fetch": "fetched",
+}
+PLAIN_VERBS = {
+    "sleep": "slept",
+    "laugh": "laughed",
+    "arrive": "arrived",
+    "cough": "coughed",
+    "vanish": "vanished",
+    "smile": "smiled",
+}
+SYNONYMS = {
+    "repaired": "fixed",
+    "bought": "purchased",
+    "assisted": "helped",
+    "praised": "commended",
+    "greeted": "welcomed",
+    "fetched": "brought",
+    "carried": "transported",
+    "admired": "respected",
+}
 
 
 @dataclass(frozen=True)
@@ -61,8 +117,9 @@ class Event:
         return _sentence("it was the", self.agent, "who", self.verb, "the", self.patient, self.place, self.time)
 
     def fronted(self) -> str:
-        return _sentence(f"{self.time}," if self.time else "", "the", self.agent, self.verb, "the", self.patient,
-                         self.place)
+        return _sentence(
+            f"{self.time}," if self.time else "", "the", self.agent, self.verb, "the", self.patient, self.place
+        )
 
 
 FORMS = (Event.active, Event.passive, Event.cleft, Event.fronted)

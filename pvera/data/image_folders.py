@@ -3,6 +3,7 @@
 `<root>/<data set>/{train800,val200,train800val200,test}.txt` hold lines "relative/path label"; the images lie
 below `<root>/<data set>/`.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -44,7 +45,7 @@ class Split:
     names: list[str]
     key: str = ""
 
-    def first(self, count: int | None) -> "Split":
+    def first(self, count: int | None) -> Split:
         """The first `count` images, all for None."""
         if count is None:
             return self

@@ -6,6 +6,7 @@
 folder). The key stands for everything that the pixels depend on, so a file of that name needs no further
 check; it gets its name when all of it is on the disk. VTAB-1k at 224 pixels takes 61 GB.
 """
+
 from __future__ import annotations
 
 import mmap

@@ -7,6 +7,7 @@ Patches of one photograph never share a pixel across splits: each photograph is 
 belongs to one split, and a patch lies inside one cell. Within a split patches may overlap, and some test
 digits are drawn twice: such errors are not independent, so intervals from them are a little narrow.
 """
+
 from __future__ import annotations
 
 import hashlib
@@ -180,7 +181,16 @@ def digits(split: str, rng: np.random.Generator) -> Part:
 
 
 PHOTOGRAPHS = (
-    "brick", "chelsea", "china", "coffee", "coins", "flower", "grass", "gravel", "hubble_deep_field", "moon",
+    "brick",
+    "chelsea",
+    "china",
+    "coffee",
+    "coins",
+    "flower",
+    "grass",
+    "gravel",
+    "hubble_deep_field",
+    "moon",
 )
 
 
@@ -349,33 +359,57 @@ RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe(
-            "digits", "Digits", "natural", tuple("0123456789"),
-            "which handwritten digit stands on a photograph", digits,
+            "digits",
+            "Digits",
+            "natural",
+            tuple("0123456789"),
+            "which handwritten digit stands on a photograph",
+            digits,
             "7724a02e31cccbdf440fab31b255fa26e83925d12b65e2bda841a6dd02215b9b",
         ),
         Recipe(
-            "photographs", "Photographs", "natural", PHOTOGRAPHS,
-            "which photograph a grey patch was cut from", photographs,
+            "photographs",
+            "Photographs",
+            "natural",
+            PHOTOGRAPHS,
+            "which photograph a grey patch was cut from",
+            photographs,
             "9202b9b3c2c943e8e4382e2c264742212218240cb1ec461c420baf8862380c55",
         ),
         Recipe(
-            "tissue", "Tissue", "specialized", ("under 5 %", "5 to 35 %", "35 to 70 %", "over 70 %"),
-            "how much of the tissue at the centre is stained", tissue,
+            "tissue",
+            "Tissue",
+            "specialized",
+            ("under 5 %", "5 to 35 %", "35 to 70 %", "over 70 %"),
+            "how much of the tissue at the centre is stained",
+            tissue,
             "213859ead90940c7cffb4a7276910b39c9acdeab6a5713e5206b139566942466",
         ),
         Recipe(
-            "retina", "Retina", "specialized", ("none", "thin", "medium", "thick"),
-            "caliber of the blood vessel at the centre", retina,
+            "retina",
+            "Retina",
+            "specialized",
+            ("none", "thin", "medium", "thick"),
+            "caliber of the blood vessel at the centre",
+            retina,
             "e907e8f2ef8e6489c345606a8bb7bfbb8f63b94cfeea08b09e15f35c2e6eaf61",
         ),
         Recipe(
-            "stereo", "Stereo", "structured", STEREO,
-            "disparity at the centre of an anaglyph, in steps of two pixels", stereo,
+            "stereo",
+            "Stereo",
+            "structured",
+            STEREO,
+            "disparity at the centre of an anaglyph, in steps of two pixels",
+            stereo,
             "f991a54ebcfa8deedceec0ffc53a4b64cec6bc9df3cd924886ffb4dbed56ccd2",
         ),
         Recipe(
-            "sprites", "Sprites", "structured", tuple(str(i) for i in range(16)),
-            "horizontal position of a sprite, in steps of one pixel", sprites,
+            "sprites",
+            "Sprites",
+            "structured",
+            tuple(str(i) for i in range(16)),
+            "horizontal position of a sprite, in steps of one pixel",
+            sprites,
             "851163d973466416b309f6d71e26bb931a14f922f37fa3ebf09cccb2b5b04aee",
         ),
     )
@@ -385,7 +419,7 @@ RECIPES = {
 def make(recipe: Recipe) -> dict[str, Part]:
     """All splits of one task. The generator of each depends on the task and the split alone."""
     generators = (np.random.default_rng([*recipe.name.encode(), i]) for i in range(len(COUNTS)))
-    return {split: recipe.build(split, generator) for split, generator in zip(COUNTS, generators)}
+    return {split: recipe.build(split, generator) for split, generator in zip(COUNTS, generators, strict=True)}
 
 
 # Files
@@ -400,7 +434,7 @@ def digests(parts: dict[str, Part]) -> dict[str, str]:
     found = {}
     for split, part in parts.items():
         sha = hashlib.sha256()
-        for i, (image, label) in enumerate(zip(part.images, part.labels)):
+        for i, (image, label) in enumerate(zip(part.images, part.labels, strict=True)):
             sha.update(f"{_path(split, i)} {label}\n".encode())
             sha.update(image.tobytes())
         found[split] = sha.hexdigest()
@@ -433,7 +467,7 @@ def write(
         for split, part in parts.items():
             (partial / "images" / split).mkdir(parents=True)
             lines[split] = []
-            for i, (image, label) in enumerate(zip(part.images, part.labels)):
+            for i, (image, label) in enumerate(zip(part.images, part.labels, strict=True)):
                 path = _path(split, i)
                 Image.fromarray(image).save(partial / path, compress_level=1)
                 lines[split].append(f"{path} {label}\n")

@@ -45,7 +45,7 @@ class Data:
 
 def encode(encoder: Encoder, texts: glue.Texts) -> Split:
     """Texts as what `encoder` reads; the two sentences of a pair as its tokenizer joins them."""
-    sentences = [list(column) for column in zip(*texts.texts)]
+    sentences = [list(column) for column in zip(*texts.texts, strict=True)]
     inputs = encoder.tokenizer(
         *sentences, padding="longest", truncation=True, max_length=encoder.max_length, return_tensors="pt"
     )

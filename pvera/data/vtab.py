@@ -1,4 +1,5 @@
 """VTAB-1k on disk: which of the two circulating copies it is, and whether it is whole."""
+
 from __future__ import annotations
 
 import hashlib
@@ -25,8 +26,16 @@ ABSENT = {"sun397": 1}
 #: Data sets whose originals are stored without loss; the others came as JPEG files in the first place, so
 #: both copies hold JPEG files of them.
 LOSSLESS_ORIGINALS = (
-    "cifar", "svhn", "patch_camelyon", "clevr_count", "clevr_dist", "dsprites_loc", "dsprites_ori", "kitti",
-    "smallnorb_azi", "smallnorb_ele",
+    "cifar",
+    "svhn",
+    "patch_camelyon",
+    "clevr_count",
+    "clevr_dist",
+    "dsprites_loc",
+    "dsprites_ori",
+    "kitti",
+    "smallnorb_azi",
+    "smallnorb_ele",
 )
 BLOCK = 2**20  # bytes of a file that are read at once
 DIFFERS = "differs from VTAB-1k"
@@ -36,7 +45,7 @@ DIFFERS = "differs from VTAB-1k"
 
 
 def copy_name(root: str | Path, name: str | None = None) -> str | None:
-    """"lossy" where data sets whose originals are lossless are held as JPEG files, "lossless" where they are
+    """ "lossy" where data sets whose originals are lossless are held as JPEG files, "lossless" where they are
     not, "mixed" where both occur, None where no such data set is there.
 
     The first image of each split decides, by its content and not by its name. Where `RECORD` says that test
@@ -231,9 +240,7 @@ def _check_images(verdict: Verdict, folder: Path, paths: dict[str, set[str]]) ->
     test = paths.get("test", set()) - training
     copies = [path for path in test if sizes.get(path) in twins and sha256(folder / path) in contents]
     if copies:
-        verdict.notes.append(
-            f"test: {len(copies)} images equal a training image byte for byte, one is {min(copies)}"
-        )
+        verdict.notes.append(f"test: {len(copies)} images equal a training image byte for byte, one is {min(copies)}")
 
 
 def sha256(file: Path) -> str | None:

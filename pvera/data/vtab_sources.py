@@ -2,6 +2,7 @@
 
 A data set takes its place when all of it is there and was judged, so a damaged source leaves nothing behind.
 """
+
 from __future__ import annotations
 
 import os
@@ -174,9 +175,7 @@ def download(
         archives = [file for file in archives if file.name.split(".")[0] in names] or archives
         if any(set(file.parts[:-1]) & set(names) for file in files if file not in archives):
             patterns = [f"{prefix}{name}/*" for name in names for prefix in ("", "*/")]
-            snapshot_download(
-                repo, repo_type="dataset", revision=info.sha, local_dir=folder, allow_patterns=patterns
-            )
+            snapshot_download(repo, repo_type="dataset", revision=info.sha, local_dir=folder, allow_patterns=patterns)
         else:
             for file in archives:
                 _fetch(f"datasets/{repo}@{info.sha}/{file}", folder / file.name)

@@ -416,9 +416,7 @@ def spreads(paper: Published) -> Iterator[Finding]:
 
 def shares(percents: list[int], total: int) -> tuple[int, ...] | None:
     """Whole numbers that sum to `total` and print as these percentages of it; None if there are none."""
-    options = [
-        [k for k in range(total + 1) if abs(100 * k / total - p) <= 0.5 + EPSILON] for p in percents
-    ]
+    options = [[k for k in range(total + 1) if abs(100 * k / total - p) <= 0.5 + EPSILON] for p in percents]
     return next((counts for counts in product(*options) if sum(counts) == total), None)
 
 
@@ -463,7 +461,7 @@ def adapter_sizes(paper: Published) -> pd.DataFrame:
     """Trained numbers of each method on ViT-B, averaged by the grid's shares; times: those of PVeRA."""
     vit, rows = backbones.shapes("dinov2_b"), {}
     for key, members in paper.configurations().items():
-        methods, percents = zip(*members)
+        methods, percents = zip(*members, strict=True)
         rows[key] = np.average([cost.trained_parameters(vit, method) for method in methods], weights=percents)
     table = pd.DataFrame({"parameters": pd.Series(rows)})
     return table.assign(times=table["parameters"] / table.at["pvera", "parameters"])
@@ -567,9 +565,12 @@ def ablations(paper: Published) -> Iterator[Finding]:
     low, high = min(losses), max(losses)
     verdict, note = FOLLOWS, ""
     if low > bounds["calibrated"]:
-        verdict, note = UNCHECKED, (
-            "only scores far from calibrated cost so much; equal scores for all classes cost "
-            f"{bounds['uniform']:.2f}"
+        verdict, note = (
+            UNCHECKED,
+            (
+                "only scores far from calibrated cost so much; equal scores for all classes cost "
+                f"{bounds['uniform']:.2f}"
+            ),
         )
         if low >= bounds["floor"]:
             note += (
@@ -674,7 +675,7 @@ def _said(place: str, printed: str, other: str, agree: bool, note: str) -> Findi
 
 
 def _letters(text: str) -> str:
-    """"query and value", "Q and V" as "qv"."""
+    """ "query and value", "Q and V" as "qv"."""
     return "".join(word[0].lower() for word in text.split() if word != "and")
 
 

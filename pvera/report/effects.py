@@ -61,9 +61,7 @@ def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
             check(run, other, variants[name].protocol)
             row = {"switch": name, **{key: run[key] for key in ("method", "dataset", "seed")}}
             both = run["test"] and other["test"]
-            rows.append(
-                row | {m: value(run) - value(other) if both else np.nan for m, (*_, value) in METRICS.items()}
-            )
+            rows.append(row | {m: value(run) - value(other) if both else np.nan for m, (*_, value) in METRICS.items()})
     return pd.DataFrame(rows, columns=["switch", "method", "dataset", "seed", *METRICS])
 
 
@@ -74,11 +72,7 @@ def check(run: dict, reference: dict, variant: Protocol) -> None:
     for one, rules in ((run, variant), (reference, CORRECTED)):
         if config_hash(one["config"]["protocol"]) != config_hash(asdict(rules)):
             raise InputError(f"{_name(one)}: not a run of the protocol {rules.name!r}")
-    if any(
-        member["method"][key] != value
-        for member in run["config"]["members"]
-        for key, value in options.items()
-    ):
+    if any(member["method"][key] != value for member in run["config"]["members"] for key, value in options.items()):
         raise InputError(f"{_name(run)}: its adapter is not that of the protocol {variant.name!r}")
     one, other = (_without(member["config"], options) for member in (run, reference))
     for key in one.keys() | other.keys():
@@ -118,7 +112,7 @@ def summary(pairs: pd.DataFrame, by: Sequence[str] = ("switch",)) -> pd.DataFram
             bound = np.nan
             if len(noise) and runs:
                 bound = t.ppf(0.975, len(noise)) * np.sqrt((noise**2).mean() / runs)
-            row = dict(zip(by, key)) | {"metric": metric, "methods": len(methods), "pairs": len(values)}
+            row = dict(zip(by, key, strict=True)) | {"metric": metric, "methods": len(methods), "pairs": len(values)}
             row |= {"mean": mean, "low": low, "high": high, "noise": bound}
             fair = comparable(row["switch"], metric)
             beyond = fair and row["switch"] != NOISE and abs(mean) > bound
@@ -128,12 +122,7 @@ def summary(pairs: pd.DataFrame, by: Sequence[str] = ("switch",)) -> pd.DataFram
 
 def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
     """Mean of `differences` over methods, per data set and seed; those with a diverged run are left out."""
-    return (
-        part.groupby(["dataset", "seed"])[metric]
-        .agg(lambda values: values.mean(skipna=False))
-        .dropna()
-        .to_numpy()
-    )
+    return part.groupby(["dataset", "seed"])[metric].agg(lambda values: values.mean(skipna=False)).dropna().to_numpy()
 
 
 def comparable(switch: str, metric: str) -> bool:

@@ -60,7 +60,7 @@ def _points(costs: pd.DataFrame, accuracy: pd.Series, chosen: dict) -> pd.DataFr
     for key in METHODS:
         if key not in chosen:
             continue
-        methods, weights = zip(*chosen[key])
+        methods, weights = zip(*chosen[key], strict=True)
         if unknown := [method for method in methods if method not in by_method.index]:
             raise InputError(f"{unknown[0]} is not counted: it is in none of the profile's grids")
         own = by_method.loc[list(methods)]

@@ -55,10 +55,7 @@ def load(root, profile: str, experiment: str) -> list[tuple[dict, dict[str, np.n
     InputError for results that are damaged, or cannot stand in one analysis.
     """
     found = results.load_runs(root, profile, experiment, optional=True)
-    return [
-        (run, results.read_arrays(results.run_path(root, *(run[k] for k in results.IDENTITY))))
-        for run in found
-    ]
+    return [(run, results.read_arrays(results.run_path(root, *(run[k] for k in results.IDENTITY)))) for run in found]
 
 
 def load_uncertainty(root, profile: str) -> list[Uncertainty]:
@@ -71,30 +68,41 @@ def _of_arrays(root, record: dict, arrays: dict[str, np.ndarray]) -> Uncertainty
     path = results.run_path(root, **place)
     drawn_from = record["config"]["adapter_sha256"]
     if results.read(path)["files"].get(results.ADAPTER, drawn_from) != drawn_from:
-        raise InputError(f"{path.with_suffix(results.ADAPTER)} is not the adapter of the draws: run python "
-                         f"experiments/uncertainty.py --profile {record['profile']} --replace")
+        raise InputError(
+            f"{path.with_suffix(results.ADAPTER)} is not the adapter of the draws: run python "
+            f"experiments/uncertainty.py --profile {record['profile']} --replace"
+        )
     predictions, _ = results.read_predictions(path)
     draws = arrays["draws"].tolist()
     estimates = {
         k: uncertainty.Estimates(
             arrays["labels"].astype(np.int64),
-            **{name: arrays[name][i].astype(np.int64 if kind == np.int16 else np.float64)
-               for name, kind in uncertainty.STORED.items()},
+            **{
+                name: arrays[name][i].astype(np.int64 if kind == np.int16 else np.float64)
+                for name, kind in uncertainty.STORED.items()
+            },
         )
         for i, k in enumerate(draws)
     }
     most = estimates[max(draws)]
     examples = tuple(
         Example(
-            record["dataset"], pixels, int(most.labels[i]), int(most.predicted[i]), scores.astype(np.float64),
-            float(most.low[i]), float(most.high[i]),
+            record["dataset"],
+            pixels,
+            int(most.labels[i]),
+            int(most.predicted[i]),
+            scores.astype(np.float64),
+            float(most.low[i]),
+            float(most.high[i]),
         )
-        for i, pixels, scores in zip(*(arrays[f"example_{name}"] for name in ("images", "pixels", "scores")))
+        for i, pixels, scores in zip(
+            *(arrays[f"example_{name}"] for name in ("images", "pixels", "scores")), strict=True
+        )
     )
     return Uncertainty(
         record,
         estimates,
-        dict(zip(draws, arrays["covered"])),
+        dict(zip(draws, arrays["covered"], strict=True)),
         predictions.max(1).astype(np.float64),
         examples,
     )

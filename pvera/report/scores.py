@@ -35,9 +35,7 @@ def frame(runs: Iterable[dict]) -> pd.DataFrame:
         if run["chosen"]:
             member = chosen_member(run)
             row |= {f"grid_{key}": value for key, value in run["chosen"]["grid"].items()}
-            row |= {
-                key: member[key] for key in ("adapter_parameters", "head_parameters", "best_validation_loss")
-            }
+            row |= {key: member[key] for key in ("adapter_parameters", "head_parameters", "best_validation_loss")}
             row |= {"epoch": run["chosen"]["epoch"]} | run["test"]
         rows.append(row)
     return pd.DataFrame(rows)
@@ -63,9 +61,7 @@ class Scores:
         runs = list(runs)
         backbones = {run["backbone"] for run in runs}
         if len(backbones) != 1:
-            raise InputError(
-                f"scores of one backbone at a time, not of {', '.join(sorted(backbones)) or 'none'}"
-            )
+            raise InputError(f"scores of one backbone at a time, not of {', '.join(sorted(backbones)) or 'none'}")
         category = {run["dataset"]: run["category"] for run in runs}
         known = [name for name in TASKS if name in category]
         datasets = known + sorted(category.keys() - TASKS.keys())
@@ -76,7 +72,7 @@ class Scores:
         )
         values = np.full([len(axis) for axis in axes], np.nan)
         for run in runs:
-            index = tuple(axis.index(run[key]) for axis, key in zip(axes, ("method", "seed", "dataset")))
+            index = tuple(axis.index(run[key]) for axis, key in zip(axes, ("method", "seed", "dataset"), strict=True))
             if run["test"]:
                 values[index] = metric(run) if callable(metric) else run["test"][metric]
         return cls(values, *axes, tuple(category[name] for name in axes[2]))

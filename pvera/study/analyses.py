@@ -91,30 +91,32 @@ class Analysis(Run):
         splits = _tests(self.data_root, self.tested, frozen.image_size, self.images)
         tests = {
             name: training.Data(split, frozen, torch.device(device), in_memory=False)
-            for name, split in zip(self.tested, splits)
+            for name, split in zip(self.tested, splits, strict=True)
         }
         model = checkpoint.load(frozen.model, self.adapter).eval()
         try:
             compute = {"uncertainty": _uncertainty, "out_of_distribution": _values, "latents": _latents}
             with training.deterministic(self.deterministic), training.autocast(device, self.precision):
-                found = compute[self.experiment](
-                    model, self, tests, lambda share: on_step(round(share * self.steps))
-                )
+                found = compute[self.experiment](model, self, tests, lambda share: on_step(round(share * self.steps)))
                 environment = runs.environment(device)
         finally:
             model.unload()
-        results.write(self.path, {
-            "schema": results.SCHEMA,
-            **{name: getattr(self, name) for name in results.IDENTITY},
-            **{name: source.get(name) for name in ("category", "protocol", "data_copy")},
-            "config": config,
-            "config_hash": results.config_hash(config),
-            "environment": environment,
-            "cost": {
-                "wall_seconds": round(time.perf_counter() - started, 2),
-                "peak_memory_mb": runs.peak_memory(device),
+        results.write(
+            self.path,
+            {
+                "schema": results.SCHEMA,
+                **{name: getattr(self, name) for name in results.IDENTITY},
+                **{name: source.get(name) for name in ("category", "protocol", "data_copy")},
+                "config": config,
+                "config_hash": results.config_hash(config),
+                "environment": environment,
+                "cost": {
+                    "wall_seconds": round(time.perf_counter() - started, 2),
+                    "peak_memory_mb": runs.peak_memory(device),
+                },
             },
-        }, arrays=found)
+            arrays=found,
+        )
 
 
 def _uncertainty(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
@@ -137,15 +139,13 @@ def _uncertainty(model, analysis: Analysis, tests, report: Report) -> dict[str, 
         k: uncertainty.concatenate(
             [
                 uncertainty.estimate(drawn[:k], labels[start : start + BATCH])
-                for start, drawn in zip(starts, scores)
+                for start, drawn in zip(starts, scores, strict=True)
             ]
         )
         for k in draws
     }
     of_truth = np.unique(np.linspace(0, len(test) - 1, settings["truth_images"]).round().astype(int))
-    many = uncertainty.sample(
-        model, test[of_truth], settings["truth_draws"], derive(analysis.seed, "truth")
-    )
+    many = uncertainty.sample(model, test[of_truth], settings["truth_draws"], derive(analysis.seed, "truth"))
     truth = many.double().mean(0).cpu().numpy()
     covered = []
     for found in estimates.values():
@@ -216,5 +216,3 @@ def _tests(root: str, names: tuple[str, ...], size: int, images: int | None) -> 
 
 
 # How notebooks read it
-
-

@@ -39,8 +39,21 @@ from pvera.study.validation import Count, Natural, Text, build, expected, load, 
 STATES = ("done", "running", "queued", "failed", "missing", "different")
 LOGS, LOG_LINES = 5, 8  # of failed jobs that `describe` shows
 #: Options of sbatch that are set from other fields, or by which jobs and logs are found again.
-TAKEN = {"partition", "account", "time", "mem", "cpus-per-task", "gpus-per-node", "dependency",
-         "job-name", "array", "output", "error", "open-mode", "signal"}
+TAKEN = {
+    "partition",
+    "account",
+    "time",
+    "mem",
+    "cpus-per-task",
+    "gpus-per-node",
+    "dependency",
+    "job-name",
+    "array",
+    "output",
+    "error",
+    "open-mode",
+    "signal",
+}
 
 Option = Annotated[Text | int | float | bool | None, expected("one value")]
 
@@ -162,9 +175,7 @@ def submit(
     return Submission(len(runs), len(runs) - len(missing), len(missing) - len(new), len(new), jobs)
 
 
-def status(
-    profile: Profile, results_root: str | Path, experiments: Sequence[str] = ()
-) -> pd.DataFrame:
+def status(profile: Profile, results_root: str | Path, experiments: Sequence[str] = ()) -> pd.DataFrame:
     """One row per run: experiment, backbone, dataset, method, seed, state (one of STATES), and log, where its
     last job printed ("" before it started).
 
@@ -202,9 +213,7 @@ def describe(table: pd.DataFrame) -> str:
     return "\n\n".join(parts)
 
 
-def wait(
-    profile: Profile, results_root: str | Path, experiments: Sequence[str] = (), seconds: float = 20
-) -> None:
+def wait(profile: Profile, results_root: str | Path, experiments: Sequence[str] = (), seconds: float = 20) -> None:
     """Return when none of the profile's runs is queued or running. A progress bar counts the results."""
     root = Path(results_root).absolute()
     paths = list(_runs(profile, root, experiments))
@@ -226,6 +235,7 @@ def code_version(root: Path = Path(__file__).resolve().parents[2]) -> dict:
 
     dirty: the library or the experiments differ from the commit.
     """
+
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(root), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -268,8 +278,10 @@ def _submit_arrays(
     """Submit `runs` packed into jobs, which start when the jobs `after` have ended; returns how many."""
     paths = [str(run.path.relative_to(root)) for run in runs]
     device, code = "cuda" if site.gpus else "cpu", code_version()
-    jobs = [Job(profile, root, tuple(chunk), site.workers, device, replace, code)
-            for chunk in _chunks(paths, site.runs_per_job)]
+    jobs = [
+        Job(profile, root, tuple(chunk), site.workers, device, replace, code)
+        for chunk in _chunks(paths, site.runs_per_job)
+    ]
     for array in _chunks(jobs, site.array_limit):
         _submit_array(array, _folder(profile, root), site, after)
     return len(jobs)

@@ -124,7 +124,7 @@ def load(root, *profiles: str) -> pd.DataFrame:
     for record in map(read, paths):
         shape = Shape(**record["shape"])
         backbone = cost.backbone_multiply_adds(shape)
-        for entry, numbers in zip(record["config"]["methods"], record["costs"]):
+        for entry, numbers in zip(record["config"]["methods"], record["costs"], strict=True):
             method, own = _method(entry), Cost(**numbers)
             bare = own.backbone_multiply_adds
             training = own.inference if own.sampled is None else own.sampled
@@ -141,8 +141,10 @@ def load(root, *profiles: str) -> pd.DataFrame:
                     **asdict(own),
                     "parameters": own.backbone_parameters + own.adapter_parameters + own.frozen_parameters,
                     "training": training,
-                    **{f"layer_{name}": None if total is None else (total - bare) / shape.depth
-                       for name, total in passes.items()},
+                    **{
+                        f"layer_{name}": None if total is None else (total - bare) / shape.depth
+                        for name, total in passes.items()
+                    },
                     **{name: None if more is None else backbone + more for name, more in added.items()},
                 }
             )
@@ -165,5 +167,3 @@ MEASURES = (
     "adapter_parameters", "parameters", "backbone_multiply_adds", "training", "inference", "merged",
     "layer_training", "layer_inference", "layer_merged",
 )  # fmt: skip
-
-

@@ -174,7 +174,11 @@ class Description:
         kept = {name: options for name, options in self.methods.items() if name != "adaptformer"}
         keys = [item.name for item in fields(self) if not item.metadata.get(GIVEN)]
         inherited = {key: getattr(self, key) for key in keys} | {
-            "ablations": None, "effects": None, "weights": {}, "fixed_grid": [], "methods": kept,
+            "ablations": None,
+            "effects": None,
+            "weights": {},
+            "fixed_grid": [],
+            "methods": kept,
             "schedule": asdict(self.schedule),
         }
         for name in ("methods", "schedule"):

@@ -68,7 +68,13 @@ class Profile(Description):
         betas = [{"beta": value} for value in self.beta]
         return [
             self._run(
-                self.experiments[0], backbone, dataset, "pvera", self.seeds[0], results_root, fixed=True,
+                self.experiments[0],
+                backbone,
+                dataset,
+                "pvera",
+                self.seeds[0],
+                results_root,
+                fixed=True,
                 values=betas,
             )
             for backbone in self.backbones
@@ -92,7 +98,13 @@ class Profile(Description):
         uncapped = replace(self, schedule=replace(self.schedule, epochs=Schedule.epochs), fixed_grid=[])
         return [
             (uncapped if variant.grid else self)._run(
-                f"protocol_{name}", backbone, dataset, method, seed, results_root, variant.protocol,
+                f"protocol_{name}",
+                backbone,
+                dataset,
+                method,
+                seed,
+                results_root,
+                variant.protocol,
                 fixed=not variant.grid,
             )
             for seed in self.effects.seeds
@@ -146,8 +158,16 @@ class Profile(Description):
             return []
         values = [{hyperparameter: value} for value in getattr(self.ablations, hyperparameter)]
         return [
-            self._run(experiment, backbone, dataset, "pvera", seed, results_root,
-                      fixed=not self.ablations.search, values=values)
+            self._run(
+                experiment,
+                backbone,
+                dataset,
+                "pvera",
+                seed,
+                results_root,
+                fixed=not self.ablations.search,
+                values=values,
+            )
             for backbone in self.backbones[:1]
             for dataset in self.ablations.datasets
             if dataset in self.datasets
@@ -186,9 +206,23 @@ class Profile(Description):
             points = [value | point for value in values for point in points]
         options |= rules.adapters.get(method, {})
         candidates = tuple(self._candidate(method, options, point) for point in points)
-        return Run(self.name, experiment, backbone, dataset, method, seed, candidates, self.schedule, rules,
-                   self.precision, self.data, str(root), weights=self.weights.get(backbone),
-                   deterministic=self.deterministic, images=self.images)
+        return Run(
+            self.name,
+            experiment,
+            backbone,
+            dataset,
+            method,
+            seed,
+            candidates,
+            self.schedule,
+            rules,
+            self.precision,
+            self.data,
+            str(root),
+            weights=self.weights.get(backbone),
+            deterministic=self.deterministic,
+            images=self.images,
+        )
 
     def _candidate(self, method: str, options: dict, point: dict) -> Candidate:
         settings = options | point
@@ -205,8 +239,6 @@ class Profile(Description):
         every member of it diverged."""
         if dataset in PUBLISHED_BETA:
             return PUBLISHED_BETA[dataset]
-        path = results.run_path(
-            root, self.name, self.experiments[0], backbone, dataset, "pvera", self.seeds[0]
-        )
+        path = results.run_path(root, self.name, self.experiments[0], backbone, dataset, "pvera", self.seeds[0])
         chosen = results.read(path)["chosen"] if path.exists() else None
         return chosen and chosen["grid"]["beta"]

@@ -66,16 +66,12 @@ def config_hash(config: dict) -> str:
     return digest(config)[:16]
 
 
-def run_path(
-    root, profile: str, experiment: str, backbone: str, dataset: str, method: str, seed: int
-) -> Path:
+def run_path(root, profile: str, experiment: str, backbone: str, dataset: str, method: str, seed: int) -> Path:
     """Where the record of this run lies. InputError for a name that is no plain folder name."""
     names = (profile, experiment, backbone, dataset, method)
     for name in names:
         if not re.fullmatch(r"\w[\w.-]*", name):
-            raise InputError(
-                f"{name!r} cannot name a folder of results: use letters, digits, '_', '-' and '.'"
-            )
+            raise InputError(f"{name!r} cannot name a folder of results: use letters, digits, '_', '-' and '.'")
     return Path(root).joinpath(*names, f"seed{seed:d}.json")
 
 
@@ -100,8 +96,7 @@ def write(
     record = plain(record)
     for member in record.get("members", []):
         member["curve"] = {
-            name: [None if x is None else float(f"{x:.6g}") for x in values]
-            for name, values in member["curve"].items()
+            name: [None if x is None else float(f"{x:.6g}") for x in values] for name, values in member["curve"].items()
         }
     _check(path, record)
     if probabilities is not None:
@@ -217,11 +212,9 @@ def load_runs(root, profile: str, experiment: str = "benchmark", optional: bool 
     if not paths and not optional:
         raise InputError(f"{folder}: no results of experiment {experiment!r}, profile {profile!r}")
     runs = [read(path) for path in paths]
-    for path, run in zip(paths, runs):
+    for path, run in zip(paths, runs, strict=True):
         if path != run_path(root, *(run[key] for key in IDENTITY)):
-            raise InputError(
-                f"{path}: holds the run {'/'.join(str(run[key]) for key in IDENTITY)}, not this one"
-            )
+            raise InputError(f"{path}: holds the run {'/'.join(str(run[key]) for key in IDENTITY)}, not this one")
     _check_comparable(runs)
     return runs
 
@@ -247,9 +240,7 @@ def _check(path: Path, record) -> None:
             "imported first (pvera.register)"
         )
     if record["category"] not in KINDS:
-        raise InputError(
-            f"{path}: unknown category {record['category']!r}, not one of {', '.join(KINDS)}"
-        )
+        raise InputError(f"{path}: unknown category {record['category']!r}, not one of {', '.join(KINDS)}")
 
 
 def _check_comparable(runs: list[dict]) -> None:
@@ -263,8 +254,7 @@ def _check_comparable(runs: list[dict]) -> None:
             config["data_copy"] = run["data_copy"]
         # β belongs to the data set as well, so the members' hyperparameters are compared without it.
         config["hyperparameters"] = [
-            {key: value for key, value in member.items() if key != "beta"}
-            for member in config.pop("members", ())
+            {key: value for key, value in member.items() if key != "beta"} for member in config.pop("members", ())
         ]
         for key in config:
             part = tuple(run[name] for name in WITHIN.get(key, ()))

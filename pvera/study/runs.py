@@ -162,7 +162,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         tokenized.Data(split, torch.device(device))
         if run.text
         else training.Data(split, frozen, torch.device(device), in_memory=name != "test")
-        for name, split in zip(image_folders.RUN_SPLITS, splits)
+        for name, split in zip(image_folders.RUN_SPLITS, splits, strict=True)
     )
     count = len(run.candidates)
     seeds = [derive(run.seed, "member", m) if run.protocol.own_draws else run.seed for m in range(count)]
@@ -172,14 +172,22 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         chosen, scores, probabilities, adapter = None, None, None, None
         with training.deterministic(run.deterministic), training.autocast(device, run.precision):
             histories = training.fit(
-                model, train, validation,
-                [(c.adapter_lr, c.head_lr) for c in run.candidates], [c.beta for c in run.candidates],
-                run.schedule, run.protocol, run.seed, on_epoch,
+                model,
+                train,
+                validation,
+                [(c.adapter_lr, c.head_lr) for c in run.candidates],
+                [c.beta for c in run.candidates],
+                run.schedule,
+                run.protocol,
+                run.seed,
+                on_epoch,
             )
             best = training.choose(histories, run.protocol)
             if best is not None:
                 chosen = {
-                    "member": best, "epoch": histories[best].best_epoch, "grid": run.candidates[best].grid,
+                    "member": best,
+                    "epoch": histories[best].best_epoch,
+                    "grid": run.candidates[best].grid,
                 }
                 model.active = [best]
                 model.members[best].load_state_dict(histories[best].best_state, strict=False)
@@ -207,7 +215,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
                     "validation_accuracy": history.validation_accuracy,
                 },
             }
-            for candidate, history, member in zip(run.candidates, histories, model.members)
+            for candidate, history, member in zip(run.candidates, histories, model.members, strict=True)
         ]
     finally:
         model.unload()
@@ -225,7 +233,8 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         "test": scores,
         "environment": made_by,
         "cost": {
-            "wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": peak_memory(device),
+            "wall_seconds": round(time.perf_counter() - started, 2),
+            "peak_memory_mb": peak_memory(device),
         },
     }
     if run.experiment in ("benchmark", "language"):
@@ -248,7 +257,9 @@ def _splits(
         splits = tokenized.load_splits(root, dataset, frozen, images)
         return splits, tokenized.digest(splits)
     size = frozen.image_size
-    splits = tuple(image_folders.load_split(root, dataset, name, size).first(images) for name in image_folders.RUN_SPLITS)
+    splits = tuple(
+        image_folders.load_split(root, dataset, name, size).first(images) for name in image_folders.RUN_SPLITS
+    )
     return splits, image_folders.digest(splits)
 
 

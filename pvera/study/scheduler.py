@@ -25,18 +25,16 @@ def pending(runs: Sequence[Run], replace: bool = False) -> list[Run]:
     """The runs whose result is missing. InputError where a result of another configuration lies in the place,
     unless `replace`."""
     states = [run.state() for run in runs]
-    different = [run for run, state in zip(runs, states) if state == "different"]
+    different = [run for run, state in zip(runs, states, strict=True) if state == "different"]
     if different and not replace:
         raise InputError(
             f"{len(different)} result files were made with another configuration, the first is "
             f"{different[0].path}; use --replace to run them again, or --results for another folder"
         )
-    return [run for run, state in zip(runs, states) if state != "done"]
+    return [run for run, state in zip(runs, states, strict=True) if state != "done"]
 
 
-def run_all(
-    runs: Sequence[Run], title: str, workers: int = 1, device: str = "cpu", keep_going: bool = False
-) -> None:
+def run_all(runs: Sequence[Run], title: str, workers: int = 1, device: str = "cpu", keep_going: bool = False) -> None:
     """Execute `runs` in `workers` processes, with a progress bar. The first failure ends the others, or with
     `keep_going` is reported at the end. InputError before all that where results cannot be written.
 
@@ -68,7 +66,7 @@ def run_all(
             except BrokenProcessPool:
                 raise RuntimeError(
                     "a worker process was killed, perhaps for lack of memory: try fewer --workers"
-                )
+                ) from None
             except Exception as error:
                 failure = f"{futures[future].name}: {error}"
                 if keep_going:

@@ -110,8 +110,11 @@ def verdict(record: dict) -> str:
     """How many targets are met, and the rows that miss theirs, as Markdown."""
     rows = [row for row in (Row(**row) for row in record["rows"]) if row.met is not None]
     missed = [row for row in rows if not row.met]
-    lines = [f"- {row.backbone}, {row.precision}, {row.part}: {row.what} takes {row.ratio:.3f} of "
-             f"{row.bound}, the target is {row.target:.2f}" for row in missed]
+    lines = [
+        f"- {row.backbone}, {row.precision}, {row.part}: {row.what} takes {row.ratio:.3f} of "
+        f"{row.bound}, the target is {row.target:.2f}"
+        for row in missed
+    ]
     return "\n".join([f"{len(rows) - len(missed)} of {len(rows)} targets are met.", "", *lines])
 
 
@@ -123,18 +126,22 @@ def machine(record: dict) -> str:
 
 def describe(record: dict) -> str:
     """The rows as a Markdown table, and what they were measured on."""
-    lines = ["| backbone | precision | part | what | bound | time | time of the bound | ratio | target | |",
-             "| :-- | :-- | :-- | :-- | :-- | --: | --: | --: | --: | :-- |"]
-    for row in map(lambda row: Row(**row), record["rows"]):
+    lines = [
+        "| backbone | precision | part | what | bound | time | time of the bound | ratio | target | |",
+        "| :-- | :-- | :-- | :-- | :-- | --: | --: | --: | --: | :-- |",
+    ]
+    for row in (Row(**row) for row in record["rows"]):
         target = "" if row.target is None else f"{row.target:.2f}"
         verdict = {None: "", True: "met", False: "**missed**"}[row.met]
         values = (_quantity(row, value) for value in (row.value, row.bound_value))
         about = [row.backbone, row.precision, row.part, row.what, row.bound]
         lines.append("| " + " | ".join([*about, *values, f"{row.ratio:.3f}", target, verdict]) + " |")
     made_by = record["environment"]
-    about = (f"{machine(record)}, torch {made_by['torch']}, timm {made_by['timm']}; "
-             "see experiments/benchmark_speed.py. Part and bound are measured in turn: the ratio is the median over the "
-             "pairs, not the quotient of the two medians beside it.")
+    about = (
+        f"{machine(record)}, torch {made_by['torch']}, timm {made_by['timm']}; "
+        "see experiments/benchmark_speed.py. Part and bound are measured in turn: the ratio is the median over the "
+        "pairs, not the quotient of the two medians beside it."
+    )
     return "\n".join(lines) + f"\n\n{about}\n"
 
 

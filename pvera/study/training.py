@@ -173,7 +173,7 @@ def fit(
     forward = model
     if not any(sum(1 for _ in member.layers.parameters()) for member in model.members):
         forward, train, validation = model.classify, Features(model, train), Features(model, validation)
-    optimizers = [make_optimizer(member, *both, schedule) for member, both in zip(model.members, rates)]
+    optimizers = [make_optimizer(member, *both, schedule) for member, both in zip(model.members, rates, strict=True)]
     scaler = make_scaler(train.labels.device.type)
     histories, lowest = [History() for _ in model.members], float("inf")
     model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
@@ -219,7 +219,7 @@ def step(model, forward, inputs, labels: Tensor, beta: Tensor, optimizers, scale
     scaler.scale(objective.sum()).backward()
     # In fp16 a member that diverged must not lower the scale that all share.
     finite = objective.isfinite().tolist() if scaler.is_enabled() else [True] * len(loss)
-    for m, trains in zip(model.active, finite):
+    for m, trains in zip(model.active, finite, strict=True):
         if trains:
             scaler.step(optimizers[m])
         optimizers[m].zero_grad()
@@ -241,8 +241,9 @@ def make_scaler(device: str) -> torch.amp.GradScaler:
 
 
 def _record(h: History, epoch: int, train_loss, kl, loss, accuracy, schedule: Schedule) -> None:
-    for values, value in zip((h.train_loss, h.kl, h.validation_loss, h.validation_accuracy),
-                             (train_loss, kl, loss, accuracy)):
+    for values, value in zip(
+        (h.train_loss, h.kl, h.validation_loss, h.validation_accuracy), (train_loss, kl, loss, accuracy), strict=True
+    ):
         values.append(value)
     if not np.isfinite(train_loss + kl + loss):
         h.status = "diverged"

@@ -61,8 +61,10 @@ def main(folder: Path) -> None:
     assert len(expected) == 18 and found == expected
     expected, found = others(folder / "local"), others(results)
     assert expected and found == expected
-    print("\nThe 18 results of the cluster equal those of the local run in every number but the cost,\n"
-          f"and the {len(found)} files of predictions and adapters in every byte.")
+    print(
+        "\nThe 18 results of the cluster equal those of the local run in every number but the cost,\n"
+        f"and the {len(found)} files of predictions and adapters in every byte."
+    )
 
 
 def half_way(results: Path) -> str | None:
@@ -105,8 +107,7 @@ def numbers(root: Path) -> dict[str, dict]:
 
 def others(root: Path) -> dict[str, bytes]:
     """What lies beside the records, by its place."""
-    return {str(path.relative_to(root)): path.read_bytes()
-            for path in root.rglob("seed*") if path.suffix != ".json"}
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("seed*") if path.suffix != ".json"}
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ def method_rows(ax: Axes, methods: list[str]) -> Axes:
 
 def emphasise(ax: Axes, methods: list[str]) -> None:
     """Set the label of PVeRA's row in bold and in its colour."""
-    for key, label in zip(methods, ax.get_yticklabels()):
+    for key, label in zip(methods, ax.get_yticklabels(), strict=True):
         label.set_color(style(key).colour if key == "pvera" else "black")
         label.set_fontweight("bold" if key == "pvera" else "normal")
 
@@ -98,11 +98,9 @@ def benchmark(scores: Scores) -> Figure:
     names = list(groups(scores))
     rows = -(-len(names) // 2)
     with matplotlib.rc_context(RC):
-        figure = Figure(
-            figsize=(COLUMN, 0.2 + rows * (0.4 + 0.14 * len(scores.methods))), layout="constrained"
-        )
+        figure = Figure(figsize=(COLUMN, 0.2 + rows * (0.4 + 0.14 * len(scores.methods))), layout="constrained")
         axes = figure.subplots(rows, 2, sharey=True, squeeze=False).ravel()
-        for ax, name in zip(axes, names):
+        for ax, name in zip(axes, names, strict=True):
             accuracy(ax, scores, name)
         for ax in axes[len(names) :]:
             ax.set_visible(False)

@@ -16,7 +16,7 @@ def losses(ax: Axes, labels: list[str], mean: np.ndarray, by_seed: np.ndarray | 
     look, places = style("pvera"), np.arange(len(mean))
     if by_seed is not None:
         ax.plot(places, by_seed, "-o", color="0.7", markersize=2, linewidth=0.6, mew=0)
-    for place, value in zip(places, mean):
+    for place, value in zip(places, mean, strict=True):
         face = look.colour if value == np.nanmin(mean) else "white"
         ax.plot(place, value, look.marker, color=look.colour, mfc=face, markersize=4.5, mew=1, zorder=3)
     ax.set_xticks(places, labels)
@@ -25,9 +25,7 @@ def losses(ax: Axes, labels: list[str], mean: np.ndarray, by_seed: np.ndarray | 
     return ax
 
 
-def ablation(
-    labels: list[str], mean: np.ndarray, by_seed: np.ndarray, paper: dict[str, float], name: str
-) -> Figure:
+def ablation(labels: list[str], mean: np.ndarray, by_seed: np.ndarray, paper: dict[str, float], name: str) -> Figure:
     """`losses` of our values and of the paper's (label -> loss), at column width, each on an axis of its
     own."""
     with matplotlib.rc_context(RC):

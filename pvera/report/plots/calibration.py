@@ -73,7 +73,7 @@ def per_method(ace: pd.DataFrame, ece: pd.DataFrame) -> Figure:
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 0.6 + 0.17 * len(ace)), layout="constrained")
         axes = figure.subplots(1, 2, sharey=True)
-        for ax, means, title in zip(axes, (ace, ece), ("ACE", "ECE")):
+        for ax, means, title in zip(axes, (ace, ece), ("ACE", "ECE"), strict=True):
             errors(ax, means).set_title(title)
         figure.supxlabel("Calibration error (%), lower is better", fontsize=8)
     return figure
@@ -85,7 +85,7 @@ def diagrams(found: dict[str, Reliability]) -> Figure:
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 0.3 + 0.9 * rows), layout="constrained")
         axes = figure.subplots(rows, 4, sharex=True, sharey=True, squeeze=False).ravel()
-        for ax, (key, of_method) in zip(axes, found.items()):
+        for ax, (key, of_method) in zip(axes, found.items(), strict=True):
             reliability(ax, of_method, style(key).colour).set_title(style(key).title, fontsize=7)
         for ax in axes[len(found) :]:
             ax.set_visible(False)

@@ -49,7 +49,7 @@ def efficiency(points: pd.DataFrame) -> Figure:
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 4.8), layout="constrained")
         axes = figure.subplots(2, 2, sharey=True).ravel()
-        for ax, (title, label, columns) in zip(axes, PANELS):
+        for ax, (title, label, columns) in zip(axes, PANELS, strict=True):
             scale = 1
             if columns[0] == "parameters":
                 scale = 1e6

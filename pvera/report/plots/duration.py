@@ -34,7 +34,7 @@ def learning(losses: dict[str, dict[str, np.ndarray]], cap: int) -> Figure:
         width = COLUMN if columns == 1 else 2 * COLUMN
         figure = Figure(figsize=(width, 0.8 + 1.5 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for ax, (dataset, own) in zip(axes, losses.items()):
+        for ax, (dataset, own) in zip(axes, losses.items(), strict=True):
             curves(ax, own, cap).set_title(dataset_title(dataset))
         for ax in axes[len(losses) :]:
             ax.set_visible(False)

@@ -30,9 +30,7 @@ def effect(ax: Axes, pairs: pd.DataFrame, metric: str) -> Axes:
         if not np.isnan(row["noise"]):
             ax.barh(place, 2 * row["noise"], left=-row["noise"], height=0.7, color="0.9", zorder=1)
         values = per_pair(pairs[pairs["switch"] == row["switch"]], metric)
-        ax.plot(
-            values, np.full(len(values), place), ".", color=colour, alpha=0.7, markersize=4, mew=0, zorder=2
-        )
+        ax.plot(values, np.full(len(values), place), ".", color=colour, alpha=0.7, markersize=4, mew=0, zorder=2)
         face = colour if row["beyond"] else "white"
         ax.plot(row["mean"], place, "D", color=colour, mfc=face, markersize=3.2, mew=0.8, zorder=3)
     ax.use_sticky_edges = False
@@ -51,7 +49,7 @@ def effects(pairs: pd.DataFrame) -> Figure:
     """`effect` on every metric, side by side."""
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(WIDTH, 0.7 + 0.16 * pairs["switch"].nunique()), layout="constrained")
-        for ax, metric in zip(figure.subplots(1, len(METRICS), sharey=True), METRICS):
+        for ax, metric in zip(figure.subplots(1, len(METRICS), sharey=True), METRICS, strict=True):
             effect(ax, pairs, metric)
         figure.supxlabel("As in the published program minus corrected", fontsize=8)
     return figure

@@ -24,12 +24,12 @@ def values(ax: Axes, run: Values, kind: str) -> Axes:
     tested = run.record["config"]["tested"]
     own, colour = tested.index(run.own), style(run.record["method"]).colour
     violins(
-        ax, [run.values[name, kind] for name in tested], [dataset_title(name) for name in tested],
+        ax,
+        [run.values[name, kind] for name in tested],
+        [dataset_title(name) for name in tested],
         [colour if name == run.own else OUT for name in tested],
     )
-    for level, place in enumerate(
-        sorted((i for i in range(len(tested)) if i != own), key=lambda i: abs(i - own))
-    ):
+    for level, place in enumerate(sorted((i for i in range(len(tested)) if i != own), key=lambda i: abs(i - own))):
         test = rank_sum(run.values[tested[place], kind], run.values[run.own, kind])
         bracket(ax, own, place, 1.02 + 0.11 * level, stars(test.p_value))
     for label in ax.get_xticklabels():
@@ -47,7 +47,7 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
         figure = Figure(figsize=(COLUMN, 0.2 + 1.65 * len(methods)), layout="constrained")
         grid = figure.subplots(len(methods), len(models), squeeze=False)
         for row, method in enumerate(methods):
-            for ax, model in zip(grid[row], models):
+            for ax, model in zip(grid[row], models, strict=True):
                 for run in runs:
                     if (run.record["method"], run.own) == (method, model):
                         values(ax, run, kind)
@@ -71,13 +71,8 @@ def maps(found: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
     for record, arrays in sorted(found, key=lambda one: one[0]["method"] != "vera"):
         title, every = METHODS[record["method"]].title, np.concatenate([arrays["mu"][None], arrays["draws"]])
         limits = every.min(), every.max()
-        rows.append(
-            (f"{title}\nmean" if len(arrays["draws"]) else title, arrays["mu"], limits, record["method"])
-        )
-        rows += [
-            (f"{title}\ndraw {i + 1}", draw, limits, record["method"])
-            for i, draw in enumerate(arrays["draws"])
-        ]
+        rows.append((f"{title}\nmean" if len(arrays["draws"]) else title, arrays["mu"], limits, record["method"]))
+        rows += [(f"{title}\ndraw {i + 1}", draw, limits, record["method"]) for i, draw in enumerate(arrays["draws"])]
     record, arrays = found[0]
     pixels, side = arrays["pixels"], arrays["pixels"].shape[1]
     with matplotlib.rc_context(RC):
@@ -85,7 +80,7 @@ def maps(found: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
         figure = Figure(figsize=(COLUMN, 0.15 + width * len(rows)))
         grid = figure.subplots(len(rows), len(pixels), squeeze=False)
         figure.subplots_adjust(0.5 / COLUMN, 0.005, 0.998, 1 - 0.15 / figure.get_figheight(), 0.04, 0.04)
-        for axes, (title, shown, limits, method) in zip(grid, rows):
+        for axes, (title, shown, limits, method) in zip(grid, rows, strict=True):
             for i, ax in enumerate(axes):
                 if shown is None:
                     ax.imshow(pixels[i], interpolation="nearest")

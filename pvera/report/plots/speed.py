@@ -42,7 +42,7 @@ def against_bounds(rows: pd.DataFrame, title: str) -> Figure:
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 0.6 + 0.15 * sum(heights)), layout="constrained")
         axes = figure.subplots(len(parts), 1, sharex=True, squeeze=False, height_ratios=heights).ravel()
-        for ax, part in zip(axes, parts):
+        for ax, part in zip(axes, parts, strict=True):
             ratios(ax, rows[rows["part"] == part]).set_title(PARTS[part], loc="left", fontsize=7)
         axes[-1].set_xlabel("Ratio to the bound")
         figure.suptitle(title, fontsize=7)
@@ -57,7 +57,7 @@ def sweep(rows: pd.DataFrame, title: str) -> Figure:
     axis, value = rows["what"].str.rsplit(n=1).str[0], rows["what"].str.rsplit(n=1).str[1].astype(int)
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 2.9), layout="constrained")
-        for ax, (name, label) in zip(figure.subplots(2, 2, sharey=True).ravel(), SWEPT.items()):
+        for ax, (name, label) in zip(figure.subplots(2, 2, sharey=True).ravel(), SWEPT.items(), strict=True):
             for precision, (colour, marker) in PRECISIONS.items():
                 own = rows[(axis == name) & (rows["precision"] == precision)]
                 look = {"marker": marker, "color": colour, "markersize": 3.5, "linewidth": 0.9}
@@ -78,5 +78,6 @@ def sweep(rows: pd.DataFrame, title: str) -> Figure:
 def _legend(rows: pd.DataFrame) -> list[Line2D]:
     return [
         Line2D([], [], color=colour, marker=marker, linestyle="", markersize=4, label=precision)
-        for precision, (colour, marker) in PRECISIONS.items() if (rows["precision"] == precision).any()
+        for precision, (colour, marker) in PRECISIONS.items()
+        if (rows["precision"] == precision).any()
     ]

@@ -34,7 +34,12 @@ def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colo
     """Draw a violin per sample, from its lowest to its highest value, with a box plot inside; none for an empty one."""
     names = np.repeat(labels, [len(values) for values in samples])
     seaborn.violinplot(
-        x=names, y=np.concatenate(samples), order=labels, hue=names, palette=dict(zip(labels, colours)), legend=False,
+        x=names,
+        y=np.concatenate(samples),
+        order=labels,
+        hue=names,
+        palette=dict(zip(labels, colours, strict=True)),
+        legend=False,
         cut=0, density_norm="width", linewidth=0.5, saturation=1, alpha=0.7,
         inner_kws={"box_width": 3, "whis_width": 0.7, "solid_capstyle": "butt"}, ax=ax,
     )  # fmt: skip
@@ -69,7 +74,7 @@ def pairs(runs: tables.Runs, of, labels: Sequence[str], title: str) -> Figure:
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 2.0), layout="constrained")
         (axes,) = figure.subplots(1, len(draws), sharey=of is tables.spread_of, squeeze=False)
-        for ax, k in zip(axes, draws):
+        for ax, k in zip(axes, draws, strict=True):
             compared(ax, *of(runs, k), labels)
             ax.set_title(f"{k} draws", pad=14)
         axes[0].set_ylabel(title)
@@ -102,7 +107,12 @@ def detection(runs: tables.Runs) -> Figure:
         ax.axhline(seeds["auroc"][single].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE)
         ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8)
         ax.annotate(
-            "chance", (1, 0.5), xycoords=ax.get_yaxis_transform(), ha="right", va="bottom", fontsize=6,
+            "chance",
+            (1, 0.5),
+            xycoords=ax.get_yaxis_transform(),
+            ha="right",
+            va="bottom",
+            fontsize=6,
             color="0.4",
         )
         _axis_of_draws(ax, list(runs[0].estimates))
@@ -199,10 +209,10 @@ def examples(runs: tables.Runs, columns: int = 6) -> Figure:
         figure.subplots_adjust(
             left, 0.36 / figure.get_figheight(), 0.995, 1 - 0.17 / figure.get_figheight(), 0.12, 0.62
         )
-        for axes, row in zip(grid, rows):
+        for axes, row in zip(grid, rows, strict=True):
             for ax in axes[len(row) :]:
                 ax.set_visible(False)
-            for ax, shown in zip(axes, row):
+            for ax, shown in zip(axes, row, strict=True):
                 example(ax, shown)
             _row_labels(axes[0], row[0].right)
     return figure
@@ -227,11 +237,9 @@ def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 1.15 * len(shown) + 0.35), layout="constrained")
         grid = figure.subplots(len(shown), 2, width_ratios=(1, 2.4), squeeze=False)
-        for row, (one, (picture, ax)) in enumerate(zip(shown, grid)):
+        for row, (one, (picture, ax)) in enumerate(zip(shown, grid, strict=True)):
             _picture(picture, one)
-            picture.set_xlabel(
-                f"true: {_short(class_name(one.dataset, one.label))}", fontsize=6.5, labelpad=3
-            )
+            picture.set_xlabel(f"true: {_short(class_name(one.dataset, one.label))}", fontsize=6.5, labelpad=3)
             scores(ax, one, classes)
             if row < len(shown) - 1:
                 ax.set_xticklabels([])

@@ -48,18 +48,14 @@ class Ablation:
 
         def loss_of(value):
             def loss(run: dict) -> float:
-                own = [
-                    m["best_validation_loss"] for m in run["members"] if m["grid"][hyperparameter] == value
-                ]
+                own = [m["best_validation_loss"] for m in run["members"] if m["grid"][hyperparameter] == value]
                 return min((x for x in own if x is not None), default=np.nan)
 
             return Scores.of(runs, loss)
 
         scores = [loss_of(value) for value in sizes]
         losses = np.stack([one.values[0] for one in scores])
-        return cls(
-            hyperparameter, tuple(sizes), losses, tuple(sizes.values()), scores[0].seeds, scores[0].datasets
-        )
+        return cls(hyperparameter, tuple(sizes), losses, tuple(sizes.values()), scores[0].seeds, scores[0].datasets)
 
     @property
     def complete(self) -> np.ndarray:
@@ -90,7 +86,7 @@ def published(paper: Published, hyperparameter: str) -> pd.DataFrame:
 
 
 def title(hyperparameter: str, value) -> str:
-    """"r = 256", "QV"."""
+    """ "r = 256", "QV"."""
     return str(value).upper() if hyperparameter == "targets" else f"r = {value}"
 
 
@@ -133,7 +129,9 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     own, other = (title(hyperparameter, value) for value in (base, best))
     means = found.mean()
     marks = ["best" if value == np.nanmin(means) else "" for value in means]
-    intervals = [NOTHING if np.isnan(a) else f"{signed(a, 3)} to {signed(b, 3)}" for a, b in zip(low, high)]
+    intervals = [
+        NOTHING if np.isnan(a) else f"{signed(a, 3)} to {signed(b, 3)}" for a, b in zip(low, high, strict=True)
+    ]
     lines = [
         ("Loss, here", [plain(v, 3) for v in means], False),
         ("Loss, paper", [plain(v, 3) for v in data["loss_paper"]], False),
@@ -148,22 +146,20 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
         ("Trained numbers, paper", [thousands(n) for n in data["parameters_paper"]], False),
     ]
     rows = [
-        Row(label, tuple(Cell(t, m if label == "Loss, here" else "") for t, m in zip(texts, marks)), rule)
+        Row(label, tuple(Cell(t, m if label == "Loss, here" else "") for t, m in zip(texts, marks, strict=True)), rule)
         for label, texts, rule in lines
     ]
     header = [title(hyperparameter, value) for value in found.values]
     scaled = any(pairs.get(value, value) != value for value in found.values)
     if scaled:
-        header = [f"{one} ({pairs[value]})" for one, value in zip(header, found.values)]
+        header = [f"{one} ({pairs[value]})" for one, value in zip(header, found.values, strict=True)]
     caption = (
         f"Best validation loss of PVeRA, mean over {_count(found.datasets, 'data set')} and "
         f"{_count(found.seeds, 'seed')}. Differences are taken within data set and seed; their interval is "
         "Student's over the seeds."
     )
     if not found.complete.all():
-        caption += (
-            f" Of {found.complete.size} pairs of data set and seed, {found.complete.sum()} have every value."
-        )
+        caption += f" Of {found.complete.size} pairs of data set and seed, {found.complete.sum()} have every value."
     if scaled:
         caption += " In brackets the paper's value at the same place."
     same = runs[0]["backbone"] == "dinov2_b" and set(found.datasets) == set(paper.ablation_datasets())
@@ -171,10 +167,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     if not runs[0]["config"]["protocol"]["softmax_in_loss"]:
         reasons.append("with a cross entropy that takes the softmax twice")
     if reasons:
-        caption += (
-            f" The paper's losses were found {' and '.join(reasons)}: only differences between values "
-            "compare."
-        )
+        caption += f" The paper's losses were found {' and '.join(reasons)}: only differences between values compare."
     name = EXPERIMENTS[hyperparameter]
     return Table(name, caption, about(runs), (Panel("", tuple(header), tuple(rows)),), data)
 

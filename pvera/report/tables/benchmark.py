@@ -39,7 +39,7 @@ def accuracies(scores: Scores) -> pd.DataFrame:
     An average is NaN where a data set of it has no run at all, for then it would average something else.
     """
     per_dataset = 100 * mean_and_std(scores.values, axis=1)[0]  # (methods, data sets)
-    columns = dict(zip(scores.datasets, per_dataset.T))
+    columns = dict(zip(scores.datasets, per_dataset.T, strict=True))
     columns |= {name: per_dataset[:, members].mean(1) for name, members in groups(scores).items()}
     return pd.DataFrame(columns, index=pd.Index(scores.methods, name="method"))
 
@@ -59,7 +59,7 @@ def marks(values: Iterable[float], decimals: int = 1) -> list[str]:
     """
     printed = [np.nan if np.isnan(value) else float(f"{round(value, 9):.{decimals}f}") for value in values]
     above = [sum(other > value for other in printed) for value in printed]
-    return ["" if np.isnan(v) else {0: "best", 1: "second"}.get(n, "") for v, n in zip(printed, above)]
+    return ["" if np.isnan(v) else {0: "best", 1: "second"}.get(n, "") for v, n in zip(printed, above, strict=True)]
 
 
 def _marked(table: pd.DataFrame) -> pd.DataFrame:
@@ -101,9 +101,7 @@ def pooled_counts(runs: list[dict]) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     if REFERENCE in correct.methods:
         reference[:] = correct.values[correct.methods.index(REFERENCE)]
     both &= ~np.isnan(reference)
-    own, n, reference = (
-        np.where(both, counts, 0).sum(1) for counts in (correct.values, images.values, reference)
-    )
+    own, n, reference = (np.where(both, counts, 0).sum(1) for counts in (correct.values, images.values, reference))
     return own, n, reference
 
 
@@ -119,13 +117,9 @@ def grid_choices(runs: list[dict]) -> pd.DataFrame:
     runs: how many chose among these values; fixed: there was one value only, so nothing to choose.
     """
     rows = []
-    keys = dict.fromkeys(
-        [*PANELS, *(key for run in runs for member in run["members"] for key in member["grid"])]
-    )
+    keys = dict.fromkeys([*PANELS, *(key for run in runs for member in run["members"] for key in member["grid"])])
     for method, key in product(METHODS, keys):
-        own = [
-            run for run in runs if run["method"] == method and run["chosen"] and key in run["chosen"]["grid"]
-        ]
+        own = [run for run in runs if run["method"] == method and run["chosen"] and key in run["chosen"]["grid"]]
         chosen = [run["chosen"]["grid"][key] for run in own]
         values = {member["grid"][key] for run in own for member in run["members"]}
         for value in sorted(values, reverse=_panel(key)[1]):
@@ -229,7 +223,7 @@ def detailed(runs: list[dict]) -> Table:
 
 
 def spread(mean: float, std: float, star: bool) -> Cell:
-    """"71.4* ± 0.3"; without the second part for a single run."""
+    """ "71.4* ± 0.3"; without the second part for a single run."""
     text = percent(mean) + "*" * bool(star)
     return Cell(text if np.isnan(std) else f"{text} ± {std:.1f}")
 
@@ -255,9 +249,7 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
         columns = sorted(set(part["value"]), reverse=descending)
         rows = []
         for method, own in part.groupby("method", sort=False):
-            text = {
-                row.value: "fixed" if row.fixed else f"{100 * row.share:.0f}%" for row in own.itertuples()
-            }
+            text = {row.value: "fixed" if row.fixed else f"{100 * row.share:.0f}%" for row in own.itertuples()}
             cells = tuple(Cell(text.get(value, NOTHING)) for value in columns)
             rows.append(Row(METHODS[method].title, cells))
         found.append(Panel(title, tuple(map(number, columns)), tuple(rows)))
@@ -276,9 +268,7 @@ def held_claims(runs: list[dict]) -> Table:
     return verdicts("claims", caption, runs, Scores.of(runs), CLAIMS)
 
 
-def verdicts(
-    name: str, caption: str, runs: list[dict], scores: Scores, statements: Iterable[Statement]
-) -> Table:
+def verdicts(name: str, caption: str, runs: list[dict], scores: Scores, statements: Iterable[Statement]) -> Table:
     """`claims` as a table, each with its verdict; `scores` of the `runs`."""
     return held(name, caption, about(runs), claims(scores, statements), scores.seeds)
 
@@ -335,7 +325,5 @@ def _listed(runs: list[tuple[str, str, int]]) -> str:
             f"{dataset_title(dataset)} (seed {', '.join(str(seed) for *_, seed in same)})"
             for dataset, same in groupby(own, key=itemgetter(1))
         )
-        for method, own in groupby(
-            sorted(runs, key=lambda run: list(METHODS).index(run[0])), key=itemgetter(0)
-        )
+        for method, own in groupby(sorted(runs, key=lambda run: list(METHODS).index(run[0])), key=itemgetter(0))
     )

@@ -84,7 +84,7 @@ def accuracies(runs: list[dict], paper: Published) -> Table:
     ours = benchmark.accuracies(scores)[list(other.datasets if other.matched else scores.datasets)]
     theirs = paper.main_table() if other.backbone == "dinov2_b" else paper.accuracies(other.backbone)
     theirs = theirs.loc[list(scores.methods), list(other.datasets)]
-    category = dict(zip(scores.datasets, scores.categories)) | {
+    category = dict(zip(scores.datasets, scores.categories, strict=True)) | {
         name: TASKS[name].category for name in DATASETS
     }
     there = _summary(theirs, category, other.matched)
@@ -101,9 +101,7 @@ def accuracies(runs: list[dict], paper: Published) -> Table:
         f"paper: Kendall's τ = {_agreement(here['average'], there['average'])}."
     )
     data = _long("method", "column", here=here, paper=there)
-    return Table(
-        "main_paper", caption, benchmark.about(runs), lettered(panels), data, upright=not other.matched
-    )
+    return Table("main_paper", caption, benchmark.about(runs), lettered(panels), data, upright=not other.matched)
 
 
 def _summary(table: pd.DataFrame, category: dict[str, str], datasets: bool) -> pd.DataFrame:
@@ -130,7 +128,7 @@ def _marked(table: pd.DataFrame) -> pd.DataFrame:
     cells = {}
     for name, column in table.items():
         marks = benchmark.marks(-column if name == "rank" else column)
-        cells[name] = [Cell(percent(value), mark) for value, mark in zip(column, marks)]
+        cells[name] = [Cell(percent(value), mark) for value, mark in zip(column, marks, strict=True)]
     return pd.DataFrame(cells, table.index)
 
 
@@ -183,19 +181,17 @@ def detailed(runs: list[dict], paper: Published) -> Table:
     panels = []
     if other.matched:
         gaps = (ours["accuracy"][names] - theirs["accuracy"]).map(_points)
-        panels.append(
-            benchmark.by_dataset(gaps, [TASKS[d].category for d in names], "Difference of accuracies")
-        )
+        panels.append(benchmark.by_dataset(gaps, [TASKS[d].category for d in names], "Difference of accuracies"))
     here, there = (
-        pd.DataFrame(
-            {"std": side["std"].mean(axis=1, skipna=False), "stars": 100 * side["star"].mean(axis=1)}
-        )
+        pd.DataFrame({"std": side["std"].mean(axis=1, skipna=False), "stars": 100 * side["star"].mean(axis=1)})
         for side in (ours, theirs)
     )
     lines = []
     for name, title, digits in (("std", "Standard deviation", 2), ("stars", "Stars, % of data sets", 0)):
         for side, values in (
-            ("here", here[name]), ("paper", there[name]), ("difference", here[name] - there[name]),
+            ("here", here[name]),
+            ("paper", there[name]),
+            ("difference", here[name] - there[name]),
         ):
             text = [signed(v, digits) if side == "difference" else plain(v, digits) for v in values]
             lines.append(Row(f"{title}, {side}", tuple(map(Cell, text)), side == "here" and name == "stars"))
@@ -207,9 +203,7 @@ def detailed(runs: list[dict], paper: Published) -> Table:
     )
     data = _long("method", "what", here=here, paper=there)
     if other.matched:
-        data = pd.concat(
-            [_long("method", "what", here=ours["accuracy"][names], paper=theirs["accuracy"]), data]
-        )
+        data = pd.concat([_long("method", "what", here=ours["accuracy"][names], paper=theirs["accuracy"]), data])
     return Table("detailed_paper", caption, benchmark.about(runs), lettered(panels), data)
 
 
@@ -221,7 +215,7 @@ def counterparts(ours: Sequence, theirs: Sequence) -> dict:
     else none. The ranks of small backbones are scaled, so their grids share places, not values."""
     if set(ours) <= set(theirs):
         return {value: value for value in ours}
-    return dict(zip(ours, theirs)) if len(ours) == len(theirs) else {}
+    return dict(zip(ours, theirs, strict=True)) if len(ours) == len(theirs) else {}
 
 
 def grid(runs: list[dict], paper: Published) -> Table:
@@ -245,9 +239,7 @@ def grid(runs: list[dict], paper: Published) -> Table:
             sides = {"here": here, "paper": there, "difference": here - there}
             most = {"here": here.max(), "paper": percents.max(), "difference": None}
             lines += [
-                _shares(
-                    f"{METHODS[method].title}, {side}", values, most[side], bool(lines) and side == "here"
-                )
+                _shares(f"{METHODS[method].title}, {side}", values, most[side], bool(lines) and side == "here")
                 for side, values in sides.items()
             ]
             rows += [

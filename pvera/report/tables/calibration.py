@@ -56,7 +56,7 @@ def predictions(root, runs: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarra
         if run["test"]:
             path = results.run_path(root, *(run[key] for key in results.IDENTITY))
             found[run["method"]].append(metrics.top_label(*results.read_predictions(path)))
-    return {method: tuple(map(np.concatenate, zip(*parts))) for method, parts in found.items() if parts}
+    return {method: tuple(map(np.concatenate, zip(*parts, strict=True))) for method, parts in found.items() if parts}
 
 
 def confound(accuracy: Scores, error: Scores) -> pd.Series:
@@ -64,7 +64,7 @@ def confound(accuracy: Scores, error: Scores) -> pd.Series:
 
     NaN where a method lacks the data set, or all are equal.
     """
-    pairs = zip(*(mean_and_std(scores.values, axis=1)[0].T for scores in (accuracy, error)))
+    pairs = zip(*(mean_and_std(scores.values, axis=1)[0].T for scores in (accuracy, error)), strict=True)
     found = [spearmanr(*pair).statistic if (np.ptp(pair, axis=1) > 0).all() else np.nan for pair in pairs]
     return pd.Series(found, accuracy.datasets)
 
@@ -151,9 +151,7 @@ def calibration(runs: list[dict]) -> Table:
         "over data sets and seeds. Lowest in bold, second lowest underlined."
     )
     caption += left_out(Scores.of(runs))
-    return Table(
-        "calibration", caption, about(runs), (Panel("", header, tuple(rows)),), data.reset_index()
-    )
+    return Table("calibration", caption, about(runs), (Panel("", header, tuple(rows)),), data.reset_index())
 
 
 def held_claims(runs: list[dict]) -> Table:

@@ -42,8 +42,11 @@ def held(name: str, caption: str, about: str, claims: Sequence[Claim], seeds: Se
         by_seed = ", ".join(signed(value, claim.digits) for value in claim.by_seed)
         rows.append(Row(claim.text, (Cell(claim.verdict), Cell(shown), Cell(by_seed))))
         row = {
-            "claim": claim.text, "unit": claim.unit, "difference": claim.difference, "verdict": claim.verdict,
+            "claim": claim.text,
+            "unit": claim.unit,
+            "difference": claim.difference,
+            "verdict": claim.verdict,
         }
-        data.append(row | {f"seed{seed}": value for seed, value in zip(seeds, claim.by_seed)})
+        data.append(row | {f"seed{seed}": value for seed, value in zip(seeds, claim.by_seed, strict=True)})
     panel = Panel("", ("Here", "Difference", "By seed"), tuple(rows))
     return Table(name, caption, about, (panel,), pd.DataFrame(data))

@@ -335,15 +335,13 @@ def support(compared: list[Comparison], name: str = "comparison_support") -> Tab
         "Interval over seeds": lambda c: c.methods["lead"] > c.methods["lead_seeds"],
         "Interval over data sets": lambda c: c.methods["lead_low"] > 0,
         "Signed-rank test": lambda c: c.methods["signed_rank_holm"] < LEVEL,
-        "Nemenyi's test": lambda c: (
-            c.methods["rank"] - c.methods.at[REFERENCE, "rank"] >= c.ranks.critical_difference
-        ),
+        "Nemenyi's test": lambda c: c.methods["rank"] - c.methods.at[REFERENCE, "rank"] >= c.ranks.critical_difference,
     }
     data = pd.DataFrame({kind: sum(holds(c).astype(int) for c in compared) for kind, holds in kinds.items()})
     data = data.drop(REFERENCE)
     rows = [
         _row(METHODS[method].title, [f"{count} of {len(compared)}" for count in counts])
-        for method, counts in zip(data.index, data.to_numpy())
+        for method, counts in zip(data.index, data.to_numpy(), strict=True)
     ]
     highest = sum(c.methods["average"].idxmax() == REFERENCE for c in compared)
     caption = (

@@ -16,7 +16,7 @@ PARTS = {"Images": "benchmark", "Texts": "language"}
 
 
 def load(root, profile: str = "long", shorter: str = "mini") -> dict[str, tuple[list[dict], dict]]:
-    """The runs of `profile` below `root`, and the configuration that ends those of `shorter`; per part what is there."""
+    """The runs of `profile` below `root`, and the configuration that ends those of `shorter`; by part."""
     parts = {}
     for title, experiment in PARTS.items():
         runs, others = (results.load_runs(root, name, experiment, optional=True) for name in (profile, shorter))
@@ -26,7 +26,7 @@ def load(root, profile: str = "long", shorter: str = "mini") -> dict[str, tuple[
 
 
 def validation(run: dict, measure: str) -> np.ndarray:
-    """"loss" or "accuracy" of the chosen member of the grid on the validation split, (epochs,)."""
+    """ "loss" or "accuracy" of the chosen member of the grid on the validation split, (epochs,)."""
     return np.array(chosen_member(run)["curve"][f"validation_{measure}"], dtype=float)
 
 
@@ -78,8 +78,10 @@ def table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
         marked = {name: marks(100 * means[name]) for name in ("early_accuracy", "accuracy", "test")}
         rows = []
         for i, (key, own) in enumerate(means.iterrows()):
-            cells = [Cell(f"{own['best']:.0f} ({own['shortest']:.0f} to {own['longest']:.0f})"),
-                     Cell(signed(own["loss"] - own["early_loss"], 2))]
+            cells = [
+                Cell(f"{own['best']:.0f} ({own['shortest']:.0f} to {own['longest']:.0f})"),
+                Cell(signed(own["loss"] - own["early_loss"], 2)),
+            ]
             cells += [Cell(percent(100 * own[name]), marked[name][i]) for name in marked]
             rows.append(Row(METHODS[key].title, tuple(cells)))
         early = f"Val. acc., {shorter['max_epochs']} epochs, patience {shorter['patience']}"
@@ -91,7 +93,8 @@ def table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
     caption = (
         "Trainings that go on until their patience ends. Chosen epoch: median and range. Loss: how far the chosen "
         "epoch's validation loss (nats) lies below that of the epoch which the same training would have chosen within "
-        "the limits of the shorter profile. Then the validation accuracy (%) at that epoch, and the validation and test "
+        "the limits of the shorter profile. Then the validation accuracy (%) at that epoch, and the validation and "
+        "test "
         "accuracy (%) at the chosen one. Means over seeds, then over data sets."
     )
     described = " ".join(about(runs) for runs, _ in parts.values())
@@ -105,8 +108,11 @@ def curves(runs: list[dict]) -> dict[str, dict[str, np.ndarray]]:
     found: dict[str, dict[str, np.ndarray]] = {name: {} for name in scores.datasets}
     for dataset in scores.datasets:
         for method in scores.methods:
-            own = [np.fmin.accumulate(validation(run, "loss")) for run in runs
-                   if run["chosen"] and (run["dataset"], run["method"]) == (dataset, method)]
+            own = [
+                np.fmin.accumulate(validation(run, "loss"))
+                for run in runs
+                if run["chosen"] and (run["dataset"], run["method"]) == (dataset, method)
+            ]
             if own:
                 longest = max(map(len, own))
                 padded = [np.pad(loss, (0, longest - len(loss)), mode="edge") for loss in own]

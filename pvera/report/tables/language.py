@@ -31,7 +31,7 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
     methods = [m for m in METHODS if m in set(data["method"])]
 
     marked = {
-        name: dict(zip(methods, marks(cells["mean"].get((method, name), np.nan) for method in methods)))
+        name: dict(zip(methods, marks(cells["mean"].get((method, name), np.nan) for method in methods), strict=True))
         for name in datasets
     }
     floor = data.groupby("dataset")["majority"].first()
@@ -53,8 +53,10 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
             printed.append(Row(METHODS[method].title, tuple(row)))
             row = [Cell(signed(cells["difference"].get((method, name), np.nan), 1)) for name in common]
             differences.append(Row(METHODS[method].title, tuple(row)))
-        panels += [Panel("(b) The paper, DeBERTa-V3-base", header, tuple(printed)),
-                   Panel("(c) Here minus the paper", header, tuple(differences))]
+        panels += [
+            Panel("(b) The paper, DeBERTa-V3-base", header, tuple(printed)),
+            Panel("(c) Here minus the paper", header, tuple(differences)),
+        ]
     caption = (
         "Test scores in percent, mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews "
         "correlation (MCC). Best in bold, second best underlined. A star marks an accuracy significantly below "

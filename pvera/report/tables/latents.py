@@ -26,19 +26,35 @@ def differences(found: Found) -> pd.DataFrame:
             spread = np.sqrt(np.square(draws - mean).mean()) / mean.std()
             pairs = ((draw[i].ravel(), mean[i].ravel()) for draw in draws for i in range(len(mean)))
             correlation = np.mean([np.corrcoef(*pair)[0, 1] for pair in pairs])
-        rows.append({
-            "method": record["method"], "dataset": record["dataset"], "seed": record["seed"],
-            "explained": float(arrays["explained"]), "spread": spread, "correlation": correlation,
-        })
+        rows.append(
+            {
+                "method": record["method"],
+                "dataset": record["dataset"],
+                "seed": record["seed"],
+                "explained": float(arrays["explained"]),
+                "spread": spread,
+                "correlation": correlation,
+            }
+        )
     return pd.DataFrame(rows)
 
 
 def table(found: Found) -> Table:
     data = differences(found)
     rows = [
-        Row(METHODS[row.method].title, tuple(map(Cell, (
-            plain(100 * row.explained, 1), plain(row.spread, 2), plain(row.correlation, 2),
-        ))))
+        Row(
+            METHODS[row.method].title,
+            tuple(
+                map(
+                    Cell,
+                    (
+                        plain(100 * row.explained, 1),
+                        plain(row.spread, 2),
+                        plain(row.correlation, 2),
+                    ),
+                )
+            ),
+        )
         for row in data.itertuples()
     ]
     record, arrays = found[0]

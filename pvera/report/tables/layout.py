@@ -40,7 +40,7 @@ def lettered(panels: Sequence[Panel]) -> tuple[Panel, ...]:
     if len(panels) == 1:
         return tuple(panels)
     return tuple(
-        replace(panel, title=f"({letter}) {panel.title}") for letter, panel in zip(ascii_lowercase, panels)
+        replace(panel, title=f"({letter}) {panel.title}") for letter, panel in zip(ascii_lowercase, panels, strict=True)
     )
 
 
@@ -102,7 +102,7 @@ class Table:
         """Writes <folder>/<name>.{md,tex,csv} and returns the paths."""
         texts = {"md": self.markdown(), "tex": self.latex(), "csv": self.csv()}
         paths = [Path(folder) / f"{self.name}.{ending}" for ending in texts]
-        for path, text in zip(paths, texts.values()):
+        for path, text in zip(paths, texts.values(), strict=True):
             write_atomically(path, text.encode())
         return paths
 
@@ -186,7 +186,13 @@ def _latex_cell(cell: Cell) -> str:
 LATEX = str.maketrans(
     {c: f"\\{c}" for c in "%_&#"}
     | {
-        "±": r"$\pm$", "*": "$^*$", "–": "--", "−": "$-$", "×": r"$\times$", "β": r"$\beta$", "τ": r"$\tau$",
+        "±": r"$\pm$",
+        "*": "$^*$",
+        "–": "--",
+        "−": "$-$",
+        "×": r"$\times$",
+        "β": r"$\beta$",
+        "τ": r"$\tau$",
         "<": "$<$",
     }
 )

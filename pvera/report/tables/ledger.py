@@ -52,7 +52,8 @@ def switches(runs: dict[str, list[dict]]) -> Table:
     header = ("Methods", *(f"{title} ({unit})" for title, unit, _ in METRICS.values()))
     caption = (
         "Effect of each switch alone, the run that has it as under `published` minus the corrected one: mean over "
-        f"data sets and seeds, in brackets Student's 95 % interval over these, then what chance alone does: with `{NOISE}` "
+        "data sets and seeds, in brackets Student's 95 % interval over these, then what chance alone does: with "
+        f"`{NOISE}` "
         "only the random numbers change (initial values and noise; the order of the images only with "
         "`shuffle`), and the mean of as many runs stays within ± this in 95 of 100 cases. Bold: an effect "
         "beyond that; among this many comparisons a few are so by chance. Square brackets: a loss on "

@@ -39,13 +39,11 @@ def load_values(root, profile: str) -> list[Values]:
     found = []
     for record, arrays in load(root, profile, "out_of_distribution"):
         tested = record["config"]["tested"]
-        found.append(
-            Values(record, {(name, kind): arrays[f"{name}_{kind}"] for name in tested for kind in KINDS})
-        )
+        found.append(Values(record, {(name, kind): arrays[f"{name}_{kind}"] for name in tested for kind in KINDS}))
     methods, order = ("pvera", "vera"), found[0].record["config"]["tested"] if found else []
-    return sorted(found, key=lambda run: (
-        methods.index(run.record["method"]), order.index(run.own), run.record["seed"]
-    ))
+    return sorted(
+        found, key=lambda run: (methods.index(run.record["method"]), order.index(run.own), run.record["seed"])
+    )
 
 
 def comparisons(runs: Sequence[Values]) -> pd.DataFrame:
@@ -58,10 +56,18 @@ def comparisons(runs: Sequence[Values]) -> pd.DataFrame:
                 own, out = run.values[run.own, kind], run.values[other, kind]
                 test = rank_sum(out, own)
                 place = {"method": run.record["method"], "model": run.own, "seed": run.record["seed"]}
-                rows.append(place | {
-                    "tested": other, "kind": kind, "mean_in": own.mean(), "mean_out": out.mean(),
-                    "p_value": test.p_value, "cliffs_delta": test.cliffs_delta, "auroc": test.superiority,
-                })
+                rows.append(
+                    place
+                    | {
+                        "tested": other,
+                        "kind": kind,
+                        "mean_in": own.mean(),
+                        "mean_out": out.mean(),
+                        "p_value": test.p_value,
+                        "cliffs_delta": test.cliffs_delta,
+                        "auroc": test.superiority,
+                    }
+                )
     return pd.DataFrame(rows)
 
 
@@ -71,14 +77,15 @@ def table(runs: Sequence[Values]) -> Table:
     for method, of_method in data.groupby("method", sort=False):
         for kind, title in KINDS.items():
             rows, before = [], None
-            for (model, tested), some in of_method[of_method["kind"] == kind].groupby(
-                ["model", "tested"], sort=False
-            ):
+            for (model, tested), some in of_method[of_method["kind"] == kind].groupby(["model", "tested"], sort=False):
                 low = int((some["p_value"] < LEVEL).sum())
                 cells = (
-                    plain(some["mean_in"].mean(), 3), plain(some["mean_out"].mean(), 3),
-                    plain(some["auroc"].mean(), 3), ", ".join(plain(value, 2) for value in some["auroc"]),
-                    ", ".join(p_value(value, 4) for value in some["p_value"]), f"{low} of {len(some)}",
+                    plain(some["mean_in"].mean(), 3),
+                    plain(some["mean_out"].mean(), 3),
+                    plain(some["auroc"].mean(), 3),
+                    ", ".join(plain(value, 2) for value in some["auroc"]),
+                    ", ".join(p_value(value, 4) for value in some["p_value"]),
+                    f"{low} of {len(some)}",
                 )
                 label = f"{dataset_title(model)}, given {dataset_title(tested)}"
                 rows.append(Row(label, tuple(map(Cell, cells)), rule=before not in (None, model)))
@@ -110,10 +117,15 @@ def claims(runs: Sequence[Values]) -> Table:
         ):
             if method in overall.index:
                 unit = "Cliff's delta, the smallest" + ", with its sign turned" * (sign < 0)
-                found.append(Claim(
-                    f"{text} ({title})", unit,
-                    sign * overall[method], (sign * least.loc[method, seeds]).tolist(), 2,
-                ))
+                found.append(
+                    Claim(
+                        f"{text} ({title})",
+                        unit,
+                        sign * overall[method],
+                        (sign * least.loc[method, seeds]).tolist(),
+                        2,
+                    )
+                )
     return held("out_of_distribution_claims", "What the paper says of telling what lies out of distribution.",
                 about(runs), found, seeds)  # fmt: skip
 

@@ -38,8 +38,12 @@ def table(full: list[dict], other: list[dict]) -> Table:
     rows = []
     for method in dict.fromkeys(data["method"]):
         own = cells.loc[method]
-        texts = [NOTHING if np.isnan(own.at[name, "change"]) else
-                 f"{signed(own.at[name, 'change'], 1)} ({own.at[name, 'spread']:.1f})" for name in datasets]
+        texts = [
+            NOTHING
+            if np.isnan(own.at[name, "change"])
+            else f"{signed(own.at[name, 'change'], 1)} ({own.at[name, 'spread']:.1f})"
+            for name in datasets
+        ]
         rows.append(Row(METHODS[method].title, tuple(map(Cell, texts))))
     first, second = (runs[0]["config"]["precision"] for runs in (full, other))
     caption = (
@@ -47,5 +51,10 @@ def table(full: list[dict], other: list[dict]) -> Table:
         f"deviation over seeds in {first}. {data['within'].sum()} of {len(data)} changes are within it; on average "
         f"the accuracy changes by {signed(data['change'].mean(), 2)} points."
     )
-    return Table("precision", caption, f"Profile {full[0]['profile']}.",
-                 (Panel("", tuple(map(dataset_title, datasets)), tuple(rows)),), data)
+    return Table(
+        "precision",
+        caption,
+        f"Profile {full[0]['profile']}.",
+        (Panel("", tuple(map(dataset_title, datasets)), tuple(rows)),),
+        data,
+    )

@@ -18,9 +18,7 @@ def of_profile(root, profile: str, paper: Published) -> dict[str, dict[str, Tabl
     searches = results.load_runs(root, profile, "beta", optional=True)
 
     def build(own: list[dict]) -> Iterable[Table]:
-        return of_runs(
-            own, [run for run in searches if run["backbone"] == own[0]["backbone"]], paper
-        ).values()
+        return of_runs(own, [run for run in searches if run["backbone"] == own[0]["backbone"]], paper).values()
 
     return per_backbone(results.load_runs(root, profile, optional=True), build)
 

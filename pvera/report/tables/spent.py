@@ -9,7 +9,10 @@ from pvera.report.tables.layout import Cell, Panel, Row, Table, plain
 from pvera.study import results
 
 TITLES = {
-    "beta": "Search of β", "benchmark": "Benchmark", "rank": "Ablation of the rank", "position": "Ablation of positions",
+    "beta": "Search of β",
+    "benchmark": "Benchmark",
+    "rank": "Ablation of the rank",
+    "position": "Ablation of positions",
     "protocol": "Differences of the protocols", "uncertainty": "Monte Carlo inference",
     "out_of_distribution": "Out of distribution", "latents": "Latents", "language_beta": "Search of β, text",
     "language": "Text",
@@ -35,7 +38,12 @@ def table(data: pd.DataFrame, profile: str) -> Table:
     rows = []
     for experiment, own in data.groupby("experiment"):
         seconds = own["seconds"]
-        cells = (len(own), plain(seconds.sum() / 60, 1), plain(100 * seconds.sum() / total, 1), plain(seconds.mean(), 1))
+        cells = (
+            len(own),
+            plain(seconds.sum() / 60, 1),
+            plain(100 * seconds.sum() / total, 1),
+            plain(seconds.mean(), 1),
+        )
         rows.append((list(TITLES).index(experiment), Row(TITLES[experiment], tuple(Cell(str(x)) for x in cells))))
     panels = [Panel("(a) Experiments", ("Runs", "Minutes", "Share (%)", "Seconds per run"),
                     tuple(row for _, row in sorted(rows, key=lambda x: x[0])))]  # fmt: skip

@@ -65,16 +65,13 @@ def compare(greater: np.ndarray, smaller: np.ndarray) -> RankSum:
 
 def spread_of(runs: Runs, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Algorithm 1 with k draws: standard deviations of the correct images, and of the incorrect ones."""
-    return tuple(
-        pooled(runs, lambda run: getattr(run.estimates[k], name)) for name in ("sd_correct", "sd_incorrect")
-    )
+    return tuple(pooled(runs, lambda run: getattr(run.estimates[k], name)) for name in ("sd_correct", "sd_incorrect"))
 
 
 def width_of(runs: Runs, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Widths of the intervals of k draws, of the images whose predicted class is right, and of the others."""
     return tuple(
-        pooled(runs, lambda run: run.estimates[k].width[run.estimates[k].right == right])
-        for right in (True, False)
+        pooled(runs, lambda run: run.estimates[k].width[run.estimates[k].right == right]) for right in (True, False)
     )
 
 
@@ -101,20 +98,28 @@ def _compared(
         rows = []
         for group, own in groups(runs).items():
             right, wrong = of(own, k)
-            test, by_seed = compare(wrong, right), _by_seed(
-                own, lambda some: compare(*of(some, k)[::-1]).cliffs_delta
-            )
+            test, by_seed = compare(wrong, right), _by_seed(own, lambda some: compare(*of(some, k)[::-1]).cliffs_delta)
             share = 100 * len(wrong) / (len(right) + len(wrong))
             means = [_mean(values) for values in (right, wrong)]
             cells = (
-                plain(share, 1), *(plain(mean, 4) for mean in means), p_value(test.p_value, 4),
-                signed(test.cliffs_delta, 2), ", ".join(signed(value, 2) for value in by_seed),
+                plain(share, 1),
+                *(plain(mean, 4) for mean in means),
+                p_value(test.p_value, 4),
+                signed(test.cliffs_delta, 2),
+                ", ".join(signed(value, 2) for value in by_seed),
             )
             rows.append(Row(group, tuple(map(Cell, cells)), rule=len(rows) == 1))
-            data.append({
-                "draws": k, "group": group, "wrong_percent": share, "right": means[0], "wrong": means[1],
-                "p_value": test.p_value, "cliffs_delta": test.cliffs_delta,
-            })
+            data.append(
+                {
+                    "draws": k,
+                    "group": group,
+                    "wrong_percent": share,
+                    "right": means[0],
+                    "wrong": means[1],
+                    "p_value": test.p_value,
+                    "cliffs_delta": test.cliffs_delta,
+                }
+            )
         panels.append(Panel(f"{k} draws", tuple(header), tuple(rows)))
     return panels, pd.DataFrame(data)
 
@@ -162,9 +167,7 @@ def detection_table(runs: Runs) -> Table:
         some = found[found["dataset"].isin({run.record["dataset"] for run in own})]
         values = some.groupby(["way", "draws", "dataset"])["auroc"].mean().groupby(["way", "draws"]).mean()
         label = f"Mean over {len(groups(runs)) - 1} data sets" if group == ALL else group
-        rows.append(
-            Row(label, tuple(Cell(plain(values[column], 3)) for column in columns), rule=len(rows) == 1)
-        )
+        rows.append(Row(label, tuple(Cell(plain(values[column], 3)) for column in columns), rule=len(rows) == 1))
     caption = (
         "AUROC for telling wrong predictions from right ones (0.5: chance), within each data set, mean over "
         f"seeds. Wrong is in all columns what at most half of {max(runs[0].estimates)} draws get right. "
@@ -175,8 +178,10 @@ def detection_table(runs: Runs) -> Table:
 
 
 def spread_claims(runs: Runs) -> Table:
-    claims = [_higher(runs, f"Wrong predictions have the higher standard deviation, {k} draws", spread_of, k)
-              for k in shown_draws(runs)]
+    claims = [
+        _higher(runs, f"Wrong predictions have the higher standard deviation, {k} draws", spread_of, k)
+        for k in shown_draws(runs)
+    ]
     k = max(runs[0].estimates)
     claims.append(_on_each(runs, f"So it is on each data set alone, {k} draws", spread_of, k))
     gain = detection(runs).pivot(index=["dataset", "seed"], columns=["way", "draws"], values="auroc")
@@ -185,7 +190,10 @@ def spread_claims(runs: Runs) -> Table:
     mean, by_seed = gain.groupby("dataset").mean().mean(), gain.groupby("seed").mean().tolist()
     claims.append(Claim(f"Not in the paper: {text}", "AUROC, mean over data sets", mean, by_seed, 3))
     return held(
-        "uncertainty_claims", "What the paper says of the spread of the draws.", about(runs), claims,
+        "uncertainty_claims",
+        "What the paper says of the spread of the draws.",
+        about(runs),
+        claims,
         seeds(runs),
     )
 
@@ -199,9 +207,7 @@ def _higher(runs: Runs, text: str, of: Callable, k: int) -> Claim:
 
 def _on_each(runs: Runs, text: str, of: Callable, k: int) -> Claim:
     def least(some: Runs) -> float:
-        deltas = [
-            compare(*of(own, k)[::-1]).cliffs_delta for group, own in groups(some).items() if group != ALL
-        ]
+        deltas = [compare(*of(own, k)[::-1]).cliffs_delta for group, own in groups(some).items() if group != ALL]
         return float(np.min(deltas))
 
     return Claim(text, "Cliff's delta, the smallest", least(runs), _by_seed(runs, least), 2)
@@ -215,14 +221,10 @@ def widths(runs: Runs, paper: Published) -> Table:
     names = ("Wrong (%)", "Right", "Wrong", "p", "Cliff's delta", "By seed")
     panels, data = _compared(runs, shown_draws(runs), width_of, names)
     published = [float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect")]
-    rows = [
-        Row("Paper", (Cell(plain(published[0], 3)), Cell(plain(published[1], 3)), Cell(_ratio(*published))))
-    ]
+    rows = [Row("Paper", (Cell(plain(published[0], 3)), Cell(plain(published[1], 3)), Cell(_ratio(*published))))]
     for row in data[data["group"] == ALL].itertuples():
         ours = (row.right, row.wrong)
-        rows.append(
-            Row(f"Here, {row.draws} draws", (*(Cell(plain(v, 3)) for v in ours), Cell(_ratio(*ours))), True)
-        )
+        rows.append(Row(f"Here, {row.draws} draws", (*(Cell(plain(v, 3)) for v in ours), Cell(_ratio(*ours))), True))
         gaps = (signed(ours[0] - published[0], 3), signed(ours[1] - published[1], 3), NOTHING)
         rows.append(Row("Difference", tuple(map(Cell, gaps))))
     beside = Panel("Beside the paper", ("Right", "Wrong", "Wrong / right"), tuple(rows))
@@ -271,10 +273,21 @@ def _by_run(runs: Runs, k: int) -> list[float]:
 def by_draws_table(runs: Runs) -> Table:
     data = by_draws(runs)
     rows = [
-        Row(f"{row.draws} draws", tuple(map(Cell, (
-            plain(row.right, 3), plain(row.wrong, 3), plain(row.factor, 2), plain(row.auroc, 3),
-            plain(100 * row.covered / row.intervals, 1),
-        ))))
+        Row(
+            f"{row.draws} draws",
+            tuple(
+                map(
+                    Cell,
+                    (
+                        plain(row.right, 3),
+                        plain(row.wrong, 3),
+                        plain(row.factor, 2),
+                        plain(row.auroc, 3),
+                        plain(100 * row.covered / row.intervals, 1),
+                    ),
+                )
+            ),
+        )
         for row in data.itertuples()
     ]
     settings = runs[0].record["config"]
@@ -291,8 +304,7 @@ def by_draws_table(runs: Runs) -> Table:
 def interval_claims(runs: Runs) -> Table:
     k = max(runs[0].estimates)
     claims = [
-        _higher(runs, f"Wrong predictions have the wider intervals, {n} draws", width_of, n)
-        for n in shown_draws(runs)
+        _higher(runs, f"Wrong predictions have the wider intervals, {n} draws", width_of, n) for n in shown_draws(runs)
     ]
     claims.append(_on_each(runs, f"So it is on each data set alone, {k} draws", width_of, k))
     return held("intervals_claims", "What the paper says of the intervals.", about(runs), claims, seeds(runs))

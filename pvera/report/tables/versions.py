@@ -24,12 +24,18 @@ def compare(turns: pd.DataFrame) -> pd.DataFrame:
     for (experiment, method), own in [*turns.groupby(["experiment", "method"]), (("all", "all"), turns)]:
         both = own.groupby(["turn", "version"]).agg(seconds=("seconds", "sum"), accuracy=("accuracy", "mean")).unstack()
         seconds, accuracy = both["seconds"], both["accuracy"]
-        rows.append({
-            "experiment": experiment, "method": method, "turns": len(both), "runs": len(own) // (2 * len(both)),
-            "seconds_before": seconds["before"].median(), "seconds_after": seconds["after"].median(),
-            "ratio": (seconds["after"] / seconds["before"]).median(),
-            "apart": 100 * (accuracy["after"] - accuracy["before"]).abs().max(),
-        })
+        rows.append(
+            {
+                "experiment": experiment,
+                "method": method,
+                "turns": len(both),
+                "runs": len(own) // (2 * len(both)),
+                "seconds_before": seconds["before"].median(),
+                "seconds_after": seconds["after"].median(),
+                "ratio": (seconds["after"] / seconds["before"]).median(),
+                "apart": 100 * (accuracy["after"] - accuracy["before"]).abs().max(),
+            }
+        )
     return pd.DataFrame(rows)
 
 
