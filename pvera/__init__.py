@@ -21,10 +21,10 @@ from pvera.adapters import (
     VeRA,
     register,
 )
-from pvera.checkpoint import load, save  # noqa: E402
-from pvera.errors import InputError  # noqa: E402
-from pvera.model import AdaptedModel, adapt  # noqa: E402
-from pvera.uncertainty import sample  # noqa: E402
+from pvera.checkpoint import load, save
+from pvera.errors import InputError
+from pvera.model import AdaptedModel, adapt
+from pvera.uncertainty import sample
 
 __all__ = ["METHODS", "AdaptedModel", "InputError", "adapt", "load", "sample", "save"]
 __all__ += ["PAPER_METHODS", "Adapter", "Method", "register"]

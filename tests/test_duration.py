@@ -97,8 +97,8 @@ def test_figure():
 
 
 def test_committed_results():
-    """Every method has three seeds on each data set, none ran into the limit of its epochs, each kept the epoch that its
-    losses say, and accuracies are those of the stored scores."""
+    """Every method has three seeds on each data set, none ran into the limit of its epochs, each kept the epoch that
+    its losses say, and accuracies are those of the stored scores."""
     profile = Profile.read(ROOT / "experiments" / "profiles" / "long.yaml")
     parts = duration.load(ROOT / "results")
     assert parts.keys() == duration.PARTS.keys()
