@@ -81,7 +81,7 @@ def published_method(key: str, start: dict) -> pvera.adapters.Method:
         "adaptformer": lambda: {"ratio": 48 // len(start["layers.0.branch.down.bias"])},
     }
     sizes |= {"dora": sizes["lora"], "pvera": sizes["vera"]}
-    profile = Profile("golden", "", ["tiny"], ["cifar"], [0], "published", {key: sizes.get(key, dict)()})
+    profile = Profile("golden", "none", ["tiny"], ["cifar"], [0], "published", {key: sizes.get(key, dict)()})
     (run,) = profile.benchmark("results")
     return run.candidates[0].method
 
