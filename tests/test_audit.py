@@ -16,6 +16,7 @@ from pvera.data.tasks import TASKS
 from pvera.report import audit, published
 from pvera.report.audit import CONTRADICTS, FOLLOWS, OPEN, ROUNDING, UNCHECKED, ablations, grid, spreads, stars
 from pvera.report.statistics import binomial_p_value
+from pvera.study import markdown
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "results" / "published"
@@ -283,6 +284,14 @@ def test_the_page_lists_what_does_not_follow(paper):
     assert "| counts | text, data sets | 20 | 19 |" in page
     assert "ViT-B" not in page and "Within rounding" not in page
     assert audit.table(pd.DataFrame({"a": ["1*"]})) == "| a |\n| :-- |\n| 1\\* |"
+
+
+def test_a_row_of_another_length_is_no_markdown_table():
+    assert markdown.table(["a", "b"], [["1", "2"]], "lr") == "| a | b |\n| :-- | --: |\n| 1 | 2 |"
+    with pytest.raises(ValueError, match="1 cells under 2 titles"):
+        markdown.table(["a", "b"], [["1"]])
+    with pytest.raises(ValueError, match="3 cells under 2 titles"):
+        markdown.table(["a", "b"], [["1", "2"]], "lll")
 
 
 def test_notebook(tmp_path, monkeypatch):

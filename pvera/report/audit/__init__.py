@@ -1,15 +1,15 @@
-"""Is the paper consistent with itself? Every printed number that others determine, recomputed from those.
+"""The audit: is the paper consistent with itself? Every printed number that others determine is recomputed.
 
-A *finding* is one printed thing, what it is by everything else that is printed, and a verdict:
+A *finding* is one printed thing, its value according to everything else that is printed, and a verdict:
 
-    follows           it is what the other numbers give
-    within rounding   it is not, but numbers that round to the printed ones can give it
-    undecidable       numbers that round to the printed ones give it, and others its opposite
+    follows           the other printed numbers give it
+    within rounding   they do not, but numbers that round to them can
+    undecidable       some numbers that round to the printed ones give it, others give its opposite
     does not follow   no numbers that round to the printed ones give it
     not checkable     it needs data, or a definition, that the paper does not print
 
 Rounding is taken in the paper's favour: a printed 71.4 stands for anything from 71.35 to 71.45 inclusive.
-What a note gives as a reason is a conjecture from the pattern; only the authors can know.
+Reasons in the notes are conjectures from patterns; only the authors can know.
 """
 
 import pandas as pd
@@ -18,7 +18,8 @@ from pvera.report.audit.ablations import ablation_losses, check_ablations
 from pvera.report.audit.averages import check_averages, check_cells, means
 from pvera.report.audit.core import CONTRADICTS, FOLLOWS, OPEN, ROUNDING, UNCHECKED, VERDICTS, Finding
 from pvera.report.audit.grid import check_grid
-from pvera.report.audit.order import check_marks, check_order, ranks
+from pvera.report.audit.marks import check_marks
+from pvera.report.audit.order import check_order, ranks
 from pvera.report.audit.page import markdown, summary, table
 from pvera.report.audit.sizes import adapter_sizes, check_costs, check_sizes
 from pvera.report.audit.spreads import check_spreads

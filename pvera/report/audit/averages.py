@@ -14,7 +14,7 @@ from pvera.study.results import CATEGORIES
 
 
 def check_cells(paper: Published) -> Iterator[Finding]:
-    """The main table against the detailed table of the same backbone."""
+    """Yield the findings on the main table against the detailed table of the same backbone."""
     main, detailed = paper.main_table(), paper.accuracies("dinov2_b")
     for method, dataset in product(main.index, main.columns):
         printed, other = main.at[method, dataset], detailed.at[method, dataset]
@@ -34,7 +34,7 @@ def check_cells(paper: Published) -> Iterator[Finding]:
 
 
 def means(paper: Published) -> pd.DataFrame:
-    """Averages of the detailed tables: rows (backbone, method); columns all data sets, then each category."""
+    """Return the averages of the detailed tables: rows (backbone, method); columns "average" and each category."""
     rows = {}
     for backbone in BACKBONES:
         table = paper.accuracies(backbone)
@@ -45,19 +45,19 @@ def means(paper: Published) -> pd.DataFrame:
 
 
 def check_averages(paper: Published) -> Iterator[Finding]:
-    """Averages in the main table, from its own cells, and in the text, from the detailed tables."""
+    """Yield the findings on averages: the main table's from its cells, the text's from the detailed tables."""
     by_backbone = means(paper)["average"]
     main = paper.main_table().mean(axis=1)
     for row in paper.averages.itertuples():
         in_table = row.source != "text"
-        own = main if in_table else by_backbone[row.backbone]
-        verdict = near(row.average, own[row.method], HALF, HALF)
+        computed = main if in_table else by_backbone[row.backbone]
+        verdict = near(row.average, computed[row.method], HALF, HALF)
         note = ""
         if verdict == CONTRADICTS:
-            same = [m for m in own.index if m != row.method and abs(own[m] - row.average) <= HALF + EPSILON]
+            same = [m for m, mean in computed.items() if m != row.method and abs(mean - row.average) <= HALF + EPSILON]
             if same:
                 note = f"it is the average of {titles(same)}; conjecture: taken from there"
-        recomputed, other = f"{own[row.method]:.2f}", f"{by_backbone[row.backbone, row.method]:.2f}"
+        recomputed, other = f"{computed[row.method]:.2f}", f"{by_backbone[row.backbone, row.method]:.2f}"
         if recomputed != other:
             recomputed += f" ({other} from {TABLES[row.backbone]})"
         place = f"{row.source}, average of {METHODS[row.method].title}, {BACKBONES[row.backbone]}"

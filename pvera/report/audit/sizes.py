@@ -12,7 +12,10 @@ from pvera.report.published import Published
 
 
 def adapter_sizes(paper: Published) -> pd.DataFrame:
-    """Trained numbers of each method on ViT-B, averaged by the grid's shares; times: those of PVeRA."""
+    """Return the mean number of trained parameters of each method on ViT-B, weighted by the grid's shares.
+
+    times: the same as a multiple of PVeRA's.
+    """
     vit, rows = backbones.shapes("dinov2_b"), {}
     for key, members in paper.configurations().items():
         methods, percents = zip(*members, strict=True)
@@ -22,7 +25,7 @@ def adapter_sizes(paper: Published) -> pd.DataFrame:
 
 
 def check_sizes(paper: Published) -> Iterator[Finding]:
-    """Trained numbers of the ablation tables and of the text, from our own models of ViT-B."""
+    """Yield the findings on the trained parameters in the ablation tables and the text, counted on ViT-B."""
     vit = backbones.shapes("dinov2_b")
     for row in paper.rank.itertuples():
         counted = cost.trained_parameters(vit, PVeRA(rank=row.rank))
@@ -41,7 +44,7 @@ def check_sizes(paper: Published) -> Iterator[Finding]:
 
 
 def check_costs(paper: Published) -> Iterator[Finding]:
-    """The percentages of operations that PVeRA and VeRA add to ViT-B/14, from closed forms."""
+    """Yield the findings on the percentages of operations that PVeRA and VeRA add to ViT-B/14, from closed forms."""
     shape = cost.Shape.of(backbones.shapes("dinov2_b"))
     base = cost.backbone_multiply_adds(shape)
     for method, note in (

@@ -11,7 +11,7 @@ from pvera.report.published import BACKBONES, SEEDS, TABLES, Published
 
 
 def lone_seed(mean: float, std: float, ddof: int) -> tuple[float, float]:
-    """If two of three seeds agree and one fell behind: what it reached, and what the two reached.
+    """Return the accuracies of one seed that fell behind and of two that agree, given the mean and std of the three.
 
     ddof: 0 if the standard deviation divides by 3, 1 if by 2.
     """
@@ -20,7 +20,7 @@ def lone_seed(mean: float, std: float, ddof: int) -> tuple[float, float]:
 
 
 def check_spreads(paper: Published) -> Iterator[Finding]:
-    """Whether three accuracies between 0 and 100 can have this mean and standard deviation."""
+    """Yield the findings on whether three accuracies in [0, 100] can have this mean and standard deviation."""
     for row in paper.detailed.itertuples():
         total = SEEDS * row.accuracy
         extreme = [min(100, max(0, total - 100 * i)) for i in range(SEEDS)]

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from itertools import combinations, product
 
 import pandas as pd
-from scipy.stats import binomtest, norm
+from scipy.stats import binomtest
+from statsmodels.stats.proportion import proportions_ztest
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
@@ -24,13 +25,13 @@ from pvera.report.audit.core import (
 from pvera.report.published import BACKBONES, SEEDS, TABLES, Published
 from pvera.report.statistics import LEVEL, binomial_p_value
 
-#: Examples of the GLUE validation sets (Wang et al., 2019) behind the language table. CoLA has no place here:
-#: its measure is a correlation, which is no share of right answers.
+#: Sizes of the GLUE validation sets (Wang et al., 2019) behind the language table. CoLA is absent: its measure is
+#: a correlation, and a binomial test needs a share of correct answers.
 GLUE_VALIDATION = {"RTE": 277, "MRPC": 408}
 
 
 def plausible_counts(percent: float, n: int) -> tuple[int, int]:
-    """Least and greatest number of right answers of n that prints as `percent`."""
+    """Return the least and greatest number of correct answers of n that print as `percent`."""
     low, high = (n * (percent + side) / 100 for side in (-HALF, HALF))
     return max(0, math.ceil(low - EPSILON)), min(n, math.floor(high + EPSILON))
 
@@ -39,7 +40,7 @@ Test = Callable[[int, int, int], float]  # (correct, n, reference's correct) -> 
 
 
 def p_range(accuracy: float, reference: float, n: int, test: Test) -> tuple[float, float]:
-    """Least and greatest p-value of counts that print as `accuracy` and `reference`, both in per cent."""
+    """Return the least and greatest p-value of counts that print as `accuracy` and `reference`, both in per cent."""
     (least, most), (ref_least, ref_most) = plausible_counts(accuracy, n), plausible_counts(reference, n)
     values = [test(most, n, ref_least), test(least, n, ref_most)]
     if least <= ref_most and ref_least <= most:
@@ -48,23 +49,24 @@ def p_range(accuracy: float, reference: float, n: int, test: Test) -> tuple[floa
 
 
 def decide(accuracy: float, reference: float, n: int, test: Test = binomial_p_value) -> bool | None:
-    """Whether `accuracy` gets a star against `reference`; None if rounding leaves it open."""
+    """Return whether `accuracy` gets a star against `reference`; None if rounding leaves it open."""
     low, high = p_range(accuracy, reference, n, test)
     return True if high < LEVEL else False if low >= LEVEL else None
 
 
 def two_sided(correct: int, n: int, reference: int) -> float:
+    """Return the p-value of the exact binomial test against reference / n, taken as known."""
     return float(binomtest(correct, n, reference / n).pvalue)
 
 
 def two_samples(correct: int, n: int, reference: int) -> float:
-    """One-sided z test of two proportions, both uncertain."""
-    pooled = (correct + reference) / (2 * n)
-    spread = math.sqrt(2 * pooled * (1 - pooled) / n)
-    return float(norm.cdf((correct - reference) / n / spread)) if spread > 0 else 1.0
+    """Return the p-value of the one-sided z test of two proportions, both estimated; 1 if both are 0 or both 1."""
+    if correct == reference and correct in (0, n):
+        return 1.0
+    return float(proportions_ztest([correct, reference], [n, n], alternative="smaller")[1])
 
 
-#: Ways to read "we perform a binomial test between each adapter and PVeRA": seeds pooled, and the test.
+#: Readings of "we perform a binomial test between each adapter and PVeRA": number of pooled seeds, and the test.
 READINGS: dict[str, tuple[int, Test]] = {
     "one-sided, seeds pooled": (SEEDS, binomial_p_value),
     "one-sided, as if one seed": (1, binomial_p_value),
@@ -74,7 +76,7 @@ READINGS: dict[str, tuple[int, Test]] = {
 
 
 def decisions(paper: Published, backbone: str, reading: str = next(iter(READINGS))) -> pd.DataFrame:
-    """True, False or None (`decide`) for each method but PVeRA and each data set."""
+    """Return the verdict of `decide` for each method but PVeRA (rows) and each data set (columns)."""
     seeds, test = READINGS[reading]
     table = paper.accuracies(backbone)
     reference = table.loc["pvera"]
@@ -88,19 +90,19 @@ def decisions(paper: Published, backbone: str, reading: str = next(iter(READINGS
 
 
 def contradictions(decided: pd.DataFrame, printed: pd.DataFrame) -> pd.DataFrame:
-    """Where a star is printed that cannot be, or none where there must be one."""
+    """Return True where a printed star cannot be earned, and where a star that must be earned is missing."""
     return decided.notna() & decided.ne(printed.loc[decided.index])
 
 
 def exchanged(table: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
-    """`table` with two of its rows exchanged."""
+    """Return `table` with two of its rows exchanged."""
     table = table.copy()
     table.loc[[one, other]] = table.loc[[other, one]].to_numpy()
     return table
 
 
 def readings(paper: Published) -> pd.DataFrame:
-    """How many stars do not follow under each reading of the test, and how many are undecidable.
+    """Count the contradictory and the undecidable stars under each reading of the test.
 
     exchanged: contradictions if the stars of DoRA and LoRA changed places.
     """
@@ -118,7 +120,7 @@ def readings(paper: Published) -> pd.DataFrame:
 
 
 def exchanges(paper: Published) -> pd.DataFrame:
-    """Contradictory stars of each detailed table if the stars of two columns changed places."""
+    """Count the contradictory stars of each detailed table before and after two columns exchange their stars."""
     rows = []
     for backbone in BACKBONES:
         decided, printed = decisions(paper, backbone), paper.accuracies(backbone, "star")
@@ -131,40 +133,50 @@ def exchanges(paper: Published) -> pd.DataFrame:
 
 
 def check_stars(paper: Published) -> Iterator[Finding]:
-    """The stars of the detailed tables and of the language table."""
-    best = exchanges(paper).groupby("backbone").first()
+    """Yield the findings on the stars of the detailed tables and of the language table."""
     for backbone in BACKBONES:
-        accuracy, printed = paper.accuracies(backbone), paper.accuracies(backbone, "star")
-        decided = decisions(paper, backbone)
-        swap = best.loc[backbone]
-        pair, exchange = (swap["one"], swap["other"]), ""
-        if swap["before"] - swap["after"] > 1:
-            exchange = (
-                f"if {titles(pair)} exchanged stars, {swap['after']} instead of {swap['before']} stars "
-                "of this table would not follow; conjecture: two columns changed places"
-            )
-        for method, dataset in product(decided.index, decided.columns):
-            value, reference = accuracy.at[method, dataset], accuracy.at["pvera", dataset]
-            star, decision = bool(printed.at[method, dataset]), decided.at[method, dataset]
-            note = ["above PVeRA's"] * bool(star and value > reference) + [exchange] * (method in pair)
-            yield _star_finding(
-                f"{TABLES[backbone]} ({BACKBONES[backbone]}), {cell_title(method, dataset)}", value, star,
-                reference, SEEDS * TASKS[dataset].test_images, decision, "; ".join(filter(None, note)),
-            )  # fmt: skip
+        yield from _check_detailed(paper, backbone)
     for task, rows in paper.language.groupby("task", sort=False):
-        rows = rows.set_index("method")
-        reference = rows.at["pvera", "score"]
-        for method, row in rows.drop("pvera").iterrows():
-            place = f"Table 5, {METHODS[method].title} on {task}"
-            if task in GLUE_VALIDATION:
-                n = SEEDS * GLUE_VALIDATION[task]
-                decision = decide(row["score"], reference, n)
-                yield _star_finding(place, row["score"], row["star"], reference, n, decision, "")
-            else:
-                printed, note = _starred(row["score"], row["star"], reference), "needs every answer of both"
-                yield Finding("stars", place, printed, "–", UNCHECKED, f"a correlation: {note}")
-    own = [table.loc[table["method"] == "pvera", "star"].sum() for table in (paper.detailed, paper.language)]
-    yield exact("stars", "stars of PVeRA itself", sum(own), 0)
+        yield from _check_language(task, rows.set_index("method"))
+    stars = [table.loc[table["method"] == "pvera", "star"].sum() for table in (paper.detailed, paper.language)]
+    yield exact("stars", "stars of PVeRA itself", sum(stars), 0)
+
+
+def _check_detailed(paper: Published, backbone: str) -> Iterator[Finding]:
+    accuracy, printed = paper.accuracies(backbone), paper.accuracies(backbone, "star")
+    decided = decisions(paper, backbone)
+    swaps = exchanges(paper)
+    swap = swaps[swaps["backbone"] == backbone].iloc[0]
+    pair, exchange = (swap["one"], swap["other"]), ""
+    if swap["before"] - swap["after"] > 1:
+        exchange = (
+            f"if {titles(pair)} exchanged stars, {swap['after']} instead of {swap['before']} stars "
+            "of this table would not follow; conjecture: two columns changed places"
+        )
+    for method, dataset in product(decided.index, decided.columns):
+        value, reference = accuracy.at[method, dataset], accuracy.at["pvera", dataset]
+        star, decision = bool(printed.at[method, dataset]), decided.at[method, dataset]
+        notes = ["above PVeRA's"] * bool(star and value > reference) + [exchange] * (method in pair)
+        yield _star_finding(
+            f"{TABLES[backbone]} ({BACKBONES[backbone]}), {cell_title(method, dataset)}", value, star,
+            reference, SEEDS * TASKS[dataset].test_images, decision, "; ".join(filter(None, notes)),
+        )  # fmt: skip
+
+
+def _check_language(task: str, rows: pd.DataFrame) -> Iterator[Finding]:
+    reference = rows.at["pvera", "score"]
+    for method, row in rows.drop("pvera").iterrows():
+        place = f"Table 5, {METHODS[method].title} on {task}"
+        if task in GLUE_VALIDATION:
+            n = SEEDS * GLUE_VALIDATION[task]
+            decision = decide(row["score"], reference, n)
+            yield _star_finding(place, row["score"], row["star"], reference, n, decision, "")
+        else:
+            printed, note = (
+                _starred(row["score"], row["star"], reference),
+                "its test needs every answer of both methods",
+            )
+            yield Finding("stars", place, printed, "–", UNCHECKED, f"a correlation: {note}")
 
 
 def _star_finding(place: str, value: float, star: bool, reference: float, n: int, decision: bool | None,
@@ -183,6 +195,6 @@ def _starred(value: float, star: bool, reference: float) -> str:
 
 
 def _between(low: float, high: float) -> str:
-    """A range of p-values; exact ones are too small to be told from zero long before they are zero."""
+    """Return a range of p-values as text; below 1e-99 the digits depend on the platform."""
     texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in (low, high)]
     return " to ".join(dict.fromkeys(texts))

@@ -7,7 +7,7 @@ from pvera.report.published import Published
 
 
 def check_counts(paper: Published) -> Iterator[Finding]:
-    """Numbers of data sets, methods and configurations in the text."""
+    """Yield the findings on the numbers of data sets, methods and configurations in the text."""
     table, methods = paper.detailed, paper.detailed["method"].nunique()
     of_category = table.groupby("category", sort=False)["dataset"].nunique()
     expected = {
@@ -25,7 +25,7 @@ def check_counts(paper: Published) -> Iterator[Finding]:
 
 
 def check_equations(paper: Published) -> Iterator[Finding]:
-    """Where equations and algorithms say different things."""
+    """Yield the findings on equations against algorithms."""
     q = paper.quote
     yield _said(
         "Algorithm 1, incorrect and correct samples", f"accuracy {q('algorithm_incorrect')} 0.5 is incorrect",
@@ -34,7 +34,7 @@ def check_equations(paper: Published) -> Iterator[Finding]:
     )  # fmt: skip
     yield _said(
         "Algorithm 2, factor of ε", q("algorithm_std"), f"{q('equation_std')} (Eq. 6)",
-        q("algorithm_std") == q("equation_std"), "conjecture: meant is exp(½ log σ²)",
+        q("algorithm_std") == q("equation_std"), "conjecture: exp(½ log σ²) is meant",
     )  # fmt: skip
     twice = q("algorithm_output").count("α") + q("algorithm_training_alpha").count("α")
     yield _said(
@@ -58,7 +58,7 @@ def check_equations(paper: Published) -> Iterator[Finding]:
 
 
 def uncheckable(paper: Published) -> Iterator[Finding]:
-    """What the paper says about data that it shows as figures only."""
+    """Yield the claims whose data the paper shows as figures alone."""
     for quote, place, needs in (
         ("calibration", "text, calibration of LoRA-based methods", "the test scores of every method"),
         ("uncertainty", "text, spread of the scores of wrong predictions", "the scores of several draws"),
