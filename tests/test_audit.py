@@ -14,7 +14,9 @@ from nbclient import NotebookClient
 
 from pvera.data.tasks import TASKS
 from pvera.report import audit, published
-from pvera.report.audit import CONTRADICTS, FOLLOWS, OPEN, ROUNDING, UNCHECKED
+from pvera.report.audit import CONTRADICTS, FOLLOWS, OPEN, ROUNDING, UNCHECKED, ablations, grid, spreads, stars
+from pvera.report.statistics import binomial_p_value
+from pvera.study import markdown
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "results" / "published"
@@ -108,93 +110,93 @@ def row(backbone="dinov2_b", method="lora", dataset="cifar"):
 
 
 PLANTED = [
-    plant("cell off by 0.2", audit.cells, CONTRADICTS, ["Table 1, LoRA on CIFAR-100"],
+    plant("cell off by 0.2", audit.check_cells, CONTRADICTS, ["Table 1, LoRA on CIFAR-100"],
           lambda p: change(p.main, "accuracy", 52.2, method="lora", dataset="cifar")),
-    plant("cell off by 0.1", audit.cells, ROUNDING, ["Table 1, LoRA on CIFAR-100"],
+    plant("cell off by 0.1", audit.check_cells, ROUNDING, ["Table 1, LoRA on CIFAR-100"],
           lambda p: change(p.main, "accuracy", 52.1, method="lora", dataset="cifar")),
-    plant("average off by 0.1", audit.averages, ROUNDING, ["Table 1, average of LoRA, ViT-B/14"],
+    plant("average off by 0.1", audit.check_averages, ROUNDING, ["Table 1, average of LoRA, ViT-B/14"],
           lambda p: change(p.averages, "average", 52.1, backbone="dinov2_b", method="lora")),
-    plant("average off by 0.2", audit.averages, CONTRADICTS, ["Table 1, average of LoRA, ViT-B/14"],
+    plant("average off by 0.2", audit.check_averages, CONTRADICTS, ["Table 1, average of LoRA, ViT-B/14"],
           lambda p: change(p.averages, "average", 52.2, backbone="dinov2_b", method="lora")),
-    plant("average in the text", audit.averages, CONTRADICTS, ["text, average of LoRA, ViT-L/14"],
+    plant("average in the text", audit.check_averages, CONTRADICTS, ["text, average of LoRA, ViT-L/14"],
           lambda p: change(p.averages, "average", 50.0, backbone="dinov2_l", method="lora")),
-    plant("another is best", audit.order, CONTRADICTS,
+    plant("another is best", audit.check_order, CONTRADICTS,
           ["text, highest average, ViT-S/14", "text, second best, ViT-S/14",
            "text, lead of PVeRA, ViT-S/14", "text, lead of PVeRA, ViT-L/14"],
           lambda p: change(p.detailed, "accuracy", 70.0, backbone="dinov2_s", method="ia3")),
-    plant("another is second", audit.order, CONTRADICTS, ["text, second best, ViT-L/14"],
+    plant("another is second", audit.check_order, CONTRADICTS, ["text, second best, ViT-L/14"],
           lambda p: say(p, "second_l", "VeRA")),
-    plant("number of wins", audit.order, CONTRADICTS, ["text, data sets on which DoRA is best"],
+    plant("number of wins", audit.check_order, CONTRADICTS, ["text, data sets on which DoRA is best"],
           lambda p: say(p, "best_of_dora", "8")),
-    plant("linear not last", audit.order, CONTRADICTS, ["text, linear probing under a larger shift"],
+    plant("linear not last", audit.check_order, CONTRADICTS, ["text, linear probing under a larger shift"],
           lambda p: change(p.detailed, "accuracy", 39.0, backbone="dinov2_b", method="vera",
                            category="structured")),
-    plant("linear below on natural", audit.order, CONTRADICTS, ["text, linear probing on natural images"],
+    plant("linear below on natural", audit.check_order, CONTRADICTS, ["text, linear probing on natural images"],
           lambda p: change(p.main, "accuracy", 40.0, method="linear", category="natural")),
-    plant("bold on the second", audit.marks, CONTRADICTS, ["Table 1, KITTI-Dist"],
+    plant("bold on the second", audit.check_marks, CONTRADICTS, ["Table 1, KITTI-Dist"],
           lambda p: (change(p.main, "mark", "second", method="pvera", dataset="kitti"),
                      change(p.main, "mark", "best", method="ia3", dataset="kitti"))),
-    plant("underline missing", audit.marks, CONTRADICTS, ["Table 1, Average"],
+    plant("underline missing", audit.check_marks, CONTRADICTS, ["Table 1, Average"],
           lambda p: change(p.averages, "mark", "", backbone="dinov2_b", method="dora")),
-    plant("tie parted", audit.marks, ROUNDING, ["Table 1, KITTI-Dist"],
+    plant("tie parted", audit.check_marks, ROUNDING, ["Table 1, KITTI-Dist"],
           lambda p: change(p.main, "accuracy", 60.0, method="ia3", dataset="kitti")),
-    plant("language mark", audit.marks, CONTRADICTS, ["Table 5, RTE"],
+    plant("language mark", audit.check_marks, CONTRADICTS, ["Table 5, RTE"],
           lambda p: change(p.language, "mark", "", method="ia3", task="RTE")),
-    plant("star missing", audit.stars, CONTRADICTS, ["Table 6 (ViT-B/14), LoRA on CIFAR-100"],
+    plant("star missing", audit.check_stars, CONTRADICTS, ["Table 6 (ViT-B/14), LoRA on CIFAR-100"],
           lambda p: change(p.detailed, "star", False, **row())),
-    plant("star on a better cell", audit.stars, CONTRADICTS, ["Table 6 (ViT-B/14), DoRA on CIFAR-100"],
+    plant("star on a better cell", audit.check_stars, CONTRADICTS, ["Table 6 (ViT-B/14), DoRA on CIFAR-100"],
           lambda p: change(p.detailed, "star", True, **row(method="dora"))),
     # 59.8 against 60.0 of 30 000 answers: 0.7 standard errors, 0.35 to 1.06 with rounding
-    plant("star on a small gap", audit.stars, CONTRADICTS, ["Table 6 (ViT-B/14), LoRA on CIFAR-100"],
+    plant("star on a small gap", audit.check_stars, CONTRADICTS, ["Table 6 (ViT-B/14), LoRA on CIFAR-100"],
           lambda p: change(p.detailed, "accuracy", 59.8, **row())),
     # 59.5 against 60.0: 1.8 standard errors, 1.41 to 2.12 with rounding; the level is at 1.64
-    plant("star on the edge", audit.stars, OPEN, ["Table 6 (ViT-B/14), LoRA on CIFAR-100"],
+    plant("star on the edge", audit.check_stars, OPEN, ["Table 6 (ViT-B/14), LoRA on CIFAR-100"],
           lambda p: change(p.detailed, "accuracy", 59.5, **row())),
-    plant("language star", audit.stars, CONTRADICTS, ["Table 5, Linear on RTE"],
+    plant("language star", audit.check_stars, CONTRADICTS, ["Table 5, Linear on RTE"],
           lambda p: change(p.language, "star", False, method="linear", task="RTE")),
-    plant("star of PVeRA", audit.stars, CONTRADICTS, ["stars of PVeRA itself"],
+    plant("star of PVeRA", audit.check_stars, CONTRADICTS, ["stars of PVeRA itself"],
           lambda p: change(p.detailed, "star", True, **row(method="pvera"))),
     # 100, 56 and 0 spread the most of what has the mean 52; their standard deviation is 50.1.
-    plant("impossible spread", audit.spreads, CONTRADICTS, ["Table 6 (ViT-B/14), LoRA on CIFAR-100"],
+    plant("impossible spread", audit.check_spreads, CONTRADICTS, ["Table 6 (ViT-B/14), LoRA on CIFAR-100"],
           lambda p: change(p.detailed, "std", 55.0, **row())),
-    plant("grid share", audit.grid, CONTRADICTS, ["Table 4, (IA)³"],
+    plant("grid share", audit.check_grid, CONTRADICTS, ["Table 4, (IA)³"],
           lambda p: change(p.grid, "percent", 10, method="ia3", value=1e-5)),
-    plant("most chosen value", audit.grid, CONTRADICTS, ["text, most chosen value of LoRA"],
+    plant("most chosen value", audit.check_grid, CONTRADICTS, ["text, most chosen value of LoRA"],
           lambda p: say(p, "lora_rank", "64")),
-    plant("parameters", audit.sizes, CONTRADICTS, ["Table 2, r = 64", "Table 3, QKV"],
+    plant("parameters", audit.check_sizes, CONTRADICTS, ["Table 2, r = 64", "Table 3, QKV"],
           lambda p: (change(p.rank, "parameters", 21505, rank=64),
                      change(p.position, "parameters", 30720, targets="qkv"))),
-    plant("operations", audit.costs, CONTRADICTS, ["text, PVeRA on ViT-B/14"],
+    plant("operations", audit.check_costs, CONTRADICTS, ["text, PVeRA on ViT-B/14"],
           lambda p: say(p, "flops_pvera", "15.9")),
-    plant("losses of one run", audit.ablations, CONTRADICTS, ["Table 2 r = 256, Table 3 QV: loss"],
+    plant("losses of one run", audit.check_ablations, CONTRADICTS, ["Table 2 r = 256, Table 3 QV: loss"],
           lambda p: change(p.rank, "loss", 1.8185, rank=256)),
-    plant("best rank", audit.ablations, CONTRADICTS, ["text, best rank"],
+    plant("best rank", audit.check_ablations, CONTRADICTS, ["text, best rank"],
           lambda p: say(p, "best_rank", "128")),
-    plant("best position", audit.ablations, CONTRADICTS, ["text, best position"],
+    plant("best position", audit.check_ablations, CONTRADICTS, ["text, best position"],
           lambda p: say(p, "best_targets", "query and key")),
-    plant("close ranks", audit.ablations, CONTRADICTS, ["text, ranks nearly as good"],
+    plant("close ranks", audit.check_ablations, CONTRADICTS, ["text, ranks nearly as good"],
           lambda p: say(p, "close_ranks", "64, 128")),
-    plant("ablation data sets", audit.ablations, CONTRADICTS, ["text, data sets per category"],
+    plant("ablation data sets", audit.check_ablations, CONTRADICTS, ["text, data sets per category"],
           lambda p: say(p, "ablation_datasets", "DTD, CIFAR-100, SVHN, Retinopathy, Clevr-Dist, KITTI-Dist")),
-    plant("number of data sets", audit.counts, CONTRADICTS, ["text, data sets"],
+    plant("number of data sets", audit.check_counts, CONTRADICTS, ["text, data sets"],
           lambda p: say(p, "datasets", "20")),
-    plant("data sets of a category", audit.counts, CONTRADICTS, ["Table 1, natural data sets"],
+    plant("data sets of a category", audit.check_counts, CONTRADICTS, ["Table 1, natural data sets"],
           lambda p: say(p, "natural", "8")),
-    plant("number of methods", audit.counts, CONTRADICTS, ["text, other adapters beside linear probing"],
+    plant("number of methods", audit.check_counts, CONTRADICTS, ["text, other adapters beside linear probing"],
           lambda p: say(p, "other_adapters_without_linear", "7")),
-    plant("configurations", audit.counts, CONTRADICTS, ["Table 4, configurations"],
+    plant("configurations", audit.check_counts, CONTRADICTS, ["Table 4, configurations"],
           lambda p: say(p, "configurations", "60")),
-    plant("names exchanged", audit.equations, CONTRADICTS, ["Algorithm 1, incorrect and correct samples"],
+    plant("names exchanged", audit.check_equations, CONTRADICTS, ["Algorithm 1, incorrect and correct samples"],
           lambda p: say(p, "algorithm_incorrect", ">")),
-    plant("σ twice", audit.equations, CONTRADICTS, ["Algorithm 2, factor of ε"],
+    plant("σ twice", audit.check_equations, CONTRADICTS, ["Algorithm 2, factor of ε"],
           lambda p: say(p, "algorithm_std", "exp(σ^2)")),
-    plant("α twice", audit.equations, CONTRADICTS, ["Algorithm 2, factors α in training"],
+    plant("α twice", audit.check_equations, CONTRADICTS, ["Algorithm 2, factors α in training"],
           lambda p: say(p, "algorithm_training_alpha", "α")),
-    plant("B missing", audit.equations, CONTRADICTS, ["Algorithm 2, output"],
+    plant("B missing", audit.check_equations, CONTRADICTS, ["Algorithm 2, output"],
           lambda p: say(p, "algorithm_output", "α · z ⊙ b")),
-    plant("shape", audit.equations, CONTRADICTS, ["Section 3.2, shape of B"],
+    plant("shape", audit.check_equations, CONTRADICTS, ["Section 3.2, shape of B"],
           lambda p: say(p, "shape_b_pvera", "d×r")),
-    plant("transpose", audit.equations, CONTRADICTS, ["Eq. 10, merged weight"],
+    plant("transpose", audit.check_equations, CONTRADICTS, ["Eq. 10, merged weight"],
           lambda p: say(p, "equation_merge", "W + α A B ⊙ b")),
 ]  # fmt: skip
 
@@ -211,7 +213,7 @@ def test_exchanged_columns_are_named(paper):
     better &= paper.detailed["dataset"].isin(published.DATASETS[:4])
     paper.detailed.loc[better & (paper.detailed["method"] == "dora"), "accuracy"] = 80.0  # with its star
     paper.detailed.loc[better & (paper.detailed["method"] == "lora"), "star"] = False
-    wrong = [f for f in audit.stars(paper) if f.verdict == CONTRADICTS]
+    wrong = [f for f in audit.check_stars(paper) if f.verdict == CONTRADICTS]
     assert len(wrong) == 8
     assert all("if DoRA and LoRA exchanged stars, 0 instead of 8" in f.note for f in wrong)
     best = audit.exchanges(paper).groupby("backbone").first().loc["dinov2_l"]
@@ -222,7 +224,7 @@ def test_exchanged_columns_are_named(paper):
 
 def test_an_average_taken_from_another_method_is_named(paper):
     change(paper.averages, "average", 50.0, backbone="dinov2_l", method="lora")
-    (finding,) = [f for f in audit.averages(paper) if f.verdict == CONTRADICTS]
+    (finding,) = [f for f in audit.check_averages(paper) if f.verdict == CONTRADICTS]
     assert "it is the average of DoRA" in finding.note
 
 
@@ -235,53 +237,61 @@ def test_an_average_taken_from_another_method_is_named(paper):
      (12.3, 2000, (245, 247))],
 )  # fmt: skip
 def test_counts_behind_a_percentage(percent, n, counts):
-    assert audit.plausible_counts(percent, n) == counts
+    assert stars.plausible_counts(percent, n) == counts
 
 
 def test_p_values_within_rounding():
     # 10 answers, 50.0 and 20.0 stand for exactly 5 and 2: P(X <= 2) = 56 / 1024
-    assert audit.p_range(20.0, 50.0, 10, audit.binomial_p_value) == pytest.approx((56 / 1024, 56 / 1024))
-    assert audit.decide(20.0, 50.0, 10) is False
-    assert audit.decide(10.0, 50.0, 10) is True  # 11 / 1024
-    low, high = audit.p_range(50.0, 50.0, 10000, audit.two_sided)
+    assert stars.p_range(20.0, 50.0, 10, binomial_p_value) == pytest.approx((56 / 1024, 56 / 1024))
+    assert stars.decide(20.0, 50.0, 10) is False
+    assert stars.decide(10.0, 50.0, 10) is True  # 11 / 1024
+    low, high = stars.p_range(50.0, 50.0, 10000, stars.two_sided)
     assert low < high == 1.0
     z = 0.1 / math.sqrt(2 * 0.45 * 0.55 / 100)
-    assert audit.two_samples(40, 100, 50) == pytest.approx(math.erfc(z / math.sqrt(2)) / 2)
-    assert audit.two_samples(0, 10, 0) == 1
+    assert stars.two_samples(40, 100, 50) == pytest.approx(math.erfc(z / math.sqrt(2)) / 2)
+    assert stars.two_samples(0, 10, 0) == 1
 
 
 @pytest.mark.parametrize("ddof", [0, 1])
 def test_a_lone_seed(ddof):
     seeds = [0, 90, 90]
-    assert audit.lone_seed(np.mean(seeds), np.std(seeds, ddof=ddof), ddof) == pytest.approx((0, 90))
+    assert spreads.lone_seed(np.mean(seeds), np.std(seeds, ddof=ddof), ddof) == pytest.approx((0, 90))
 
 
 def test_shares_of_whole_numbers():
-    assert audit.shares([33, 33, 33], 3) == (1, 1, 1)
-    assert audit.shares([50, 50], 3) is None
-    assert audit.shares([67, 28, 5], 57) == (38, 16, 3)
-    assert audit.shares([60, 30, 10], 57) is None and audit.shares([60, 30, 10], 60) == (36, 18, 6)
+    assert grid.shares([33, 33, 33], 3) == (1, 1, 1)
+    assert grid.shares([50, 50], 3) is None
+    assert grid.shares([67, 28, 5], 57) == (38, 16, 3)
+    assert grid.shares([60, 30, 10], 57) is None and grid.shares([60, 30, 10], 60) == (36, 18, 6)
 
 
 def test_losses():
     scores = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     taken_twice = torch.nn.functional.cross_entropy(scores, torch.tensor([0, 0]))
-    assert audit.double_softmax_loss(0.5, 3) == pytest.approx(float(taken_twice))
-    assert audit.calibrated_loss(0.5, 2) == pytest.approx(math.log(2))
-    assert audit.calibrated_loss(1, 2) == 0
+    assert ablations.double_softmax_loss(0.5, 3) == pytest.approx(float(taken_twice))
+    assert ablations.calibrated_loss(0.5, 2) == pytest.approx(math.log(2))
+    assert ablations.calibrated_loss(1, 2) == 0
     spread = torch.tensor([[0.7, 0.1, 0.1, 0.1]]).log()  # calibrated: right 7 times of 10
     loss = torch.nn.functional.cross_entropy(spread.repeat(10, 1), torch.tensor([0] * 7 + [1, 2, 3]))
-    assert audit.calibrated_loss(0.7, 4) == pytest.approx(float(loss))
+    assert ablations.calibrated_loss(0.7, 4) == pytest.approx(float(loss))
 
 
 def test_the_page_lists_what_does_not_follow(paper):
     say(paper, "datasets", "20")
-    findings = pd.DataFrame(audit.counts(paper))
+    findings = pd.DataFrame(audit.check_counts(paper))
     page = audit.markdown(findings)
     assert "## Does not follow\n\n| check | place |" in page
     assert "| counts | text, data sets | 20 | 19 |" in page
     assert "ViT-B" not in page and "Within rounding" not in page
     assert audit.table(pd.DataFrame({"a": ["1*"]})) == "| a |\n| :-- |\n| 1\\* |"
+
+
+def test_a_row_of_another_length_is_no_markdown_table():
+    assert markdown.table(["a", "b"], [["1", "2"]], "lr") == "| a | b |\n| :-- | --: |\n| 1 | 2 |"
+    with pytest.raises(ValueError, match="1 cells under 2 titles"):
+        markdown.table(["a", "b"], [["1"]])
+    with pytest.raises(ValueError, match="3 cells under 2 titles"):
+        markdown.table(["a", "b"], [["1", "2"]], "lll")
 
 
 def test_notebook(tmp_path, monkeypatch):
@@ -307,5 +317,5 @@ def test_committed_audit_is_that_of_the_committed_numbers():
     csv = findings.to_csv(index=False, lineterminator="\n")
     assert (FOLDER / "audit.csv").read_text(encoding="utf-8") == csv
     assert (FOLDER / "audit.md").read_text(encoding="utf-8") == audit.markdown(findings)
-    stars = findings[(findings["check"] == "stars") & (findings["verdict"] == CONTRADICTS)]
-    assert len(stars) == 16
+    contradicted = findings[(findings["check"] == "stars") & (findings["verdict"] == CONTRADICTS)]
+    assert len(contradicted) == 16
