@@ -30,7 +30,7 @@ def share(population: int, split: str) -> np.ndarray:
 
 
 def centres(shape: tuple[int, ...], cell: tuple[int, int], half: int, split: str) -> np.ndarray:
-    """Return a mask (height, width) of windows' centres; a window, `half` pixels to each side, lies in a cell of `split`.
+    """Return a mask (height, width) of centres whose window, `half` pixels to each side, lies in a cell of `split`.
 
     A fixed permutation deals the grid's cells to the splits, 4 training : 1 validation : 3 test.
     """
