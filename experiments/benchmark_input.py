@@ -36,7 +36,7 @@ from pvera.study.protocol import protocol
 from pvera.study.runs import environment
 from pvera.study.scheduler import run_all
 from pvera.study.script import run
-from pvera.study.training import Data, Schedule
+from pvera.study.training import Schedule
 
 PARTS = ("share", "preparation", "memory")
 SHARE, SPEED_UP, MEMORY = 0.02, 0.75, 1024  # bounds: of an epoch, per core, MiB
@@ -86,7 +86,7 @@ def share(folder: Path, backbone: str, images: int) -> dict:
     name, counts = f"{backbone}_data", {"train800": images, "val200": images // 4}
     write(folder / name / LARGEST, counts, (64, 64), "png")
     train, validation = (
-        Data(image_folders.load_split(folder / name, LARGEST, split, frozen.image_size), frozen, torch.device("cpu"))
+        image_folders.load_split(folder / name, LARGEST, split, frozen.image_size).data(frozen, torch.device("cpu"))
         for split in counts
     )
     schedule, ends = Schedule(epochs=3), []

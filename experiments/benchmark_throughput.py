@@ -31,7 +31,7 @@ from pvera.study.profiles import EXPERIMENTS, Profile
 from pvera.study.protocol import protocol
 from pvera.study.runs import Run, environment
 from pvera.study.script import run
-from pvera.study.training import EVALUATION_BATCH, PRECISIONS, Data, Schedule
+from pvera.study.training import EVALUATION_BATCH, PRECISIONS, Schedule
 
 CLASSES = 100
 
@@ -107,12 +107,12 @@ def measure(grid: Run, device: str, batches: int) -> dict[str, float]:
     return result
 
 
-def images(frozen: Backbone, device: str, count: int, in_memory: bool = True) -> Data:
+def images(frozen: Backbone, device: str, count: int, in_memory: bool = True) -> image_folders.ImageData:
     """Random ones with random labels."""
     source = np.random.default_rng(0)
     pixels = source.integers(256, size=(count, frozen.image_size, frozen.image_size, 3), dtype=np.uint8)
-    split = image_folders.Split(pixels, source.integers(CLASSES, size=count), [])
-    return Data(split, frozen, torch.device(device), in_memory)
+    split = image_folders.ImageSplit(pixels, source.integers(CLASSES, size=count), [])
+    return split.data(frozen, torch.device(device), in_memory)
 
 
 def seconds(function: Callable) -> float:

@@ -21,7 +21,7 @@ def parse() -> Namespace:
         default=list(suite.RECIPES),
         help=f"tasks to make, of {', '.join(suite.RECIPES)} (all)",
     )
-    parser.add_argument("--force", action="store_true", help="make tasks again that are there already")
+    parser.add_argument("--force", action="store_true", help="make existing tasks again")
     arguments = parser.parse_args()
     for name in arguments.task:
         choose("task", name, suite.RECIPES)
@@ -31,8 +31,8 @@ def parse() -> Namespace:
 def main() -> None:
     arguments = parse()
     recipes = [suite.RECIPES[name] for name in arguments.task]
-    found = {r.name: None if arguments.force else suite.manifest(r, arguments.root / r.name) for r in recipes}
-    missing = [r for r in recipes if found[r.name] is None]
+    manifests = {r.name: None if arguments.force else suite.manifest(r, arguments.root / r.name) for r in recipes}
+    missing = [r for r in recipes if manifests[r.name] is None]
     for recipe in missing:
         folder = arguments.root / recipe.name
         if folder.exists() and not (folder / suite.MANIFEST).exists() and not arguments.force:
@@ -42,16 +42,16 @@ def main() -> None:
     with tqdm(total=total, unit="image", disable=not missing) as bar:
         for recipe in missing:
             bar.set_description(recipe.name)
-            found[recipe.name] = suite.write(recipe, suite.make(recipe), arguments.root, bar.update)
+            manifests[recipe.name] = suite.write(recipe, suite.make(recipe), arguments.root, bar.update)
 
     print(f"{'task':<12}{'category':<13}{'classes':>7}{'images':>16}{'chance':>8}  measures")
     for recipe in recipes:
-        images = "/".join(str(found[recipe.name]["images"][split]) for split in suite.COUNTS)
+        images = "/".join(str(manifests[recipe.name]["images"][split]) for split in suite.COUNTS)
         print(
             f"{recipe.name:<12}{recipe.category:<13}{len(recipe.classes):>7}{images:>16}"
-            f"{found[recipe.name]['chance']:>8.1%}  {recipe.measures}"
+            f"{manifests[recipe.name]['chance']:>8.1%}  {recipe.measures}"
         )
-        if found[recipe.name]["sha256"]["all"] != recipe.sha256:
+        if manifests[recipe.name]["sha256"]["all"] != recipe.sha256:
             print(f"{'':<12}differs from the published {recipe.name}: are the pinned versions installed?")
     print(f"in {arguments.root}")
 

@@ -14,7 +14,7 @@ from pvera.data.image_folders import load_split
 from pvera.errors import InputError
 from pvera.report import readings
 from pvera.seeding import derive
-from pvera.study import analyses, cluster, results, training
+from pvera.study import analyses, cluster, results
 from pvera.study.description import Draws
 from pvera.study.profiles import Profile
 from pvera.study.scheduler import pending
@@ -38,7 +38,7 @@ def opened(run):
     """The adapter of an analysis on its backbone, and the test images of its data set."""
     frozen = backbones.load("tiny")
     split = load_split(run.data_root, run.dataset, "test", 32)
-    test = training.Data(split, frozen, torch.device("cpu"))
+    test = split.data(frozen, torch.device("cpu"))
     return pvera.load(frozen.model, run.adapter).eval(), test, split
 
 
@@ -128,7 +128,7 @@ def test_out_of_distribution(tmp_path):
     model, _, _ = opened(run)
     for name in run.tested:
         split = load_split(run.data_root, name, "test", 32)
-        test = training.Data(split, backbones.load("tiny"), torch.device("cpu"))
+        test = split.data(backbones.load("tiny"), torch.device("cpu"))
         for kind, values in latents.adaptation(model, test[slice(None)]).items():
             np.testing.assert_allclose(found[f"{name}_{kind}"], values, rtol=1e-4, atol=1e-6)
     assert len(found) == 6 and all(values.shape == (IMAGES,) for values in found.values())

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from timm.models.vision_transformer import VisionTransformer
 
 import pvera
+from pvera.data.image_folders import ImageData
 from pvera.study import training
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PUBLISHED
@@ -106,7 +107,7 @@ def golden_model(name: str, dtype: torch.dtype) -> tuple[pvera.AdaptedModel, dic
     return model, tensors
 
 
-class Normalised(training.Data):
+class Normalised(ImageData):
     """One of the program's splits: its images are normalised already."""
 
     def __init__(self, name: str, dtype: torch.dtype):

@@ -178,7 +178,7 @@ def test_encoders_that_cannot_be_loaded(tmp_path, monkeypatch):
 
 def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
     texts = glue.load_split(text_folder, "entailment", "test")
-    batch = tokenized.Data(tokenized.encode(encoder, texts), torch.device("cpu"))
+    batch = tokenized.TextData(tokenized.encode(encoder, texts), torch.device("cpu"))
     alone = [
         dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt")) for text in texts.texts
     ]
@@ -219,7 +219,7 @@ def test_digest_is_of_tokens_and_labels(encoder, text_folder):
     labels[0] = 1 - labels[0]
     tokens = splits[2].inputs | {"input_ids": splits[2].inputs["input_ids"].clone()}
     tokens["input_ids"][0, 1] += 1
-    for other in (tokenized.Split(splits[2].inputs, labels), tokenized.Split(tokens, splits[2].labels)):
+    for other in (tokenized.TextSplit(splits[2].inputs, labels), tokenized.TextSplit(tokens, splits[2].labels)):
         assert tokenized.digest((*splits[:2], other)) != known
     short = tokenized.load_splits(text_folder, "acceptability", encoder, first=5)
     assert [len(split.labels) for split in short] == [5, 5, 5]

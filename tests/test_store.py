@@ -19,7 +19,6 @@ from PIL import Image
 from pvera.backbones import Backbone
 from pvera.data import image_folders, store
 from pvera.errors import InputError
-from pvera.study import training
 
 COUNT = 45  # more than one chunk
 
@@ -86,7 +85,7 @@ def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
         expected.update(decoded(root, split))
         expected.update(np.arange(COUNT, dtype=np.int64) % 10)
     splits = [load(root, split) for split in image_folders.RUN_SPLITS]
-    plain = [image_folders.Split(np.array(s.images), s.labels, s.names) for s in splits]
+    plain = [image_folders.ImageSplit(np.array(s.images), s.labels, s.names) for s in splits]
     assert image_folders.digest(plain) == expected.hexdigest()
     assert image_folders.digest(splits) == image_folders.prepare(root, "digits", 32) == expected.hexdigest()
     monkeypatch.setattr(store, "read", forbidden)
@@ -247,7 +246,7 @@ def backbone(vit):
 
 def test_batches_from_the_store_are_those_from_memory(root, backbone):
     split = load(root)
-    memory, stored = (training.Data(split, backbone, torch.device("cpu"), kept) for kept in (True, False))
+    memory, stored = (split.data(backbone, torch.device("cpu"), kept) for kept in (True, False))
     assert isinstance(stored.images, np.memmap) and len(memory) == len(stored) == COUNT
     for part in (slice(0, 16), slice(16, 32), slice(32, 100)):
         images = torch.from_numpy(decoded(root)[part].transpose(0, 3, 1, 2).copy())
@@ -262,8 +261,8 @@ def test_a_test_split_is_never_in_memory_as_a_whole(tmp_path, backbone):
     shape = (5000, 224, 224, 3)  # 750 MB, all of it a hole in the file
     np.lib.format.open_memmap(tmp_path / "test.npy", mode="w+", dtype=np.uint8, shape=shape).flush()
     images = np.lib.format.open_memmap(tmp_path / "test.npy", mode="r")
-    split = image_folders.Split(images, np.zeros(len(images), np.int64), [])
-    stored = training.Data(split, backbone, torch.device("cpu"), in_memory=False)
+    split = image_folders.ImageSplit(images, np.zeros(len(images), np.int64), [])
+    stored = split.data(backbone, torch.device("cpu"), in_memory=False)
 
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -13,25 +13,25 @@ from tiny import METHODS, make_vit
 
 import pvera
 from pvera.backbones import Backbone
-from pvera.data.image_folders import Split
+from pvera.data.image_folders import ImageData, ImageSplit
 from pvera.hooks import cast_once, training_attention
 from pvera.report.scores import chosen_member
 from pvera.study import results, runs, training
 from pvera.study.description import Ablations, Effects
 from pvera.study.profiles import Profile
 from pvera.study.protocol import CORRECTED, PUBLISHED, protocol
-from pvera.study.training import Data, Schedule, fit
+from pvera.study.training import Schedule, fit
 
 CLASSES = 3
 
 
-def split(count: int, seed: int) -> Split:
+def split(count: int, seed: int) -> ImageSplit:
     """Images whose brightest colour channel is their class, with noise."""
     source = np.random.default_rng(seed)
     labels = np.arange(count) % CLASSES
     images = source.integers(0, 160, (count, 32, 32, 3), dtype=np.uint8)
     images[np.arange(count), :, :, labels] += 60
-    return Split(images, labels.astype(np.int64), [str(i) for i in range(count)])
+    return ImageSplit(images, labels.astype(np.int64), [str(i) for i in range(count)])
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def backbone(vit):
 
 @pytest.fixture
 def splits(backbone):
-    return tuple(Data(split(n, n), backbone, torch.device("cpu")) for n in (48, 21))
+    return tuple(split(n, n).data(backbone, torch.device("cpu")) for n in (48, 21))
 
 
 def train(
@@ -234,7 +234,7 @@ def test_double_softmax_is_bounded_below():
 def test_shuffling(backbone, splits, rules, shuffled):
     seen = []
 
-    class Spy(Data):
+    class Spy(ImageData):
         def __getitem__(self, index):
             seen.append(index)
             return super().__getitem__(index)
@@ -476,7 +476,7 @@ def test_a_record_says_when_members_ended_together(small_profile, tmp_path):
         member["curve"]["validation_loss"][member["best_epoch"]], rel=1e-5
     )
     model = pvera.load(make_vit(), run.path.with_suffix(results.ADAPTER)).eval()
-    validation = Data(split(21, 21), runs._backbone(run.backbone, None, False), torch.device("cpu"))
+    validation = split(21, 21).data(runs._backbone(run.backbone, None, False), torch.device("cpu"))
     with torch.no_grad():
         logits = model(validation[slice(None)])[None]
     loss = training.classification_loss(logits, validation.labels, PUBLISHED).item()
@@ -489,7 +489,7 @@ def test_the_adapter_beside_a_record_makes_its_predictions(small_profile, tmp_pa
     for run in small_profile.benchmark(tmp_path):
         model = pvera.load(make_vit(), run.path.with_suffix(results.ADAPTER)).eval()
         frozen = runs._backbone(run.backbone, None, False)
-        test = training.Data(split(30, 30), frozen, torch.device("cpu"))
+        test = split(30, 30).data(frozen, torch.device("cpu"))
         with torch.inference_mode():
             scores = model(test[slice(None)]).softmax(-1).numpy()
         kept, _ = results.read_predictions(run.path)

@@ -1,7 +1,7 @@
 """Data sets in VTAB-1k's folder format, as uint8 arrays that are decoded once (see `store`).
 
 `<root>/<data set>/{train800,val200,train800val200,test}.txt` hold lines "relative/path label"; the images lie
-below `<root>/<data set>/`.
+below `<root>/<data set>/`. `splits` has the interface that data of all kinds share.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -18,26 +18,32 @@ from typing import NamedTuple
 
 import numpy as np
 import PIL
+import torch
 from PIL import ExifTags, Image, ImageOps
+from torch import Tensor
 
 from pvera import files
+from pvera.backbones import Backbone
 from pvera.data import store
-from pvera.data.tasks import task  # split
+from pvera.data.tasks import task
 from pvera.errors import InputError
 from pvera.processes import cores
 
 SPLITS = ("train800", "val200", "train800val200", "test")
-RUN_SPLITS = ("train800", "val200", "test")  # what a run trains on, validates on and is tested on
+#: The splits that a run trains on, validates on and is tested on.
+RUN_SPLITS = ("train800", "val200", "test")
+_SPLIT_OF = dict(zip(("train", "validation", "test"), RUN_SPLITS, strict=True))
+EVALUATION_BATCH = 256
 DECODER = 2  # raised whenever `decode` gives other pixels: the store then decodes anew
 #: Formats in which Pillow's 16-bit grey values run from 0 to 65535.
 SIXTEEN_BITS = ("PNG", "PPM", "TIFF", "JPEG2000")
 
 
 @dataclass(frozen=True)
-class Split:
+class ImageSplit:
     """images (N, size, size, 3) uint8, labels (N,) int64 and N relative paths, in the split file's order.
 
-    key: of the source in the store; empty where the images are not from there.
+    key: of the source in the store; empty for images from elsewhere.
     """
 
     images: np.ndarray
@@ -45,12 +51,49 @@ class Split:
     names: list[str]
     key: str = ""
 
-    def first(self, count: int | None) -> Split:
-        """The first `count` images, all for None."""
+    def first(self, count: int | None) -> ImageSplit:
+        """Return the first `count` images, all for None."""
         if count is None:
             return self
         key = self.key and f"{self.key}-first{count}"
-        return Split(self.images[:count], self.labels[:count], self.names[:count], key)
+        return ImageSplit(self.images[:count], self.labels[:count], self.names[:count], key)
+
+    def data(self, frozen: Backbone, device: torch.device, in_memory: bool = True) -> ImageData:
+        """Return the split for `device`, normalised as `frozen` needs it."""
+        return ImageData(self, frozen, device, in_memory)
+
+
+class ImageData:
+    """A split for `device`, normalised batch by batch; labels (n,).
+
+    in_memory: its images lie on `device`, uint8 (n, 3, size, size). Otherwise slices of them are read from the
+    store when a batch needs them: a test split at 224 pixels has up to 11 GB.
+    """
+
+    evaluation_batch = EVALUATION_BATCH
+
+    def __init__(self, split: ImageSplit, backbone: Backbone, device: torch.device, in_memory: bool = True):
+        self.images = _channels_first(split.images, slice(None), device) if in_memory else split.images
+        self.labels = torch.from_numpy(split.labels).to(device)
+        self.device = device
+        mean, std = (torch.tensor(v, device=device).view(1, 3, 1, 1) for v in (backbone.mean, backbone.std))
+        self._scale, self._shift = 1 / (255 * std), -mean / std
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index) -> Tensor:
+        """Return normalised images (len(index), 3, size, size)."""
+        if isinstance(self.images, Tensor):
+            images = self.images[index]
+        else:
+            images = _channels_first(self.images, index, self.device)
+        return images.float().mul_(self._scale).add_(self._shift)
+
+
+def _channels_first(images: np.ndarray, part: slice, device: torch.device) -> Tensor:
+    """Return images (n, size, size, 3) of the CPU as (part, 3, size, size) on `device`, which reorders them."""
+    return torch.from_numpy(store.read(images, part)).to(device).permute(0, 3, 1, 2).contiguous()
 
 
 class Entry(NamedTuple):
@@ -90,16 +133,16 @@ def read_split_file(folder: Path, split: str, classes: int) -> list[Entry]:
 def decode(folder: Path, path: str, size: int) -> np.ndarray:
     """Decode one image to (size, size, 3) uint8: RGB, resized bilinearly without keeping its aspect ratio.
 
-    The first frame of an animation, turned as its EXIF orientation says; alpha is dropped, so transparent pixels
-    keep the colour that the file holds. 16 bits become 8: grey values are divided by 257, of colours Pillow takes
-    the high byte. InputError for what cannot be read, and for values without a defined range, such as floats.
+    Takes the first frame of an animation, and turns it by its EXIF orientation. Drops alpha, so transparent pixels
+    keep the colour that the file holds. 16 bits become 8: grey values are divided by 257, and Pillow takes the high
+    byte of colours. InputError for an unreadable file, and for values without a defined range, such as floats.
     """
     file = folder / path
     try:
         files.status(file)
         with Image.open(file) as image:
             image.load()
-            with suppress(Exception):  # a damaged block says nothing; the image keeps a sound one
+            with suppress(Exception):  # a damaged block tells no orientation; the image keeps a sound one
                 image.getexif()
             image.info.clear()  # else exif_transpose encodes the block anew, which odd ones do not survive
             ImageOps.exif_transpose(image, in_place=True)
@@ -134,12 +177,12 @@ def load_split(
     size: int,
     threads: int | None = None,
     processes: int | None = None,
-) -> Split:
-    """One split of the data set `name` below `root`; its images are a read-only map of the store.
+) -> ImageSplit:
+    """Load one split of the data set `name` below `root`; its images are a read-only map of the store.
 
-    They are decoded if the store lacks them or their files have changed, with `threads` threads (one per
-    core), or, where they are many, with `processes` processes, which is for scripts with a guarded main
-    alone.
+    Images that the store lacks, or whose files have changed, are decoded by `threads` threads (default: one per
+    core). Many images are decoded by `processes` processes where that is given; only scripts with a guarded main
+    may give it.
 
     Raises InputError for an unknown data set or split, a missing or empty split file, a malformed or repeated
     line, a label out of range, a path that leaves the folder, a missing or unreadable image, and a store that
@@ -149,38 +192,38 @@ def load_split(
     entries = read_split_file(folder, split, task(name).classes)
     names = [entry.path for entry in entries]
     place = f"{name}-{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:8]}"
-    key = _source(folder, split, entries, size)
+    key = _source_key(folder, split, entries, size)
     read = partial(decode, folder, size=size)
     images = store.images(place, split, key, names, size, read, threads, processes)
     labels = np.array([entry.label for entry in entries], np.int64)
-    return Split(images, labels, names, f"{place}-{split}-{key}")
+    return ImageSplit(images, labels, names, f"{place}-{split}-{key}")
 
 
-def _source(folder: Path, split: str, entries: list[Entry], size: int) -> str:
-    """16 hexadecimal digits for what the decoded split depends on, image files by size and times."""
+def _source_key(folder: Path, split: str, entries: list[Entry], size: int) -> str:
+    """Return 16 hexadecimal digits of all that the decoded split depends on; image files count by size and times."""
     digest = hashlib.sha256(f"decoder {DECODER}, {size}, Pillow {PIL.__version__}\n".encode())
     for path, label, line in entries:
         file = f"{folder}/{path}"
         try:
-            found = files.status(file)
+            status = files.status(file)
         except FileNotFoundError:
             raise InputError(f"{folder / split}.txt, line {line}: image {file} does not exist") from None
         except (OSError, ValueError) as error:
             raise InputError(f"image {file} cannot be read: {error}") from None
-        digest.update(f"{path} {label} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}\n".encode())
+        digest.update(f"{path} {label} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
     return digest.hexdigest()[:16]
 
 
-def digest(splits: Iterable[Split]) -> str:
-    """SHA-256 over images and labels of each split in turn: all that training and testing read of them."""
+def digest(splits: Iterable[ImageSplit]) -> str:
+    """Return the SHA-256 of images and labels of each split in turn: all that training and testing read of them."""
 
     def compute() -> str:
-        found = hashlib.sha256()
+        content = hashlib.sha256()
         for split in splits:
             for start in range(0, len(split.images), 256):
-                found.update(store.read(split.images, slice(start, start + 256)))
-            found.update(np.ascontiguousarray(split.labels))
-        return found.hexdigest()
+                content.update(store.read(split.images, slice(start, start + 256)))
+            content.update(np.ascontiguousarray(split.labels))
+        return content.hexdigest()
 
     splits = tuple(splits)
     if not all(split.key for split in splits):
@@ -190,6 +233,46 @@ def digest(splits: Iterable[Split]) -> str:
 
 
 def prepare(root: str | Path, name: str, size: int) -> str:
-    """Decode what runs on the data set read, with all cores, and return its `digest`. For scripts, and
-    InputError, as `load_split`."""
+    """Decode all that runs on the data set read, with all cores, and return its `digest`. For scripts, as
+    `load_split` with `processes`; InputError as there."""
     return digest(load_split(root, name, split, size, processes=cores()) for split in RUN_SPLITS)
+
+
+# The interface of `splits`
+
+
+def reading(frozen: Backbone) -> dict:
+    """Return what decoded images depend on in `frozen`."""
+    return {"image_size": frozen.image_size}
+
+
+def reader() -> str:
+    """Return the version of the decoder."""
+    return f"decoder {DECODER}, Pillow {PIL.__version__}"
+
+
+def check(root: str | Path, name: str) -> None:
+    """Read the split files of a run. InputError as `read_split_file`."""
+    for split in RUN_SPLITS:
+        read_split_file(Path(root) / task(name).name, split, task(name).classes)
+
+
+def sources(root: str | Path, name: str, part: str, first: int | None) -> tuple[list[Path], list[Path]]:
+    """Return the split file of `part` ("train", "validation" or "test"), and its images."""
+    folder, split = Path(root) / task(name).name, _SPLIT_OF[part]
+    entries = read_split_file(folder, split, task(name).classes)[:first]
+    return [folder / f"{split}.txt"], [folder / entry.path for entry in entries]
+
+
+def load_parts(
+    root: str | Path,
+    name: str,
+    frozen: Backbone,
+    parts: Sequence[str],
+    first: int | None = None,
+    processes: int | None = None,
+) -> tuple[ImageSplit, ...]:
+    """Load several splits ("train", "validation" or "test") at the size that `frozen` reads; see `load_split`."""
+    return tuple(
+        load_split(root, name, _SPLIT_OF[part], frozen.image_size, processes=processes).first(first) for part in parts
+    )

@@ -16,7 +16,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from pvera.errors import InputError
+from pvera.files import write_atomically
 from pvera.processes import context, cores, follow_parent
 
 VARIABLE = "PVERA_CACHE"
@@ -91,18 +92,14 @@ def read(images: np.ndarray, part: slice) -> np.ndarray:
 
 
 def remembered(key: str, digest: Callable[[], str]) -> str:
-    """A SHA-256 that is computed once and then kept in the store under `key`."""
+    """Return the SHA-256 that the store keeps under `key`; compute and keep it where the store has none."""
     file = folder() / "digests" / key
-    try:
-        found = file.read_text()
-    except OSError:
-        found = ""
-    if not re.fullmatch("[0-9a-f]{64}", found):
-        found = digest()
-        with _storing():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(found)
-    return found
+    with suppress(OSError):
+        if re.fullmatch("[0-9a-f]{64}", kept := file.read_text()):
+            return kept
+    computed = digest()
+    write_atomically(file, computed.encode())
+    return computed
 
 
 def _open(file: Path, shape: tuple[int, ...]) -> np.memmap | None:

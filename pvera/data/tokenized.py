@@ -1,7 +1,11 @@
-"""Text tasks as the token numbers that an encoder reads."""
+"""Text tasks as the token numbers that an encoder reads. `splits` has the interface that data of all kinds share."""
+
+from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import importlib.metadata
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,23 +17,28 @@ from pvera.data import glue
 from pvera.errors import InputError
 from pvera.text_encoders import Encoder
 
-EVALUATION_BATCH = 32  # texts: every one is padded to the longest of its batch
+EVALUATION_BATCH = 32  # texts: each is padded to the longest of its batch
+ENCODING = 1  # raised whenever `encode` or `load_splits` gives other tokens
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class TextSplit:
     """n texts as tokens: per input of the encoder a tensor (n, longest), padded on the right, and labels (n,)."""
 
     inputs: dict[str, Tensor]
     labels: np.ndarray
 
+    def data(self, frozen: Encoder, device: torch.device, in_memory: bool = True) -> TextData:
+        """Return the split on `device`; tokens are always in memory."""
+        return TextData(self, device)
 
-class Data:
-    """A split on `device`, as `training.Data`: a batch is padded to its own longest text."""
+
+class TextData:
+    """A split on `device`; a batch is padded to its longest text."""
 
     evaluation_batch = EVALUATION_BATCH
 
-    def __init__(self, split: Split, device: torch.device):
+    def __init__(self, split: TextSplit, device: torch.device):
         self.inputs = {name: tensor.to(device) for name, tensor in split.inputs.items()}
         self.labels = torch.from_numpy(split.labels).to(device)
         self.lengths = split.inputs["attention_mask"].sum(1)
@@ -38,42 +47,89 @@ class Data:
         return len(self.labels)
 
     def __getitem__(self, index) -> dict[str, Tensor]:
-        """The encoder's inputs, each (len(index), longest of these)."""
+        """Return the encoder's inputs, each (len(index), longest of these)."""
         width = int(self.lengths[index].max())
         return {name: tensor[index][:, :width] for name, tensor in self.inputs.items()}
 
 
-def encode(encoder: Encoder, texts: glue.Texts) -> Split:
-    """Texts as what `encoder` reads; the two sentences of a pair as its tokenizer joins them."""
+def encode(encoder: Encoder, texts: glue.Texts) -> TextSplit:
+    """Encode texts to what `encoder` reads; its tokenizer joins the two sentences of a pair."""
     sentences = [list(column) for column in zip(*texts.texts, strict=True)]
     inputs = encoder.tokenizer(
         *sentences, padding="longest", truncation=True, max_length=encoder.max_length, return_tensors="pt"
     )
-    return Split(dict(inputs), texts.labels)
+    return TextSplit(dict(inputs), texts.labels)
 
 
-def load_splits(root: str | Path, name: str, encoder: Encoder, first: int | None = None) -> tuple[Split, ...]:
-    """Training, validation and test split of a task; with `first` that many texts of each. Those that are not
-    trained on are ordered by length, so that their batches need little padding. InputError for a split without texts,
-    and as `glue.load_split`."""
-    parts = [glue.load_split(root, name, split) for split in glue.SPLITS]
-    if not all(map(len, parts)):
-        raise InputError(f"{Path(root) / glue.TASKS[name].folder}: too few texts for training, validation and test")
-    train, *others = (encode(encoder, part.take(np.arange(len(part))[:first])) for part in parts)
+def load_splits(root: str | Path, name: str, encoder: Encoder, first: int | None = None) -> tuple[TextSplit, ...]:
+    """Load training, validation and test split of a task; with `first`, that many texts of each.
+
+    Validation and test texts are ordered by length, so that their batches need little padding.
+    InputError for a split without texts, and as `glue.load_split`.
+    """
+    train, *others = (encode(encoder, part.take(np.arange(len(part))[:first])) for part in _read(root, name))
     return train, *map(by_length, others)
 
 
-def by_length(split: Split) -> Split:
-    """`split` with its shortest texts first."""
+def _read(root: str | Path, name: str) -> list[glue.Texts]:
+    parts = [glue.load_split(root, name, split) for split in glue.SPLITS]
+    if not all(map(len, parts)):
+        raise InputError(f"{Path(root) / glue.TASKS[name].folder}: too few texts for training, validation and test")
+    return parts
+
+
+def by_length(split: TextSplit) -> TextSplit:
+    """Return `split` with its shortest texts first."""
     order = split.inputs["attention_mask"].sum(1).argsort(stable=True)
-    return Split({name: tensor[order] for name, tensor in split.inputs.items()}, split.labels[order.numpy()])
+    return TextSplit({name: tensor[order] for name, tensor in split.inputs.items()}, split.labels[order.numpy()])
 
 
-def digest(splits: Sequence[Split]) -> str:
-    """SHA-256 over tokens and labels of each split in turn: all that training and testing read of them."""
-    found = hashlib.sha256()
+def digest(splits: Iterable[TextSplit]) -> str:
+    """Return the SHA-256 of tokens and labels of each split in turn: all that training and testing read of them."""
+    content = hashlib.sha256()
     for split in splits:
         for name, tensor in sorted(split.inputs.items()):
-            found.update(f"{name} {tuple(tensor.shape)}\n".encode() + tensor.numpy().astype("<i4").tobytes())
-        found.update(split.labels.astype("<i8").tobytes())
-    return found.hexdigest()
+            content.update(f"{name} {tuple(tensor.shape)}\n".encode() + tensor.numpy().astype("<i4").tobytes())
+        content.update(split.labels.astype("<i8").tobytes())
+    return content.hexdigest()
+
+
+# The interface of `splits`
+
+
+def reading(frozen: Encoder) -> dict:
+    """Return what tokens depend on in `frozen`: its tokenizer, by SHA-256, and the length at which texts are cut."""
+    tokenizer = frozen.tokenizer
+    pipeline = json.loads(tokenizer.backend_tokenizer.to_str())
+    state = {name: part for name, part in pipeline.items() if name not in ("truncation", "padding")}  # of the last call
+    content = json.dumps([state, tokenizer.model_input_names], sort_keys=True)
+    return {"max_length": frozen.max_length, "tokenizer_sha256": hashlib.sha256(content.encode()).hexdigest()}
+
+
+def reader() -> str:
+    """Return the version of the tokenizers."""
+    return f"encoding {ENCODING}, tokenizers {importlib.metadata.version('tokenizers')}"
+
+
+def check(root: str | Path, name: str) -> None:
+    """Read the task's files. InputError as `load_splits`."""
+    _read(root, name)
+
+
+def sources(root: str | Path, name: str, part: str, first: int | None) -> tuple[list[Path], list[Path]]:
+    """Return the task's two files, which hold all of its texts."""
+    folder = Path(root) / glue.TASKS[name].folder
+    return [folder / "train.tsv", folder / "dev.tsv"], []
+
+
+def load_parts(
+    root: str | Path,
+    name: str,
+    frozen: Encoder,
+    parts: Sequence[str],
+    first: int | None = None,
+    processes: int | None = None,
+) -> tuple[TextSplit, ...]:
+    """Load several splits ("train", "validation" or "test"); see `load_splits`."""
+    splits = dict(zip(("train", "validation", "test"), load_splits(root, name, frozen, first), strict=True))
+    return tuple(splits[part] for part in parts)

@@ -90,7 +90,7 @@ class Analysis(Run):
         frozen.model.to(device)
         splits = _tests(self.data_root, self.tested, frozen.image_size, self.images)
         tests = {
-            name: training.Data(split, frozen, torch.device(device), in_memory=False)
+            name: split.data(frozen, torch.device(device), in_memory=False)
             for name, split in zip(self.tested, splits, strict=True)
         }
         model = checkpoint.load(frozen.model, self.adapter).eval()
@@ -210,7 +210,7 @@ def _latents(model, analysis: Analysis, tests, report: Report) -> dict[str, np.n
 
 
 @lru_cache(maxsize=1)
-def _tests(root: str, names: tuple[str, ...], size: int, images: int | None) -> tuple[image_folders.Split, ...]:
+def _tests(root: str, names: tuple[str, ...], size: int, images: int | None) -> tuple[image_folders.ImageSplit, ...]:
     """The test splits of `names`."""
     return tuple(image_folders.load_split(root, name, "test", size).first(images) for name in names)
 

@@ -159,9 +159,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
     frozen.model.to(device)
     splits, _ = _splits(run.data_root, run.dataset, frozen, run.images)
     train, validation, test = (
-        tokenized.Data(split, torch.device(device))
-        if run.text
-        else training.Data(split, frozen, torch.device(device), in_memory=name != "test")
+        split.data(frozen, torch.device(device), in_memory=name != "test")
         for name, split in zip(image_folders.RUN_SPLITS, splits, strict=True)
     )
     count = len(run.candidates)
@@ -251,7 +249,7 @@ def _backbone(name: str, weights: str | None, text: bool) -> backbones.Backbone 
 @lru_cache(maxsize=1)
 def _splits(
     root: str, dataset: str, frozen: backbones.Backbone | text_encoders.Encoder, images: int | None
-) -> tuple[tuple[image_folders.Split, ...] | tuple[tokenized.Split, ...], str]:
+) -> tuple[tuple[image_folders.ImageSplit, ...] | tuple[tokenized.TextSplit, ...], str]:
     """Training, validation and test split, and a hash of all that training and testing read of them."""
     if dataset in glue.TASKS:
         splits = tokenized.load_splits(root, dataset, frozen, images)

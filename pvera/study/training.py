@@ -20,17 +20,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pvera.adapters.base import full_precision
-from pvera.backbones import Backbone
-from pvera.data import store
-from pvera.data.image_folders import Split
+from pvera.data.image_folders import EVALUATION_BATCH
+from pvera.data.splits import Data
 from pvera.errors import InputError
 from pvera.hooks import cast_once, training_attention
 from pvera.model import AdaptedModel
 from pvera.seeding import generator
 from pvera.study.protocol import Protocol
 from pvera.study.validation import Count, Share, Weight, validated
-
-EVALUATION_BATCH = 256
 
 #: Of the products in the forward and backward pass; trained tensors, loss and KL term are always fp32.
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -102,39 +99,6 @@ class History:
     @property
     def epochs(self) -> int:
         return len(self.validation_loss)
-
-
-class Data:
-    """A split for `device`, normalised batch by batch; labels (n,).
-
-    in_memory: its images lie on `device`, uint8 (n, 3, size, size). Otherwise slices of them are read from the
-    store when they are asked for: a test split at 224 pixels has up to 11 GB.
-    """
-
-    evaluation_batch = EVALUATION_BATCH
-
-    def __init__(self, split: Split, backbone: Backbone, device: torch.device, in_memory: bool = True):
-        self.images = _channels_first(split.images, slice(None), device) if in_memory else split.images
-        self.labels = torch.from_numpy(split.labels).to(device)
-        self.device = device
-        mean, std = (torch.tensor(v, device=device).view(1, 3, 1, 1) for v in (backbone.mean, backbone.std))
-        self._scale, self._shift = 1 / (255 * std), -mean / std
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index) -> Tensor:
-        """Normalised images (len(index), 3, size, size)."""
-        if isinstance(self.images, Tensor):
-            images = self.images[index]
-        else:
-            images = _channels_first(self.images, index, self.device)
-        return images.float().mul_(self._scale).add_(self._shift)
-
-
-def _channels_first(images: np.ndarray, part: slice, device: torch.device) -> Tensor:
-    """Images (n, size, size, 3) of the CPU as (part, 3, size, size) on `device`, which does the reordering."""
-    return torch.from_numpy(store.read(images, part)).to(device).permute(0, 3, 1, 2).contiguous()
 
 
 class Features:
