@@ -55,7 +55,7 @@ def main() -> None:
     made_by |= {"device": environment("cpu")["device"], "profile": options.profile}
     table = versions.merge(versions.load(file), versions.compare(pd.concat(turns)).assign(**made_by))
     results.write_atomically(file, table.to_csv(index=False, float_format="%.5g").encode())
-    print(versions.table(table).markdown())
+    print(versions.versions_table(table).markdown())
 
 
 def require_version(root: Path) -> None:

@@ -62,7 +62,7 @@ def test_by_hand():
 
 
 def test_claims_by_hand():
-    assert lines(tables.ablation_claims(runs_of(), "rank", PAPER)) == [
+    assert lines(tables.ablation_verdicts(runs_of(), "rank", PAPER)) == [
         [
             "r = 256 (here r = 32) has the lowest loss",
             "does not hold, but depends on the seed",
@@ -87,7 +87,7 @@ def test_position():
     assert data["loss_paper"].tolist() == [1.825, 1.827, 1.826, 1.835, 1.819, 1.821]
     assert data["low"].isna().all()  # one seed has no interval
     assert "softmax twice" not in table.caption and "other data and another backbone" in table.caption
-    (claim,) = lines(tables.ablation_claims(runs, "targets", PAPER))
+    (claim,) = lines(tables.ablation_verdicts(runs, "targets", PAPER))
     assert claim == ["QV has the lowest loss", "holds", "+0.050 below the lowest of the others", "+0.050"]
 
 
@@ -128,7 +128,7 @@ def test_other_runs_are_bad_input():
 
 def test_without_a_counterpart_the_claims_cannot_be_told():
     runs = runs_of({"digits": [[1.0, 2.0]]}, [8, 16])
-    assert {row[1] for row in lines(tables.ablation_claims(runs, "rank", PAPER))} == {
+    assert {row[1] for row in lines(tables.ablation_verdicts(runs, "rank", PAPER))} == {
         "cannot be told: runs are missing"
     }
     assert parsed(tables.ablation(runs, "rank", PAPER))["loss_paper"].isna().all()

@@ -74,7 +74,7 @@ def test_a_data_set_that_a_method_lacks_is_left_out():
 
 
 def verdicts(errors):
-    return calibration.held_claims(runs_of(errors)).data["verdict"].tolist()
+    return calibration.calibration_verdicts(runs_of(errors)).data["verdict"].tolist()
 
 
 def test_claims_by_hand():
@@ -86,7 +86,7 @@ def test_claims_by_hand():
         run | {"method": "adaptformer"} for run in runs_of({"bottleneck": adaptformer["adaptformer"]})
     ]  # `records.GRIDS` has none of AdaptFormer
     runs += runs_of(HAND | lora | others | linear)
-    table = calibration.held_claims(runs)
+    table = calibration.calibration_verdicts(runs)
     # Highest of LoRA .05, VeRA .04, PVeRA .02; lowest of the others .09; linear .03. By seed VeRA: .08 and
     # .02
     np.testing.assert_allclose(table.data["difference"], [4, -2, 2])
@@ -97,7 +97,7 @@ def test_claims_by_hand():
 
 def test_kept_says_whether_two_methods_can_be_told_apart():
     def sentence(errors):
-        return calibration.kept(calibration.geometric_means(Scores.of(runs_of(errors), "ace")))
+        return calibration.vera_against_pvera(calibration.geometric_means(Scores.of(runs_of(errors), "ace")))
 
     twice = {"digits": [0.02, 0.02], "retina": [0.08, 0.08]}
     assert sentence(HAND | {"vera": twice}).endswith("VeRA is calibrated worse than PVeRA.")
@@ -115,7 +115,7 @@ def test_confound_agrees_with_scipy():
     for d, name in enumerate(axes[2]):
         pair = accuracy.values[:, :, d].mean(1), error.values[:, :, d].mean(1)
         assert found[name] == pytest.approx(spearmanr(*pair).statistic)
-    assert "on Digits" in calibration.confounded(accuracy, error)
+    assert "on Digits" in calibration.confound_summary(accuracy, error)
 
 
 def test_predictions_are_pooled_per_method(tmp_path):

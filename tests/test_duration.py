@@ -44,11 +44,11 @@ SHORT = {"max_epochs": 3, "patience": 20, "tolerance": 1e-3}
      ([NAN, 1, NAN], {}, 1)],
 )  # fmt: skip
 def test_kept_by_hand(losses, changes, epoch):
-    assert duration.kept(np.array(losses, dtype=float), SHORT | changes) == epoch
+    assert duration.epoch_kept(np.array(losses, dtype=float), SHORT | changes) == epoch
 
 
 def test_by_hand():
-    table = duration.table({"Images": (RUNS, SHORT)})
+    table = duration.duration_table({"Images": (RUNS, SHORT)})
     assert table.panels[0].title == "Images (Digits), 3 of 4 ended by patience"
     assert table.panels[0].header[2] == "Val. acc., 3 epochs, patience 20"
     # PVeRA: epochs 5 and 3; the loss falls from 0.8 to 0.4 and stays at 0.6. VeRA is chosen before epoch 3.
@@ -69,7 +69,7 @@ def test_data_sets_weigh_the_same_and_diverged_runs_are_left_out():
 
 
 def test_two_panels_are_lettered_and_say_what_they_were_made_of():
-    table = duration.table({"Images": (RUNS, SHORT), "Texts": (RUNS[:1], SHORT | {"max_epochs": 5})})
+    table = duration.duration_table({"Images": (RUNS, SHORT), "Texts": (RUNS[:1], SHORT | {"max_epochs": 5})})
     assert [panel.title[:3] for panel in table.panels] == ["(a)", "(b)"]
     assert "5 epochs" in table.panels[1].header[2] and table.about.count("Profile mine") == 2
     assert parsed(table)["part"].tolist() == ["Images"] * 4 + ["Texts"]
@@ -109,5 +109,5 @@ def test_committed_results():
         assert len(runs) == len(of.datasets) * len(of.methods) * len(of.seeds)
         assert duration.durations(runs, runs[0]["config"])["patience"].all()
         for run in runs:
-            assert duration.kept(duration.validation(run, "loss"), run["config"]) == run["chosen"]["epoch"]
+            assert duration.epoch_kept(duration.validation(run, "loss"), run["config"]) == run["chosen"]["epoch"]
         assert np.mean([hold_stored(ROOT / "results", run)[2] for run in runs]) > 0.5

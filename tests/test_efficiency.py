@@ -218,7 +218,7 @@ def test_claims(costs, paper):
     worse.loc["pvera", ["accuracy", "adapter_parameters"]] = [0, 1e9]
     worse.loc["lora", "merged"] += 1e9
     worse.loc["bottleneck", "merged"] = worse.at["bottleneck", "training"]
-    table = tables.claims(paper, points, {"tiny": worse, "some": points.drop("lora")})
+    table = tables.cost_verdicts(paper, points, {"tiny": worse, "some": points.drop("lora")})
     verdicts = table.data.pivot(index="claim", columns="where", values="verdict")
     silent = verdicts.index.str.endswith("taking the mean")
     assert (verdicts.loc[~silent, tables.REAL] == "holds").all()
@@ -234,13 +234,13 @@ def test_claims(costs, paper):
 
 def test_a_printed_percentage_that_is_not_ours_does_not_hold(costs, paper):
     other = published.Published(**{**vars(paper), "quotes": paper.quotes.replace({"said": {"15.7": "15.9"}})})
-    data = tables.claims(other, efficiency.of_paper(costs, paper), {}).data
+    data = tables.cost_verdicts(other, efficiency.of_paper(costs, paper), {}).data
     assert data.query("printed == '15.9'")[["verdict"]].to_numpy() == [["does not hold"]]
     assert data.query("printed == '15.9'")["difference"].item() == pytest.approx(-0.19, abs=0.005)
 
 
 def test_table(costs):
-    table = tables.table(costs)
+    table = tables.cost_table(costs)
     assert len(table.panels) == 4 and all(len(panel.rows) == 16 for panel in table.panels)
     base = table.panels[2]
     title = "(c) ViT-B/14, grids of paper: 85 724 928 parameters, 23.16 GMAC"

@@ -82,7 +82,7 @@ def test_missing_runs_leave_empty_cells(runs):
 def test_claims(runs):
     """On GLUE VeRA is farthest above the majority class on CoLA, by the least of the three methods."""
     runs += [record("vera", name, seed, 60, 0.2) for name in MAJORITY for seed in (0, 1)]
-    table = tables.language_claims(runs, MAJORITY)
+    table = tables.language_verdicts(runs, MAJORITY)
     claims = table.data.set_index("claim")
     assert claims.difference.to_dict() == pytest.approx({
         "Every method beats the majority class on a task of GLUE": 20,
@@ -135,7 +135,7 @@ def test_committed_results():
         "mrpc": 68.4,
         "cola": 0.0,
     }
-    above = tables.language_claims(COMMITTED, majority).data.set_index("claim")
+    above = tables.language_verdicts(COMMITTED, majority).data.set_index("claim")
     assert above.loc["Every method beats the majority class on a task of GLUE", "difference"] > 0
     exact = 0
     for run in COMMITTED:

@@ -17,7 +17,7 @@ from pvera.report.plots import calibration as calibration_plots
 from pvera.report.plots import comparison as comparison_plots
 from pvera.report.plots import cost as cost_plots
 from pvera.report.scores import Scores
-from pvera.report.tables import calibration, comparison, precision, spent
+from pvera.report.tables import calibration, comparison, precision, wall_time
 from pvera.report.tables import cost as cost_tables
 from pvera.study import cost_records, results, runs
 from pvera.study.scheduler import pending
@@ -129,14 +129,14 @@ def test_its_row_comes_after_the_papers_in_the_tables(root, found):
     assert [row.label for row in calibration.calibration(found).panels[0].rows] == titles
     compared = comparison.compare(comparison.of_runs(found))
     assert [row.label for row in comparison.comparison(compared).panels[0].rows] == titles
-    assert [row.label for row in precision.table(found, found).panels[0].rows] == titles
-    assert [row.label for row in spent.table(spent.spent(root, "mine"), "mine").panels[1].rows] == titles
+    assert [row.label for row in precision.precision_table(found, found).panels[0].rows] == titles
+    assert [row.label for row in wall_time.wall_time_table(wall_time.wall_times(root, "mine"), "mine").panels[1].rows] == titles
 
 
 def test_the_papers_claims_are_held_of_its_own_methods_alone(found):
     raised = [run | {"test": run["test"] | {"accuracy": 1.0}} if run["method"] == "bias" else run for run in found]
     without = [run for run in found if run["method"] != "bias"]
-    for held in (tables.held_claims, calibration.held_claims):
+    for held in (tables.main_verdicts, calibration.calibration_verdicts):
         first, second = (held(runs).panels for runs in (raised, without))
         assert first == second
 
@@ -153,7 +153,7 @@ def test_its_costs_are_counted(profile, root, found):
     assert {"Bias, targets q", "Bias, targets qv", "PVeRA"} <= set(rows)
     points = efficiency.of_runs(costs, found)
     assert list(points.index) == [*METHODS, "bias"]
-    assert "Bias" not in cost_tables.claims(PAPER, points, {"tiny": points}).markdown(about=False)
+    assert "Bias" not in cost_tables.cost_verdicts(PAPER, points, {"tiny": points}).markdown(about=False)
     shown(cost_plots.efficiency(points))
 
 
@@ -197,7 +197,7 @@ def test_colour_and_marker_of_its_own(monkeypatch):
 def test_published_numbers_are_the_papers_alone(found):
     assert list(PAPER.main_table().index) == list(PAPER.configurations()) == list(pvera.PAPER_METHODS)
     with pytest.raises(InputError, match="nothing to hold against the paper: train one of its methods, linear, "):
-        tables.beside.accuracies([run for run in found if run["method"] == "bias"], PAPER)
+        tables.against_paper.accuracies([run for run in found if run["method"] == "bias"], PAPER)
     assert tables.main([run for run in found if run["method"] == "bias"]).panels[0].rows[0].label == "Bias"
 
 

@@ -29,7 +29,7 @@ def test_changes_by_hand():
 
 
 def test_table():
-    made = precision.table(FULL, HALF)
+    made = precision.precision_table(FULL, HALF)
     assert made.panels[0].header == ("Digits",)
     assert {row.label: row.cells[0].text for row in made.panels[0].rows} == {
         "LoRA": "+2.0 (2.0)",

@@ -28,14 +28,14 @@ def computed() -> dict[str, tables.Table]:
     made = list(found.values())
     for experiment, hyperparameter in (("rank", "rank"), ("position", "targets")):
         if runs := results.load_runs(ROOT / "results", "mini", experiment, optional=True):
-            made += [make(runs, hyperparameter, PAPER) for make in (tables.ablation, tables.ablation_claims)]
+            made += [make(runs, hyperparameter, PAPER) for make in (tables.ablation, tables.ablation_verdicts)]
     if runs := effects.load(ROOT / "results", "mini"):
         made += [ledger.switches(runs), ledger.by_method(runs)]
     runs = results.load_runs(ROOT / "results", "mini")
     costs = cost_records.load(ROOT / "results", "mini", "paper")
     here = {"tiny": efficiency.of_runs(costs, runs)}
-    made += [cost.table(costs), cost.claims(PAPER, efficiency.of_paper(costs, PAPER), here)]
-    made += [calibration.calibration(runs), calibration.held_claims(runs)]
+    made += [cost.cost_table(costs), cost.cost_verdicts(PAPER, efficiency.of_paper(costs, PAPER), here)]
+    made += [calibration.calibration(runs), calibration.calibration_verdicts(runs)]
     evidence = {"tiny": comparison.of_runs(runs)}
     evidence |= {f"published_{b}": comparison.of_published(PAPER, b) for b in published.BACKBONES}
     compared = {name: comparison.compare(found) for name, found in evidence.items()}
@@ -44,7 +44,7 @@ def computed() -> dict[str, tables.Table]:
     for language in tables.language_of_profile(ROOT / "results", "mini", PAPER.language).values():
         made += language
     parts = duration.load(ROOT / "results")
-    made.append(duration.table(parts))
+    made.append(duration.duration_table(parts))
     return {table.name: table for table in made}
 
 

@@ -187,7 +187,7 @@ def test_a_grid_of_another_hyperparameter_has_its_own_panel():
 
 def test_claims_by_hand():
     """Averages: 46.67, 53.35, 53.33 and PVeRA 53.67; by seed PVeRA has 52.33 and 55."""
-    assert lines(tables.held_claims(runs_of(HAND))) == [
+    assert lines(tables.main_verdicts(runs_of(HAND))) == [
         [
             "PVeRA has the highest average",
             "holds, but depends on the seed",
@@ -217,7 +217,7 @@ def test_claims_by_hand():
 
 def test_dora_claim_counts_best_data_sets():
     dora = {"digits": [9000, 9000], "photographs": [8000, 8000], "retina": [1000, 1000]}
-    verdicts = tables.held_claims(runs_of(HAND | {"dora": dora})).data.set_index("claim")
+    verdicts = tables.main_verdicts(runs_of(HAND | {"dora": dora})).data.set_index("claim")
     row = verdicts.loc["DoRA is best on more data sets than any other"]
     # Best on digits and, with two others, on photographs; those two and PVeRA (retina) have one each.
     assert row["verdict"] == "holds" and row["difference"] == 1

@@ -87,7 +87,7 @@ def test_random_spreads_against_scikit_learn():
     by_draws = uncertainty.by_draws(runs).set_index("draws")
     expected = np.mean([roc_auc_score(~run.most.right, run.most.width) for run in runs])
     assert by_draws.loc[16, "auroc"] == pytest.approx(expected)
-    claims = uncertainty.spread_claims(runs).data
+    claims = uncertainty.spread_verdicts(runs).data
     gap = np.mean([found[s, uncertainty.SD, 16] - found[s, uncertainty.SINGLE, 0] for s in range(3)])
     assert claims["difference"].iloc[-1] == pytest.approx(gap)
 
@@ -128,11 +128,11 @@ def test_by_draws_by_hand():
 
 def test_claims_need_every_data_set():
     """Over all images the wrong ones spread more, on Retina alone they do not."""
-    data = uncertainty.spread_claims(HAND).data.set_index("claim")
+    data = uncertainty.spread_verdicts(HAND).data.set_index("claim")
     each = data.loc["So it is on each data set alone, 16 draws"]
     assert each["difference"] == pytest.approx(-1) and each["verdict"].startswith("does not hold")
     assert data.loc["Wrong predictions have the higher standard deviation, 4 draws", "seed1"] == pytest.approx(1)
-    widths = uncertainty.interval_claims(HAND).data
+    widths = uncertainty.interval_verdicts(HAND).data
     assert len(widths) == 3 and widths["verdict"].iloc[-1].startswith("does not hold")
 
 
@@ -142,7 +142,7 @@ def test_an_adapter_that_is_always_right(recwarn):
     assert cells(uncertainty.spread(runs))["Digits"] == ["0.0", "0.1750", "–", "–", "–", "–"]
     assert cells(uncertainty.by_draws_table(runs))["4 draws"] == ["0.350", "–", "3.18", "–", "50.0"]
     assert set(cells(uncertainty.detection_table(runs))["Digits"]) == {"–"}
-    assert uncertainty.spread_claims(runs).data["verdict"].str.startswith("cannot be told").all()
+    assert uncertainty.spread_verdicts(runs).data["verdict"].str.startswith("cannot be told").all()
     assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.350", "–", "–"]
     for figure in (plots.spread, plots.widths, plots.by_draws, plots.detection):
         figure(runs).canvas.draw()
@@ -232,14 +232,14 @@ def test_out_of_distribution_by_hand():
     """1, 2 in and 3, 1 out: of four pairs two are higher out, one is equal, so AUROC 2.5 / 4 and delta
     .25."""
     runs = [values(), values(seed=1, own=(-1.0, -2.0), other=(-3.0, -4.0)), values("vera", own=(0.0, 1.0))]
-    table = out_of_distribution.table(runs)
+    table = out_of_distribution.out_of_distribution_table(runs)
     row = cells(table)["Digits, given Retina"]
     p = [stats.mannwhitneyu(x, y, alternative="greater").pvalue for x, y in (([3, 1], [1, 2]), ([-3, -4], [-1, -2]))]
     assert row == ["0.000", "−0.750", "0.312", "0.62, 0.00", f"{p[0]:.4f}, {p[1]:.4f}", "0 of 2"]
     assert [panel.title for panel in table.panels] == [
         "(a) PVeRA, mean value", "(b) PVeRA, norm", "(c) VeRA, mean value", "(d) VeRA, norm"
     ]  # fmt: skip
-    data = out_of_distribution.claims(runs[:1] + runs[2:]).data.set_index("claim")
+    data = out_of_distribution.out_of_distribution_verdicts(runs[:1] + runs[2:]).data.set_index("claim")
     assert data.loc["PVeRA's values are lower in distribution, in all comparisons (norm)", "difference"] == 0.25
     assert data.loc["VeRA's are not (norm)", "difference"] == -0.75
 
@@ -280,7 +280,7 @@ def test_latent_differences_by_hand():
     assert data["spread"].iloc[0] == pytest.approx(np.sqrt(3 / 1.25))
     assert data["correlation"].iloc[0] == pytest.approx(0)
     assert data.loc[1, ["spread", "correlation"]].isna().all()
-    table = latents.table([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
+    table = latents.latents_table([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
     assert cells(table) == {"PVeRA": ["25.0", "1.55", "0.00"], "VeRA": ["25.0", "–", "–"]}
     assert "1 test images of Digits, 2 x 2 patches each" in table.about
 

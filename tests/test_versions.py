@@ -56,7 +56,7 @@ def test_what_is_measured_again_is_replaced(tmp_path):
     assert len(again) == 3 and (again["ratio"] == 0.1).all() and set(again["before"]) == {"0012345"}
     other = versions.merge(earlier, measured(profile="mini", ratio=0.2))
     assert len(other) == 6 and list(other["profile"]) == ["demo"] * 3 + ["mini"] * 3
-    panels = versions.table(other).panels
+    panels = versions.versions_table(other).panels
     assert [panel.title for panel in panels] == [
         "(a) cpu: mine, profile demo: abcdef0 after 0012345, 3 turns",
         "(b) cpu: mine, profile mini: abcdef0 after 0012345, 3 turns",

@@ -8,7 +8,7 @@ calibration: errors per method (Figure 4). comparison: what differences over dat
 duration: what more epochs bring.
 """
 
-from pvera.report.tables.ablations import Ablation, ablation, ablation_claims
+from pvera.report.tables.ablations import Ablation, ablation, ablation_verdicts
 from pvera.report.tables.benchmark import (
     CLAIMS,
     PANELS,
@@ -24,9 +24,9 @@ from pvera.report.tables.benchmark import (
     marks,
     verdicts,
 )
-from pvera.report.tables.beside import published_detailed
-from pvera.report.tables.claims import Claim, held
-from pvera.report.tables.language import language, language_claims, language_of_profile
+from pvera.report.tables.against_paper import published_detailed
+from pvera.report.tables.verdicts import Claim, verdict_table
+from pvera.report.tables.language import language, language_verdicts, language_of_profile
 from pvera.report.tables.layout import Cell, Panel, Row, Table
 from pvera.report.tables.profile import of_profile, per_backbone
 
@@ -40,7 +40,7 @@ __all__ = [
     "Row",
     "Table",
     "ablation",
-    "ablation_claims",
+    "ablation_verdicts",
     "about",
     "accuracies",
     "comparisons",

@@ -1,7 +1,7 @@
 """The ablations of PVeRA's rank and position (Tables 2 and 3): best validation losses, compared in pairs.
 
-All values train on the same data sets with the same seeds, so values are compared within a data set and seed,
-and the spread of these differences over seeds says how far another draw would move them.
+All values train on the same data sets with the same seeds, so differences are taken within a data set and seed. Their
+spread over seeds shows how far another seed would move them.
 """
 
 from collections.abc import Sequence
@@ -15,19 +15,20 @@ from pvera.report.published import Published
 from pvera.report.scores import Scores
 from pvera.report.statistics import mean_and_std, t_interval
 from pvera.report.tables.benchmark import about
-from pvera.report.tables.beside import counterparts
-from pvera.report.tables.claims import Claim, held
+from pvera.report.tables.against_paper import counterparts
+from pvera.report.tables.verdicts import Claim, verdict_table
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, plain, signed, thousands
 
-#: Hyperparameter that the members differ in -> experiment, also the name of the table.
+#: Hyperparameter in which the members differ -> its experiment, which names the table.
 EXPERIMENTS = {"rank": "rank", "targets": "position"}
 
 
 @dataclass(frozen=True)
 class Ablation:
-    """losses: (values, seeds, data sets), the best validation loss of each value, over learning rates where
-    these were searched; NaN where a run is missing or diverged. parameters: trained numbers of the adapters,
-    per value.
+    """The best validation losses of one experiment.
+
+    losses: (values, seeds, data sets), the lowest over searched learning rates; NaN where a run is missing or diverged.
+    parameters: trained numbers of the adapters, per value.
     """
 
     hyperparameter: str
@@ -39,8 +40,7 @@ class Ablation:
 
     @classmethod
     def of(cls, runs: Sequence[dict], hyperparameter: str) -> "Ablation":
-        """From the records of one experiment. InputError where the members do not differ in this
-        hyperparameter."""
+        """Collect the records of one experiment. InputError where the hyperparameter is not in their grid."""
         members = [member for run in runs for member in run["members"]]
         if any(hyperparameter not in member["grid"] for member in members):
             raise InputError(f"these runs are no ablation of {hyperparameter!r}: it is not in their grid")
@@ -48,8 +48,8 @@ class Ablation:
 
         def loss_of(value):
             def loss(run: dict) -> float:
-                own = [m["best_validation_loss"] for m in run["members"] if m["grid"][hyperparameter] == value]
-                return min((x for x in own if x is not None), default=np.nan)
+                losses = [m["best_validation_loss"] for m in run["members"] if m["grid"][hyperparameter] == value]
+                return min((loss for loss in losses if loss is not None), default=np.nan)
 
             return Scores.of(runs, loss)
 
@@ -59,40 +59,39 @@ class Ablation:
 
     @property
     def complete(self) -> np.ndarray:
-        """(seeds, data sets): where every value has a loss. No mean takes the others."""
+        """(seeds, data sets): whether every value has a loss. Means use these pairs alone."""
         return ~np.isnan(self.losses).any(0)
 
     def by_seed(self) -> np.ndarray:
-        """Mean over data sets, (values, seeds)."""
+        """Return means over data sets, (values, seeds)."""
         return mean_and_std(np.where(self.complete, self.losses, np.nan), axis=2)[0]
 
     def mean(self) -> np.ndarray:
-        """Mean over data sets and seeds, (values,)."""
+        """Return means over data sets and seeds, (values,)."""
         return mean_and_std(self.by_seed(), axis=1)[0]
 
     def above(self, reference) -> np.ndarray:
-        """Difference from the value `reference`, (values, seeds); NaN for a reference that is not there."""
+        """Return differences from the value `reference`, (values, seeds); NaN without that value."""
         means = self.by_seed()
         return means - (means[self.values.index(reference)] if reference in self.values else np.nan)
 
     def lowest(self) -> np.ndarray:
-        """On how many pairs of data set and seed each value has the lowest loss, (values,)."""
+        """Count the pairs of data set and seed on which each value has the lowest loss, (values,)."""
         return np.bincount(self.losses[:, self.complete].argmin(0), minlength=len(self.values))
 
 
 def published(paper: Published, hyperparameter: str) -> pd.DataFrame:
-    """Table 2 or 3 of the paper: columns loss and parameters, rows values."""
+    """Return Table 2 or 3 of the paper: columns loss and parameters, rows values."""
     return getattr(paper, EXPERIMENTS[hyperparameter]).set_index(hyperparameter)
 
 
 def title(hyperparameter: str, value) -> str:
-    """ "r = 256", "QV"."""
+    """Return the name of a value: "r = 256", "QV"."""
     return str(value).upper() if hyperparameter == "targets" else f"r = {value}"
 
 
 def interval(gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Student's 95 % interval over seeds of differences (values, seeds); NaN where there is nothing to
-    tell."""
+    """Return the 95 % t-interval over seeds of differences (values, seeds); NaN where all are zero or too few."""
     low, high = np.full((2, len(gaps)), np.nan)
     for i, values in enumerate(gaps):
         if values.any() and len(values) > 1 and np.isfinite(values).all():
@@ -101,33 +100,33 @@ def interval(gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Table:
-    """Table 2 or 3, the paper's beside it, and how well the seeds tell the values apart."""
-    found, theirs = Ablation.of(runs, hyperparameter), published(paper, hyperparameter)
-    pairs = counterparts(found.values, list(theirs.index))
+    """Build Table 2 or 3 here and in the paper, with intervals over seeds of the differences between values."""
+    ours, theirs = Ablation.of(runs, hyperparameter), published(paper, hyperparameter)
+    pairs = counterparts(ours.values, list(theirs.index))
     best = theirs["loss"].idxmin()
-    base = next((own for own, other in pairs.items() if other == best), None)
-    gaps = found.above(base)
+    base = next((value for value, published_value in pairs.items() if published_value == best), None)
+    gaps = ours.above(base)
     gap = mean_and_std(gaps, axis=1)[0]
     low, high = interval(gaps)
-    beside = theirs.reindex([pairs.get(value) for value in found.values])
+    paired = theirs.reindex([pairs.get(value) for value in ours.values])
     data = pd.DataFrame(
         {
-            hyperparameter: found.values,
-            "published_value": beside.index.to_numpy(),
-            "loss": found.mean(),
-            "loss_paper": beside["loss"].to_numpy(),
-            "std_over_seeds": mean_and_std(found.by_seed(), axis=1)[1],
+            hyperparameter: ours.values,
+            "published_value": paired.index.to_numpy(),
+            "loss": ours.mean(),
+            "loss_paper": paired["loss"].to_numpy(),
+            "std_over_seeds": mean_and_std(ours.by_seed(), axis=1)[1],
             "above_reference": gap,
             "low": low,
             "high": high,
-            "above_reference_paper": beside["loss"].to_numpy() - theirs["loss"].min(),
-            "lowest": found.lowest(),
-            "parameters": found.parameters,
-            "parameters_paper": beside["parameters"].to_numpy(),
+            "above_reference_paper": paired["loss"].to_numpy() - theirs["loss"].min(),
+            "lowest": ours.lowest(),
+            "parameters": ours.parameters,
+            "parameters_paper": paired["parameters"].to_numpy(),
         }
     )
-    own, other = (title(hyperparameter, value) for value in (base, best))
-    means = found.mean()
+    here, there = (title(hyperparameter, value) for value in (base, best))
+    means = ours.mean()
     marks = ["best" if value == np.nanmin(means) else "" for value in means]
     intervals = [
         NOTHING if np.isnan(a) else f"{signed(a, 3)} to {signed(b, 3)}" for a, b in zip(low, high, strict=True)
@@ -136,12 +135,12 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
         ("Loss, here", [plain(v, 3) for v in means], False),
         ("Loss, paper", [plain(v, 3) for v in data["loss_paper"]], False),
         ("Loss, difference", [signed(v, 3) for v in means - data["loss_paper"]], False),
-        (f"Above {own}, here", [signed(v, 3) for v in gap], True),
-        (f"Above {other}, paper", [signed(v, 3) for v in data["above_reference_paper"]], False),
+        (f"Above {here}, here", [signed(v, 3) for v in gap], True),
+        (f"Above {there}, paper", [signed(v, 3) for v in data["above_reference_paper"]], False),
         ("Difference of these", [signed(v, 3) for v in gap - data["above_reference_paper"]], False),
-        (f"95 % interval above {own}, here", intervals, False),
+        (f"95 % interval above {here}, here", intervals, False),
         ("Standard deviation over seeds, here", [plain(v, 3) for v in data["std_over_seeds"]], True),
-        (f"Lowest of {found.complete.sum()}, here", [str(n) for n in data["lowest"]], False),
+        (f"Lowest of {ours.complete.sum()}, here", [str(n) for n in data["lowest"]], False),
         ("Trained numbers, here", [thousands(n) for n in data["parameters"]], True),
         ("Trained numbers, paper", [thousands(n) for n in data["parameters_paper"]], False),
     ]
@@ -149,33 +148,33 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
         Row(label, tuple(Cell(t, m if label == "Loss, here" else "") for t, m in zip(texts, marks, strict=True)), rule)
         for label, texts, rule in lines
     ]
-    header = [title(hyperparameter, value) for value in found.values]
-    scaled = any(pairs.get(value, value) != value for value in found.values)
+    header = [title(hyperparameter, value) for value in ours.values]
+    scaled = any(pairs.get(value, value) != value for value in ours.values)
     if scaled:
-        header = [f"{one} ({pairs[value]})" for one, value in zip(header, found.values, strict=True)]
+        header = [f"{one} ({pairs[value]})" for one, value in zip(header, ours.values, strict=True)]
     caption = (
-        f"Best validation loss of PVeRA, mean over {_count(found.datasets, 'data set')} and "
-        f"{_count(found.seeds, 'seed')}. Differences are taken within data set and seed; their interval is "
-        "Student's over the seeds."
+        f"Best validation loss of PVeRA (nats), mean over {_count(ours.datasets, 'data set')} and "
+        f"{_count(ours.seeds, 'seed')}. Bold: lowest. Differences are taken within data set and seed; their interval "
+        "is a t-interval over seeds."
     )
-    if not found.complete.all():
-        caption += f" Of {found.complete.size} pairs of data set and seed, {found.complete.sum()} have every value."
+    if not ours.complete.all():
+        caption += f" Of {ours.complete.size} pairs of data set and seed, {ours.complete.sum()} have every value."
     if scaled:
-        caption += " In brackets the paper's value at the same place."
-    same = runs[0]["backbone"] == "dinov2_b" and set(found.datasets) == set(paper.ablation_datasets())
+        caption += " Brackets: the paper's value at the same place of its grid."
+    same = runs[0]["backbone"] == "dinov2_b" and set(ours.datasets) == set(paper.ablation_datasets())
     reasons = [] if same else ["on other data and another backbone"]
     if not runs[0]["config"]["protocol"]["softmax_in_loss"]:
         reasons.append("with a cross entropy that takes the softmax twice")
     if reasons:
-        caption += f" The paper's losses were found {' and '.join(reasons)}: only differences between values compare."
+        caption += f" The paper's losses come from training {' and '.join(reasons)}: compare only differences between values."
     name = EXPERIMENTS[hyperparameter]
     return Table(name, caption, about(runs), (Panel("", tuple(header), tuple(rows)),), data)
 
 
-def ablation_claims(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Table:
-    """What the paper says of Table 2 or 3, and whether it holds here."""
-    found, theirs = Ablation.of(runs, hyperparameter), published(paper, hyperparameter)["loss"]
-    pairs = {other: own for own, other in counterparts(found.values, list(theirs.index)).items()}
+def ablation_verdicts(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Table:
+    """Build the verdicts on the paper's statements about Table 2 or 3."""
+    ours, theirs = Ablation.of(runs, hyperparameter), published(paper, hyperparameter)["loss"]
+    pairs = {value: here for here, value in counterparts(ours.values, list(theirs.index)).items()}
     best = theirs.idxmin()
     compared = [("has the lowest loss", [best], [value for value in theirs.index if value != best])]
     if hyperparameter == "rank":
@@ -187,15 +186,16 @@ def ablation_claims(runs: Sequence[dict], hyperparameter: str, paper: Published)
         claims.append(
             Claim(
                 f"{_named(hyperparameter, better, pairs)} {text}{over}",
-                "below the lowest of the others",
-                _lead(found.mean(), found, better, worse, pairs),
-                [_lead(losses, found, better, worse, pairs) for losses in found.by_seed().T],
+                "{} nats below the lowest of the others",
+                "{} nats above the lowest of the others",
+                _lead(ours.mean(), ours, better, worse, pairs),
+                [_lead(losses, ours, better, worse, pairs) for losses in ours.by_seed().T],
                 digits=3,
             )
         )
     name = EXPERIMENTS[hyperparameter]
-    caption = f"Statements of the paper about its table of {name}s, and whether they hold here."
-    return held(f"{name}_claims", caption, about(runs), claims, found.seeds)
+    caption = f"The paper's statements about its table of {name}s."
+    return verdict_table(f"{name}_claims", caption, about(runs), claims, ours.seeds)
 
 
 def _count(things: Sequence, name: str) -> str:
@@ -203,15 +203,15 @@ def _count(things: Sequence, name: str) -> str:
 
 
 def _named(hyperparameter: str, values: list, pairs: dict) -> str:
-    """The paper's values, and ours in their place where these are others."""
+    """Name the paper's values, and ours in their place where they differ."""
     text = " and ".join(title(hyperparameter, value) for value in values)
     ours = [title(hyperparameter, pairs[value]) for value in values if pairs.get(value, value) != value]
     return f"{text} (here {' and '.join(ours)})" if ours else text
 
 
-def _lead(losses: np.ndarray, found: Ablation, better: list, worse: list, pairs: dict) -> float:
-    """How far the highest loss of `better` lies below the lowest of `worse`; NaN where one is not there."""
+def _lead(losses: np.ndarray, ablation: Ablation, better: list, worse: list, pairs: dict) -> float:
+    """Return how far the highest loss of `better` lies below the lowest of `worse`; NaN where one is missing."""
     if not {*better, *worse} <= pairs.keys():
         return np.nan
-    of = {other: losses[found.values.index(own)] for other, own in pairs.items()}
-    return min(of[value] for value in worse) - max(of[value] for value in better)
+    loss = {published_value: losses[ablation.values.index(value)] for published_value, value in pairs.items()}
+    return min(loss[value] for value in worse) - max(loss[value] for value in better)

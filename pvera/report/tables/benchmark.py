@@ -1,11 +1,7 @@
-"""The benchmark's tables: what stands in them is computed first, then rendered as Markdown, LaTeX and CSV.
-
-`main` is the paper's Table 1, `detailed` its appendix with standard deviations and stars, `grid` its table of
-chosen hyperparameters, `claims` its statements about them held against these results.
-"""
+"""Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4),
+and verdicts on the paper's statements about its Table 1."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import groupby, product
 from operator import itemgetter
 
@@ -15,13 +11,14 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.scores import Scores, chosen_member
 from pvera.report.statistics import LEVEL, binomial_p_value, mean_and_std
-from pvera.report.tables.claims import Claim, held
-from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, dataset_title, lettered, number, percent
+from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, number, percent
+from pvera.report.tables.names import backbone_title, dataset_title
+from pvera.report.tables.verdicts import Statement, judge, verdict_table
 
 REFERENCE = "pvera"
 
-#: Hyperparameter of a grid -> panel of the grid table, and whether its values descend there. Others follow
-#: these under their own names.
+#: Hyperparameter of a grid -> title of its panel in the grid table, and whether values descend there. Other
+#: hyperparameters follow under their own names.
 PANELS = {
     "rank": ("Rank", False),
     "ratio": ("Reduction ratio", True),
@@ -34,9 +31,9 @@ PANELS = {
 
 
 def accuracies(scores: Scores) -> pd.DataFrame:
-    """Mean over seeds in percent: rows methods; columns data sets, "average", then the categories there are.
+    """Return means over seeds in percent: rows methods; columns data sets, "average", then each category.
 
-    An average is NaN where a data set of it has no run at all, for then it would average something else.
+    An average is NaN where one of its data sets has no run.
     """
     per_dataset = 100 * mean_and_std(scores.values, axis=1)[0]  # (methods, data sets)
     columns = dict(zip(scores.datasets, per_dataset.T, strict=True))
@@ -45,17 +42,17 @@ def accuracies(scores: Scores) -> pd.DataFrame:
 
 
 def groups(scores: Scores) -> dict[str, list[int]]:
-    """Positions of the data sets behind each average: "average" (all), then each category."""
-    found = {"average": list(range(len(scores.datasets)))}
+    """Return the positions of the data sets behind each average: "average" (all), then each category."""
+    members = {"average": list(range(len(scores.datasets)))}
     for position, category in enumerate(scores.categories):
-        found.setdefault(category, []).append(position)
-    return found
+        members.setdefault(category, []).append(position)
+    return members
 
 
 def marks(values: Iterable[float], decimals: int = 1) -> list[str]:
-    """Of each value "best", "second" or "", as the paper marks them: by what is printed; equals share marks.
+    """Mark each value "best", "second" or "", as the paper does: values that print alike share a mark.
 
-    Two best leave no second; NaN gets none.
+    Two best leave no second; NaN has no mark.
     """
     printed = [np.nan if np.isnan(value) else float(f"{round(value, 9):.{decimals}f}") for value in values]
     above = [sum(other > value for other in printed) for value in printed]
@@ -67,9 +64,9 @@ def _marked(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def comparisons(runs: list[dict]) -> pd.DataFrame:
-    """One row per data set and method: mean and standard deviation of the accuracy (%), test against PVeRA.
+    """Compare every method with PVeRA, one row per data set and method: mean, standard deviation (%) and p-value.
 
-    The test pools the seeds that both methods have; p_value is NaN for PVeRA itself and where there are none.
+    The test pools the seeds that both methods have. p_value is NaN for PVeRA itself and without common seeds.
     """
     accuracy = Scores.of(runs)
     mean, std = mean_and_std(100 * accuracy.values, axis=1)
@@ -94,45 +91,46 @@ def comparisons(runs: list[dict]) -> pd.DataFrame:
 
 
 def pooled_counts(runs: list[dict]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(methods, data sets) each: a method's right answers, of how many, and PVeRA's, over seeds both have."""
+    """Return (methods, data sets) counts over the seeds that a method shares with PVeRA: the method's correct images,
+    all images, PVeRA's correct images."""
     correct, images = (Scores.of(runs, metric) for metric in ("correct", "images"))
     both = ~np.isnan(correct.values)
     reference = np.full_like(correct.values, np.nan)
     if REFERENCE in correct.methods:
         reference[:] = correct.values[correct.methods.index(REFERENCE)]
     both &= ~np.isnan(reference)
-    own, n, reference = (np.where(both, counts, 0).sum(1) for counts in (correct.values, images.values, reference))
-    return own, n, reference
+    counts = (correct.values, images.values, reference)
+    return tuple(np.where(both, one, 0).sum(1) for one in counts)
 
 
-def lower_p_values(own: np.ndarray, n: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """`binomial_p_value` of each cell; NaN where n is zero."""
+def lower_p_values(correct: np.ndarray, n: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Return `binomial_p_value` of each cell; NaN where n is zero."""
     test = np.vectorize(lambda *counts: binomial_p_value(*counts) if counts[1] else np.nan, otypes=[float])
-    return test(own, n, reference)
+    return test(correct, n, reference)
 
 
 def grid_choices(runs: list[dict]) -> pd.DataFrame:
-    """How often each grid value was chosen: one row per method, hyperparameter and value of its grid.
+    """Count how often each grid value was chosen: one row per method, hyperparameter and value of its grid.
 
-    runs: how many chose among these values; fixed: there was one value only, so nothing to choose.
+    runs: how many runs chose among these values. fixed: the grid has a single value.
     """
     rows = []
     keys = dict.fromkeys([*PANELS, *(key for run in runs for member in run["members"] for key in member["grid"])])
     for method, key in product(METHODS, keys):
-        own = [run for run in runs if run["method"] == method and run["chosen"] and key in run["chosen"]["grid"]]
-        chosen = [run["chosen"]["grid"][key] for run in own]
-        values = {member["grid"][key] for run in own for member in run["members"]}
+        searches = [run for run in runs if run["method"] == method and run["chosen"] and key in run["chosen"]["grid"]]
+        chosen = [run["chosen"]["grid"][key] for run in searches]
+        values = {member["grid"][key] for run in searches for member in run["members"]}
         for value in sorted(values, reverse=_panel(key)[1]):
             row = {"method": method, "hyperparameter": key, "value": value, "chosen": chosen.count(value)}
-            rows.append(row | {"runs": len(own), "fixed": len(values) == 1})
+            rows.append(row | {"runs": len(searches), "fixed": len(values) == 1})
     table = pd.DataFrame(rows, columns=["method", "hyperparameter", "value", "chosen", "runs", "fixed"])
     return table.assign(share=table["chosen"] / table["runs"])
 
 
 def panels(choices: pd.DataFrame) -> list[tuple[str, str, bool]]:
-    """(hyperparameter, title, whether its values descend) of the panels of a grid table."""
-    found = choices["hyperparameter"].unique()
-    keys = [*(key for key in PANELS if key in found), *(key for key in found if key not in PANELS)]
+    """List the panels of a grid table: (hyperparameter, title, whether its values descend)."""
+    searched = choices["hyperparameter"].unique()
+    keys = [*(key for key in PANELS if key in searched), *(key for key in searched if key not in PANELS)]
     return [(key, *_panel(key)) for key in keys]
 
 
@@ -140,22 +138,8 @@ def _panel(hyperparameter: str) -> tuple[str, bool]:
     return PANELS.get(hyperparameter, (hyperparameter, False))
 
 
-Statement = tuple[str, str, Callable[[Scores], float]]  # what is said, the unit and what must be positive
-
-
-def claims(scores: Scores, statements: Iterable[Statement]) -> list[Claim]:
-    """Hold what the paper says, e.g. of its Table 1 (`CLAIMS`), against these scores of its methods."""
-    scores = scores.of_paper()
-    of_seeds = [replace(scores, values=scores.values[:, [s]], seeds=(k,)) for s, k in enumerate(scores.seeds)]
-    return [
-        Claim(text, unit, difference(scores), [difference(one) for one in of_seeds],
-              digits=0 if unit.startswith("data sets") else 1)
-        for text, unit, difference in statements
-    ]  # fmt: skip
-
-
 def _lead(of: str, over: str | None = None) -> Callable[[Scores], float]:
-    """Average accuracy of a method above that of another, or above the best of all others, in points."""
+    """Return the lead in average accuracy (points) over one method, or over the best other one."""
 
     def difference(scores: Scores) -> float:
         average = accuracies(scores)["average"]
@@ -179,10 +163,31 @@ def _dora_wins_most(scores: Scores) -> float:
 
 
 CLAIMS: tuple[Statement, ...] = (
-    ("PVeRA has the highest average", "points above the best other method", _lead("pvera")),
-    ("PVeRA is better than VeRA on average", "points above VeRA", _lead("pvera", over="vera")),
-    ("Linear probing has the lowest average", "points below the lowest other method", _linear_last),
-    ("DoRA is best on more data sets than any other", "data sets more than the next method", _dora_wins_most),
+    Statement(
+        "PVeRA has the highest average",
+        "{} points above the best other method",
+        "{} points below the best other method",
+        _lead("pvera"),
+    ),
+    Statement(
+        "PVeRA is better than VeRA on average",
+        "{} points above VeRA",
+        "{} points below VeRA",
+        _lead("pvera", over="vera"),
+    ),
+    Statement(
+        "Linear probing has the lowest average",
+        "{} points below the lowest other method",
+        "{} points above the lowest other method",
+        _linear_last,
+    ),
+    Statement(
+        "DoRA is best on more data sets than any other",
+        "{} more data sets than the next method",
+        "{} fewer data sets than the leading method",
+        _dora_wins_most,
+        digits=0,
+    ),
 )
 
 
@@ -190,7 +195,7 @@ CLAIMS: tuple[Statement, ...] = (
 
 
 def main(runs: list[dict]) -> Table:
-    """The paper's Table 1, with the average of each category added."""
+    """Build the paper's Table 1, with the average of each category added."""
     scores = Scores.of(runs)
     values = accuracies(scores)
     marked = _marked(values)
@@ -201,35 +206,35 @@ def main(runs: list[dict]) -> Table:
         for m in scores.methods
     ]
     caption = (
-        "Test accuracy (%), mean over seeds, per data set, then averaged over all data sets and over those "
-        "of each category. Best in bold, second best underlined; what prints the same shares the mark."
+        "Test accuracy (%) of each method, mean over seeds. Average: over all data sets; Avg.: over those of one "
+        "category. Bold: best. Underlined: second best. Values that print alike share a mark."
     )
     panel = Panel("", tuple(header), tuple(rows))
     return Table("main", caption, about(runs), (panel,), values.reset_index(), upright=False)
 
 
 def detailed(runs: list[dict]) -> Table:
-    """The paper's detailed tables: data sets × methods, mean ± standard deviation over seeds, stars."""
+    """Build the paper's detailed table: data sets × methods, mean ± standard deviation over seeds, stars."""
     scores = Scores.of(runs)
     data = comparisons(runs)
     cells = pd.DataFrame(index=scores.methods, columns=scores.datasets, dtype=object)
     for row in data.itertuples():
         cells.at[row.method, row.dataset] = spread(row.mean, row.std, row.significantly_lower)
     caption = (
-        "Test accuracy (%), mean ± sample standard deviation (n − 1) over seeds. A star marks accuracies "
-        f"significantly below PVeRA's (one-sided binomial test of the pooled seeds, p < {LEVEL})."
+        "Test accuracy (%), mean ± sample standard deviation (n − 1) over seeds. Star: significantly below PVeRA "
+        f"(one-sided binomial test of the pooled seeds, p < {LEVEL}, uncorrected)."
     )
     return Table("detailed", caption, about(runs), (by_dataset(cells, scores.categories),), data)
 
 
 def spread(mean: float, std: float, star: bool) -> Cell:
-    """ "71.4* ± 0.3"; without the second part for a single run."""
+    """Return the cell "71.4* ± 0.3"; a single run has no standard deviation."""
     text = percent(mean) + "*" * bool(star)
     return Cell(text if np.isnan(std) else f"{text} ± {std:.1f}")
 
 
 def by_dataset(cells: pd.DataFrame, categories: Sequence[str], title: str = "") -> Panel:
-    """A panel with a row per data set and a line between categories, of cells: methods × data sets."""
+    """Build a panel of cells (methods × data sets): a row per data set, a line between categories."""
     rows = [
         Row(dataset_title(name), tuple(cells[name]), d > 0 and categories[d] != categories[d - 1])
         for d, name in enumerate(cells)
@@ -238,47 +243,46 @@ def by_dataset(cells: pd.DataFrame, categories: Sequence[str], title: str = "") 
 
 
 def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
-    """The paper's table of grid choices: per method, the share of runs that chose each value.
+    """Build the paper's table of grid choices: per method, the share of runs that chose each value.
 
-    searches: the runs that chose PVeRA's β before the benchmark, if there were any.
+    searches: the runs that chose PVeRA's β before the benchmark, if any.
     """
     choices = grid_choices([*runs, *searches])
-    found = []
+    built = []
     for key, title, descending in panels(choices):
         part = choices[choices["hyperparameter"] == key]
         columns = sorted(set(part["value"]), reverse=descending)
         rows = []
-        for method, own in part.groupby("method", sort=False):
-            text = {row.value: "fixed" if row.fixed else f"{100 * row.share:.0f}%" for row in own.itertuples()}
+        for method, values in part.groupby("method", sort=False):
+            text = {row.value: "fixed" if row.fixed else f"{100 * row.share:.0f}%" for row in values.itertuples()}
             cells = tuple(Cell(text.get(value, NOTHING)) for value in columns)
             rows.append(Row(METHODS[method].title, cells))
-        found.append(Panel(title, tuple(map(number, columns)), tuple(rows)))
-    caption = "Share of runs in which each value of a method's grid had the lowest validation loss."
+        built.append(Panel(title, tuple(map(number, columns)), tuple(rows)))
+    caption = "Share of runs that chose each value of a method's grid, by the lowest validation loss."
     if searches:
-        caption += f" β was searched once per data set (seed {searches[0]['seed']}), before the other grids."
+        caption += f" β: searched before the other grids, once per data set (seed {searches[0]['seed']})."
     without = [METHODS[m].title for m in Scores.of(runs).methods if m not in set(choices["method"])]
     if without:
         caption += f" Without a grid: {', '.join(without)}."
-    return Table("grid", caption, about(runs), lettered(found), choices)
+    return Table("grid", caption, about(runs), lettered(built), choices)
 
 
-def held_claims(runs: list[dict]) -> Table:
-    """What the paper says of its Table 1, and whether it holds here."""
-    caption = "Statements of the paper about its main table, and whether they hold here."
-    return verdicts("claims", caption, runs, Scores.of(runs), CLAIMS)
+def main_verdicts(runs: list[dict]) -> Table:
+    """Build the verdicts on the paper's statements about its Table 1."""
+    return verdicts_on("claims", "The paper's statements about its main table.", runs, Scores.of(runs), CLAIMS)
 
 
-def verdicts(name: str, caption: str, runs: list[dict], scores: Scores, statements: Iterable[Statement]) -> Table:
-    """`claims` as a table, each with its verdict; `scores` of the `runs`."""
-    return held(name, caption, about(runs), claims(scores, statements), scores.seeds)
+def verdicts_on(name: str, caption: str, runs: list[dict], scores: Scores, statements: Iterable[Statement]) -> Table:
+    """Build the verdicts on statements about `scores`, those of the `runs`."""
+    return verdict_table(name, caption, about(runs), judge(scores, statements), scores.seeds)
 
 
 def about(runs: list[dict]) -> str:
-    """What made these runs, which grids were fixed, and which runs are missing."""
+    """Describe the runs for a caption: their profile, fixed grids, missing and diverged runs."""
     scores, config = Scores.of(runs), runs[0]["config"]
     profile, protocol, backbone = (runs[0][key] for key in ("profile", "protocol", "backbone"))
     text = (
-        f"Profile {profile}, {protocol} protocol, backbone {backbone}, "
+        f"Profile {profile}, {protocol} protocol, backbone {backbone_title(backbone)}, "
         f"seeds {', '.join(map(str, scores.seeds))}, at most {config['max_epochs']} epochs"
     )
     if config["precision"] != "float32":
@@ -291,7 +295,7 @@ def about(runs: list[dict]) -> str:
     chosen = [chosen_member(run) for run in runs if run["chosen"]]
     capped = sum(member["status"] == "epoch limit" for member in chosen)
     if capped:
-        text += f" (which ended {capped} of {len(chosen)} chosen trainings before patience did)"
+        text += f" (this limit ended {capped} of {len(chosen)} chosen trainings, patience the others)"
     choices = grid_choices(runs)
     fixed = [
         f"{METHODS[row.method].title} {_panel(row.hyperparameter)[0].lower()} {number(row.value)}"
@@ -312,18 +316,26 @@ def about(runs: list[dict]) -> str:
 
 
 def left_out(scores: Scores) -> str:
-    """A sentence for a caption where `Scores.complete` leaves data sets out, else nothing."""
+    """Return a sentence for a caption where `Scores.complete` leaves data sets out, else an empty text."""
     n, every = len(scores.complete().datasets), len(scores.datasets)
     return f" Over the {n} of {every} data sets of which every method has a run." * (n < every)
 
 
 def _listed(runs: list[tuple[str, str, int]]) -> str:
-    """(method, data set, seed) in words, grouped by method and data set."""
+    """List runs (method, data set, seed) in words, grouped by method and data set."""
     return "; ".join(
         f"{METHODS[method].title} on "
         + ", ".join(
             f"{dataset_title(dataset)} (seed {', '.join(str(seed) for *_, seed in same)})"
-            for dataset, same in groupby(own, key=itemgetter(1))
+            for dataset, same in groupby(of_method, key=itemgetter(1))
         )
-        for method, own in groupby(sorted(runs, key=lambda run: list(METHODS).index(run[0])), key=itemgetter(0))
+        for method, of_method in groupby(sorted(runs, key=lambda run: list(METHODS).index(run[0])), key=itemgetter(0))
     )
+
+
+def stars_summary(runs: list[dict]) -> str:
+    """Count the stars of the detailed table in one sentence."""
+    tested = comparisons(runs).dropna(subset="p_value")
+    stars = int(tested["significantly_lower"].sum())
+    return f"**Answer.** PVeRA is significantly better in {stars} of {len(tested)} comparisons with another method."
+

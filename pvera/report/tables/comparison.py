@@ -167,7 +167,7 @@ def compare(evidence: Evidence) -> Comparison:
     return Comparison(evidence, table, pd.DataFrame(improvement, names, names), ranks)
 
 
-def worth(compared: Comparison) -> list[str]:
+def summary(compared: Comparison) -> list[str]:
     """What "PVeRA has the highest average" is worth here, in sentences made of these numbers."""
     table, ranks = compared.methods, compared.ranks
     others = table.drop(REFERENCE)

@@ -1,4 +1,4 @@
-"""What adapters cost, and the paper's statements on computational efficiency (Section 4.3)."""
+"""Cost of the adapters, and the paper's statements about computational efficiency (Section 4.3)."""
 
 import json
 from collections.abc import Callable
@@ -9,28 +9,31 @@ import pandas as pd
 from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.cost import GIGA
 from pvera.report.audit import FOLLOWS, HALF, near
-from pvera.report.published import BACKBONES, Published
+from pvera.report.published import Published
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, signed, thousands
+from pvera.report.tables.names import backbone_title
 
 
-def table(costs: pd.DataFrame) -> Table:
-    """Every configuration of every grid, one panel per profile and backbone; costs: `efficiency.load`."""
+def cost_table(costs: pd.DataFrame) -> Table:
+    """Build the table of every configuration of every grid, a panel per profile and backbone.
+
+    costs: `cost_records.load`.
+    """
     panels = []
-    for (profile, backbone), own in costs.groupby(["profile", "backbone"], sort=False):
-        first = own.iloc[0]
+    for (profile, backbone), part in costs.groupby(["profile", "backbone"], sort=False):
+        first = part.iloc[0]
         title = (
-            f"{BACKBONES.get(backbone, backbone)}, grids of {profile}: "
+            f"{backbone_title(backbone)}, grids of {profile}: "
             f"{thousands(first['backbone_parameters'])} parameters, "
             f"{_gmac(first['backbone_multiply_adds'])} GMAC"
         )
-        panels.append(Panel(title, HEADER, tuple(map(_row, own.itertuples()))))
+        panels.append(Panel(title, HEADER, tuple(map(_row, part.itertuples()))))
     caption = (
-        "Parameters and multiply-adds of one image without the head, which is the same for every method: "
-        "trained numbers and their share of the backbone's; numbers that stay random; GMAC (10⁹ "
-        "multiply-adds of matrix products, counted by fvcore) of the deterministic pass, of one that draws "
-        "z, and once merged, each with what it adds to the backbone's."
+        "Parameters and multiply-adds of one image, without the head, which all methods share. Trained: trained "
+        "numbers. Frozen: numbers that stay random. GMAC: 10⁹ multiply-adds of matrix products, counted by fvcore, of "
+        "the pass with the mean, of a pass that samples z, and of the merged model. + %: increase over the backbone."
     )
-    about = "DoRA as each profile's protocol has it."
+    about = "DoRA follows the protocol of each profile."
     data = costs.assign(configuration=costs["configuration"].map(str), grid=costs["grid"].map(json.dumps))
     return Table("cost", caption, about, lettered(panels), data)
 
@@ -40,28 +43,31 @@ HEADER = (
 )  # fmt: skip
 
 
-def _row(own) -> Row:
+def _row(configuration) -> Row:
     cells = [
-        thousands(own.adapter_parameters),
-        f"{100 * own.adapter_parameters / own.backbone_parameters:.3g}",
-        thousands(own.frozen_parameters) if own.frozen_parameters else NOTHING,
+        thousands(configuration.adapter_parameters),
+        f"{100 * configuration.adapter_parameters / configuration.backbone_parameters:.3g}",
+        thousands(configuration.frozen_parameters) if configuration.frozen_parameters else NOTHING,
     ]
-    for total in (own.inference, own.sampled, own.merged):
+    for total in (configuration.inference, configuration.sampled, configuration.merged):
         if np.isnan(total):
             cells += [NOTHING, NOTHING]
         else:
-            cells += [_gmac(total), f"{_added(total, own.backbone_multiply_adds):.1f}"]
-    label = ", ".join([METHODS[own.method].title, *(f"{name} {value}" for name, value in own.grid.items())])
+            cells += [_gmac(total), f"{_added(total, configuration.backbone_multiply_adds):.1f}"]
+    label = ", ".join([METHODS[configuration.method].title, *(f"{name} {value}" for name, value in configuration.grid.items())])
     return Row(label, tuple(map(Cell, cells)))
 
 
 REAL = "ViT-B/14, counted"
 
 
-def claims(paper: Published, counted: pd.DataFrame, here: dict[str, pd.DataFrame]) -> Table:
-    """The statements of Section 4.3: printed, counted on the paper's ViT-B/14 with its grid choices
-    (`efficiency.of_paper`), and for the runs of each backbone (`efficiency.of_runs`)."""
-    columns = {REAL: counted} | {f"{backbone}, here": points for backbone, points in here.items()}
+def cost_verdicts(paper: Published, counted: pd.DataFrame, here: dict[str, pd.DataFrame]) -> Table:
+    """Build the verdicts on the statements of Section 4.3.
+
+    Columns: the paper's number, our counts on its ViT-B/14 with its grid choices (`efficiency.of_paper`), and those of
+    the runs on each backbone (`efficiency.of_runs`).
+    """
+    columns = {REAL: counted} | {f"{backbone_title(backbone)}, here": points for backbone, points in here.items()}
     rows, data = [], []
     for statement, quote, measure in CLAIMS:
         printed = paper.quote(quote) if quote else ""
@@ -84,19 +90,18 @@ def claims(paper: Published, counted: pd.DataFrame, here: dict[str, pd.DataFrame
         rows.append(Row(statement, tuple(map(Cell, cells))))
     header = ["Paper"]
     for column in columns:
-        header += [column, *(["Difference"] if column == REAL else []), "Claim"]
+        header += [column, *(["Difference"] if column == REAL else []), "Verdict"]
     caption = (
-        "What Section 4.3 says of computational efficiency, and what our adapters cost; methods with a grid "
-        "by the mean over its choices. A pass that samples, as in training, computes the variance too, the "
-        "pass with the mean does not. Added are multiply-adds, in per cent of the backbone's. Orders of "
-        "magnitude: for most of the other adapters 32 times PVeRA's or more, the middle of ten and a hundred "
-        "on a logarithmic scale."
+        "The paper's statements about computational efficiency (Section 4.3), against our counts. A method with a grid "
+        "has the mean over its choices. Adds: multiply-adds, in % of the backbone's. A pass that samples, as in "
+        "training, computes the variance too. Orders of magnitude: most of the other adapters have at least 32 times "
+        "PVeRA's numbers, halfway between ten and a hundred on a logarithmic scale."
     )
-    about = "The first column counted takes its accuracies and the shares of the grid from the paper."
+    about = f"{REAL}: accuracies and grid shares are the paper's."
     return Table("cost_claims", caption, about, (Panel("", tuple(header), tuple(rows)),), pd.DataFrame(data))
 
 
-Measured = tuple[float, str, bool | None]  # the number, how it reads, whether the statement holds
+Measured = tuple[float, str, bool | None]  # the number, its text, whether the statement holds
 
 
 def _accuracy_gain(points: pd.DataFrame) -> Measured:
@@ -126,19 +131,19 @@ def _more(method: str, column: str) -> Callable[[pd.DataFrame], Measured]:
 
 
 def _merged(points: pd.DataFrame) -> Measured:
-    own = points.loc[["lora", "vera", "pvera"]]
-    value = _added(own["merged"], own["backbone_multiply_adds"]).abs().max()
+    mergeable = points.loc[["lora", "vera", "pvera"]]
+    value = _added(mergeable["merged"], mergeable["backbone_multiply_adds"]).abs().max()
     return value, f"{value:.2f}%", bool(value == 0)
 
 
 def _not_merged(points: pd.DataFrame) -> Measured:
-    own = points.loc[["bottleneck", "adaptformer"]]
-    added = _added(own["training"], own["backbone_multiply_adds"])
+    modules = points.loc[["bottleneck", "adaptformer"]]
+    added = _added(modules["training"], modules["backbone_multiply_adds"])
     text = ", ".join(f"{METHODS[key].title} {value:.2f}%" for key, value in added.items())
-    return added.max(), text, bool(own["merged"].isna().all() and (added > 0).all())
+    return added.max(), text, bool(modules["merged"].isna().all() and (added > 0).all())
 
 
-#: Statement, the quote with the printed number or word (`Published.quote`), and how it is measured.
+#: Statement, the quote with its printed number or word (`Published.quote`), and its measure.
 CLAIMS: tuple[tuple[str, str | None, Callable[[pd.DataFrame], Measured]], ...] = (
     ("PVeRA is more accurate than VeRA (points)", None, _accuracy_gain),
     ("PVeRA trains few numbers, fewer than all but VeRA (times VeRA's)", None, _few_numbers),
@@ -152,7 +157,7 @@ CLAIMS: tuple[tuple[str, str | None, Callable[[pd.DataFrame], Measured]], ...] =
 
 
 def _added(total, backbone):
-    """Per cent."""
+    """Return the increase over the backbone in percent."""
     return 100 * (total / backbone - 1)
 
 

@@ -1,4 +1,4 @@
-"""The language table (Appendix D): our scores beside the paper's."""
+"""The language table (Appendix D): our scores and the paper's."""
 
 from collections.abc import Callable
 
@@ -10,15 +10,19 @@ from pvera.data import glue
 from pvera.data.tasks import TASKS
 from pvera.report.scores import Scores
 from pvera.report.statistics import mean_and_std
-from pvera.report.tables.benchmark import Statement, about, accuracies, comparisons, marks, verdicts
+from pvera.report.tables.benchmark import about, accuracies, comparisons, marks, verdicts_on
 from pvera.report.tables.layout import Cell, Panel, Row, Table, percent, signed
+from pvera.report.tables.verdicts import Statement
 from pvera.study import results
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 
 
 def language(runs: list[dict], majority: dict[str, float], published: pd.DataFrame) -> Table:
-    """Of the runs of one encoder. majority: of `majority_class`; published: `published.Published.language`."""
+    """Build the language table of one encoder.
+
+    majority: from `majority_class`. published: `Published.language`.
+    """
     data = scores(runs)
     data["majority"] = 100 * data["dataset"].map(majority)
     names = {task.title: name for name, task in glue.TASKS.items()}
@@ -58,52 +62,67 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
             Panel("(c) Here minus the paper", header, tuple(differences)),
         ]
     caption = (
-        "Test scores in percent, mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews "
-        "correlation (MCC). Best in bold, second best underlined. A star marks an accuracy significantly below "
-        "PVeRA's (one-sided binomial test of the pooled seeds), also where the correlation is shown, as the paper's "
-        "caption has it: a correlation is no count of right answers that the test could be of."
+        "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews correlation (MCC). "
+        "Bold: best. Underlined: second best. Star: accuracy significantly below PVeRA's (one-sided binomial test of "
+        "the pooled seeds). The star refers to the accuracy also where the correlation is shown, as in the paper."
     )
     return Table("language", caption, about(runs), tuple(panels), data)
 
 
 def reported(runs: list[dict]) -> Scores:
-    """What the paper reports of each task."""
+    """Return the score that the paper reports for each task: accuracy or Matthews correlation."""
     return Scores.of(runs, lambda run: run["test"][glue.TASKS[run["dataset"]].metric])
 
 
 def scores(runs: list[dict]) -> pd.DataFrame:
-    """One row per task and method: `comparisons` of the accuracies, with mean and std (%) of what is `reported`."""
-    found = reported(runs)
-    mean, std = mean_and_std(100 * found.values, axis=1)
-    metrics = [glue.TASKS[name].metric for name in found.datasets]
+    """Return `comparisons` of the accuracies, with mean and std (%) of the `reported` score."""
+    task_scores = reported(runs)
+    mean, std = mean_and_std(100 * task_scores.values, axis=1)
+    metrics = [glue.TASKS[name].metric for name in task_scores.datasets]
     data = comparisons(runs)
-    return data.assign(mean=mean.T.ravel(), std=std.T.ravel(), metric=np.repeat(metrics, len(found.methods)))
+    return data.assign(mean=mean.T.ravel(), std=std.T.ravel(), metric=np.repeat(metrics, len(task_scores.methods)))
 
 
-def language_claims(runs: list[dict], majority: dict[str, float]) -> Table:
-    """What the paper says of its language table, and whether the runs learned anything to say it of."""
-    found = reported(runs)
+def language_verdicts(runs: list[dict], majority: dict[str, float]) -> Table:
+    """Build the verdicts on the paper's statements about its language table, after two that they presuppose."""
+    task_scores = reported(runs)
     suites: dict[str, list[str]] = {}
-    for name in found.datasets:
+    for name in task_scores.datasets:
         suites.setdefault(glue.TASKS[name].suite, []).append(name)
     titles = {"glue": "of GLUE", "grammar": "of our own grammar"}
     statements: list[Statement] = [
-        (f"Every method beats the majority class on a task {titles[suite]}", "points, the least of the methods",
-         _above(majority, names))
+        Statement(
+            f"Every method beats the majority class on a task {titles[suite]}",
+            "the lowest method is {} points above it",
+            "the lowest method is {} points below it",
+            _above(majority, names),
+        )
         for suite, names in suites.items()
-    ]  # fmt: skip
-    statements += [
-        (f"PVeRA has the highest score on {TASKS[name].title}", "points above the best other method", _lead(name))
-        for name in ("rte", "cola")
-        if name in found.datasets
     ]
-    statements.append(("PVeRA is better than VeRA on average", "points above VeRA", _lead("average", over="vera")))
-    caption = "Statements of the paper about its language table, after what they need, and whether they hold here."
-    return verdicts("language_claims", caption, runs, found, statements)
+    statements += [
+        Statement(
+            f"PVeRA has the highest score on {TASKS[name].title}",
+            "{} points above the best other method",
+            "{} points below the best other method",
+            _lead(name),
+        )
+        for name in ("rte", "cola")
+        if name in task_scores.datasets
+    ]
+    statements.append(
+        Statement(
+            "PVeRA is better than VeRA on average",
+            "{} points above VeRA",
+            "{} points below VeRA",
+            _lead("average", over="vera"),
+        )
+    )
+    caption = "The paper's statements about its language table; the first rows are what they presuppose."
+    return verdicts_on("language_claims", caption, runs, task_scores, statements)
 
 
 def _above(majority: dict[str, float], names: list[str]) -> Callable[[Scores], float]:
-    """How far each method is above the majority class where it is farthest; the least of the methods."""
+    """Return the lead over the majority class on each method's best task, for the lowest method."""
 
     def difference(scores: Scores) -> float:
         above = accuracies(scores)[names] - 100 * pd.Series(majority, dtype=float).reindex(names)
@@ -113,7 +132,7 @@ def _above(majority: dict[str, float], names: list[str]) -> Callable[[Scores], f
 
 
 def _lead(column: str, over: str | None = None) -> Callable[[Scores], float]:
-    """PVeRA above another method, or above the best of all others, in points of what is reported."""
+    """Return PVeRA's lead (points of the reported score) over one method, or over the best other one."""
 
     def difference(scores: Scores) -> float:
         values = accuracies(scores)[column]
@@ -124,27 +143,48 @@ def _lead(column: str, over: str | None = None) -> Callable[[Scores], float]:
 
 
 def language_of_profile(root, profile: str, published: pd.DataFrame) -> dict[str, list[Table]]:
-    """Encoder -> its table and the claims, of the profile's results; empty where there are none."""
+    """Build, per encoder, the language table and its verdicts; empty without results."""
     runs = results.load_runs(root, profile, "language", optional=True)
     tables = {}
     for encoder in dict.fromkeys(run["backbone"] for run in runs):
-        own = [run for run in runs if run["backbone"] == encoder]
-        majority = majority_class(root, own)
-        tables[encoder] = [language(own, majority, published), language_claims(own, majority)]
+        of_encoder = [run for run in runs if run["backbone"] == encoder]
+        majority = majority_class(root, of_encoder)
+        tables[encoder] = [language(of_encoder, majority, published), language_verdicts(of_encoder, majority)]
     return tables
 
 
 def majority_class(root, runs: list[dict]) -> dict[str, float]:
-    """Per task what is `reported` of always predicting the most frequent class of the test set, as a share: its
-    accuracy, or a Matthews correlation of 0."""
-    found = {}
+    """Return, per task, the `reported` score of always predicting the most frequent class of the test set.
+
+    That is its share of the test set, or a Matthews correlation of 0.
+    """
+    majority = {}
     for run in runs:
         name = run["dataset"]
-        if name not in found and run["test"]:
+        if name not in majority and run["test"]:
             labels = results.read_predictions(results.run_path(root, *(run[key] for key in results.IDENTITY)))[1]
             accurate = glue.TASKS[name].metric == "accuracy"
-            found[name] = np.bincount(labels).max() / len(labels) if accurate else 0.0
-    return found
+            majority[name] = np.bincount(labels).max() / len(labels) if accurate else 0.0
+    return majority
+
+
+def above_majority(data: pd.DataFrame) -> Table:
+    """Build the list of tasks on which each method beats the majority class; data: that of `language`."""
+
+    def listed(rows: pd.DataFrame) -> str:
+        return ", ".join(TASKS[name].title for name in rows["dataset"]) or "none"
+
+    beats = data[data["mean"] > data["majority"]]
+    rows = [
+        Row(METHODS[method].title, (Cell(listed(beats[beats["method"] == method])),))
+        for method in dict.fromkeys(data["method"])
+    ]
+    compared = data[(data["method"] != "pvera") & data["p_value"].notna()]
+    caption = (
+        "Tasks on which each method beats the majority class. Significantly less accurate than PVeRA: "
+        f"{compared['significantly_lower'].sum()} of {len(compared)} comparisons."
+    )
+    return Table("language_majority", caption, "", (Panel("", ("Above the majority class on",), tuple(rows)),), data)
 
 
 def _header(name: str) -> str:

@@ -1,4 +1,4 @@
-"""How much the draws of PVeRA's last layer differ from their mean over patches (Section 4.4)."""
+"""Distance of PVeRA's latent draws from their mean, over the patches of an image (Section 4.4)."""
 
 from collections.abc import Sequence
 
@@ -6,20 +6,21 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
-from pvera.report.tables.layout import Cell, Panel, Row, Table, dataset_title, plain
+from pvera.report.tables.layout import Cell, Panel, Row, Table, plain
+from pvera.report.tables.names import backbone_title, dataset_title
 
-Found = Sequence[tuple[dict, dict[str, np.ndarray]]]  # of `analyses.load`
+Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]  # records and arrays of `readings.load`
 
 
-def differences(found: Found) -> pd.DataFrame:
-    """One row per adapter, of its latent over the patches.
+def differences(latents: Latents) -> pd.DataFrame:
+    """Compare draws with their mean over the patches, one row per adapter.
 
-    explained: share of the variance that the projection keeps; spread: root mean square of draw minus mean,
-    in standard deviations of the mean; correlation: of a draw with the mean within one image, averaged. The
+    explained: share of the variance that the projection keeps. spread: root mean square of draw minus mean, in
+    standard deviations of the mean. correlation: of a draw with the mean within an image, averaged over both. The
     last two are NaN without draws.
     """
     rows = []
-    for record, arrays in found:
+    for record, arrays in latents:
         mean, draws = arrays["mu"], arrays["draws"]
         spread = correlation = np.nan
         if len(draws):
@@ -39,35 +40,39 @@ def differences(found: Found) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def table(found: Found) -> Table:
-    data = differences(found)
+def latents_table(latents: Latents) -> Table:
+    """Build the table of `differences`."""
+    data = differences(latents)
     rows = [
         Row(
             METHODS[row.method].title,
-            tuple(
-                map(
-                    Cell,
-                    (
-                        plain(100 * row.explained, 1),
-                        plain(row.spread, 2),
-                        plain(row.correlation, 2),
-                    ),
-                )
-            ),
+            tuple(map(Cell, (plain(100 * row.explained, 1), plain(row.spread, 2), plain(row.correlation, 2)))),
         )
         for row in data.itertuples()
     ]
-    record, arrays = found[0]
+    record, arrays = latents[0]
     caption = (
-        "Of the query's latent in the last layer, projected on the first principal component of its mean: "
-        "the share of the variance over patches that this keeps; how far draws lie from the mean, in "
-        "standard deviations of the mean over the patches (root mean square); correlation of a draw with "
-        "the mean over the patches of an image."
+        "The query's latent in the last layer, projected on the first principal component of its mean. Explained: "
+        "share of the variance over patches that the component keeps. Spread: distance of a draw from the mean "
+        "(root mean square), in standard deviations of the mean over patches. Correlation: of a draw with the mean, "
+        "over the patches of an image."
     )
     text = (
-        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {record['backbone']}, seed "
+        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, seed "
         f"{record['seed']}: {len(arrays['pixels'])} test images of {dataset_title(record['dataset'])}, "
         f"{arrays['mu'].shape[1]} x {arrays['mu'].shape[2]} patches each."
     )
     header = ("Explained (%)", "Spread", "Correlation")
     return Table("latents", caption, text, (Panel("", header, tuple(rows)),), data)
+
+
+def summary(data: pd.DataFrame) -> str:
+    """Return `differences` of PVeRA in one sentence; empty without draws."""
+    drawn = data.dropna(subset=["spread"])
+    if drawn.empty:
+        return ""
+    spread, correlation = drawn["spread"].mean(), drawn["correlation"].mean()
+    return (
+        f"**Answer.** The draws differ: by root mean square one lies {plain(spread, 2)} standard deviations from the "
+        f"mean, and its correlation with the mean over the patches is {plain(correlation, 2)}."
+    )

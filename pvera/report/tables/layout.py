@@ -1,7 +1,7 @@
-"""What a table is: panels of marked cells, rendered as Markdown and LaTeX, and its numbers as CSV."""
+"""The one table type: panels of marked cells, written as Markdown and LaTeX, and its numbers as CSV."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
@@ -9,7 +9,6 @@ from string import ascii_lowercase
 import numpy as np
 import pandas as pd
 
-from pvera.data.tasks import TASKS
 from pvera.study.results import write_atomically
 
 NOTHING = "–"  # an empty cell
@@ -17,12 +16,16 @@ NOTHING = "–"  # an empty cell
 
 @dataclass(frozen=True)
 class Cell:
+    """The text of one cell, and how it is marked."""
+
     text: str
     mark: str = ""  # "best": bold; "second": underlined
 
 
 @dataclass(frozen=True)
 class Row:
+    """A labelled row of cells."""
+
     label: str
     cells: tuple[Cell, ...]
     rule: bool = False  # a line above it
@@ -30,13 +33,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Panel:
+    """A titled grid of rows under one header."""
+
     title: str
     header: tuple[str, ...]
     rows: tuple[Row, ...]
 
 
 def lettered(panels: Sequence[Panel]) -> tuple[Panel, ...]:
-    """(a), (b), ... before the titles, where there are several."""
+    """Put (a), (b), ... before the titles of several panels."""
     if len(panels) == 1:
         return tuple(panels)
     return tuple(
@@ -46,9 +51,9 @@ def lettered(panels: Sequence[Panel]) -> tuple[Panel, ...]:
 
 @dataclass(frozen=True)
 class Table:
-    """A table to be read, and `data`, the numbers in it at full precision.
+    """A table for readers, and `data`, its numbers at full precision.
 
-    caption: what is shown; about: from which runs.
+    caption: what the table shows. about: the runs behind it.
     """
 
     name: str
@@ -59,17 +64,19 @@ class Table:
     upright: bool = True  # False: column titles are turned by 90 degrees in LaTeX
 
     def markdown(self, about: bool = True) -> str:
+        """Return the panels in Markdown, then the caption, with or without the runs behind it."""
         parts = []
         for panel in self.panels:
-            lines = [["", *panel.header], [":--", *[":-:"] * len(panel.header)]]
-            lines += [[row.label, *map(_markdown, row.cells)] for row in panel.rows]
-            parts.append("\n".join("| " + " | ".join(line) + " |" for line in lines))
+            alignment = [":--", *[":-:"] * len(panel.header)]
+            rows = ([row.label, *map(_markdown, row.cells)] for row in panel.rows)
+            parts.append(pipe_table(["", *panel.header], alignment, rows))
             if panel.title:
                 parts[-1] = f"**{panel.title}**\n\n{parts[-1]}"
         caption = f"{self.caption} {self.about}" if about else self.caption
         return "\n\n".join([*parts, _escape_stars(caption)]) + "\n"
 
     def latex(self) -> str:
+        """Return the table in LaTeX, with the packages that it needs in its first line."""
         lines = ["% needs the packages booktabs, adjustbox and graphicx", r"\begin{table*}", r"\centering"]
         for panel in self.panels:
             header = [_latex(title) for title in panel.header]
@@ -96,10 +103,11 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def csv(self) -> str:
+        """Return `data` as CSV, with six significant digits."""
         return self.data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
 
     def write(self, folder) -> list[Path]:
-        """Writes <folder>/<name>.{md,tex,csv} and returns the paths."""
+        """Write <folder>/<name>.{md,tex,csv} and return the paths."""
         texts = {"md": self.markdown(), "tex": self.latex(), "csv": self.csv()}
         paths = [Path(folder) / f"{self.name}.{ending}" for ending in texts]
         for path, text in zip(paths, texts.values(), strict=True):
@@ -110,12 +118,13 @@ class Table:
 # Text
 
 
-def dataset_title(name: str) -> str:
-    return TASKS[name].title if name in TASKS else name
+def pipe_table(header: Sequence[str], alignment: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table of texts; alignment: ":--" (left) or ":-:" (centre) per column."""
+    return "\n".join("| " + " | ".join(row) + " |" for row in (header, alignment, *rows))
 
 
 def plain(value: float, digits: int) -> str:
-    """With a minus sign where it is negative, but for what prints as zero."""
+    """Format a number with a true minus sign; what prints as zero has none, and NaN is an empty cell."""
     if np.isnan(value):
         return NOTHING
     text = f"{round(value, 9):.{digits}f}"  # sums in another order, equal to the last bits, print the same
@@ -123,16 +132,17 @@ def plain(value: float, digits: int) -> str:
 
 
 def percent(value: float) -> str:
+    """Format a percentage with one decimal."""
     return plain(value, 1)
 
 
 def thousands(value: float) -> str:
-    """A count as the paper prints it: 30 720."""
+    """Format a count as the paper does: 30 720."""
     return NOTHING if np.isnan(value) else f"{value:,.0f}".replace(",", " ")
 
 
 def signed(value: float, digits: int) -> str:
-    """With its sign, but for what prints as zero."""
+    """Format a number with its sign; what prints as zero has none."""
     if np.isnan(value):
         return NOTHING
     text = plain(value, digits)
@@ -140,7 +150,7 @@ def signed(value: float, digits: int) -> str:
 
 
 def interval(value: float | None, low: float, high: float, digits: int = 1) -> str:
-    """`value [low, high]`, or the brackets alone."""
+    """Format `value [low, high]`, or the brackets alone."""
     if np.isnan([low, high]).any():
         return NOTHING if value is None else plain(value, digits)
     bounds = f"[{low:.{digits}f}, {high:.{digits}f}]"
@@ -148,12 +158,13 @@ def interval(value: float | None, low: float, high: float, digits: int = 1) -> s
 
 
 def p_value(value: float, digits: int = 3) -> str:
-    """So many decimals, or below what."""
+    """Format with fixed decimals, or as "< 0.001"."""
     least = 10.0**-digits
     return f"< {least:.{digits}f}" if value < least else plain(value, digits)
 
 
 def minus(text: str) -> str:
+    """Replace hyphens by true minus signs."""
     return text.replace("-", "−")
 
 
@@ -161,7 +172,7 @@ SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def number(value) -> str:
-    """A grid value as the paper prints it: 64, and powers of ten as 10⁻³."""
+    """Format a grid value as the paper does: 64, and powers of ten as 10⁻³."""
     if isinstance(value, float) and value > 0:
         exponent = round(np.log10(value))
         if abs(exponent) > 1 and np.isclose(value, 10.0**exponent):

@@ -1,4 +1,4 @@
-"""The protocol ledger: what differs between the paper and its published program, and what that does."""
+"""The protocol ledger: differences between the paper and its published program, and their effects."""
 
 from itertools import groupby
 
@@ -9,7 +9,8 @@ from pvera.adapters import METHODS
 from pvera.report import effects
 from pvera.report.effects import METRICS, NOISE
 from pvera.report.ledger import LEDGER, Difference
-from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, plain, signed
+from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, pipe_table, plain, signed
+from pvera.report.tables.names import backbone_title, switch_title
 from pvera.study.protocol import GRID_REFERENCE, one_at_a_time
 
 DIGITS = {"validation_loss": 3}
@@ -18,32 +19,31 @@ PAGE = """\
 # The protocol ledger
 
 The paper and the program that produced its numbers differ, and each leaves things open. Each row below is one
-such point: what the paper says, what the published program does ("–": nothing), of PVeRA also what PEFT 0.21 does,
-and what is done here under the two protocols, `corrected` (the paper, or what is right) and `published` (the
-program, whose numbers [`tests/test_golden.py`](tests/test_golden.py) holds it to). A profile chooses one;
-[`pvera/study/protocol.py`](pvera/study/protocol.py) holds the switches.
+such point: what the paper says, what the published program does ("–": nothing), for PVeRA also what PEFT 0.21 does,
+and what this repository does under its two protocols. `corrected` follows the paper, or what is right; `published`
+follows the program, and [`tests/test_golden.py`](tests/test_golden.py) checks it against the program's numbers. A
+profile chooses one; [`pvera/study/protocol.py`](pvera/study/protocol.py) holds the switches.
 
-*Measured effect* is that of the switch alone: the run that has this one point as the published program does it
-minus the `corrected` one (of `shuffle`, the run without shuffling minus that with it), same data set, method and
-seed, on the small tasks and the small backbone of `mini`, where it may be another than on DINOv2. Both search the
-grid for `joint_stop` and take its most chosen value for the others. Accuracy
-and ECE are in points, the loss is the best validation loss; brackets hold a loss that is on another scale because
-the softmax is taken twice. **Bold** is what is larger than a change of random numbers explains; the tables
-[below](#what-each-switch-does) show intervals. Where there is no switch, *Here* gives the reason.
+*Measured effect* is the effect of one switch alone: the run that does this one point as the published program minus
+the `corrected` run, on the same data set, method and seed. The runs are those of `mini`, on small tasks and a small
+backbone; on DINOv2 the effect may differ. For `joint_stop` both runs search the grid; for all other switches both
+take its most chosen value. Accuracy and ECE are in points; the loss is the best validation loss. **Bold**: larger
+than a change of random numbers explains. Brackets: a loss on another scale, because the softmax is taken twice. The
+tables [below](#what-each-switch-does) show intervals. Where there is no switch, *Here* gives the reason.
 """
 SOURCE = """\
-This page is written by [`analysis/protocol.ipynb`](analysis/protocol.ipynb) from
+[`analysis/protocol.ipynb`](analysis/protocol.ipynb) writes this page from
 [`pvera/report/ledger.py`](pvera/report/ledger.py) and the runs of
 `python experiments/train.py --profile mini --experiments protocol`.
 """
 
 
 def switches(runs: dict[str, list[dict]]) -> Table:
-    """Mean effect of each switch on each metric; runs: `effects.load`."""
+    """Build the table of mean effects of each switch on each metric; runs: `effects.load`."""
     data = effects.summary(effects.differences(runs))
     rows = []
-    for name, own in data.groupby("switch", sort=False):
-        by_metric = own.set_index("metric")
+    for name, effects_of_switch in data.groupby("switch", sort=False):
+        by_metric = effects_of_switch.set_index("metric")
         first = by_metric.iloc[0]
         concerned = one_at_a_time()[name].method
         methods = METHODS[concerned].title if concerned else f"{first.methods} methods"
@@ -51,14 +51,11 @@ def switches(runs: dict[str, list[dict]]) -> Table:
         rows.append(Row(f"`{name}`", tuple(cells), concerned is not None and not any(r.rule for r in rows)))
     header = ("Methods", *(f"{title} ({unit})" for title, unit, _ in METRICS.values()))
     caption = (
-        "Effect of each switch alone, the run that has it as under `published` minus the corrected one: mean over "
-        "data sets and seeds, in brackets Student's 95 % interval over these, then what chance alone does: with "
-        f"`{NOISE}` "
-        "only the random numbers change (initial values and noise; the order of the images only with "
-        "`shuffle`), and the mean of as many runs stays within ± this in 95 of 100 cases. Bold: an effect "
-        "beyond that; among this many comparisons a few are so by chance. Square brackets: a loss on "
-        "another scale, as the softmax is taken twice. The two runs of `joint_stop` are the same until a "
-        "member of the grid stops."
+        "Effect of each switch alone: the run as under `published` minus the corrected one, mean over data sets and "
+        "seeds. Brackets: 95 % t-interval over both. ±: range of chance, which the mean of as many runs leaves in 5 of "
+        f"100 cases if only the random numbers change (`{NOISE}`: initial values and noise). Bold: beyond chance; "
+        "among this many comparisons a few are so by chance. Square brackets: a loss on another scale, because the "
+        "softmax is taken twice. The two runs of `joint_stop` are equal until a member of the grid stops."
     )
     return Table("protocol", caption, _about(runs), (Panel("", header, tuple(rows)),), data)
 
@@ -78,7 +75,7 @@ def _effect(metric: str, row: pd.Series) -> Cell:
 
 
 def by_method(runs: dict[str, list[dict]]) -> Table:
-    """Effect of what concerns every method, on the accuracy of each."""
+    """Build the table of effects on each method's accuracy, of the switches that concern every method."""
     pairs = effects.differences(runs)
     general = [name for name, variant in one_at_a_time().items() if not variant.method]
     data = effects.summary(pairs[pairs["switch"].isin(general)], ("switch", "method"))
@@ -88,44 +85,44 @@ def by_method(runs: dict[str, list[dict]]) -> Table:
     rows = []
     for method in METHODS:
         if method in set(data["method"]):
-            own = [cells.loc[(method, name)] if (method, name) in cells.index else None for name in names]
-            texts = [Cell(NOTHING) if row is None else _effect("accuracy", row) for row in own]
+            of_method = [cells.loc[(method, name)] if (method, name) in cells.index else None for name in names]
+            texts = [Cell(NOTHING) if row is None else _effect("accuracy", row) for row in of_method]
             rows.append(Row(METHODS[method].title, tuple(texts)))
-    shared = "of the published protocol and of what all methods share"
-    caption = f"Effect on the accuracy (points) of each method, {shared}."
+    caption = (
+        "Effect on the accuracy (points) of each method, of the published protocol and of the switches that all "
+        "methods share. Brackets, ± and bold as in the table of all switches."
+    )
     header = tuple(f"`{name}`" for name in names)
     return Table("protocol_methods", caption, _about(runs), (Panel("", header, tuple(rows)),), data)
 
 
 def _about(runs: dict[str, list[dict]]) -> str:
-    own = next(iter(runs.values()))
+    first = next(iter(runs.values()))
     searched = " (`joint_stop`: all of them, for up to 500 epochs)" if GRID_REFERENCE in runs else ""
-    seeds, datasets = sorted({run["seed"] for run in own}), {run["dataset"] for run in own}
+    seeds, datasets = sorted({run["seed"] for run in first}), {run["dataset"] for run in first}
     return (
-        f"Profile {own[0]['profile']}, backbone {own[0]['backbone']}, {len(datasets)} data sets, "
+        f"Profile {first[0]['profile']}, backbone {backbone_title(first[0]['backbone'])}, {len(datasets)} data sets, "
         f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, the most chosen value of each grid{searched}; "
         f"{sum(map(len, runs.values()))} runs."
     )
 
 
 def page(runs: dict[str, list[dict]]) -> str:
-    """PROTOCOL.md: the ledger's rows with their measured effects, then the tables of effects."""
+    """Return PROTOCOL.md: the ledger's rows with their measured effects, then the tables of effects."""
     measured = ("## What each switch does", switches(runs).markdown(), by_method(runs).markdown())
     return "\n\n".join(part.strip() for part in (PAGE, rows(runs), *measured, SOURCE)) + "\n"
 
 
 def rows(runs: dict[str, list[dict]], root: str = "") -> str:
-    """The ledger's rows in Markdown, with measured effects where there are runs; root: before links to
-    files."""
+    """Return the ledger's rows in Markdown, with measured effects where there are runs; root: prefix of links."""
     measured = effects.summary(effects.differences(runs)).set_index(["switch", "metric"]) if runs else None
     parts = []
-    for part, own in groupby(LEDGER, key=lambda row: row.part):
-        own = list(own)
-        peft = any(row.peft for row in own)
-        columns = ["", "Paper", "Published program", *["PEFT"] * peft, "Here", "Measured effect"]
-        lines = [columns, [":--"] * len(columns)]
-        lines += [_line(row, measured, root, peft) for row in own]
-        parts += [f"## {part}", "\n".join("| " + " | ".join(line) + " |" for line in lines)]
+    for part, differences in groupby(LEDGER, key=lambda row: row.part):
+        differences = list(differences)
+        peft = any(row.peft for row in differences)
+        header = ["", "Paper", "Published program", *["PEFT"] * peft, "Here", "Measured effect"]
+        lines = (_line(row, measured, root, peft) for row in differences)
+        parts += [f"## {part}", pipe_table(header, [":--"] * len(header), lines)]
     return "\n\n".join(parts)
 
 
@@ -149,3 +146,13 @@ def _measured(switch: str, measured: pd.DataFrame | None) -> str:
             text = f"**{text}**"
         texts.append(f"{title} {text}")
     return f"`{switch}`: {', '.join(texts)}"
+
+
+def summary(data: pd.DataFrame) -> str:
+    """Name in one sentence the switches whose effect on the accuracy is beyond chance; data: that of `switches`."""
+    accuracy = data[(data["metric"] == "accuracy") & (data["switch"] != NOISE)]
+    beyond = [f"{switch_title(row.switch)} ({signed(row.mean, 1)})" for row in accuracy[accuracy["beyond"]].itertuples()]
+    return (
+        f"**Answer.** {len(beyond)} of {len(accuracy)} switches change the accuracy beyond chance (points): "
+        f"{'; '.join(beyond) or 'none'}."
+    )

@@ -1,4 +1,4 @@
-"""μ_q + μ_v of the last layer in and out of distribution, for PVeRA and VeRA (Section 4.4)."""
+"""μ_q + μ_v of the last layer, in and out of distribution, for PVeRA and VeRA (Section 4.4)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,60 +9,64 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.readings import load
 from pvera.report.statistics import LEVEL, rank_sum
-from pvera.report.tables.claims import Claim, held
-from pvera.report.tables.layout import Cell, Panel, Row, Table, dataset_title, lettered, p_value, plain
+from pvera.report.tables.verdicts import Claim, verdict_table
+from pvera.report.tables.layout import Cell, Panel, Row, Table, lettered, p_value, plain
+from pvera.report.tables.names import backbone_title, dataset_title
 
-#: What becomes of the vector per token (`latents.adaptation`), as the tables call it.
+#: Value per image (`latents.adaptation`) -> its name in tables.
 KINDS = {"mean": "mean value", "norm": "norm"}
 
 
 @dataclass(frozen=True)
 class Values:
-    """What `experiments/out_of_distribution.py` found of one adapter: (data set, kind) -> a value per
-    image."""
+    """The values of one adapter from `experiments/out_of_distribution.py`: (data set, kind) -> (images,)."""
 
     record: dict
     values: dict[tuple[str, str], np.ndarray]
 
     @property
-    def own(self) -> str:
-        """The data set on which it was trained."""
+    def trained_on(self) -> str:
+        """The data set of the adapter's training."""
         return self.record["dataset"]
 
     @property
     def others(self) -> list[str]:
-        return [name for name in self.record["config"]["tested"] if name != self.own]
+        """The tested data sets out of distribution."""
+        return [name for name in self.record["config"]["tested"] if name != self.trained_on]
 
 
 def load_values(root, profile: str) -> list[Values]:
-    """As `analyses.load`; PVeRA before VeRA, as in the paper's figure."""
-    found = []
+    """Load the values like `readings.load`, with PVeRA first, as in the paper's figure."""
+    runs = []
     for record, arrays in load(root, profile, "out_of_distribution"):
         tested = record["config"]["tested"]
-        found.append(Values(record, {(name, kind): arrays[f"{name}_{kind}"] for name in tested for kind in KINDS}))
-    methods, order = ("pvera", "vera"), found[0].record["config"]["tested"] if found else []
+        runs.append(Values(record, {(name, kind): arrays[f"{name}_{kind}"] for name in tested for kind in KINDS}))
+    methods, order = ("pvera", "vera"), runs[0].record["config"]["tested"] if runs else []
     return sorted(
-        found, key=lambda run: (methods.index(run.record["method"]), order.index(run.own), run.record["seed"])
+        runs, key=lambda run: (methods.index(run.record["method"]), order.index(run.trained_on), run.record["seed"])
     )
 
 
 def comparisons(runs: Sequence[Values]) -> pd.DataFrame:
-    """One row per adapter, other data set and kind: means in and out of distribution, one-sided rank-sum test
-    that the values in distribution are lower, Cliff's delta, and AUROC of detection by high values."""
+    """Compare the values in and out of distribution: one row per adapter, other data set and kind.
+
+    mean_in, mean_out; p_value: one-sided rank-sum test that the values in distribution are lower; cliffs_delta; auroc:
+    of detection by high values.
+    """
     rows = []
     for run in runs:
         for other in run.others:
             for kind in KINDS:
-                own, out = run.values[run.own, kind], run.values[other, kind]
-                test = rank_sum(out, own)
-                place = {"method": run.record["method"], "model": run.own, "seed": run.record["seed"]}
+                inside, outside = run.values[run.trained_on, kind], run.values[other, kind]
+                test = rank_sum(outside, inside)
+                place = {"method": run.record["method"], "model": run.trained_on, "seed": run.record["seed"]}
                 rows.append(
                     place
                     | {
                         "tested": other,
                         "kind": kind,
-                        "mean_in": own.mean(),
-                        "mean_out": out.mean(),
+                        "mean_in": inside.mean(),
+                        "mean_out": outside.mean(),
                         "p_value": test.p_value,
                         "cliffs_delta": test.cliffs_delta,
                         "auroc": test.superiority,
@@ -71,7 +75,8 @@ def comparisons(runs: Sequence[Values]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def table(runs: Sequence[Values]) -> Table:
+def out_of_distribution_table(runs: Sequence[Values]) -> Table:
+    """Build the table of `comparisons`, a panel per method and kind."""
     data = comparisons(runs)
     panels = []
     for method, of_method in data.groupby("method", sort=False):
@@ -93,48 +98,48 @@ def table(runs: Sequence[Values]) -> Table:
             header = ("In", "Out", "AUROC", "By seed", "p by seed", "Lower in")
             panels.append(Panel(f"{METHODS[method].title}, {title}", header, tuple(rows)))
     caption = (
-        "The query's and the value's latent mean of the last layer added, of test images of the model's own "
-        "data set (in) and of another (out). Mean value: over tokens and latent dimensions. Norm: "
-        "Euclidean, mean over tokens. AUROC: of telling out-of-distribution images by high values (0.5: "
-        "chance). p: one-sided rank-sum test that the values in distribution are lower; in how many seeds "
-        f"it is under {LEVEL}. Not corrected for the number of comparisons."
+        "Sum of the query's and the value's latent mean in the last layer, for test images of the model's own data set "
+        "(in) and of another (out). Mean value: over tokens and latent dimensions. Norm: Euclidean, mean over tokens. "
+        "AUROC: for detecting out-of-distribution images by high values (0.5: chance). p: one-sided rank-sum test that "
+        f"the values in distribution are lower, uncorrected. Lower in: seeds with p < {LEVEL}."
     )
     return Table("out_of_distribution", caption, about(runs), lettered(panels), data)
 
 
-def claims(runs: Sequence[Values]) -> Table:
-    """The claim needs every comparison, so the smallest effect decides."""
+def out_of_distribution_verdicts(runs: Sequence[Values]) -> Table:
+    """Build the verdicts: a statement about every comparison, so the smallest effect decides."""
     data = comparisons(runs)
     seeds = sorted(data["seed"].unique())
-    found = []
+    claims = []
     for kind, title in KINDS.items():
         least = data[data["kind"] == kind].groupby(["method", "seed"])["cliffs_delta"].min().unstack()
         mean = data[data["kind"] == kind].groupby(["method", "model", "tested"])["cliffs_delta"].mean()
         overall = mean.groupby("method").min()
+        directions = [f"smallest Cliff's delta {{}} {side} zero" for side in ("above", "below")]
         for method, text, sign in (
             ("pvera", "PVeRA's values are lower in distribution, in all comparisons", 1),
             ("vera", "VeRA's are not", -1),
         ):
             if method in overall.index:
-                unit = "Cliff's delta, the smallest" + ", with its sign turned" * (sign < 0)
-                found.append(
+                claims.append(
                     Claim(
                         f"{text} ({title})",
-                        unit,
+                        *directions[::sign],
                         sign * overall[method],
                         (sign * least.loc[method, seeds]).tolist(),
                         2,
                     )
                 )
-    return held("out_of_distribution_claims", "What the paper says of telling what lies out of distribution.",
-                about(runs), found, seeds)  # fmt: skip
+    return verdict_table("out_of_distribution_claims", "The paper's statements about detecting out-of-distribution images.",
+                         about(runs), claims, seeds)  # fmt: skip
 
 
 def about(runs: Sequence[Values]) -> str:
+    """Describe the adapters for a caption."""
     record = runs[0].record
     seeds = sorted({run.record["seed"] for run in runs})
     tested = ", ".join(dataset_title(name) for name in record["config"]["tested"])
     return (
-        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {record['backbone']}, seeds "
+        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, seeds "
         f"{', '.join(map(str, seeds))}; the first data set of each category: {tested}."
     )

@@ -1,50 +1,50 @@
-"""All tables of a profile's benchmark."""
+"""Every table of a profile's benchmark."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from pvera.report.published import Published
 from pvera.report.scores import by_backbone
-from pvera.report.tables import benchmark, beside
+from pvera.report.tables import against_paper, benchmark
 from pvera.report.tables.layout import Table
 from pvera.study import results
 
 
 def of_profile(root, profile: str, paper: Published) -> dict[str, dict[str, Table]]:
-    """Backbone -> name -> table, of all results of a profile's benchmark below `root`.
+    """Build every table of one profile's benchmark below `root`: backbone -> name -> table.
 
-    Empty where there are no results; InputError where there are such as cannot share a table.
+    Empty without results. InputError where results cannot share a table.
     """
     searches = results.load_runs(root, profile, "beta", optional=True)
 
-    def build(own: list[dict]) -> Iterable[Table]:
-        return of_runs(own, [run for run in searches if run["backbone"] == own[0]["backbone"]], paper).values()
+    def build(runs: list[dict]) -> Iterable[Table]:
+        return of_runs(runs, [run for run in searches if run["backbone"] == runs[0]["backbone"]], paper).values()
 
     return per_backbone(results.load_runs(root, profile, optional=True), build)
 
 
 def per_backbone(runs: Iterable, build: Callable[[list], Iterable[Table]]) -> dict[str, dict[str, Table]]:
-    """Backbone -> name -> table, built from the runs of each backbone (`results.by_backbone`).
+    """Build tables from the runs of each backbone (`scores.by_backbone`): backbone -> name -> table.
 
-    Where there are several backbones, the names under which the tables are written end in the backbone.
+    With several backbones, the file names of the tables end in the backbone.
     """
-    of = by_backbone(runs)
-    suffix = "_{}" if len(of) > 1 else ""
+    parts = by_backbone(runs)
+    suffix = "_{}" if len(parts) > 1 else ""
     return {
-        backbone: {t.name: replace(t, name=t.name + suffix.format(backbone)) for t in build(own)}
-        for backbone, own in of.items()
+        backbone: {t.name: replace(t, name=t.name + suffix.format(backbone)) for t in build(runs_of_backbone)}
+        for backbone, runs_of_backbone in parts.items()
     }
 
 
 def of_runs(runs: list[dict], searches: list[dict], paper: Published) -> dict[str, Table]:
-    """The tables of the runs of one backbone, by name; `searches` as in `benchmark.grid`."""
+    """Build the tables of one backbone, by name; `searches` as in `benchmark.grid`."""
     tables = (
         benchmark.main(runs),
-        beside.accuracies(runs, paper),
-        benchmark.held_claims(runs),
+        against_paper.accuracies(runs, paper),
+        benchmark.main_verdicts(runs),
         benchmark.detailed(runs),
-        beside.detailed(runs, paper),
+        against_paper.detailed(runs, paper),
         benchmark.grid(runs, searches),
-        beside.grid(runs, paper),
+        against_paper.grid(runs, paper),
     )
     return {table.name: table for table in tables}

@@ -14,7 +14,7 @@ from pvera.data.tasks import TASKS
 from pvera.report.published import Published
 from pvera.report.readings import Uncertainty
 from pvera.report.statistics import RankSum, auroc, rank_sum
-from pvera.report.tables.claims import Claim, held
+from pvera.report.tables.verdicts import Claim, verdict_table
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, dataset_title, lettered, p_value, plain, signed
 from pvera.study.results import CATEGORIES
 
@@ -177,7 +177,7 @@ def detection_table(runs: Runs) -> Table:
     return Table("uncertainty_auroc", caption, about(runs), (Panel("", tuple(header), tuple(rows)),), found)
 
 
-def spread_claims(runs: Runs) -> Table:
+def spread_verdicts(runs: Runs) -> Table:
     claims = [
         _higher(runs, f"Wrong predictions have the higher standard deviation, {k} draws", spread_of, k)
         for k in shown_draws(runs)
@@ -189,7 +189,7 @@ def spread_claims(runs: Runs) -> Table:
     text = f"the spread of {k} draws tells wrong from right better than the score of one pass"
     mean, by_seed = gain.groupby("dataset").mean().mean(), gain.groupby("seed").mean().tolist()
     claims.append(Claim(f"Not in the paper: {text}", "AUROC, mean over data sets", mean, by_seed, 3))
-    return held(
+    return verdict_table(
         "uncertainty_claims",
         "What the paper says of the spread of the draws.",
         about(runs),
@@ -301,13 +301,13 @@ def by_draws_table(runs: Runs) -> Table:
     return Table("intervals_draws", caption, about(runs), (Panel("", header, tuple(rows)),), data)
 
 
-def interval_claims(runs: Runs) -> Table:
+def interval_verdicts(runs: Runs) -> Table:
     k = max(runs[0].estimates)
     claims = [
         _higher(runs, f"Wrong predictions have the wider intervals, {n} draws", width_of, n) for n in shown_draws(runs)
     ]
     claims.append(_on_each(runs, f"So it is on each data set alone, {k} draws", width_of, k))
-    return held("intervals_claims", "What the paper says of the intervals.", about(runs), claims, seeds(runs))
+    return verdict_table("intervals_claims", "What the paper says of the intervals.", about(runs), claims, seeds(runs))
 
 
 def about(runs: Runs) -> str:

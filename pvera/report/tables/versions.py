@@ -1,4 +1,4 @@
-"""Whether a version of the program is faster than another one, and gives the same accuracies."""
+"""Speed and accuracy of one version of the program against another."""
 
 from pathlib import Path
 
@@ -7,29 +7,29 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.errors import InputError
 from pvera.report.tables.layout import Cell, Panel, Row, Table, lettered, plain
-from pvera.report.tables.spent import TITLES
+from pvera.report.tables.wall_time import TITLES
 
-SAME = ["device", "profile", "before", "after"]  # what the rows of one panel share
+SAME = ["device", "profile", "before", "after"]  # the same in all rows of a panel
 KEY = [*SAME, "experiment", "method"]
 
 
 def compare(turns: pd.DataFrame) -> pd.DataFrame:
-    """One row per experiment and method, and one of all. turns: a row per turn, version ("before" or "after") and
-    run, with experiment, method, seconds, accuracy in [0, 1].
+    """Compare two versions: one row per experiment and method, and one over all.
 
-    seconds_before, seconds_after: sums over the runs, medians over the turns; ratio: after to before, the median
-    of the turns; apart: the largest difference of mean accuracies in a turn, in points.
+    turns: a row per turn, version ("before" or "after") and run, with experiment, method, seconds, and accuracy in
+    [0, 1]. seconds_before, seconds_after: sums over runs, medians over turns. ratio: after to before, median over
+    turns. apart: largest difference of the mean accuracies in a turn, in points.
     """
     rows = []
-    for (experiment, method), own in [*turns.groupby(["experiment", "method"]), (("all", "all"), turns)]:
-        both = own.groupby(["turn", "version"]).agg(seconds=("seconds", "sum"), accuracy=("accuracy", "mean")).unstack()
+    for (experiment, method), part in [*turns.groupby(["experiment", "method"]), (("all", "all"), turns)]:
+        both = part.groupby(["turn", "version"]).agg(seconds=("seconds", "sum"), accuracy=("accuracy", "mean")).unstack()
         seconds, accuracy = both["seconds"], both["accuracy"]
         rows.append(
             {
                 "experiment": experiment,
                 "method": method,
                 "turns": len(both),
-                "runs": len(own) // (2 * len(both)),
+                "runs": len(part) // (2 * len(both)),
                 "seconds_before": seconds["before"].median(),
                 "seconds_after": seconds["after"].median(),
                 "ratio": (seconds["after"] / seconds["before"]).median(),
@@ -40,7 +40,7 @@ def compare(turns: pd.DataFrame) -> pd.DataFrame:
 
 
 def load(file) -> pd.DataFrame:
-    """What experiments/benchmark_versions.py wrote; empty where it has not been run. InputError for a damaged file."""
+    """Load the file of experiments/benchmark_versions.py; empty without it. InputError for a damaged file."""
     file = Path(file)
     if not file.exists():
         return pd.DataFrame(columns=KEY)
@@ -53,21 +53,22 @@ def load(file) -> pd.DataFrame:
 
 
 def merge(earlier: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """What was measured, after `earlier` rows of other versions, profiles and machines."""
+    """Append the measured rows to the earlier ones, of which they replace those of the same key."""
     known = set(map(tuple, measured[KEY].values))
     kept = [tuple(row) not in known for row in earlier[KEY].values]
     return pd.concat([earlier[kept], measured], ignore_index=True) if any(kept) else measured
 
 
-def table(data: pd.DataFrame) -> Table:
-    """A panel per machine, profile and pair of versions."""
+def versions_table(data: pd.DataFrame) -> Table:
+    """Build the table with a panel per machine, profile and pair of versions."""
     panels = []
-    for (device, profile, before, after), own in data.groupby(SAME, sort=False):
-        title = f"{device}, profile {profile}: {after} after {before}, {own['turns'].max()} turns"
-        panels.append(Panel(title, HEADER, tuple(map(_row, own.itertuples()))))
+    for (device, profile, before, after), part in data.groupby(SAME, sort=False):
+        title = f"{device}, profile {profile}: {after} after {before}, {part['turns'].max()} turns"
+        panels.append(Panel(title, HEADER, tuple(map(_row, part.itertuples()))))
     caption = (
-        "The same runs by two versions of the program in turn: seconds summed over runs, medians over turns; the "
-        "median of their ratio; and how far the accuracies lie apart, in points, where most."
+        "The same runs by two versions of the program in turn. Seconds: sums over runs, medians over turns. Ratio: "
+        "after to before, median over turns. Accuracies apart: largest difference of the mean accuracy in a turn "
+        "(points)."
     )
     return Table("versions", caption, "", lettered(panels), data)
 

@@ -1,4 +1,4 @@
-"""Where the time of a profile goes: what each of its runs recorded."""
+"""Wall time of a profile, by experiment and by method."""
 
 from pathlib import Path
 
@@ -19,9 +19,12 @@ TITLES = {
 }  # fmt: skip
 
 
-def spent(root, profile: str) -> pd.DataFrame:
-    """One row per run of `profile` below `root`: experiment (a key of `TITLES`), method, seconds, and how many
-    epochs the members of its grid were trained for in all; 0 for what trains nothing. Empty without results."""
+def wall_times(root, profile: str) -> pd.DataFrame:
+    """Load one row per run of `profile` below `root`; none without results.
+
+    Columns: experiment (a key of `TITLES`), method, seconds, and epochs, summed over the members of the run's grid
+    (0 for analyses, which train nothing).
+    """
     rows = []
     for folder in sorted(path for path in (Path(root) / profile).glob("*") if path.is_dir()):
         experiment = "protocol" if folder.name.startswith("protocol_") else folder.name
@@ -32,14 +35,14 @@ def spent(root, profile: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["experiment", "method", "seconds", "epochs"])
 
 
-def table(data: pd.DataFrame, profile: str) -> Table:
-    """Of `spent`: the experiments, and the methods of the benchmark."""
+def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
+    """Build the table of `wall_times`: (a) per experiment, (b) per method of the benchmark."""
     total = data["seconds"].sum()
     rows = []
-    for experiment, own in data.groupby("experiment"):
-        seconds = own["seconds"]
+    for experiment, runs in data.groupby("experiment"):
+        seconds = runs["seconds"]
         cells = (
-            len(own),
+            len(runs),
             plain(seconds.sum() / 60, 1),
             plain(100 * seconds.sum() / total, 1),
             plain(seconds.mean(), 1),
@@ -50,15 +53,15 @@ def table(data: pd.DataFrame, profile: str) -> Table:
     benchmark = data[data["experiment"] == "benchmark"]
     rows = []
     for method in (m for m in METHODS if m in set(benchmark["method"])):
-        own = benchmark[benchmark["method"] == method]
-        seconds, epochs = own["seconds"].sum(), own["epochs"].sum()
-        cells = (len(own), plain(seconds / 60, 1), str(epochs), plain(seconds / epochs, 2))
+        runs = benchmark[benchmark["method"] == method]
+        seconds, epochs = runs["seconds"].sum(), runs["epochs"].sum()
+        cells = (len(runs), plain(seconds / 60, 1), str(epochs), plain(seconds / epochs, 2))
         rows.append(Row(METHODS[method].title, tuple(Cell(str(x)) for x in cells)))
     if rows:
         header = ("Runs", "Minutes", "Epochs of all members", "Seconds per epoch and member")
         panels.append(Panel("(b) Methods of the benchmark", header, tuple(rows)))
     caption = (
-        "Wall time that the runs recorded, summed; runs that went side by side count each. An epoch contains the "
-        "validation, a run the test of the chosen member."
+        "Wall time that the runs recorded, summed over runs, parallel or not. (a) Every experiment. (b) The methods of "
+        "the benchmark. An epoch includes the validation; a run includes the test of the chosen member."
     )
     return Table("spent", caption, f"Profile {profile}: {len(data)} runs.", tuple(panels), data)

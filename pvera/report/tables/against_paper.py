@@ -1,8 +1,7 @@
-"""The paper's published numbers beside ours, with the difference (ours minus the paper's).
+"""Our numbers against the paper's, with the difference (ours minus the paper's).
 
-Where runs share backbone and data sets with a published table, cell by cell. Elsewhere only what does not
-belong to one data set stands side by side: averages, ranks, shares; the paper's are then those of ViT-B/14 on
-VTAB-1k.
+Runs on a published backbone and its data sets are compared cell by cell. Other runs are compared with ViT-B/14 on
+VTAB-1k by averages, ranks and shares alone.
 """
 
 from collections.abc import Sequence
@@ -18,28 +17,17 @@ from pvera.errors import InputError
 from pvera.report.published import BACKBONES, DATASETS, TABLES, Published
 from pvera.report.scores import Scores
 from pvera.report.tables import benchmark
-from pvera.report.tables.layout import (
-    NOTHING,
-    Cell,
-    Panel,
-    Row,
-    Table,
-    dataset_title,
-    lettered,
-    number,
-    percent,
-    plain,
-    signed,
-)
+from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, number, percent, plain, signed
+from pvera.report.tables.names import dataset_title
 from pvera.study.results import CATEGORIES
 
 
 @dataclass(frozen=True)
 class Counterpart:
-    """What of the paper stands beside runs.
+    """The published table that runs are compared with.
 
-    backbone: the published one; datasets: those of its data sets that are compared; matched: whether backbone
-    and data sets are the runs' own.
+    backbone: the published one. datasets: its data sets that are compared. matched: whether backbone and data sets
+    are those of the runs.
     """
 
     backbone: str
@@ -48,6 +36,7 @@ class Counterpart:
 
     @classmethod
     def of(cls, runs: list[dict]) -> "Counterpart":
+        """Find the published table nearest to the runs."""
         backbone, ours = runs[0]["backbone"], {run["dataset"] for run in runs}
         common = tuple(name for name in DATASETS if name in ours)
         if backbone in BACKBONES and common:
@@ -56,18 +45,18 @@ class Counterpart:
 
     @property
     def about(self) -> str:
-        """For a caption."""
+        """Describe the published table for a caption."""
         title, count = BACKBONES[self.backbone], len(self.datasets)
         if self.matched:
             return f"The paper's numbers are those of {title} on the same {count} data sets."
         return (
-            f"The paper's numbers are those of {title} on its {count} data sets. Backbone and data are "
-            "others here, so the difference says nothing about how well the paper's numbers are reproduced."
+            f"The paper's numbers are those of {title} on its {count} data sets. Backbone and data differ here, so "
+            "the differences do not test the paper's numbers."
         )
 
 
 def of_paper(runs: list[dict]) -> list[dict]:
-    """Return the runs of the paper's methods: no other has a number to stand beside. InputError without any."""
+    """Return the runs of the paper's methods, the only ones with published numbers. InputError without any."""
     if not (known := [run for run in runs if run["method"] in PAPER_METHODS]):
         raise InputError(f"nothing to hold against the paper: train one of its methods, {', '.join(PAPER_METHODS)}")
     return known
@@ -77,8 +66,7 @@ def of_paper(runs: list[dict]) -> list[dict]:
 
 
 def accuracies(runs: list[dict], paper: Published) -> Table:
-    """Averages and mean ranks, and each data set where it is the same: here, in the paper, and the
-    difference."""
+    """Build the main table here, in the paper, and their difference: averages, mean ranks, and shared data sets."""
     runs = of_paper(runs)
     scores, other = Scores.of(runs), Counterpart.of(runs)
     ours = benchmark.accuracies(scores)[list(other.datasets if other.matched else scores.datasets)]
@@ -96,23 +84,23 @@ def accuracies(runs: list[dict], paper: Published) -> Table:
         for title, cells in shown.items()
     ]
     caption = (
-        "Test accuracy (%), its averages, and the mean rank over the data sets (1 is the best); the paper's "
-        f"averages are those of its cells. {other.about} Order of the methods by average, here and in the "
-        f"paper: Kendall's τ = {_agreement(here['average'], there['average'])}."
+        f"Test accuracy (%) here and in the paper. Mean rank: over data sets, 1 is best. Bold: best. Underlined: second "
+        f"best. The paper's averages are computed from its cells. {other.about} Agreement of the two orders by "
+        f"average: Kendall's τ = {_agreement(here['average'], there['average'])}."
     )
     data = _long("method", "column", here=here, paper=there)
     return Table("main_paper", caption, benchmark.about(runs), lettered(panels), data, upright=not other.matched)
 
 
 def _summary(table: pd.DataFrame, category: dict[str, str], datasets: bool) -> pd.DataFrame:
-    """Of methods × data sets: the averages over all and per category, and the mean rank; `datasets`:
-    themselves too."""
+    """Summarise accuracies (methods × data sets): the averages over all and per category, and the mean rank, after
+    the data sets themselves if `datasets`."""
     columns = dict(table.items()) if datasets else {}
     columns["average"] = table.mean(axis=1, skipna=False)
     for name in CATEGORIES:
-        own = [dataset for dataset in table if category[dataset] == name]
-        if own:
-            columns[name] = table[own].mean(axis=1, skipna=False)
+        members = [dataset for dataset in table if category[dataset] == name]
+        if members:
+            columns[name] = table[members].mean(axis=1, skipna=False)
     complete = table.notna().all(axis=None)
     columns["rank"] = table.rank(ascending=False).mean(axis=1) if complete else np.nan
     return pd.DataFrame(columns, table.index)
@@ -124,7 +112,7 @@ def _column(name: str) -> str:
 
 
 def _marked(table: pd.DataFrame) -> pd.DataFrame:
-    """Cells, best and second of each column marked; low ranks are good."""
+    """Return cells with the best and second best of each column marked; low ranks are good."""
     cells = {}
     for name, column in table.items():
         marks = benchmark.marks(-column if name == "rank" else column)
@@ -143,7 +131,7 @@ def _agreement(one: pd.Series, other: pd.Series) -> str:
 
 
 def _long(index: str, column: str, **tables: pd.DataFrame) -> pd.DataFrame:
-    """One row per cell, the tables' values side by side, and the difference of the first two."""
+    """Return one row per cell: the two tables' values and their difference."""
     long = pd.DataFrame({name: table.stack(future_stack=True) for name, table in tables.items()})
     one, other = tables
     long["difference"] = long[one] - long[other]
@@ -154,21 +142,21 @@ def _long(index: str, column: str, **tables: pd.DataFrame) -> pd.DataFrame:
 
 
 def published_detailed(paper: Published, backbone: str) -> Table:
-    """The paper's own detailed table of a backbone (Tables 6 to 8), as printed."""
+    """Build the paper's own detailed table of a backbone (Tables 6 to 8), as printed."""
     accuracy, std, star = (paper.accuracies(backbone, column) for column in ("accuracy", "std", "star"))
     cells = pd.DataFrame(
         {d: list(map(benchmark.spread, accuracy[d], std[d], star[d])) for d in accuracy}, accuracy.index
     )
     panel = benchmark.by_dataset(cells, [TASKS[dataset].category for dataset in accuracy])
     data = paper.detailed[paper.detailed["backbone"] == backbone]
-    caption = "Test accuracy (%), mean ± standard deviation over seeds, and stars, as published."
+    caption = "Test accuracy (%), mean ± standard deviation over seeds, as published. Star: significantly below PVeRA."
     about = f"{TABLES[backbone]} of the paper, {BACKBONES[backbone]}."
     return Table(f"published_{backbone}", caption, about, (panel,), data)
 
 
 def detailed(runs: list[dict], paper: Published) -> Table:
-    """Standard deviations and stars per method, and accuracies where the data sets are the same, against the
-    paper's detailed table."""
+    """Compare the detailed table with the paper's: mean standard deviation and share of stars per method, and the
+    accuracies of shared data sets."""
     runs = of_paper(runs)
     scores, other = Scores.of(runs), Counterpart.of(runs)
     methods, names = list(scores.methods), list(other.datasets)
@@ -195,11 +183,11 @@ def detailed(runs: list[dict], paper: Published) -> Table:
         ):
             text = [signed(v, digits) if side == "difference" else plain(v, digits) for v in values]
             lines.append(Row(f"{title}, {side}", tuple(map(Cell, text)), side == "here" and name == "stars"))
-    panels.append(Panel("Spread over seeds, and what is significantly below PVeRA",
+    panels.append(Panel("Spread over seeds, and stars (significantly below PVeRA)",
                         tuple(METHODS[m].title for m in methods), tuple(lines)))  # fmt: skip
     caption = (
-        f"Against {TABLES[other.backbone]} of the paper: mean standard deviation over seeds (points) and "
-        f"share of data sets with a star. {other.about} Ours divides by n − 1; the paper does not say."
+        f"Mean standard deviation over seeds (points) and share of data sets with a star, here and in "
+        f"{TABLES[other.backbone]} of the paper. {other.about} Ours divides by n − 1; the paper does not say."
     )
     data = _long("method", "what", here=here, paper=there)
     if other.matched:
@@ -207,30 +195,32 @@ def detailed(runs: list[dict], paper: Published) -> Table:
     return Table("detailed_paper", caption, benchmark.about(runs), lettered(panels), data)
 
 
-# What the grids chose
+# Grid choices
 
 
 def counterparts(ours: Sequence, theirs: Sequence) -> dict:
-    """Our value -> the paper's: the same where all are the paper's, else by place where there are as many,
-    else none. The ranks of small backbones are scaled, so their grids share places, not values."""
+    """Map our grid values to the paper's: equal values, else equal places in grids of one length, else none.
+
+    Small backbones have scaled ranks, so their grids share places instead of values.
+    """
     if set(ours) <= set(theirs):
         return {value: value for value in ours}
     return dict(zip(ours, theirs, strict=True)) if len(ours) == len(theirs) else {}
 
 
 def grid(runs: list[dict], paper: Published) -> Table:
-    """The share of runs that chose each value of a grid, here and in Table 4, and the difference."""
+    """Build the share of runs that chose each grid value, here and in Table 4, and the difference."""
     runs = of_paper(runs)
     choices = benchmark.grid_choices(runs)
     panels, rows = [], []
     for key, title, descending in benchmark.panels(choices):
         published = paper.grid[paper.grid["hyperparameter"] == key]
-        own = choices[(choices["hyperparameter"] == key) & choices["method"].isin(published["method"])]
+        shared = choices[(choices["hyperparameter"] == key) & choices["method"].isin(published["method"])]
         theirs = sorted(set(published["value"]), reverse=descending)
-        ours = theirs if own["fixed"].all() else sorted(set(own["value"]), reverse=descending)
+        ours = theirs if shared["fixed"].all() else sorted(set(shared["value"]), reverse=descending)
         pairs = counterparts(ours, theirs)
         lines = []
-        for method, part in own.groupby("method", sort=False):
+        for method, part in shared.groupby("method", sort=False):
             here = 100 * part.set_index("value")["share"].reindex(ours)
             if part["fixed"].all():
                 here[:] = np.nan
@@ -250,17 +240,30 @@ def grid(runs: list[dict], paper: Published) -> Table:
         header = [number(v) if pairs.get(v, v) == v else f"{number(v)} ({number(pairs[v])})" for v in ours]
         panels += [Panel(title, tuple(header), tuple(lines))] * bool(lines)
     caption = (
-        "Share of runs (%) in which each value of a method's grid had the lowest validation loss, here and "
-        "in Table 4 of the paper; the most chosen in bold, the difference in points. Where the paper's "
-        "value is another, it stands in brackets and has the same place in its grid. Grids that were fixed "
-        "here have no shares."
+        "Share of runs (%) that chose each value of a method's grid, here and in Table 4 of the paper. Bold: the most "
+        "chosen. Brackets: the paper's value at the same place of its grid, where it differs. A grid that was fixed "
+        "here has no share."
     )
     data = pd.DataFrame(rows)
     return Table("grid_paper", caption, benchmark.about(runs), lettered(panels), data)
 
 
 def _shares(label: str, values: pd.Series, most: float | None, rule: bool) -> Row:
-    """Shares, the one that equals `most` in bold; differences if there is no such."""
+    """Build a row of shares with `most` in bold, or of differences where `most` is None."""
     if most is None:
         return Row(label, tuple(Cell(signed(value, 0)) for value in values))
     return Row(label, tuple(Cell(plain(value, 0), "best" if value == most else "") for value in values), rule)
+
+
+def grid_summary(shares: pd.DataFrame) -> str:
+    """Count in one sentence the methods whose most chosen value is the paper's; shares: the data of `grid`."""
+    searched = shares.dropna(subset=["here", "paper"])
+    agree = {
+        METHODS[method].title: values["here"].idxmax() == values["paper"].idxmax()
+        for method, values in searched.groupby("method", sort=False)
+    }
+    same = [title for title, equal in agree.items() if equal]
+    return (
+        f"**Answer.** {len(same)} of {len(agree)} methods most often chose the value that the paper's runs chose"
+        f"{': ' * bool(same)}{', '.join(same)}."
+    )

@@ -8,7 +8,7 @@ from records import make_record
 from test_tables import HAND, lines, parsed, runs_of
 
 from pvera.report import published, tables
-from pvera.report.tables import beside
+from pvera.report.tables import against_paper
 
 PAPER = published.load(Path(__file__).parents[1] / "results" / "published")
 
@@ -31,7 +31,7 @@ def test_same_data_and_backbone_are_compared_cell_by_cell():
         "vera": {"cifar": [70, 71], "kitti": [80, 82]},
         "pvera": {"cifar": [72.7, 72.7], "kitti": [80, 82.6]},
     }
-    table = beside.accuracies(on_vtab(ours), PAPER)
+    table = against_paper.accuracies(on_vtab(ours), PAPER)
     theirs = PAPER.main_table().loc[["vera", "pvera"], ["cifar", "kitti"]]
     assert theirs.loc["pvera"].tolist() == [71.7, 83.3]
     data = parsed(table).set_index(["method", "column"])
@@ -53,7 +53,7 @@ def test_same_data_and_backbone_are_compared_cell_by_cell():
 
 
 def test_a_smaller_backbone_is_compared_with_its_own_table():
-    table = beside.accuracies(on_vtab({"pvera": {"cifar": [58.5]}}, "dinov2_s"), PAPER)
+    table = against_paper.accuracies(on_vtab({"pvera": {"cifar": [58.5]}}, "dinov2_s"), PAPER)
     data = parsed(table).set_index("column")
     assert data.at["cifar", "paper"] == 58.5 and data.at["cifar", "difference"] == pytest.approx(0)
     assert "ViT-S/14" in table.caption and "τ = –" in table.caption  # one method has no order
@@ -62,7 +62,7 @@ def test_a_smaller_backbone_is_compared_with_its_own_table():
 def test_other_data_are_compared_by_averages_alone():
     """Averages of HAND: 46.67, 53.35, 53.33, 53.67; of the paper 57.0, 70.5, 70.0, 71.4: VeRA and LoRA the
     same way."""
-    table = beside.accuracies(runs_of(HAND), PAPER)
+    table = against_paper.accuracies(runs_of(HAND), PAPER)
     assert table.panels[0].header == (
         "Average",
         "Avg. natural",
@@ -84,7 +84,7 @@ def test_other_data_are_compared_by_averages_alone():
 
 
 def test_a_missing_run_leaves_averages_and_ranks_empty():
-    table = beside.accuracies(runs_of(HAND | {"lora": HAND["lora"] | {"retina": [None, None]}}), PAPER)
+    table = against_paper.accuracies(runs_of(HAND | {"lora": HAND["lora"] | {"retina": [None, None]}}), PAPER)
     data = parsed(table).set_index(["method", "column"])["here"]
     assert np.isnan(data["lora", "average"]) and not np.isnan(data["vera", "average"])
     assert data.loc[:, "rank"].isna().all() and "τ = –" in table.caption
@@ -102,7 +102,7 @@ def test_published_detailed_table_prints_as_the_paper():
 def test_spread_and_stars_beside_the_paper():
     """PVeRA 80 % of 1000: VeRA at 70 and 72 is below it (star), at 81 it is not. One of two: 50 %."""
     ours = {"vera": {"cifar": [70, 72], "kitti": [81, 81]}, "pvera": {"cifar": [80, 80], "kitti": [80, 80]}}
-    table = beside.detailed(on_vtab(ours), PAPER)
+    table = against_paper.detailed(on_vtab(ours), PAPER)
     data = parsed(table).set_index(["method", "what"])
     assert data.at[("vera", "std"), "here"] == pytest.approx(np.sqrt(2) / 2, rel=1e-5)
     assert data.at[("vera", "stars"), "here"] == 50 and data.at[("pvera", "stars"), "here"] == 0
@@ -111,7 +111,7 @@ def test_spread_and_stars_beside_the_paper():
     star = PAPER.accuracies("dinov2_b", "star").loc["vera", ["cifar", "kitti"]]
     assert data.at[("vera", "stars"), "paper"] == 100 * star.mean()
     assert [panel.title[:3] for panel in table.panels] == ["(a)", "(b)"]
-    assert len(beside.detailed(runs_of(HAND), PAPER).panels) == 1
+    assert len(against_paper.detailed(runs_of(HAND), PAPER).panels) == 1
 
 
 @pytest.mark.parametrize(
@@ -124,14 +124,14 @@ def test_spread_and_stars_beside_the_paper():
     ],
 )
 def test_counterparts(ours, theirs, pairs):
-    assert beside.counterparts(ours, theirs) == pairs
+    assert against_paper.counterparts(ours, theirs) == pairs
 
 
 def test_grid_shares_beside_the_paper():
     """LoRA chose 16, 16, 4 of 4, 8, 16; Table 4 has 26, 35 and 39 % for 32, 64, 128."""
     runs = [make_record("lora", seed=seed, chosen=chosen) for seed, chosen in enumerate([2, 2, 0])]
     runs += [make_record("bottleneck", seed=seed) for seed in range(3)]
-    table = beside.grid(runs, PAPER)
+    table = against_paper.grid(runs, PAPER)
     assert [(panel.title, panel.header) for panel in table.panels] == [
         ("(a) Rank", ("4 (32)", "8 (64)", "16 (128)")), ("(b) Reduction ratio", ("16", "8", "4")),
     ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from records import make_record, write_all
 
-from pvera.report.tables import spent
+from pvera.report.tables import wall_time
 
 
 def records():
@@ -18,9 +18,9 @@ def records():
 
 def test_shares_and_epochs_by_hand(tmp_path):
     write_all(tmp_path, records())
-    data = spent.spent(tmp_path, "mine")
+    data = wall_time.wall_times(tmp_path, "mine")
     assert len(data) == 6 and data["seconds"].sum() == 600
-    experiments, methods = spent.table(data, "mine").panels
+    experiments, methods = wall_time.wall_time_table(data, "mine").panels
     cells = {row.label: [cell.text for cell in row.cells] for row in experiments.rows}
     assert list(cells) == ["Benchmark", "Differences of the protocols", "Monte Carlo inference"]
     assert cells["Benchmark"] == ["3", "4.4", "44.0", "88.0"]
@@ -31,4 +31,4 @@ def test_shares_and_epochs_by_hand(tmp_path):
 
 
 def test_nothing_yet(tmp_path):
-    assert spent.spent(tmp_path, "mine").empty
+    assert wall_time.wall_times(tmp_path, "mine").empty
