@@ -9,6 +9,7 @@ duration: what more epochs bring.
 """
 
 from pvera.report.tables.ablations import Ablation, ablation, ablation_verdicts
+from pvera.report.tables.against_paper import published_detailed
 from pvera.report.tables.benchmark import (
     CLAIMS,
     PANELS,
@@ -24,11 +25,10 @@ from pvera.report.tables.benchmark import (
     marks,
     verdicts,
 )
-from pvera.report.tables.against_paper import published_detailed
-from pvera.report.tables.verdicts import Claim, verdict_table
-from pvera.report.tables.language import language, language_verdicts, language_of_profile
+from pvera.report.tables.language import language, language_of_profile, language_verdicts
 from pvera.report.tables.layout import Cell, Panel, Row, Table
 from pvera.report.tables.profile import of_profile, per_backbone
+from pvera.report.tables.verdicts import Claim, verdict_table
 
 __all__ = [
     "CLAIMS",

@@ -9,9 +9,9 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.readings import load
 from pvera.report.statistics import LEVEL, rank_sum
-from pvera.report.tables.verdicts import Claim, verdict_table
 from pvera.report.tables.layout import Cell, Panel, Row, Table, lettered, p_value, plain
 from pvera.report.tables.names import backbone_title, dataset_title
+from pvera.report.tables.verdicts import Claim, verdict_table
 
 #: Value per image (`latents.adaptation`) -> its name in tables.
 KINDS = {"mean": "mean value", "norm": "norm"}

@@ -14,8 +14,8 @@ from pvera.data.tasks import TASKS
 from pvera.report.published import Published
 from pvera.report.readings import Uncertainty
 from pvera.report.statistics import RankSum, auroc, rank_sum
-from pvera.report.tables.verdicts import Claim, verdict_table
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, dataset_title, lettered, p_value, plain, signed
+from pvera.report.tables.verdicts import Claim, verdict_table
 from pvera.study.results import CATEGORIES
 
 ALL = "All data sets"
