@@ -224,7 +224,7 @@ def evaluate(bench: Bench) -> list[Row]:
     rows, bound = [], "frozen forward"
     for method in bench.methods():
         model = adapt(bench.vit, method, CLASSES).eval()
-        if model.members[0].layers[0].foldable:
+        if model.members[0].layers[0].mergeable:
             values = measured(model.merge_())
             rows.append(bench.row("evaluate", f"{speed.title([method])}, merged", bound, values, speed.EVALUATE))
         model.unload()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import timm
 import torch
@@ -20,10 +21,17 @@ from pvera.errors import InputError
 
 TINY = "vit_tiny_patch8_32"
 # DINOv2's architecture for 32x32 images: pre-norm, fused qkv, class token, position embedding, layer scale.
-TINY_ARCHITECTURE = {"img_size": 32, "patch_size": 8, "embed_dim": 96, "depth": 4, "num_heads": 3, "init_values": 1.0}
+TINY_ARCHITECTURE: dict[str, Any] = {
+    "img_size": 32,
+    "patch_size": 8,
+    "embed_dim": 96,
+    "depth": 4,
+    "num_heads": 3,
+    "init_values": 1.0,
+}
 
-# Short names of timm models. DINOv2 stands at 518 pixels in timm; at 224 it has the paper's 257 tokens. DINOv3 pools
-# by the mean in timm; the paper's head reads the class token.
+# Short names of timm models. timm's DINOv2 takes 518 pixels; at 224 it has the paper's 257 tokens. timm's DINOv3 pools
+# by the mean; the paper's head reads the class token.
 NAMES: dict[str, tuple[str, dict]] = {
     "tiny": (TINY, {}),
     "dinov2_s": ("vit_small_patch14_dinov2.lvd142m", {"img_size": 224}),
@@ -34,7 +42,7 @@ NAMES: dict[str, tuple[str, dict]] = {
     "dinov3_l": ("vit_large_patch16_dinov3.lvd1689m", {"img_size": 224, "global_pool": "token"}),
 }
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
-# Of DINOv2 at 224 pixels: patches by row and by column, and the class token (Section 4.1).
+# DINOv2 at 224 pixels: rows and columns of patches, and the class token (Section 4.1).
 DINOV2_TOKENS = (16, 16, 1)
 
 default_cfgs = generate_default_cfgs(
@@ -57,8 +65,8 @@ default_cfgs = generate_default_cfgs(
 
 @register_model
 def vit_tiny_patch8_32(pretrained: bool = False, **options) -> VisionTransformer:
-    """The small backbone, (batch, 3, 32, 32) -> (batch, 96); see weights/vit_tiny_patch8_32.md."""
-    model = build_model_with_cfg(
+    """Build the small backbone, (batch, 3, 32, 32) -> (batch, 96); see weights/vit_tiny_patch8_32.md."""
+    model: Any = build_model_with_cfg(
         VisionTransformer,
         TINY,
         pretrained,
@@ -90,7 +98,7 @@ class Backbone:
 
 
 def architecture(name: str) -> tuple[str, dict]:
-    """timm's name of a backbone, and the options it is made with. InputError for an unknown one."""
+    """Return timm's name of a backbone and its options for it. InputError for an unknown name."""
     timm_name, options = NAMES.get(name, (name, {}))
     if not timm.is_model(timm_name):
         raise InputError(f"unknown backbone {name!r}: not one of {', '.join(NAMES)}, nor a timm model")
@@ -98,12 +106,12 @@ def architecture(name: str) -> tuple[str, dict]:
 
 
 def load(name: str, pretrained: bool = True, weights: str | Path | None = None, seed: int = 0) -> Backbone:
-    """A backbone by its short name (`NAMES`) or any name that timm knows.
+    """Load a backbone by its short name (`NAMES`) or any name that timm knows.
 
     weights: a .safetensors file, or a pickled one of tensors only, in place of the published weights.
-    seed: of the random weights when `pretrained` is false.
-    InputError: unknown name, no fused attn.qkv, weights that cannot be downloaded or do not fit, DINOv2 with
-    another number of tokens than the paper's.
+    seed: seed of the random weights where `pretrained` is false.
+    InputError: unknown name, no fused attn.qkv, weights that cannot be downloaded or do not fit, DINOv2 with another
+    number of tokens than the paper's.
     """
     timm_name, options = architecture(name)
     if weights is not None:
@@ -111,7 +119,7 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
     pretrained = pretrained or weights is not None
     try:
         with seeded(seed):
-            model = timm.create_model(timm_name, pretrained=pretrained, num_classes=0, **options)
+            model: Any = timm.create_model(timm_name, pretrained=pretrained, num_classes=0, **options)
     except Exception as error:  # each file format, the download and timm have exceptions of their own
         raise InputError(_why(name, timm_name, weights, error)) from error
     encoder_layers(model)
@@ -133,13 +141,13 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
 
 def image_size(model: nn.Module) -> int:
     """Return the height and width of the images that a timm model was made for, in pixels."""
-    made_for = getattr(getattr(model, "patch_embed", None), "img_size", None)  # NaFlexViT has neither
-    return (made_for or model.pretrained_cfg["input_size"][1:])[0]
+    config: Any = model.pretrained_cfg
+    size = getattr(getattr(model, "patch_embed", None), "img_size", None)  # NaFlexViT has neither
+    return (size or config["input_size"][1:])[0]
 
 
 def shapes(name: str) -> nn.Module:
-    """A backbone without weights, on the meta device, for what depends on shapes alone. InputError as
-    `load`."""
+    """Return a backbone without weights, on the meta device. InputError for an unknown name and no fused attn.qkv."""
     timm_name, options = architecture(name)
     model = timm.create_model(timm_name, num_classes=0, device="meta", **options)
     encoder_layers(model)
@@ -147,20 +155,20 @@ def shapes(name: str) -> nn.Module:
 
 
 def weights_sha256(state: dict[str, Tensor]) -> str:
-    """SHA-256 over name, type, shape and bytes of every tensor, in the order of their names."""
+    """Return the SHA-256 of name, type, shape and bytes of every tensor, in the order of their names."""
     digest = hashlib.sha256()
     for key, tensor in sorted(state.items()):
         digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
 def _file_sha256(config: dict) -> str | None:
-    """Of the file that timm read: the one given, or the hub's, as the hub states it too."""
+    """Return the SHA-256 of the file that timm read: the given one, or the hub's, for which the hub states it too."""
     path = config.get("file")
     if not path and config.get("hf_hub_id"):
         path = try_to_load_from_cache(config["hf_hub_id"], "model.safetensors")
-    if not isinstance(path, (str, Path)):  # the hub's client has a mark of its own for what is not there
+    if not isinstance(path, (str, Path)):  # the hub's client marks a missing file by an object of its own
         return None
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return hashlib.sha256(content).hexdigest()
@@ -168,7 +176,7 @@ def _file_sha256(config: dict) -> str | None:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Makes timm's initialisation, which knows only the global generator, a function of `seed`."""
+    """Make timm's initialisation inside, which draws from the global generator, a function of `seed`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
@@ -184,12 +192,13 @@ def _checked(weights: str | Path) -> Path:
 
 
 def _why(name: str, timm_name: str, weights: str | Path | None, error: Exception) -> str:
-    """One line on why timm could not make the model."""
+    """Return one line that says why timm could not make the model."""
     reason = " ".join(str(error).split())[:200] or type(error).__name__
     if weights is not None:
         return f"{weights} does not hold the weights of {name}: {reason}"
-    hub = isinstance(error, OSError) and get_pretrained_cfg(timm_name).hf_hub_id
-    if hub:
+    config = get_pretrained_cfg(timm_name)
+    hub = config.hf_hub_id if config is not None else None
+    if isinstance(error, OSError) and hub:
         return (
             f"cannot download the weights of {name}: get model.safetensors from https://huggingface.co/{hub} "
             f"and give it with --weights {name}=FILE"

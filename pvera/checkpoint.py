@@ -1,26 +1,27 @@
-"""Saving what was trained, and nothing else: about a hundred kilobytes for PVeRA, not the backbone.
+"""Checkpoints of the trained tensors alone: about a hundred kilobytes for PVeRA.
 
-One safetensors file holds the trained tensors of one member in fp32; its metadata hold the format version,
-the method with its hyperparameters, the number of classes, the seed from which the frozen random matrices are
-drawn again, a hash of these matrices, a hash of the backbone that it belongs to, and one of all this
-together.
+One safetensors file holds the trained tensors of one member in fp32. Its metadata hold the format version, the method
+with its hyperparameters, the number of classes, the seed that draws the frozen random matrices again, hashes of these
+matrices and of the backbone, and a checksum of all this.
 """
 
 import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
 from torch import nn
 
-from pvera.adapters import METHODS
+from pvera.adapters import METHODS, Method
 from pvera.encoders import encoder_layers
 from pvera.errors import InputError
 from pvera.files import write_atomically
-from pvera.model import AdaptedModel, Member, adapt
+from pvera.members import Member
+from pvera.model import AdaptedModel, adapt
 
 VERSION = 1
 
@@ -31,7 +32,7 @@ def save(model: AdaptedModel, path: str | Path) -> None:
 
 
 def dumps(model: AdaptedModel) -> bytes:
-    """What `save` writes."""
+    """Return the bytes that `save` writes."""
     if len(model.active) != 1:
         raise InputError("only one member can be saved: set `active` to it first")
     member = model.members[model.active[0]]
@@ -39,7 +40,7 @@ def dumps(model: AdaptedModel) -> bytes:
     described = {
         "version": VERSION,
         "method": member.method.key,
-        "hyperparameters": asdict(member.method),
+        "hyperparameters": asdict(cast(Any, member.method)),  # each method is a dataclass, which `Method` does not say
         "num_classes": member.num_classes,
         "seed": member.seed,
         "frozen_sha256": _frozen_digest(member),
@@ -52,15 +53,14 @@ def dumps(model: AdaptedModel) -> bytes:
 def load(model: nn.Module, path: str | Path) -> AdaptedModel:
     """Fill `model` from `path` and return it; a plain backbone is adapted first, as the file says.
 
-    InputError, with nothing changed, for a file that is missing, damaged, of a newer version, for another
-    backbone, another method or hyperparameters than the model's, or whose random matrices cannot be redrawn.
+    InputError, with nothing changed, for a file that is missing, damaged or of a newer version, for another backbone,
+    for a method or hyperparameters that the model does not have, and for random matrices that cannot be redrawn.
     """
     path = Path(path)
     described, tensors = _read(path)
-    adapted = isinstance(model, AdaptedModel)
-    if adapted and (len(model.active) != 1 or model.merged):
+    if isinstance(model, AdaptedModel) and (len(model.active) != 1 or model.merged):
         raise InputError("load() fills one member that is not merged: set `active`, or call unmerge_() first")
-    backbone = model.backbone if adapted else model
+    backbone = model.backbone if isinstance(model, AdaptedModel) else model
     if described["backbone_sha256"] != _backbone_digest(backbone):
         raise InputError(f"{path} belongs to another backbone")
     if described["method"] not in METHODS:
@@ -73,7 +73,7 @@ def load(model: nn.Module, path: str | Path) -> AdaptedModel:
     except TypeError as error:
         raise InputError(f"{path} holds a hyperparameter that {described['method']} does not have: {error}") from None
     num_classes, seed = described["num_classes"], described["seed"]
-    if adapted:
+    if isinstance(model, AdaptedModel):
         _check(model.members[model.active[0]], method, described, tensors, path)
     else:  # adapted only once the file is known to be good
         _check(Member(method, encoder_layers(backbone), num_classes, seed), method, described, tensors, path)
@@ -84,8 +84,8 @@ def load(model: nn.Module, path: str | Path) -> AdaptedModel:
     return model
 
 
-def _check(member: Member, method, described: dict, tensors: dict, path: Path) -> None:
-    """InputError unless `tensors` can go into `member`."""
+def _check(member: Member, method: Method, described: dict, tensors: dict, path: Path) -> None:
+    """Raise InputError unless `tensors` can go into `member`."""
     if (method, described["num_classes"]) != (member.method, member.num_classes):
         raise InputError(
             f"{path} holds {method} with {described['num_classes']} classes, not {member.method}"
@@ -107,7 +107,7 @@ def _read(path: Path) -> tuple[dict, dict]:
                 raise InputError(
                     f"{path} has format version {described['version']}, newer than this program's {VERSION}"
                 )
-            tensors = {name: file.get_tensor(name) for name in file}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it cannot be iterated
             if described.pop("sha256") != _checksum(described, tensors):
                 raise InputError(f"{path} is damaged: its checksum does not fit")
             return described, tensors
@@ -118,23 +118,22 @@ def _read(path: Path) -> tuple[dict, dict]:
 
 
 def _frozen_digest(member: Member) -> str:
-    """Hash of the frozen random matrices as they were drawn; rounded to half precision they are still the same."""
+    """Return the hash of the frozen random matrices as drawn; rounding to half precision does not change it."""
     buffers = dict(member.named_buffers())
-    drawn = member.method.shared(member.dim, member.seed)
-    if drawn is not None:
-        drawn = {f"shared.{name}": tensor for name, tensor in drawn.named_buffers()}
+    shared = member.method.shared(member.dim, member.seed)
+    if shared is not None:
+        drawn = {f"shared.{name}": tensor for name, tensor in shared.named_buffers()}
         if all(torch.equal(drawn[name].to(b), b) for name, b in buffers.items()):
             return _digest(drawn)
     return _digest(buffers)
 
 
 def _backbone_digest(vit: nn.Module) -> str:
-    """Hash of the tensors that merging never changes, so a merged and a plain backbone are the same one. A pooler,
-    which nothing here reads, may be there or not."""
-    folded = {id(p) for x in encoder_layers(vit) for m, _ in x.projections for p in m.parameters()}
-    folded |= {id(x.mlp_out.weight) for x in encoder_layers(vit)}
+    """Return the hash of the tensors that merging never changes, without the pooler, which nothing here reads."""
+    merged = {id(p) for x in encoder_layers(vit) for m, _ in x.projections for p in m.parameters()}
+    merged |= {id(x.mlp_out.weight) for x in encoder_layers(vit)}
     read = {n: p for n, p in vit.named_parameters() if not n.startswith("pooler.")}
-    return _digest({n: p for n, p in read.items() if id(p) not in folded})
+    return _digest({n: p for n, p in read.items() if id(p) not in merged})
 
 
 def _checksum(described: dict, tensors: dict) -> str:
@@ -143,7 +142,7 @@ def _checksum(described: dict, tensors: dict) -> str:
 
 
 def _digest(tensors: dict[str, torch.Tensor]) -> str:
-    """sha256 over names, shapes and fp32 bytes; "" for no tensors."""
+    """Return the SHA-256 of names, shapes and fp32 bytes; "" for no tensors."""
     if not tensors:
         return ""
     digest = hashlib.sha256()

@@ -1,6 +1,12 @@
-"""The layers of a frozen encoder, as adapters see them: where projections, norms and MLPs are."""
+"""The layers of a frozen encoder, as adapters see them: projections, norms and MLPs.
 
+timm's vision transformers are recognised by the names of their modules; BERT, RoBERTa, DeBERTa-v2 and -v3, and DINOv2
+of transformers by the name of their class. Neither package is imported.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,14 +16,14 @@ from pvera.errors import InputError
 
 @dataclass
 class EncoderLayer:
-    """One encoder layer, seen by the adapters.
+    """One encoder layer and the modules that adapters change.
 
-    projections: the frozen linear layers that make queries, keys and values, each with the positions that it
-    makes in order: [(attn.qkv, "qkv")] where they are fused, else [(query, "q"), (key, "k"), (value, "v")].
-    attention, mlp: what the attention and the MLP add to the residual stream comes out of these.
+    projections: the frozen linear layers of queries, keys and values, each with the positions that it makes, in order:
+        [(attn.qkv, "qkv")] where they are fused, else [(query, "q"), (key, "k"), (value, "v")].
+    attention, mlp: the modules whose outputs are added to the residual stream.
     mlp_norm: the LayerNorm before the MLP; None where it follows the MLP (BERT, timm's `rpn` models).
     mlp_out: the MLP's last linear layer, which the hidden activation enters.
-    reader: the module whose first argument the projections read, where they read position embeddings as well
+    reader: the module whose first argument the projections read; None unless they read position embeddings as well
         (DeBERTa).
     """
 
@@ -38,7 +44,7 @@ class EncoderLayer:
         return self.mlp_out.in_features
 
     def projection(self, position: str) -> tuple[Tensor, Tensor]:
-        """Frozen weight (d_out, d_in) and bias (d_out) of "q", "k" or "v"; views, not copies."""
+        """Return views of the frozen weight (d_out, d_in) and bias (d_out) of "q", "k" or "v"."""
         for linear, positions in self.projections:
             if position in positions:
                 weight, bias = per_position(linear, positions)
@@ -46,8 +52,28 @@ class EncoderLayer:
         raise KeyError(position)
 
 
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a vision transformer for the closed forms of `cost`; its MLP has width 4 d, as in DINOv2's S, B and L.
+
+    tokens: patches, class token and registers.   patch_inputs: numbers of a patch, 3 p².
+    """
+
+    tokens: int
+    dim: int
+    depth: int
+    patches: int
+    patch_inputs: int
+
+    @classmethod
+    def of(cls, vit: Any) -> "Shape":
+        layers, patches = encoder_layers(vit), vit.patch_embed.num_patches
+        patch_inputs = vit.patch_embed.proj.weight[0].numel()
+        return cls(patches + vit.num_prefix_tokens, layers[0].dim, len(layers), patches, patch_inputs)
+
+
 def per_position(linear: nn.Linear, positions: str) -> tuple[Tensor, Tensor]:
-    """Weight (p, d_out, d_in) and bias (p, d_out) of the p positions that `linear` makes."""
+    """Return weight (p, d_out, d_in) and bias (p, d_out) of the p positions that `linear` makes."""
     count = len(positions)
     bias = linear.bias if linear.bias is not None else linear.weight.new_zeros(linear.out_features)
     return linear.weight.unflatten(0, (count, -1)), bias.unflatten(0, (count, -1))
@@ -56,9 +82,12 @@ def per_position(linear: nn.Linear, positions: str) -> tuple[Tensor, Tensor]:
 def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     """Return the layers of an encoder, in order.
 
-    InputError for an encoder of another kind; for a vision transformer that reads `attn.qkv` without calling it (BEiT
-    and EVA with a bias for q) or whose layers differ in width (Hiera); and for one whose features are not
-    (batch, width of the layers) or still come out of a classification head.
+    InputError for
+
+    - an encoder of another kind,
+    - a vision transformer that reads `attn.qkv` without calling it (BEiT and EVA with a bias for q),
+    - layers that differ in width (Hiera),
+    - features that are not (batch, width of the layers), or that leave a classification head.
     """
     names = [kind.__name__ for kind in type(encoder).__mro__]
     read = next((TRANSFORMERS[name] for name in names if name in TRANSFORMERS), _timm)
@@ -76,7 +105,7 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
 
 
 def _keeps_width(layer: EncoderLayer) -> bool:
-    """Whether every projection makes tokens as wide as those that it reads."""
+    """Return whether every projection's output tokens are as wide as its input tokens."""
     return all(
         isinstance(linear, nn.Linear) and linear.out_features == len(positions) * linear.in_features
         for linear, positions in layer.projections
@@ -84,7 +113,7 @@ def _keeps_width(layer: EncoderLayer) -> bool:
 
 
 def _check_head(encoder: nn.Module, dim: int) -> None:
-    """InputError unless `encoder` returns one feature vector of width `dim` for each image or text."""
+    """Raise InputError unless `encoder` returns one feature vector of width `dim` for each image or text."""
     name, head = type(encoder).__name__, getattr(encoder, "head", None)
     if isinstance(head, nn.Module) and not isinstance(head, nn.Identity):
         if getattr(encoder, "num_classes", 1):
@@ -94,7 +123,7 @@ def _check_head(encoder: nn.Module, dim: int) -> None:
         raise InputError(f"{name} is not supported: its features are not one vector of the layers' width {dim}")
 
 
-def _timm(vit: nn.Module) -> list[EncoderLayer]:
+def _timm(vit: Any) -> list[EncoderLayer]:
     if any(getattr(b.attn, "q_bias", None) is not None for b in vit.blocks):
         return []
     return [
@@ -104,12 +133,12 @@ def _timm(vit: nn.Module) -> list[EncoderLayer]:
 
 
 def _post_norm_block(block: nn.Module) -> bool:
-    """Whether `norm2` follows the MLP: ResPostBlock, ResPostRelPosBlock, EvaBlockPostNorm of timm."""
+    """Return whether `norm2` follows the MLP: ResPostBlock, ResPostRelPosBlock, EvaBlockPostNorm of timm."""
     return any("ResPost" in kind.__name__ or "PostNorm" in kind.__name__ for kind in type(block).__mro__)
 
 
-def _bert(encoder: nn.Module) -> list[EncoderLayer]:
-    """BERT, RoBERTa: LayerNorm follows each residual connection."""
+def _bert(encoder: Any) -> list[EncoderLayer]:
+    """Return the layers of BERT or RoBERTa, where LayerNorm follows each residual connection."""
     return [
         _post_norm(x, [(y.query, "q"), (y.key, "k"), (y.value, "v")])
         for x in encoder.encoder.layer
@@ -117,8 +146,8 @@ def _bert(encoder: nn.Module) -> list[EncoderLayer]:
     ]
 
 
-def _deberta(encoder: nn.Module) -> list[EncoderLayer]:
-    """DeBERTa-v2 and -v3. With `share_att_key` (v3) query and key layers read relative positions as well."""
+def _deberta(encoder: Any) -> list[EncoderLayer]:
+    """Return the layers of DeBERTa-v2 or -v3. With `share_att_key` (v3) queries and keys read positions as well."""
     return [
         _post_norm(x, [(y.query_proj, "q"), (y.key_proj, "k"), (y.value_proj, "v")], reader=y)
         for x in encoder.encoder.layer
@@ -126,12 +155,12 @@ def _deberta(encoder: nn.Module) -> list[EncoderLayer]:
     ]
 
 
-def _post_norm(x: nn.Module, projections: list[tuple[nn.Linear, str]], **more) -> EncoderLayer:
+def _post_norm(x: Any, projections: list[tuple[nn.Linear, str]], **more: Any) -> EncoderLayer:
     out = x.output.dense
     return EncoderLayer(x, projections, x.attention.output.dense, None, out, out, **more)
 
 
-def _dinov2(encoder: nn.Module) -> list[EncoderLayer]:
+def _dinov2(encoder: Any) -> list[EncoderLayer]:
     return [
         EncoderLayer(x, [(y.q_proj, "q"), (y.k_proj, "k"), (y.v_proj, "v")], y.o_proj, x.norm2, x.mlp.fc2, x.mlp)
         for x in encoder.encoder.layer
@@ -140,7 +169,7 @@ def _dinov2(encoder: nn.Module) -> list[EncoderLayer]:
 
 
 #: Encoders of transformers by class name. Others have modules of the same names that compute something else.
-TRANSFORMERS = {
+TRANSFORMERS: dict[str, Callable[[Any], list[EncoderLayer]]] = {
     "BertModel": _bert,
     "RobertaModel": _bert,
     "DebertaV2Model": _deberta,
@@ -149,8 +178,8 @@ TRANSFORMERS = {
 }
 
 
-def pooled(output) -> Tensor:
-    """(batch, dim): what timm returns, or the first token of what transformers does."""
+def pooled(output: Any) -> Tensor:
+    """Return features (batch, dim) from an encoder's output: timm's as it is, of transformers' the first token."""
     features = output if isinstance(output, Tensor) else output.last_hidden_state[:, 0]
     if features.ndim != 2:
         raise InputError(
@@ -161,7 +190,7 @@ def pooled(output) -> Tensor:
 
 
 def reads_class_token_only(vit: nn.Module, last: EncoderLayer, image: Tensor) -> bool:
-    """Whether the features of `vit` depend on the last MLP through its first token alone.
+    """Return whether the features of `vit` depend on the last MLP through its first token alone.
 
     The gradient with respect to that MLP's input decides: it is exactly zero at tokens that nothing reads. Heads that
     average tokens (distilled DeiT), and models with more layers behind the last one (CaiT, XCiT), fail this.

@@ -1,7 +1,9 @@
-"""What a user did wrong, or the disk refused, in one line."""
+"""Errors that a user can put right, each in one line."""
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class InputError(ValueError):
@@ -9,9 +11,20 @@ class InputError(ValueError):
 
 
 @contextmanager
-def writing(place) -> Iterator[None]:
-    """InputError that names `place` where the system refuses what is done inside."""
+def writing(place: object) -> Iterator[None]:
+    """Raise an InputError that names `place` where the system refuses to write inside."""
     try:
         yield
     except OSError as error:
         raise InputError(f"cannot write {place}: {error.strerror or error}") from None
+
+
+def optional(module: str, extra: str) -> Any:
+    """Import `module`, which the `extra` of the package installs. InputError where it is missing."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = module.partition(".")[0]
+        if error.name is None or error.name.partition(".")[0] != package:
+            raise
+        raise InputError(f"{package} is not installed: pip install -e '.[{extra}]'") from None

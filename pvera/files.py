@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and records that nobody edits unnoticed."""
+"""Files that are written whole or not at all, and records with a checksum."""
 
 import glob
 import hashlib
@@ -9,6 +9,7 @@ import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +17,16 @@ from pvera.errors import InputError, writing
 from pvera.processes import lock
 
 
-def write_atomically(path, content: bytes) -> None:
-    """Put `content` at `path` in one step, when all of it is on the disk; folders are made.
+def write_atomically(path: str | Path, content: bytes) -> None:
+    """Write `content` to `path` in one step, once all of it is on the disk. Makes folders.
 
-    InputError, with nothing written, where the system refuses. What a writer that was killed left is removed.
+    Removes the temporary files of killed writers. InputError, with nothing written, where the system refuses.
     """
     path = Path(path)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-            _remove_abandoned(left)
+        for temporary in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            _remove_abandoned(temporary)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False) as file:
             try:
                 lock(file)
@@ -39,23 +40,22 @@ def write_atomically(path, content: bytes) -> None:
                 raise
 
 
-def _remove_abandoned(left: Path) -> None:
+def _remove_abandoned(temporary: Path) -> None:
     """Remove a temporary file unless its writer, which holds a lock on it, still lives."""
-    with suppress(FileNotFoundError), open(left, "r+b") as file:
+    with suppress(FileNotFoundError), open(temporary, "r+b") as file:
         if lock(file):
-            left.unlink()
+            temporary.unlink()
 
 
-def require_writable(folder) -> None:
-    """Fail before a training, not after it: InputError where no file can be written below `folder`, which is
-    made."""
+def require_writable(folder: str | Path) -> None:
+    """Make `folder`. InputError where no file can be written there: better before a training than after it."""
     with writing(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"0")
 
 
-def sha256(path) -> str:
+def sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file."""
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
@@ -66,7 +66,7 @@ def digest(content: dict) -> str:
     Neither the order of keys nor a number's type matters: 16, 16.0 and numpy.int64(16) are equal.
     """
 
-    def canonical(value):
+    def canonical(value: Any) -> Any:
         if isinstance(value, dict):
             return {str(key): canonical(item) for key, item in value.items()}
         if isinstance(value, list):
@@ -77,7 +77,7 @@ def digest(content: dict) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def plain(value):
+def plain(value: Any) -> Any:
     """Return `value` in JSON's types: NumPy's numbers and arrays as Python's, tuples as lists, NaN as None."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
@@ -91,27 +91,27 @@ def plain(value):
 
 
 def sealed(record: dict) -> dict:
-    """Return `record` with "sha256", the `digest` of all else that it holds."""
+    """Return `record` with "sha256", the `digest` of its other entries."""
     content = {key: value for key, value in record.items() if key != "sha256"}
     return content | {"sha256": digest(content)}
 
 
-def require_unchanged(path, record: dict) -> None:
-    """Refuse a record that is not as `sealed` left it."""
+def require_unchanged(path: str | Path, record: dict) -> None:
+    """Raise InputError unless `record` is as `sealed` returned it."""
     if record.get("sha256") != sealed(record)["sha256"]:
         raise InputError(f"{path}: was changed after it was written; delete it and run it again")
 
 
 def status(file: str | Path) -> os.stat_result:
     """Return `os.stat(file)`. OSError unless it is a regular file."""
-    found = os.stat(file)
-    if not stat.S_ISREG(found.st_mode):
+    result = os.stat(file)
+    if not stat.S_ISREG(result.st_mode):
         raise OSError("it is not a regular file")
-    return found
+    return result
 
 
 def read_text(file: Path) -> str:
-    """Return a UTF-8 file's text, without its byte-order mark. InputError names what cannot be read, and its line."""
+    """Return a UTF-8 file's text without its byte-order mark. InputError names the file and the line at fault."""
     try:
         status(file)
         content = file.read_bytes()

@@ -1,25 +1,27 @@
-"""Where adapters attach to a frozen encoder: its layers, and the hooks that call the adapters.
+"""The connection of adapters to a frozen encoder: forward hooks, the merge, and faster frozen layers.
 
-Encoders are timm's vision transformers, recognised by the names of their modules, and BERT, RoBERTa, DeBERTa-v2 and
--v3, and DINOv2 of transformers, recognised by the name of their class. Neither package is imported.
-
-Forward hooks leave the backbone's modules and their names untouched: once the hooks are removed it is the
-plain model again.
+Hooks leave the backbone's modules and their names untouched. Without the hooks it is the plain model again.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle as Handle
 
-from pvera.encoders import EncoderLayer, per_position  # split
+from pvera.adapters import Adapter
+from pvera.encoders import EncoderLayer, per_position
+
+#: Parameters that were changed, with their old values.
+Replaced = list[tuple[Tensor, Tensor]]
 
 
-def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) -> list:
-    """Hook `call(site, *tensors)` to the layer's `sites` (see `adapters.base`). Returns the hook handles.
+def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) -> list[Handle]:
+    """Hook `call(site, *tensors)` to the layer's `sites` (see `adapters.base`) and return the handles.
 
     The hooks are plain objects, not closures: a copy or a pickle of the model carries hooks of its own.
     """
@@ -36,8 +38,8 @@ def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) ->
     for site, module in (("after_attention", layer.attention), ("after_mlp", layer.mlp)):
         if site in sites:
             handles.append(module.register_forward_hook(_After(call, site)))
-    for site, module in (("inside_mlp", layer.mlp), ("beside_mlp", layer.layer)):
-        if site in sites:
+    for site, module in (("parallel", layer.layer), ("parallel_scaled", layer.mlp)):
+        if site in sites and layer.mlp_norm is not None:
             before = _Held()  # the residual stream between the two halves of the layer
             handles.append(layer.mlp_norm.register_forward_pre_hook(before.hold))
             handles.append(module.register_forward_hook(_Add(call, site, before)))
@@ -45,7 +47,7 @@ def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) ->
 
 
 class _Held:
-    """The first argument of a module, from one hook to a later one."""
+    """The first argument of a module, kept for a later hook."""
 
     tensor: Tensor | None = None
 
@@ -99,15 +101,17 @@ class _Add:
 
 @contextmanager
 def cast_once(encoder: nn.Module) -> Iterator[None]:
-    """Inside, frozen linear layers hold their weights in the type of autocast, which would cast them anew in every
-    pass; without autocast, nothing changes. Equal bit for bit. The weights must not change inside."""
+    """Cast the weights of frozen linear layers to autocast's type once, and not in every pass inside.
+
+    Results are equal bit for bit. The weights must not change inside. Without autocast this changes nothing.
+    """
     kind = next(encoder.parameters()).device.type
     layers = [m for m in encoder.modules() if type(m) is nn.Linear and not m.weight.requires_grad]
     for layer in layers if torch.is_autocast_enabled(kind) else []:
         tensors = {"weight": layer.weight, "bias": layer.bias}
         dtype = torch.get_autocast_dtype(kind)
         cast = {name: tensor.detach().to(dtype) for name, tensor in tensors.items() if tensor is not None}
-        layer.forward = partial(nn.functional.linear, **cast)
+        layer.__dict__["forward"] = partial(nn.functional.linear, **cast)
     try:
         yield
     finally:
@@ -117,8 +121,8 @@ def cast_once(encoder: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def plain_attention(model: nn.Module) -> Iterator[None]:
-    """Inside, timm's attention layers compute plain products in the place of torch's fused attention."""
-    layers = [module for module in model.modules() if getattr(module, "fused_attn", False)]
+    """Compute timm's attention by plain products inside, not by torch's fused attention."""
+    layers: list[Any] = [module for module in model.modules() if getattr(module, "fused_attn", False)]
     for layer in layers:
         layer.fused_attn = False
     try:
@@ -128,34 +132,44 @@ def plain_attention(model: nn.Module) -> Iterator[None]:
             layer.fused_attn = True
 
 
-SHORT = 300  # patches; about where the backward pass of the fused attention takes less time again
+SHORT = 300  # patches; with more, the backward pass of the fused attention is the faster one
 
 
 def training_attention(encoder: nn.Module) -> AbstractContextManager:
-    """`plain_attention` under autocast on a processor, for images of few patches: in half precision its backward pass
-    takes as little as a fifth of the time of the fused one's, for which the scores are kept. Elsewhere nothing."""
+    """Return the context of the faster attention for training: `plain_attention`, or one that changes nothing.
+
+    Plain products are faster under autocast on a CPU for images of few patches: in half precision their backward pass
+    takes down to a fifth of the time of the fused attention's. They keep the attention scores in memory.
+    """
     half = torch.is_autocast_enabled("cpu") and next(encoder.parameters()).device.type == "cpu"
     patches = getattr(getattr(encoder, "patch_embed", None), "num_patches", None)
     return plain_attention(encoder) if half and patches and patches < SHORT else nullcontext()
 
 
 @torch.no_grad()
-def fold(layer: EncoderLayer, adapter) -> list[tuple[nn.Parameter, Tensor]]:
-    """Fold a foldable adapter into the layer's weights. Returns the parameters changed, with their old values."""
-    changed = []
+def merge(layer: EncoderLayer, adapter: Adapter) -> Replaced:
+    """Merge a mergeable adapter into the layer's weights. Returns the changed parameters with their old values."""
+    replaced: Replaced = []
     if hasattr(adapter, "project"):
         for linear, positions in layer.projections:
             weight, bias = (t.clone() for t in per_position(linear, positions))
-            weight, bias = adapter.fold_projection(weight, bias, positions)
-            changed += _replace(linear.weight, weight.flatten(0, 1))
+            weight, bias = adapter.merge_projection(weight, bias, positions)
+            replaced.append(_replace(linear.weight, weight.flatten(0, 1)))
             if linear.bias is not None:
-                changed += _replace(linear.bias, bias.flatten())
+                replaced.append(_replace(linear.bias, bias.flatten()))
     if hasattr(adapter, "hidden"):
-        changed += _replace(layer.mlp_out.weight, adapter.fold_hidden(layer.mlp_out.weight))
-    return changed
+        replaced.append(_replace(layer.mlp_out.weight, adapter.merge_hidden(layer.mlp_out.weight)))
+    return replaced
 
 
-def _replace(parameter: nn.Parameter, value: Tensor) -> list[tuple[nn.Parameter, Tensor]]:
+def _replace(parameter: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     old = parameter.detach().clone()
     parameter.copy_(value)
-    return [(parameter, old)]
+    return parameter, old
+
+
+@torch.no_grad()
+def restore(replaced: Replaced) -> None:
+    """Undo `merge`."""
+    for parameter, old in replaced:
+        parameter.copy_(old)

@@ -1,32 +1,33 @@
-"""What the last layer's adapter computes (Section 4.4): μ of PVeRA, its counterpart x A ⊙ d of VeRA, and
-draws.
+"""Latents of the last layer's adapter (Section 4.4): μ and draws of PVeRA, x A ⊙ d of VeRA.
 
 The last layer is the one closest to the head. Earlier layers take their mean, whatever the model's mode.
 """
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pvera.errors import InputError
+from pvera.errors import InputError, optional
 from pvera.model import AdaptedModel
 from pvera.seeding import generator
 
 
 @torch.no_grad()
 def last_layer(model: AdaptedModel, images: Tensor, positions: str) -> tuple[Tensor, Tensor | None]:
-    """μ and σ of the last layer, each (n, tokens, p, r) in fp32, for the p `positions`, for example "qv".
+    """Return μ and σ of the last layer, each (n, tokens, p, r) in fp32, for the p `positions`, for example "qv".
 
-    VeRA has x A ⊙ d in the place of μ, and None for σ. InputError for other methods, for positions without
-    an adapter and for a grid of several members, RuntimeError for a merged model.
+    For VeRA, μ is x A ⊙ d, and σ is None. InputError for other methods, for positions without an adapter and for
+    several active members, RuntimeError for a merged model.
     """
     if len(model.active) != 1:
         raise InputError("latents are those of one member: set `active` to it first")
     member = model.members[model.active[0]]
-    adapter, method = member.layers[-1], member.method
+    adapter: Any = member.layers[-1]
+    method: Any = member.method  # only methods with a latent get beyond the first check
     if not hasattr(adapter, "latent"):
         raise InputError(f"{method.title} has no latent: only VeRA and PVeRA do")
     for position in positions:
@@ -51,14 +52,14 @@ def last_layer(model: AdaptedModel, images: Tensor, positions: str) -> tuple[Ten
 
 
 def adaptation(model: AdaptedModel, images: Tensor) -> dict[str, Tensor]:
-    """μ_q + μ_v of the last layer as one number per image (n,), for telling what lies out of distribution.
+    """Return two summaries of μ_q + μ_v of the last layer, each (n,), which tell images out of distribution.
 
-    The paper speaks of "the values" of this sum, which is a vector per token. Here are
+    The paper speaks of "the values" of this sum, which is a vector per token:
 
         mean   over tokens and latent dimensions: the literal reading, in which signs cancel
-        norm   its Euclidean length, averaged over tokens: how large the values are
+        norm   the Euclidean length, averaged over tokens: how large the values are
 
-    InputError and RuntimeError as `last_layer`.
+    Raises what `last_layer` raises.
     """
     total = last_layer(model, images, "qv")[0].sum(2)
     return {"mean": total.mean((1, 2)), "norm": total.norm(dim=2).mean(1)}
@@ -71,8 +72,8 @@ class Maps:
     mu: (n, height, width) of μ_q.   draws: (k, n, height, width) of N(μ_q, σ_q²); k = 0 for VeRA.
     explained: share of the variance of μ_q over all these patches that the projection keeps.
 
-    The paper does not name its projection. Here it is the first principal component of μ_q over the patches
-    of all the images, for the draws as well; its sign makes patches with a long μ_q high.
+    The paper does not name its projection. Here it is the first principal component of μ_q over the patches of all
+    images, for the draws too. Its sign gives patches with a long μ_q high values.
     """
 
     mu: np.ndarray
@@ -81,17 +82,18 @@ class Maps:
 
 
 def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps:
-    """`Maps` of images (n, 3, height, width), with `draws` draws that follow from `seed` where there is a σ.
+    """Return `Maps` of images (n, 3, height, width) with `draws` draws from `seed`; VeRA has no draws.
 
-    InputError and RuntimeError as `last_layer`.
+    Raises what `last_layer` raises, and InputError for a backbone without a grid of patches.
     """
-    from sklearn.decomposition import PCA  # takes seconds to import
+    PCA = optional("sklearn.decomposition", "study").PCA
 
     if not hasattr(model.backbone, "patch_embed"):
         raise InputError(f"maps need patches that lie on a grid: {type(model.backbone).__name__} is not of timm")
     mu, sigma = last_layer(model, images, "q")
-    grid = model.backbone.patch_embed.grid_size
-    patches = mu[:, -grid[0] * grid[1] :, 0].cpu()  # tokens that are no patch come first
+    patch_embed: Any = model.backbone.patch_embed
+    grid: tuple[int, int] = patch_embed.grid_size
+    patches = mu[:, -grid[0] * grid[1] :, 0].cpu()  # class and register tokens come first
     latents = patches.flatten(0, 1).numpy()
     component = PCA(1, svd_solver="full").fit(latents)
 

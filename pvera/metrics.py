@@ -1,22 +1,21 @@
 """Accuracy, calibration and proper scores of class probabilities (N, C) against labels (N,).
 
-The *confidence* of a prediction is its highest probability. Both calibration errors sum over bins b, each of
-n_b of the N predictions: Σ_b n_b/N · |accuracy(b) − confidence(b)|, in [0, 1] (Section 4.3; top label, L1).
-They are those of the bins of `reliability`, which a reliability diagram draws.
+The *confidence* of a prediction is its highest probability. Both calibration errors sum over the bins of `reliability`,
+n_b of the N predictions in bin b: Σ_b n_b/N · |accuracy(b) − confidence(b)|, in [0, 1] (Section 4.3; top label, L1).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from pvera.errors import InputError
+from pvera.errors import InputError, optional
 
 BINS = 15
-TOLERANCE = 5e-3  # stored probabilities are fp16, which are off by up to 5e-4 relative each
+TOLERANCE = 5e-3  # of the sum over classes: stored probabilities are fp16, each with a relative error of up to 5e-4
 
 
 def evaluate(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> dict[str, float | int]:
-    """All metrics of this module, and the numbers of images and of correct answers behind them."""
+    """Return every metric of this module but `matthews`, and the numbers of images and of correct predictions."""
     correct = int(top_label(probabilities, labels)[1].sum())
     return {
         "images": len(labels),
@@ -31,35 +30,32 @@ def evaluate(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) ->
 
 
 def accuracy(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Share of images whose most probable class (the first of equals) is the label, in [0, 1]."""
+    """Return the share of images whose most probable class (the first of equals) is the label, in [0, 1]."""
     return float(top_label(probabilities, labels)[1].mean())
 
 
 def matthews(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Matthews correlation of the most probable class with the label, in [−1, 1]; 0 where either is
-    constant."""
-    from sklearn.metrics import matthews_corrcoef
-
+    """Return the Matthews correlation of the most probable class with the label, in [−1, 1]; 0 if one is constant."""
     probabilities, labels = _check(probabilities, labels)
-    return float(matthews_corrcoef(labels, probabilities.argmax(1)))
+    return float(optional("sklearn.metrics", "study").matthews_corrcoef(labels, probabilities.argmax(1)))
 
 
 def ece(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
-    """Expected calibration error (Naeini et al., 2015): bins of equal width, see `reliability`."""
+    """Return the expected calibration error (Naeini et al., 2015): bins of equal width, see `reliability`."""
     return reliability(*top_label(probabilities, labels), bins).error
 
 
 def ace(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
-    """Adaptive calibration error of the top label: bins of equal mass, weighted by count, see `reliability`.
+    """Return the adaptive calibration error of the top label: bins of equal mass, see `reliability`.
 
-    It is what Mukhoti et al. (2020) call adaptive ECE; others use the name ACE for a mean over all classes.
+    Mukhoti et al. (2020) call it adaptive ECE. Others use the name ACE for a mean over all classes.
     """
     return reliability(*top_label(probabilities, labels), bins, adaptive=True).error
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """What a reliability diagram shows, per bin: count, accuracy and mean confidence (NaN where empty)."""
+    """Per-bin count, accuracy and mean confidence of a reliability diagram; NaN for empty bins."""
 
     count: np.ndarray
     accuracy: np.ndarray
@@ -67,24 +63,23 @@ class Reliability:
 
     @property
     def error(self) -> float:
-        """Σ_b n_b/N · |accuracy(b) − confidence(b)|: ECE or ACE, by the bins."""
+        """Σ_b n_b/N · |accuracy(b) − confidence(b)|: the ECE or ACE, depending on the bins."""
         gap = np.abs(self.accuracy - self.confidence)
         return float(np.nansum(self.count * gap) / self.count.sum())
 
 
 def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS, adaptive: bool = False) -> Reliability:
-    """Bins of predictions by confidence (N,), each `correct` (N,) or not.
+    """Return the bins of predictions by confidence (N,); `correct` (N,) holds 1 or 0 for each.
 
-    Bins have equal width over [0, 1]; each holds its lower edge, the last one also 1. `adaptive` ones have
-    equal mass: the ranks of the confidences split as `numpy.array_split` does, sizes differ by one at most.
-    Predictions of equal confidence that an edge parts give each side the same share of right answers,
-    whatever order they come in.
+    Bins have equal width over [0, 1]. Each holds its lower edge, the last one also 1. `adaptive` bins have equal mass:
+    `numpy.array_split` of the predictions in order of confidence, so that sizes differ by one at most. Where an edge
+    parts predictions of equal confidence, both sides get the same share of correct ones, whatever their order.
     """
     confidence, correct = np.asarray(confidence, np.float64), np.asarray(correct)
     if confidence.ndim != 1 or correct.shape != confidence.shape or not confidence.size:
         raise InputError(f"confidences {confidence.shape} and answers {correct.shape} are not (N,) and (N,)")
     if not (confidence.min() >= 0 and confidence.max() <= 1 + TOLERANCE and np.isin(correct, (0, 1)).all()):
-        raise InputError("confidences must lie in [0, 1], and an answer be right (1) or wrong (0)")
+        raise InputError("confidences must lie in [0, 1], and a prediction be correct (1) or incorrect (0)")
     if bins < 1:
         raise InputError(f"{bins} bins hold no predictions")
     if adaptive:
@@ -97,33 +92,33 @@ def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS, a
         inner_edges = np.linspace(0, 1, bins + 1)[1:-1]
         bin_of = np.searchsorted(inner_edges, confidence, side="right")
     count = np.bincount(bin_of, minlength=bins)
-    with np.errstate(invalid="ignore"):  # 0 / 0: nothing can be said of an empty bin
+    with np.errstate(invalid="ignore"):  # 0 / 0 in empty bins
         accuracy, mean = (np.bincount(bin_of, values, minlength=bins) / count for values in (correct, confidence))
     return Reliability(count, accuracy, mean)
 
 
 def top_label(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Confidence (N,) of the most probable class (the first of equals), and whether it is the label."""
+    """Return the confidence (N,) of the most probable class (the first of equals), and whether it is the label."""
     probabilities, labels = _check(probabilities, labels)
     return probabilities.max(1), probabilities.argmax(1) == labels
 
 
 def nll(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Mean negative log-likelihood in nats, in fp64, of probabilities clipped at fp64's epsilon (2.2e-16)."""
+    """Return the mean negative log-likelihood in nats, of probabilities clipped at fp64's epsilon (2.2e-16)."""
     probabilities, labels = _check(probabilities, labels)
     true = probabilities[np.arange(len(labels)), labels]
     return float(-np.log(np.clip(true, np.finfo(np.float64).eps, 1)).mean())
 
 
 def brier(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Mean squared distance of the probabilities from the label's one-hot vector, in [0, 2]."""
+    """Return the mean squared distance of the probabilities from the label's one-hot vector, in [0, 2]."""
     probabilities, labels = _check(probabilities, labels)
     true = probabilities[np.arange(len(labels)), labels]
     return float(((probabilities**2).sum(1) - 2 * true + 1).mean())
 
 
-def _check(probabilities, labels) -> tuple[np.ndarray, np.ndarray]:
-    """(N, C) in fp64 and (N,) in int64. InputError for shapes, labels or rows that cannot be."""
+def _check(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (N, C) in fp64 and (N,) in int64. InputError for impossible shapes, labels or rows."""
     probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels, np.int64)
     if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1] or not probabilities.size:
         raise InputError(f"probabilities {probabilities.shape} and labels {labels.shape} are not (N, C) and (N,)")

@@ -1,21 +1,22 @@
-"""`adapt`: a frozen transformer encoder with trainable adapters and head, or a grid of them side by side."""
+"""`adapt`: a frozen transformer encoder with trainable adapters and head, or with a grid of them."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from pvera.adapters import Adapter, Method
 from pvera.adapters.base import SITES
-from pvera.adapters.bottleneck import linear
+from pvera.adapters.sampled import with_settings
 from pvera.encoders import encoder_layers, pooled, reads_class_token_only
 from pvera.errors import InputError
-from pvera.hooks import attach, fold
+from pvera.hooks import Handle, Replaced, attach, merge, restore
+from pvera.members import Member, grid
 from pvera.recompute import Passes
-from pvera.seeding import derive
 
 
 def adapt(
@@ -24,84 +25,61 @@ def adapt(
     num_classes: int,
     seed: int | Sequence[int] = 0,
 ) -> "AdaptedModel":
-    """Freeze `vit` and attach `method` and a linear head.
+    """Freeze `vit`, attach `method` and a linear head, and return the adapted model.
 
-    `vit` is a timm vision transformer with fused qkv, or a bare encoder of transformers, for images or text
-    (what its `AutoModel` loads; see `wiring`). The model takes images (batch, 3, height, width), or the mapping
-    that a tokenizer returns: input_ids and attention_mask, each (batch, tokens), and what else it reads.
+    vit: a timm vision transformer with fused qkv, or a bare encoder of transformers for images or text, as its
+        `AutoModel` loads it; docs/backbones.md lists both. It is used, not copied: `unload` gives it back.
+    method: one method, or a sequence of them (a grid). Each member of a grid has adapters and a head of its own over
+        the one backbone.
+    seed: one for all members, or one for each.
 
-    The head reads what timm's `forward_head(..., pre_logits=True)` returns: the class token, the mean of the
-    tokens, or an attention pooling, as the model was made. Of an encoder of transformers it reads the first token.
+    The model takes images (batch, 3, height, width), or the mapping that a tokenizer returns: input_ids and
+    attention_mask, each (batch, tokens), and the encoder's other inputs. The head reads what timm's
+    `forward_head(..., pre_logits=True)` returns: the class token, the mean of the tokens, or their attention pooling.
+    For transformers it reads the first token. Trained tensors have the backbone's precision, at least fp32.
 
-    With a sequence of methods (a grid) every member gets adapters and head of its own over the one backbone;
-    `seed` is then one for all or one for each. The backbone is used, not copied: `unload` gives it back.
-    Trained tensors have the backbone's precision, at least fp32. InputError for a backbone that cannot be adapted
-    and for arguments out of range.
+    InputError for a backbone that cannot be adapted and for arguments out of range.
     """
     return AdaptedModel(vit, method, num_classes, seed)
 
 
-class Member(nn.Module):
-    """Everything that one member of the grid trains: an adapter per layer, and the head."""
-
-    def __init__(self, method: Method, layers: list, num_classes: int, seed: int):
-        super().__init__()
-        if not isinstance(num_classes, int) or isinstance(num_classes, bool) or num_classes < 1:
-            raise InputError(f"num_classes must be a positive integer, not {num_classes!r}")
-        self.dim = dim = layers[0].dim
-        self.method, self.seed, self.num_classes = method, seed, num_classes
-        self.shared = method.shared(dim, seed)
-        self.layers = nn.ModuleList(method.adapter(x, i, self.shared, seed) for i, x in enumerate(layers))
-        self.head = linear(dim, num_classes, seed, "head")
-        frozen = layers[0].projections[0][0].weight
-        self.to(frozen.device, torch.promote_types(frozen.dtype, torch.float32))
-
-    def trained(self) -> dict[str, nn.Parameter]:
-        """The trainable tensors by name: what is saved."""
-        return {n: p for n, p in self.named_parameters() if p.requires_grad}
-
-    def count(self) -> dict[str, int]:
-        """How many numbers are trained, in the adapters and in the head."""
-        total = sum(p.numel() for p in self.trained().values())
-        head = sum(p.numel() for p in self.head.parameters())
-        return {"adapter": total - head, "head": head}
-
-
 class AdaptedModel(nn.Module):
-    """See `adapt`. Only adapters and heads are trainable; the backbone stays in evaluation mode, so its
-    dropout and stochastic depth are off.
+    """A frozen encoder with adapters and heads, as `adapt` makes it.
+
+    Only adapters and heads are trainable. The backbone stays in evaluation mode, without dropout and stochastic depth.
 
     members: the grid.   active: indices of the members that a forward pass computes; all at first.
-    last_mlp_on_class_token: a head that reads the class token needs the last MLP there only. On, this spares
-        it the other tokens (a sixth of the work of four layers); equal up to the rounding of the products. It has
-        no effect on a backbone whose features depend on the other tokens, and on a merged model.
+    last_mlp_on_class_token: whether the last MLP computes the class token alone, which saves a sixth of the work of
+        four layers. Results are equal up to the rounding of the products. It has no effect where the features depend
+        on other tokens, or while the model is merged.
     """
 
     last_mlp_on_class_token = False
+    members: Sequence[Member]
+    backbone: nn.Module
 
     def __init__(self, vit: nn.Module, method: Method | Sequence[Method], num_classes: int, seed):
         super().__init__()
         if getattr(vit, "_adapted", False):
             raise InputError("this backbone has adapters already; call unload() on the adapted model first")
         self.single = isinstance(method, Method)
-        methods, seeds = _grid(method, seed)
+        methods, seeds = grid(method, seed)
         self._layers = encoder_layers(vit)
-        self.members = nn.ModuleList(
-            Member(m, self._layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)
-        )
+        members = [Member(m, self._layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)]
+        self.members = cast(Sequence[Member], nn.ModuleList(members))
         if len({frozenset(_sites(member.layers[0])) for member in self.members}) > 1:
             raise InputError("the members of a grid must adapt the same places of the layer")
         self.backbone = vit.requires_grad_(False)
         self.active = list(range(len(methods)))
-        self._merged: list[int] | None = None  # what was active when merged
-        self._replaced: list[tuple[nn.Parameter, Tensor]] = []
-        self._handles: list = []
+        self._merged: list[int] | None = None  # the members that were active when merged
+        self._replaced: Replaced = []
+        self._handles: list[Handle] = []
         self._passes = [Passes() for _ in self._layers]
-        self._class_token: bool | None = None  # whether the head reads nothing else; None: not verified yet
+        self._class_token: bool | None = None  # whether the head reads this token alone; None: not verified yet
         self._sparing = False
         self._lock = threading.RLock()
         self._attach()
-        vit._adapted = True
+        vit._adapted = cast(Any, True)  # modules take any attribute; their annotation knows tensors and modules
         self.train()
 
     def __copy__(self):
@@ -115,24 +93,24 @@ class AdaptedModel(nn.Module):
         self._lock = threading.RLock()
 
     def forward(self, inputs: Tensor | Mapping[str, Tensor]) -> Tensor:
-        """Logits (batch, classes) of images or text (see `adapt`); (members, batch, classes) of a grid."""
+        """Return logits (batch, classes) of images or text (see `adapt`); (members, batch, classes) of a grid."""
         return self.classify(self.features(inputs))
 
     def features(self, inputs: Tensor | Mapping[str, Tensor]) -> Tensor:
-        """What the heads read (see `adapt`), (active members, batch, dim); one for all where nothing adapts.
+        """Return the heads' input (active members, batch, dim); (1, batch, dim) where no adapter changes the backbone.
 
-        RuntimeError if merged while another member was active. InputError for inputs that are neither.
+        RuntimeError if another member was merged. InputError unless `inputs` are images or text (see `adapt`).
         """
         _check(inputs)
         with self._lock:
-            if self.merged and self.active != self._merged:
+            if self._merged is not None and self.active != self._merged:
                 raise RuntimeError(f"member {self._merged[0]} is merged: call unmerge_() to compute another one")
             if not isinstance(inputs, Tensor):
                 return self._text_features(inputs)
             members = len(self.active) if self._adapts else 1
             if self.last_mlp_on_class_token and self._class_token is None:
                 self._class_token = self._reads_class_token_only(inputs[:1])
-            self._sparing = self.last_mlp_on_class_token and self._class_token
+            self._sparing = self.last_mlp_on_class_token and bool(self._class_token)
             try:
                 output = self.backbone(inputs.repeat(members, 1, 1, 1) if members > 1 else inputs)
             finally:
@@ -140,33 +118,30 @@ class AdaptedModel(nn.Module):
             return pooled(output).unflatten(0, (members, -1))
 
     def _text_features(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """One pass per member: DeBERTa's position embeddings have no batch that could be repeated."""
+        """Make one pass per member: DeBERTa's position embeddings have no batch that could be repeated."""
         active, mask = self.active, inputs.get("attention_mask")
-        adapters = [a for m in active for a in self.members[m].layers if hasattr(a, "tokens")]
+        adapters = [adapter for m in active for adapter in self.members[m].sampled]
         features = []
-        try:
-            for adapter in adapters:
-                adapter.tokens = None if mask is None else mask.bool()
-            for member in active if self._adapts else active[:1]:
-                self.active = [member]
-                features.append(pooled(self.backbone(**inputs)))
-        finally:
-            self.active = active
-            for adapter in adapters:
-                adapter.tokens = None
+        with with_settings(adapters, tokens=None if mask is None else mask.bool()):
+            try:
+                for member in active if self._adapts else active[:1]:
+                    self.active = [member]
+                    features.append(pooled(self.backbone(**inputs)))
+            finally:
+                self.active = active
         return torch.stack(features)
 
     def classify(self, features: Tensor) -> Tensor:
-        """The heads' logits of `features`."""
+        """Return the heads' logits for `features`."""
         features = features.expand(len(self.active), -1, -1)
         heads = [self.members[m].head for m in self.active]
         logits = torch.stack([head(f.to(head.weight.dtype)) for head, f in zip(heads, features, strict=True)])
         return logits[0] if self.single else logits
 
     def kl_divergence(self) -> Tensor:
-        """KL term (the sum of Eq. 8) of the last forward pass, in fp32: a scalar, or one per active member.
+        """Return Σ_layers L_KL (Eq. 8, without β) of the last forward pass, in fp32: a scalar; for a grid (members,).
 
-        Zero for methods that have none. β is the caller's. RuntimeError once merged: the variance is gone.
+        Zero for methods without a KL term. RuntimeError for a merged model, which has no variance.
         """
         if self.merged:
             raise RuntimeError("a merged model has no KL term: call unmerge_() first")
@@ -177,7 +152,7 @@ class AdaptedModel(nn.Module):
         return terms[0] if self.single else torch.stack(terms)
 
     def train(self, mode: bool = True) -> "AdaptedModel":
-        """Adapters and heads follow `mode`; the backbone never leaves evaluation mode."""
+        """Set the mode of adapters and heads; the backbone stays in evaluation mode."""
         if mode and self.merged:
             raise RuntimeError("a merged model cannot be trained: call unmerge_() first")
         super().train(mode)
@@ -185,11 +160,11 @@ class AdaptedModel(nn.Module):
         return self
 
     def merge_(self) -> "AdaptedModel":
-        """Fold the adapters (PVeRA's mean, Eq. 10) into the frozen weights: no cost at inference.
+        """Merge the adapters (PVeRA's mean, Eq. 10) into the frozen weights: inference then costs nothing more.
 
-        Takes a single member of VeRA, PVeRA, LoRA, DoRA or (IA)³ (or linear probing, where nothing is to
-        do); InputError for the others. The original weights are kept: `unmerge_` restores them bit for bit, and
-        `state_dict` holds them, so that it means the same merged or not. `backbone.state_dict()` is merged.
+        Takes one active member of VeRA, PVeRA, LoRA, DoRA, (IA)³ or linear probing; InputError for others. `unmerge_`
+        restores the original weights bit for bit. `state_dict` holds the original weights, merged or not;
+        `backbone.state_dict()` holds the merged ones.
         """
         if len(self.active) != 1:
             raise InputError("only one member can be merged: set `active` to it first")
@@ -197,11 +172,11 @@ class AdaptedModel(nn.Module):
             if self.merged:
                 return self
             member = self.members[self.active[0]]
-            if not all(adapter.foldable for adapter in member.layers):
+            if not member.mergeable:
                 raise InputError(f"{member.method.title} is not linear and cannot be merged")
             self._detach()
             for layer, adapter in zip(self._layers, member.layers, strict=True):
-                self._replaced += fold(layer, adapter)
+                self._replaced += merge(layer, adapter)
             self._merged = list(self.active)
             return self.eval()
 
@@ -209,13 +184,13 @@ class AdaptedModel(nn.Module):
         """Undo `merge_`."""
         with self._lock:
             if self.merged:
-                _restore(self._replaced)
+                restore(self._replaced)
                 self._replaced, self._merged = [], None
                 self._attach()
             return self
 
-    def state_dict(self, *args, prefix: str = "", **options) -> dict[str, Tensor]:
-        """As of any module, with the frozen weights as they are when nothing is merged."""
+    def state_dict(self, *args: Any, prefix: str = "", **options: Any) -> Any:
+        """Return the state as any module does, with the original frozen weights even while merged."""
         state = super().state_dict(*args, prefix=prefix, **options)
         names = {id(p): n for n, p in self.named_parameters()}
         state.update({prefix + names[id(p)]: old for p, old in self._replaced})
@@ -234,69 +209,57 @@ class AdaptedModel(nn.Module):
         """Remove the adapters and return the plain backbone, frozen, with its original weights."""
         self.unmerge_()
         self._detach()
-        self.backbone._adapted = False
+        self.backbone._adapted = cast(Any, False)
         return self.backbone
 
     @contextmanager
     def sampling(self, seed: int | None = None, enabled: bool = True) -> Iterator[None]:
-        """Inside, forward passes draw z whether training or not (or, with `enabled` off, take the mean).
+        """Draw z in forward passes inside, in any mode; with `enabled` off, take the mean.
 
-        With `seed` the draws follow from it and the training noise goes on undisturbed afterwards.
+        seed: the draws follow from it, and the training noise goes on undisturbed afterwards; None: the training noise.
         InputError for methods without a distribution, RuntimeError for a merged model.
         """
         if self.merged:
             raise RuntimeError("a merged model holds only the mean and cannot sample: call unmerge_() first")
-        adapters = [(m, i, a) for m in self.active for i, a in enumerate(self.members[m].layers)]
-        if not all(hasattr(a, "sampling") for _, _, a in adapters):
-            raise InputError(f"{self.members[self.active[0]].method.title} has no distribution to sample from")
-        with self._lock:
-            before = [(a.sampling, a._noise_seed, a._generator) for _, _, a in adapters]
-            for m, i, adapter in adapters:
-                adapter.sampling = enabled
-                if seed is not None:
-                    adapter.seed_noise(derive(seed, "sample", self.members[m].seed, i))
-            try:
-                yield
-            finally:
-                for (_, _, adapter), (mode, noise_seed, source) in zip(adapters, before, strict=True):
-                    adapter.sampling = mode
-                    if seed is not None:
-                        adapter._noise_seed, adapter._generator = noise_seed, source
+        members = [self.members[m] for m in self.active]
+        for member in members:
+            if not member.samples:
+                raise InputError(f"{member.method.title} has no distribution to sample from")
+        adapters = [adapter for member in members for adapter in member.sampled]
+        with self._lock, with_settings(adapters, sampling=enabled), ExitStack() as noise:
+            if seed is not None:
+                for adapter in adapters:
+                    noise.enter_context(adapter.noise_kept())
+                for member in members:
+                    member.seed_noise(seed)
+            yield
 
     @contextmanager
     def mean_in_weights(self) -> Iterator[None]:
-        """Inside, where `sampling`, the one active member's mean is folded into the frozen weights, and its
-        adapters compute only what is drawn around it: half of A less. Equal up to the rounding of the merge."""
+        """Hold the active member's mean in the frozen weights inside `sampling`: its adapters then need half of A.
+
+        Results are equal up to the rounding of the merge.
+        """
         (member,) = (self.members[m] for m in self.active)
         pairs = zip(self._layers, member.layers, strict=True)
         with self._lock:
-            replaced = [old for layer, adapter in pairs for old in fold(layer, adapter)]
+            replaced = [old for layer, adapter in pairs for old in merge(layer, adapter)]
             try:
-                for adapter in member.layers:
-                    adapter.mean_in_weights = True
-                yield
+                with with_settings(member.sampled, mean_in_weights=True):
+                    yield
             finally:
-                for adapter in member.layers:
-                    adapter.mean_in_weights = False
-                _restore(replaced)
+                restore(replaced)
 
     @contextmanager
     def without_kl(self) -> Iterator[None]:
-        """Inside, the KL term is not computed: a pass that takes the mean then needs half of A only."""
-        adapters = [a for member in self.members for a in member.layers if hasattr(a, "with_kl")]
-        with self._lock:
-            before = [adapter.with_kl for adapter in adapters]
-            for adapter in adapters:
-                adapter.with_kl = False
-            try:
-                yield
-            finally:
-                for adapter, with_kl in zip(adapters, before, strict=True):
-                    adapter.with_kl = with_kl
+        """Leave out the KL term inside: a pass with z = μ then needs half of A."""
+        adapters = [adapter for member in self.members for adapter in member.sampled]
+        with self._lock, with_settings(adapters, with_kl=False):
+            yield
 
     @property
     def _adapts(self) -> bool:
-        """Whether the members change what the backbone computes."""
+        """Whether adapters change what the backbone computes."""
         return not self.merged and bool(_sites(self.members[0].layers[0]))
 
     def _attach(self) -> None:
@@ -313,9 +276,9 @@ class AdaptedModel(nn.Module):
         self._handles = []
 
     def _reads_class_token_only(self, image: Tensor) -> bool:
-        """`reads_class_token_only`, with the mean of one member, which draws no noise."""
+        """Return `reads_class_token_only` for the mean of one member, which draws no noise."""
         active, self.active = self.active, self.active[:1]
-        samples = all(hasattr(adapter, "sampling") for adapter in self.members[self.active[0]].layers)
+        samples = self.members[self.active[0]].samples
         try:
             with self.without_kl(), self.sampling(enabled=False) if samples else nullcontext():
                 return reads_class_token_only(self.backbone, self._layers[-1], image)
@@ -328,7 +291,7 @@ class AdaptedModel(nn.Module):
             member.layers[index].passes.begin()
 
     def _spare_tokens(self, norm, args):
-        """Give the last MLP the class token alone. Its output then adds to every token, of which no other is read."""
+        """Give the last MLP the class token alone. Its output is added to every token; the head reads the first."""
         return args[0][:, :1] if self._passes[-1]("sparing", lambda: self._sparing) else None
 
     def _call(self, index: int, site: str, *tensors: Tensor, **kwargs) -> Tensor:
@@ -341,19 +304,7 @@ class AdaptedModel(nn.Module):
         return torch.cat([getattr(a, site)(*part, **kwargs) for a, part in zip(adapters, parts, strict=True)])
 
 
-def _grid(method: Method | Sequence[Method], seed: int | Sequence[int]) -> tuple[list[Method], list[int]]:
-    """The members' methods and seeds. InputError unless there are as many of both."""
-    methods = [method] if isinstance(method, Method) else list(method)
-    seeds = list(seed) if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed] * len(methods)
-    if not methods or len(seeds) != len(methods) or not all(isinstance(m, Method) for m in methods):
-        raise InputError("adapt() takes one method, or a non-empty sequence of methods and as many seeds")
-    for value in seeds:
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise InputError(f"seed must be a whole number, or one for each member, not {value!r}")
-    return methods, seeds
-
-
-def _check(inputs) -> None:
+def _check(inputs: object) -> None:
     """InputError unless `inputs` are a batch of images or of texts."""
     if isinstance(inputs, Mapping):
         if not inputs or not all(isinstance(t, Tensor) and len(t) for t in inputs.values()):
@@ -368,12 +319,6 @@ def _check(inputs) -> None:
             "images are a floating-point tensor (batch, 3, height, width) of at least one image, not "
             f"{inputs.dtype} of shape {tuple(inputs.shape)}"
         )
-
-
-@torch.no_grad()
-def _restore(replaced: list[tuple[nn.Parameter, Tensor]]) -> None:
-    for parameter, old in replaced:
-        parameter.copy_(old)
 
 
 def _sites(adapter: Adapter) -> set[str]:

@@ -1,22 +1,22 @@
-"""Processes on one machine: how many workers fit, how they start, that they end with their parent, and
-locks."""
+"""Processes on one machine: processors, the start and end of workers, and locks."""
 
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import threading
+from multiprocessing.context import BaseContext
 from typing import IO
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def context():
-    """Workers are forked from a server that has imported what they need, once; spawned where that is not to
-    be had. Neither inherits this process's threads or CUDA state."""
+def context() -> BaseContext:
+    """Return how workers start: forked from a server that has imported what they need; spawned where forkserver is
+    unavailable. Neither inherits this process's threads or CUDA state."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     forkserver = multiprocessing.get_context("forkserver")
@@ -25,8 +25,8 @@ def context():
 
 
 def lock(file: IO) -> bool:
-    """Lock an open file until it is closed or its process ends. False where another process holds it, and
-    where the system has no such locks."""
+    """Lock an open file until it is closed or its process ends, and return True. Return False where another process
+    holds the lock, and where the system has no such locks."""
     try:
         import fcntl
 
@@ -37,12 +37,13 @@ def lock(file: IO) -> bool:
 
 
 def follow_parent() -> None:
-    """In a worker: Ctrl-C is the parent's to handle, and the worker ends when the parent is gone."""
+    """End this worker when its parent ends, and leave Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sentinel = multiprocessing.parent_process().sentinel
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only a worker has a parent"
 
-    def wait():
-        multiprocessing.connection.wait([sentinel])
+    def wait() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

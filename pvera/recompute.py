@@ -1,8 +1,8 @@
-"""What a forward pass was computed with, kept for gradient checkpointing, which computes layers a second time.
+"""The settings of past forward passes, for gradient checkpointing, which computes layers a second time.
 
-`torch.utils.checkpoint` calls a layer again during the backward pass. The second call has to draw the same noise
-and see the same settings as the first, however many other passes lie between. Autograd numbers the operations of
-the forward pass in order, so the number of the operation that asks for the second call tells which pass it repeats.
+`torch.utils.checkpoint` calls a layer again during the backward pass. The second call must draw the same noise and see
+the same settings as the first, whatever passes lie between. Autograd numbers the operations of forward passes in order.
+The number of the operation that asks for the second call therefore tells which pass it repeats.
 """
 
 from collections import deque
@@ -22,15 +22,15 @@ class Passes:
         self._kept: deque[tuple[int, dict]] = deque([(0, {})], maxlen=KEPT)
 
     def __reduce__(self):
-        return Passes, ()  # a copy has not had these passes
+        return Passes, ()  # a copy has had none of these passes
 
     def begin(self) -> None:
-        """Note that a pass enters the layer."""
+        """Record that a pass enters the layer."""
         if not recomputing():
             self._kept.append((torch._C._autograd._get_sequence_nr(), {}))
 
     def __call__(self, key: str, now: Callable[[], T]) -> T:
-        """Return `now()` and keep it under `key`; during a backward pass return what the repeated pass had.
+        """Return `now()` and keep it under `key`; during a backward pass, return the repeated pass's value.
 
         RuntimeError where that pass lies more than `KEPT` passes back.
         """
@@ -46,10 +46,10 @@ class Passes:
 
 
 def recomputing() -> bool:
-    """Whether a backward pass runs, so that a forward pass now repeats an earlier one."""
+    """Return whether a backward pass runs, so that the current forward pass repeats an earlier one."""
     return torch._C._current_autograd_node() is not None
 
 
 def reentrant() -> bool:
-    """Whether the pass is repeated by a re-entrant checkpoint, whose first pass kept no graph."""
+    """Return whether a re-entrant checkpoint repeats the pass; its first pass kept no graph."""
     return type(torch._C._current_autograd_node()).__name__ == "CheckpointFunctionBackward"

@@ -1,4 +1,4 @@
-"""Monte Carlo inference (Sections 3.3 and 4.3): several forward passes, each with latents of its own."""
+"""Monte Carlo inference (Sections 3.3 and 4.3): several forward passes, each with its own draw of z."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -8,18 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pvera.errors import InputError
+from pvera.errors import InputError, optional
 from pvera.hooks import cast_once
 from pvera.model import AdaptedModel
 
 
 @torch.no_grad()
 def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, seed: int = 0) -> Tensor:
-    """Softmax scores (k, batch, classes) of k draws for images or text (see `adapt`).
+    """Return the softmax scores (k, batch, classes) of k draws for images or text (see `adapt`).
 
-    The mode of `model` stays as it is, and so does its training noise; the draws follow from `seed`. Average
-    probabilities over draws, not logits. InputError for a method without a distribution or k < 1,
-    RuntimeError for a merged model. Memory does not grow with k beyond the scores.
+    The draws follow from `seed`; the model's mode and its training noise stay as they are. Average probabilities over
+    draws, not logits. Beyond the scores, memory does not grow with k. InputError for a method without a distribution
+    or k < 1, RuntimeError for a merged model.
     """
     if not isinstance(model, AdaptedModel):
         raise InputError(f"sample() takes a model that adapt() returned, not {type(model).__name__}")
@@ -30,8 +30,8 @@ def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, s
         return torch.stack([model(images).float().softmax(-1) for _ in range(k)])
 
 
-#: How `Estimates` are stored: relative precision is what widths near zero need.
-STORED = {
+#: Stored types of `Estimates`; fp16's relative precision suits widths near zero.
+STORED: dict[str, type[np.generic]] = {
     "sd": np.float16,
     "accuracy": np.float16,
     "predicted": np.int16,
@@ -42,11 +42,11 @@ STORED = {
 
 @dataclass(frozen=True)
 class Estimates:
-    """What k draws say about each of n images; every field is (n,).
+    """Statistics of k draws for each of n images; every field is (n,).
 
-    sd: sample standard deviation (n − 1) of the highest softmax score, whichever class has it (Algorithm 1).
+    sd: sample standard deviation (k − 1) of the highest softmax score, whichever class has it (Algorithm 1).
     accuracy: share of the draws whose highest score is the label's (Algorithm 1).
-    predicted: the class that most draws predict (appendix); of equally many the one with the highest mean score.
+    predicted: the class that most draws predict (appendix); among equals, the one with the highest mean score.
     centre, width: 95 % t-interval of the mean softmax score of `predicted` (`t_interval`).
     """
 
@@ -59,35 +59,38 @@ class Estimates:
 
     @property
     def correct(self) -> np.ndarray:
-        """What Algorithm 1 counts as correct: more than half of the draws are right."""
+        """Whether more than half of the draws predict the label (Algorithm 1)."""
         return self.accuracy > 0.5
 
     @property
     def sd_correct(self) -> np.ndarray:
-        """`sd` of the correct images. The paper's Algorithm 1 returns it under the name of the other one."""
+        """`sd` of the correct images. The paper's Algorithm 1 swaps the names of this and `sd_incorrect`."""
         return self.sd[self.correct]
 
     @property
     def sd_incorrect(self) -> np.ndarray:
+        """`sd` of the other images."""
         return self.sd[~self.correct]
 
     @property
     def right(self) -> np.ndarray:
-        """Whether the predicted class is the label, which the intervals are split by. Other than `correct` it
-        can be had with half of the draws or fewer."""
+        """Whether the predicted class is the label; intervals are split by it. Unlike `correct`, half of the draws or
+        fewer can be enough."""
         return self.predicted == self.labels
 
     @property
     def low(self) -> np.ndarray:
+        """Lower bound of the interval."""
         return self.centre - self.width / 2
 
     @property
     def high(self) -> np.ndarray:
+        """Upper bound of the interval."""
         return self.centre + self.width / 2
 
 
 def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimates:
-    """`Estimates` from softmax scores (k, n, classes) of k draws, as `sample` gives them, and labels (n,).
+    """Compute `Estimates` from softmax scores (k, n, classes), as `sample` returns them, and labels (n,).
 
     InputError for fewer than two draws, which have no spread, and for shapes that do not match.
     """
@@ -99,7 +102,7 @@ def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimate
     mean = probabilities.mean(0)
     votes = probabilities.argmax(2)
     counts = (votes[..., None] == np.arange(probabilities.shape[2])).sum(0)
-    predicted = (counts + 0.5 * mean).argmax(1)  # a mean below one only parts equal counts
+    predicted = (counts + 0.5 * mean).argmax(1)  # a mean is at most one, so it decides among equal counts alone
     low, high = t_interval(np.take_along_axis(probabilities, predicted[None, :, None], 2)[..., 0])
     return Estimates(
         labels,
@@ -112,22 +115,20 @@ def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimate
 
 
 def concatenate(parts: Sequence[Estimates]) -> Estimates:
-    """Of all the images of `parts`, in turn."""
+    """Return the estimates of the images of all `parts`, in order."""
     return Estimates(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Estimates)))
 
 
 def t_interval(samples: np.ndarray, axis: int = 0, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Student's interval of the *mean* of the k draws along `axis`: mean ± t(k − 1) · s / √k.
+    """Return low and high of the t-interval of the *mean* of k draws along `axis`: mean ± t(k − 1) · s / √k.
 
-    samples: (k, ...) for axis 0, e.g. softmax scores (k, images); returns low and high, of the shape without
-    `axis`. The interval is of the score that infinitely many draws would average to, so its width falls as
-    1/√k: it says how well k draws know that mean, not how far single draws scatter. It assumes normal draws;
-    near 0 and 1 softmax scores are skewed, and the bounds, which are not clipped, may lie outside [0, 1].
-    Draws that are all equal give an interval without width, but for rounding. InputError for fewer than two
-    draws, for numbers that are not finite and for a level outside (0, 1).
+    samples: (k, ...) for axis 0, for example softmax scores (k, images); low and high have the shape without `axis`.
+
+    The interval is for the mean of infinitely many draws, so its width falls as 1/√k; it does not describe the scatter
+    of single draws. It assumes normal draws. Softmax scores near 0 and 1 are skewed, and the bounds are not clipped:
+    they may lie outside [0, 1]. Equal draws give a width of zero up to rounding. InputError for fewer than two draws,
+    numbers that are not finite, and a level outside (0, 1).
     """
-    from scipy.stats import t  # takes a second to import
-
     samples = np.asarray(samples, np.float64)
     if samples.ndim == 0 or samples.shape[axis] < 2:
         raise InputError(f"an interval of a mean needs two draws or more, not the shape {samples.shape}")
@@ -137,5 +138,5 @@ def t_interval(samples: np.ndarray, axis: int = 0, level: float = 0.95) -> tuple
         raise InputError("an interval of a mean needs finite numbers")
     k = samples.shape[axis]
     mean = samples.mean(axis)
-    half = t.ppf((1 + level) / 2, k - 1) * samples.std(axis, ddof=1) / np.sqrt(k)
+    half = optional("scipy.stats", "study").t.ppf((1 + level) / 2, k - 1) * samples.std(axis, ddof=1) / np.sqrt(k)
     return mean - half, mean + half

@@ -207,7 +207,7 @@ def bottleneck(adapter, method, w):
 
 def adaptformer(adapter, method, w):
     down, up = adapter.branch.down, adapter.branch.up
-    place = "inside_mlp" if method.inside_layer_scale else "beside_mlp"
+    place = "parallel_scaled" if method.inside_layer_scale else "parallel"
     return {place: lambda x: adapter.s * (F.relu(x @ down.weight.T + down.bias) @ up.weight.T + up.bias)}
 
 
@@ -293,11 +293,11 @@ def transcribed(vit, images, adapters, method):
         h = F.gelu(h @ block.mlp.fc1.weight.T + block.mlp.fc1.bias)
         h = do.get("hidden", same)(h) @ block.mlp.fc2.weight.T + block.mlp.fc2.bias
         h = do.get("after_mlp", same)(h)
-        if "inside_mlp" in do:
-            h = h + do["inside_mlp"](between)
+        if "parallel_scaled" in do:
+            h = h + do["parallel_scaled"](between)
         x = between + block.ls2.gamma * h
-        if "beside_mlp" in do:
-            x = x + do["beside_mlp"](between)
+        if "parallel" in do:
+            x = x + do["parallel"](between)
     return F.layer_norm(x, (dim,), vit.norm.weight, vit.norm.bias, 1e-6)[:, 0]
 
 
@@ -417,7 +417,7 @@ def test_dora_on_a_backbone_of_another_precision(dtype, norm, transpose):
 targets = st.sets(st.sampled_from("qkv"), min_size=1).map("".join)
 alphas = st.floats(0.5, 16)
 ranks = st.integers(1, 12)
-foldable = {
+mergeable = {
     "linear": st.builds(Linear),
     "ia3": st.builds(IA3),
     "lora": st.builds(LoRA, rank=ranks, targets=targets, alpha=alphas, same_draw=st.booleans()),
@@ -437,12 +437,12 @@ foldable = {
 
 
 @pytest.mark.parametrize("qkv_bias", [True, False])
-@pytest.mark.parametrize("key", foldable)
+@pytest.mark.parametrize("key", mergeable)
 def test_merged_equals_unmerged(key, qkv_bias):
     images = make_images()
 
     @settings(max_examples=12, deadline=None, derandomize=True, database=None)
-    @given(foldable[key], st.integers(0, 2**31))
+    @given(mergeable[key], st.integers(0, 2**31))
     def check(method, seed):
         vit = make_vit(seed, qkv_bias=qkv_bias)
         weights = copy.deepcopy(vit.state_dict())

@@ -28,7 +28,7 @@ def trained(seed=0, method=METHODS["pvera"]):
 def content(path):
     """Tensors and description of an adapter file."""
     with safe_open(path, "pt") as file:
-        return {n: file.get_tensor(n) for n in file}, json.loads(file.metadata()["pvera"])
+        return {n: file.get_tensor(n) for n in file.keys()}, json.loads(file.metadata()["pvera"])  # noqa: SIM118  it cannot be iterated
 
 
 @pytest.fixture

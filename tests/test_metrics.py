@@ -201,7 +201,7 @@ def test_bad_input(probabilities, labels):
         ([-0.1], [1], 15, "lie in"),
         ([1.1], [1], 15, "lie in"),
         ([np.nan], [1], 15, "lie in"),
-        ([0.5], [0.5], 15, "right"),
+        ([0.5], [0.5], 15, "incorrect"),
         ([0.5], [1], 0, "bins"),
     ],
 )

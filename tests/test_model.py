@@ -262,7 +262,7 @@ def test_merging_twice_or_never(images):
 
 
 def test_merged_after_training_again(images):
-    """merge_ folds what the adapters are now, not what they were when first merged."""
+    """merge_ merges what the adapters are now, not what they were when first merged."""
     model = perturb(pvera.adapt(make_vit(), METHODS["vera"], CLASSES)).eval()
     first = model.merge_()(images)
     model.unmerge_()
@@ -517,5 +517,5 @@ def test_scales_of_a_normalised_hidden_activation_merge(name):
 
 def assert_merges(model, images):
     expected = model(images)
-    if all(adapter.foldable for adapter in model.members[0].layers):
+    if all(adapter.mergeable for adapter in model.members[0].layers):
         torch.testing.assert_close(model.merge_()(images), expected, rtol=1e-4, atol=1e-4)

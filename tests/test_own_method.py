@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import pvera
 from pvera import InputError, backbones, cost, metrics
-from pvera.adapters.base import overlap
+from pvera.adapters.base import matching
 from pvera.report import efficiency, plots, published, tables
 from pvera.report.plots import calibration as calibration_plots
 from pvera.report.plots import comparison as comparison_plots
@@ -35,15 +35,15 @@ class BiasAdapter(pvera.Adapter):
         self.bias = torch.nn.Parameter(torch.zeros(len(method.targets), dim))
 
     def project(self, x, y, positions):
-        mine, theirs = overlap(self.method.targets, positions)
+        targets, at = matching(self.method.targets, positions)
         parts = list(y.unbind(2))
-        for i, j in zip(mine, theirs):
+        for i, j in zip(targets, at):
             parts[j] = parts[j] + self.bias[i].to(y.dtype)
         return torch.stack(parts, 2)
 
-    def fold_projection(self, weight, bias, positions):
-        mine, theirs = overlap(self.method.targets, positions)
-        bias[theirs] += self.bias[mine]
+    def merge_projection(self, weight, bias, positions):
+        targets, at = matching(self.method.targets, positions)
+        bias[at] += self.bias[targets]
         return weight, bias
 
 

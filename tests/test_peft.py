@@ -66,7 +66,7 @@ class Pair:
                 torch.testing.assert_close(tensor.grad, expected, rtol=1e-5, atol=1e-5)
 
     def check_merged(self):
-        """Both fold the same weights."""
+        """Both merge into the same weights."""
         self.model.merge_()
         merged = self.theirs.merge_and_unload()
         for name, i in TARGETS.items():

@@ -11,12 +11,12 @@ from pvera.adapters.pvera import PVeRA
 from pvera.adapters.vera import VeRA
 from pvera.errors import InputError
 
-#: Key to configuration class of every method there is: the paper's, then others as they were registered.
+#: Configuration classes by key: the paper's, then others in the order of their registration.
 METHODS: dict[str, type[Method]] = {}
 
 
 def register(cls: type[Method]) -> type[Method]:
-    """Make a method known by its key: to profiles, saved adapters, tables and figures.
+    """Make a method known by its key to profiles, saved adapters, tables and figures. Returns `cls`.
 
         @pvera.register
         @dataclass(frozen=True)
@@ -26,16 +26,16 @@ def register(cls: type[Method]) -> type[Method]:
             scale: float = 1.0                   # hyperparameters, if it has any
 
             def adapter(self, layer, index, shared, seed):
-                return BiasAdapter(layer.dim)    # a pvera.Adapter, see `base`
+                return BiasAdapter(layer.dim)    # a pvera.Adapter, see pvera/adapters/base.py
 
             def multiply_adds(self, shape, sampled=False):
                 return 0
 
-    `colour`, `marker` and `multiply_adds` may be left out (see `Method`). Import the module of the class before its key
-    is used; at the end of pvera/adapters/__init__.py for the scripts and notebooks to know it. InputError for what is
-    no frozen dataclass derived from `Method`, or has a key that is taken.
+    `colour`, `marker` and `multiply_adds` are optional (see `Method`). Import the module before its key is used;
+    scripts and notebooks know it if pvera/adapters/__init__.py imports it at its end. InputError unless `cls` is a
+    frozen dataclass derived from `Method` with a key of its own.
     """
-    # Itself a dataclass: a parent's would not know its fields.
+    # The class's own dictionary: an inherited decorator would not know its fields.
     if "__dataclass_params__" not in getattr(cls, "__dict__", ()) or not issubclass(cls, Method):
         raise InputError(f"{cls!r} is no method: derive it from pvera.Method and decorate it as a frozen dataclass")
     for name in ("key", "title"):

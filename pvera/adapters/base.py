@@ -1,42 +1,45 @@
-"""What all methods share.
+"""The interface of all methods, and the products that they share.
 
-A *method* is a frozen dataclass of hyperparameters (`PVeRA(rank=256)`). It builds one *adapter*, an
-`nn.Module`, per encoder layer. An adapter implements the sites of the layer that it changes; shapes are
-(batch, tokens, ...):
+A *method* is a frozen dataclass of hyperparameters (`PVeRA(rank=256)`). It builds one *adapter*, an `nn.Module`, per
+encoder layer. An adapter implements the sites of the layer that it changes:
 
-    project(x, y, positions)  x (n, t, d) enters the frozen query/key/value projections, y (n, t, p, d) left
-                              them; `positions` names the p of them, for example "qkv". Returns the new y.
-    project_positions(...)    the same for position embeddings x (1, t, d), which DeBERTa's projections read.
-    hidden(h)                 h (n, t, 4d), what enters the MLP's last layer. Returns the new h.
-    after_attention(y)        y (n, t, d), the attention's output before its residual. Returns the new y.
-    after_mlp(y)              likewise for the MLP.
-    inside_mlp(x)             x (n, t, d), the input of the LayerNorm before the MLP. Returns what is added
-                              to the MLP's output, before a layer scale.
-    beside_mlp(x)             the same x. Returns what is added to the layer's output, past its layer scale.
+    project(x, y, positions)  x (n, t, d) enters a frozen linear layer, y (n, t, p, d) leaves it: the p of queries, keys
+                              and values that `positions` names, for example "qkv". Returns the new y.
+    project_positions(...)    The same for position embeddings x (1, t, d), which DeBERTa projects as well.
+    hidden(h)                 h (n, t, 4d) enters the MLP's last layer. Returns the new h.
+    after_attention(y)        y (n, t, d) leaves the attention, before its residual connection. Returns the new y.
+    after_mlp(y)              The same for the MLP.
+    parallel(x)               x (n, t, d) enters the LayerNorm before the MLP. Returns what is added to the layer's
+                              output: a branch parallel to LayerNorm, MLP and layer scale.
+    parallel_scaled(x)        The same x. Returns what is added to the MLP's output: the layer scale, where there is
+                              one, scales the branch too.
 
-A method that can be merged implements `fold_projection` and, if it has `hidden`, `fold_hidden`.
+An adapter that can be merged implements `merge_projection` and, if it has `hidden`, `merge_hidden`; another one sets
+`mergeable = False`. Letters in shapes: n samples, t tokens, d the width, p positions, r the rank.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from pvera.encoders import EncoderLayer, Shape
 from pvera.errors import InputError
 from pvera.recompute import Passes
 
-SITES = ("project", "hidden", "after_attention", "after_mlp", "inside_mlp", "beside_mlp")
+SITES = ("project", "hidden", "after_attention", "after_mlp", "parallel", "parallel_scaled")
 POSITIONS = "qkv"
 
 
 @dataclass(frozen=True)
 class Method:
-    """Base of the configuration classes, which `register` makes known.
+    """Base of the configuration classes; `register` adds one to `METHODS`.
 
-    key: in profiles and result files.   title: in tables and figures.
-    colour, marker: in figures, as Matplotlib names them; without them `plots.style` chooses.
+    key: name in profiles and result files.   title: name in tables and figures.
+    colour, marker: Matplotlib's names, for figures; the figures choose where both are None.
     """
 
     key: ClassVar[str]
@@ -58,29 +61,33 @@ class Method:
                 raise InputError(f"{self.title}: {field.name} must be one of {', '.join(choices)}, not {value!r}")
 
     def shared(self, dim: int, seed: int) -> nn.Module | None:
-        """What all layers of one model have in common (VeRA's and PVeRA's frozen A and B)."""
+        """Return the module that all layers of one model share (VeRA's and PVeRA's frozen A and B), or None."""
         return None
 
-    def adapter(self, layer, index: int, shared: nn.Module | None, seed: int) -> "Adapter":
-        """The adapter of encoder layer `index`; `layer` is a `wiring.EncoderLayer`."""
+    def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "Adapter":
+        """Return the adapter of `layer`, the encoder's layer `index`; `shared` is what `self.shared` returned."""
         raise NotImplementedError
 
-    def multiply_adds(self, shape, sampled: bool = False) -> int | None:
-        """Return what one layer's adapter, unmerged, adds to the multiply-adds of one image, by its closed form.
+    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int | None:
+        """Return the multiply-adds per image of one layer's adapter, unmerged; None without a closed form.
 
-        shape: `cost.Shape`; sampled: where a variance is computed too. None: it has no closed form, and costs are
-        counted alone.
+        sampled: count the variance too.
         """
         return None
 
 
 class Adapter(nn.Module):
-    """One method on one encoder layer.
+    """One method on one encoder layer; see the top of this file for what it implements.
 
+    mergeable: whether the adapter can be merged into the frozen weights.
     passes: the last passes through the layer; settings that change between passes are read through it.
     """
 
-    foldable = True
+    mergeable = True
+    # The sites, none of which this class itself has, and the merge.
+    project: Callable[[Tensor, Tensor, str], Tensor]
+    merge_projection: Callable[[Tensor, Tensor, str], tuple[Tensor, Tensor]]
+    merge_hidden: Callable[[Tensor], Tensor]
 
     def __init__(self):
         super().__init__()
@@ -90,7 +97,7 @@ class Adapter(nn.Module):
         return self.project(x, y, positions)
 
     def kl_divergence(self) -> Tensor | float:
-        """Contribution to the KL term (Eq. 9) of the last forward pass."""
+        """Return the layer's KL term (Eq. 9) of the last forward pass."""
         return 0.0
 
 
@@ -101,26 +108,26 @@ def _targets(title: str, value: str) -> str:
     return "".join(sorted(value, key=POSITIONS.index))
 
 
-def overlap(targets: str, positions: str) -> tuple[list[int], list[int]]:
-    """Where the letters common to both stand in `targets`, and where in `positions`."""
+def matching(targets: str, positions: str) -> tuple[list[int], list[int]]:
+    """Return the indices of the common letters in `targets`, and in `positions`: ([0, 1], [0, 2]) of "qv" and "qkv"."""
     common = [p for p in targets if p in positions]
     return [targets.index(p) for p in common], [positions.index(p) for p in common]
 
 
-def take(tensor: Tensor, dim: int, index: list[int]) -> Tensor:
-    """`tensor` at `index` along `dim`; no copy in the usual case that this is all of it."""
+def select(tensor: Tensor, dim: int, index: list[int]) -> Tensor:
+    """Return `tensor` at `index` along `dim`, without a copy where that is all of it."""
     if len(index) == tensor.shape[dim]:
         return tensor
     return tensor.index_select(dim, torch.tensor(index, dtype=torch.long, device=tensor.device))
 
 
 def products(x: Tensor, A: Tensor) -> Tensor:
-    """Return x A, (n, t, ..., r), of x (n, t, d) and A (d, ..., r), in the precision of x."""
+    """Return x A (n, t, ..., r) for x (n, t, d) and A (d, ..., r), in the precision of x."""
     return (x @ A.flatten(1).to(x.dtype)).unflatten(-1, A.shape[1:])
 
 
 def add_products(y: Tensor, z: Tensor, M: Tensor, at: list[int]) -> Tensor:
-    """Return y (n, t, q, d) with z[:, :, i] M[i] added at position at[i], of z (n, t, p, r) and M (p, r, d)."""
+    """Return y (n, t, q, d) with z[:, :, i] M[i] added at position at[i]; z is (n, t, p, r), M is (p, r, d)."""
     parts = list(y.unbind(2))
     for i, j in enumerate(at):
         rows = parts[j].flatten(0, 1), z[:, :, i].flatten(0, 1).to(y.dtype), M[i].to(y.dtype)
@@ -140,5 +147,5 @@ def scale_at(y: Tensor, scale: Tensor, at: list[int], shift: Tensor | None = Non
 
 
 def full_precision(tensor: Tensor) -> Tensor:
-    """At least fp32: exp and squares of half-precision numbers overflow or lose the small ones."""
+    """Return `tensor` in fp32 or better: in half precision exp and squares overflow or underflow."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

@@ -1,30 +1,32 @@
-"""Bottleneck adapter (Houlsby et al., ICML 2019).
+"""Bottleneck adapter: Parameter-Efficient Transfer Learning for NLP (Houlsby et al., ICML 2019).
 
     y ← y + ReLU(y W_down + b_down) W_up + b_up
 
-once after the attention and once after the MLP of every layer, each before its residual connection. The
-hidden width is d / ratio. The non-linearity keeps it from being merged.
+y is the output of the attention, and in a second adapter that of the MLP, before the residual connection. The hidden
+width is d / ratio. ReLU keeps the adapter from being merged.
 """
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pvera.adapters.base import Adapter, Method
+from pvera.encoders import EncoderLayer, Shape
 from pvera.errors import InputError
 from pvera.seeding import generator
 
 
 @dataclass(frozen=True)
 class Bottleneck(Method):
-    """Hyperparameters: the reduction ratio.
+    """Hyperparameters of the bottleneck adapter.
 
-    near_identity: W_up and b_up start at zero, so the adapter starts as the identity, as its paper asks; the
-    published program starts them as PyTorch starts any linear layer.
+    ratio: d / hidden width.
+    near_identity: W_up and b_up start at zero, so the adapter starts as the identity, as Houlsby et al. ask. The
+        published program starts them with PyTorch's default.
     """
 
     key: ClassVar[str] = "bottleneck"
@@ -34,15 +36,17 @@ class Bottleneck(Method):
     ratio: int = 8
     near_identity: bool = True
 
-    def adapter(self, layer, index, shared, seed) -> "BottleneckAdapter":
+    def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "BottleneckAdapter":
         return BottleneckAdapter(self, layer.dim, index, seed)
 
-    def multiply_adds(self, shape, sampled=False) -> int:
+    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
         return 4 * shape.tokens * shape.dim * (shape.dim // self.ratio)
 
 
 class BottleneckAdapter(Adapter):
-    foldable = False
+    """The two bottlenecks of one layer."""
+
+    mergeable = False
 
     def __init__(self, method: Bottleneck, dim: int, index: int, seed: int):
         super().__init__()
@@ -57,7 +61,7 @@ class BottleneckAdapter(Adapter):
 
 
 class DownUp(nn.Module):
-    """ReLU(x W_down + b_down) W_up + b_up, shared with AdaptFormer."""
+    """ReLU(x W_down + b_down) W_up + b_up, of AdaptFormer too."""
 
     def __init__(self, dim: int, method, key: tuple):
         super().__init__()
@@ -71,13 +75,13 @@ class DownUp(nn.Module):
             nn.init.zeros_(self.up.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, t, d) in the type of x."""
+        """Return (n, t, d) in the precision of x (n, t, d)."""
         h = torch.relu(F.linear(x, self.down.weight.to(x.dtype), self.down.bias.to(x.dtype)))
         return F.linear(h, self.up.weight.to(h.dtype), self.up.bias.to(h.dtype))
 
 
 def linear(inputs: int, outputs: int, *key) -> nn.Linear:
-    """A linear layer with PyTorch's default initialisation, drawn from `key` instead of the global state."""
+    """Return a linear layer with PyTorch's default initialisation, drawn from `key` instead of the global state."""
     layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
     source, bound = generator(*key), 1 / math.sqrt(inputs)
     nn.init.uniform_(layer.weight, -bound, bound, generator=source)

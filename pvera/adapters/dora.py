@@ -1,30 +1,35 @@
-"""DoRA: Weight-Decomposed Low-Rank Adaptation (Liu et al., 2024).
+"""DoRA: Weight-Decomposed Low-Rank Adaptation (Liu et al., ICML 2024).
 
-    x_DoRA = x W'ᵀ + b_W,  W' = m ⊙ V / ‖V‖,  V = W + ΔW,  ΔW = α/r (A B)ᵀ
+    V = W + ΔW,  ΔW = α/r (A B)ᵀ
+    W' = m ⊙ V / ‖V‖
+    x_DoRA = x W'ᵀ + b_W
+    W ← W'                                                 (the merge)
 
-m starts as ‖W‖, A and B as in LoRA, so W' starts as W. With one norm per output row, as in the authors' own
-code and PEFT, m is trained. The published program takes one norm per input column, leaves m frozen, omits
-α/r and adds A B as it stands, which puts the random A on the output side of W (out × in) and the zero B on its
-input side. It also writes k as m ⊙ W / ‖W‖, without update and with frozen m, which is W.
+A and B start as in LoRA and m starts as ‖W‖, so W' starts as W. As in DoRA's own code and in PEFT, every output row of
+V has a norm, and m is trained. The published program differs in four points: every input column has a norm, m is
+frozen, α/r is left out, and ΔW is A B without the transpose. W is (out × in), so A B puts the random A on the output
+side and the zero B on the input side.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.base import Adapter, Method, add_products, full_precision, overlap, products, scale_at, take
+from pvera.adapters.base import Adapter, Method, add_products, full_precision, matching, products, scale_at, select
 from pvera.adapters.lora import low_rank_pair, low_rank_weight
+from pvera.encoders import EncoderLayer, Shape
 
 
 @dataclass(frozen=True)
 class DoRA(Method):
-    """Hyperparameters of DoRA: rank r, α, adapted projections (letters of "qkv").
+    """Hyperparameters of DoRA; the last four at their defaults are DoRA's own, the others the published program's.
 
-    norm: over the "input" dimension (one magnitude per output row) or over the "output" dimension.
-    train_magnitude: whether m is trained.   scaled: whether the update carries α/r.
-    transpose: whether ΔW is (A B)ᵀ, as x A B makes it, or A B.
+    rank: r.   alpha: α.   targets: the adapted projections, letters of "qkv".
+    norm: over the "input" dimension (one magnitude per output row) or the "output" dimension (one per input column).
+    train_magnitude: whether m is trained.   scaled: whether ΔW carries α/r.
+    transpose: whether ΔW is (A B)ᵀ, the weight of x A B, or A B.
     """
 
     key: ClassVar[str] = "dora"
@@ -39,20 +44,23 @@ class DoRA(Method):
     scaled: bool = True
     transpose: bool = True
 
-    def adapter(self, layer, index, shared, seed) -> "DoRAAdapter":
+    def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "DoRAAdapter":
         return DoRAAdapter(self, layer, index, seed)
 
-    def multiply_adds(self, shape, sampled=False) -> int:
+    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
         t, d = shape.tokens, shape.dim
         tokens = 2 * t * self.rank * d if self.norm == "input" else t * d**2
         return len(self.targets) * (tokens + self.rank * d**2)
 
 
 class DoRAAdapter(Adapter):
-    """V, its norms and m are computed in the type of what is trained, whatever the backbone's is: a ratio of norms near
-    one would lose its digits."""
+    """A (d, p, r), B (p, r, d) and m (p, d) of one layer, for the p targets.
 
-    def __init__(self, method: DoRA, layer, index: int, seed: int):
+    V, its norms and m have the precision of the trained tensors, whatever the backbone's is: a ratio of norms is near
+    one and would lose its digits.
+    """
+
+    def __init__(self, method: DoRA, layer: EncoderLayer, index: int, seed: int):
         super().__init__()
         self.method, self.layer = method, layer
         self.A, self.B = low_rank_pair(layer.dim, method, index, seed)
@@ -63,39 +71,40 @@ class DoRAAdapter(Adapter):
 
     @property
     def scale(self) -> float:
+        """α/r, or 1 where the update is not scaled."""
         return self.method.alpha / self.method.rank if self.method.scaled else 1.0
 
-    def factors(self, index: list[int]) -> tuple[Tensor, Tensor]:
-        """C (d, p, r) and D (p, r, d) of the targets at `index`, with ΔW = α/r (C D)ᵀ."""
-        A, B = take(self.A, 1, index), take(self.B, 0, index)
+    def factors(self, targets: list[int]) -> tuple[Tensor, Tensor]:
+        """Return C (d, p, r) and D (p, r, d) of the `targets`, for which ΔW = α/r (C D)ᵀ: A and B, or Bᵀ and Aᵀ."""
+        A, B = select(self.A, 1, targets), select(self.B, 0, targets)
         return (A, B) if self.method.transpose else (B.permute(2, 0, 1), A.permute(1, 2, 0))
 
-    def direction(self, W: Tensor, index: list[int]) -> tuple[Tensor, Tensor]:
-        """V, (p, d_out, d_in), of the targets at `index`, whose frozen weights are W, and m / ‖V‖, (p, d)."""
-        V = W + self.scale * low_rank_weight(*self.factors(index))
-        return V, take(self.m, 0, index) / V.norm(dim=self.axis + 1)
+    def direction(self, W: Tensor, targets: list[int]) -> tuple[Tensor, Tensor]:
+        """Return V (p, d_out, d_in) and m / ‖V‖ (p, d) of the `targets`, whose frozen weights are W."""
+        V = W + self.scale * low_rank_weight(*self.factors(targets))
+        return V, select(self.m, 0, targets) / V.norm(dim=self.axis + 1)
 
     def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
-        mine, theirs = overlap(self.method.targets, positions)
-        if not mine:
+        targets, at = matching(self.method.targets, positions)
+        if not targets:
             return y
-        frozen = [self.layer.projection(self.method.targets[i]) for i in mine]
+        frozen = [self.layer.projection(self.method.targets[i]) for i in targets]
         W, bias = (torch.stack(tensors) for tensors in zip(*frozen, strict=True))
-        V, ratio = self.direction(W, mine)
-        if self.axis == 0:  # columns scale the input, which needs a product of its own
+        V, ratio = self.direction(W, targets)
+        if self.axis == 0:  # m / ‖V‖ scales the input, so x W'ᵀ is a product of its own
             parts, V = list(y.unbind(2)), V * ratio.unsqueeze(1)
-            for i, j in enumerate(theirs):
+            for i, j in enumerate(at):
                 parts[j] = nn.functional.linear(x, V[i].to(x.dtype), bias[i]).to(y.dtype)
             return torch.stack(parts, 2)
-        # Rows scale the output: the frozen product, y - bias, is reused.
-        y = scale_at(y, ratio, theirs, (1 - ratio) * bias)
-        C, D = self.factors(mine)
-        return add_products(y, products(x, C), self.scale * D * ratio.unsqueeze(1), theirs)
+        # m / ‖V‖ scales the output: x W'ᵀ + b_W = m / ‖V‖ ⊙ (y − b_W + α/r x C D) + b_W, with y = x Wᵀ + b_W.
+        y = scale_at(y, ratio, at, (1 - ratio) * bias)
+        C, D = self.factors(targets)
+        return add_products(y, products(x, C), self.scale * D * ratio.unsqueeze(1), at)
 
-    def fold_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
-        mine, theirs = overlap(self.method.targets, positions)
-        if not mine:
+    def merge_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
+        targets, at = matching(self.method.targets, positions)
+        if not targets:
             return weight, bias
-        V, ratio = self.direction(weight[theirs], mine)
-        weight[theirs] = (V * ratio.unsqueeze(2 if self.axis == 1 else 1)).to(weight.dtype)
+        V, ratio = self.direction(weight[at], targets)
+        weight[at] = (V * ratio.unsqueeze(2 if self.axis == 1 else 1)).to(weight.dtype)
         return weight, bias

@@ -1,37 +1,41 @@
 """(IA)³: Infused Adapter by Inhibiting and Amplifying Inner Activations (Liu et al., NeurIPS 2022).
 
     x_k ← l_k ⊙ x_k,   x_v ← l_v ⊙ x_v,   h ← l_ff ⊙ h
+    W_k ← diag(l_k) W_k,  b_k ← l_k ⊙ b_k,  W_v and b_v alike,  W_2 ← W_2 diag(l_ff)     (the merge)
 
-for keys, values and the MLP's hidden activation h. The scales l start at one and are all that is trained.
-Merged, l_k and l_v scale rows of W and b_W, and l_ff the columns of the MLP's second weight.
+x_k and x_v are the keys and values, h is the hidden activation of the MLP, and W_2 the MLP's second weight. Only the
+scales l (d, d and 4d) are trained; they start at one.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.base import Adapter, Method, overlap, scale_at, take
+from pvera.adapters.base import Adapter, Method, matching, scale_at, select
+from pvera.encoders import EncoderLayer, Shape
 
 
 @dataclass(frozen=True)
 class IA3(Method):
-    """(IA)³ has no hyperparameter; the learning rate is what the paper searches."""
+    """Configuration of (IA)³, which has no hyperparameter; the paper searches the learning rate."""
 
     key: ClassVar[str] = "ia3"
     title: ClassVar[str] = "(IA)³"
     colour: ClassVar[str] = "#56B4E9"
     marker: ClassVar[str] = "v"
 
-    def adapter(self, layer, index, shared, seed) -> "IA3Adapter":
+    def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "IA3Adapter":
         return IA3Adapter(layer.dim, layer.hidden_dim)
 
-    def multiply_adds(self, shape, sampled=False) -> int:
+    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
         return 0
 
 
 class IA3Adapter(Adapter):
+    """Scales l_kv (2, d) of keys and values and l_ff (4d) of one layer."""
+
     targets = "kv"
 
     def __init__(self, dim: int, hidden: int):
@@ -40,18 +44,18 @@ class IA3Adapter(Adapter):
         self.l_ff = nn.Parameter(torch.ones(hidden))
 
     def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
-        mine, theirs = overlap(self.targets, positions)
-        return scale_at(y, take(self.l_kv, 0, mine), theirs) if mine else y
+        targets, at = matching(self.targets, positions)
+        return scale_at(y, select(self.l_kv, 0, targets), at) if targets else y
 
     def hidden(self, h: Tensor) -> Tensor:
         return (h * self.l_ff).to(h.dtype)
 
-    def fold_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
-        mine, theirs = overlap(self.targets, positions)
-        weight[theirs] *= self.l_kv[mine].unsqueeze(2)
-        bias[theirs] *= self.l_kv[mine]
+    def merge_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
+        targets, at = matching(self.targets, positions)
+        weight[at] *= self.l_kv[targets].unsqueeze(2)
+        bias[at] *= self.l_kv[targets]
         return weight, bias
 
-    def fold_hidden(self, weight: Tensor) -> Tensor:
-        """weight (d, 4d) of the MLP's second layer."""
+    def merge_hidden(self, weight: Tensor) -> Tensor:
+        """Return the merged weight (d, 4d) of the MLP's second layer."""
         return weight * self.l_ff

@@ -1,22 +1,23 @@
-"""Linear probing: the backbone stays as it is, only the head is trained (Section 4.1)."""
+"""Linear probing (Section 4.1): the backbone stays as it is, and only the head is trained."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pvera.adapters.base import Adapter, Method
+from pvera.encoders import EncoderLayer, Shape
 
 
 @dataclass(frozen=True)
 class Linear(Method):
-    """Linear probing has no hyperparameter; the learning rate is what the paper searches."""
+    """Configuration of linear probing, which has no hyperparameter; the paper searches the learning rate."""
 
     key: ClassVar[str] = "linear"
     title: ClassVar[str] = "Linear"
     colour: ClassVar[str] = "#8C8C8C"
     marker: ClassVar[str] = "s"
 
-    def adapter(self, layer, index, shared, seed) -> Adapter:
+    def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> Adapter:
         return Adapter()
 
-    def multiply_adds(self, shape, sampled=False) -> int:
+    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
         return 0

@@ -3,25 +3,27 @@
     x_LoRA = (x Wᵀ + b_W) + α/r (x A B)                    (Eq. 3)
     W ← W + α/r (A B)ᵀ                                     (the merge)
 
-A (d × r) starts as N(0, 1/r), B (r × d) as zero; both are trained, in every layer and position.
+A (d × r) and B (r × d) are trained, one pair per layer and position. A starts as N(0, 1/r), B as zero.
 """
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.base import Adapter, Method, add_products, overlap, products, take
+from pvera.adapters.base import Adapter, Method, add_products, matching, products, select
+from pvera.encoders import EncoderLayer, Shape
 from pvera.seeding import generator
 
 
 @dataclass(frozen=True)
 class LoRA(Method):
-    """Hyperparameters of LoRA: rank r, α of Eq. 3, adapted projections (letters of "qkv").
+    """Hyperparameters of LoRA.
 
-    same_draw: A starts alike in every layer, as in the published program, whose seed is set anew per layer.
+    rank: r.   alpha: α of Eq. 3.   targets: the adapted projections, letters of "qkv".
+    same_draw: A starts alike in every layer, as in the published program, which sets its seed anew for each layer.
     """
 
     key: ClassVar[str] = "lora"
@@ -33,43 +35,49 @@ class LoRA(Method):
     targets: str = "qv"
     same_draw: bool = False
 
-    def adapter(self, layer, index, shared, seed) -> "LoRAAdapter":
+    def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "LoRAAdapter":
         return LoRAAdapter(self, layer.dim, index, seed)
 
-    def multiply_adds(self, shape, sampled=False) -> int:
+    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
         return len(self.targets) * 2 * shape.tokens * self.rank * shape.dim
 
 
 class LoRAAdapter(Adapter):
+    """A (d, p, r) and B (p, r, d) of one layer, for the p targets."""
+
     def __init__(self, method: LoRA, dim: int, index: int, seed: int):
         super().__init__()
         self.method = method
         self.A, self.B = low_rank_pair(dim, method, 0 if method.same_draw else index, seed)
 
     def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
-        mine, theirs = overlap(self.method.targets, positions)
-        if not mine:
+        targets, at = matching(self.method.targets, positions)
+        if not targets:
             return y
-        A, B = take(self.A, 1, mine), take(self.B, 0, mine)
-        return add_products(y, products(x, A), self.scale * B, theirs)  # Eq. 3
+        A, B = select(self.A, 1, targets), select(self.B, 0, targets)
+        return add_products(y, products(x, A), self.scale * B, at)  # Eq. 3: y + (x A) (α/r B)
 
     @property
     def scale(self) -> float:
+        """α/r."""
         return self.method.alpha / self.method.rank
 
-    def fold_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
-        mine, theirs = overlap(self.method.targets, positions)
-        weight[theirs] += self.scale * low_rank_weight(self.A[:, mine], self.B[mine]).to(weight.dtype)
+    def merge_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
+        targets, at = matching(self.method.targets, positions)
+        weight[at] += self.scale * low_rank_weight(self.A[:, targets], self.B[targets]).to(weight.dtype)
         return weight, bias
 
 
 def low_rank_pair(dim: int, method, draw: int, seed: int) -> tuple[nn.Parameter, nn.Parameter]:
-    """A (d, p, r) from N(0, 1/r) and B (p, r, d) of zeros, for the p targets."""
+    """Return A (d, p, r) from N(0, 1/r) and B (p, r, d) of zeros, for the p targets of `method`.
+
+    draw: which numbers A gets; DoRA uses the layer's index, as LoRA does by default.
+    """
     count, source = len(method.targets), generator(seed, "low rank", draw)
     A = torch.empty(count, dim, method.rank).normal_(0, 1 / math.sqrt(method.rank), generator=source)
     return nn.Parameter(A.movedim(0, 1).contiguous()), nn.Parameter(torch.zeros(count, method.rank, dim))
 
 
 def low_rank_weight(A: Tensor, B: Tensor) -> Tensor:
-    """(A B)ᵀ of every position, (p, d_out, d_in)."""
+    """Return (A B)ᵀ of every position, (p, d_out, d_in)."""
     return torch.einsum("dpr,pre->ped", A, B)

@@ -1,6 +1,8 @@
-"""What an adapter with a distribution keeps between passes: its noise, its settings, and its KL term."""
+"""The state of an adapter with a distribution: its settings, its noise, and its KL term."""
 
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +13,7 @@ from pvera.seeding import derive
 
 
 class Pass(NamedTuple):
-    """The settings of one pass through an adapter, and where its random numbers begin (None: it draws none)."""
+    """The settings of one pass through an adapter; `source` is the state of its random numbers, None without draws."""
 
     sampling: bool
     with_kl: bool
@@ -21,11 +23,11 @@ class Pass(NamedTuple):
 
 
 class SampledAdapter(Adapter):
-    """An adapter that draws a latent.
+    """An adapter that draws a latent z.
 
-    sampling: None samples in training and takes the mean in evaluation.
-    with_kl: False spares a pass with the mean the variance, which only the KL term needs.
-    mean_in_weights: True where the frozen weights hold the mean, and the adapter adds what is drawn around it.
+    sampling: whether z is drawn; None: in training mode only.
+    with_kl: whether the KL term is computed; without it, a pass with z = μ needs no variance.
+    mean_in_weights: whether the frozen weights hold the mean, so that the adapter adds z − μ.
     tokens: (n, t) bool, False for padding; None: no token is padding.
     """
 
@@ -40,44 +42,54 @@ class SampledAdapter(Adapter):
         self._kl: dict[str, Tensor] = {}
 
     def __getstate__(self) -> dict:
-        """Leave out the KL term: a copy has not had the passes of the original."""
+        """Leave out the KL term: a copy has had none of the original's passes."""
         return super().__getstate__() | {"_kl": {}}
 
     def seed_noise(self, seed: int) -> None:
         """Let the next draws follow from `seed`."""
         self._noise_seed, self._generator = seed, None
 
+    @contextmanager
+    def noise_kept(self) -> Iterator[None]:
+        """Let the draws go on afterwards as if there were none inside."""
+        before = self._noise_seed, self._generator
+        try:
+            yield
+        finally:
+            self._noise_seed, self._generator = before
+
     def settings(self, positions: str, device: torch.device) -> Pass:
-        """Return the settings of the pass that begins, or of the one that gradient checkpointing repeats."""
+        """Return the settings of the current pass; where gradient checkpointing repeats a pass, that pass's."""
         return self.passes(positions, lambda: self._now(device))
 
     def _now(self, device: torch.device) -> Pass:
         sampling = self.training if self.sampling is None else self.sampling
         source = None
-        if sampling and device.type != "meta":  # which has shapes without numbers
+        if sampling and device.type != "meta":  # the meta device has shapes without numbers
             if self._generator is None or self._generator.device != device:
                 self._generator = torch.Generator(device).manual_seed(self._noise_seed)
             source = self._generator.clone_state()
         return Pass(sampling, self.with_kl, self.mean_in_weights, self.tokens, source)
 
     def noise(self, like: Tensor, now: Pass) -> Tensor:
-        """Return ε ~ N(0, I) of the shape of `like` (n, t, p, r), at least in fp32."""
+        """Return ε ~ N(0, I) in the shape of `like` (n, t, p, r), in fp32 or better; zero at padding."""
         dtype = torch.promote_types(like.dtype, torch.float32)
         if like.is_meta:
             return torch.empty_like(like, dtype=dtype)
+        assert now.source is not None, "the pass draws no noise"
         source = now.source.clone_state() if recomputing() else self._generator
         shape = like.shape if now.tokens is None else (int(now.tokens.sum()), *like.shape[2:])
         draws = torch.randn(shape, generator=source, device=like.device, dtype=dtype)
         if now.tokens is None:
             return draws
-        noise = torch.zeros_like(like, dtype=dtype)  # padding draws nothing: its length changes no other draw
+        noise = torch.zeros_like(like, dtype=dtype)  # no draw for padding: its length changes no other draw
         noise[now.tokens] = draws
         return noise
 
     def keep_kl(self, positions: str, divergence: Tensor | None, now: Pass) -> None:
-        """Keep the mean over tokens of their divergences (n, t), padding apart; None where there is no KL term.
+        """Keep the mean of the tokens' divergences (n, t), without padding; None: the pass has no KL term.
 
-        A text counts as much as any other, however long it is. RuntimeError where checkpointing lost the gradient.
+        Every text has the same weight, whatever its length. RuntimeError where checkpointing lost the gradient.
         """
         if divergence is not None and now.tokens is not None:
             divergence = divergence * now.tokens * (now.tokens.shape[1] / now.tokens.sum(1, keepdim=True))
@@ -93,8 +105,21 @@ class SampledAdapter(Adapter):
         else:
             self._kl[positions] = mean
 
-    def kl_divergence(self) -> Tensor:
+    def kl_divergence(self) -> Tensor | float:
         """Return the KL term of the last pass, a scalar. RuntimeError without one."""
         if not self._kl:
             raise RuntimeError("no KL term: run a forward pass first, outside without_kl()")
         return sum(self._kl.values())
+
+
+@contextmanager
+def with_settings(adapters: Iterable[SampledAdapter], **settings: Any) -> Iterator[None]:
+    """Give the adapters these `settings` (attributes of `SampledAdapter`), and their former ones afterwards."""
+    before = [(adapter, name, getattr(adapter, name)) for adapter in adapters for name in settings]
+    try:
+        for adapter, name, _ in before:
+            setattr(adapter, name, settings[name])
+        yield
+    finally:
+        for adapter, name, value in before:
+            setattr(adapter, name, value)

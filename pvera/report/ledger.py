@@ -52,7 +52,7 @@ LEDGER = (
         "in Eq. 7; missing in Algorithm 2; of shape d × r in Section 3.2, r × d for LoRA",
         "there, r × d",
         "there, r × d, in both: only so do the shapes fit",
-        ("pvera/adapters/pvera.py", "Frozen"),
+        ("pvera/adapters/vera.py", "SharedMatrices"),
         peft="there",
     ),
     Difference(
@@ -60,7 +60,7 @@ LEDGER = (
         "W + α A_μ B ⊙ b (Eq. 10), but x multiplies Wᵀ (Eq. 1)",
         "–",
         "W + α (A_μ diag(d_μ) B diag(b))ᵀ in both: only this gives Eq. 7 with z = μ",
-        ("pvera/adapters/pvera.py", "PVeRAAdapter.fold_projection"),
+        ("pvera/adapters/pvera.py", "PVeRAAdapter.merge_projection"),
         peft="the same without α",
     ),
     Difference(
@@ -69,7 +69,7 @@ LEDGER = (
         "Kaiming uniform of the d × 2r (VeRA: d × r) and r × d tensors; one pair for q, another for v",
         "`corrected`: normal; `published`: uniform; both of the same variance, two over the number of "
         "columns",
-        ("pvera/adapters/vera.py", "draw_frozen"),
+        ("pvera/adapters/vera.py", "draw_matrices"),
         ("vera_init", "pvera_init"),
         peft="Kaiming uniform of these shapes, one pair for all targets",
     ),

@@ -277,7 +277,7 @@ def evaluate(model, forward, data, protocol: Protocol) -> tuple[list[float], lis
 def predict(model: AdaptedModel, data: Data) -> np.ndarray:
     """Softmax scores (n, classes), fp32, of the one active member; merged first where it can be."""
     model.eval()
-    if all(adapter.foldable for adapter in model.members[model.active[0]].layers):
+    if all(adapter.mergeable for adapter in model.members[model.active[0]].layers):
         model.merge_()
     with model.without_kl(), cast_once(model.backbone):
         scores = [logits.float().softmax(-1)[0] for _, logits in _in_batches(model, data)]

@@ -1,0 +1,75 @@
+"""The members of a grid: what each of them trains."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import nn
+
+from pvera.adapters import Adapter, Method
+from pvera.adapters.bottleneck import linear
+from pvera.adapters.sampled import SampledAdapter
+from pvera.encoders import EncoderLayer
+from pvera.errors import InputError
+from pvera.seeding import derive
+
+
+class Member(nn.Module):
+    """One member of a grid: a method's adapter for each layer, and a linear head."""
+
+    layers: Sequence[Adapter]
+
+    def __init__(self, method: Method, layers: Sequence[EncoderLayer], num_classes: int, seed: int):
+        super().__init__()
+        if not isinstance(num_classes, int) or isinstance(num_classes, bool) or num_classes < 1:
+            raise InputError(f"num_classes must be a positive integer, not {num_classes!r}")
+        self.dim = dim = layers[0].dim
+        self.method, self.seed, self.num_classes = method, seed, num_classes
+        self.shared = method.shared(dim, seed)
+        adapters = [method.adapter(layer, i, self.shared, seed) for i, layer in enumerate(layers)]
+        self.layers = cast(Sequence[Adapter], nn.ModuleList(adapters))
+        self.head = linear(dim, num_classes, seed, "head")
+        frozen = layers[0].projections[0][0].weight
+        self.to(frozen.device, torch.promote_types(frozen.dtype, torch.float32))
+
+    def trained(self) -> dict[str, nn.Parameter]:
+        """Return the trainable tensors by name; a saved adapter holds these."""
+        return {n: p for n, p in self.named_parameters() if p.requires_grad}
+
+    def count(self) -> dict[str, int]:
+        """Return the number of trained parameters in the adapters and in the head."""
+        total = sum(p.numel() for p in self.trained().values())
+        head = sum(p.numel() for p in self.head.parameters())
+        return {"adapter": total - head, "head": head}
+
+    @property
+    def sampled(self) -> list[SampledAdapter]:
+        """The adapters that have a distribution."""
+        return [adapter for adapter in self.layers if isinstance(adapter, SampledAdapter)]
+
+    @property
+    def samples(self) -> bool:
+        """Whether every layer has a distribution."""
+        return len(self.sampled) == len(self.layers)
+
+    @property
+    def mergeable(self) -> bool:
+        """Whether every layer can be merged."""
+        return all(adapter.mergeable for adapter in self.layers)
+
+    def seed_noise(self, seed: int) -> None:
+        """Let the next draws of all layers follow from `seed` and the member's own."""
+        for index, adapter in enumerate(self.sampled):
+            adapter.seed_noise(derive(seed, "sample", self.seed, index))
+
+
+def grid(method: Method | Sequence[Method], seed: int | Sequence[int]) -> tuple[list[Method], list[int]]:
+    """Return the members' methods and seeds. InputError unless there are as many of both."""
+    methods = [method] if isinstance(method, Method) else list(method)
+    seeds = list(seed) if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed] * len(methods)
+    if not methods or len(seeds) != len(methods) or not all(isinstance(m, Method) for m in methods):
+        raise InputError("adapt() takes one method, or a non-empty sequence of methods and as many seeds")
+    for value in seeds:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InputError(f"seed must be a whole number, or one for each member, not {value!r}")
+    return methods, seeds
