@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import safetensors.torch
 import scripts
+import text_tasks
 import torch
 import yaml
 from sklearn.metrics import matthews_corrcoef
 from tiny import randomise
-from transformers import BertConfig, BertModel, BertTokenizerFast
+from transformers import BertModel
 
 import pvera
 from pvera import metrics, text_encoders
@@ -22,7 +23,6 @@ from pvera.errors import InputError
 from pvera.report.scores import Scores
 from pvera.study import results, runs
 from pvera.study.profiles import Profile
-from pvera.study.results import write_atomically
 
 METHODS = ("linear", "bottleneck", "ia3", "dora", "lora", "vera", "pvera")
 
@@ -30,29 +30,7 @@ METHODS = ("linear", "bottleneck", "ia3", "dora", "lora", "vera", "pvera")
 @pytest.fixture(scope="module")
 def encoder_folder(tmp_path_factory):
     """A small BERT and its tokenizer, as `save_pretrained` writes them."""
-    folder = tmp_path_factory.mktemp("encoder")
-    words = sorted(
-        {
-            word.strip(".,").lower()
-            for name in grammar.RECIPES
-            for text in grammar.make(name)["train"].texts
-            for part in text
-            for word in part.split()
-        }
-    )
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", ",", *words]
-    (folder / "vocab.txt").write_text("\n".join(vocabulary))
-    BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=30).save_pretrained(folder)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=48,
-        max_position_embeddings=40,
-    )
-    randomise(BertModel(config), 0).save_pretrained(folder)
-    return folder
+    return text_tasks.write_encoder(tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +42,7 @@ def encoder(encoder_folder):
 def text_folder(tmp_path_factory):
     """The generated tasks, shortened."""
     root = tmp_path_factory.mktemp("text")
-    for name in grammar.RECIPES:
-        for split, texts in grammar.make(name).items():
-            few = texts.take(np.arange(60 if split == "train" else 40))
-            path = root / glue.TASKS[name].folder / f"{split}.tsv"
-            write_atomically(path, glue.encode(few, glue.TASKS[name].layout))
+    text_tasks.write(root)
     return root
 
 

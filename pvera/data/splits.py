@@ -162,7 +162,7 @@ def _several(names: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _load(root, names, frozen, parts, first, processes=None) -> tuple[tuple[Split, ...], str]:
-    root, module = Path(root).absolute(), kind(names[0])
+    root, module = os.path.abspath(root), kind(names[0])
     whole, glimpsed = [], []
     for name in names:
         for part in parts:
@@ -183,7 +183,7 @@ def _load(root, names, frozen, parts, first, processes=None) -> tuple[tuple[Spli
 
 def _memory(root, names, reading, parts, first) -> Path:
     """Return the place of the remembered digest."""
-    about = {"root": str(Path(root).absolute()), "names": names, "parts": parts, "first": first, "reading": reading}
+    about = {"root": os.path.abspath(root), "names": names, "parts": parts, "first": first, "reading": reading}
     key = files.digest(about | {"reader": kind(names[0]).reader()})
     return store.folder() / "stamps" / f"{names[0]}-{key[:32]}.json"
 
