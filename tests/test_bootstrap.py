@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy.stats import bootstrap
+from scipy.stats import bootstrap, mannwhitneyu
 
 from pvera.errors import InputError
 from pvera.report.statistics import averages, percentile_interval, probability_of_improvement, rank_sum, resample
@@ -83,6 +83,26 @@ def test_probability_of_improvement_by_hand():
     # Without its second run, the other has 1 > 0, 2 > 0 and 5 = 5, 5 = 5
     other[1] = NAN
     assert probability_of_improvement(one, other) == pytest.approx((1 + 0.5) / 2)
+
+
+def agarwal(one, other):
+    """Agarwal et al. (2021), Section 4.3: per data set, the Mann-Whitney U statistic over the pairs of runs."""
+    shares = []
+    for x, y in zip(one.T, other.T):
+        x, y = x[~np.isnan(x)], y[~np.isnan(y)]
+        shares.append(mannwhitneyu(x, y).statistic / (len(x) * len(y)))
+    return np.mean(shares)
+
+
+def test_probability_of_improvement_is_that_of_agarwal_et_al():
+    rng = np.random.default_rng(0)
+    one, other = rng.integers(0, 6, (5, 7)).astype(float), rng.integers(0, 5, (3, 7)).astype(float)
+    one[3:, 2], other[2, [2, 5]] = NAN, NAN  # runs are missing, on each side and on both
+    assert probability_of_improvement(one, other) == pytest.approx(agarwal(one, other))
+    # Data sets count alike, however many runs they have.
+    weights = (~np.isnan(one)).sum(0) * (~np.isnan(other)).sum(0)
+    of_each = [agarwal(one[:, [d]], other[:, [d]]) for d in range(7)]
+    assert agarwal(one, other) != pytest.approx(np.average(of_each, weights=weights))
 
 
 few = hnp.arrays(

@@ -1,4 +1,4 @@
-"""Rank statistics against counting pairs, scipy and scikit-learn."""
+"""Rank statistics against counting pairs, scipy and scikit-posthocs."""
 
 import math
 
@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import friedmanchisquare, mannwhitneyu, rankdata, ranksums, wilcoxon
-from sklearn.metrics import roc_auc_score
 
 from pvera.errors import InputError
-from pvera.report.statistics import auroc, friedman, rank_sum, signed_rank
+from pvera.report.statistics import auroc, friedman, nemenyi_difference, rank_sum, signed_rank
 
 few = st.integers(-3, 3).map(float)  # few values: many ties
 samples = hnp.arrays(np.float64, st.integers(1, 12), elements=few)
@@ -84,9 +83,9 @@ def scored(draw):
 
 
 @given(scored())
-def test_auroc_agrees_with_scikit_learn_and_the_rank_sum(case):
+def test_auroc_agrees_with_pairs_and_the_rank_sum(case):
     scores, positive = case
-    assert auroc(scores, positive) == pytest.approx(roc_auc_score(positive, scores))
+    assert auroc(scores, positive) == pytest.approx(pairs(scores[positive], scores[~positive]))
     assert auroc(scores, positive) == pytest.approx(rank_sum(scores[positive], scores[~positive]).superiority)
 
 
@@ -165,6 +164,23 @@ def test_critical_difference_is_that_of_demsars_table(k, q):
     """Table 5(a) of Demšar (2006), q at 0.05."""
     found = friedman(np.arange(float(k))[:, None].repeat(10, 1))
     assert found.critical_difference == pytest.approx(q * math.sqrt(k * (k + 1) / 60), abs=2e-3)
+
+
+def test_critical_difference_is_that_of_scikit_posthocs():
+    """Two methods whose ranks are a critical difference apart have the level as p-value: posthoc_nemenyi_friedman."""
+    values = [
+        [71.2, 80.1, 65.0, 90.2, 55.5, 60.0],
+        [70.0, 82.3, 66.1, 91.0, 57.0, 60.0],
+        [65.2, 75.0, 60.3, 85.1, 50.9, 58.8],
+        [72.0, 83.0, 64.0, 92.4, 58.1, 63.2],
+    ]
+    p_values = {(0, 1): 0.90813177, (0, 2): 0.22769676, (0, 3): 0.33583741}
+    p_values |= {(1, 2): 0.04967617, (1, 3): 0.74577235, (2, 3): 0.00196612}
+    outcome = friedman(values)
+    for (one, other), p_value in p_values.items():
+        difference = abs(outcome.ranks[one] - outcome.ranks[other])
+        assert nemenyi_difference(4, 6, p_value) == pytest.approx(difference, rel=1e-6)
+    assert outcome.cliques == ((3, 1, 0), (0, 2))  # two pairs are below 0.05
 
 
 tables = hnp.arrays(np.float64, st.tuples(st.integers(3, 6), st.integers(2, 6)), elements=few)
