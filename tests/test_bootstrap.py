@@ -41,8 +41,8 @@ def test_the_same_generator_gives_the_same_resamples():
 def test_missing_runs_are_never_drawn():
     scores = np.array([[[1.0, 14.0], [NAN, 15.0], [3.0, NAN]]])
     drawn = resample(scores, np.random.default_rng(0), 500)
-    found, counts = np.unique(drawn[~np.isnan(drawn)], return_counts=True)
-    assert found.tolist() == [1, 3, 14, 15]
+    values, counts = np.unique(drawn[~np.isnan(drawn)], return_counts=True)
+    assert values.tolist() == [1, 3, 14, 15]
     assert counts.sum() == 500 * 2 * 2  # two runs there are, two are drawn
     np.testing.assert_allclose(counts, 500, rtol=0.15)
 
@@ -118,12 +118,12 @@ def all_pairs(scores):
 
 @given(few)
 def test_probability_of_improvement_properties(scores):
-    found = all_pairs(scores)
-    np.testing.assert_allclose(found + found.T, 1)
-    np.testing.assert_allclose(np.diag(found), 0.5)
-    np.testing.assert_array_equal(found, all_pairs(np.exp(scores)))
+    probabilities = all_pairs(scores)
+    np.testing.assert_allclose(probabilities + probabilities.T, 1)
+    np.testing.assert_allclose(np.diag(probabilities), 0.5)
+    np.testing.assert_array_equal(probabilities, all_pairs(np.exp(scores)))
     pairs = [rank_sum(*scores[:2, :, d]).superiority for d in range(scores.shape[2])]
-    assert found[0, 1] == pytest.approx(np.mean(pairs))
+    assert probabilities[0, 1] == pytest.approx(np.mean(pairs))
 
 
 @given(few)
