@@ -37,13 +37,13 @@ def consistent():
     for backbone, of_method in ACCURACY.items():
         for method, accuracy in of_method.items():
             for i, dataset in enumerate(published.DATASETS):
-                category, own = TASKS[dataset].category, float(accuracy)
+                category, value = TASKS[dataset].category, float(accuracy)
                 if backbone == "dinov2_b" and method == "dora" and i < 7:
-                    own = 66.0
+                    value = 66.0
                 if backbone == "dinov2_b" and method == "linear" and category == "natural":
-                    own = 46.0
-                star = own < of_method["pvera"]
-                rows.append((backbone, method, dataset, category, own, 1.0, star))
+                    value = 46.0
+                star = value < of_method["pvera"]
+                rows.append((backbone, method, dataset, category, value, 1.0, star))
     detailed = pd.DataFrame(rows, columns=published.COLUMNS["detailed"])
 
     main = detailed[detailed["backbone"] == "dinov2_b"].drop(columns=["backbone", "std", "star"])
@@ -95,10 +95,10 @@ def paper():
 
 
 def test_nothing_is_found_in_a_consistent_paper(paper):
-    found = audit.audit(paper)
-    assert set(found["verdict"]) == {FOLLOWS, UNCHECKED}
-    assert found["check"].eq("main table = detailed table").sum() == 152
-    assert found["check"].eq("stars").sum() == 399 + 18 + 1
+    findings = audit.audit(paper)
+    assert set(findings["verdict"]) == {FOLLOWS, UNCHECKED}
+    assert findings["check"].eq("main table = detailed table").sum() == 152
+    assert findings["check"].eq("stars").sum() == 399 + 18 + 1
 
 
 def plant(name, check, expected, places, mutate):
@@ -204,8 +204,8 @@ PLANTED = [
 @pytest.mark.parametrize(("check", "expected", "places", "mutate"), PLANTED)
 def test_a_planted_inconsistency_is_found_where_it_is(paper, check, expected, places, mutate):
     mutate(paper)
-    found = [finding for finding in check(paper) if finding.verdict not in (FOLLOWS, UNCHECKED)]
-    assert [(finding.place, finding.verdict) for finding in found] == [(place, expected) for place in places]
+    findings = [finding for finding in check(paper) if finding.verdict not in (FOLLOWS, UNCHECKED)]
+    assert [(finding.place, finding.verdict) for finding in findings] == [(place, expected) for place in places]
 
 
 def test_exchanged_columns_are_named(paper):

@@ -10,7 +10,7 @@ from scipy.stats import binom, false_discovery_control
 from statsmodels.stats.multitest import multipletests
 
 from pvera.errors import InputError
-from pvera.report.statistics import LEVEL, binomial_p_value, binomial_star, corrected
+from pvera.report.statistics import LEVEL, binomial, binomial_p_value, binomial_star, corrected
 
 
 def test_p_value_by_hand():
@@ -22,6 +22,12 @@ def test_p_value_by_hand():
 
 def test_star_by_hand():
     assert 56 / 1024 > LEVEL > 11 / 1024
+    assert not binomial_star(2, 10, 5)
+    assert binomial_star(1, 10, 5)
+
+
+def test_a_p_value_at_the_level_earns_no_star(monkeypatch):
+    monkeypatch.setattr(binomial, "LEVEL", binomial_p_value(2, 10, 5))
     assert not binomial_star(2, 10, 5)
     assert binomial_star(1, 10, 5)
 
@@ -62,6 +68,20 @@ P_VALUES = [np.random.default_rng(seed).choice([0, 1e-3, 0.01, 0.0125, 0.05, 0.3
 def test_corrected_agrees_with_scipy_and_statsmodels(p):
     np.testing.assert_allclose(corrected(p, "fdr_bh"), false_discovery_control(p))
     np.testing.assert_array_equal(corrected(p) <= LEVEL, multipletests(p, LEVEL, "holm")[0])
+
+
+def holm(p):
+    """Step-down: the j-th smallest of m times m − j + 1, never below one before it, at most 1."""
+    adjusted, least = np.empty(len(p)), 0.0
+    for j, index in enumerate(np.argsort(p)):
+        least = max(least, min(1, (len(p) - j) * p[index]))
+        adjusted[index] = least
+    return adjusted
+
+
+@pytest.mark.parametrize("p", P_VALUES)
+def test_holm_agrees_with_its_definition(p):
+    np.testing.assert_allclose(corrected(p), holm(p))
 
 
 @pytest.mark.parametrize("p", P_VALUES)

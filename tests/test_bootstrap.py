@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy.stats import bootstrap
+from scipy.stats import bootstrap, mannwhitneyu
 
 from pvera.errors import InputError
 from pvera.report.statistics import averages, percentile_interval, probability_of_improvement, rank_sum, resample
@@ -41,8 +41,8 @@ def test_the_same_generator_gives_the_same_resamples():
 def test_missing_runs_are_never_drawn():
     scores = np.array([[[1.0, 14.0], [NAN, 15.0], [3.0, NAN]]])
     drawn = resample(scores, np.random.default_rng(0), 500)
-    found, counts = np.unique(drawn[~np.isnan(drawn)], return_counts=True)
-    assert found.tolist() == [1, 3, 14, 15]
+    values, counts = np.unique(drawn[~np.isnan(drawn)], return_counts=True)
+    assert values.tolist() == [1, 3, 14, 15]
     assert counts.sum() == 500 * 2 * 2  # two runs there are, two are drawn
     np.testing.assert_allclose(counts, 500, rtol=0.15)
 
@@ -85,6 +85,26 @@ def test_probability_of_improvement_by_hand():
     assert probability_of_improvement(one, other) == pytest.approx((1 + 0.5) / 2)
 
 
+def agarwal(one, other):
+    """Agarwal et al. (2021), Section 4.3: per data set, the Mann-Whitney U statistic over the pairs of runs."""
+    shares = []
+    for x, y in zip(one.T, other.T):
+        x, y = x[~np.isnan(x)], y[~np.isnan(y)]
+        shares.append(mannwhitneyu(x, y).statistic / (len(x) * len(y)))
+    return np.mean(shares)
+
+
+def test_probability_of_improvement_is_that_of_agarwal_et_al():
+    rng = np.random.default_rng(0)
+    one, other = rng.integers(0, 6, (5, 7)).astype(float), rng.integers(0, 5, (3, 7)).astype(float)
+    one[3:, 2], other[2, [2, 5]] = NAN, NAN  # runs are missing, on each side and on both
+    assert probability_of_improvement(one, other) == pytest.approx(agarwal(one, other))
+    # Data sets count alike, however many runs they have.
+    weights = (~np.isnan(one)).sum(0) * (~np.isnan(other)).sum(0)
+    of_each = [agarwal(one[:, [d]], other[:, [d]]) for d in range(7)]
+    assert agarwal(one, other) != pytest.approx(np.average(of_each, weights=weights))
+
+
 few = hnp.arrays(
     np.float64,
     st.tuples(st.integers(2, 4), st.integers(1, 3), st.integers(1, 4)),
@@ -98,12 +118,12 @@ def all_pairs(scores):
 
 @given(few)
 def test_probability_of_improvement_properties(scores):
-    found = all_pairs(scores)
-    np.testing.assert_allclose(found + found.T, 1)
-    np.testing.assert_allclose(np.diag(found), 0.5)
-    np.testing.assert_array_equal(found, all_pairs(np.exp(scores)))
+    probabilities = all_pairs(scores)
+    np.testing.assert_allclose(probabilities + probabilities.T, 1)
+    np.testing.assert_allclose(np.diag(probabilities), 0.5)
+    np.testing.assert_array_equal(probabilities, all_pairs(np.exp(scores)))
     pairs = [rank_sum(*scores[:2, :, d]).superiority for d in range(scores.shape[2])]
-    assert found[0, 1] == pytest.approx(np.mean(pairs))
+    assert probabilities[0, 1] == pytest.approx(np.mean(pairs))
 
 
 @given(few)

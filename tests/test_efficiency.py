@@ -206,9 +206,9 @@ def test_costs_of_runs_are_means_over_what_they_chose(costs):
     tiny = costs[costs["backbone"] == "tiny"].iloc[0]
     assert points.at["pvera", "parameters"] == tiny["backbone_parameters"] + 1280 + 2 * (96 * 64 + 32 * 96)
     assert points.at["pvera", "training"] - points.at["pvera", "inference"] == 4 * 2 * 17 * 32 * 96
-    with pytest.raises(InputError, match=r"LoRA\(rank=5.* is not counted"):
+    with pytest.raises(InputError, match=r"LoRA\(rank=5.* has no counted cost"):
         efficiency.of_runs(costs, [record("lora", LoRA(rank=5), 6)])
-    with pytest.raises(InputError, match="not counted; experiments/cost.py does"):
+    with pytest.raises(InputError, match="no cost is counted for this profile and backbone; run experiments/cost.py"):
         efficiency.of_runs(costs, [record("lora", LoRA(rank=4), 6, backbone="other")])
 
 

@@ -30,8 +30,8 @@ def test_mean_and_std_of_missing_runs():
 def test_seed_error_by_hand():
     # Two data sets, s = .2 and .1 of three runs each: variance (.04 + .01) / 3 / 4, degrees of freedom
     # .05² / (.04² + .01²) · 2 = 2.94, for which tables give t between 3.182 (3) and 4.303 (2)
-    found = seed_error(np.array([0.2, 0.1]), 3)
-    assert found / math.sqrt(0.05 / 12) == pytest.approx(3.22, abs=0.01)
+    half = seed_error(np.array([0.2, 0.1]), 3)
+    assert half / math.sqrt(0.05 / 12) == pytest.approx(3.22, abs=0.01)
 
 
 @given(hnp.arrays(np.float64, (2, 4), elements=st.floats(0, 1, width=16)))
@@ -54,8 +54,8 @@ def test_seed_error_covers_as_often_as_it_says():
 
 @pytest.mark.filterwarnings("error")
 def test_seed_error_without_spread_or_with_one_run():
-    found = seed_error(np.array([[0.0, 0.0], [math.nan, 0.1]]), np.array([[3, 3], [1, 3]]))
-    np.testing.assert_array_equal(found, [0, math.nan])
+    half = seed_error(np.array([[0.0, 0.0], [math.nan, 0.1]]), np.array([[3, 3], [1, 3]]))
+    np.testing.assert_array_equal(half, [0, math.nan])
 
 
 def test_t_interval_by_hand():
@@ -70,9 +70,9 @@ def test_t_interval_by_hand():
 )
 def test_t_interval_agrees_with_scipy(samples, level):
     samples[0] += 1 + np.arange(samples.shape[1])  # scipy warns of draws that are all equal
-    found = ttest_1samp(samples, 0, axis=0).confidence_interval(level)
+    expected = ttest_1samp(samples, 0, axis=0).confidence_interval(level)
     for ours in (t_interval(samples, level=level), t_interval(samples.T, axis=1, level=level)):
-        np.testing.assert_allclose(ours, (found.low, found.high), atol=1e-14)
+        np.testing.assert_allclose(ours, (expected.low, expected.high), atol=1e-14)
 
 
 def test_t_interval_narrows_with_the_draws():

@@ -127,8 +127,8 @@ def test_an_effect_beyond_chance_is_marked():
 
 def test_methods_are_averaged_before_pairs_are_counted():
     runs = paired("shuffle", [0.6, 0.6])
-    for name, own in paired("shuffle", [0.4, 0.5], "vera").items():
-        runs[name] += own
+    for name, records in paired("shuffle", [0.4, 0.5], "vera").items():
+        runs[name] += records
     table = effects.summary(effects.differences(runs)).set_index("metric")
     assert table.at["accuracy", "mean"] == pytest.approx(2.5) and table.at["accuracy", "pairs"] == 2
     assert np.isnan(table.at["accuracy", "noise"])  # no run tells what chance does

@@ -115,9 +115,9 @@ def check_records(runs: list[dict], images: int) -> None:
 
 def check_tables(folder: Path, runs: list[dict], backbone: str, images: int) -> None:
     """The main table as written holds the accuracies of the records, by data set and on average."""
-    found = tables.of_profile(folder / "results", "paper", published.load(ROOT / "results" / "published"))[backbone]
-    assert f"copy of the data: {COPY}, a trial on the first {images} images of each split" in found["main"].about
-    for table in found.values():
+    made = tables.of_profile(folder / "results", "paper", published.load(ROOT / "results" / "published"))[backbone]
+    assert f"copy of the data: {COPY}, a trial on the first {images} images of each split" in made["main"].about
+    for table in made.values():
         table.write(folder / "tables")
     written = pd.read_csv(folder / "tables" / "main.csv", index_col="method")
     expected = {run["dataset"]: {} for run in runs}

@@ -58,20 +58,20 @@ SUMS = {"dinov2_s": (9455.9, 207.4, 87), "dinov2_b": (10339.6, 208.6, 85), "dino
 
 @pytest.mark.parametrize("backbone", SUMS)
 def test_sums_of_the_detailed_tables(paper, backbone):
-    own = paper.detailed[paper.detailed["backbone"] == backbone]
+    detailed = paper.detailed[paper.detailed["backbone"] == backbone]
     accuracy, std, stars = SUMS[backbone]
-    assert own["accuracy"].sum() == pytest.approx(accuracy)
-    assert own["std"].sum() == pytest.approx(std)
-    assert own["star"].sum() == stars
+    assert detailed["accuracy"].sum() == pytest.approx(accuracy)
+    assert detailed["std"].sum() == pytest.approx(std)
+    assert detailed["star"].sum() == stars
 
 
 @needs_source
 def test_sums_agree_with_a_plain_search_of_the_source():
     tables = re.split(r"\\label\{tab:detailed_results", SOURCE.read_text(encoding="utf-8"))
-    found = [re.findall(r"([\d.]+)(\$\^\*\$)? *\$\\pm\$ *([\d.]+)", table) for table in tables]
-    found = dict(zip(("dinov2_b", "dinov2_s", "dinov2_l"), filter(None, found)))
-    assert sum(map(len, found.values())) == 456
-    for name, part in found.items():
+    cells = [re.findall(r"([\d.]+)(\$\^\*\$)? *\$\\pm\$ *([\d.]+)", table) for table in tables]
+    cells = dict(zip(("dinov2_b", "dinov2_s", "dinov2_l"), filter(None, cells)))
+    assert sum(map(len, cells.values())) == 456
+    for name, part in cells.items():
         accuracy, star, std = zip(*part)
         sums = sum(map(float, accuracy)), sum(map(float, std)), sum(map(bool, star))
         assert sums == pytest.approx(SUMS[name])
@@ -196,9 +196,9 @@ def test_subtables_have_their_own_captions():
 
 def test_quotes_find_sentences_across_lines_and_read_number_words():
     source = "It has\nseven  \\textbf{red} and $10^{-3}$ blue."
-    found = script.quotes(source, (r"(?P<red>\w+) \\textbf\{red\} and \$(?P<blue>\S+)\$ blue",))
+    quotes = script.quotes(source, (r"(?P<red>\w+) \\textbf\{red\} and \$(?P<blue>\S+)\$ blue",))
     sentence = "seven red and 10^{-3} blue"
-    assert found == [("red", "7", sentence), ("blue", "0.001", sentence)]
+    assert quotes == [("red", "7", sentence), ("blue", "0.001", sentence)]
     with pytest.raises(InputError, match="there is no sentence for green"):
         script.quotes(source, (r"(?P<green>\w+) green",))
 

@@ -1,4 +1,4 @@
-"""Rank statistics against counting pairs, scipy and scikit-learn."""
+"""Rank statistics against counting pairs, scipy and scikit-posthocs."""
 
 import math
 
@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import friedmanchisquare, mannwhitneyu, rankdata, ranksums, wilcoxon
-from sklearn.metrics import roc_auc_score
 
 from pvera.errors import InputError
-from pvera.report.statistics import auroc, friedman, rank_sum, signed_rank
+from pvera.report.statistics import auroc, friedman, nemenyi_difference, rank_sum, signed_rank
 
 few = st.integers(-3, 3).map(float)  # few values: many ties
 samples = hnp.arrays(np.float64, st.integers(1, 12), elements=few)
@@ -24,18 +23,18 @@ def pairs(x, y):
 
 def test_rank_sum_by_hand():
     # All six pairs in favour; of the C(5, 2) = 10 placements of y among five ranks this is the most extreme
-    found = rank_sum([3, 4, 5], [1, 2])
-    assert (found.superiority, found.cliffs_delta) == (1, 1)
-    assert found.p_value == pytest.approx(1 / 10)
+    test = rank_sum([3, 4, 5], [1, 2])
+    assert (test.superiority, test.cliffs_delta) == (1, 1)
+    assert test.p_value == pytest.approx(1 / 10)
     # Pairs: 2 > 1, 2 = 2, 4 > 1, 4 > 2
     assert rank_sum([2, 4], [1, 2]).superiority == 3.5 / 4
 
 
 @given(samples, samples, st.sampled_from(["greater", "less", "two-sided"]))
 def test_rank_sum_agrees_with_scipy_and_with_pairs(x, y, alternative):
-    found = rank_sum(x, y, alternative)
-    assert found.p_value == mannwhitneyu(x, y, alternative=alternative).pvalue
-    assert found.superiority == pytest.approx(pairs(x, y))
+    test = rank_sum(x, y, alternative)
+    assert test.p_value == mannwhitneyu(x, y, alternative=alternative).pvalue
+    assert test.superiority == pytest.approx(pairs(x, y))
 
 
 def test_rank_sum_is_wilcoxons():
@@ -84,9 +83,9 @@ def scored(draw):
 
 
 @given(scored())
-def test_auroc_agrees_with_scikit_learn_and_the_rank_sum(case):
+def test_auroc_agrees_with_pairs_and_the_rank_sum(case):
     scores, positive = case
-    assert auroc(scores, positive) == pytest.approx(roc_auc_score(positive, scores))
+    assert auroc(scores, positive) == pytest.approx(pairs(scores[positive], scores[~positive]))
     assert auroc(scores, positive) == pytest.approx(rank_sum(scores[positive], scores[~positive]).superiority)
 
 
@@ -149,13 +148,13 @@ def test_signed_rank_of_bad_input(differences):
 
 def test_friedman_by_hand():
     """Three methods, four data sets: ranks (1 2 3), (1 3 2), (1.5 1.5 3), (2 1 3)."""
-    found = friedman([[9, 9, 8, 7], [8, 5, 8, 9], [1, 6, 0, 2]])
-    np.testing.assert_allclose(found.ranks, [5.5 / 4, 7.5 / 4, 11 / 4])
+    outcome = friedman([[9, 9, 8, 7], [8, 5, 8, 9], [1, 6, 0, 2]])
+    np.testing.assert_allclose(outcome.ranks, [5.5 / 4, 7.5 / 4, 11 / 4])
     # 12 / (n k (k + 1)) Σ R² − 3 n (k + 1) = 3.875, divided by 1 − Σ(t³ − t) / (n k (k² − 1)) = 1 − 6/96
-    assert found.statistic == pytest.approx(3.875 / (1 - 6 / 96))
-    assert found.p_value == pytest.approx(math.exp(-found.statistic / 2))  # χ² with two degrees of freedom
-    assert found.critical_difference == pytest.approx(2.343 * math.sqrt(3 * 4 / (6 * 4)), abs=1e-3)
-    assert found.cliques == ((0, 1, 2),)
+    assert outcome.statistic == pytest.approx(3.875 / (1 - 6 / 96))
+    assert outcome.p_value == pytest.approx(math.exp(-outcome.statistic / 2))  # χ² with two degrees of freedom
+    assert outcome.critical_difference == pytest.approx(2.343 * math.sqrt(3 * 4 / (6 * 4)), abs=1e-3)
+    assert outcome.cliques == ((0, 1, 2),)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +162,25 @@ def test_friedman_by_hand():
 )
 def test_critical_difference_is_that_of_demsars_table(k, q):
     """Table 5(a) of Demšar (2006), q at 0.05."""
-    found = friedman(np.arange(float(k))[:, None].repeat(10, 1))
-    assert found.critical_difference == pytest.approx(q * math.sqrt(k * (k + 1) / 60), abs=2e-3)
+    outcome = friedman(np.arange(float(k))[:, None].repeat(10, 1))
+    assert outcome.critical_difference == pytest.approx(q * math.sqrt(k * (k + 1) / 60), abs=2e-3)
+
+
+def test_critical_difference_is_that_of_scikit_posthocs():
+    """Two methods whose ranks are a critical difference apart have the level as p-value: posthoc_nemenyi_friedman."""
+    values = [
+        [71.2, 80.1, 65.0, 90.2, 55.5, 60.0],
+        [70.0, 82.3, 66.1, 91.0, 57.0, 60.0],
+        [65.2, 75.0, 60.3, 85.1, 50.9, 58.8],
+        [72.0, 83.0, 64.0, 92.4, 58.1, 63.2],
+    ]
+    p_values = {(0, 1): 0.90813177, (0, 2): 0.22769676, (0, 3): 0.33583741}
+    p_values |= {(1, 2): 0.04967617, (1, 3): 0.74577235, (2, 3): 0.00196612}
+    outcome = friedman(values)
+    for (one, other), p_value in p_values.items():
+        difference = abs(outcome.ranks[one] - outcome.ranks[other])
+        assert nemenyi_difference(4, 6, p_value) == pytest.approx(difference, rel=1e-6)
+    assert outcome.cliques == ((3, 1, 0), (0, 2))  # two pairs are below 0.05
 
 
 tables = hnp.arrays(np.float64, st.tuples(st.integers(3, 6), st.integers(2, 6)), elements=few)
@@ -172,41 +188,41 @@ tables = hnp.arrays(np.float64, st.tuples(st.integers(3, 6), st.integers(2, 6)),
 
 @given(tables)
 def test_friedman_agrees_with_scipy(values):
-    found = friedman(values)
-    np.testing.assert_allclose(found.ranks, np.mean([rankdata(-column) for column in values.T], axis=0))
-    assert found.ranks.sum() == pytest.approx(len(values) * (len(values) + 1) / 2)
+    outcome = friedman(values)
+    np.testing.assert_allclose(outcome.ranks, np.mean([rankdata(-column) for column in values.T], axis=0))
+    assert outcome.ranks.sum() == pytest.approx(len(values) * (len(values) + 1) / 2)
     if (values != values[0]).any():
         expected = friedmanchisquare(*values)
-        assert (found.statistic, found.p_value) == pytest.approx((expected.statistic, expected.pvalue))
+        assert (outcome.statistic, outcome.p_value) == pytest.approx((expected.statistic, expected.pvalue))
     else:
-        assert (found.statistic, found.p_value) == (0, 1)
+        assert (outcome.statistic, outcome.p_value) == (0, 1)
 
 
 @given(tables)
 def test_friedman_depends_on_order_alone(values):
-    found, other = friedman(values), friedman(np.exp(values) + 100 * np.arange(values.shape[1]))
-    np.testing.assert_array_equal(found.ranks, other.ranks)
-    assert found.cliques == other.cliques
+    outcome, other = friedman(values), friedman(np.exp(values) + 100 * np.arange(values.shape[1]))
+    np.testing.assert_array_equal(outcome.ranks, other.ranks)
+    assert outcome.cliques == other.cliques
 
 
 @given(tables)
 def test_cliques_are_the_maximal_groups(values):
-    found = friedman(values, level=0.5)  # a small critical difference, so that there are groups of all sizes
-    ranks, cliques = found.ranks, [set(clique) for clique in found.cliques]
+    outcome = friedman(values, level=0.5)  # a small critical difference, so that there are groups of all sizes
+    ranks, cliques = outcome.ranks, [set(clique) for clique in outcome.cliques]
     together = {(a, b) for clique in cliques for a in clique for b in clique if a != b}
     for a in range(len(ranks)):
         for b in range(len(ranks)):
-            near = a != b and abs(ranks[a] - ranks[b]) < found.critical_difference
+            near = a != b and abs(ranks[a] - ranks[b]) < outcome.critical_difference
             assert ((a, b) in together) == near
     assert not any(one < other for one in cliques for other in cliques)
     assert all(len(clique) > 1 for clique in cliques)
 
 
 def test_friedman_of_two_methods_has_ranks_but_no_p_value():
-    found = friedman([[1, 2, 3], [0, 1, 9]])
-    np.testing.assert_allclose(found.ranks, [4 / 3, 5 / 3])
-    assert math.isnan(found.p_value)
-    assert found.critical_difference == pytest.approx(1.96 / math.sqrt(3), abs=1e-3)
+    outcome = friedman([[1, 2, 3], [0, 1, 9]])
+    np.testing.assert_allclose(outcome.ranks, [4 / 3, 5 / 3])
+    assert math.isnan(outcome.p_value)
+    assert outcome.critical_difference == pytest.approx(1.96 / math.sqrt(3), abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -350,5 +350,5 @@ def test_scores_in_the_papers_order():
     assert scores.values[2, 1, 3] == 0.1 and scores.values[0, 0, 2] == 0.2 and scores.values[1, 1, 0] == 0.4
     assert len(scores.missing()) == 20 and ("lora", "digits", 0) in scores.missing()
     assert Scores.of(runs, lambda run: run["members"][0]["epochs"]).values[2, 1, 3] == 23
-    with pytest.raises(InputError, match="one backbone at a time, not of large, tiny"):
+    with pytest.raises(InputError, match="one backbone, not of large, tiny"):
         Scores.of([*runs, make_record(backbone="large")])

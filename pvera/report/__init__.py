@@ -1,1 +1,1 @@
-"""What results say: statistics, tables, figures, the audit of the paper, and the ledger."""
+"""The report: statistics, tables, figures, the audit of the paper, and the protocol ledger."""

@@ -1,9 +1,9 @@
-"""What each difference between the protocols does to the results, measured one at a time, in pairs.
+"""The effect of each difference between the protocols on the results, measured one switch at a time, in pairs.
 
-A pair is two runs of the same data set, method and seed that differ in one switch and nothing else; the
-difference is that of the switched run minus the corrected one. `own_draws` changes only the random numbers of
-a run without a grid, so its differences show what chance alone does. `joint_stop` does nothing to such a run, so
-both runs of its pairs search the full grid (`protocol.Variant`).
+A pair is two runs of the same data set, method and seed that differ in one switch and nothing else. Its difference is
+the switched run minus the corrected one. `own_draws` changes nothing but the random numbers of a run without a grid,
+so its differences measure chance. `joint_stop` has no effect on such a run, so both runs of its pairs search the full
+grid (`protocol.Variant`).
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from pvera.study.results import config_hash
 
 NOISE = "own_draws"
 
-#: Column -> title, unit and value of a run.
+#: Column -> title, unit, and a function from a record to its value.
 METRICS = {
     "accuracy": ("Accuracy", "points", lambda run: 100 * run["test"]["accuracy"]),
     "ece": ("ECE", "points", lambda run: 100 * run["test"]["ece"]),
@@ -32,29 +32,31 @@ METRICS = {
 
 
 def load(root, profile: str) -> dict[str, list[dict]]:
-    """Switch -> records of its experiment, for those that have any, references first. Empty where there are
-    no runs at all; InputError where there is nothing to compare with."""
+    """Return the records of each switch that has any: {switch: records}, references first.
+
+    Empty where there are no runs at all. InputError for a switch without the runs of its reference.
+    """
     variants = one_at_a_time()
-    found = {name: results.load_runs(root, profile, f"protocol_{name}", optional=True) for name in variants}
-    found = {name: runs for name, runs in found.items() if runs}
-    for name in found:
-        if (reference := variants[name].reference) not in found:
+    runs = {name: results.load_runs(root, profile, f"protocol_{name}", optional=True) for name in variants}
+    runs = {name: records for name, records in runs.items() if records}
+    for name in runs:
+        if (reference := variants[name].reference) not in runs:
             raise InputError(f"{root}/{profile}: effects of protocol_{name} need the runs of protocol_{reference}")
-    return found
+    return runs
 
 
 def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
-    """One row per pair: switch, method, dataset, seed, and the difference in each of `METRICS`.
+    """Return one row per pair: switch, method, dataset, seed, and the difference in each of `METRICS`.
 
-    A pair of which one run diverged has NaN. InputError for runs that differ in more than the switch.
+    Differences are NaN where one of the two runs diverged. InputError for runs that differ in more than the switch.
     """
     variants, rows = one_at_a_time(), []
     references = {name: {_place(run): run for run in runs.get(name, ())} for name in REFERENCES}
     for reference in references.values():
         for run in reference.values():
             check(run, run, CORRECTED)
-    for name, own in runs.items():
-        for run in own if name not in references else ():
+    for name, records in runs.items():
+        for run in records if name not in references else ():
             other = references[variants[name].reference].get(_place(run))
             if other is None:
                 continue
@@ -66,8 +68,10 @@ def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
 
 
 def check(run: dict, reference: dict, variant: Protocol) -> None:
-    """InputError unless `run` follows `variant`, and `reference` the corrected protocol, and nothing else
-    differs."""
+    """Require that `run` follows `variant`, `reference` follows the corrected protocol, and nothing else differs.
+
+    InputError otherwise.
+    """
     options = variant.adapters.get(run["method"], {})
     for one, rules in ((run, variant), (reference, CORRECTED)):
         if config_hash(one["config"]["protocol"]) != config_hash(asdict(rules)):
@@ -81,7 +85,7 @@ def check(run: dict, reference: dict, variant: Protocol) -> None:
 
 
 def _without(config: dict, options: dict) -> dict:
-    """`config` without what a switch may change."""
+    """Return `config` without the entries that a switch may change."""
     config = {key: value for key, value in config.items() if key != "protocol"}
     config["members"] = [
         member | {"method": {key: value for key, value in member["method"].items() if key not in options}}
@@ -91,21 +95,21 @@ def _without(config: dict, options: dict) -> dict:
 
 
 def summary(pairs: pd.DataFrame, by: Sequence[str] = ("switch",)) -> pd.DataFrame:
-    """Mean effect per switch (or switch and method) and metric.
+    """Return the mean effect per switch (or switch and method) and metric.
 
-    mean, low, high: of `pairs` data sets and seeds, averaged over methods first, and Student's 95 % interval,
-    which doubts both. noise: what the mean of as many runs of the same methods stays within in 95 of 100
-    cases if their random numbers alone change, runs being independent (NaN without such runs). comparable:
-    see there. beyond: a comparable effect larger than that.
+    pairs: the number of data sets and seeds. mean, low, high: the mean over them, after averaging over methods, and a
+    95 % t-interval over both sources of variation. noise: the bound within which the mean of as many independent runs
+    of the same methods stays in 95 of 100 cases when their random numbers alone change; NaN without such runs.
+    comparable: the result of `comparable`. beyond: whether a comparable effect exceeds the noise.
     """
     rows = []
-    for key, own in pairs.groupby(list(by), sort=False):
-        methods = set(own["method"])
+    for key, part in pairs.groupby(list(by), sort=False):
+        methods = set(part["method"])
         chance = pairs[(pairs["switch"] == NOISE) & pairs["method"].isin(methods)]
         if set(chance["method"]) != methods:
             chance = chance[:0]
         for metric in METRICS:
-            values, noise = per_pair(own, metric), chance[metric].dropna()
+            values, noise = per_pair(part, metric), chance[metric].dropna()
             low, high = t_interval(values) if len(values) > 1 else (np.nan, np.nan)
             mean = values.mean() if len(values) else np.nan
             runs = len(values) * len(methods)
@@ -121,13 +125,12 @@ def summary(pairs: pd.DataFrame, by: Sequence[str] = ("switch",)) -> pd.DataFram
 
 
 def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
-    """Mean of `differences` over methods, per data set and seed; those with a diverged run are left out."""
+    """Return the mean of `differences` over methods per data set and seed, without those that have a diverged run."""
     return part.groupby(["dataset", "seed"])[metric].agg(lambda values: values.mean(skipna=False)).dropna().to_numpy()
 
 
 def comparable(switch: str, metric: str) -> bool:
-    """Whether the two runs of a pair measure `metric` alike: not the loss where one takes the softmax
-    twice."""
+    """Return whether both runs of a pair measure `metric` on one scale; the loss of two softmaxes is on another."""
     return metric != "validation_loss" or not one_at_a_time()[switch].protocol.softmax_in_loss
 
 

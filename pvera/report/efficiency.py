@@ -1,4 +1,4 @@
-"""Computational efficiency (Section 4.5, Figure 3): counted costs, and accuracy against them."""
+"""Computational efficiency (Section 4.5, Figure 3): counted costs, and accuracy against cost."""
 
 from collections.abc import Iterable
 
@@ -14,13 +14,13 @@ from pvera.study.cost_records import MEASURES, SIZES, _method
 
 
 def agreement(costs: pd.DataFrame) -> pd.DataFrame:
-    """Per profile and backbone, how many of fvcore's counts are those of the closed forms."""
+    """Return how many of fvcore's counts equal the closed forms, per profile and backbone."""
     passes = {"inference": "expected", "training": "expected_training", "merged": "backbone_multiply_adds"}
 
-    def share(own: pd.DataFrame) -> pd.Series:
+    def share(counts: pd.DataFrame) -> pd.Series:
         equal = {}
         for name, expected in passes.items():
-            both = own[[name, expected]].dropna()
+            both = counts[[name, expected]].dropna()
             equal[name] = f"{(both[name] == both[expected]).sum()} of {len(both)}"
         return pd.Series(equal)
 
@@ -28,15 +28,20 @@ def agreement(costs: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_paper(costs: pd.DataFrame, paper: Published, backbone: str = "dinov2_b") -> pd.DataFrame:
-    """The paper's average accuracies (%) against our counts: one row per method, columns accuracy and
-    `MEASURES` (merged is NaN for what cannot be merged). Where the paper searched a grid, the mean weighted
-    by the shares of its choices, as in Figure 3."""
+    """Return the paper's average accuracies (%) and our counts: one row per method, columns accuracy and `MEASURES`.
+
+    merged is NaN for methods that cannot be merged. Where the paper searched a grid, costs are means weighted by the
+    shares of its choices, as in Figure 3.
+    """
     accuracy = paper.accuracies(backbone).mean(axis=1)
     return _points(_of(costs, SIZES, backbone), accuracy, paper.configurations())
 
 
 def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
-    """The same of runs on one backbone: the mean over what they chose. Methods without a run are left out."""
+    """Return the table of `of_paper` for runs on one backbone: means over the members that they chose.
+
+    Methods without a run are left out.
+    """
     runs = list(runs)
     accuracy = accuracies(Scores.of(runs))["average"]
     chosen: dict[str, list[tuple[Method, float]]] = {}
@@ -54,7 +59,7 @@ def _of(costs: pd.DataFrame, profile: str, backbone: str) -> pd.DataFrame:
 
 def _points(costs: pd.DataFrame, accuracy: pd.Series, chosen: dict) -> pd.DataFrame:
     if costs.empty:
-        raise InputError("they are not counted; experiments/cost.py does")
+        raise InputError("no cost is counted for this profile and backbone; run experiments/cost.py")
     by_method = costs.set_index("configuration")
     rows = {}
     for key in METHODS:
@@ -62,8 +67,8 @@ def _points(costs: pd.DataFrame, accuracy: pd.Series, chosen: dict) -> pd.DataFr
             continue
         methods, weights = zip(*chosen[key], strict=True)
         if unknown := [method for method in methods if method not in by_method.index]:
-            raise InputError(f"{unknown[0]} is not counted: it is in none of the profile's grids")
-        own = by_method.loc[list(methods)]
-        means = {name: np.average(own[name].astype(float), weights=weights) for name in MEASURES}
+            raise InputError(f"{unknown[0]} has no counted cost: it is in none of the profile's grids")
+        counts = by_method.loc[list(methods)]
+        means = {name: np.average(counts[name].astype(float), weights=weights) for name in MEASURES}
         rows[key] = {"accuracy": accuracy[key], **means}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")

@@ -1,5 +1,4 @@
-"""What every notebook in analysis/ does: find the results of its profile, write and show tables, save and
-show figures."""
+"""The page behind every notebook in analysis/: it finds results, writes and shows tables, saves and shows figures."""
 
 import os
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ WIDTH = 510  # pixels of a figure of one column
 class Page:
     """A notebook executed on the results of one profile.
 
-    root: the folder of results/ and figures/, the nearest above the notebook that holds pyproject.toml.
+    root: the folder of results/ and figures/: the nearest one above the notebook that holds pyproject.toml.
     """
 
     root: Path
@@ -26,36 +25,37 @@ class Page:
 
     @classmethod
     def here(cls) -> "Page":
-        """Of the profile that PVERA_PROFILE names, `mini` where it names none."""
+        """Return the page of the profile that PVERA_PROFILE names, by default `mini`."""
         folders = [Path.cwd(), *Path.cwd().parents]
         root = next(folder for folder in folders if (folder / "pyproject.toml").exists())
         return cls(root, os.environ.get("PVERA_PROFILE", "mini"))
 
     @property
     def results(self) -> Path:
+        """The folder of all profiles' results."""
         return self.root / "results"
 
     @property
     def published(self) -> Path:
-        """Where the paper's numbers lie."""
+        """The folder of the paper's numbers."""
         return self.results / "published"
 
     def say(self, text: str) -> None:
-        """Shows Markdown."""
+        """Show Markdown."""
         display.display(display.Markdown(text))
 
     def missing(self, script: str = "train", options: str = "") -> None:
-        """The sentence that stands in place of what needs results that are not there."""
+        """Show the command that makes results that are missing."""
         command = f"python experiments/{script}.py --profile {self.profile} {options}".strip()
         self.say(f"No results yet: `{command}` makes them.")
 
     def show(self, table: Table, backbone: str = "", about: bool = False) -> None:
-        """Writes a table, in all formats, and shows it, with the runs behind it (`about`) or without."""
+        """Write a table in all formats and show it; `about`: with the runs behind it."""
         table.write(self.results / self.profile / "tables")
         heading = f"**Backbone {backbone}**\n\n" if backbone else ""
         self.say(heading + table.markdown(about))
 
     def draw(self, figure: Figure, name: str, width: int = WIDTH) -> None:
-        """Saves a figure, in all formats, and shows it."""
+        """Save a figure in all formats and show it."""
         path, *_ = plots.save(figure, self.root / "figures" / self.profile, name)
         display.display(display.Image(path, width=width))

@@ -1,7 +1,7 @@
 """The paper's published numbers, as `experiments/read_published.py` reads them from its LaTeX source.
 
-Methods, data sets and backbones go by this package's keys (`PAPER_METHODS`, `data.TASKS`, `backbones.NAMES`), so
-that our results and the paper's can stand side by side.
+Methods, data sets and backbones have this package's keys (`PAPER_METHODS`, `data.tasks.TASKS`, `backbones.NAMES`), so
+that the paper's results can stand beside ours.
 """
 
 import dataclasses
@@ -35,10 +35,10 @@ SEEDS = 3  # behind each of their accuracies
 
 @dataclass(frozen=True)
 class Published:
-    """One table per file of `COLUMNS`. Accuracies, standard deviations and shares are percentages.
+    """The published numbers, one table per file of `COLUMNS`. Accuracies, standard deviations and shares are in %.
 
-    averages: those of the main table (source "Table 1") and of the running text (source "text").
-    quotes: numbers, words and symbols of the running text: name, what is said (as text), the sentence.
+    averages: from the main table (source "Table 1") and from the running text (source "text").
+    quotes: numbers, words and symbols of the running text: a name, the words (as text), and their sentence.
     """
 
     main: pd.DataFrame
@@ -51,31 +51,33 @@ class Published:
     quotes: pd.DataFrame
 
     def accuracies(self, backbone: str, column: str = "accuracy") -> pd.DataFrame:
-        """The detailed table of a backbone: rows methods, columns data sets, both in the paper's order."""
+        """Return the detailed table of a backbone: rows methods, columns data sets, both in the paper's order."""
         return _wide(self.detailed[self.detailed["backbone"] == backbone], column)
 
     def main_table(self, column: str = "accuracy") -> pd.DataFrame:
-        """The main table, likewise."""
+        """Return the main table, in the order of `accuracies`."""
         return _wide(self.main, column)
 
     def configurations(self) -> dict[str, list[tuple[Method, float]]]:
-        """Per method what the grid table chooses from, as the published program configures it, and its share
-        (%). A learning rate is no part of a configuration."""
-        found = {}
+        """Return the configurations that the grid table chooses from, per method, each with its share (%).
+
+        They are those of the published program. A learning rate is no part of a configuration.
+        """
+        configurations = {}
         for row in self.grid.itertuples():
             cls, settings = METHODS[row.method], dict(PUBLISHED.adapters.get(row.method, {}))
             if row.hyperparameter in {field.name for field in dataclasses.fields(cls)}:
                 settings[row.hyperparameter] = int(row.value)
-            found.setdefault(row.method, []).append((cls(**settings), row.percent))
-        return {key: found[key] for key in PAPER_METHODS}
+            configurations.setdefault(row.method, []).append((cls(**settings), row.percent))
+        return {key: configurations[key] for key in PAPER_METHODS}
 
     def ablation_datasets(self) -> list[str]:
-        """The data sets of the two ablation tables."""
+        """Return the data sets of the two ablation tables."""
         titles = self.quote("ablation_datasets").replace(" and ", " ").lower().split(",")
         return [name for name, task in TASKS.items() if task.title.lower() in [t.strip() for t in titles]]
 
     def quote(self, name: str) -> str:
-        """What the text says under this name."""
+        """Return the words of the text that a name in `quotes` stands for."""
         return self.quotes.set_index("quote").at[name, "said"]
 
 
@@ -85,7 +87,7 @@ def _wide(table: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def load(folder) -> Published:
-    """The tables in `folder`. InputError for a file that is missing or lacks columns."""
+    """Load the tables in `folder`. InputError for a file that is missing or lacks columns."""
     tables = {}
     for field in dataclasses.fields(Published):
         path = Path(folder) / f"{field.name}.csv"

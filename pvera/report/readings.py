@@ -1,4 +1,4 @@
-"""Results of the analyses of adapters, as notebooks read them."""
+"""Results of the analyses of trained adapters, loaded for notebooks."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,11 @@ from pvera.study import results
 
 @dataclass(frozen=True)
 class Example:
-    """A test image: pixels (size, size, 3) uint8, its class and the one predicted, softmax scores (k,
-    classes) of all draws, and the interval of the mean score of the predicted class."""
+    """A test image of an uncertainty figure.
+
+    pixels: (size, size, 3) uint8. label, predicted: its class and the predicted one. scores: (k, classes) softmax
+    scores of all draws. low, high: the interval of the mean score of the predicted class.
+    """
 
     dataset: str
     pixels: np.ndarray
@@ -24,17 +27,19 @@ class Example:
 
     @property
     def right(self) -> bool:
+        """Whether the prediction is correct."""
         return self.label == self.predicted
 
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """What `experiments/uncertainty.py` found of one adapter.
+    """The results of `experiments/uncertainty.py` for one adapter.
 
     estimates: number of draws -> `uncertainty.Estimates` of all N test images.
-    covered: likewise, whether the interval holds the mean of many further draws, (images with that mean,).
-    single_pass: (N,) highest softmax score of the one pass with the mean, the benchmark's prediction.
-    examples: an image that is right and one that is wrong, where there are such.
+    covered: number of draws -> whether the interval contains the mean of many further draws, for each image that has
+        that mean.
+    single_pass: (N,) highest softmax score of the benchmark's prediction, one pass with the mean.
+    examples: one image with a correct and one with a wrong prediction, where they exist.
     """
 
     record: dict
@@ -45,21 +50,24 @@ class Uncertainty:
 
     @property
     def most(self) -> uncertainty.Estimates:
-        """Those of all draws."""
+        """The estimates of all draws."""
         return self.estimates[max(self.estimates)]
 
 
 def load(root, profile: str, experiment: str) -> list[tuple[dict, dict[str, np.ndarray]]]:
-    """Records and arrays of one of `results.ANALYSES`, sorted by path; none where it has not been run.
+    """Load records and arrays of one of `results.ANALYSES`, sorted by path; empty where it has not been run.
 
     InputError for results that are damaged, or cannot stand in one analysis.
     """
-    found = results.load_runs(root, profile, experiment, optional=True)
-    return [(run, results.read_arrays(results.run_path(root, *(run[k] for k in results.IDENTITY)))) for run in found]
+    runs = results.load_runs(root, profile, experiment, optional=True)
+    return [(run, results.read_arrays(results.run_path(root, *(run[k] for k in results.IDENTITY)))) for run in runs]
 
 
 def load_uncertainty(root, profile: str) -> list[Uncertainty]:
-    """`load`, with the benchmark's predictions of the same adapters. InputError where an adapter is another one."""
+    """Load the analysis of uncertainty, with the benchmark's predictions of the same adapters.
+
+    InputError where the benchmark's adapter is not the one that was analysed.
+    """
     return [_of_arrays(root, record, arrays) for record, arrays in load(root, profile, "uncertainty")]
 
 

@@ -12,23 +12,25 @@ from pvera.errors import InputError
 from pvera.study.results import IDENTITY, KINDS
 
 
-def by_backbone(found: Iterable) -> dict[str, list]:
-    """Backbone -> those of `found` that belong to it: records, tuples that begin with one, or what has a
-    `record`."""
+def by_backbone(results: Iterable) -> dict[str, list]:
+    """Group results by backbone.
+
+    A result is a record, a tuple that begins with a record, or an object with a `record`.
+    """
     parts: dict[str, list] = {}
-    for one in found:
+    for one in results:
         record = one if isinstance(one, dict) else one[0] if isinstance(one, tuple) else one.record
         parts.setdefault(record["backbone"], []).append(one)
     return parts
 
 
 def chosen_member(run: dict) -> dict:
-    """What a run that did not diverge recorded of the member of its grid that was tested."""
+    """Return the entry of the tested grid member in the record of a run that did not diverge."""
     return run["members"][run["chosen"]["member"]]
 
 
 def frame(runs: Iterable[dict]) -> pd.DataFrame:
-    """One row per run: what it is, the chosen member and its grid values, the metrics (NaN: diverged)."""
+    """Return one row per run: its identity, the chosen member and its grid values, the metrics (NaN: diverged)."""
     rows = []
     for run in runs:
         row = {key: run[key] for key in (*IDENTITY, "category", "protocol")}
@@ -43,10 +45,10 @@ def frame(runs: Iterable[dict]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Scores:
-    """One number per run: values (methods, seeds, data sets), NaN where a run is missing or diverged.
+    """One score per run: values (methods, seeds, data sets), NaN where a run is missing or diverged.
 
-    methods: keys in the order of `METHODS`, the paper's first; seeds: ascending; datasets: by category, then in
-    the paper's order; categories: that of each data set.
+    methods: keys in the order of `METHODS`, the paper's first. seeds: ascending. datasets: by category, then in the
+    paper's order. categories: the category of each data set.
     """
 
     values: np.ndarray
@@ -57,11 +59,14 @@ class Scores:
 
     @classmethod
     def of(cls, runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy") -> "Scores":
-        """From runs of one backbone. `metric`: a key of the record's "test", or a function of the record."""
+        """Return the scores of runs on one backbone.
+
+        metric: a key of the record's "test", or a function of the record.
+        """
         runs = list(runs)
         backbones = {run["backbone"] for run in runs}
         if len(backbones) != 1:
-            raise InputError(f"scores of one backbone at a time, not of {', '.join(sorted(backbones)) or 'none'}")
+            raise InputError(f"scores need runs of one backbone, not of {', '.join(sorted(backbones)) or 'none'}")
         category = {run["dataset"]: run["category"] for run in runs}
         known = [name for name in TASKS if name in category]
         datasets = known + sorted(category.keys() - TASKS.keys())
@@ -78,19 +83,19 @@ class Scores:
         return cls(values, *axes, tuple(category[name] for name in axes[2]))
 
     def of_paper(self) -> "Scores":
-        """Only the methods that the paper has."""
+        """Return the scores of the paper's methods alone."""
         known = [m for m, key in enumerate(self.methods) if key in PAPER_METHODS]
         return replace(self, values=self.values[known], methods=tuple(self.methods[m] for m in known))
 
     def complete(self) -> "Scores":
-        """Only the data sets of which every method has a run. InputError if there are none."""
+        """Return the scores of the data sets on which every method has a run. InputError if there are none."""
         whole = np.flatnonzero(~np.isnan(self.values).all(1).any(0))
         if not len(whole):
-            raise InputError("there is no data set of which every method has a run")
+            raise InputError("there is no data set on which every method has a run")
         datasets, categories = (tuple(axis[d] for d in whole) for axis in (self.datasets, self.categories))
         return replace(self, values=self.values[:, :, whole], datasets=datasets, categories=categories)
 
     def missing(self) -> list[tuple[str, str, int]]:
-        """(method, data set, seed) of each NaN: what a full grid of these axes would have."""
+        """Return (method, data set, seed) of each NaN."""
         nans = np.argwhere(np.isnan(self.values.swapaxes(1, 2)))
         return [(self.methods[m], self.datasets[d], self.seeds[s]) for m, d, s in nans]

@@ -16,20 +16,21 @@ import pandas as pd
 
 from pvera.report.audit.ablations import ablation_losses, check_ablations
 from pvera.report.audit.averages import check_averages, check_cells, means
-from pvera.report.audit.core import CONTRADICTS, FOLLOWS, OPEN, ROUNDING, UNCHECKED, VERDICTS, Finding
+from pvera.report.audit.core import CONTRADICTS, FOLLOWS, HALF, OPEN, ROUNDING, UNCHECKED, VERDICTS, Finding, near
 from pvera.report.audit.grid import check_grid
 from pvera.report.audit.marks import check_marks
 from pvera.report.audit.order import check_order, ranks
 from pvera.report.audit.page import markdown, summary, table
 from pvera.report.audit.sizes import adapter_sizes, check_costs, check_sizes
 from pvera.report.audit.spreads import check_spreads
-from pvera.report.audit.stars import check_stars, exchanges, readings
+from pvera.report.audit.stars import check_stars, contradictions, decisions, exchanges, readings
 from pvera.report.audit.text import check_counts, check_equations, uncheckable
 from pvera.report.published import Published
 
 __all__ = [
     "CONTRADICTS",
     "FOLLOWS",
+    "HALF",
     "OPEN",
     "ROUNDING",
     "UNCHECKED",
@@ -38,9 +39,14 @@ __all__ = [
     "ablation_losses",
     "adapter_sizes",
     "audit",
+    "check_costs",
+    "check_sizes",
+    "contradictions",
+    "decisions",
     "exchanges",
     "markdown",
     "means",
+    "near",
     "ranks",
     "readings",
     "summary",

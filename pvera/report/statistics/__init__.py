@@ -1,7 +1,7 @@
-"""Statistics of the analyses. All take arrays; scipy and statsmodels do the tests.
+"""Statistics of the analyses. All take arrays; scipy, statsmodels and scikit-learn do the tests.
 
-binomial: the detailed tables' test, and correction for many tests. ranks: what depends on order alone.
-intervals: of means, and how often they hold what they should. bootstrap: over data sets and seeds.
+binomial: the detailed tables' test, and corrections for many tests. ranks: tests and effect sizes of order alone.
+intervals: means, their intervals, and coverage. bootstrap: resamples of data sets and seeds.
 """
 
 from pvera.report.statistics.binomial import LEVEL, binomial_p_value, binomial_star, corrected

@@ -1,6 +1,6 @@
 """Bootstrap over data sets and runs: `resample`, a statistic of each resample, then `percentile_interval`.
 
-Scores are arrays (methods, seeds, data sets) as in `results.Scores`, NaN where a run is missing.
+Scores are arrays (methods, seeds, data sets) as in `report.scores.Scores`, NaN where a run is missing.
 """
 
 import numpy as np
@@ -11,16 +11,16 @@ RESAMPLES = 10_000
 
 
 def resample(scores: np.ndarray, rng: np.random.Generator, count: int = RESAMPLES) -> np.ndarray:
-    """Hierarchical resamples (count, methods, seeds, data sets) of scores (methods, seeds, data sets).
+    """Draw hierarchical resamples (count, methods, seeds, data sets) of scores (methods, seeds, data sets).
 
-    First the data sets are drawn with replacement, the same for all methods, so that methods stay paired on
-    each; then, within each drawn data set and for each method on its own, as many runs as it has (those of
-    one seed have nothing in common that would pair methods). An interval over these says what other data sets
-    like these, and other seeds, could give; for other seeds alone see `intervals.seed_error`.
+    First, data sets are drawn with replacement, the same for all methods, so that methods stay paired on each. Then
+    each method's runs on each drawn data set are drawn with replacement, as many as it has; methods are independent
+    here, because runs of one seed share nothing that would pair them. An interval over these resamples covers other
+    data sets and other seeds; for other seeds alone see `intervals.seed_error`.
 
-    Two caveats. n data sets resampled have (n − 1)/n of the variance that they estimate, two thirds for
-    three, so intervals from few are too narrow. And those of a benchmark were not drawn by chance, so they
-    stand for others only as far as their choice does. InputError where a method has no run of a data set.
+    Two caveats. Resampling n data sets gives (n − 1)/n of the variance that it estimates (two thirds for three), so
+    intervals from few data sets are too narrow. The data sets of a benchmark are a choice, not a random sample.
+    InputError where a method has no run on a data set.
     """
     scores = _checked(scores)
     methods, seeds, width = scores.shape
@@ -29,21 +29,21 @@ def resample(scores: np.ndarray, rng: np.random.Generator, count: int = RESAMPLE
     chosen = rng.integers(width, size=(count, width))
     runs = (~missing).sum(1)[:, chosen].swapaxes(0, 1)[:, :, None]  # (count, methods, 1, data sets)
     drawn = (rng.random((count, methods, seeds, width)) * runs).astype(np.int64)
-    found = present_first[np.arange(methods)[:, None, None], drawn, chosen[:, None, None]]
-    return np.where(np.arange(seeds)[:, None] < runs, found, np.nan)
+    resampled = present_first[np.arange(methods)[:, None, None], drawn, chosen[:, None, None]]
+    return np.where(np.arange(seeds)[:, None] < runs, resampled, np.nan)
 
 
 def averages(scores: np.ndarray) -> np.ndarray:
-    """Average over data sets of the mean over runs: (..., methods, seeds, data sets) to (..., methods)."""
+    """Return the mean over data sets of the mean over runs: (..., methods, seeds, data sets) to (..., methods)."""
     return np.nanmean(scores, axis=-2).mean(-1)
 
 
 def probability_of_improvement(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """P(x > y) + ½ P(x = y) for a run x of one method and y of another on a data set, averaged over data
-    sets.
+    """Return P(x > y) + ½ P(x = y) for runs x and y of two methods on a data set, averaged over data sets.
 
-    Two arrays (..., seeds, data sets) that broadcast together, to (...), as Agarwal et al. (2021) define it.
-    All pairs of methods of an array (methods, seeds, data sets): `probability_of_improvement(a[:, None], a)`.
+    scores, others: (..., seeds, data sets), which broadcast together; the result is (...). The definition is that of
+    Agarwal et al. (2021). For all pairs of methods in an array (methods, seeds, data sets):
+    `probability_of_improvement(a[:, None], a)`.
     """
     runs = (~np.isnan(scores)).sum(-2) * (~np.isnan(others)).sum(-2)  # (..., data sets)
     x, y = scores[..., :, None, :], others[..., None, :, :]
@@ -52,7 +52,7 @@ def probability_of_improvement(scores: np.ndarray, others: np.ndarray) -> np.nda
 
 
 def percentile_interval(statistic: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Low and high of a statistic (resamples, ...): the percentiles that leave (1 − level)/2 on each side."""
+    """Return the percentiles of a statistic (resamples, ...) that leave (1 − level)/2 on each side."""
     low, high = np.quantile(statistic, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high
 
@@ -60,7 +60,7 @@ def percentile_interval(statistic: np.ndarray, level: float = 0.95) -> tuple[np.
 def _checked(scores) -> np.ndarray:
     scores = np.asarray(scores, np.float64)
     if scores.ndim != 3 or not scores.size:
-        raise InputError(f"scores are (methods, seeds, data sets), not {scores.shape}")
+        raise InputError(f"scores must be a non-empty array (methods, seeds, data sets), not {scores.shape}")
     if np.isnan(scores).all(1).any():
-        raise InputError("each method needs a run of each data set; leave out data sets that lack one")
+        raise InputError("every method needs a run on every data set; leave out the data sets that lack one")
     return scores

@@ -1,10 +1,11 @@
-"""What depends on the order of numbers alone, and so not on their scale."""
+"""Rank statistics: they depend on the order of numbers alone, not on their scale."""
 
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 from scipy.stats import friedmanchisquare, mannwhitneyu, rankdata, studentized_range, wilcoxon
+from sklearn.metrics import roc_auc_score
 
 from pvera.errors import InputError
 from pvera.report.statistics.binomial import LEVEL
@@ -12,9 +13,9 @@ from pvera.report.statistics.binomial import LEVEL
 
 @dataclass(frozen=True)
 class RankSum:
-    """Outcome of `rank_sum` for samples x and y.
+    """The outcome of `rank_sum` for samples x and y.
 
-    superiority: P(x > y) + ½ P(x = y) of a random pair, the area under the ROC curve, ½ for no effect;
+    superiority: P(x > y) + ½ P(x = y) of a random pair, the area under the ROC curve; ½ means no effect.
     cliffs_delta: P(x > y) − P(x < y) = 2 · superiority − 1, also called rank-biserial correlation.
     """
 
@@ -27,44 +28,40 @@ class RankSum:
 
 
 def rank_sum(x: np.ndarray, y: np.ndarray, alternative: str = "greater") -> RankSum:
-    """Unpaired Wilcoxon rank-sum (Mann-Whitney) test: does x (n,) tend to be greater than y (m,)?
+    """Return the unpaired Wilcoxon rank-sum (Mann-Whitney) test: does x (n,) tend to be greater than y (m,)?
 
-    alternative: "greater", "less" or "two-sided". The p-value is exact where a sample has at most eight
-    values and there are no ties, else by the normal approximation with corrections for ties and continuity
-    (scipy's "auto"). Among thousands of images tiny effects are significant and p-values underflow to zero,
-    so read the effect size with it. InputError for an empty sample or NaN.
+    alternative: "greater", "less" or "two-sided". The p-value is exact where a sample has at most eight values and
+    there are no ties, else it is the normal approximation corrected for ties and continuity (scipy's "auto"). With
+    thousands of images tiny effects are significant and p-values underflow to zero: report the effect size too.
+    InputError for an empty sample or NaN.
     """
     x, y = (_sample(values, "the rank-sum test") for values in (x, y))
     if alternative not in ("greater", "less", "two-sided"):
         raise InputError(f"alternative {alternative!r} is none of 'greater', 'less', 'two-sided'")
-    found = mannwhitneyu(x, y, alternative=alternative)
-    return RankSum(float(found.pvalue), float(found.statistic) / (len(x) * len(y)))
+    test = mannwhitneyu(x, y, alternative=alternative)
+    return RankSum(float(test.pvalue), float(test.statistic) / (len(x) * len(y)))
 
 
 def auroc(scores: np.ndarray, positive: np.ndarray) -> float:
-    """Area under the ROC curve: P(a positive's score > a negative's) + ½ P(equal), in [0, 1].
+    """Return the area under the ROC curve: P(a positive's score > a negative's) + ½ P(equal), in [0, 1].
 
-    scores: (n,), high for what should be positive, e.g. an uncertainty for wrong predictions; positive: (n,)
-    booleans. NaN where all are positive or none is, for then there is no pair to order. InputError for NaN
-    scores, or shapes that do not match.
+    scores: (n,), high for positives; for example, an uncertainty whose positives are wrong predictions. positive:
+    (n,) booleans. NaN where one class is absent, since there is no pair to order. InputError for NaN scores or shapes
+    that do not match.
     """
     scores, positive = _sample(scores, "AUROC"), np.asarray(positive)
     if positive.shape != scores.shape or not np.isin(positive, (0, 1)).all():
         raise InputError(f"AUROC needs one boolean per score, not {positive.shape} for {scores.shape}")
     positive = positive.astype(bool)
-    n, m = positive.sum(), (~positive).sum()
-    if not n or not m:
-        return float("nan")
-    return float((rankdata(scores)[positive].sum() - n * (n + 1) / 2) / (n * m))
+    return float(roc_auc_score(positive, scores)) if 0 < positive.sum() < len(positive) else float("nan")
 
 
 def signed_rank(differences: np.ndarray, alternative: str = "greater") -> float:
-    """p-value of Wilcoxon's paired signed-rank test: do the differences (n,) tend to be positive?
+    """Return the p-value of Wilcoxon's paired signed-rank test: do the differences (n,) tend to be positive?
 
-    One difference per data set, say of one method's accuracy from another's; zeros are dropped, and what
-    agrees to nine decimals is tied (71.4 − 71.1 and 61.6 − 61.3 are not equal in floating point). Exact for
-    small n (scipy's "auto"): n data sets can never give less than 2⁻ⁿ, so four cannot reach 0.05. InputError
-    for no difference or NaN.
+    One difference per data set, for example between two methods' accuracies. Zeros are dropped. Differences that agree
+    to nine decimals are tied (71.4 − 71.1 and 61.6 − 61.3 differ in floating point). The test is exact for small n
+    (scipy's "auto"): n data sets give at least 2⁻ⁿ, so four cannot reach 0.05. InputError for no difference or NaN.
     """
     differences = np.round(_sample(differences, "the signed-rank test"), 9)
     differences = differences[differences != 0]
@@ -73,12 +70,12 @@ def signed_rank(differences: np.ndarray, alternative: str = "greater") -> float:
 
 @dataclass(frozen=True)
 class Friedman:
-    """Outcome of `friedman` for k methods on n data sets.
+    """The outcome of `friedman` for k methods on n data sets.
 
-    ranks: (k,) average ranks, 1 the best; statistic, p_value: of the test that all methods are alike;
-    critical_difference: methods whose average ranks are at least so far apart differ (Nemenyi's test, which
-    holds the error over all pairs); cliques: maximal groups of positions that it cannot tell apart, each and
-    all by average rank.
+    ranks: (k,) average ranks, 1 the best. statistic, p_value: of the hypothesis that all methods are alike.
+    critical_difference: the least distance of average ranks that Nemenyi's test finds significant; it controls the
+    error over all pairs. cliques: the maximal groups of methods without a significant pair, as positions in `ranks`;
+    groups, and the members of each, are ordered by average rank.
     """
 
     ranks: np.ndarray
@@ -89,11 +86,11 @@ class Friedman:
 
 
 def friedman(values: np.ndarray, level: float = LEVEL) -> Friedman:
-    """Friedman's test with Nemenyi's critical difference (Demšar, 2006) on values (methods, data sets).
+    """Return Friedman's test with Nemenyi's critical difference (Demšar, 2006) on values (methods, data sets).
 
-    The highest value has rank 1, equals share their mean rank, for which the statistic is corrected. Its
-    p-value (χ² with k − 1 degrees of freedom) is rough below ten data sets; NaN for two methods, where
-    `signed_rank` is the test. InputError for fewer than two methods, no data set, or NaN.
+    The highest value has rank 1. Ties share their mean rank, and the statistic is corrected for them. The p-value (χ²
+    with k − 1 degrees of freedom) is rough below ten data sets. It is NaN for two methods, where `signed_rank` is the
+    test. InputError for fewer than two methods, no data set, or NaN.
     """
     values = np.asarray(values, np.float64)
     if values.ndim != 2 or len(values) < 2 or not values.size or np.isnan(values).any():
@@ -114,24 +111,24 @@ def friedman(values: np.ndarray, level: float = LEVEL) -> Friedman:
 
 @cache
 def nemenyi_difference(methods: int, datasets: int, level: float = LEVEL) -> float:
-    """Nemenyi's critical difference of average ranks, q √(k (k + 1) / 6n); q: studentized range over √2."""
+    """Return Nemenyi's critical difference of average ranks, q √(k (k + 1) / 6n); q: studentized range over √2."""
     q = studentized_range.ppf(1 - level, methods, np.inf) / np.sqrt(2)
     return float(q * np.sqrt(methods * (methods + 1) / (6 * datasets)))
 
 
 def _cliques(ranks: np.ndarray, difference: float) -> tuple[tuple[int, ...], ...]:
     order = np.argsort(ranks, kind="stable")
-    found, end = [], 0
+    cliques, end = [], 0
     for start in range(len(order)):
-        last = int(np.searchsorted(ranks[order], ranks[order[start]] + difference))  # first that is too far
-        if last > max(end, start + 1):  # else it lies within the group before, or is alone
-            found.append(tuple(order[start:last].tolist()))
+        last = int(np.searchsorted(ranks[order], ranks[order[start]] + difference))  # the first that is too far away
+        if last > max(end, start + 1):  # else it is part of the group before, or alone
+            cliques.append(tuple(order[start:last].tolist()))
         end = max(end, last)
-    return tuple(found)
+    return tuple(cliques)
 
 
-def _sample(values, what: str) -> np.ndarray:
+def _sample(values, test: str) -> np.ndarray:
     values = np.asarray(values, np.float64)
     if values.ndim != 1 or not values.size or np.isnan(values).any():
-        raise InputError(f"{what} needs a list of numbers without NaN, not an array of shape {values.shape}")
+        raise InputError(f"{test} needs a list of numbers without NaN, not an array of shape {values.shape}")
     return values

@@ -18,18 +18,23 @@ DIGITS = {"validation_loss": 3}
 PAGE = """\
 # The protocol ledger
 
-The paper and the program that produced its numbers differ, and each leaves things open. Each row below is one
-such point: what the paper says, what the published program does ("–": nothing), for PVeRA also what PEFT 0.21 does,
-and what this repository does under its two protocols. `corrected` follows the paper, or what is right; `published`
-follows the program, and [`tests/test_golden.py`](tests/test_golden.py) checks it against the program's numbers. A
-profile chooses one; [`pvera/study/protocol.py`](pvera/study/protocol.py) holds the switches.
+The paper and its published program differ in places, and both leave points open. This page lists these points. A
+row says what the paper states, what the published program does, and what is done here; "–" means nothing. The part
+on PVeRA adds what PEFT 0.21 does.
 
-*Measured effect* is the effect of one switch alone: the run that does this one point as the published program minus
-the `corrected` run, on the same data set, method and seed. The runs are those of `mini`, on small tasks and a small
-backbone; on DINOv2 the effect may differ. For `joint_stop` both runs search the grid; for all other switches both
-take its most chosen value. Accuracy and ECE are in points; the loss is the best validation loss. **Bold**: larger
-than a change of random numbers explains. Brackets: a loss on another scale, because the softmax is taken twice. The
-tables [below](#what-each-switch-does) show intervals. Where there is no switch, *Here* gives the reason.
+Two *protocols* settle every point. `corrected` follows the paper, or what is right where the paper errs. `published`
+follows the program that produced the paper's numbers; [`tests/test_golden.py`](tests/test_golden.py) holds it to
+numbers of that program. A profile chooses one of them, and [`pvera/study/protocol.py`](pvera/study/protocol.py) holds
+the switches between them. Where *Here* says "both", the protocols agree and there is no switch.
+
+*Measured effect* is the effect of one switch alone, on the small tasks and the small backbone of `mini`; DINOv2 may
+respond differently. Two runs of the same data set, method and seed differ in this switch and nothing else. The effect
+is the run with the switch as in `published` (for `shuffle`: without shuffling) minus the `corrected` run, averaged.
+
+- Accuracy and ECE are in points. The loss is the best validation loss.
+- **Bold**: larger than a change of random numbers explains. [The tables below](#what-each-switch-does) show intervals.
+- [Brackets]: a loss on another scale, because the softmax is taken twice.
+- `joint_stop` is measured on runs that search the whole grid, the others on its most chosen value.
 """
 SOURCE = """\
 [`analysis/protocol.ipynb`](analysis/protocol.ipynb) writes this page from
