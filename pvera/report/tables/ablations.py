@@ -14,10 +14,10 @@ from pvera.errors import InputError
 from pvera.report.published import Published
 from pvera.report.scores import Scores
 from pvera.report.statistics import mean_and_std, t_interval
-from pvera.report.tables.benchmark import about
 from pvera.report.tables.against_paper import counterparts
-from pvera.report.tables.verdicts import Claim, verdict_table
+from pvera.report.tables.benchmark import about
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, plain, signed, thousands
+from pvera.report.tables.verdicts import Claim, verdict_table
 
 #: Hyperparameter in which the members differ -> its experiment, which names the table.
 EXPERIMENTS = {"rank": "rank", "targets": "position"}
@@ -166,7 +166,9 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     if not runs[0]["config"]["protocol"]["softmax_in_loss"]:
         reasons.append("with a cross entropy that takes the softmax twice")
     if reasons:
-        caption += f" The paper's losses come from training {' and '.join(reasons)}: compare only differences between values."
+        caption += (
+            f" The paper's losses come from training {' and '.join(reasons)}: compare only differences between values."
+        )
     name = EXPERIMENTS[hyperparameter]
     return Table(name, caption, about(runs), (Panel("", tuple(header), tuple(rows)),), data)
 

@@ -338,4 +338,3 @@ def stars_summary(runs: list[dict]) -> str:
     tested = comparisons(runs).dropna(subset="p_value")
     stars = int(tested["significantly_lower"].sum())
     return f"**Answer.** PVeRA is significantly better in {stars} of {len(tested)} comparisons with another method."
-

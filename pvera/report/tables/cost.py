@@ -54,7 +54,9 @@ def _row(configuration) -> Row:
             cells += [NOTHING, NOTHING]
         else:
             cells += [_gmac(total), f"{_added(total, configuration.backbone_multiply_adds):.1f}"]
-    label = ", ".join([METHODS[configuration.method].title, *(f"{name} {value}" for name, value in configuration.grid.items())])
+    label = ", ".join(
+        [METHODS[configuration.method].title, *(f"{name} {value}" for name, value in configuration.grid.items())]
+    )
     return Row(label, tuple(map(Cell, cells)))
 
 

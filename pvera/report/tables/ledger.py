@@ -151,7 +151,9 @@ def _measured(switch: str, measured: pd.DataFrame | None) -> str:
 def summary(data: pd.DataFrame) -> str:
     """Name in one sentence the switches whose effect on the accuracy is beyond chance; data: that of `switches`."""
     accuracy = data[(data["metric"] == "accuracy") & (data["switch"] != NOISE)]
-    beyond = [f"{switch_title(row.switch)} ({signed(row.mean, 1)})" for row in accuracy[accuracy["beyond"]].itertuples()]
+    beyond = [
+        f"{switch_title(row.switch)} ({signed(row.mean, 1)})" for row in accuracy[accuracy["beyond"]].itertuples()
+    ]
     return (
         f"**Answer.** {len(beyond)} of {len(accuracy)} switches change the accuracy beyond chance (points): "
         f"{'; '.join(beyond) or 'none'}."

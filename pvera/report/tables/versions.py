@@ -22,7 +22,9 @@ def compare(turns: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for (experiment, method), part in [*turns.groupby(["experiment", "method"]), (("all", "all"), turns)]:
-        both = part.groupby(["turn", "version"]).agg(seconds=("seconds", "sum"), accuracy=("accuracy", "mean")).unstack()
+        both = (
+            part.groupby(["turn", "version"]).agg(seconds=("seconds", "sum"), accuracy=("accuracy", "mean")).unstack()
+        )
         seconds, accuracy = both["seconds"], both["accuracy"]
         rows.append(
             {
