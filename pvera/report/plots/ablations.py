@@ -1,11 +1,15 @@
 """The ablations of rank and position (Tables 2 and 3)."""
 
+from collections.abc import Sequence
+
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pvera.report.plots import COLUMN, RC, entry, key, style
+from pvera.report.published import Published
+from pvera.report.tables.ablations import Ablation, published
 
 
 def losses(ax: Axes, labels: list[str], mean: np.ndarray, by_seed: np.ndarray | None = None) -> Axes:
@@ -38,3 +42,10 @@ def ablation(labels: list[str], mean: np.ndarray, by_seed: np.ndarray, paper: di
         entries = [entry("one seed", "o", "-", "0.7", markersize=2), entry("mean", marker, colour=colour, mfc="white")]
         key(figure, [*entries, entry("lowest mean", marker, colour=colour)])
     return figure
+
+
+def of_runs(runs: Sequence[dict], hyperparameter: str, paper: Published, name: str) -> Figure:
+    """Draw `ablation` of one experiment's runs and the paper's table; name: the label of the values."""
+    ours, theirs = Ablation.of(runs, hyperparameter), published(paper, hyperparameter)["loss"]
+    paper_losses = {str(value).upper(): loss for value, loss in theirs.items()}
+    return ablation([str(value).upper() for value in ours.values], ours.mean(), ours.by_seed(), paper_losses, name)

@@ -238,8 +238,8 @@ def widths(runs: Runs, paper: Published) -> Table:
     caption = (
         "Mean width of the 95 % t-interval of the softmax score of the most predicted class, for correct and incorrect "
         "predictions. Ratio: incorrect to correct. p: one-sided rank-sum test that incorrect predictions have the "
-        "wider interval. Cliff's delta: 0 is no effect. The paper's widths are those of ViT-B/14 on its 19 data sets, with "
-        "a number of draws that it does not state, so the differences do not test them."
+        "wider interval. Cliff's delta: 0 is no effect. The paper's widths are those of ViT-B/14 on its 19 data sets, "
+        "with a number of draws that it does not state, so the differences do not test them."
     )
     data = data.assign(published_right=published[0], published_wrong=published[1])
     return Table("intervals", caption, about(runs), lettered([paper_panel, *panels]), data)
