@@ -8,7 +8,8 @@ from IPython import display
 from matplotlib.figure import Figure
 
 from pvera.report import plots
-from pvera.report.tables import Table
+from pvera.report.tables import Table, answer
+from pvera.report.tables.names import backbone_title
 
 WIDTH = 510  # pixels of a figure of one column
 
@@ -52,8 +53,26 @@ class Page:
     def show(self, table: Table, backbone: str = "", about: bool = False) -> None:
         """Write a table in all formats and show it; `about`: with the runs behind it."""
         table.write(self.results / self.profile / "tables")
-        heading = f"**Backbone {backbone}**\n\n" if backbone else ""
+        heading = f"**Backbone {backbone_title(backbone)}**\n\n" if backbone else ""
         self.say(heading + table.markdown(about))
+
+    def introduce(self, tables: dict[str, dict[str, Table]], name: str, script: str = "train") -> None:
+        """Say from which runs the table `name` of each backbone comes, or that `script` makes them."""
+        for of_backbone in tables.values():
+            self.say(of_backbone[name].about)
+        if not tables:
+            self.missing(script)
+
+    def show_each(self, tables: dict[str, dict[str, Table]], name: str) -> None:
+        """Show the table `name` of each backbone."""
+        for backbone, of_backbone in tables.items():
+            self.show(of_backbone[name], backbone)
+
+    def show_verdicts(self, tables: dict[str, dict[str, Table]], name: str) -> None:
+        """Show the verdict table `name` of each backbone, and count its verdicts in one sentence."""
+        for backbone, of_backbone in tables.items():
+            self.show(of_backbone[name], backbone)
+            self.say(answer(of_backbone[name].data["verdict"]))
 
     def draw(self, figure: Figure, name: str, width: int = WIDTH) -> None:
         """Save a figure in all formats and show it."""

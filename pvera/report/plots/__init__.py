@@ -1,4 +1,4 @@
-"""Figures. Each function draws on the Axes that it is given and returns it; `save` writes PNG and PDF."""
+"""Figures. Functions that take Axes draw on them and return them; `save` writes PNG and PDF."""
 
 import io
 from collections.abc import Iterable
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS, PAPER_METHODS
@@ -22,20 +24,20 @@ COLUMN = 3.4  # inches, the width of a column of a two-column paper
 
 @dataclass(frozen=True)
 class Style:
-    """The looks of a method in every figure: colours for colour-blind readers too, markers for grey print."""
+    """The looks of a method in every figure: a colour that colour-blind readers can tell, a marker for grey print."""
 
     title: str
     colour: str
     marker: str
 
 
-#: For methods without a colour or marker of their own; no method of the paper has one of these.
+#: For methods that define no colour or marker; no method of the paper has one of these.
 COLOURS, MARKERS = ("#882255", "#999933", "#44AA99", "#DDCC77", "#117733"), ("p", "*", "<", ">", "d")
 
 
-def style(key: str) -> Style:
-    """Return the looks of a method: its own, or, where it has none, those of its place after the paper's methods."""
-    method, place = METHODS[key], list(METHODS).index(key) - len(PAPER_METHODS)
+def style(name: str) -> Style:
+    """Return the looks of a method: those that it defines, else those of its place after the paper's methods."""
+    method, place = METHODS[name], list(METHODS).index(name) - len(PAPER_METHODS)
     return Style(
         method.title, method.colour or COLOURS[place % len(COLOURS)], method.marker or MARKERS[place % len(MARKERS)]
     )
@@ -54,17 +56,17 @@ RC = {
 
 
 def accuracy(ax: Axes, scores: Scores, group: str = "average") -> Axes:
-    """Accuracy averaged over the data sets of `group` (`tables.groups`): dots per seed, a marker at the mean.
+    """Draw the accuracy averaged over the data sets of `group` (`tables.groups`): dots for seeds, markers for means.
 
-    Methods stand from top to bottom in the paper's order; the line marks PVeRA's mean. A seed with a missing
-    run has no dot, a method with a missing data set no mean.
+    Methods stand from top to bottom in the paper's order; the line marks PVeRA's mean. A seed with a missing run has no
+    dot, a method with a missing data set no mean.
     """
     members = groups(scores)[group]
-    for row, key in enumerate(scores.methods):
-        look = style(key)
+    for row, method in enumerate(scores.methods):
+        look = style(method)
         values = 100 * scores.values[row][:, members]  # (seeds, data sets)
         mean = mean_and_std(values)[0].mean()
-        if key == "pvera":
+        if method == "pvera":
             ax.axvline(mean, color=look.colour, linewidth=0.8, alpha=0.6, zorder=1)
         seeds = values.mean(1)
         ax.plot(seeds, np.full(len(seeds), row + 0.36), "o", color=look.colour, markersize=2, mew=0)
@@ -77,8 +79,8 @@ def accuracy(ax: Axes, scores: Scores, group: str = "average") -> Axes:
 
 
 def method_rows(ax: Axes, methods: list[str]) -> Axes:
-    """One row per method, from top to bottom."""
-    ax.set_yticks(range(len(methods)), [style(key).title for key in methods])
+    """Set up one row per method, from top to bottom."""
+    ax.set_yticks(range(len(methods)), [style(method).title for method in methods])
     emphasise(ax, methods)
     ax.set_ylim(len(methods) - 0.4, -0.5)
     ax.tick_params(axis="y", length=0)
@@ -88,28 +90,51 @@ def method_rows(ax: Axes, methods: list[str]) -> Axes:
 
 def emphasise(ax: Axes, methods: list[str]) -> None:
     """Set the label of PVeRA's row in bold and in its colour."""
-    for key, label in zip(methods, ax.get_yticklabels(), strict=True):
-        label.set_color(style(key).colour if key == "pvera" else "black")
-        label.set_fontweight("bold" if key == "pvera" else "normal")
+    for method, label in zip(methods, ax.get_yticklabels(), strict=True):
+        label.set_color(style(method).colour if method == "pvera" else "black")
+        label.set_fontweight("bold" if method == "pvera" else "normal")
+
+
+def entry(label: str, marker: str = "", line: str = "", colour: str = "0.3", **look) -> Line2D:
+    """Return an entry of a figure's key."""
+    look = {"markersize": 4, "linewidth": 0.8} | look
+    return Line2D([], [], color=colour, marker=marker, linestyle=line, label=label, **look)
+
+
+def key(figure: Figure, entries: Iterable[Artist], columns: int = 3, place: str = "upper") -> None:
+    """Add the key of a figure above or below ("upper", "lower") its axes."""
+    figure.legend(handles=list(entries), loc=f"outside {place} center", ncols=columns, fontsize=6.5,
+                  handletextpad=0.3, columnspacing=1.0)  # fmt: skip
+
+
+#: Entries that several figures share.
+SEED = entry("one seed", "o", markersize=2, markeredgewidth=0)
+PVERA_MEAN = entry("PVeRA's mean", line="-", colour=style("pvera").colour, alpha=0.6)
+
+
+def note(figure: Figure, text: str) -> None:
+    """Add a small line below the axes that explains what a key cannot show."""
+    figure.supxlabel(text, fontsize=6, color="0.3")
 
 
 def benchmark(scores: Scores) -> Figure:
-    """`accuracy` over all data sets and per category, at column width."""
+    """Draw `accuracy` over all data sets and per category, at column width."""
     names = list(groups(scores))
     rows = -(-len(names) // 2)
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 0.2 + rows * (0.4 + 0.14 * len(scores.methods))), layout="constrained")
+        figure = Figure(figsize=(COLUMN, 0.4 + rows * (0.4 + 0.14 * len(scores.methods))), layout="constrained")
         axes = figure.subplots(rows, 2, sharey=True, squeeze=False).ravel()
         for ax, name in zip(axes, names, strict=True):
             accuracy(ax, scores, name)
         for ax in axes[len(names) :]:
             ax.set_visible(False)
         figure.supxlabel("Test accuracy (%)", fontsize=8)
+        key(figure, [SEED, entry("mean", "o"), PVERA_MEAN])
     return figure
 
 
 def save(figure: Figure, folder, name: str, formats: Iterable[str] = ("png", "pdf")) -> list[Path]:
-    """Writes <folder>/<name>.{png,pdf}, without dates so that the same figure gives the same file."""
+    """Write <folder>/<name>.{png,pdf} without dates, so that equal figures give equal files."""
     paths = []
     for ending in formats:
         content = io.BytesIO()

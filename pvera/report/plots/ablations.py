@@ -1,17 +1,21 @@
 """The ablations of rank and position (Tables 2 and 3)."""
 
+from collections.abc import Sequence
+
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pvera.report.plots import COLUMN, RC, style
+from pvera.report.plots import COLUMN, RC, entry, key, style
+from pvera.report.published import Published
+from pvera.report.tables.ablations import Ablation, published
 
 
 def losses(ax: Axes, labels: list[str], mean: np.ndarray, by_seed: np.ndarray | None = None) -> Axes:
-    """Mean loss (values,) of each labelled value; by_seed: (values, seeds), one grey line per seed.
+    """Draw the mean loss (values,) of each labelled value at equal distances, the lowest filled.
 
-    Values stand at equal distances, in their own order. The lowest mean is filled.
+    by_seed: (values, seeds), a grey line per seed.
     """
     look, places = style("pvera"), np.arange(len(mean))
     if by_seed is not None:
@@ -26,13 +30,22 @@ def losses(ax: Axes, labels: list[str], mean: np.ndarray, by_seed: np.ndarray | 
 
 
 def ablation(labels: list[str], mean: np.ndarray, by_seed: np.ndarray, paper: dict[str, float], name: str) -> Figure:
-    """`losses` of our values and of the paper's (label -> loss), at column width, each on an axis of its
-    own."""
+    """Draw `losses` of our values and of the paper's (label -> loss), each on its own axis, at column width."""
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 1.6), layout="constrained")
+        figure = Figure(figsize=(COLUMN, 1.8), layout="constrained")
         here, there = figure.subplots(1, 2)
         losses(here, labels, mean, by_seed).set_title("Here")
         losses(there, list(paper), np.array(list(paper.values()))).set_title("Paper")
         here.set_ylabel("Validation loss (nats)")
         figure.supxlabel(name, fontsize=8)
+        marker, colour = style("pvera").marker, style("pvera").colour
+        entries = [entry("one seed", "o", "-", "0.7", markersize=2), entry("mean", marker, colour=colour, mfc="white")]
+        key(figure, [*entries, entry("lowest mean", marker, colour=colour)])
     return figure
+
+
+def of_runs(runs: Sequence[dict], hyperparameter: str, paper: Published, name: str) -> Figure:
+    """Draw `ablation` of one experiment's runs and the paper's table; name: the label of the values."""
+    ours, theirs = Ablation.of(runs, hyperparameter), published(paper, hyperparameter)["loss"]
+    paper_losses = {str(value).upper(): loss for value, loss in theirs.items()}
+    return ablation([str(value).upper() for value in ours.values], ours.mean(), ours.by_seed(), paper_losses, name)

@@ -1,33 +1,34 @@
-"""Calibration: errors per method (the paper's Figure 4), reliability diagrams, errors beside accuracies."""
+"""Calibration: errors per method (the paper's Figure 4), reliability diagrams, errors against accuracies."""
 
 import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from pvera.metrics import Reliability
-from pvera.report.plots import COLUMN, RC, method_rows, style
+from pvera.report.plots import COLUMN, PVERA_MEAN, RC, SEED, entry, key, method_rows, style
 from pvera.report.scores import Scores
 from pvera.report.statistics import mean_and_std
 from pvera.report.tables.layout import signed
 
-FEW = 10  # images; the accuracy of fewer would be noise
+FEW = 10  # images; a bin with fewer has no point
 
 
 def errors(ax: Axes, means: pd.DataFrame) -> Axes:
-    """Geometric means in percent (`tables.calibration.geometric_means`): marker, interval, a dot per seed.
+    """Draw geometric means in percent (`tables.calibration.geometric_means`): marker, interval, a dot per seed.
 
     Methods stand from top to bottom in the paper's order; the line marks PVeRA's mean.
     """
     seeds = [column for column in means if column.startswith("seed")]
-    for row, (key, own) in enumerate(means.iterrows()):
-        look, mean = style(key), 100 * own["mean"]
-        if key == "pvera":
+    for row, (method, values) in enumerate(means.iterrows()):
+        look, mean = style(method), 100 * values["mean"]
+        if method == "pvera":
             ax.axvline(mean, color=look.colour, linewidth=0.8, alpha=0.6, zorder=1)
-        ax.plot([100 * own["low"], 100 * own["high"]], [row, row], color=look.colour, linewidth=1.2)
-        dots = 100 * own[seeds]
+        ax.plot([100 * values["low"], 100 * values["high"]], [row, row], color=look.colour, linewidth=1.2)
+        dots = 100 * values[seeds]
         ax.plot(dots, np.full(len(dots), row + 0.36), "o", color=look.colour, markersize=2, mew=0)
         ax.plot(mean, row, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
     method_rows(ax, list(means.index))
@@ -36,18 +37,20 @@ def errors(ax: Axes, means: pd.DataFrame) -> Axes:
     return ax
 
 
-def reliability(ax: Axes, found: Reliability, colour: str) -> Axes:
-    """Accuracy against confidence per bin of equal width that has `FEW` images or more; bars: share of the
-    images in each bin; the number: mean confidence minus accuracy, in points, positive if overconfident."""
-    share = found.count / found.count.sum()
+def reliability(ax: Axes, bins: Reliability, colour: str) -> Axes:
+    """Draw accuracy against confidence for bins of equal width with at least `FEW` images.
+
+    Bars: share of the images in each bin. Number: mean confidence minus accuracy (points), positive if overconfident.
+    """
+    share = bins.count / bins.count.sum()
     edges = np.linspace(0, 1, len(share) + 1)
     ax.bar(edges[:-1], share, 1 / len(share), align="edge", color="0.85")
-    enough = found.count >= FEW
-    confidence, accuracy = found.confidence[enough], found.accuracy[enough]
+    enough = bins.count >= FEW
+    confidence, accuracy = bins.confidence[enough], bins.accuracy[enough]
     ax.plot([0, 1], [0, 1], color="0.5", linewidth=0.6, linestyle=(0, (4, 3)))
     ax.fill_between(confidence, confidence, accuracy, color=colour, alpha=0.25, linewidth=0)
     ax.plot(confidence, accuracy, color=colour, linewidth=1, marker="o", markersize=1.8, mew=0)
-    over = 100 * np.nansum(share * (found.confidence - found.accuracy))
+    over = 100 * np.nansum(share * (bins.confidence - bins.accuracy))
     ax.text(0.05, 0.95, signed(over, 1), transform=ax.transAxes, va="top")
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     for axis in (ax.xaxis, ax.yaxis):
@@ -56,10 +59,10 @@ def reliability(ax: Axes, found: Reliability, colour: str) -> Axes:
 
 
 def against_accuracy(ax: Axes, accuracy: Scores, error: Scores) -> Axes:
-    """Error against accuracy in percent, a marker per method and data set (means over seeds)."""
+    """Draw error against accuracy in percent, a marker per method and data set (means over seeds)."""
     x, y = (100 * mean_and_std(scores.values, axis=1)[0] for scores in (accuracy, error))
-    for row, key in enumerate(accuracy.methods):
-        look = style(key)
+    for row, method in enumerate(accuracy.methods):
+        look = style(method)
         ax.plot(x[row], y[row], look.marker, color=look.colour, markersize=4, mec="white", mew=0.4,
                 label=look.title)  # fmt: skip
     ax.set(xlabel="Test accuracy (%)", ylabel="ACE (%)")
@@ -69,33 +72,36 @@ def against_accuracy(ax: Axes, accuracy: Scores, error: Scores) -> Axes:
 
 
 def per_method(ace: pd.DataFrame, ece: pd.DataFrame) -> Figure:
-    """`errors` of ACE, and of ECE beside it, at column width."""
+    """Draw `errors` of ACE and of ECE side by side, at column width."""
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 0.6 + 0.17 * len(ace)), layout="constrained")
+        figure = Figure(figsize=(COLUMN, 0.8 + 0.17 * len(ace)), layout="constrained")
         axes = figure.subplots(1, 2, sharey=True)
         for ax, means, title in zip(axes, (ace, ece), ("ACE", "ECE"), strict=True):
             errors(ax, means).set_title(title)
         figure.supxlabel("Calibration error (%), lower is better", fontsize=8)
+        key(figure, [SEED, entry("mean, 95 % interval", "o", "-"), PVERA_MEAN])
     return figure
 
 
-def diagrams(found: dict[str, Reliability]) -> Figure:
-    """`reliability` of each method, at column width."""
-    rows = -(-len(found) // 4)
+def diagrams(bins: dict[str, Reliability]) -> Figure:
+    """Draw `reliability` of each method, at column width."""
+    rows = -(-len(bins) // 4)
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 0.3 + 0.9 * rows), layout="constrained")
+        figure = Figure(figsize=(COLUMN, 0.65 + 0.9 * rows), layout="constrained")
         axes = figure.subplots(rows, 4, sharex=True, sharey=True, squeeze=False).ravel()
-        for ax, (key, of_method) in zip(axes, found.items(), strict=True):
-            reliability(ax, of_method, style(key).colour).set_title(style(key).title, fontsize=7)
-        for ax in axes[len(found) :]:
+        for ax, (method, of_method) in zip(axes, bins.items(), strict=True):
+            reliability(ax, of_method, style(method).colour).set_title(style(method).title, fontsize=7)
+        for ax in axes[len(bins) :]:
             ax.set_visible(False)
-        figure.supxlabel("Confidence", fontsize=8)
+        figure.supxlabel("Confidence (number: mean confidence − accuracy, points)", fontsize=7)
+        entries = [entry("accuracy per bin", "o", "-", markersize=2), entry("calibrated", line="--", colour="0.5")]
+        key(figure, [*entries, Patch(color="0.85", label="share of images")])
         figure.supylabel("Accuracy", fontsize=8)
     return figure
 
 
 def confound(accuracy: Scores, error: Scores) -> Figure:
-    """`against_accuracy` at column width."""
+    """Draw `against_accuracy` at column width."""
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 2.6), layout="constrained")
         against_accuracy(figure.subplots(), accuracy, error)

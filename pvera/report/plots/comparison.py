@@ -13,13 +13,16 @@ from pvera.report.statistics import Friedman
 from pvera.report.tables.comparison import Comparison
 
 
-def critical_difference(ax: Axes, methods: list[str], found: Friedman) -> Axes:
-    """Average ranks, the best at the left; bars join what Nemenyi's test cannot tell apart (Demšar, 2006)."""
-    k, order = len(methods), np.argsort(found.ranks, kind="stable")
-    first_row = 0.6 + 0.35 * len(found.cliques)
+def critical_difference(ax: Axes, methods: list[str], friedman: Friedman) -> Axes:
+    """Draw average ranks, the best at the left (Demšar, 2006).
+
+    Bars join methods that Nemenyi's test does not separate.
+    """
+    k, order = len(methods), np.argsort(friedman.ranks, kind="stable")
+    first_row = 0.6 + 0.35 * len(friedman.cliques)
     half = (k + 1) // 2
     for place, m in enumerate(order):
-        look, rank = style(methods[m]), found.ranks[m]
+        look, rank = style(methods[m]), friedman.ranks[m]
         left = place < half
         row = first_row + 0.62 * (place if left else k - 1 - place)
         side = 0.9 if left else k + 0.1
@@ -29,12 +32,12 @@ def critical_difference(ax: Axes, methods: list[str], found: Friedman) -> Axes:
         ax.text(side + (-0.08 if left else 0.08), row, f"{look.title} {rank:.2f}", va="center",
                 ha="right" if left else "left", color=look.colour if methods[m] == "pvera" else "black",
                 fontweight="bold" if methods[m] == "pvera" else "normal")  # fmt: skip
-    for i, clique in enumerate(found.cliques):
-        ends = found.ranks[list(clique)].min(), found.ranks[list(clique)].max()
+    for i, clique in enumerate(friedman.cliques):
+        ends = friedman.ranks[list(clique)].min(), friedman.ranks[list(clique)].max()
         ax.plot(ends, [0.4 + 0.35 * i] * 2, color="0.25", linewidth=2.2, solid_capstyle="round")
-    width = min(found.critical_difference, k - 1)
+    width = min(friedman.critical_difference, k - 1)
     ax.plot([1, 1 + width], [-1.1, -1.1], color="black", linewidth=1, marker="|", markersize=4)
-    text = f"critical difference {found.critical_difference:.2f}"
+    text = f"critical difference {friedman.critical_difference:.2f}"
     ax.text(1 + width / 2, -1.2, text, ha="center", va="bottom")
     ax.set_xlim(1, k)
     ax.set_ylim(first_row + 0.62 * half, -1.6)
@@ -47,15 +50,17 @@ def critical_difference(ax: Axes, methods: list[str], found: Friedman) -> Axes:
 
 
 def leads(ax: Axes, table: pd.DataFrame) -> Axes:
-    """PVeRA's lead over each method in points (`tables.comparison.compare`), with its 95 % intervals: thin
-    over data sets and seeds, thick over seeds alone (none where it is not known)."""
+    """Draw PVeRA's lead over each method in points (`tables.comparison.compare`) with its 95 % intervals.
+
+    Thin: over data sets and seeds. Thick: over seeds alone, where known.
+    """
     others = table.drop("pvera")
-    for row, (key, own) in enumerate(others.iterrows()):
-        look = style(key)
-        ax.plot([own["lead_low"], own["lead_high"]], [row, row], color=look.colour, linewidth=0.9)
-        seeds = own["lead"] + own["lead_seeds"] * np.array([-1, 1])
+    for row, (method, values) in enumerate(others.iterrows()):
+        look = style(method)
+        ax.plot([values["lead_low"], values["lead_high"]], [row, row], color=look.colour, linewidth=0.9)
+        seeds = values["lead"] + values["lead_seeds"] * np.array([-1, 1])
         ax.plot(seeds, [row, row], color=look.colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
-        ax.plot(own["lead"], row, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4,
+        ax.plot(values["lead"], row, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4,
                 zorder=3)  # fmt: skip
     ax.axvline(0, color="0.3", linewidth=0.6, zorder=1)
     method_rows(ax, list(others.index))
@@ -65,10 +70,10 @@ def leads(ax: Axes, table: pd.DataFrame) -> Axes:
 
 
 def improvement(ax: Axes, table: pd.DataFrame) -> Axes:
-    """Probability in percent that the row's method is better than the column's."""
-    titles = [style(key).title for key in table]
+    """Draw the probability in percent that the row's method is better than the column's, in greys."""
+    titles = [style(method).title for method in table]
     seaborn.heatmap(
-        100 * table.to_numpy(), mask=np.eye(len(table), dtype=bool), vmin=0, vmax=100, cmap="PuOr_r", annot=True,
+        100 * table.to_numpy(), mask=np.eye(len(table), dtype=bool), vmin=0, vmax=100, cmap="Greys", annot=True,
         fmt=".0f", annot_kws={"fontsize": 6}, linewidths=0.6, square=True, cbar=False, xticklabels=titles,
         yticklabels=titles, ax=ax,
     )  # fmt: skip
@@ -79,13 +84,16 @@ def improvement(ax: Axes, table: pd.DataFrame) -> Axes:
 
 
 def comparison(compared: Comparison) -> Figure:
-    """`critical_difference`, `leads` and `improvement`, one above the other at column width."""
+    """Draw `critical_difference`, `leads` and `improvement`, one above the other, at column width."""
     methods = list(compared.methods.index)
     with matplotlib.rc_context(RC):
         heights = [0.75 + 0.1 * len(methods), 0.5 + 0.14 * (len(methods) - 1), 0.8 + 0.22 * len(methods)]
         figure = Figure(figsize=(COLUMN, sum(heights) + 0.6), layout="constrained")
         axes = [part.subplots() for part in figure.subfigures(3, 1, height_ratios=heights)]
-        critical_difference(axes[0], methods, compared.ranks).set_title("Average rank")
+        title = "Average rank (1 is best); bars join methods that Nemenyi's test does not separate"
+        critical_difference(axes[0], methods, compared.ranks).set_title(title, fontsize=6.5)
         leads(axes[1], compared.methods)
-        improvement(axes[2], compared.improvement).set_title("P(row better than column), %")
+        axes[1].set_title("95 % intervals: thin over data sets and seeds, thick over seeds alone", fontsize=6.5)
+        title = "P(row better than column on a data set), %"
+        improvement(axes[2], compared.improvement).set_title(title, fontsize=6.5)
     return figure

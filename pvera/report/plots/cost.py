@@ -1,4 +1,4 @@
-"""The paper's Figure 3: accuracy against what the adapters cost."""
+"""The paper's Figure 3: accuracy against the cost of the adapters."""
 
 import matplotlib
 import numpy as np
@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from pvera.cost import GIGA
 from pvera.report.plots import COLUMN, RC, style
 
-#: Per panel: its title, its label, and columns of `efficiency.of_runs`: in training, with the mean, merged.
+#: Per panel: title, label, and columns of `efficiency.of_runs`: in training, with the mean, merged.
 PANELS = (
     ("(a) Adapters", "Trained numbers", ("adapter_parameters",)),
     ("(b) Whole model", "Parameters (million)", ("parameters",)),
@@ -21,13 +21,13 @@ PANELS = (
 
 
 def accuracy_against(ax: Axes, points: pd.DataFrame, columns: tuple[str, ...], scale: float = 1) -> Axes:
-    """Accuracy (%) of each method against a cost, in units of `scale`.
+    """Draw the accuracy (%) of each method against a cost, in units of `scale`.
 
-    With three columns a line leads from the first past the pass with the mean (a stroke, where it differs) to
-    the merged model (hollow), for methods that can be merged.
+    With three columns, a line leads from the cost in training past that of the mean (a stroke, where it differs) to the
+    merged model (hollow), for methods that can be merged.
     """
-    for key, row in points.iterrows():
-        shown, y = style(key), row["accuracy"]
+    for method, row in points.iterrows():
+        shown, y = style(method), row["accuracy"]
         values = [row[column] / scale for column in columns]
         look = {"color": shown.colour, "markersize": 4.2, "zorder": 3}
         if len(values) == 3 and values[2] < values[0]:
@@ -44,8 +44,10 @@ def accuracy_against(ax: Axes, points: pd.DataFrame, columns: tuple[str, ...], s
 
 
 def efficiency(points: pd.DataFrame) -> Figure:
-    """The four panels at column width, of `efficiency.of_paper` or `of_runs`. Trained numbers stand on a
-    logarithmic axis, linear below its first power of ten, so that linear probing's zero has a place."""
+    """Draw the four panels of `efficiency.of_paper` or `of_runs`, at column width.
+
+    The axis of trained numbers is logarithmic, but linear below its first power of ten: linear probing has zero.
+    """
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 4.8), layout="constrained")
         axes = figure.subplots(2, 2, sharey=True).ravel()
@@ -68,7 +70,7 @@ def efficiency(points: pd.DataFrame) -> Figure:
 
 
 def _from_zero(ax: Axes, values: pd.Series) -> None:
-    """A logarithmic axis, linear from zero to the power of ten below the least positive value."""
+    """Set a logarithmic axis, linear from zero to the power of ten below the smallest positive value."""
     powers = np.log10(values[values > 0])
     first, last = int(np.floor(powers.min())), int(np.floor(powers.max()))
     ax.set_xscale("symlog", linthresh=10**first)
@@ -80,9 +82,10 @@ def _from_zero(ax: Axes, values: pd.Series) -> None:
 def _legend(methods) -> list[Line2D]:
     look = {"linestyle": "", "markersize": 4.2}
     handles = [
-        Line2D([], [], color=style(key).colour, marker=style(key).marker, mec="white", mew=0.4,
-               label=style(key).title, **look)
-        for key in methods
+        Line2D([], [], color=style(method).colour, marker=style(method).marker, mec="white", mew=0.4,
+               label=style(method).title, **look)
+        for method in methods
     ]  # fmt: skip
+    full = Line2D([], [], color="0.3", marker="o", mec="white", mew=0.4, label="in training", **look)
     merged = Line2D([], [], color="0.3", marker="o", mfc="white", mew=0.7, label="merged", **look)
-    return [*handles, merged, Line2D([], [], color="0.3", marker="|", label="mean", **look)]
+    return [*handles, full, merged, Line2D([], [], color="0.3", marker="|", label="pass with the mean", **look)]

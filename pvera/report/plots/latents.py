@@ -9,77 +9,83 @@ from matplotlib.figure import Figure
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
-from pvera.report.plots import COLUMN, RC, style
-from pvera.report.plots.uncertainty import bracket, stars, violins
+from pvera.report.plots import COLUMN, RC, note, style
+from pvera.report.plots.uncertainty import STARS, bracket, stars, violins
 from pvera.report.statistics import rank_sum
-from pvera.report.tables.layout import dataset_title
+from pvera.report.tables.names import dataset_title
 from pvera.report.tables.out_of_distribution import KINDS, Values
 
 OUT = "#BBBBBB"
 
 
 def values(ax: Axes, run: Values, kind: str) -> Axes:
-    """Violins of one adapter's values on its own data set (in colour) and the others, each with the
-    significance that they are lower on its own."""
+    """Draw violins of one adapter's values on its own data set (in colour) and on the others.
+
+    Brackets show the significance that the values are lower on its own.
+    """
     tested = run.record["config"]["tested"]
-    own, colour = tested.index(run.own), style(run.record["method"]).colour
+    home, colour = tested.index(run.trained_on), style(run.record["method"]).colour
     violins(
         ax,
         [run.values[name, kind] for name in tested],
         [dataset_title(name) for name in tested],
-        [colour if name == run.own else OUT for name in tested],
+        [colour if name == run.trained_on else OUT for name in tested],
     )
-    for level, place in enumerate(sorted((i for i in range(len(tested)) if i != own), key=lambda i: abs(i - own))):
-        test = rank_sum(run.values[tested[place], kind], run.values[run.own, kind])
-        bracket(ax, own, place, 1.02 + 0.11 * level, stars(test.p_value))
+    for level, place in enumerate(sorted((i for i in range(len(tested)) if i != home), key=lambda i: abs(i - home))):
+        test = rank_sum(run.values[tested[place], kind], run.values[run.trained_on, kind])
+        bracket(ax, home, place, 1.02 + 0.11 * level, stars(test.p_value))
     for label in ax.get_xticklabels():
         label.set(rotation=30, ha="right", rotation_mode="anchor", fontsize=6)
     return ax
 
 
 def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
-    """A row per method, a column per model, of the first seed: other seeds have other random matrices, and so
-    other values."""
+    """Draw a row per method and a column per model, for the first seed.
+
+    Other seeds have other random matrices, and so other values.
+    """
     runs = [run for run in runs if run.record["seed"] == min(run.record["seed"] for run in runs)]
     methods = list(dict.fromkeys(run.record["method"] for run in runs))
-    models = list(dict.fromkeys(run.own for run in runs))
+    models = list(dict.fromkeys(run.trained_on for run in runs))
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 0.2 + 1.65 * len(methods)), layout="constrained")
+        figure = Figure(figsize=(COLUMN, 0.35 + 1.65 * len(methods)), layout="constrained")
         grid = figure.subplots(len(methods), len(models), squeeze=False)
         for row, method in enumerate(methods):
             for ax, model in zip(grid[row], models, strict=True):
                 for run in runs:
-                    if (run.record["method"], run.own) == (method, model):
+                    if (run.record["method"], run.trained_on) == (method, model):
                         values(ax, run, kind)
                 title, pad = (f"{dataset_title(model)} model", 24) if row == 0 else ("", 18)
                 ax.set_title(title, pad=pad, fontsize=7)
                 if row < len(methods) - 1:
                     ax.set_xticklabels([])
             grid[row, 0].set_ylabel(METHODS[method].title, color=style(method).colour, fontweight="bold")
+        note(figure, f"colour: the model's own data set; grey: others. {STARS}: lower on its own")
         figure.supylabel(rf"{KINDS[kind].capitalize()} of $\mu_q + \mu_v$", fontsize=8)
     return figure
 
 
-def maps(found: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
-    """A column per image; below it VeRA's latent, PVeRA's mean and its draws, as far as they are `found`
-    (records and arrays of `analyses.load`).
+def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
+    """Draw a column per image; below it VeRA's latent, PVeRA's mean and its draws (`readings.load`), where present.
 
-    Smoothly upsampled; one scale of colours per method, from the lowest to the highest value of mean and
+    Maps are upsampled smoothly. Each method has one colour scale, from the lowest to the highest value of its mean and
     draws.
     """
     rows = [("Image", None, None, None)]
-    for record, arrays in sorted(found, key=lambda one: one[0]["method"] != "vera"):
+    for record, arrays in sorted(latents, key=lambda one: one[0]["method"] != "vera"):
         title, every = METHODS[record["method"]].title, np.concatenate([arrays["mu"][None], arrays["draws"]])
         limits = every.min(), every.max()
         rows.append((f"{title}\nmean" if len(arrays["draws"]) else title, arrays["mu"], limits, record["method"]))
         rows += [(f"{title}\ndraw {i + 1}", draw, limits, record["method"]) for i, draw in enumerate(arrays["draws"])]
-    record, arrays = found[0]
+    record, arrays = latents[0]
     pixels, side = arrays["pixels"], arrays["pixels"].shape[1]
     with matplotlib.rc_context(RC):
         width = (COLUMN - 0.5) / len(pixels)
-        figure = Figure(figsize=(COLUMN, 0.15 + width * len(rows)))
+        figure = Figure(figsize=(COLUMN, 0.3 + width * len(rows)))
         grid = figure.subplots(len(rows), len(pixels), squeeze=False)
-        figure.subplots_adjust(0.5 / COLUMN, 0.005, 0.998, 1 - 0.15 / figure.get_figheight(), 0.04, 0.04)
+        height = figure.get_figheight()
+        figure.subplots_adjust(0.5 / COLUMN, 0.15 / height, 0.998, 1 - 0.15 / height, 0.04, 0.04)
+        note(figure, "First principal component over the patches. Yellow: high, blue: low; one scale per method")
         for axes, (title, shown, limits, method) in zip(grid, rows, strict=True):
             for i, ax in enumerate(axes):
                 if shown is None:

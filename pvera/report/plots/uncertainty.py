@@ -1,5 +1,5 @@
-"""Figures of the draws: violins of their spread and of the intervals' widths, how both depend on the number
-of draws, and images with their intervals (Section 4.3, appendix C)."""
+"""Figures of the draws: violins of their spread and of interval widths, both by number of draws, and images with their
+intervals (Section 4.3, Appendix C)."""
 
 from collections.abc import Sequence
 
@@ -12,21 +12,24 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from statsmodels.stats.proportion import proportion_confint
 
 from pvera.data.tasks import class_name
-from pvera.report.plots import COLUMN, RC, style
+from pvera.report.plots import COLUMN, RC, note, style
 from pvera.report.readings import Example
 from pvera.report.statistics import RankSum
 from pvera.report.tables import uncertainty as tables
-from pvera.report.tables.layout import dataset_title, signed
+from pvera.report.tables.layout import signed
+from pvera.report.tables.names import dataset_title
 
 PAGE = 7.0  # inches, the width of a page's text
 
-#: Right and wrong predictions, in every figure; no method has these colours, and colour-blind readers tell
-#: them.
+#: Colours of correct and incorrect predictions; no method has them, and colour-blind readers can tell them.
 RIGHT, WRONG = "#4D9221", "#762A83"
 
 
+STARS = "**** p ≤ 0.0001 … * p ≤ 0.05"
+
+
 def stars(p: float) -> str:
-    """The levels of the paper's figures: **** to 0.0001, *** to 0.001, ** to 0.01, * to 0.05, else "ns"."""
+    """Return the stars of the paper's figures: **** to 0.0001, *** to 0.001, ** to 0.01, * to 0.05, else "ns"."""
     return "*" * sum(p <= level for level in (1e-4, 1e-3, 1e-2, 0.05)) or "ns"
 
 
@@ -50,7 +53,7 @@ def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colo
 
 
 def bracket(ax: Axes, one: float, other: float, height: float, text: str) -> Axes:
-    """A line between two violins at `height`, in parts of the axes' height, with `text` above."""
+    """Draw a line between two violins at `height`, a share of the axes' height, with `text` above."""
     at = ax.get_xaxis_transform()
     low = height - 0.02
     ax.plot([one, one, other, other], [low, height, height, low], color="0.3", linewidth=0.6, transform=at,
@@ -60,7 +63,7 @@ def bracket(ax: Axes, one: float, other: float, height: float, text: str) -> Axe
 
 
 def compared(ax: Axes, right: np.ndarray, wrong: np.ndarray, labels: Sequence[str]) -> Axes:
-    """Violins of right and wrong images, with the significance that the wrong ones' values are higher."""
+    """Draw violins of correct and incorrect images, with the significance that the latter have higher values."""
     violins(ax, (right, wrong), labels, (RIGHT, WRONG))
     test: RankSum = tables.compare(wrong, right)
     if np.isfinite(test.p_value):
@@ -69,31 +72,31 @@ def compared(ax: Axes, right: np.ndarray, wrong: np.ndarray, labels: Sequence[st
 
 
 def pairs(runs: tables.Runs, of, labels: Sequence[str], title: str) -> Figure:
-    """`compared` for each of the paper's numbers of draws; of: `tables.spread_of` or `tables.width_of`."""
+    """Draw `compared` for each of the paper's numbers of draws; of: `tables.spread_of` or `tables.width_of`."""
     draws = tables.shown_draws(runs)
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 2.0), layout="constrained")
+        figure = Figure(figsize=(COLUMN, 2.15), layout="constrained")
         (axes,) = figure.subplots(1, len(draws), sharey=of is tables.spread_of, squeeze=False)
         for ax, k in zip(axes, draws, strict=True):
             compared(ax, *of(runs, k), labels)
             ax.set_title(f"{k} draws", pad=14)
         axes[0].set_ylabel(title)
+        note(figure, f"bar: quartiles; white: median. {STARS}: incorrect is higher. δ: Cliff's delta")
     return figure
 
 
 def spread(runs: tables.Runs) -> Figure:
-    """The paper's violins of the standard deviation of the softmax scores, over all data sets."""
+    """Draw the paper's violins of the standard deviation of the softmax scores, over all data sets."""
     return pairs(runs, tables.spread_of, ("Correct", "Incorrect"), "SD of the softmax score")
 
 
 def widths(runs: tables.Runs) -> Figure:
-    """The appendix's violins of the intervals' widths, over all data sets."""
-    return pairs(runs, tables.width_of, ("Right", "Wrong"), "Width of the 95 % interval")
+    """Draw the appendix's violins of the interval widths, over all data sets."""
+    return pairs(runs, tables.width_of, ("Correct", "Incorrect"), "Width of the 95 % interval")
 
 
 def detection(runs: tables.Runs) -> Figure:
-    """AUROC for telling wrong from right by number of draws: mean over data sets and seeds; the band holds those of
-    all seeds."""
+    """Draw the AUROC for detecting incorrect predictions by number of draws: mean, and a band over seeds."""
     seeds = tables.detection(runs).groupby(["way", "draws", "seed"], as_index=False)["auroc"].mean()
     single = seeds["way"] == tables.SINGLE
     with matplotlib.rc_context(RC):
@@ -116,7 +119,8 @@ def detection(runs: tables.Runs) -> Figure:
             color="0.4",
         )
         _axis_of_draws(ax, list(runs[0].estimates))
-        ax.set_ylabel("AUROC, wrong from right")
+        ax.set_xlabel("Draws (line: mean over data sets and seeds; band: range of seeds)")
+        ax.set_ylabel("AUROC, incorrect predictions")
         ax.get_legend().remove()
         figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=1.6)
     return figure
@@ -131,14 +135,13 @@ def _axis_of_draws(ax: Axes, draws: Sequence[int]) -> None:
 
 
 def by_draws(runs: tables.Runs) -> Figure:
-    """(a) Mean widths by number of draws, and how a t-interval of normal draws would narrow; (b) coverage,
-    with its own 95 % interval (Wilson)."""
+    """Draw (a) mean widths by number of draws and of normal draws; (b) coverage with its 95 % Wilson interval."""
     data = tables.by_draws(runs)
     draws = list(data["draws"])
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 2.0), layout="constrained")
         left, right = figure.subplots(1, 2)
-        for name, title, colour, marker in (("right", "Right", RIGHT, "o"), ("wrong", "Wrong", WRONG, "s")):
+        for name, title, colour, marker in (("right", "Correct", RIGHT, "o"), ("wrong", "Incorrect", WRONG, "s")):
             left.plot(draws, data[name], color=colour, marker=marker, markersize=4, label=title)
             normal = data["factor"] * data[name].iloc[-1] / data["factor"].iloc[-1]
             left.plot(draws, normal, color=colour, linestyle=":", linewidth=0.9)
@@ -159,13 +162,14 @@ def by_draws(runs: tables.Runs) -> Figure:
                        linewidth=1.0, capsize=2)  # fmt: skip
         right.axhline(95, color="0.4", linestyle="--", linewidth=0.8)
         right.set_title("Coverage (%)")
+        right.annotate("nominal", (1, 95), xycoords=right.get_yaxis_transform(), ha="right", va="bottom", fontsize=6)
         for ax in (left, right):
             _axis_of_draws(ax, draws)
     return figure
 
 
 def example(ax: Axes, shown: Example) -> Axes:
-    """An image with its true and its predicted class and the interval of the latter's score below."""
+    """Draw an image with its true class, its predicted class and the interval of that class's score below."""
     _picture(ax, shown)
     texts = (
         (class_name(shown.dataset, shown.label), "black"),
@@ -191,12 +195,14 @@ def _short(text: str, length: int = 16) -> str:
 
 
 def examples(runs: tables.Runs, columns: int = 6) -> Figure:
-    """The appendix's figure: of each data set an image that is right and one that is wrong, those with the
-    interval of median width (first seed)."""
+    """Draw the appendix's figure: per data set one correct and one incorrect image, of the first seed.
+
+    Each has the interval of median width.
+    """
     first = [
         run
-        for own in list(tables.groups(runs).values())[1:]
-        for run in own
+        for members in list(tables.groups(runs).values())[1:]
+        for run in members
         if run.record["seed"] == tables.seeds(runs)[0]
     ]
     parts = [[e for run in first for e in run.examples if e.right == right] for right in (True, False)]
@@ -219,21 +225,23 @@ def examples(runs: tables.Runs, columns: int = 6) -> Figure:
 
 
 def _row_labels(ax: Axes, right: bool) -> None:
-    """What the lines below the images are, and whether this row's predictions are right."""
-    ax.set_ylabel("Right" if right else "Wrong", color=RIGHT if right else WRONG, fontsize=8, labelpad=10)
+    """Label a row: correct or incorrect, and the lines below its images."""
+    ax.set_ylabel("Correct" if right else "Incorrect", color=RIGHT if right else WRONG, fontsize=8, labelpad=10)
     for line, text in enumerate(("true", "predicted", "interval")):
         _below(ax, line, 0, -4, text, ha="right", color="0.4")
 
 
 def _below(ax: Axes, line: int, place: float, offset: float, text: str, **style) -> None:
-    """`text` in a line below the axes, at `place` in parts of their width plus `offset` in points."""
+    """Write `text` in a line below the axes, at `place`, a share of their width, plus `offset` in points."""
     at = (offset, -3 - 7.5 * line)
     ax.annotate(text, (place, 0), at, "axes fraction", "offset points", va="top", fontsize=6, **style)
 
 
 def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
-    """The first figure's panel (b): for each image the scores of its most probable classes, a dot per draw,
-    and the interval of the mean score of the predicted one."""
+    """Draw panel (b) of the paper's first figure: per image the scores of its most probable classes, a dot per draw.
+
+    A bar shows the interval of the predicted class's mean score.
+    """
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 1.15 * len(shown) + 0.35), layout="constrained")
         grid = figure.subplots(len(shown), 2, width_ratios=(1, 2.4), squeeze=False)
@@ -244,13 +252,12 @@ def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
             if row < len(shown) - 1:
                 ax.set_xticklabels([])
             else:
-                ax.set_xlabel("Softmax score")
+                ax.set_xlabel("Softmax score (dot: one draw; bar: 95 % interval of the mean)", fontsize=6)
     return figure
 
 
 def scores(ax: Axes, shown: Example, classes: int = 3) -> Axes:
-    """The draws' scores of the predicted class and of the next most probable ones, with the former's
-    interval."""
+    """Draw the scores of the predicted class and of the next most probable ones, with the interval of the former."""
     mean = shown.scores.mean(0)
     order = sorted(range(len(mean)), key=lambda c: (c != shown.predicted, -mean[c]))[:classes]
     for row, c in enumerate(order):

@@ -1,15 +1,15 @@
-"""Tables of the analyses: what stands in them is computed first, then rendered.
+"""Tables of the analyses, each computed first, then rendered.
 
-layout: what a table is. claims: statements held against results. benchmark: accuracies, significance, grid choices
-(Tables 1, 4 and 6 to 8). beside: the same beside the paper's. profile: all of these. ablations: rank and position
-(Tables 2 and 3). ledger: the differences between the protocols.
-language: the language table of Appendix D. cost: computational efficiency (Figure 3).
-calibration: errors per method (Figure 4). comparison: what differences over data sets are worth.
-duration: what more epochs bring.
+layout: the table type and its writers. names: full names of short keys. verdicts: the paper's statements, with
+verdicts for our results. benchmark: accuracies, stars and grid choices (Tables 1, 4 and 6 to 8). against_paper: the
+same, compared with the paper's numbers. profile: all tables of one profile. comparison: statistical support of a
+ranking. ablations: rank and position (Tables 2 and 3). language: Appendix D. cost: computational efficiency (Figure 3).
+calibration: Figure 4. uncertainty: draws and intervals. out_of_distribution, latents: Section 4.4. duration: longer
+trainings. ledger: differences between the protocols. precision, wall_time, versions: speed and its price.
 """
 
 from pvera.report.tables.ablations import Ablation, ablation, ablation_verdicts
-from pvera.report.tables.against_paper import published_detailed
+from pvera.report.tables.against_paper import grid_summary, published_detailed
 from pvera.report.tables.benchmark import (
     CLAIMS,
     PANELS,
@@ -20,15 +20,16 @@ from pvera.report.tables.benchmark import (
     grid,
     grid_choices,
     groups,
-    held_claims,
     main,
+    main_verdicts,
     marks,
-    verdicts,
+    stars_summary,
+    verdicts_on,
 )
-from pvera.report.tables.language import language, language_of_profile, language_verdicts
+from pvera.report.tables.language import above_majority, language, language_of_profile, language_verdicts
 from pvera.report.tables.layout import Cell, Panel, Row, Table
 from pvera.report.tables.profile import of_profile, per_backbone
-from pvera.report.tables.verdicts import Claim, verdict_table
+from pvera.report.tables.verdicts import Claim, Statement, answer, verdict_table
 
 __all__ = [
     "CLAIMS",
@@ -38,25 +39,30 @@ __all__ = [
     "Claim",
     "Panel",
     "Row",
+    "Statement",
     "Table",
     "ablation",
     "ablation_verdicts",
     "about",
+    "above_majority",
     "accuracies",
+    "answer",
     "comparisons",
     "detailed",
     "grid",
     "grid_choices",
+    "grid_summary",
     "groups",
-    "held",
-    "held_claims",
     "language",
-    "language_claims",
     "language_of_profile",
+    "language_verdicts",
     "main",
+    "main_verdicts",
     "marks",
     "of_profile",
     "per_backbone",
     "published_detailed",
-    "verdicts",
+    "stars_summary",
+    "verdict_table",
+    "verdicts_on",
 ]

@@ -84,7 +84,7 @@ def accuracies(runs: list[dict], paper: Published) -> Table:
         for title, cells in shown.items()
     ]
     caption = (
-        f"Test accuracy (%) here and in the paper. Mean rank: over data sets, 1 is best. Bold: best. Underlined: second "
+        "Test accuracy (%) here and in the paper. Mean rank: over data sets, 1 is best. Bold: best. Underlined: second "
         f"best. The paper's averages are computed from its cells. {other.about} Agreement of the two orders by "
         f"average: Kendall's τ = {_agreement(here['average'], there['average'])}."
     )

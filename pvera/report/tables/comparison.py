@@ -1,8 +1,8 @@
-"""Beyond the paper: what its comparison of methods is worth, for runs and for its own published numbers.
+"""Beyond the paper: statistical support for a ranking of methods, of our runs and of the published numbers.
 
-Four questions that stars on single cells leave open: how many stars survive correction for their number,
-whether the average ranks differ, how far the averages would move with other data sets or seeds, and how
-likely one method is better than another on a data set.
+Stars on single cells leave four questions open: how many survive a correction for their number, whether the average
+ranks differ, how far the averages would move with other data sets or seeds, and how probable it is that one method is
+better than another on a data set.
 """
 
 from collections.abc import Iterable
@@ -33,23 +33,24 @@ from pvera.report.statistics import (
 )
 from pvera.report.tables.benchmark import REFERENCE, about, left_out, lower_p_values, marks, pooled_counts
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, interval, lettered, p_value, percent, signed
+from pvera.report.tables.names import backbone_title
 
 SEED = 0  # of the bootstrap and of the subsets
 SUBSETS = 2000
-APART = ("vera", "linear")  # the method that PVeRA improves on, and the one below all others
+APART = ("vera", "linear")  # the method that PVeRA extends, and the weakest one
 CORRECTIONS = {"": "uncorrected", "_holm": "Holm", "_bh": "BH"}
 
 
-# What is compared
+# The evidence
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Accuracies to compare, and what is known of their seeds.
+    """Accuracies to compare, and their spread over seeds.
 
-    scores: shares, complete; std, runs: (methods, data sets), of single runs and how many there are;
-    lower, higher: (methods, data sets), p-values of the pooled binomial test that a method is below PVeRA and
-    that it is above; printed: the stars that the paper prints, where it does.
+    scores: shares, complete. std, runs: (methods, data sets), standard deviation and number of single runs. lower,
+    higher: (methods, data sets), p-values of the pooled binomial test that a method is below or above PVeRA. printed:
+    the stars in the paper, for its own tables.
     """
 
     name: str
@@ -67,43 +68,43 @@ class Evidence:
 
 
 def of_runs(runs: list[dict]) -> Evidence:
-    """Of the runs of one backbone. InputError without PVeRA, or another method, or a common data set."""
+    """Collect the evidence of one backbone's runs. InputError without PVeRA, another method, or a common data set."""
     every = Scores.of(runs)
     scores = every.complete()
     if REFERENCE not in scores.methods or len(scores.methods) < 2:
         raise InputError("a comparison with PVeRA needs runs of PVeRA and of another method")
     whole = [every.datasets.index(dataset) for dataset in scores.datasets]
-    own, n, reference = (counts[:, whole] for counts in pooled_counts(runs))
+    correct, n, reference = (counts[:, whole] for counts in pooled_counts(runs))
     return Evidence(
-        f"Profile {runs[0]['profile']}, backbone {runs[0]['backbone']}",
+        f"Profile {runs[0]['profile']}, backbone {backbone_title(runs[0]['backbone'])}",
         about(runs) + left_out(every), scores,
         mean_and_std(scores.values, axis=1)[1], (~np.isnan(scores.values)).sum(1),
-        *_both_tails(scores, own, n, reference),
+        *_both_tails(scores, correct, n, reference),
     )  # fmt: skip
 
 
 def of_published(paper: Published, backbone: str) -> Evidence:
-    """Of a detailed table of the paper. The binomial test takes the counts nearest to what is printed."""
+    """Collect the evidence of a published table. Counts are reconstructed by rounding."""
     accuracy, std = paper.accuracies(backbone), paper.accuracies(backbone, "std")
     datasets = tuple(accuracy.columns)
     categories = tuple(TASKS[dataset].category for dataset in datasets)
     scores = Scores(accuracy.to_numpy()[:, None] / 100, tuple(accuracy.index), (0,), datasets, categories)
     n = SEEDS * np.array([[TASKS[dataset].test_images for dataset in datasets]])
-    own = np.rint(scores.values[:, 0] * n).astype(int)
-    reference = own[[scores.methods.index(REFERENCE)]]
+    correct = np.rint(scores.values[:, 0] * n).astype(int)
+    reference = correct[[scores.methods.index(REFERENCE)]]
     return Evidence(
         f"The paper's {BACKBONES[backbone]}",
         f"Published accuracies of {BACKBONES[backbone]}: means and standard deviations of {SEEDS} seeds.",
         scores, std.to_numpy() / 100, np.full(std.shape, SEEDS),
-        *_both_tails(scores, own, n, reference),
+        *_both_tails(scores, correct, n, reference),
         printed=paper.accuracies(backbone, "star").to_numpy(bool),
     )  # fmt: skip
 
 
-def _both_tails(scores: Scores, own, n, reference) -> tuple[np.ndarray, np.ndarray]:
-    """Below and above PVeRA, NaN for PVeRA itself. More right answers are fewer wrong ones."""
-    own, n, reference = np.broadcast_arrays(own, n, reference)
-    tails = lower_p_values(own, n, reference), lower_p_values(n - own, n, n - reference)
+def _both_tails(scores: Scores, correct, n, reference) -> tuple[np.ndarray, np.ndarray]:
+    """Return one-sided p-values below and above PVeRA; NaN for PVeRA itself."""
+    correct, n, reference = np.broadcast_arrays(correct, n, reference)
+    tails = lower_p_values(correct, n, reference), lower_p_values(n - correct, n, n - reference)
     for tail in tails:
         tail[scores.methods.index(REFERENCE)] = np.nan
     return tails
@@ -114,7 +115,10 @@ def _both_tails(scores: Scores, own, n, reference) -> tuple[np.ndarray, np.ndarr
 
 @dataclass(frozen=True)
 class Comparison:
-    """methods: one row per method, see `compare`; improvement: P(row better than column); ranks: Friedman."""
+    """All statistics of one evidence.
+
+    methods: one row per method, see `compare`. improvement: P(row better than column). ranks: `friedman`.
+    """
 
     evidence: Evidence
     methods: pd.DataFrame
@@ -123,15 +127,18 @@ class Comparison:
 
 
 def compare(evidence: Evidence) -> Comparison:
-    """All statistics of the evidence. Columns of `methods`, accuracies and leads in percent:
+    """Compute all statistics of the evidence. Columns of `methods`, accuracies and leads in percent:
 
-    average with low and high (95 % bootstrap interval over data sets and seeds); lead: PVeRA's average above
-    the method's, with lead_low and lead_high from the same resamples (paired over data sets), and lead_seeds,
-    half the 95 % interval over seeds alone; highest: share of resamples in which the method's average is the
-    highest; signed_rank: one-sided p-value that PVeRA is above over the data sets, _holm corrected;
-    improvement: probability that PVeRA is better, with improvement_low and _high; rank: average rank; lower,
-    higher: data sets on which the method is significantly below and above PVeRA by the binomial test, _holm
-    and _bh after correction over all methods and data sets; printed: the paper's stars, if any.
+    average, low, high: with its 95 % bootstrap interval over data sets and seeds.
+    lead, lead_low, lead_high: PVeRA's average minus the method's, from the same resamples (paired over data sets).
+    lead_seeds: half the 95 % interval of the lead over seeds alone.
+    highest: share of resamples in which the method has the highest average.
+    signed_rank, signed_rank_holm: one-sided p-value over data sets that PVeRA is above.
+    improvement, improvement_low, improvement_high: probability that PVeRA is better on a data set.
+    rank: average rank.
+    lower, higher (_holm, _bh: corrected): data sets on which the method is significantly below or above PVeRA by the
+    binomial test.
+    printed: the paper's stars, for its own tables.
     """
     scores, r = evidence.scores, evidence.reference
     percent = 100 * scores.values
@@ -146,7 +153,7 @@ def compare(evidence: Evidence) -> Comparison:
     columns["lead_low"], columns["lead_high"] = percentile_interval(of_drawn[:, [r]] - of_drawn)
     columns["lead_seeds"] = 100 * seed_error(np.hypot(evidence.std, evidence.std[r]), evidence.runs)
     columns["highest"] = (of_drawn.argmax(1)[:, None] == np.arange(len(average))).mean(0)
-    columns["signed_rank"] = [signed_rank(mean[r] - own) for own in mean]
+    columns["signed_rank"] = [signed_rank(mean[r] - of_method) for of_method in mean]
     columns["improvement"] = improvement[r]
     of_pvera = probability_of_improvement(drawn[:, [r]], drawn)
     columns["improvement_low"], columns["improvement_high"] = percentile_interval(of_pvera)
@@ -168,30 +175,30 @@ def compare(evidence: Evidence) -> Comparison:
 
 
 def summary(compared: Comparison) -> list[str]:
-    """What "PVeRA has the highest average" is worth here, in sentences made of these numbers."""
+    """Say in a few sentences how well PVeRA's place in the ranking is supported."""
     table, ranks = compared.methods, compared.ranks
     others = table.drop(REFERENCE)
     next_best = others["average"].idxmax()
-    own, other, title = table.loc[REFERENCE], table.loc[next_best], METHODS[next_best].title
-    found = [
-        f"PVeRA's average, {percent(own['average'])}, is {abs(other['lead']):.1f} points "
+    pvera, other, title = table.loc[REFERENCE], table.loc[next_best], METHODS[next_best].title
+    sentences = [
+        f"PVeRA's average, {percent(pvera['average'])}, is {abs(other['lead']):.1f} points "
         f"{'above' if other['lead'] > 0 else 'below'} that of the best other method, {title}. "
-        "With other data sets of the kind the difference would lie between "
-        f"{signed(other['lead_low'], 1)} and {signed(other['lead_high'], 1)} points (95 % interval); "
+        "The 95 % interval of this lead over data sets runs from "
+        f"{signed(other['lead_low'], 1)} to {signed(other['lead_high'], 1)} points; "
         + (
-            "what the seeds add is not known."
+            "that over seeds is unknown."
             if np.isnan(other["lead_seeds"])
-            else f"the seeds alone leave it uncertain by {other['lead_seeds']:.1f} points either way."
+            else f"that over seeds alone is ± {other['lead_seeds']:.1f}."
         ),
-        f"PVeRA's average is the highest in {100 * own['highest']:.0f} % of the resamples, {title}'s in "
+        f"PVeRA has the highest average in {100 * pvera['highest']:.0f} % of the resamples, {title} in "
         f"{100 * other['highest']:.0f} %. On a data set PVeRA is better than {title} with probability "
         f"{other['improvement']:.2f} [{other['improvement_low']:.2f}, {other['improvement_high']:.2f}].",
     ]
-    apart = np.abs(table["rank"] - own["rank"]) >= ranks.critical_difference
+    apart = np.abs(table["rank"] - pvera["rank"]) >= ranks.critical_difference
     friedmans = "" if np.isnan(ranks.p_value) else f" (Friedman: p {_equals(ranks.p_value)})"
-    found.append(
-        f"By average rank{friedmans}, Nemenyi's test tells PVeRA apart from {_titles(table.index[apart])}. "
-        "The signed-rank test, corrected for the number of methods, finds PVeRA above "
+    sentences.append(
+        f"Nemenyi's test on average ranks{friedmans} separates PVeRA from: {_titles(table.index[apart])}. "
+        "The signed-rank test, corrected by Holm, finds PVeRA above: "
         f"{_titles(others.index[others['signed_rank_holm'] < LEVEL])}."
     )
     below, above = (
@@ -199,34 +206,42 @@ def summary(compared: Comparison) -> list[str]:
         for side in ("lower", "higher")
     )
     cells = len(others) * len(compared.evidence.scores.datasets)
-    found.append(
+    sentences.append(
         f"Of {cells} cells, the binomial test finds significantly below PVeRA: {below}; above it: {above} "
         "(BH: Benjamini and Hochberg)."
     )
     k, n = len(table), len(compared.evidence.scores.datasets)
     least = least_p_value(n, k - 1)
-    found.append(
-        f"With {n} data sets and {k} methods, average ranks must lie {ranks.critical_difference:.2f} apart "
-        f"to be told apart, and can lie {k - 1}; the signed-rank test, corrected, cannot give a p-value "
-        "below "
-        f"{least:.2g}" + (f", so it cannot find anything at {LEVEL}." if least >= LEVEL else ".")
+    sentences.append(
+        f"With {n} data sets and {k} methods, average ranks must differ by {ranks.critical_difference:.2f} to be "
+        f"separated, and can differ by {k - 1} at most. The smallest corrected p-value of the signed-rank test is "
+        f"{least:.2g}" + (f", so it can find nothing at {LEVEL}." if least >= LEVEL else ".")
     )
-    return found
+    return sentences
+
+
+def answer(compared: Comparison) -> str:
+    """Say in one sentence over how many methods PVeRA's lead has which support."""
+    others = compared.methods.drop(REFERENCE)
+    ahead, supported = (int((others[column] > 0).sum()) for column in ("lead", "lead_low"))
+    return (
+        f"**Answer.** {compared.evidence.name}: PVeRA's average is above that of {ahead} of {len(others)} methods, and "
+        f"the 95 % interval of its lead over data sets and seeds excludes zero for {supported} of these."
+    )
 
 
 def least_p_value(datasets: int, tests: int = 1) -> float:
-    """The smallest p-value that the signed-rank test can give, times `tests` as Holm's correction does."""
+    """Return the smallest p-value of the signed-rank test, times `tests` as in Holm's correction."""
     return min(1.0, tests * 0.5**datasets)
 
 
 def small_samples(evidence: Evidence, sizes: Iterable[int]) -> pd.DataFrame:
-    """What n data sets can show, for each n of `sizes`, with as many methods as the evidence has.
+    """Compute the power of n data sets, for each n of `sizes`, with the methods of the evidence.
 
-    critical_difference: Nemenyi's, of ranks that are at most (methods − 1) apart; least_p_value: of the
-    signed-rank test after Holm's correction; resamples: how many different ones the bootstrap has; highest,
-    and a column per method of `APART`: share of random choices of n of the evidence's data sets in which
-    PVeRA has the highest average, and in which Nemenyi's test tells it from that method (NaN without the
-    method, and where n is more than there are).
+    critical_difference: Nemenyi's; ranks differ by at most (methods − 1). least_p_value: of the signed-rank test after
+    Holm's correction. resamples: number of different bootstrap resamples. highest: share of random choices of n data
+    sets in which PVeRA has the highest average. A column per method of `APART`: share in which Nemenyi's test separates
+    the two. NaN without the method, and where the evidence has fewer than n data sets.
     """
     scores, r = evidence.scores, evidence.reference
     mean = mean_and_std(scores.values, axis=1)[0]
@@ -253,26 +268,26 @@ def small_samples(evidence: Evidence, sizes: Iterable[int]) -> pd.DataFrame:
 
 
 def comparison(compared: Comparison, name: str = "comparison") -> Table:
-    """The statistics per method, in three panels."""
+    """Build the table of all statistics per method, in three panels."""
     evidence, table = compared.evidence, compared.methods
     averages_, ranks, stars = [], [], []
     best, low_rank = marks(table["average"]), marks(-table["rank"], 2)
-    for m, (method, own) in enumerate(table.iterrows()):
+    for m, (method, row) in enumerate(table.iterrows()):
         title, itself = METHODS[method].title, method == REFERENCE
-        seeds = NOTHING if np.isnan(own["lead_seeds"]) else f"± {own['lead_seeds']:.1f}"
-        cells = [Cell(percent(own["average"]), best[m]), interval(None, own["low"], own["high"])]
+        seeds = NOTHING if np.isnan(row["lead_seeds"]) else f"± {row['lead_seeds']:.1f}"
+        cells = [Cell(percent(row["average"]), best[m]), interval(None, row["low"], row["high"])]
         cells += [NOTHING] * 4 if itself else [
-            signed(own["lead"], 1), interval(None, own["lead_low"], own["lead_high"]), seeds,
-            p_value(own["signed_rank_holm"]),
+            signed(row["lead"], 1), interval(None, row["lead_low"], row["lead_high"]), seeds,
+            p_value(row["signed_rank_holm"]),
         ]  # fmt: skip
-        averages_.append(_row(title, [*cells, f"{100 * own['highest']:.0f}%"]))
-        gap = own["rank"] - table.at[REFERENCE, "rank"]
+        averages_.append(_row(title, [*cells, f"{100 * row['highest']:.0f}%"]))
+        gap = row["rank"] - table.at[REFERENCE, "rank"]
         apart = "yes" if abs(gap) >= compared.ranks.critical_difference else "no"
-        better = interval(own["improvement"], own["improvement_low"], own["improvement_high"], 2)
-        cells = [Cell(f"{own['rank']:.2f}", low_rank[m]), *([NOTHING] * 2 if itself else [apart, better])]
+        better = interval(row["improvement"], row["improvement_low"], row["improvement_high"], 2)
+        cells = [Cell(f"{row['rank']:.2f}", low_rank[m]), *([NOTHING] * 2 if itself else [apart, better])]
         ranks.append(_row(title, cells))
         if not itself:
-            stars.append(_row(title, [str(int(own[column])) for column in _star_columns(table)]))
+            stars.append(_row(title, [str(int(row[column])) for column in _star_columns(table)]))
     totals = table[_star_columns(table)].sum()
     stars.append(_row("All", [str(int(total)) for total in totals], rule=True))
     tests = list(CORRECTIONS.values())
@@ -294,20 +309,19 @@ def comparison(compared: Comparison, name: str = "comparison") -> Table:
     ranked = compared.ranks
     test = "" if np.isnan(ranked.p_value) else f"Friedman's test: p {_equals(ranked.p_value)}; "
     caption = (
-        f"{evidence.name}, {datasets} data sets. (a) Average accuracy (%) and PVeRA's lead over each method "
-        f"(points), with 95 % bootstrap intervals over {drawn}, paired over data sets; half the "
-        "95 % interval of the lead over seeds alone; one-sided signed-rank test over the data sets that "
-        "PVeRA is above, corrected by Holm; share of resamples in which the average is the highest. (b) "
-        f"{test}critical difference of average ranks {ranked.critical_difference:.2f} (Nemenyi, {LEVEL}). "
-        "(c) Data sets on which a method is significantly below and above PVeRA (pooled one-sided binomial "
-        "test), uncorrected and corrected over all methods and data sets by Holm and by Benjamini and "
-        "Hochberg (BH)."
+        f"{evidence.name}, {datasets} data sets: support for PVeRA's place in the ranking. (a) Average accuracy (%), "
+        f"and PVeRA's lead over each method (points). Brackets: 95 % bootstrap intervals over {drawn}, paired over "
+        "data sets. Other seeds: half the 95 % interval of the lead over seeds alone. p: one-sided signed-rank test "
+        "over data sets that PVeRA is above, corrected by Holm. Highest in: share of resamples. Bold: best. Underlined: "
+        f"second best. (b) {test}critical difference of average ranks {ranked.critical_difference:.2f} (Nemenyi, "
+        f"{LEVEL}). (c) Data sets on which a method is significantly below and above PVeRA (pooled one-sided binomial "
+        "test), uncorrected, and corrected over all methods and data sets by Holm and by Benjamini and Hochberg (BH)."
     )
     return Table(name, caption, evidence.about, lettered(panels), table.reset_index())
 
 
 def sizes(evidence: Evidence, of: Iterable[int], name: str = "comparison_sizes") -> Table:
-    """`small_samples` of the evidence as a table."""
+    """Build the table of `small_samples`."""
     data = small_samples(evidence, of)
     rows = []
     for row in data.itertuples():
@@ -317,11 +331,10 @@ def sizes(evidence: Evidence, of: Iterable[int], name: str = "comparison_sizes")
         rows.append(_row(str(row.datasets), [*cells, *shares]))
     k = len(evidence.scores.methods)
     caption = (
-        f"What a number of data sets (left) can show of {k} methods: the critical difference of average "
-        f"ranks (Nemenyi; {k - 1} is the largest there can be), the smallest p-value of the signed-rank test "
-        "after Holm's correction, the number of different bootstrap resamples; and in what share of random "
-        "choices of so many of the data sets PVeRA has the highest average, and is apart from others by "
-        "Nemenyi's test."
+        f"Power of a number of data sets (left) with {k} methods. Critical difference: of average ranks (Nemenyi), "
+        f"which differ by at most {k - 1}. Least p: the smallest of the signed-rank test after Holm's correction. "
+        "Resamples: different ones of the bootstrap. Right: share of random choices of that many data sets in which "
+        "PVeRA has the highest average, and in which Nemenyi's test separates it from another method."
     )
     apart = (f"Apart from {METHODS[method].title}" for method in APART)
     header = ("Critical difference", "Least p", "Resamples", "PVeRA highest", *apart)
@@ -329,7 +342,7 @@ def sizes(evidence: Evidence, of: Iterable[int], name: str = "comparison_sizes")
 
 
 def support(compared: list[Comparison], name: str = "comparison_support") -> Table:
-    """In how many of several comparisons PVeRA's lead over a method has each kind of support."""
+    """Build the table of how many comparisons support PVeRA's lead over each method, by kind of support."""
     kinds = {
         "Higher average": lambda c: c.methods["lead"] > 0,
         "Interval over seeds": lambda c: c.methods["lead"] > c.methods["lead_seeds"],
@@ -345,9 +358,9 @@ def support(compared: list[Comparison], name: str = "comparison_support") -> Tab
     ]
     highest = sum(c.methods["average"].idxmax() == REFERENCE for c in compared)
     caption = (
-        f"PVeRA has the highest average in {highest} of {len(compared)} tables. In how many its lead over a "
-        "method (left) is above zero, and is supported by: its 95 % interval over seeds alone; that over "
-        "data sets and seeds; the signed-rank test, corrected by Holm; Nemenyi's test."
+        f"PVeRA has the highest average in {highest} of {len(compared)} tables. Columns: tables in which its lead over "
+        "the method (left) is above zero, and in which the lead is supported by its 95 % interval over seeds alone, by "
+        "that over data sets and seeds, by the signed-rank test (corrected by Holm), and by Nemenyi's test."
     )
     about_all = " ".join(c.evidence.about for c in compared)
     return Table(name, caption, about_all, (Panel("", tuple(kinds), tuple(rows)),), data.reset_index())

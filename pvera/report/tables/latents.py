@@ -58,8 +58,8 @@ def latents_table(latents: Latents) -> Table:
         "over the patches of an image."
     )
     text = (
-        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, seed "
-        f"{record['seed']}: {len(arrays['pixels'])} test images of {dataset_title(record['dataset'])}, "
+        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, "
+        f"seed {record['seed']}: {len(arrays['pixels'])} test images of {dataset_title(record['dataset'])}, "
         f"{arrays['mu'].shape[1]} x {arrays['mu'].shape[2]} patches each."
     )
     header = ("Explained (%)", "Spread", "Correlation")

@@ -45,7 +45,8 @@ def lettered(panels: Sequence[Panel]) -> tuple[Panel, ...]:
     if len(panels) == 1:
         return tuple(panels)
     return tuple(
-        replace(panel, title=f"({letter}) {panel.title}") for letter, panel in zip(ascii_lowercase, panels, strict=True)
+        replace(panel, title=f"({letter}) {panel.title}")
+        for letter, panel in zip(ascii_lowercase, panels, strict=False)
     )
 
 
@@ -204,6 +205,7 @@ LATEX = str.maketrans(
         "×": r"$\times$",
         "β": r"$\beta$",
         "τ": r"$\tau$",
+        "√": r"$\surd$",
         "<": "$<$",
     }
 )

@@ -130,8 +130,8 @@ def out_of_distribution_verdicts(runs: Sequence[Values]) -> Table:
                         2,
                     )
                 )
-    return verdict_table("out_of_distribution_claims", "The paper's statements about detecting out-of-distribution images.",
-                         about(runs), claims, seeds)  # fmt: skip
+    caption = "The paper's statements about detecting out-of-distribution images."
+    return verdict_table("out_of_distribution_claims", caption, about(runs), claims, seeds)
 
 
 def about(runs: Sequence[Values]) -> str:
@@ -140,6 +140,6 @@ def about(runs: Sequence[Values]) -> str:
     seeds = sorted({run.record["seed"] for run in runs})
     tested = ", ".join(dataset_title(name) for name in record["config"]["tested"])
     return (
-        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, seeds "
-        f"{', '.join(map(str, seeds))}; the first data set of each category: {tested}."
+        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, "
+        f"seeds {', '.join(map(str, seeds))}; the first data set of each category: {tested}."
     )

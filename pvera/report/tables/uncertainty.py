@@ -1,20 +1,21 @@
-"""Monte Carlo uncertainty and intervals of PVeRA (Section 4.3, appendix C): what the draws say about right
-and wrong.
+"""Monte Carlo uncertainty and intervals of PVeRA (Section 4.3, Appendix C), for correct and incorrect predictions.
 
-All test images of all adapters are pooled, as in the paper, and each data set stands alone beside that:
-pooling mixes data sets, of which the hard ones have both more errors and a wider spread.
+The tables pool all test images of all adapters, as the paper does, and then show each data set alone: hard data sets
+have both more errors and a wider spread, so pooling mixes the two.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t
 
 from pvera.data.tasks import TASKS
 from pvera.report.published import Published
 from pvera.report.readings import Uncertainty
 from pvera.report.statistics import RankSum, auroc, rank_sum
-from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, dataset_title, lettered, p_value, plain, signed
+from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, p_value, plain, signed
+from pvera.report.tables.names import backbone_title, dataset_title
 from pvera.report.tables.verdicts import Claim, verdict_table
 from pvera.study.results import CATEGORIES
 
@@ -25,11 +26,11 @@ Runs = Sequence[Uncertainty]
 
 
 def groups(runs: Runs) -> dict[str, list[Uncertainty]]:
-    """All, then each data set by category and in the paper's order."""
-    found: dict[str, list[Uncertainty]] = {}
+    """Group the runs: all, then each data set by category and in the paper's order."""
+    parts: dict[str, list[Uncertainty]] = {}
     for run in sorted(runs, key=_place):
-        found.setdefault(dataset_title(run.record["dataset"]), []).append(run)
-    return {ALL: list(runs)} | found
+        parts.setdefault(dataset_title(run.record["dataset"]), []).append(run)
+    return {ALL: list(runs)} | parts
 
 
 def _place(run: Uncertainty) -> tuple:
@@ -42,21 +43,23 @@ def _place(run: Uncertainty) -> tuple:
 
 
 def pooled(runs: Runs, values: Callable[[Uncertainty], np.ndarray]) -> np.ndarray:
+    """Concatenate the values of all runs."""
     return np.concatenate([values(run) for run in runs])
 
 
 def seeds(runs: Runs) -> list[int]:
+    """List the seeds of the runs."""
     return sorted({run.record["seed"] for run in runs})
 
 
 def shown_draws(runs: Runs) -> list[int]:
-    """The paper's numbers of draws, as far as they are there; else the fewest and the most."""
-    there = list(runs[0].estimates)
-    return [k for k in DRAWS if k in there] or sorted({min(there), max(there)})
+    """Return the paper's numbers of draws that the runs have; else the fewest and the most."""
+    known = list(runs[0].estimates)
+    return [k for k in DRAWS if k in known] or sorted({min(known), max(known)})
 
 
 def compare(greater: np.ndarray, smaller: np.ndarray) -> RankSum:
-    """`rank_sum`; NaN where one of them is empty."""
+    """Return `rank_sum`; NaN where a sample is empty."""
     return rank_sum(greater, smaller) if len(greater) and len(smaller) else RankSum(np.nan, np.nan)
 
 
@@ -64,27 +67,26 @@ def compare(greater: np.ndarray, smaller: np.ndarray) -> RankSum:
 
 
 def spread_of(runs: Runs, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Algorithm 1 with k draws: standard deviations of the correct images, and of the incorrect ones."""
+    """Return the standard deviations of Algorithm 1 with k draws, of correct and of incorrect images."""
     return tuple(pooled(runs, lambda run: getattr(run.estimates[k], name)) for name in ("sd_correct", "sd_incorrect"))
 
 
 def width_of(runs: Runs, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Widths of the intervals of k draws, of the images whose predicted class is right, and of the others."""
+    """Return the interval widths of k draws, of correct and of incorrect predictions."""
     return tuple(
         pooled(runs, lambda run: run.estimates[k].width[run.estimates[k].right == right]) for right in (True, False)
     )
 
 
 def spread(runs: Runs) -> Table:
-    """The paper's violins in numbers."""
+    """Build the table behind the paper's violins."""
     names = ("Incorrect (%)", "Correct", "Incorrect", "p", "Cliff's delta", "By seed")
     panels, data = _compared(runs, shown_draws(runs), spread_of, names)
     caption = (
-        "Mean standard deviation of the highest softmax score over the draws, of images that count as "
-        "correct (more than half of the draws are right) and incorrect. p: one-sided rank-sum test that "
-        "incorrect images have the higher one. Cliff's delta: share of the pairs of an incorrect and a "
-        "correct image in which the incorrect one has the higher value, less the share in which it has the "
-        "lower one; 0 is no effect."
+        "Mean standard deviation of the highest softmax score over the draws, for correct and incorrect images. An "
+        "image is correct where more than half of its draws are. p: one-sided rank-sum test that incorrect images have "
+        "the higher value. Cliff's delta: share of pairs in which the incorrect image has the higher value, minus the "
+        "share in which the correct one has it; 0 is no effect."
     )
     return Table("uncertainty", caption, about(runs), lettered(panels), data)
 
@@ -92,13 +94,14 @@ def spread(runs: Runs) -> Table:
 def _compared(
     runs: Runs, draws: Sequence[int], of: Callable, header: Sequence[str]
 ) -> tuple[list[Panel], pd.DataFrame]:
-    """A panel per number of draws, a row per group: what `of` gives for right and wrong images."""
+    """Compare the values `of` correct and incorrect images: a panel per number of draws, a row per group."""
     panels, data = [], []
     for k in draws:
         rows = []
-        for group, own in groups(runs).items():
-            right, wrong = of(own, k)
-            test, by_seed = compare(wrong, right), _by_seed(own, lambda some: compare(*of(some, k)[::-1]).cliffs_delta)
+        for group, members in groups(runs).items():
+            right, wrong = of(members, k)
+            test = compare(wrong, right)
+            by_seed = _by_seed(members, lambda some: compare(*of(some, k)[::-1]).cliffs_delta)
             share = 100 * len(wrong) / (len(right) + len(wrong))
             means = [_mean(values) for values in (right, wrong)]
             cells = (
@@ -125,7 +128,7 @@ def _compared(
 
 
 def _mean(values: np.ndarray) -> float:
-    """NaN of none, without a warning."""
+    """Return the mean; NaN without values, and no warning."""
     return float(values.mean()) if len(values) else np.nan
 
 
@@ -133,24 +136,23 @@ def _by_seed(runs: Runs, of: Callable[[Runs], float]) -> list[float]:
     return [of([run for run in runs if run.record["seed"] == seed]) for seed in seeds(runs)]
 
 
-# Telling wrong from right
+# Detecting incorrect predictions
 
 SD, SCORE, SINGLE = "Spread of the draws", "1 − mean score", "1 − score of one pass"
 
 
 def detection(runs: Runs) -> pd.DataFrame:
-    """One row per adapter, number of draws and way to tell: AUROC for telling wrong predictions from right
-    ones.
+    """Compute the AUROC for detecting incorrect predictions, one row per adapter, number of draws and way.
 
-    Wrong is what Algorithm 1 counts as incorrect with all draws, whatever the number of draws that tell.
-    `SINGLE` has one pass with the mean instead of draws, and so no cost; its number of draws is 0.
+    Algorithm 1 with all draws says which predictions are incorrect, for every number of draws. `SINGLE` takes one pass
+    with the mean; its number of draws is 0.
     """
     rows = []
     for run in runs:
         wrong = ~run.most.correct
         values = {(SINGLE, 0): 1 - run.single_pass}
-        for k, found in run.estimates.items():
-            values |= {(SD, k): found.sd, (SCORE, k): 1 - found.centre}
+        for k, estimates in run.estimates.items():
+            values |= {(SD, k): estimates.sd, (SCORE, k): 1 - estimates.centre}
         for (way, k), uncertainty in values.items():
             place = {name: run.record[name] for name in ("dataset", "seed")}
             rows.append(place | {"way": way, "draws": k, "auroc": auroc(uncertainty, wrong)})
@@ -158,40 +160,41 @@ def detection(runs: Runs) -> pd.DataFrame:
 
 
 def detection_table(runs: Runs) -> Table:
-    """`detection`, averaged over seeds, and over the data sets."""
-    found = detection(runs)
+    """Build the table of `detection`, averaged over seeds, then over data sets."""
+    data = detection(runs)
     columns = [(SD, k) for k in runs[0].estimates] + [(SCORE, max(runs[0].estimates)), (SINGLE, 0)]
     header = [f"{way}, {k} draws" if k else way for way, k in columns]
     rows = []
-    for group, own in groups(runs).items():
-        some = found[found["dataset"].isin({run.record["dataset"] for run in own})]
-        values = some.groupby(["way", "draws", "dataset"])["auroc"].mean().groupby(["way", "draws"]).mean()
+    for group, members in groups(runs).items():
+        part = data[data["dataset"].isin({run.record["dataset"] for run in members})]
+        values = part.groupby(["way", "draws", "dataset"])["auroc"].mean().groupby(["way", "draws"]).mean()
         label = f"Mean over {len(groups(runs)) - 1} data sets" if group == ALL else group
         rows.append(Row(label, tuple(Cell(plain(values[column], 3)) for column in columns), rule=len(rows) == 1))
     caption = (
-        "AUROC for telling wrong predictions from right ones (0.5: chance), within each data set, mean over "
-        f"seeds. Wrong is in all columns what at most half of {max(runs[0].estimates)} draws get right. "
-        "Beside the spread of the draws stand the mean score of the predicted class over all draws, and the "
-        "highest score of a single pass with the mean, which needs no draws at all."
+        "AUROC for detecting incorrect predictions (0.5: chance), within each data set, mean over seeds. In every "
+        f"column a prediction is correct where more than half of {max(runs[0].estimates)} draws are. Mean score: of "
+        "the predicted class, over all draws. One pass: its highest score, with the mean and without draws."
     )
-    return Table("uncertainty_auroc", caption, about(runs), (Panel("", tuple(header), tuple(rows)),), found)
+    return Table("uncertainty_auroc", caption, about(runs), (Panel("", tuple(header), tuple(rows)),), data)
 
 
 def spread_verdicts(runs: Runs) -> Table:
+    """Build the verdicts on the statements about the spread of the draws."""
     claims = [
-        _higher(runs, f"Wrong predictions have the higher standard deviation, {k} draws", spread_of, k)
+        _higher(runs, f"Incorrect predictions have the higher standard deviation, {k} draws", spread_of, k)
         for k in shown_draws(runs)
     ]
     k = max(runs[0].estimates)
-    claims.append(_on_each(runs, f"So it is on each data set alone, {k} draws", spread_of, k))
+    claims.append(_on_each(runs, f"They have it on each data set alone, {k} draws", spread_of, k))
     gain = detection(runs).pivot(index=["dataset", "seed"], columns=["way", "draws"], values="auroc")
     gain = gain[(SD, k)] - gain[(SINGLE, 0)]
-    text = f"the spread of {k} draws tells wrong from right better than the score of one pass"
+    text = f"the spread of {k} draws detects incorrect predictions better than the score of one pass"
     mean, by_seed = gain.groupby("dataset").mean().mean(), gain.groupby("seed").mean().tolist()
-    claims.append(Claim(f"Not in the paper: {text}", "AUROC, mean over data sets", mean, by_seed, 3))
+    directions = (f"AUROC {{}} {side}, mean over data sets" for side in ("higher", "lower"))
+    claims.append(Claim(f"Not in the paper: {text}", *directions, mean, by_seed, 3))
     return verdict_table(
         "uncertainty_claims",
-        "What the paper says of the spread of the draws.",
+        "The paper's statements about the spread of the draws.",
         about(runs),
         claims,
         seeds(runs),
@@ -202,23 +205,27 @@ def _higher(runs: Runs, text: str, of: Callable, k: int) -> Claim:
     def delta(some: Runs) -> float:
         return compare(*of(some, k)[::-1]).cliffs_delta
 
-    return Claim(text, "Cliff's delta", delta(runs), _by_seed(runs, delta), 2)
+    return Claim(text, *_delta_directions("Cliff's delta"), delta(runs), _by_seed(runs, delta), 2)
 
 
 def _on_each(runs: Runs, text: str, of: Callable, k: int) -> Claim:
     def least(some: Runs) -> float:
-        deltas = [compare(*of(own, k)[::-1]).cliffs_delta for group, own in groups(some).items() if group != ALL]
+        deltas = [compare(*of(part, k)[::-1]).cliffs_delta for group, part in groups(some).items() if group != ALL]
         return float(np.min(deltas))
 
-    return Claim(text, "Cliff's delta, the smallest", least(runs), _by_seed(runs, least), 2)
+    return Claim(text, *_delta_directions("smallest Cliff's delta"), least(runs), _by_seed(runs, least), 2)
+
+
+def _delta_directions(name: str) -> tuple[str, str]:
+    return f"{name} {{}} above zero", f"{name} {{}} below zero"
 
 
 # Intervals
 
 
 def widths(runs: Runs, paper: Published) -> Table:
-    """Widths of right and wrong predictions beside the paper's, and per data set."""
-    names = ("Wrong (%)", "Right", "Wrong", "p", "Cliff's delta", "By seed")
+    """Build the table of interval widths: against the paper's, and per data set."""
+    names = ("Incorrect (%)", "Correct", "Incorrect", "p", "Cliff's delta", "By seed")
     panels, data = _compared(runs, shown_draws(runs), width_of, names)
     published = [float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect")]
     rows = [Row("Paper", (Cell(plain(published[0], 3)), Cell(plain(published[1], 3)), Cell(_ratio(*published))))]
@@ -227,15 +234,15 @@ def widths(runs: Runs, paper: Published) -> Table:
         rows.append(Row(f"Here, {row.draws} draws", (*(Cell(plain(v, 3)) for v in ours), Cell(_ratio(*ours))), True))
         gaps = (signed(ours[0] - published[0], 3), signed(ours[1] - published[1], 3), NOTHING)
         rows.append(Row("Difference", tuple(map(Cell, gaps))))
-    beside = Panel("Beside the paper", ("Right", "Wrong", "Wrong / right"), tuple(rows))
+    paper_panel = Panel("Against the paper", ("Correct", "Incorrect", "Ratio"), tuple(rows))
     caption = (
-        "Mean width of the 95 % t-interval of the softmax score of the most predicted class, of images whose "
-        "predicted class is right and wrong; p and Cliff's delta as for the spread. The paper's are those "
-        "of ViT-B/14 on its 19 data sets, from a number of draws that it does not state, so the difference "
-        "says nothing about how well they are reproduced."
+        "Mean width of the 95 % t-interval of the softmax score of the most predicted class, for correct and incorrect "
+        "predictions. Ratio: incorrect to correct. p: one-sided rank-sum test that incorrect predictions have the "
+        "wider interval. Cliff's delta: 0 is no effect. The paper's widths are those of ViT-B/14 on its 19 data sets, "
+        "with a number of draws that it does not state, so the differences do not test them."
     )
     data = data.assign(published_right=published[0], published_wrong=published[1])
-    return Table("intervals", caption, about(runs), lettered([beside, *panels]), data)
+    return Table("intervals", caption, about(runs), lettered([paper_panel, *panels]), data)
 
 
 def _ratio(right: float, wrong: float) -> str:
@@ -243,11 +250,12 @@ def _ratio(right: float, wrong: float) -> str:
 
 
 def by_draws(runs: Runs) -> pd.DataFrame:
-    """Per number of draws: mean widths, AUROC of the width for telling wrong from right (mean over adapters),
-    by how much a t-interval of so many draws is wider than their standard deviation, and how many of the
-    intervals hold the mean of many further draws."""
-    from scipy.stats import t
+    """Describe the intervals, one row per number of draws.
 
+    right, wrong: mean widths. auroc: of the width for detecting incorrect predictions, mean over adapters. factor:
+    width of a t-interval in standard deviations of a draw. covered, intervals: how many of the intervals contain the
+    mean of many further draws.
+    """
     rows = []
     for k in runs[0].estimates:
         right, wrong = width_of(runs, k)
@@ -271,6 +279,7 @@ def _by_run(runs: Runs, k: int) -> list[float]:
 
 
 def by_draws_table(runs: Runs) -> Table:
+    """Build the table of `by_draws`."""
     data = by_draws(runs)
     rows = [
         Row(
@@ -292,30 +301,34 @@ def by_draws_table(runs: Runs) -> Table:
     ]
     settings = runs[0].record["config"]
     caption = (
-        "Intervals by number of draws: mean width of right and wrong predictions; width of the interval in "
-        "standard deviations of a draw, 2 t / root of k, which is why it narrows; AUROC of the width for "
-        f"telling wrong from right, mean over adapters; coverage, the share of {data['intervals'].iloc[0]} "
-        f"intervals that hold the mean of {settings['truth_draws']} further draws (nominal: 95 %)."
+        "Intervals by number of draws k. Width: mean, for correct and incorrect predictions. Width / SD: in standard "
+        "deviations of a draw, 2 t / √k, so intervals narrow with k. AUROC: of the width for detecting incorrect "
+        f"predictions, mean over adapters. Coverage: share of {data['intervals'].iloc[0]} intervals that contain the "
+        f"mean of {settings['truth_draws']} further draws (nominal: 95 %)."
     )
-    header = ("Width, right", "Width, wrong", "Width / SD", "AUROC", "Coverage (%)")
+    header = ("Width, correct", "Width, incorrect", "Width / SD", "AUROC", "Coverage (%)")
     return Table("intervals_draws", caption, about(runs), (Panel("", header, tuple(rows)),), data)
 
 
 def interval_verdicts(runs: Runs) -> Table:
+    """Build the verdicts on the statements about the intervals."""
     k = max(runs[0].estimates)
     claims = [
-        _higher(runs, f"Wrong predictions have the wider intervals, {n} draws", width_of, n) for n in shown_draws(runs)
+        _higher(runs, f"Incorrect predictions have the wider intervals, {n} draws", width_of, n)
+        for n in shown_draws(runs)
     ]
-    claims.append(_on_each(runs, f"So it is on each data set alone, {k} draws", width_of, k))
-    return verdict_table("intervals_claims", "What the paper says of the intervals.", about(runs), claims, seeds(runs))
+    claims.append(_on_each(runs, f"They have them on each data set alone, {k} draws", width_of, k))
+    return verdict_table(
+        "intervals_claims", "The paper's statements about the intervals.", about(runs), claims, seeds(runs)
+    )
 
 
 def about(runs: Runs) -> str:
-    """From which adapters."""
+    """Describe the adapters for a caption."""
     record = runs[0].record
     sets, images = {run.record["dataset"] for run in runs}, sum(len(run.most.labels) for run in runs)
     return (
-        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {record['backbone']}, seeds "
-        f"{', '.join(map(str, seeds(runs)))}: {len(runs)} adapters on {len(sets)} data sets, {images} images "
-        "in all (each once per seed, so that they are not independent)."
+        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, "
+        f"seeds {', '.join(map(str, seeds(runs)))}: {len(runs)} adapters on {len(sets)} data sets, {images} images "
+        "in all (each image counts once per seed, so the values are not independent)."
     )
