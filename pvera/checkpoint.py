@@ -107,7 +107,7 @@ def _read(path: Path) -> tuple[dict, dict]:
                 raise InputError(
                     f"{path} has format version {described['version']}, newer than this program's {VERSION}"
                 )
-            tensors = {name: file.get_tensor(name) for name in file}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, it is no mapping
             if described.pop("sha256") != _checksum(described, tensors):
                 raise InputError(f"{path} is damaged: its checksum does not fit")
             return described, tensors

@@ -247,7 +247,7 @@ def backbone(vit):
 
 def test_batches_from_the_store_are_those_from_memory(root, backbone):
     split = load(root)
-    memory, stored = (training.Data(split, backbone, torch.device("cpu"), kept) for kept in (True, False))
+    memory, stored = (training.ImageData(split, backbone, torch.device("cpu"), kept) for kept in (True, False))
     assert isinstance(stored.images, np.memmap) and len(memory) == len(stored) == COUNT
     for part in (slice(0, 16), slice(16, 32), slice(32, 100)):
         images = torch.from_numpy(decoded(root)[part].transpose(0, 3, 1, 2).copy())
@@ -263,7 +263,7 @@ def test_a_test_split_is_never_in_memory_as_a_whole(tmp_path, backbone):
     np.lib.format.open_memmap(tmp_path / "test.npy", mode="w+", dtype=np.uint8, shape=shape).flush()
     images = np.lib.format.open_memmap(tmp_path / "test.npy", mode="r")
     split = image_folders.Split(images, np.zeros(len(images), np.int64), [])
-    stored = training.Data(split, backbone, torch.device("cpu"), in_memory=False)
+    stored = training.ImageData(split, backbone, torch.device("cpu"), in_memory=False)
 
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -277,7 +277,7 @@ def test_a_test_split_is_never_in_memory_as_a_whole(tmp_path, backbone):
 
 
 def test_all_data_is_decoded_before_the_first_run_trains(tmp_path):
-    from pvera.study import runs
+    from pvera.study import inputs
     from pvera.study.profiles import Profile
 
     vtab_like.write(tmp_path, ["kitti", "eurosat"], side=32)
@@ -295,4 +295,4 @@ def test_all_data_is_decoded_before_the_first_run_trains(tmp_path):
         methods={"linear": {}},
     )
     with pytest.raises(InputError, match="eurosat/images/test/5.png cannot be read"):
-        runs.prepare(profile.benchmark(tmp_path / "results"))
+        inputs.prepare(profile.runs("benchmark", tmp_path / "results"))

@@ -25,7 +25,7 @@ class Split:
 
 
 class Data:
-    """A split on `device`, as `training.Data`: a batch is padded to its own longest text."""
+    """A split on `device`, as `training.ImageData`: a batch is padded to its own longest text."""
 
     evaluation_batch = EVALUATION_BATCH
 

@@ -9,7 +9,7 @@ from pvera.report.statistics import mean_and_std
 from pvera.report.tables.benchmark import about, marks
 from pvera.report.tables.layout import Cell, Panel, Row, Table, dataset_title, lettered, percent, signed
 from pvera.study import results
-from pvera.study.training import History, Schedule, stop_early
+from pvera.study.training import History, TrainingConfig, stop_early
 
 #: Parts of the table -> their experiment.
 PARTS = {"Images": "benchmark", "Texts": "language"}
@@ -33,9 +33,9 @@ def validation(run: dict, measure: str) -> np.ndarray:
 def kept(loss: np.ndarray, config: dict) -> int:
     """Which epoch of these validation losses (epochs,), not all of them NaN, a training would have kept that ends as
     `config` says (max_epochs, patience, tolerance)."""
-    history, schedule = History(), Schedule(patience=config["patience"], tolerance=config["tolerance"])
+    history, training = History(), TrainingConfig(patience=config["patience"], tolerance=config["tolerance"])
     for epoch, value in enumerate(loss[: config["max_epochs"]]):
-        stop_early(history, epoch, value, schedule)
+        stop_early(history, epoch, value, training)
         if history.status != "running":
             break
     return history.best_epoch
