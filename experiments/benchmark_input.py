@@ -36,7 +36,7 @@ from pvera.study.protocol import protocol
 from pvera.study.runs import environment
 from pvera.study.scheduler import run_all
 from pvera.study.script import run
-from pvera.study.training import Schedule
+from pvera.study.training import TrainingConfig
 
 PARTS = ("share", "preparation", "memory")
 SHARE, SPEED_UP, MEMORY = 0.02, 0.75, 1024  # bounds: of an epoch, per core, MiB
@@ -89,7 +89,7 @@ def share(folder: Path, backbone: str, images: int) -> dict:
         image_folders.load_split(folder / name, LARGEST, split, frozen.image_size).data(frozen, torch.device("cpu"))
         for split in counts
     )
-    schedule, ends = Schedule(epochs=3), []
+    config, ends = TrainingConfig(epochs=3), []
     model = adapt(frozen.model, [PVeRA(rank=64)] * 3, tasks.task(LARGEST).classes, [0, 1, 2])
     training.fit(
         model,
@@ -97,7 +97,7 @@ def share(folder: Path, backbone: str, images: int) -> dict:
         validation,
         [(1e-4, 1e-4)] * 3,
         [0.0] * 3,
-        schedule,
+        config,
         protocol("published"),
         0,
         on_epoch=lambda _: ends.append(time.process_time()),
@@ -106,7 +106,7 @@ def share(folder: Path, backbone: str, images: int) -> dict:
 
     def read() -> float:
         start = time.process_time()
-        for batch in torch.arange(len(train)).split(schedule.batch_size):
+        for batch in torch.arange(len(train)).split(config.batch_size):
             train[batch]
         for batch in torch.arange(len(validation)).split(training.EVALUATION_BATCH):
             validation[slice(int(batch[0]), int(batch[-1]) + 1)]
@@ -150,13 +150,13 @@ def memory(folder: Path, images: int) -> dict:
         seeds=[0],
         protocol="published",
         methods={"pvera": {"rank": 64, "grid": {"learning_rate": [1e-3, 1e-4, 1e-5]}}},
-        schedule=Schedule(epochs=1),
+        training=TrainingConfig(epochs=1),
         weights={"stand_in": str(weights)},
     )
     image_folders.prepare(folder / "largest", LARGEST, 224)
     peaks = []
     for few in (16, None):
-        runs = profile.with_(images=few).benchmark(folder / f"results{few}")
+        runs = profile.with_(images=few).runs("benchmark", folder / f"results{few}")
         run_all(runs, f"{few or 'all'} images")
         peaks.append(results.read(runs[0].path)["cost"]["peak_memory_mb"])
     found = peaks[1] - peaks[0]

@@ -47,8 +47,8 @@ from pvera.study import speed, training
 from pvera.study.protocol import protocol
 from pvera.study.runs import environment
 from pvera.study.script import run
-from pvera.study.speed import FASTER, GRID, Row
-from pvera.study.training import PRECISIONS, Schedule
+from pvera.study.speed import FASTER, GRID, Measurement
+from pvera.study.training import PRECISIONS, TrainingConfig
 
 BATCH, DRAWS = 16, (2, 8)
 EPOCHS, TRAIN, VALIDATION = 500, 800, 200  # of linear probing
@@ -96,8 +96,8 @@ class Bench:
         self.images = torch.randn(BATCH, 3, *vit.patch_embed.img_size, generator=source).to(device)
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
 
-    def row(self, part: str, what: str, bound: str, values: tuple[float, float, float], target=None) -> Row:
-        return Row(part, self.backbone, self.precision, what, bound, *values, target)
+    def row(self, part: str, what: str, bound: str, values: tuple[float, float, float], target=None) -> Measurement:
+        return Measurement(part, self.backbone, self.precision, what, bound, *values, target)
 
     def methods(self, *keys: str) -> list[Method]:
         """Those of `keys`, or all that are measured, as the profile has them where it searches no grid."""
@@ -108,7 +108,7 @@ class Bench:
             fixed_grid=[self.backbone],
             datasets=profile.datasets[:1],
             seeds=[0],
-        ).benchmark("")
+        ).runs("benchmark", "")
         return [one.candidates[0].method for one in runs if one.method in (keys or self.keys)]
 
     def paired(self, function: Callable, bound: Callable, repeats: int | None = None, warm: bool = True):
@@ -146,7 +146,7 @@ class Bench:
         """A step of `training.fit`."""
         model = adapt(self.vit, methods, CLASSES, list(range(len(methods)))).train()
         model.last_mlp_on_class_token = True
-        optimizers = [training.make_optimizer(member, 1e-4, 1e-4, Schedule()) for member in model.members]
+        optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
         beta, rules = torch.full((len(methods),), 1e-6, device=self.device), protocol("corrected")
 
         def function():
@@ -187,7 +187,7 @@ class Bench:
             yield
 
 
-def step(bench: Bench) -> list[Row]:
+def step(bench: Bench) -> list[Measurement]:
     rows = []
     (pvera_,) = bench.methods("pvera")
     shape = cost.Shape.of(bench.vit)
@@ -211,7 +211,7 @@ def step(bench: Bench) -> list[Row]:
     return rows
 
 
-def evaluate(bench: Bench) -> list[Row]:
+def evaluate(bench: Bench) -> list[Measurement]:
     def measured(model):
         @torch.inference_mode()
         def function():
@@ -233,7 +233,7 @@ def evaluate(bench: Bench) -> list[Row]:
     return rows
 
 
-def draws(bench: Bench) -> list[Row]:
+def draws(bench: Bench) -> list[Measurement]:
     (method,) = bench.methods("pvera")
     rows = []
     for k in DRAWS:
@@ -248,17 +248,17 @@ def draws(bench: Bench) -> list[Row]:
     return rows
 
 
-def probe(bench: Bench) -> list[Row]:
+def probe(bench: Bench) -> list[Measurement]:
     """All of it once: it takes minutes."""
     frozen = backbones.load(bench.backbone, pretrained=False)
     frozen.model.to(bench.device)
     train, validation = (images(frozen, bench.device, count) for count in (TRAIN, VALIDATION))
     model = adapt(frozen.model, [Linear()], CLASSES)
-    schedule = Schedule(epochs=EPOCHS, patience=EPOCHS)
+    config = TrainingConfig(epochs=EPOCHS, patience=EPOCHS)
 
     def function():
         with bench.autocast():
-            training.fit(model, train, validation, [(1e-3, 1e-3)], [0.0], schedule, protocol("corrected"), 0)
+            training.fit(model, train, validation, [(1e-3, 1e-3)], [0.0], config, protocol("corrected"), 0)
 
     def bound():
         for split in (train, validation):
@@ -270,7 +270,7 @@ def probe(bench: Bench) -> list[Row]:
     return [bench.row("probe", what, against, values, speed.PROBE)]
 
 
-def memory(bench: Bench) -> list[Row]:
+def memory(bench: Bench) -> list[Measurement]:
     bound = peak(bench, "frozen", None)
     rows = []
     for method in bench.methods():
@@ -309,7 +309,7 @@ def _peak(backbone: str, precision: str, device: str, what: str, argument) -> fl
         return speed.memory(device, reset=False) - before
 
 
-def size(bench: Bench) -> list[Row]:
+def size(bench: Bench) -> list[Measurement]:
     rows = []
     for method in bench.methods():
         model = adapt(bench.vit, method, CLASSES)
@@ -327,7 +327,7 @@ def size(bench: Bench) -> list[Row]:
     return rows
 
 
-def peft(bench: Bench) -> list[Row]:
+def peft(bench: Bench) -> list[Measurement]:
     """A head on the class token, cross entropy without a KL term: what peft's users write."""
     import peft
     import transformers
@@ -387,7 +387,7 @@ def peft(bench: Bench) -> list[Row]:
     return rows
 
 
-def sweep(bench: Bench) -> list[Row]:
+def sweep(bench: Bench) -> list[Measurement]:
     (method,) = bench.methods("pvera")
     side, patch = bench.images.shape[-1], bench.vit.patch_embed.patch_size[0]
     rank = method.rank

@@ -27,11 +27,12 @@ from pvera.data import image_folders, tasks, vtab
 from pvera.errors import InputError
 from pvera.files import require_writable, write_atomically
 from pvera.study import training
-from pvera.study.profiles import EXPERIMENTS, Profile
+from pvera.study.experiments import named
+from pvera.study.profiles import Profile
 from pvera.study.protocol import protocol
 from pvera.study.runs import Run, environment
 from pvera.study.script import run
-from pvera.study.training import EVALUATION_BATCH, PRECISIONS, Schedule
+from pvera.study.training import EVALUATION_BATCH, PRECISIONS, TrainingConfig
 
 CLASSES = 100
 
@@ -52,7 +53,7 @@ def main() -> None:
     profile = profile.with_(backbones=options.backbones, precision=options.precision)
 
     require_writable(options.output)
-    runs = [one for name in EXPERIMENTS for one in profile.runs(name, options.output)]
+    runs = [one for name in profile.experiments for one in profile.runs(name, options.output)]
     rates = {}
     for name in tqdm(profile.backbones, "measuring", unit="backbone"):
         (grid, *_) = [one for one in runs if one.backbone == name and one.method == "pvera"]
@@ -71,7 +72,7 @@ def measure(grid: Run, device: str, batches: int) -> dict[str, float]:
     that lie in the computer's memory, as in `runs.execute`."""
     frozen = backbones.load(grid.backbone, pretrained=False)
     frozen.model.to(device)
-    size, members = grid.schedule.batch_size, len(grid.candidates)
+    size, members = grid.training.batch_size, len(grid.candidates)
     few, train = images(frozen, device, 1), images(frozen, device, size * batches)
     evaluated = images(frozen, device, max(EVALUATION_BATCH, size * batches // 4))
     tested = images(frozen, device, max(EVALUATION_BATCH, size * batches // 4), in_memory=False)
@@ -88,7 +89,7 @@ def measure(grid: Run, device: str, batches: int) -> dict[str, float]:
                 few,
                 rates,
                 [0.0] * members,
-                Schedule(size, 3),
+                TrainingConfig(size, 3),
                 rules,
                 0,
                 on_epoch=lambda _: ends.append(time.perf_counter()),
@@ -139,7 +140,7 @@ def hours(runs: list[Run], rates: dict[str, dict[str, float]], epochs: int) -> p
             "members": 0,
             "hours": 0.0,
         }
-        row = rows.setdefault((one.backbone, one.experiment.split("_")[0]), empty)
+        row = rows.setdefault((one.backbone, named(one.experiment).name), empty)
         row["runs"] += 1
         row["members"] += members
         row["hours"] += needed / 3600
@@ -158,7 +159,7 @@ def describe(table: pd.DataFrame, profile: Profile, epochs: int, device: str) ->
     about = (
         f"Profile {profile.name} on one {device}, {profile.precision}, torch {torch.__version__}. Rates are "
         f"images per second and member, with PVeRA. Hours assume {epochs} epochs of every training, where at "
-        f"most {profile.schedule.epochs} are allowed, and one run after the other."
+        f"most {profile.training.epochs} are allowed, and one run after the other."
     )
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{about}\n"
 

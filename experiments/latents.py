@@ -15,7 +15,7 @@ from pvera.study.script import run
 
 
 def main() -> None:
-    options = parse_training(__doc__, ("latents",))
+    options = parse_training(__doc__, "latents")
     start(changed(read_profile(options.profile), options), options)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from pvera.data import store
 from pvera.errors import InputError
+from pvera.study.experiments import EXPERIMENTS, of_script
 from pvera.study.validation import Count, Natural, parse
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,9 +67,12 @@ def _device(text: str) -> str:
     return text
 
 
-def parse_training(description: str, experiments: tuple[str, ...]) -> argparse.Namespace:
-    """The command line of a script that makes the runs of `experiments`."""
-    parser = Parser(description)
+def parse_training(description: str, script: str) -> argparse.Namespace:
+    """Parse the command line of a script that makes the runs of its experiments, which --help lists."""
+    experiments = of_script(script)
+    width = max(map(len, experiments))
+    about = "\n".join(f"    {name:{width}}   {EXPERIMENTS[name].about}" for name in experiments)
+    parser = Parser(f"{description}\nExperiments:\n\n{about}\n")
     parser.profile()
     parser.several(
         "--experiments",

@@ -16,7 +16,7 @@ from pvera.study.script import run
 
 
 def main() -> None:
-    options = parse_training(__doc__, ("out_of_distribution",))
+    options = parse_training(__doc__, "out_of_distribution")
     start(changed(read_profile(options.profile), options), options)
 
 

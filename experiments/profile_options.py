@@ -24,7 +24,7 @@ def changed(profile: Profile, options: Namespace) -> Profile:
         kept = {name: profile.methods[name] for name in profile.methods if name in options.methods}
         profile = profile.with_(methods=kept | unknown)
     if options.epochs is not None:
-        profile = profile.with_(schedule=replace(profile.schedule, epochs=options.epochs))
+        profile = profile.with_(training=replace(profile.training, epochs=options.epochs))
     profile = profile.with_(
         datasets=options.datasets,
         backbones=options.backbones,

@@ -2,12 +2,6 @@
 
     python experiments/train.py --profile demo
 
-    beta        searches PVeRA's β where the paper gives none; the others need it
-    benchmark   every method on every data set with every seed
-    rank        PVeRA with several ranks
-    position    PVeRA on several combinations of query, key and value
-    protocol    the differences between the paper and its published program, one at a time
-
 Each run writes results/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json. What exists is not
 run again, so an interrupted call goes on where it stopped.
 
@@ -26,22 +20,23 @@ import torch
 from options import parse_training
 from profile_options import changed, read_profile
 
+from pvera.files import require_writable
 from pvera.processes import cores
 from pvera.study import cluster
-from pvera.study.profiles import EXPERIMENTS, Profile
-from pvera.study.results import ANALYSES, require_writable
-from pvera.study.runs import prepare
-from pvera.study.scheduler import pending, run_all
+from pvera.study.experiments import EXPERIMENTS
+from pvera.study.inputs import prepare
+from pvera.study.profiles import Profile
+from pvera.study.scheduler import pending, resolve, run_all
 from pvera.study.script import run
 
 
 def main() -> None:
-    options = parse_training(__doc__, EXPERIMENTS)
+    options = parse_training(__doc__, "train")
     start(changed(read_profile(options.profile), options), options)
 
 
 def start(profile: Profile, options: Namespace) -> None:
-    """Do what the command line asks for."""
+    """Show the state of the runs, submit them, or train them here."""
     if options.status:
         print(cluster.describe(cluster.status(profile, options.results, options.experiments)))
     elif options.slurm:
@@ -56,19 +51,22 @@ def train(profile: Profile, options: Namespace) -> None:
     workers = options.workers or (cores() if device == "cpu" else 1)
     if not options.list:
         require_writable(options.results)
-    names = [name for name in (*profile.experiments, *ANALYSES) if name in options.experiments]
+    names = [name for name in EXPERIMENTS if name in options.experiments]
     # What needs β waits for the search. All others share the workers, so that none is idle between experiments.
     for searching in (True, False):
         missing = []
         for experiment in names:
-            runs = [one for one in profile.runs(experiment, options.results) if one.searches == searching]
+            if EXPERIMENTS[experiment].searches != searching:
+                continue
+            runs = resolve(profile.runs(experiment, options.results))
             if not runs:
                 continue
-            own = pending(runs, options.replace)
-            missing += own
-            print(f"{profile.name}, {experiment}: {len(runs) - len(own)} of {len(runs)} runs are there", flush=True)
+            lacking = pending(runs, options.replace)
+            missing += lacking
+            there = len(runs) - len(lacking)
+            print(f"{profile.name}, {experiment}: {there} of {len(runs)} runs are there", flush=True)
             if options.list:
-                for one in own:
+                for one in lacking:
                     print(f"  missing: {one.name}")
         if missing and not options.list:
             prepare(missing)

@@ -2,9 +2,6 @@
 
     python experiments/train_language.py --profile mini
 
-    language_beta   searches PVeRA's β, which the paper does not give; the other needs it
-    language        every method on every task with every seed
-
 Each run writes results/<profile>/<experiment>/<encoder>/<task>/<method>/seed<k>.json. What exists is not run again.
 
 Tasks of GLUE whose files are not in the profile's folder are left out, unless they are named with --datasets;
@@ -19,12 +16,12 @@ from profile_options import changed, read_profile
 from train import start
 
 from pvera.data import glue
-from pvera.study.profiles import LANGUAGE, Profile
+from pvera.study.profiles import Profile
 from pvera.study.script import run
 
 
 def main() -> None:
-    options = parse_training(__doc__, LANGUAGE)
+    options = parse_training(__doc__, "train_language")
     start(at_hand(changed(read_profile(options.profile).of_language(), options), options), options)
 
 

@@ -17,7 +17,7 @@ from pvera.study.script import run
 
 
 def main() -> None:
-    options = parse_training(__doc__, ("uncertainty",))
+    options = parse_training(__doc__, "uncertainty")
     start(changed(read_profile(options.profile), options), options)
 
 

@@ -163,12 +163,28 @@ def weights_sha256(state: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _file_sha256(config: dict) -> str | None:
-    """Return the SHA-256 of the file that timm read: the given one, or the hub's, for which the hub states it too."""
+def weight_files(name: str, weights: str | Path | None = None) -> list[Path]:
+    """Return the file that `load` reads weights from; none where it would download them. InputError as `load`."""
+    timm_name, _ = architecture(name)
+    if weights is not None:
+        return [_checked(weights)]
+    config = get_pretrained_cfg(timm_name)
+    path = _weights_file(config.to_dict()) if config else None
+    return [path] if path else []
+
+
+def _weights_file(config: dict) -> Path | None:
+    """The file that timm reads: the one given, or the hub's."""
     path = config.get("file")
     if not path and config.get("hf_hub_id"):
         path = try_to_load_from_cache(config["hf_hub_id"], "model.safetensors")
-    if not isinstance(path, (str, Path)):  # the hub's client marks a missing file by an object of its own
+    return Path(path) if isinstance(path, (str, Path)) else None  # the hub's client marks what is not there
+
+
+def _file_sha256(config: dict) -> str | None:
+    """The hash of the file that timm read, as the hub states it too."""
+    path = _weights_file(config)
+    if path is None:
         return None
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return hashlib.sha256(content).hexdigest()

@@ -76,6 +76,12 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
     return Encoder(model, tokenizer, name, length, weights_sha256(model.state_dict()))
 
 
+def weight_files(name: str, weights: str | Path | None = None) -> list[Path]:
+    """Return the files that `load` reads encoder and tokenizer from; none for an encoder on the hub."""
+    source, local = (str(weights), True) if weights else _source(name)
+    return sorted(path for path in Path(source).rglob("*") if path.is_file()) if local else []
+
+
 def _source(name: str) -> tuple[str, bool]:
     """Return the source from which transformers loads `name`, and whether it is a folder."""
     if name not in PACKAGED:

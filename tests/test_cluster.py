@@ -165,8 +165,6 @@ def slurm(tmp_path_factory, monkeypatch):
 
 @pytest.fixture
 def profile(folder):
-    for function in (runs._backbone, runs._splits):
-        function.cache_clear()
     # β search: 1 run; linear, lora: 4 runs; pvera: 2 runs that need β
     return Profile.read(folder / "small.yaml")
 
@@ -287,7 +285,7 @@ def test_states_are_told_by_the_result_files_first(slurm, profile, root):
     submit(profile, root)
     assert set(states(profile, root).values()) == {"queued"}
     slurm.set("8", 0, "RUNNING")
-    linear, lora = [run for run in profile.benchmark(root) if run.seed == 0 and run.method != "pvera"]
+    linear, lora = [run for run in profile.runs("benchmark", root) if run.seed == 0 and run.method != "pvera"]
     runs.execute(linear)
     found = states(profile, root)
     assert found["benchmark/linear/0"] == "done", "though its job still runs"
@@ -298,7 +296,7 @@ def test_states_are_told_by_the_result_files_first(slurm, profile, root):
     assert text.splitlines()[-3:] == ["failed: benchmark/tiny/retina/lora/seed0", "", "  | it never started"]
     assert text.splitlines()[-5].split() == ["total", "1", "0", "5", "1", "0"]
 
-    other = profile.with_(schedule=runs.Schedule(epochs=1))
+    other = profile.with_(training=runs.TrainingConfig(epochs=1))
     assert states(other, root)["benchmark/linear/0"] == "different"
     with pytest.raises(InputError, match="another configuration"):
         submit(other, root)
@@ -371,7 +369,7 @@ def test_job_is_requeued_before_its_time_limit_and_goes_on_with_what_is_missing(
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_signals_to_a_real_process(slurm, profile, root):
-    profile = two_runs(profile.with_(schedule=runs.Schedule(epochs=400, patience=400)))
+    profile = two_runs(profile.with_(training=runs.TrainingConfig(epochs=400, patience=400)))
     submit(profile, root)
     process = slurm.start("7")
     first = root / "small/benchmark/tiny/retina/linear/seed0.json"

@@ -45,7 +45,7 @@ def folder(tmp_path):
 
 @pytest.fixture(scope="module")
 def costs():
-    return cost_records.load(ROOT / "results", "mini", "paper")
+    return cost_records.load_costs(ROOT / "results", "mini", "paper")
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_the_script_counts_what_is_missing_and_nothing_twice(folder, capsys):
     scripts.execute("cost", *arguments(folder))
     path = folder / "results/small/cost/tiny.json"
     first, times = path.read_bytes(), [p.stat().st_mtime_ns for p in folder.rglob("*.json")]
-    record = cost_records.read(path)
+    record = cost_records.read_record(path)
     assert len(record["costs"]) == 4 and record["environment"]["fvcore"]
     assert sorted(path.parent.iterdir()) == [path]
     scripts.execute("cost", *arguments(folder))
@@ -87,7 +87,7 @@ def test_the_script_counts_what_is_missing_and_nothing_twice(folder, capsys):
     (folder / "small.yaml").write_text(yaml.safe_dump(other))
     scripts.execute("cost", *arguments(folder))
     assert "was counted for other grids: counting again" in capsys.readouterr().out
-    second = cost_records.load(folder / "results", "small")
+    second = cost_records.load_costs(folder / "results", "small")
     assert second.query("method == 'dora'")["grid"].tolist() == [{"rank": 2}, {"rank": 8}]
     assert path.read_bytes() != first
 
@@ -104,7 +104,7 @@ def test_bad_input_is_one_line_and_exit_code_2(folder, capsys, profile, message)
 
 
 def test_damaged_files_are_refused(tmp_path):
-    good = cost_records.read(ROOT / "results/mini/cost/tiny.json")
+    good = cost_records.read_record(ROOT / "results/mini/cost/tiny.json")
     path = tmp_path / "mini/cost/tiny.json"
     path.parent.mkdir(parents=True)
     for text, message in (
@@ -117,15 +117,15 @@ def test_damaged_files_are_refused(tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=message):
-            cost_records.load(tmp_path, "mini")
+            cost_records.load_costs(tmp_path, "mini")
     good["config"]["methods"][0]["hyperparameters"] = {"width": 3}
     cost_records.write(path, good)
     with pytest.raises(InputError, match="'linear' that this version does not know"):
-        cost_records.load(tmp_path, "mini")
+        cost_records.load_costs(tmp_path, "mini")
     with pytest.raises(InputError, match="no costs of other: .*--profile other counts them"):
-        cost_records.load(tmp_path, "other")
+        cost_records.load_costs(tmp_path, "other")
     with pytest.raises(InputError, match="there is no such file"):
-        cost_records.read(tmp_path / "other.json")
+        cost_records.read_record(tmp_path / "other.json")
 
 
 # What was counted

@@ -83,7 +83,7 @@ def published_method(key: str, start: dict) -> pvera.adapters.Method:
     }
     sizes |= {"dora": sizes["lora"], "pvera": sizes["vera"]}
     profile = Profile("golden", "none", ["tiny"], ["cifar"], [0], "published", {key: sizes.get(key, dict)()})
-    (run,) = profile.benchmark("results")
+    (run,) = profile.runs("benchmark", "results")
     return run.candidates[0].method
 
 
@@ -131,7 +131,7 @@ def test_evaluation_loss_kl_and_every_gradient_are_the_programs(name, dtype, mon
             noise = both(lambda each: expected[f"noise.{i}.{j}.{each[0]}"], "", 2)
             monkeypatch.setattr(adapter, "noise", lambda like, now, noise=noise: noise.to(like.dtype))
     gradients = []
-    optimizers = [training.make_optimizer(m, 1e-3, 1e-3, training.Schedule()) for m in model.members]
+    optimizers = [training.make_optimizer(m, 1e-3, 1e-3, training.TrainingConfig()) for m in model.members]
     for member, optimizer in zip(model.members, optimizers):
         optimizer.register_step_pre_hook(
             lambda *_, member=member: gradients.append({n: p.grad.clone() for n, p in member.trained().items()})
@@ -159,7 +159,7 @@ def test_training_chooses_the_programs_member_and_epoch(name):
     model, expected = golden_model(name, torch.float64)
     told, count = ALL[name], ALL[name]["members"]
     rates = [(1e-2, 1e-3), (1e-3, 1e-3), (1e-4, 1e-3)] if name.startswith("vera") else [(1e-3, 1e-3)] * count
-    schedule = training.Schedule(epochs=told["epochs"], patience=told["patience"])
+    schedule = training.TrainingConfig(epochs=told["epochs"], patience=told["patience"])
     train, validation, test = (Normalised(part, torch.float64) for part in ("train", "validation", "test"))
     histories = training.fit(model, train, validation, rates, [0.0] * count, schedule, PUBLISHED, 0)
     best = training.choose(histories, PUBLISHED)

@@ -256,18 +256,12 @@ def profile(tmp_path, encoder_folder, text_folder):
     return path
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    for function in (runs._backbone, runs._splits):
-        function.cache_clear()
-
-
 def test_profile(profile, tmp_path):
     """What the section does not say is as for images, without AdaptFormer."""
     text = Profile.read(profile).of_language()
     assert text.experiments == ("language_beta", "language")
     assert tuple(text.methods) == METHODS and text.methods["vera"] == {"rank": 6}
-    assert (text.schedule.epochs, text.schedule.patience, text.seeds, text.beta) == (1, 20, [0, 1], [1e-2, 1e-4])
+    assert (text.training.epochs, text.training.patience, text.seeds, text.beta) == (1, 20, [0, 1], [1e-2, 1e-4])
     assert len(text.runs("language_beta", tmp_path)) == 2
     wanted = text.runs("language", tmp_path)
     assert len(wanted) == 2 * 2 * 7 and all(run.text for run in wanted)

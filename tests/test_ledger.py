@@ -206,10 +206,10 @@ def test_what_concerns_a_grid_is_compared_with_runs_of_the_grid():
 
 def test_the_grid_is_searched_until_patience_ends_it():
     profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
-    runs = {(r.experiment, r.dataset, r.method): r for r in profile.protocol_effects(ROOT / "results")}
+    runs = {(r.experiment, r.dataset, r.method): r for r in profile.runs("protocol", ROOT / "results")}
     for (name, dataset, method), run in runs.items():
         grid = name in ("protocol_joint_stop", "protocol_corrected_grid")
-        assert (len(run.candidates), run.schedule.epochs) == ((3, 500) if grid else (1, 20))
+        assert (len(run.candidates), run.training.epochs) == ((3, 500) if grid else (1, 20))
         if grid:
             assert method in profile.effects.grids
             assert run.candidates == runs["protocol_corrected_grid", dataset, method].candidates
@@ -217,7 +217,7 @@ def test_the_grid_is_searched_until_patience_ends_it():
 
 def test_a_difference_that_concerns_one_method_is_trained_on_it_alone():
     profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
-    runs = profile.protocol_effects(ROOT / "results")
+    runs = profile.runs("protocol", ROOT / "results")
     methods = {name: {r.method for r in runs if r.experiment == f"protocol_{name}"} for name in one_at_a_time()}
     assert methods["pvera_kl"] == {"pvera"} and methods["vera_init"] == {"vera"}
     assert methods["shuffle"] == set(profile.effects.methods)

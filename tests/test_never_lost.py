@@ -65,8 +65,6 @@ def files(place: Path) -> list[str]:
 
 def train(folder, capsys, *more) -> tuple[str, int]:
     """The last line of train.py's errors, and its exit status."""
-    for function in (runs._backbone, runs._splits):
-        function.cache_clear()
     status, _, text = scripts.outcome("train", capsys, *arguments(folder), *more)
     assert "Traceback" not in text
     return (text.splitlines() or [""])[-1], status
@@ -209,7 +207,7 @@ def with_rates(run, *rates: float):
 
 
 def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(folder):
-    run = Profile.read(folder / "small.yaml").benchmark(folder / "results")[1]
+    run = Profile.read(folder / "small.yaml").runs("benchmark", folder / "results")[1]
     runs.execute(with_rates(run, 1e30, 1e-3))
     record = results.read(run.path)
     broken, healthy = record["members"]
@@ -219,7 +217,7 @@ def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(folder):
 
 
 def test_a_run_whose_members_all_diverge_is_done_and_the_next_is_run(folder, in_process):
-    first, second = Profile.read(folder / "small.yaml").benchmark(folder / "results")[:2]
+    first, second = Profile.read(folder / "small.yaml").runs("benchmark", folder / "results")[:2]
     first = with_rates(first, 1e30, 1e31)
     scheduler.run_all([first, second], "runs")
     record = results.read(first.path)
@@ -231,10 +229,10 @@ def test_a_run_whose_members_all_diverge_is_done_and_the_next_is_run(folder, in_
 
 def test_a_search_of_beta_that_diverges_ends_only_what_needs_it(folder):
     profile = Profile.read(folder / "small.yaml")
-    (search,) = profile.beta_search(folder / "results")
+    (search,) = profile.runs("beta", folder / "results")
     diverged = tuple(replace(c, adapter_lr=1e30, head_lr=1e30) for c in search.candidates)
     runs.execute(replace(search, candidates=diverged))
-    waiting = [run for run in profile.benchmark(folder / "results") if run.waits]
+    waiting = [run for run in profile.runs("benchmark", folder / "results") if run.waits]
     assert {run.method for run in waiting} == {"pvera"}
     with pytest.raises(InputError, match="β of retina is not known: .* all of it diverged"):
         runs.execute(waiting[0])

@@ -21,7 +21,7 @@ from pvera.report.tables import calibration, comparison, precision, wall_time
 from pvera.report.tables import cost as cost_tables
 from pvera.study import cost_records, results, runs
 from pvera.study.scheduler import pending
-from pvera.study.training import Schedule
+from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPER = published.load(ROOT / "results" / "published")
@@ -76,7 +76,7 @@ def profile(tmp_path_factory):
         tmp_path_factory.mktemp("own"),
         ["digits", "retina"],
         name="mine",
-        schedule=Schedule(epochs=2),
+        training=TrainingConfig(epochs=2),
         methods={"bias": {"grid": {"targets": ["q", "qv"]}}} | methods,
         beta=[1e-4],
         learning_rate=1e-2,
@@ -99,8 +99,8 @@ def found(root):
 
 
 def test_it_is_trained_and_its_adapter_loads_and_merges(profile, root):
-    assert pending(profile.benchmark(root)) == []
-    run = next(run for run in profile.benchmark(root) if run.method == "bias")
+    assert pending(profile.runs("benchmark", root)) == []
+    run = next(run for run in profile.runs("benchmark", root) if run.method == "bias")
     frozen = backbones.load("tiny")
     before = {name: p.clone() for name, p in frozen.model.named_parameters()}
     model = pvera.load(frozen.model, results.beside(run.path, results.ADAPTER)).eval()
@@ -145,7 +145,7 @@ def test_the_papers_claims_are_held_of_its_own_methods_alone(found):
 
 def test_its_costs_are_counted(profile, root, found):
     cost_records.write(cost_records.record_path(root, "mine", "tiny"), cost_records.measure(profile, "tiny"))
-    costs = cost_records.load(root, "mine")
+    costs = cost_records.load_costs(root, "mine")
     own = costs[costs["method"] == "bias"]
     own = own.set_index(own["grid"].map(lambda grid: grid["targets"]))
     shape = cost.Shape.of(backbones.shapes("tiny"))
@@ -163,7 +163,7 @@ def test_a_method_without_a_closed_form_is_counted_all_the_same(profile, root, m
     monkeypatch.delattr(Bias, "multiply_adds")
     record = cost_records.measure(profile, "tiny")
     cost_records.write(cost_records.record_path(root, "mine", "tiny"), record)
-    costs = cost_records.load(root, "mine")
+    costs = cost_records.load_costs(root, "mine")
     assert costs.set_index("method")["expected"].isna().sum() == 2
     n = len(costs) - 2
     assert dict(efficiency.agreement(costs).iloc[0]) | {"merged": ""} == {

@@ -4,15 +4,15 @@ are committed."""
 import json
 from dataclasses import FrozenInstanceError
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from pvera import InputError
-from pvera.study import results, runs
+from pvera.study import results
 from pvera.study.description import Draws
+from pvera.study.inputs import Inputs
 from pvera.study.profiles import Profile
-from pvera.study.training import Schedule
+from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 KEYS = {
@@ -44,7 +44,9 @@ def refusal(file: Path) -> str:
 def test_numbers_and_defaults(tmp_path):
     profile = Profile.read(write(tmp_path, learning_rate="1e-3", schedule="{epochs: 3, tolerance: 0}"))
     assert (profile.name, profile.learning_rate, profile.beta) == ("my", 1e-3, [1e-2, 1e-6])
-    assert profile.schedule == Schedule(16, 3, 20, 0.0, 1e-4) and profile.uncertainty == Draws([2, 4, 8, 16], 64, 256)
+    assert profile.training == TrainingConfig(16, 3, 20, 0.0, 1e-4) and profile.uncertainty == Draws(
+        [2, 4, 8, 16], 64, 256
+    )
     assert (profile.fixed_grid, profile.weights, profile.images, profile.language) == ([], {}, None, None)
     with pytest.raises(FrozenInstanceError):
         profile.seeds = [3]
@@ -316,6 +318,21 @@ def test_a_search_needs_values_of_beta(tmp_path):
     assert profile.with_(datasets=["cifar"]).runs("beta", tmp_path) == [], "β of VTAB-1k is published"
 
 
+class Recorded(Inputs):
+    """The hashes of backbone and data that a record states."""
+
+    def __init__(self, config: dict):
+        self.config = config
+
+    def describe_backbone(self, run):
+        return {
+            name: self.config[name] for name in ("weights_sha256", "image_size", "max_length") if name in self.config
+        }
+
+    def splits_sha256(self, run):
+        return self.config["data_sha256"]
+
+
 @pytest.mark.parametrize(
     "name, experiments",
     [
@@ -323,7 +340,7 @@ def test_a_search_needs_values_of_beta(tmp_path):
         ("long", ("beta", "benchmark", "language_beta", "language")),
     ],
 )
-def test_committed_results_are_those_that_the_profiles_list(name, experiments, monkeypatch):
+def test_committed_results_are_those_that_the_profiles_list(name, experiments):
     """Their configuration has the recorded hash; of backbone and data, the record's own hashes are taken."""
     profile = Profile.read(ROOT / "experiments" / "profiles" / f"{name}.yaml")
     compared = 0
@@ -334,8 +351,7 @@ def test_committed_results_are_those_that_the_profiles_list(name, experiments, m
                 assert run.text
                 continue
             record = json.loads(run.path.read_text())
-            monkeypatch.setattr(runs, "_backbone", lambda *_: SimpleNamespace(**record["config"]))
-            monkeypatch.setattr(runs, "_splits", lambda *_: (None, record["config"]["data_sha256"]))
-            assert results.config_hash(run.config()) == record["config_hash"], run.path
+            config = run.resolved().config(Recorded(record["config"]))
+            assert results.config_hash(config) == record["config_hash"], run.path
             compared += 1
     assert compared > 100

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 
 import pvera
 from pvera.data.suite import RECIPES
-from pvera.study.profiles import EXPERIMENTS, Profile
+from pvera.study.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -86,5 +86,5 @@ def test_suite_is_the_one_described():
 
 def test_number_of_trainings():
     demo = Profile.read(ROOT / "experiments" / "profiles" / "demo.yaml")
-    runs = [run for experiment in EXPERIMENTS for run in demo.runs(experiment, "results")]
+    runs = [run for experiment in demo.experiments for run in demo.runs(experiment, "results")]
     assert f"{len(runs)} trainings" in README

@@ -32,7 +32,7 @@ def computed() -> dict[str, tables.Table]:
     if runs := effects.load(ROOT / "results", "mini"):
         made += [ledger.switches(runs), ledger.by_method(runs)]
     runs = results.load_runs(ROOT / "results", "mini")
-    costs = cost_records.load(ROOT / "results", "mini", "paper")
+    costs = cost_records.load_costs(ROOT / "results", "mini", "paper")
     here = {"tiny": efficiency.of_runs(costs, runs)}
     made += [cost.cost_table(costs), cost.cost_verdicts(PAPER, efficiency.of_paper(costs, PAPER), here)]
     made += [calibration.calibration(runs), calibration.calibration_verdicts(runs)]

@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 from pvera import InputError, LoRA, PVeRA
 from pvera.report.plots import speed as figures
 from pvera.study import speed
-from pvera.study.speed import Row
+from pvera.study.speed import Measurement
 
 MADE_BY = {"device": "cpu: Some (R) CPU", "threads": 2, "torch": "2", "timm": "1"}
 
 
 def row(what="PVeRA, r = 8", part="step", precision="float32", ratio=1.2, target=1.25, backbone="tiny"):
-    return Row(part, backbone, precision, what, "frozen forward and backward", ratio, 1.0, ratio, target)
+    return Measurement(part, backbone, precision, what, "frozen forward and backward", ratio, 1.0, ratio, target)
 
 
 def test_what_is_measured_again_is_replaced(tmp_path):
@@ -26,22 +26,22 @@ def test_what_is_measured_again_is_replaced(tmp_path):
     assert path.name == "speed_cpu_some_r_cpu.json"
     speed.update(path, MADE_BY, [row("a"), row("a", precision="bfloat16"), row("b")])
     speed.update(path, MADE_BY, [row("b", part="memory"), row("a", ratio=1.1)])
-    found = [(r["what"], r["part"], r["precision"], r["ratio"]) for r in speed.read(path)["rows"]]
+    found = [(r["what"], r["part"], r["precision"], r["ratio"]) for r in speed.read_record(path)["rows"]]
     assert found == [
         ("a", "step", "float32", 1.1),
         ("a", "step", "bfloat16", 1.2),
         ("b", "step", "float32", 1.2),
         ("b", "memory", "float32", 1.2),
     ]
-    assert speed.load(tmp_path) == [speed.read(path)]
-    assert path.with_suffix(".md").read_text() == speed.describe(speed.read(path))
+    assert speed.load_records(tmp_path) == [speed.read_record(path)]
+    assert path.with_suffix(".md").read_text() == speed.describe(speed.read_record(path))
 
 
 def test_description_and_verdict_by_hand():
     record = {"environment": MADE_BY, "rows": [
         vars(row()), vars(row("slow", ratio=1.3)), vars(row("free", target=None)),
-        vars(Row("memory", "tiny", "float32", "LoRA", "frozen", 3 * 2**20, 2 * 2**20, 1.5, 1.3)),
-        vars(Row("size", "tiny", "float32", "LoRA", "numbers", 41_000, 40_000, 1.025, 1.05)),
+        vars(Measurement("memory", "tiny", "float32", "LoRA", "frozen", 3 * 2**20, 2 * 2**20, 1.5, 1.3)),
+        vars(Measurement("size", "tiny", "float32", "LoRA", "numbers", 41_000, 40_000, 1.025, 1.05)),
     ]}  # fmt: skip
     lines = speed.describe(record).splitlines()
     assert lines[2].endswith("| 1.200 s | 1.000 s | 1.200 | 1.25 | met |")
@@ -73,7 +73,7 @@ def test_bad_records_are_one_line(content, says, tmp_path):
     if content is not None:
         path.write_text(content)
     with pytest.raises(InputError, match=says) as raised:
-        speed.read(path)
+        speed.read_record(path)
     assert "\n" not in str(raised.value)
 
 
@@ -88,7 +88,7 @@ def test_figures():
     rows = pd.DataFrame(map(vars, [
         row(), row(precision="bfloat16", ratio=1.4), row("free", target=None),
         row("PVeRA, 2 draws", part="sample", ratio=1.1),
-        Row("step", "tiny", "bfloat16", "PVeRA, bf16", "the same in fp32", 0.6, 1.0, 0.6, 0.5), row("last"),
+        Measurement("step", "tiny", "bfloat16", "PVeRA, bf16", "the same in fp32", 0.6, 1.0, 0.6, 0.5), row("last"),
     ]))  # fmt: skip
     figure = figures.against_bounds(rows, "a processor")
     first, second = figure.axes

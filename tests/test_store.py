@@ -276,7 +276,7 @@ def test_a_test_split_is_never_in_memory_as_a_whole(tmp_path, backbone):
 
 
 def test_all_data_is_decoded_before_the_first_run_trains(tmp_path):
-    from pvera.study import runs
+    from pvera.study import inputs
     from pvera.study.profiles import Profile
 
     vtab_like.write(tmp_path, ["kitti", "eurosat"], side=32)
@@ -294,4 +294,4 @@ def test_all_data_is_decoded_before_the_first_run_trains(tmp_path):
         methods={"linear": {}},
     )
     with pytest.raises(InputError, match="eurosat/images/test/5.png cannot be read"):
-        runs.prepare(profile.benchmark(tmp_path / "results"))
+        inputs.prepare(profile.runs("benchmark", tmp_path / "results"))

@@ -19,7 +19,6 @@ import yaml
 from PIL import Image
 
 from pvera import backbones
-from pvera.study import runs
 
 SCRIPT = scripts.EXPERIMENTS / "train.py"
 PROFILE = {
@@ -245,7 +244,5 @@ def test_bad_input_is_one_line_and_exit_code_2(folder, case, capsys, monkeypatch
     if callable(cause):
         cause(folder)
         cause = []
-    for function in (runs._backbone, runs._splits):
-        function.cache_clear()
     assert message in scripts.refusal("train", capsys, *arguments(folder, "bad", *cause))
     assert not list((folder / "bad").rglob("*.json"))

@@ -1,26 +1,23 @@
 """The training protocol: grids, early stopping, losses, seeds, result files."""
 
-import json
 import math
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import timm
 import torch
-from tiny import METHODS, make_vit
+from tiny import METHODS
 
 import pvera
 from pvera.backbones import Backbone
 from pvera.data.image_folders import ImageData, ImageSplit
 from pvera.hooks import cast_once, training_attention
-from pvera.report.scores import chosen_member
-from pvera.study import results, runs, training
-from pvera.study.description import Ablations, Effects
+from pvera.study import training
 from pvera.study.profiles import Profile
 from pvera.study.protocol import CORRECTED, PUBLISHED, protocol
-from pvera.study.training import Schedule, fit
+from pvera.study.training import TrainingConfig, fit
 
 CLASSES = 3
 
@@ -50,7 +47,7 @@ def train(
     methods,
     rates=1e-2,
     betas=0.0,
-    schedule=Schedule(epochs=3),
+    config=TrainingConfig(epochs=3),
     rules=CORRECTED,
     seed=0,
     seeds=0,
@@ -60,7 +57,7 @@ def train(
     rates = rates if isinstance(rates, list) else [(rates, rates)] * many
     betas = betas if isinstance(betas, list) else [betas] * many
     try:
-        return fit(model, *splits, rates, betas, schedule, rules, seed)
+        return fit(model, *splits, rates, betas, config, rules, seed)
     finally:
         model.unload()
 
@@ -77,20 +74,20 @@ def test_grid_trains_each_member_as_alone(backbone, splits, name):
 
 def test_grid_of_different_ranks_when_one_stops_early(backbone, splits):
     """A member with patience spent leaves the batch; the others go on as if it had never been there."""
-    schedule = Schedule(epochs=6, patience=1, tolerance=0.02)
+    config = TrainingConfig(epochs=6, patience=1, tolerance=0.02)
     rates = [(1e-2, 1e-2), (0.0, 0.0), (1e-2, 1e-3)]
     methods = [pvera.LoRA(2), pvera.LoRA(4), pvera.LoRA(6)]
-    together = train(backbone, splits, methods, rates, schedule=schedule)
+    together = train(backbone, splits, methods, rates, config=config)
     assert together[1].status == "stopped early" and together[1].epochs == 2
     assert max(h.epochs for h in together) > 2
     for method, member, rate in zip(methods, together, rates):
-        (alone,) = train(backbone, splits, [method], [rate], schedule=schedule)
+        (alone,) = train(backbone, splits, [method], [rate], config=config)
         np.testing.assert_allclose(member.validation_loss, alone.validation_loss, rtol=1e-5)
         assert member.status == alone.status
 
 
 def test_training_learns(backbone, splits):
-    (history,) = train(backbone, splits, [pvera.PVeRA(4)], schedule=Schedule(epochs=12))
+    (history,) = train(backbone, splits, [pvera.PVeRA(4)], config=TrainingConfig(epochs=12))
     assert history.validation_loss[-1] < 0.7 * history.validation_loss[0]
     assert history.validation_accuracy[-1] > 0.8
 
@@ -113,10 +110,10 @@ def test_linear_probing_on_cached_features_equals_training_through_the_backbone(
 
 def test_early_stopping_by_hand():
     """Patience 2 and a tolerance of 10 %: 0.95 is no improvement on 1.0, 0.89 is."""
-    history, schedule = training.History(), Schedule(patience=2, tolerance=0.1)
+    history, config = training.History(), TrainingConfig(patience=2, tolerance=0.1)
     for epoch, loss in enumerate([1.0, 0.95, 0.89, 0.85, 0.801, 0.5]):
         if history.status == "running":
-            training._record(history, epoch, 0.0, 0.0, loss, 0.0, schedule)
+            training._record(history, epoch, 0.0, 0.0, loss, 0.0, config)
             history.best_state = {"x": torch.zeros(1)}
     assert (history.status, history.best_epoch, history.best_loss, history.epochs) == (
         "stopped early",
@@ -140,8 +137,8 @@ def scripted(backbone, splits, monkeypatch, losses, joint, patience=2, tolerance
 
     monkeypatch.setattr(training, "evaluate", evaluate)
     rules = replace(CORRECTED, joint_stop=joint)
-    schedule = Schedule(epochs=12, patience=patience, tolerance=tolerance)
-    histories = train(backbone, splits, [pvera.IA3()] * len(losses), schedule=schedule, rules=rules)
+    config = TrainingConfig(epochs=12, patience=patience, tolerance=tolerance)
+    histories = train(backbone, splits, [pvera.IA3()] * len(losses), config=config, rules=rules)
     return histories, training.choose(histories, rules), seen
 
 
@@ -205,11 +202,11 @@ def test_diverged_member_does_not_end_the_others(backbone, splits):
 
 def test_a_diverged_member_leaves_the_scale_of_fp16_to_the_others(backbone, splits):
     """Halved once for each of its batches, the scale would leave the others no gradient."""
-    schedule, rates = Schedule(batch_size=1, epochs=2), [(1e-3, 1e-3), (1e30, 1e30)]
+    config, rates = TrainingConfig(batch_size=1, epochs=2), [(1e-3, 1e-3), (1e30, 1e30)]
     with training.autocast("cpu", "float16"):
-        healthy, broken = train(backbone, splits, [pvera.LoRA(2)] * 2, rates, schedule=schedule)
-        (alone,) = train(backbone, splits, [pvera.LoRA(2)], rates[:1], schedule=schedule)
-        (lost,) = train(backbone, splits, [pvera.LoRA(2)], rates[1:], schedule=schedule)
+        healthy, broken = train(backbone, splits, [pvera.LoRA(2)] * 2, rates, config=config)
+        (alone,) = train(backbone, splits, [pvera.LoRA(2)], rates[:1], config=config)
+        (lost,) = train(backbone, splits, [pvera.LoRA(2)], rates[1:], config=config)
     assert broken.status == lost.status == "diverged"
     np.testing.assert_allclose(healthy.validation_loss, alone.validation_loss, rtol=1e-2)
     assert healthy.validation_loss[1] < healthy.validation_loss[0]
@@ -240,7 +237,7 @@ def test_shuffling(backbone, splits, rules, shuffled):
             return super().__getitem__(index)
 
     spy = Spy(split(48, 48), backbone, torch.device("cpu"))
-    train(backbone, (spy, splits[1]), [pvera.IA3()], rules=rules, schedule=Schedule(epochs=2))
+    train(backbone, (spy, splits[1]), [pvera.IA3()], rules=rules, config=TrainingConfig(epochs=2))
     batches = [i for i in seen if isinstance(i, torch.Tensor)]
     epochs = torch.cat(batches).reshape(2, 48)
     assert all(len(b) == 16 for b in batches)
@@ -264,7 +261,7 @@ def test_lower_precision_learns_alike(backbone, splits, name, precision):
 def test_trained_weights_are_never_a_stale_copy(backbone, splits):
     """Autocast may cache casts of what requires gradients; here that would freeze training."""
     with training.autocast("cpu", "bfloat16"):
-        (history,) = train(backbone, splits, [pvera.LoRA(4)], schedule=Schedule(epochs=12))
+        (history,) = train(backbone, splits, [pvera.LoRA(4)], config=TrainingConfig(epochs=12))
     assert history.validation_loss[-1] < 0.7 * history.validation_loss[0]
 
 
@@ -275,7 +272,7 @@ def test_weights_cast_once_change_no_bit(backbone, splits, name, monkeypatch):
     def curves_and_scores():
         model = pvera.adapt(backbone.model, [METHODS[name]], CLASSES)
         with training.autocast("cpu", "bfloat16"):
-            (history,) = fit(model, *splits, [(1e-2, 1e-2)], [1e-3], Schedule(epochs=2), CORRECTED, 0)
+            (history,) = fit(model, *splits, [(1e-2, 1e-2)], [1e-3], TrainingConfig(epochs=2), CORRECTED, 0)
             scores = training.predict(model, splits[1])
         model.unload()
         return history.train_loss, history.validation_loss, scores.tolist()
@@ -318,8 +315,8 @@ def test_strict_determinism_refuses_what_has_no_deterministic_implementation(bac
         with training.deterministic():
             with pytest.raises(RuntimeError, match="deterministic"):
                 numbers.put_(torch.tensor([0, 0]), torch.ones(2))
-            (strict,) = train(backbone, splits, [method], schedule=Schedule(epochs=1))
-        (plain,) = train(backbone, splits, [method], schedule=Schedule(epochs=1))
+            (strict,) = train(backbone, splits, [method], config=TrainingConfig(epochs=1))
+        (plain,) = train(backbone, splits, [method], config=TrainingConfig(epochs=1))
         assert strict.validation_loss == plain.validation_loss
     numbers.put_(torch.tensor([0, 0]), torch.ones(2))
 
@@ -355,7 +352,7 @@ def test_out_of_memory_is_answered_with_a_smaller_evaluation_batch(splits):
 
 
 def test_beta_weighs_the_kl_term(backbone, splits):
-    free, held = train(backbone, splits, [pvera.PVeRA(4)] * 2, betas=[0.0, 1.0], schedule=Schedule(epochs=4))
+    free, held = train(backbone, splits, [pvera.PVeRA(4)] * 2, betas=[0.0, 1.0], config=TrainingConfig(epochs=4))
     assert held.kl[-1] < 0.9 * free.kl[-1]
 
 
@@ -380,217 +377,12 @@ def test_protocols_differ_inside_the_adapters():
         protocol="published",
         methods={name: {} for name in METHODS},
     )
-    published = {r.method: r.candidates[0].method for r in profile.benchmark("results")}
+    published = {r.method: r.candidates[0].method for r in profile.runs("benchmark", "results")}
     assert published["dora"] == pvera.DoRA(norm="output", train_magnitude=False, scaled=False, transpose=False)
     assert published["adaptformer"] == pvera.AdaptFormer(near_identity=False, inside_layer_scale=True)
     assert published["lora"] == pvera.LoRA(same_draw=True)
     assert published["pvera"] == pvera.PVeRA(init="uniform", kl="mean")
-    corrected = {r.method: r.candidates[0] for r in profile.with_(protocol="corrected").benchmark("results")}
+    corrected = {r.method: r.candidates[0] for r in profile.with_(protocol="corrected").runs("benchmark", "results")}
     assert corrected["pvera"].method == pvera.PVeRA() and corrected["pvera"].beta == 1e-6
     with pytest.raises(pvera.InputError, match="unknown protocol"):
         protocol("both")
-
-
-# From a profile to result files
-# ------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_profile(tmp_path, monkeypatch):
-    """Two data sets of the demonstration suite's names, small, on a random backbone; nothing of it is
-    cached."""
-    for function in (runs._backbone, runs._splits):
-        function.cache_clear()
-    monkeypatch.setattr(
-        runs.backbones,
-        "load",
-        lambda name, weights: Backbone(make_vit(), name, 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25), "hash"),
-    )
-    sizes = {"train800": 48, "val200": 21, "test": 30}
-    monkeypatch.setattr(runs.data, "load_split", lambda root, name, part, size: split(sizes[part], sizes[part]))
-    yield Profile(
-        name="small",
-        data="none",
-        backbones=["tiny"],
-        datasets=["retina"],
-        seeds=[0, 1],
-        protocol="corrected",
-        methods={
-            "pvera": {"rank": 4, "grid": {"learning_rate": [1e-2, 1e-3]}, "most_chosen": 1e-2},
-            "lora": {"grid": {"rank": [2, 4]}, "most_chosen": 4},
-        },
-        schedule=Schedule(epochs=2),
-        beta=[1e-2, 1e-6],
-    )
-    for function in (runs._backbone, runs._splits):
-        function.cache_clear()
-
-
-def complete(profile: Profile, root) -> dict[str, dict]:
-    """Run everything; the records by path below `root`."""
-    for run in profile.beta_search(root) or []:
-        runs.execute(run)
-    for run in profile.benchmark(root):
-        runs.execute(run)
-    return {str(p.relative_to(root)): json.loads(p.read_text()) for p in sorted(root.rglob("*.json"))}
-
-
-def test_records_hold_what_made_them_and_repeat_bit_for_bit(small_profile, tmp_path):
-    first, second = (complete(small_profile, tmp_path / name) for name in ("a", "b"))
-    assert len(first) == 1 + 2 * 2
-    for path, record in first.items():
-        one, other = ({k: v for k, v in r.items() if k not in ("cost", "sha256")} for r in (record, second[path]))
-        assert one == other
-        if record["experiment"] == "benchmark":
-            a, b = (results.read_predictions(tmp_path / root / path) for root in "ab")
-            assert np.array_equal(a[0], b[0]) and np.array_equal(a[1], b[1])
-            a, b = ((tmp_path / root / path).with_suffix(results.ADAPTER).read_bytes() for root in "ab")
-            assert a == b
-    record = first["small/benchmark/tiny/retina/lora/seed1.json"]
-    assert record["chosen"]["grid"] == record["members"][record["chosen"]["member"]]["grid"]
-    best = [m["best_validation_loss"] for m in record["members"]]
-    assert record["chosen"]["member"] == int(np.argmin(best))
-    assert record["members"][0]["best_validation_loss"] == pytest.approx(
-        min(record["members"][0]["curve"]["validation_loss"]), rel=1e-5
-    )
-    assert record["test"]["correct"] == round(record["test"]["accuracy"] * 30)
-
-
-def test_a_record_says_when_members_ended_together(small_profile, tmp_path):
-    """The chosen epoch is the chosen member's best, and what is tested are its tensors then."""
-    schedule = Schedule(epochs=40, patience=1, tolerance=0.05)
-    (run,) = replace(
-        small_profile,
-        methods={"lora": {"grid": {"rank": [1, 2, 4]}}},
-        seeds=[0],
-        schedule=schedule,
-        protocol="published",
-        learning_rate=1e-2,
-    ).benchmark(tmp_path)
-    runs.execute(run)
-    record = results.read(run.path)
-    assert len({member["epochs"] for member in record["members"]}) == 1
-    member = chosen_member(record)
-    assert record["chosen"]["epoch"] == member["best_epoch"] < member["epochs"] - 1
-    assert member["best_validation_loss"] == pytest.approx(
-        member["curve"]["validation_loss"][member["best_epoch"]], rel=1e-5
-    )
-    model = pvera.load(make_vit(), run.path.with_suffix(results.ADAPTER)).eval()
-    validation = split(21, 21).data(runs._backbone(run.backbone, None, False), torch.device("cpu"))
-    with torch.no_grad():
-        logits = model(validation[slice(None)])[None]
-    loss = training.classification_loss(logits, validation.labels, PUBLISHED).item()
-    assert loss == pytest.approx(member["best_validation_loss"], rel=1e-4)
-    model.unload()
-
-
-def test_the_adapter_beside_a_record_makes_its_predictions(small_profile, tmp_path):
-    complete(small_profile, tmp_path)
-    for run in small_profile.benchmark(tmp_path):
-        model = pvera.load(make_vit(), run.path.with_suffix(results.ADAPTER)).eval()
-        frozen = runs._backbone(run.backbone, None, False)
-        test = split(30, 30).data(frozen, torch.device("cpu"))
-        with torch.inference_mode():
-            scores = model(test[slice(None)]).softmax(-1).numpy()
-        kept, _ = results.read_predictions(run.path)
-        np.testing.assert_allclose(scores, kept, atol=2e-3)
-        model.unload()
-
-
-def test_ablations_train_their_values_side_by_side(small_profile, tmp_path):
-    one = replace(small_profile, seeds=[0], ablations=Ablations(["retina"], [2, 4], ["q", "qkv"], search=False))
-    assert [run.waits for run in one.runs("rank", tmp_path)] == [True]
-    complete(one, tmp_path)
-    (rank,), (position,) = one.runs("rank", tmp_path), one.runs("position", tmp_path)
-    assert [c.grid for c in rank.candidates] == [{"rank": 2}, {"rank": 4}]
-    assert [(c.method.targets, c.method.rank, c.adapter_lr) for c in position.candidates] == [
-        ("q", 4, 1e-2),
-        ("qkv", 4, 1e-2),
-    ]
-    runs.execute(position)
-    record = results.read(position.path)
-    one_target, three = (member["adapter_parameters"] for member in record["members"])
-    assert three == 3 * one_target
-    searched = replace(one, ablations=replace(one.ablations, search=True)).runs("rank", tmp_path)[0]
-    assert [c.grid for c in searched.candidates] == [
-        {"rank": r, "learning_rate": rate} for r in (2, 4) for rate in (1e-2, 1e-3)
-    ]
-    assert one.with_(datasets=["digits"]).runs("rank", tmp_path) == []
-
-
-def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_path):
-    small_profile.methods["vera"] = {"rank": 4}  # a method whose name lies within another's
-    profile = replace(
-        small_profile, seeds=[0], effects=Effects(["retina"], ["lora", "vera", "pvera", "dora"], [0], grids=["lora"])
-    )
-    listed = {(run.experiment, run.method): run for run in profile.runs("protocol", tmp_path)}
-    differences = {"softmax_in_loss", "shuffle", "own_draws"}
-    assert {m for e, m in listed if e == "protocol_pvera_kl"} == {"pvera"}
-    everywhere = {f"protocol_{name}" for name in differences | {"corrected", "published"}}
-    assert {e for e, m in listed if m == "lora"} == everywhere | {
-        "protocol_lora_same_draw",
-        "protocol_corrected_grid",
-        "protocol_joint_stop",
-    }
-    assert {e for e, m in listed if m == "pvera"} == everywhere | {"protocol_pvera_init", "protocol_pvera_kl"}
-    corrected = listed["protocol_corrected", "lora"]
-    for name in differences:
-        one, published = listed[f"protocol_{name}", "lora"], listed["protocol_published", "lora"]
-        changed = [
-            key
-            for key, value in asdict(one.protocol).items()
-            if key != "name" and value != getattr(corrected.protocol, key)
-        ]
-        assert changed == [name] and getattr(one.protocol, name) == getattr(published.protocol, name)
-        assert one.candidates == corrected.candidates
-    assert listed["protocol_lora_same_draw", "lora"].candidates[0].method == pvera.LoRA(rank=4, same_draw=True)
-    grid = listed["protocol_corrected_grid", "lora"]
-    assert grid.protocol == CORRECTED and len(grid.candidates) == 2 and grid.schedule.epochs == 500
-    together = listed["protocol_joint_stop", "lora"]
-    assert together == replace(grid, experiment=together.experiment, protocol=together.protocol)
-    assert asdict(together.protocol) == asdict(CORRECTED) | {"name": together.protocol.name, "joint_stop": True}
-    names = {e: run.protocol.name for (e, _), run in listed.items() if e != "protocol_corrected_grid"}
-    assert len(set(names.values())) == len(names), "each has a name of its own, so none is taken for another"
-
-
-def test_beta_of_the_benchmark_is_the_one_searched(small_profile, tmp_path):
-    records = complete(small_profile, tmp_path)
-    search = records["small/beta/tiny/retina/pvera/seed0.json"]
-    losses = {m["grid"]["beta"]: m["best_validation_loss"] for m in search["members"]}
-    chosen = min(losses, key=losses.get)
-    for seed in (0, 1):
-        members = records[f"small/benchmark/tiny/retina/pvera/seed{seed}.json"]["config"]["members"]
-        assert [m["beta"] for m in members] == [chosen, chosen]
-
-
-def test_fixed_grid_takes_the_most_chosen_value(small_profile):
-    fixed = replace(small_profile, fixed_grid=["tiny"])
-    assert {r.method: [c.grid for c in r.candidates] for r in fixed.benchmark("results")} == {
-        "pvera": [{"learning_rate": 1e-2}],
-        "lora": [{"rank": 4}],
-    }
-
-
-def test_what_exists_is_not_run_again_nor_overwritten(small_profile, tmp_path):
-    from pvera.study.scheduler import pending
-
-    complete(small_profile, tmp_path)
-    assert pending(small_profile.benchmark(tmp_path)) == []
-    missing = small_profile.benchmark(tmp_path)[1]
-    missing.path.unlink()
-    assert pending(small_profile.benchmark(tmp_path)) == [missing]
-    other = small_profile.with_(schedule=Schedule(epochs=3))
-    with pytest.raises(pvera.InputError, match="another configuration.*--replace"):
-        pending(other.benchmark(tmp_path))
-    assert len(pending(other.benchmark(tmp_path), replace=True)) == 4
-
-
-def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
-    """Two equal members tie exactly when corrected, and differ when each has a draw of its own."""
-    single = replace(small_profile, methods={"lora": {"rank": 4}}, seeds=[0])
-    for name, equal in (("corrected", True), ("published", False)):
-        (run,) = single.with_(protocol=name).benchmark(tmp_path / name)
-        run = replace(run, candidates=run.candidates * 2)
-        runs.execute(run)
-        a, b = (m["curve"]["validation_loss"] for m in results.read(run.path)["members"])
-        assert (a == b) is equal

@@ -17,9 +17,9 @@ from vtab_like import edit, row
 
 from pvera.data import image_folders, store, vtab
 from pvera.errors import InputError
-from pvera.study import runs
+from pvera.study import inputs, runs
 from pvera.study.profiles import Profile
-from pvera.study.training import Schedule
+from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "experiments" / "prepare_vtab.py"
@@ -268,8 +268,6 @@ def test_mixed_copies_are_not_right(tmp_path, call):
 
 
 def wanted(root, *names, images=None) -> list[runs.Run]:
-    for function in (runs._backbone, runs._splits, runs._copy):
-        function.cache_clear()
     profile = Profile(
         name="small",
         data=str(root),
@@ -278,10 +276,10 @@ def wanted(root, *names, images=None) -> list[runs.Run]:
         seeds=[0],
         protocol="corrected",
         methods={"linear": {"learning_rate": 1e-2}},
-        schedule=Schedule(epochs=1),
+        training=TrainingConfig(epochs=1),
         images=images,
     )
-    return profile.benchmark(root / "results")
+    return profile.runs("benchmark", root / "results")
 
 
 def own_data(root, classes: int = 3) -> None:
@@ -298,7 +296,7 @@ def own_data(root, classes: int = 3) -> None:
     (root / "eurosat" / "train800val200.txt").write_text("".join(both))
 
 
-@pytest.mark.parametrize("check", [runs.prepare, runs.require_inputs])
+@pytest.mark.parametrize("check", [inputs.prepare, inputs.require])
 def test_own_data_does_not_train_as_vtab(tmp_path, check):
     own_data(tmp_path)
     with pytest.raises(InputError) as caught:
@@ -313,29 +311,29 @@ def test_own_data_does_not_train_as_vtab(tmp_path, check):
 def test_what_is_wrong_does_not_train(kitti, case):
     file, change, message = DAMAGES[case]
     vtab_like.shorten(kitti)
-    runs.require_inputs(wanted(kitti, "kitti", images=4))
+    inputs.require(wanted(kitti, "kitti", images=4))
     edit(kitti / "kitti" / file, change)
     said = "zero.png does not exist" if case == "no such image" else "is not VTAB-1k's KITTI"
     with pytest.raises(InputError, match=said):
-        runs.prepare(wanted(kitti, "kitti", images=4))
+        inputs.prepare(wanted(kitti, "kitti", images=4))
 
 
 def test_all_data_sets_are_checked_before_the_first_is_decoded(kitti):
     vtab_like.shorten(kitti)
     own_data(kitti)
     with pytest.raises(InputError, match="is not VTAB-1k's EuroSAT"):
-        runs.prepare(wanted(kitti, "kitti", "eurosat"))
+        inputs.prepare(wanted(kitti, "kitti", "eurosat"))
     assert not store.folder().exists()
-    runs.prepare(wanted(kitti, "kitti"))
+    inputs.prepare(wanted(kitti, "kitti"))
     assert store.folder().exists()
 
 
 def test_a_record_of_other_labels_stops_training(kitti, call):
     assert call("--root", kitti, "--datasets", "kitti", "--test-images", 32, "--size", 32)[0] == 0
-    runs.prepare(wanted(kitti, "kitti"))
+    inputs.prepare(wanted(kitti, "kitti"))
     edit(kitti / "kitti" / "test.txt", lambda lines: [lines[1], lines[0], *lines[2:]])
     with pytest.raises(InputError, match="names and labels have changed since they were recorded in vtab-1k.json"):
-        runs.prepare(wanted(kitti, "kitti"))
+        inputs.prepare(wanted(kitti, "kitti"))
 
 
 def test_what_is_accepted_trains_under_a_name_of_its_own(tmp_path, call):
@@ -353,14 +351,14 @@ def test_what_is_accepted_trains_under_a_name_of_its_own(tmp_path, call):
     assert vtab.copy_name(tmp_path, "eurosat") == vtab.copy_name(tmp_path) == copy
 
     (run,) = wanted(tmp_path, "eurosat")
-    runs.prepare([run])
+    inputs.prepare([run])
     runs.execute(run)
     assert json.loads(run.path.read_text())["data_copy"] == copy
 
     # Another difference is not what was accepted.
     edit(tmp_path / "eurosat" / "val200.txt", lambda lines: lines[1:])
     with pytest.raises(InputError, match="is not VTAB-1k's EuroSAT"):
-        runs.prepare(wanted(tmp_path, "eurosat"))
+        inputs.prepare(wanted(tmp_path, "eurosat"))
     code, output, _ = call(*arguments)
     assert code == 1 and "accepted as it is" not in output
 
@@ -423,12 +421,10 @@ def test_photographs_through_preparation_store_and_training(tmp_path, call):
         seeds=[0],
         protocol="corrected",
         methods={"linear": {"learning_rate": 1e-2}},
-        schedule=Schedule(epochs=5),
+        training=TrainingConfig(epochs=5),
     )
-    for function in (runs._backbone, runs._splits, runs._copy):
-        function.cache_clear()
-    (run,) = profile.benchmark(tmp_path / "results")
-    runs.prepare([run])
+    (run,) = profile.runs("benchmark", tmp_path / "results")
+    inputs.prepare([run])
     runs.execute(run)
     record = json.loads(run.path.read_text())
     assert record["data_copy"] == "lossy, 400 test images"

@@ -53,7 +53,7 @@ def make_adapters(profile: Profile, root) -> None:
     """A record of the benchmark for every run of `profile`, its predictions, and an adapter with random
     weights."""
     frozen = backbones.load("tiny")
-    for run in profile.benchmark(root):
+    for run in profile.runs("benchmark", root):
         task = tasks.task(run.dataset)
         model = pvera.adapt(frozen.model, run.candidates[0].method, task.classes, run.seed)
         adapter = checkpoint.dumps(perturb(model, run.seed, 0.3))

@@ -1,4 +1,4 @@
-"""What is computed of trained adapters: Monte Carlo uncertainty, out-of-distribution values, latent maps.
+"""Analyses of trained adapters: Monte Carlo uncertainty, out-of-distribution values, latent maps.
 
 An `Analysis` goes the way of a `runs.Run`: it hashes, travels to worker processes and leaves one record, with
 its arrays beside it. Its configuration holds hashes of the adapter's file and of the test images.
@@ -6,8 +6,7 @@ its arrays beside it. Its configuration holds hashes of the adapter's file and o
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,11 +14,11 @@ import numpy as np
 import torch
 
 from pvera import checkpoint, latents, uncertainty
-from pvera.data import image_folders
 from pvera.errors import InputError
 from pvera.files import sha256
 from pvera.seeding import derive
 from pvera.study import results, runs, training
+from pvera.study.inputs import Inputs
 from pvera.study.runs import Run
 
 BATCH = 256  # images that share the noise of a draw
@@ -29,18 +28,28 @@ Report = Callable[[float], None]  # takes the share of the work that is done
 
 @dataclass(frozen=True)
 class Analysis(Run):
-    """One experiment of `results.ANALYSES` on one adapter of the benchmark.
+    """One analysis of one adapter that a training has left.
 
-    tested: data sets whose test images it is given.   settings: what else influences the numbers.
+    trained_record: the record of that training.   compute: (model, analysis, test data by name, report) -> arrays.
+    tested: data sets whose test images it is given.   settings: whatever else influences the numbers.
     """
 
+    trained_record: str = ""
+    compute: Callable | None = None
     tested: tuple[str, ...] = ()
     settings: dict = field(default_factory=dict, hash=False)
 
     @classmethod
-    def of(cls, run: Run, experiment: str, tested: tuple[str, ...], **settings) -> "Analysis":
-        """Of the adapter that `run`, one of the benchmark's, leaves."""
-        return cls(**vars(run) | {"experiment": experiment}, tested=tuple(tested), settings=settings)
+    def of(cls, run: Run, experiment: str, compute: Callable, tested: tuple[str, ...], **settings) -> "Analysis":
+        """Build the analysis of the adapter that `run` leaves."""
+        changes = {"experiment": experiment, "searches": False, "keep": False}
+        return cls(
+            **vars(run) | changes,
+            trained_record=str(run.path),
+            compute=compute,
+            tested=tuple(tested),
+            settings=settings,
+        )
 
     steps: ClassVar[int] = 100
     waits: ClassVar[bool] = False
@@ -48,11 +57,11 @@ class Analysis(Run):
     @property
     def trained(self) -> Path:
         """The record of the training; the adapter lies beside it."""
-        return replace(self, experiment="benchmark").path
+        return Path(self.trained_record)
 
     @property
     def adapter(self) -> Path:
-        """The adapter's file. InputError says what makes it."""
+        """The adapter's file. InputError says how to make it."""
         if not self.trained.exists():
             raise InputError(
                 f"there is no adapter {self.trained.with_suffix(results.ADAPTER)}: first run "
@@ -60,44 +69,53 @@ class Analysis(Run):
             )
         return results.beside(self.trained, results.ADAPTER)
 
-    def state(self) -> str:
-        """'missing', 'done', or 'different': of another adapter, other data or settings. InputError without
-        an adapter."""
-        return self.adapter and super().state()
+    def resolved(self) -> "Analysis | None":
+        """Return the analysis itself, None where the training diverged and so left no adapter."""
+        diverged = self.trained.exists() and results.read(self.trained)["chosen"] is None
+        return None if diverged else self
 
-    def config(self) -> dict:
-        frozen = self.frozen()
+    def state(self, inputs: Inputs | None = None) -> str:
+        """Return 'missing', 'done', or 'different': of another adapter, other data or settings.
+
+        InputError without an adapter.
+        """
+        return self.adapter and super().state(inputs)
+
+    def config(self, inputs: Inputs | None = None) -> dict:
+        inputs = inputs or Inputs()
         shortened = {} if self.images is None else {"images": self.images}
         return {
             "seed": self.seed,
             "adapter_sha256": sha256(self.adapter),
-            "weights_sha256": frozen.weights_sha256,
-            "image_size": frozen.image_size,
+            **inputs.describe_backbone(self),
             "tested": self.tested,
-            "data_sha256": image_folders.digest(_tests(self.data_root, self.tested, frozen.image_size, self.images)),
+            "data_sha256": inputs.tests_sha256(self),
             "precision": self.precision,
             "batch": BATCH,
             **self.settings,
             **shortened,
         }
 
-    def execute(self, device: str = "cpu", on_step: Callable[[int], None] = lambda step: None) -> None:
+    def execute(
+        self,
+        device: str = "cpu",
+        on_step: Callable[[int], None] = lambda step: None,
+        inputs: Inputs | None = None,
+    ) -> None:
         """Compute, and write the result. InputError where the adapter is missing or does not fit."""
-        started = time.perf_counter()
-        config = self.config()
-        source = results.read(self.trained)
-        frozen = self.frozen()
+        started, inputs = time.perf_counter(), inputs or Inputs()
+        source = results.read(self.adapter.with_suffix(".json"))
+        frozen = inputs.backbone(self)
         frozen.model.to(device)
-        splits = _tests(self.data_root, self.tested, frozen.image_size, self.images)
         tests = {
             name: split.data(frozen, torch.device(device), in_memory=False)
-            for name, split in zip(self.tested, splits, strict=True)
+            for name, split in zip(self.tested, inputs.tests(self), strict=True)
         }
+        config = self.config(inputs)
         model = checkpoint.load(frozen.model, self.adapter).eval()
         try:
-            compute = {"uncertainty": _uncertainty, "out_of_distribution": _values, "latents": _latents}
             with training.deterministic(self.deterministic), training.autocast(device, self.precision):
-                found = compute[self.experiment](model, self, tests, lambda share: on_step(round(share * self.steps)))
+                arrays = self.compute(model, self, tests, lambda share: on_step(round(share * self.steps)))
                 environment = runs.environment(device)
         finally:
             model.unload()
@@ -115,14 +133,15 @@ class Analysis(Run):
                     "peak_memory_mb": runs.peak_memory(device),
                 },
             },
-            arrays=found,
+            arrays=arrays,
         )
 
 
-def _uncertainty(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
-    """For each number of draws the `Estimates` of all test images, and on some of them whether the interval
-    holds the mean of many further draws; of an image that is right and one that is wrong, pixels and all
-    scores.
+def uncertainties(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
+    """Compute the `Estimates` of all test images for each number of draws (Algorithm 1, appendix C).
+
+    On some images: whether the interval holds the mean of many further draws. Of an image that is right and one that
+    is wrong: pixels and all scores.
 
     Few draws are the first of the many. The two images are those with the interval of median width.
     """
@@ -148,16 +167,16 @@ def _uncertainty(model, analysis: Analysis, tests, report: Report) -> dict[str, 
     many = uncertainty.sample(model, test[of_truth], settings["truth_draws"], derive(analysis.seed, "truth"))
     truth = many.double().mean(0).cpu().numpy()
     covered = []
-    for found in estimates.values():
-        of_class = truth[np.arange(len(of_truth)), found.predicted[of_truth]]
-        covered.append((found.low[of_truth] <= of_class) & (of_class <= found.high[of_truth]))
+    for estimate in estimates.values():
+        of_class = truth[np.arange(len(of_truth)), estimate.predicted[of_truth]]
+        covered.append((estimate.low[of_truth] <= of_class) & (of_class <= estimate.high[of_truth]))
     most = estimates[max(draws)]
     examples = [image for image in (_median(most, right) for right in (True, False)) if image is not None]
     return {
         "draws": np.array(draws, np.int16),
         "labels": labels.astype(np.int16),
         **{
-            name: np.stack([getattr(found, name) for found in estimates.values()]).astype(kind)
+            name: np.stack([getattr(estimate, name) for estimate in estimates.values()]).astype(kind)
             for name, kind in uncertainty.STORED.items()
         },
         "truth_images": of_truth.astype(np.int32),
@@ -168,51 +187,44 @@ def _uncertainty(model, analysis: Analysis, tests, report: Report) -> dict[str, 
     }
 
 
-def _median(found: uncertainty.Estimates, right: bool) -> int | None:
-    """The image of median interval width among those that are right, or wrong; None where there is none."""
-    images = np.flatnonzero(found.right == right)
+def _median(estimates: uncertainty.Estimates, right: bool) -> int | None:
+    """Return the image of median interval width among those that are right, or wrong; None where there is none."""
+    images = np.flatnonzero(estimates.right == right)
     if not len(images):
         return None
-    return int(images[np.argsort(found.width[images], kind="stable")[(len(images) - 1) // 2]])
+    return int(images[np.argsort(estimates.width[images], kind="stable")[(len(images) - 1) // 2]])
 
 
-def _values(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
-    """`latents.adaptation` of every test image of each data set: "<data set>_<mean or norm>", (N,)."""
-    found: dict[str, list[np.ndarray]] = {}
+def out_of_distribution(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
+    """Compute `latents.adaptation` of every test image of each data set: "<data set>_<mean or norm>", (N,)."""
+    values_of: dict[str, list[np.ndarray]] = {}
     total, done = sum(len(test) for test in tests.values()), 0
     for name, test in tests.items():
         for start in range(0, len(test), BATCH):
             part = slice(start, min(start + BATCH, len(test)))
             for kind, values in latents.adaptation(model, test[part]).items():
-                found.setdefault(f"{name}_{kind}", []).append(values.cpu().numpy())
+                values_of.setdefault(f"{name}_{kind}", []).append(values.cpu().numpy())
             done += part.stop - part.start
             report(done / total)
-    return {name: np.concatenate(parts) for name, parts in found.items()}
+    return {name: np.concatenate(parts) for name, parts in values_of.items()}
 
 
-def _latents(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
-    """`latents.maps` of the first test images of classes that lie evenly among all that occur, and their
-    pixels."""
+def latent_maps(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
+    """Compute `latents.maps` of the first test images of classes that lie evenly among all that occur.
+
+    Their pixels are kept as well.
+    """
     settings, test = analysis.settings, tests[analysis.dataset]
     labels = test.labels.cpu().numpy()
     classes, first = np.unique(labels, return_index=True)
     images = first[np.linspace(0, len(classes) - 1, min(settings["shown"], len(classes))).round().astype(int)]
-    found = latents.maps(model, test[images], settings["draws"], analysis.seed)
+    maps = latents.maps(model, test[images], settings["draws"], analysis.seed)
     report(1.0)
     return {
         "shown": images.astype(np.int32),
         "labels": labels[images].astype(np.int16),
         "pixels": test.images[images],
-        "mu": found.mu.astype(np.float32),
-        "draws": found.draws.astype(np.float32),
-        "explained": np.float64(found.explained),
+        "mu": maps.mu.astype(np.float32),
+        "draws": maps.draws.astype(np.float32),
+        "explained": np.float64(maps.explained),
     }
-
-
-@lru_cache(maxsize=1)
-def _tests(root: str, names: tuple[str, ...], size: int, images: int | None) -> tuple[image_folders.ImageSplit, ...]:
-    """The test splits of `names`."""
-    return tuple(image_folders.load_split(root, name, "test", size).first(images) for name in names)
-
-
-# How notebooks read it

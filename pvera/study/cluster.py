@@ -1,4 +1,4 @@
-"""Runs as SLURM job arrays, through submitit: what is submitted, and what has become of it.
+"""Runs as SLURM job arrays, through submitit: submission and state.
 
 Every array has a folder results/<profile>/slurm/<name>/ with submission.json (the result files that each of
 its jobs is to write, the code version, the site's settings), submitit's own files and the jobs' logs. SLURM
@@ -30,11 +30,12 @@ from tqdm import tqdm
 from pvera import __version__
 from pvera.errors import InputError
 from pvera.files import require_writable, write_atomically
+from pvera.study.experiments import analyses_of_adapters, named
+from pvera.study.inputs import Inputs, require
 from pvera.study.profiles import Profile
-from pvera.study.results import ANALYSES
-from pvera.study.runs import Run, require_inputs
-from pvera.study.scheduler import pending, run_all
-from pvera.study.validation import Count, Natural, Text, build, expected, load, validated
+from pvera.study.runs import Run
+from pvera.study.scheduler import pending, resolve, run_all
+from pvera.study.validation import Count, Natural, Text, build, expected, load_yaml, validated
 
 STATES = ("done", "running", "queued", "failed", "missing", "different")
 LOGS, LOG_LINES = 5, 8  # of failed jobs that `describe` shows
@@ -60,7 +61,7 @@ Option = Annotated[Text | int | float | bool | None, expected("one value")]
 
 @validated
 class Site:
-    """What a job may use and how large it is: the YAML file that experiments/slurm.yaml explains."""
+    """The cluster config: what a job may use and how large it is, from a YAML file like experiments/slurm.yaml."""
 
     minutes: Count
     memory: Annotated[str, Field(strict=True, pattern=r"^[1-9]\d*[KMGT]?$"), expected("a size such as 32G")]
@@ -82,8 +83,8 @@ class Site:
 
     @classmethod
     def read(cls, path: str | Path) -> "Site":
-        """InputError for a missing or malformed file."""
-        return build(cls, load(path), path)
+        """Read a file. InputError for a missing or malformed one."""
+        return build(cls, load_yaml(path), path)
 
 
 @dataclass(frozen=True)
@@ -105,13 +106,14 @@ class Job:
     def __call__(self) -> None:
         if self.code != (code := code_version()):
             print(f"submitted as {self.code}, now running {code}", flush=True)
-        runs = _runs(self.profile, self.results_root, (*self.profile.experiments, *ANALYSES))
+        analyses = () if self.profile.text else analyses_of_adapters()
+        runs = _runs(self.profile, self.results_root, (*self.profile.experiments, *analyses))
         missing = pending([runs[self.results_root / path] for path in self.paths], self.replace)
         print(f"{len(self.paths) - len(missing)} of {len(self.paths)} runs are there", flush=True)
         run_all(missing, "runs", self.workers, self.device, keep_going=True)
 
     def checkpoint(self):
-        """What submitit puts back into the queue."""
+        """Return what submitit puts back into the queue."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -119,8 +121,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Submission:
-    """How many runs there are, how many of them are done, were queued or running before, and are submitted
-    now, in `jobs` jobs."""
+    """Numbers of runs: all, done, queued or running before, submitted now; the last in `jobs` jobs."""
 
     runs: int
     done: int
@@ -130,7 +131,7 @@ class Submission:
 
 
 def require_slurm() -> None:
-    """InputError unless jobs can be submitted from here."""
+    """Raise InputError unless jobs can be submitted from here."""
     if importlib.util.find_spec("submitit") is None:
         raise InputError("submitit is not installed: pip install -e '.[slurm]'")
     for command in ("sbatch", "squeue", "srun"):
@@ -152,7 +153,7 @@ def submit(
     """Submit the runs without a result that are neither queued nor running.
 
     The search of β goes first, and runs that need its result wait for its jobs to end. InputError if sbatch
-    refuses, and as `scheduler.pending` and `runs.require_inputs`.
+    refuses, and as `scheduler.pending` and `inputs.require`.
     """
     require_slurm()
     root = Path(results_root).absolute()
@@ -162,22 +163,24 @@ def submit(
         active = _queue(profile, root)
         missing = pending(list(runs.values()), replace)
         new = [run for run in missing if run.path not in active]
-        require_inputs(new)
+        require(new)
         searches = [run for run in new if run.searches]
         waiting = [run for run in new if run.waits]
         ready = [run for run in new if not run.searches and not run.waits]
         jobs = _submit_arrays(searches, profile, root, site, replace)
         jobs += _submit_arrays(ready, profile, root, site, replace)
         if waiting:
-            active, search = _queue(profile, root), profile.experiments[0]
-            after = {job for path, (job, _) in active.items() if path.relative_to(root).parts[1] == search}
+            active = _queue(profile, root)
+            folder = {path: path.relative_to(root).parts[1] for path in active}
+            after = {job for path, (job, _) in active.items() if named(folder[path]).searches}
             jobs += _submit_arrays(waiting, profile, root, site, replace, sorted(after))
     return Submission(len(runs), len(runs) - len(missing), len(missing) - len(new), len(new), jobs)
 
 
 def status(profile: Profile, results_root: str | Path, experiments: Sequence[str] = ()) -> pd.DataFrame:
-    """One row per run: experiment, backbone, dataset, method, seed, state (one of STATES), and log, where its
-    last job printed ("" before it started).
+    """Return one row per run: experiment, backbone, dataset, method, seed, state, and log.
+
+    state: one of STATES.   log: the file to which its last job printed ("" before it started).
 
     done: the result file is there; running, queued: SLURM says so; failed: it was submitted, SLURM no longer
     has it, and there is no result; missing: it was never submitted; different: the result file is that of
@@ -186,9 +189,9 @@ def status(profile: Profile, results_root: str | Path, experiments: Sequence[str
     root = Path(results_root).absolute()
     active = _queue(profile, root)
     logs = {root / path: log for paths, log in _jobs(_folder(profile, root)) for path in paths}
-    rows = []
+    rows, inputs = [], Inputs()
     for path, run in _runs(profile, root, experiments).items():
-        state = run.state()
+        state = run.state(inputs)
         if state != "done" and path in active:
             state = active[path][1]
         elif state == "missing" and path in logs:
@@ -198,7 +201,7 @@ def status(profile: Profile, results_root: str | Path, experiments: Sequence[str
 
 
 def describe(table: pd.DataFrame) -> str:
-    """`status` for people: the number of runs in each state, and the last lines of the failed jobs' logs."""
+    """Format `status`: the number of runs in each state, and the last lines of the failed jobs' logs."""
     what = [table[name] for name in ("experiment", "backbone", "dataset")]
     counts = pd.get_dummies(table.state, dtype=int).groupby(what, sort=False).sum()
     counts = counts.reindex(columns=[s for s in STATES if s != "different" or s in counts], fill_value=0)
@@ -250,7 +253,7 @@ def code_version(root: Path = Path(__file__).resolve().parents[2]) -> dict:
 
 def _runs(profile: Profile, root: Path, experiments: Sequence[str] = ()) -> dict[Path, Run]:
     names = experiments or profile.experiments
-    return {run.path: run for experiment in names for run in profile.runs(experiment, root)}
+    return {run.path: run for experiment in names for run in resolve(profile.runs(experiment, root))}
 
 
 def _folder(profile: Profile, root: Path) -> Path:
@@ -259,7 +262,7 @@ def _folder(profile: Profile, root: Path) -> Path:
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """One submission at a time."""
+    """Allow one submission at a time."""
     require_writable(folder)
     try:
         with FileLock(folder / "lock", timeout=0):
@@ -324,13 +327,13 @@ def _submit_array(jobs: Sequence[Job], folder: Path, site: Site, after: Sequence
 
 
 def _records(folder: Path) -> dict[str, list[list[str]]]:
-    """Per array, in the order of submission: the result files of each of its jobs."""
+    """Return the result files of each job of each array, in the order of submission."""
     files = sorted(folder.glob("*/submission.json"))
     return {file.parent.name: json.loads(file.read_text())["jobs"] for file in files}
 
 
 def _jobs(folder: Path) -> Iterator[tuple[list[str], str]]:
-    """Result files and log of every job, in the order of submission."""
+    """Yield result files and log of every job, in the order of submission."""
     for name, jobs in _records(folder).items():
         for index, paths in enumerate(jobs):
             # submitit submits a single job without an array, and its log then has no index.
@@ -339,7 +342,7 @@ def _jobs(folder: Path) -> Iterator[tuple[list[str], str]]:
 
 
 def _queue(profile: Profile, root: Path) -> dict[Path, tuple[str, str]]:
-    """Per run that SLURM still has, by its result file: the job's id, and "running" or "queued"."""
+    """Return the job's id, and "running" or "queued", of each run that SLURM still has, by its result file."""
     records = _records(_folder(profile, root))
     if not records:
         return {}
@@ -351,17 +354,17 @@ def _queue(profile: Profile, root: Path) -> dict[Path, tuple[str, str]]:
         raise InputError("squeue does not answer") from None
     except subprocess.CalledProcessError as error:
         raise InputError(f"squeue failed: {' '.join(error.stderr.split())}") from None
-    found = {}
+    active = {}
     for line in answer.stdout.splitlines():
         job, state, name = line.split(maxsplit=2)
         index = int(job.partition("_")[2] or 0)
         waits = state in ("PENDING", "CONFIGURING") or state.startswith(("REQUEUE", "SPECIAL"))
-        found |= {root / path: (job, "queued" if waits else "running") for path in records[name][index]}
-    return found
+        active |= {root / path: (job, "queued" if waits else "running") for path in records[name][index]}
+    return active
 
 
 def _tail(log: str) -> list[str]:
-    """The last lines of a log, of a progress bar only its last state."""
+    """Return the last lines of a log; a progress bar counts as its last state."""
     if not log:
         return ["it never started"]
     lines = Path(log).read_text(errors="replace").split("\n")

@@ -41,7 +41,7 @@ def config(profile: Profile, backbone: str) -> dict:
     """
     full = profile.with_(backbones=[backbone], fixed_grid=[], datasets=profile.datasets[:1], seeds=[0])
     methods: dict[Method, dict] = {}  # without the values of a learning rate, which are no part of a method
-    for candidate in [candidate for run in full.benchmark("") for candidate in run.candidates]:
+    for candidate in [candidate for run in full.runs("benchmark", "") for candidate in run.candidates]:
         method, settings = candidate.method, asdict(candidate.method)
         grid = {name: value for name, value in candidate.grid.items() if name in settings}
         methods[method] = {"method": method.key, "hyperparameters": settings, "grid": grid}
@@ -52,7 +52,7 @@ def state(path: Path, config: dict) -> str:
     """'missing', 'done', or 'different': the file holds the costs of other configurations."""
     if not path.exists():
         return "missing"
-    return "done" if read(path)["config"] == config else "different"
+    return "done" if read_record(path)["config"] == config else "different"
 
 
 def measure(profile: Profile, backbone: str, on_method: Callable[[], None] = lambda: None) -> dict:
@@ -84,7 +84,7 @@ def write(path: Path, record: dict) -> None:
     write_atomically(path, (json.dumps(sealed(record), indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def read(path: Path) -> dict:
+def read_record(path: Path) -> dict:
     """Return a record. InputError for one that is missing, damaged, was edited, or is of another version."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -102,7 +102,7 @@ def read(path: Path) -> dict:
     return record
 
 
-def load(root, *profiles: str) -> pd.DataFrame:
+def load_costs(root, *profiles: str) -> pd.DataFrame:
     """One row per profile, backbone and configuration: what it is, its `cost.Cost`, and what follows from it:
 
     parameters     of the adapted model without head: backbone, trained and frozen
@@ -121,7 +121,7 @@ def load(root, *profiles: str) -> pd.DataFrame:
     order = {name: i for i, name in enumerate(backbones.NAMES)}
     paths.sort(key=lambda path: (profiles.index(path.parts[-3]), order.get(path.stem, len(order))))
     rows = []
-    for record in map(read, paths):
+    for record in map(read_record, paths):
         shape = Shape(**record["shape"])
         backbone = cost.backbone_multiply_adds(shape)
         for entry, numbers in zip(record["config"]["methods"], record["costs"], strict=True):
@@ -162,7 +162,7 @@ def _method(entry: dict) -> Method:
 
 # Accuracy against cost
 
-#: Columns of `load` of which a method's mean over its choices is taken.
+#: Columns of `load_costs` of which a method's mean over its choices is taken.
 MEASURES = (
     "adapter_parameters", "parameters", "backbone_multiply_adds", "training", "inference", "merged",
     "layer_training", "layer_inference", "layer_merged",

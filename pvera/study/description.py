@@ -1,4 +1,4 @@
-"""Profiles: YAML files in experiments/profiles that say which runs there are, read and checked."""
+"""Profiles: YAML files in experiments/profiles that describe runs, read and checked."""
 
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from pvera.adapters import METHODS
 from pvera.data import tasks
 from pvera.errors import InputError
 from pvera.study.protocol import protocol
-from pvera.study.training import PRECISIONS, Schedule
+from pvera.study.training import PRECISIONS, TrainingConfig
 from pvera.study.validation import (
     GIVEN,
     Count,
@@ -28,7 +28,7 @@ from pvera.study.validation import (
     check,
     choose,
     expected,
-    load,
+    load_yaml,
     shown,
     validated,
 )
@@ -60,8 +60,9 @@ class Ablations:
 
 @validated
 class Effects:
-    """On what the differences between the two protocols are measured, one at a time: the first backbone,
-    these data sets, methods and seeds, the most chosen value of each grid.
+    """The runs that measure the differences between the two protocols, one at a time.
+
+    They take the first backbone, these data sets, methods and seeds, and the most chosen value of each grid.
 
     grids: methods whose full grids measure what concerns a grid's members together (`Variant.grid`).
     """
@@ -74,8 +75,11 @@ class Effects:
 
 @validated
 class Draws:
-    """Monte Carlo inference on the adapters of the benchmark: numbers of draws that are compared, each the
-    first of the most; and for the coverage of intervals, how many test images get how many further draws."""
+    """Monte Carlo inference on the adapters of the benchmark.
+
+    draws: the numbers of draws that are compared; fewer draws are the first of the most.
+    truth_images, truth_draws: for the coverage of intervals, how many test images get how many further draws.
+    """
 
     draws: Several[Number] = field(default_factory=lambda: [2, 4, 8, 16])
     truth_images: Count = 64
@@ -92,6 +96,7 @@ class Description:
 
     methods: per method its fixed hyperparameters, `grid` (one name with its values) and `most_chosen`, the
     value that backbones in `fixed_grid` take instead of searching.
+    training: `schedule` in the file.
     learning_rate: of heads, and of adapters without a learning-rate grid (Section 4.2).
     precision: see `training.PRECISIONS`.
     beta: the values of β searched on data sets for which the published program states none.
@@ -108,7 +113,7 @@ class Description:
     seeds: Several[Natural]
     protocol: Text
     methods: Annotated[dict[Text, dict[Text, Any]], Field(min_length=1)]
-    schedule: Schedule = Schedule()
+    training: Annotated[TrainingConfig, Field(alias="schedule")] = TrainingConfig()
     learning_rate: Rate = 1e-4
     precision: Text = "float32"
     fixed_grid: Distinct[Name] = field(default_factory=list)
@@ -144,11 +149,11 @@ class Description:
 
     @classmethod
     def read(cls, path: str | Path) -> "Description":
-        """The profile in a YAML file. InputError for a missing or malformed file, with the key that is wrong."""
+        """Read the profile in a YAML file. InputError for a missing or malformed file, with the key that is wrong."""
         path = Path(path)
         if not path.exists():
             raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
-        content = load(path)
+        content = load_yaml(path)
         section = content.pop("language", None) if isinstance(content, dict) else None
         profile = cls._build(content, path, "", {"name": path.stem})
         if section is not None:
@@ -156,30 +161,32 @@ class Description:
         return profile
 
     @classmethod
-    def _build(cls, content: Any, path: Path, section: str, own: dict) -> "Description":
+    def _build(cls, content: Any, path: Path, section: str, given: dict) -> "Description":
         if isinstance(content, dict):
             if wrong := [item.name for item in fields(cls) if item.metadata.get(GIVEN) and item.name in content]:
                 raise InputError(f"{path}: {'.'.join(filter(None, [section, wrong[0]]))}: cannot be set")
-            content = content | own
+            content = content | given
         profile = build(cls, content, path, section)
         with at(str(path)):
             profile._check_references(section)
         return profile
 
     def _language(self, section: Any, path: Path) -> "Description":
-        """What the section "language" describes; what it does not say is as for images. AdaptFormer, which
-        needs a LayerNorm before the MLP, is left out, as in the paper."""
+        """Return the profile that the section "language" describes; keys that it lacks are as for images.
+
+        AdaptFormer, which needs a LayerNorm before the MLP, is left out, as in the paper.
+        """
         if not isinstance(section, dict):
             raise InputError(f"{path}: language: must be a mapping, not {shown(section)}")
         kept = {name: options for name, options in self.methods.items() if name != "adaptformer"}
-        keys = [item.name for item in fields(self) if not item.metadata.get(GIVEN)]
+        keys = [item.name for item in fields(self) if not item.metadata.get(GIVEN) and item.name != "training"]
         inherited = {key: getattr(self, key) for key in keys} | {
             "ablations": None,
             "effects": None,
             "weights": {},
             "fixed_grid": [],
             "methods": kept,
-            "schedule": asdict(self.schedule),
+            "schedule": asdict(self.training),
         }
         for name in ("methods", "schedule"):
             if isinstance(section.get(name), dict):
@@ -187,17 +194,17 @@ class Description:
         return self._build(inherited | section, path, "language", {"name": self.name, "text": True})
 
     def of_language(self) -> "Description":
-        """The language experiment. InputError where the profile has none."""
+        """Return the profile of the language experiment. InputError where there is none."""
         if self.language is None:
             raise InputError(f"profile {self.name!r} has no language experiment")
         return self.language
 
     def with_(self, **changes) -> "Description":
-        """A copy with other values; None changes nothing. InputError for values that do not fit."""
+        """Return a copy with other values; None changes nothing. InputError for values that do not fit."""
         return replace(self, **{k: v for k, v in changes.items() if v is not None})
 
     def _check_references(self, section: str) -> None:
-        """InputError for a name in one key of a file that the key to which it refers lacks."""
+        """Raise InputError for a name in one key of a file that the key to which it refers lacks."""
         subsets = {
             "fixed_grid": ("backbones", self.fixed_grid),
             "weights": ("backbones", self.weights),
@@ -216,7 +223,7 @@ class Description:
 
 
 def _check_method(name: str, options: dict) -> None:
-    """InputError for settings that the method `name` does not have, or a grid that is none."""
+    """Raise InputError for settings that the method `name` does not have, or a malformed grid."""
     place = f"methods.{name}"
     fixed = {key: value for key, value in options.items() if key not in ("grid", "most_chosen")}
     for key, value in fixed.items():

@@ -1,4 +1,4 @@
-"""Result files: one JSON per training run, its test predictions beside it, and how analyses read them.
+"""Result files: one JSON per run, with its test predictions and its adapter beside it.
 
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json   the record
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.npz    its predictions (optional)
@@ -20,8 +20,8 @@ A record holds
 
 Where every member diverged, chosen and test are null.
 
-The experiments in ANALYSES train nothing: they look at the adapters of the benchmark (`analyses`). Their
-records lack members, chosen and test, and what they found is in the arrays beside them.
+An analysis trains nothing: it reads an adapter of a training (`analyses`), whose hash stands in its configuration as
+adapter_sha256. Its record lacks members, chosen and test; the numbers are in the arrays beside it.
 """
 
 import hashlib
@@ -39,7 +39,6 @@ from pvera.files import digest, plain, require_unchanged, sealed, sha256, write_
 
 SCHEMA = 2
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
-ANALYSES = ("uncertainty", "out_of_distribution", "latents")
 REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash"}
 SEALED = {"files", "sha256"}  # what `write` adds
 REQUIRED_OF_TRAINING = {"members", "chosen", "test"}
@@ -67,7 +66,7 @@ def config_hash(config: dict) -> str:
 
 
 def run_path(root, profile: str, experiment: str, backbone: str, dataset: str, method: str, seed: int) -> Path:
-    """Where the record of this run lies. InputError for a name that is no plain folder name."""
+    """Return the path of a run's record. InputError for a name that is no plain folder name."""
     names = (profile, experiment, backbone, dataset, method)
     for name in names:
         if not re.fullmatch(r"\w[\w.-]*", name):
@@ -90,7 +89,7 @@ def write(
     Numbers that are not finite (a diverged member's losses) become null; curves keep six significant digits.
     probabilities: (N, C), stored in fp16; labels: (N,), stored as int16; both in the order in which they
     were tested, of texts the shortest first.
-    adapter: `checkpoint.dumps` of the chosen member. arrays: what an analysis found, stored as it is.
+    adapter: `checkpoint.dumps` of the chosen member. arrays: those of an analysis, stored as they are.
     """
     path = Path(path)
     record = plain(record)
@@ -122,8 +121,7 @@ def write(
 
 
 def forget_adapter(path) -> None:
-    """Delete the adapter beside the record at `path`, which from then on does not name it, so that the run counts as
-    done without it."""
+    """Delete the adapter beside the record at `path`, which then no longer names it: the run counts as done."""
     path = Path(path)
     record = read(path)
     record["files"].pop(ADAPTER, None)
@@ -133,7 +131,7 @@ def forget_adapter(path) -> None:
 
 
 def _text(record: dict) -> bytes:
-    """A record as it lies on the disk: lists of numbers on one line. No string matches: JSON's hold no line break."""
+    """Format a record for the disk, lists of numbers on one line. No string matches: JSON's hold no line break."""
     text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
     text = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda m: "[" + " ".join(m[0][1:-1].split()) + "]", text)
     return (text + "\n").encode()
@@ -203,7 +201,7 @@ def state(path, config_hash: str, data_copy: str | None = None) -> str:
 
 
 def load_runs(root, profile: str, experiment: str = "benchmark", optional: bool = False) -> list[dict]:
-    """All records of an experiment, sorted by path.
+    """Read all records of an experiment, sorted by path.
 
     InputError if they cannot stand in one analysis, or if there are none and they are not `optional`.
     """
@@ -226,7 +224,7 @@ def _check(path: Path, record) -> None:
         raise InputError(f"{path}: of schema {record['schema']}, newer than this program's {SCHEMA}")
     if record["schema"] < SCHEMA:
         raise InputError(f"{path}: was made by an older version; delete it and run it again")
-    trained = record.get("experiment") not in ANALYSES
+    trained = "adapter_sha256" not in (record.get("config") or ())
     required = REQUIRED | REQUIRED_OF_TRAINING if trained else REQUIRED
     of_config = REQUIRED_CONFIG | REQUIRED_CONFIG_OF_TRAINING if trained else REQUIRED_CONFIG
     lacking = sorted(required - record.keys()) or sorted(of_config - record["config"].keys())
@@ -244,7 +242,7 @@ def _check(path: Path, record) -> None:
 
 
 def _check_comparable(runs: list[dict]) -> None:
-    """InputError if a table of these runs would compare what is not comparable."""
+    """Raise InputError if a table of these runs would compare what is not comparable."""
     seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
     optional = dict.fromkeys(sorted(set().union(*(run["config"] for run in runs))))
     for run in runs:

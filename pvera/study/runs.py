@@ -1,6 +1,6 @@
 """One run: a method's grid on one data set with one seed, from its description to its result file.
 
-A `Run` is plain data, so it hashes and travels to worker processes; `profiles` lists the runs there are.
+A `Run` is plain data, so it hashes and travels to worker processes; `plan` lists the runs of each experiment.
 """
 
 import importlib.metadata
@@ -8,41 +8,47 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import timm
 import torch
 
-from pvera import __version__, backbones, checkpoint, metrics, text_encoders
+from pvera import __version__, checkpoint, metrics
 from pvera.adapters import Method
-from pvera.data import glue, image_folders, tasks, tokenized, vtab
+from pvera.data import glue, image_folders, tasks
 from pvera.errors import InputError
 from pvera.model import adapt
 from pvera.seeding import derive
 from pvera.study import results, training
+from pvera.study.inputs import Inputs
 from pvera.study.protocol import Protocol
-from pvera.study.training import Schedule
+from pvera.study.training import TrainingConfig
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One member of the grid: hyperparameters, learning rates and β; `grid` is what tells it from the
-    others."""
+    """One member of the grid: hyperparameters, learning rates and β (None: its search is still to find it).
+
+    grid: the values by which it differs from the others.
+    """
 
     method: Method
     adapter_lr: float
     head_lr: float
-    beta: float
+    beta: float | None
     grid: dict = field(hash=False)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one result file holds."""
+    """One training, as its result file describes it.
+
+    beta_from: the result file of the search that finds its β, where candidates have none yet.
+    searches: other runs wait for the β that it finds.   keep: predictions and adapter are kept beside the record.
+    """
 
     profile: str
     experiment: str
@@ -51,7 +57,7 @@ class Run:
     method: str
     seed: int
     candidates: tuple[Candidate, ...]
-    schedule: Schedule
+    training: TrainingConfig
     protocol: Protocol = field(hash=False)
     precision: str
     data_root: str
@@ -59,6 +65,9 @@ class Run:
     weights: str | None = None  # a local file
     deterministic: bool = False
     images: int | None = None  # of each split, at most
+    beta_from: str | None = None
+    searches: bool = False
+    keep: bool = False
 
     @property
     def path(self) -> Path:
@@ -70,94 +79,78 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """What `execute` counts up to."""
-        return self.schedule.epochs
+        """Steps that `execute` counts up to."""
+        return self.training.epochs
 
     @property
     def text(self) -> bool:
-        """Whether it reads text, with an encoder of `language`, and no images."""
+        """Whether it reads text, with an encoder of `text_encoders`, and no images."""
         return self.dataset in glue.TASKS
-
-    @property
-    def searches(self) -> bool:
-        """Whether it finds a β that other runs wait for."""
-        return self.experiment in ("beta", "language_beta")
 
     @property
     def waits(self) -> bool:
         """Whether β is still to be found by its search."""
         return any(candidate.beta is None for candidate in self.candidates)
 
-    def frozen(self) -> backbones.Backbone | text_encoders.Encoder:
-        return _backbone(self.backbone, self.weights, self.text)
+    def resolved(self) -> "Run | None":
+        """Return the run with the β that its search chose; as it is while there is none.
 
-    def config(self) -> dict:
-        """Everything that influences the numbers of the result, and nothing else."""
-        frozen, schedule = self.frozen(), asdict(self.schedule)
-        size = {"max_length": frozen.max_length} if self.text else {"image_size": frozen.image_size}
+        None where there is nothing to run (`analyses.Analysis`).
+        """
+        if not self.waits or not self.beta_from or not Path(self.beta_from).exists():
+            return self
+        chosen = results.read(self.beta_from)["chosen"]
+        beta = chosen and chosen["grid"]["beta"]
+        found = (c if c.beta is not None else replace(c, beta=beta) for c in self.candidates)
+        return replace(self, candidates=tuple(found))
+
+    def config(self, inputs: Inputs | None = None) -> dict:
+        """Return everything that influences the numbers of the result, and nothing else."""
+        inputs, training_config = inputs or Inputs(), asdict(self.training)
         shortened = {} if self.images is None else {"images": self.images}
         return {
             "seed": self.seed,
             "members": [asdict(c) for c in self.candidates],
             "protocol": asdict(self.protocol),
-            "max_epochs": schedule.pop("epochs"),
-            **schedule,
-            "weights_sha256": frozen.weights_sha256,
-            **size,
-            "data_sha256": _splits(self.data_root, self.dataset, frozen, self.images)[1],
+            "max_epochs": training_config.pop("epochs"),
+            **training_config,
+            **inputs.describe_backbone(self),
+            "data_sha256": inputs.splits_sha256(self),
             "precision": self.precision,
             **shortened,
         }
 
-    def state(self) -> str:
-        """'missing', 'done', or 'different': of another configuration or copy of the data."""
+    def state(self, inputs: Inputs | None = None) -> str:
+        """Return 'missing', 'done', or 'different': of another configuration or copy of the data."""
         if not self.path.exists():
             return "missing"
-        copy = _copy(self.data_root, self.dataset)
-        return results.state(self.path, results.config_hash(self.config()), copy)
+        inputs = inputs or Inputs()
+        return results.state(self.path, results.config_hash(self.config(inputs)), inputs.copy_name(self))
 
-    def execute(self, device: str = "cpu", on_step: Callable[[int], None] = lambda step: None) -> None:
-        """Do it, and write its result file. For a training see `execute`."""
-        execute(self, device, on_step)
-
-
-def prepare(runs: Iterable[Run]) -> None:
-    """Check and decode what the runs read, so that wrong and damaged data is found before any of them trains."""
-    runs = list(runs)
-    vtab.require((run.data_root, run.dataset) for run in runs)
-    for root, dataset, backbone, weights, text in dict.fromkeys(
-        (run.data_root, run.dataset, run.backbone, run.weights, run.text) for run in runs
-    ):
-        frozen = _backbone(backbone, weights, text)
-        if text:
-            tokenized.load_splits(root, dataset, frozen)
-        else:
-            image_folders.prepare(root, dataset, frozen.image_size)
+    def execute(
+        self,
+        device: str = "cpu",
+        on_step: Callable[[int], None] = lambda step: None,
+        inputs: Inputs | None = None,
+    ) -> None:
+        """Train, choose, test and write the result file. InputError while it waits for β."""
+        execute(self, device, on_step, inputs)
 
 
-def require_inputs(runs: Iterable[Run]) -> None:
-    """InputError where weights or lists of images that the runs read are missing or wrong. Decodes nothing, but
-    downloads weights: what executes the runs may be unable to."""
-    runs = list(runs)
-    vtab.require((run.data_root, run.dataset) for run in runs)
-    for run in {(run.backbone, run.weights, run.data_root, run.dataset): run for run in runs}.values():
-        frozen = run.frozen()
-        if run.text:
-            tokenized.load_splits(run.data_root, run.dataset, frozen)
-        else:
-            for split in image_folders.RUN_SPLITS:
-                folder = Path(run.data_root) / run.dataset
-                image_folders.read_split_file(folder, split, tasks.task(run.dataset).classes)
-
-
-def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lambda epoch: None) -> None:
+def execute(
+    run: Run,
+    device: str = "cpu",
+    on_epoch: Callable[[int], None] = lambda epoch: None,
+    inputs: Inputs | None = None,
+) -> None:
     """Train, choose, test and write the result file of `run`. InputError while it waits for β."""
+    run, inputs = run.resolved(), inputs or Inputs()
     if run.waits:
         raise InputError(f"β of {run.dataset} is not known: its search has no result, or all of it diverged")
     started = time.perf_counter()
-    frozen = run.frozen()
+    frozen = inputs.backbone(run)
     frozen.model.to(device)
-    splits, _ = _splits(run.data_root, run.dataset, frozen, run.images)
+    splits = inputs.splits(run)
     train, validation, test = (
         split.data(frozen, torch.device(device), in_memory=name != "test")
         for name, split in zip(image_folders.RUN_SPLITS, splits, strict=True)
@@ -175,7 +168,7 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
                 validation,
                 [(c.adapter_lr, c.head_lr) for c in run.candidates],
                 [c.beta for c in run.candidates],
-                run.schedule,
+                run.training,
                 run.protocol,
                 run.seed,
                 on_epoch,
@@ -217,13 +210,13 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
         ]
     finally:
         model.unload()
-    config = run.config()
+    config = run.config(inputs)
     record = {
         "schema": results.SCHEMA,
         **{name: getattr(run, name) for name in results.IDENTITY},
         "category": task.category,
         "protocol": run.protocol.name,
-        "data_copy": _copy(run.data_root, run.dataset),
+        "data_copy": inputs.copy_name(run),
         "config": config,
         "config_hash": results.config_hash(config),
         "members": members,
@@ -235,39 +228,14 @@ def execute(run: Run, device: str = "cpu", on_epoch: Callable[[int], None] = lam
             "peak_memory_mb": peak_memory(device),
         },
     }
-    if run.experiment in ("benchmark", "language"):
+    if run.keep:
         results.write(run.path, record, probabilities, splits[2].labels, adapter)
-    else:  # nothing looks beyond these records
+    else:
         results.write(run.path, record)
 
 
-@lru_cache(maxsize=1)
-def _backbone(name: str, weights: str | None, text: bool) -> backbones.Backbone | text_encoders.Encoder:
-    return (text_encoders if text else backbones).load(name, weights=weights)
-
-
-@lru_cache(maxsize=1)
-def _splits(
-    root: str, dataset: str, frozen: backbones.Backbone | text_encoders.Encoder, images: int | None
-) -> tuple[tuple[image_folders.ImageSplit, ...] | tuple[tokenized.TextSplit, ...], str]:
-    """Training, validation and test split, and a hash of all that training and testing read of them."""
-    if dataset in glue.TASKS:
-        splits = tokenized.load_splits(root, dataset, frozen, images)
-        return splits, tokenized.digest(splits)
-    size = frozen.image_size
-    splits = tuple(
-        image_folders.load_split(root, dataset, name, size).first(images) for name in image_folders.RUN_SPLITS
-    )
-    return splits, image_folders.digest(splits)
-
-
-@lru_cache(maxsize=1)
-def _copy(root: str, dataset: str) -> str | None:
-    return vtab.copy_name(root, dataset)
-
-
 def environment(device: str) -> dict:
-    """What else made the numbers: same versions, same kind of machine and same threads give the same bits."""
+    """Return versions, device and threads: where all are the same, so is every bit of a result."""
     versions = {m.__name__: m.__version__ for m in (torch, timm, np)}
     return {
         "pvera": __version__,
@@ -288,7 +256,7 @@ def _processor() -> str:
 
 
 def peak_memory(device: str) -> int:
-    """Most memory that was in use, in MiB: on the device, or of this process since it started."""
+    """Return the peak of memory in use, in MiB: on the device, or of this process since it started."""
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated() // 2**20
     unit = 1 if sys.platform == "darwin" else 1024

@@ -1,4 +1,4 @@
-"""Many runs on one machine: several single-threaded processes side by side, what exists is not run again."""
+"""Many runs on one machine: several single-threaded processes side by side; runs that are done are left out."""
 
 import multiprocessing.resource_tracker
 import os
@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -17,14 +17,26 @@ from tqdm import tqdm
 from pvera import processes
 from pvera.errors import InputError
 from pvera.files import require_writable
+from pvera.study.inputs import Inputs
 from pvera.study.runs import Run
 from pvera.study.training import CUBLAS
 
 
-def pending(runs: Sequence[Run], replace: bool = False) -> list[Run]:
-    """The runs whose result is missing. InputError where a result of another configuration lies in the place,
-    unless `replace`."""
-    states = [run.state() for run in runs]
+def resolve(runs: Iterable[Run]) -> list[Run]:
+    """Return the planned runs as they can be started now: with the β that a search chose.
+
+    Analyses of a training that diverged are left out: there is no adapter.
+    """
+    return [resolved for run in runs if (resolved := run.resolved()) is not None]
+
+
+def pending(runs: Iterable[Run], replace: bool = False) -> list[Run]:
+    """Return the resolved runs whose result is missing.
+
+    InputError where a result of another configuration lies in the place, unless `replace`.
+    """
+    runs, inputs = resolve(runs), Inputs()
+    states = [run.state(inputs) for run in runs]
     different = [run for run, state in zip(runs, states, strict=True) if state == "different"]
     if different and not replace:
         raise InputError(
@@ -35,8 +47,10 @@ def pending(runs: Sequence[Run], replace: bool = False) -> list[Run]:
 
 
 def run_all(runs: Sequence[Run], title: str, workers: int = 1, device: str = "cpu", keep_going: bool = False) -> None:
-    """Execute `runs` in `workers` processes, with a progress bar. The first failure ends the others, or with
-    `keep_going` is reported at the end. InputError before all that where results cannot be written.
+    """Execute `runs` in `workers` processes, with a progress bar.
+
+    The first failure ends the others, or with `keep_going` is reported at the end. InputError where results cannot be
+    written, before any run starts.
 
     On "cuda" the workers take the machine's GPUs in turn. A worker on a GPU keeps torch's own number of
     threads; on CPU every worker has one, which is what makes its numbers independent of how many there are.
@@ -94,15 +108,17 @@ def run_all(runs: Sequence[Run], title: str, workers: int = 1, device: str = "cp
 
 
 def _places(device: str, workers: int) -> list[str]:
-    """The device of each worker: the machine's GPUs in turn for "cuda", otherwise `device` itself."""
+    """Return the device of each worker: the machine's GPUs in turn for "cuda", otherwise `device` itself."""
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     return [f"cuda:{i % gpus}" if gpus else device for i in range(workers)]
 
 
 @contextmanager
 def _signals_kept_from_children() -> Iterator[None]:
-    """Processes that are started here never receive the signals with which a cluster announces the end of a
-    job to its whole process tree: what follows from them is the parent's to decide."""
+    """Block, in processes started inside, the signals by which a cluster announces the end of a job.
+
+    It sends them to the whole process tree; the parent decides what follows.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -117,13 +133,13 @@ def _signals_kept_from_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_device = _steps = None
+_device = _steps = _inputs = None
 
 
 def _start_worker(places, steps) -> None:
-    """In each worker: its device, and on a CPU one thread."""
-    global _device, _steps
-    _device, _steps = places.get(), steps
+    """Set up a worker: its device, on a CPU one thread, and what its runs read."""
+    global _device, _steps, _inputs
+    _device, _steps, _inputs = places.get(), steps, Inputs()
     processes.follow_parent()
     if _device == "cpu":
         torch.set_num_threads(1)
@@ -133,12 +149,12 @@ def _start_worker(places, steps) -> None:
 
 
 def _work(run: Run) -> None:
-    run.execute(_device, lambda step: _steps.send((run.name, step, run.steps)))
+    run.execute(_device, lambda step: _steps.send((run.name, step, run.steps)), _inputs)
     _steps.send((run.name, None, run.steps))
 
 
 def _show_steps(steps, bar) -> None:
-    """The bar's postfix: which runs are under way, and how far each is."""
+    """Show in the bar's postfix which runs are under way, and how far each is."""
     running: dict[str, str] = {}
     while True:
         try:

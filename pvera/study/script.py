@@ -1,4 +1,4 @@
-"""The frame of a script: bad input and a refusing disk end it with one line."""
+"""The frame of every script: bad input and a refusing disk end it with one line."""
 
 import errno
 import sys
@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 from pvera.errors import InputError
 
-#: What a disk answers that is full, over a limit, or not to be written.
+#: Answers of a disk that is full, over a limit, or read-only.
 REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 
 
 def run(main: Callable[[], None]) -> None:
-    """Runs a script's `main`: an InputError, or a disk that refuses, ends it with one line on stderr and exit
-    code 2, Ctrl-C with 130."""
+    """Run a script's `main`.
+
+    An InputError, or a disk that refuses, ends it with one line on stderr and exit code 2, Ctrl-C with 130.
+    """
     try:
         main()
     except InputError as error:

@@ -30,7 +30,7 @@ SWEPT = {"rank": "Rank r", "tokens": "Tokens", "depth": "Layers", "grid": "Membe
 
 
 @dataclass(frozen=True)
-class Row:
+class Measurement:
     """One measurement. value, bound_value: seconds, or bytes (parts memory and size, and the memory of draws), of
     a part and of its bound; ratio: of both, the median over pairs. target: None where none is set."""
 
@@ -65,9 +65,9 @@ def record_path(folder, device: str, threads: int | None = None) -> Path:
     return Path(folder) / (re.sub(r"\W+", "_", name.lower()).strip("_") + ".json")
 
 
-def update(path: Path, made_by: dict, rows: Sequence[Row]) -> None:
+def update(path: Path, made_by: dict, rows: Sequence[Measurement]) -> None:
     """Put `rows` into the record at `path`, in the place of those of their names, and write it as Markdown too."""
-    found = {_name(row): row for row in read(path)["rows"]} if path.exists() else {}
+    found = {_name(row): row for row in read_record(path)["rows"]} if path.exists() else {}
     found |= {_name(row): row for row in map(asdict, rows)}
     record = sealed({"schema": SCHEMA, "environment": made_by, "rows": list(found.values())})
     write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
@@ -78,13 +78,13 @@ def _name(row: dict) -> tuple[str, ...]:
     return row["part"], row["backbone"], row["precision"], row["what"]
 
 
-def read(path: Path) -> dict:
+def read_record(path: Path) -> dict:
     """Return a record. InputError for one that is missing, damaged, was edited, or is of another version."""
     try:
         record = json.loads(Path(path).read_text(encoding="utf-8"))
         if record["schema"] != SCHEMA:
             raise InputError(f"{path}: of schema {record['schema']}, this program reads {SCHEMA}")
-        [Row(**row) for row in record["rows"]]
+        [Measurement(**row) for row in record["rows"]]
         require_unchanged(path, record)
     except InputError:
         raise
@@ -95,9 +95,9 @@ def read(path: Path) -> dict:
     return record
 
 
-def load(folder) -> list[dict]:
+def load_records(folder) -> list[dict]:
     """The records in `folder`, one per device."""
-    return [read(path) for path in sorted(Path(folder).glob("speed_*.json"))]
+    return [read_record(path) for path in sorted(Path(folder).glob("speed_*.json"))]
 
 
 def by_backbone(record: dict) -> dict[str, pd.DataFrame]:
@@ -108,7 +108,7 @@ def by_backbone(record: dict) -> dict[str, pd.DataFrame]:
 
 def verdict(record: dict) -> str:
     """How many targets are met, and the rows that miss theirs, as Markdown."""
-    rows = [row for row in (Row(**row) for row in record["rows"]) if row.met is not None]
+    rows = [row for row in (Measurement(**row) for row in record["rows"]) if row.met is not None]
     missed = [row for row in rows if not row.met]
     lines = [
         f"- {row.backbone}, {row.precision}, {row.part}: {row.what} takes {row.ratio:.3f} of "
@@ -130,7 +130,7 @@ def describe(record: dict) -> str:
         "| backbone | precision | part | what | bound | time | time of the bound | ratio | target | |",
         "| :-- | :-- | :-- | :-- | :-- | --: | --: | --: | --: | :-- |",
     ]
-    for row in (Row(**row) for row in record["rows"]):
+    for row in (Measurement(**row) for row in record["rows"]):
         target = "" if row.target is None else f"{row.target:.2f}"
         verdict = {None: "", True: "met", False: "**missed**"}[row.met]
         values = (_quantity(row, value) for value in (row.value, row.bound_value))
@@ -145,7 +145,7 @@ def describe(record: dict) -> str:
     return "\n".join(lines) + f"\n\n{about}\n"
 
 
-def _quantity(row: Row, value: float) -> str:
+def _quantity(row: Measurement, value: float) -> str:
     if row.part == "size":
         return f"{value / 1e3:,.0f} kB"
     if row.part == "memory" or row.what.startswith("memory"):

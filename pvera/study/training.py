@@ -20,8 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from pvera.adapters.base import full_precision
-from pvera.data.image_folders import EVALUATION_BATCH
-from pvera.data.splits import Data
+from pvera.data.image_folders import EVALUATION_BATCH, ImageData
 from pvera.errors import InputError
 from pvera.hooks import cast_once, training_attention
 from pvera.model import AdaptedModel
@@ -67,8 +66,8 @@ def deterministic(enabled: bool = True) -> Iterator[None]:
 
 
 @validated
-class Schedule:
-    """The paper's training settings; learning rates are the members' own."""
+class TrainingConfig:
+    """The paper's training settings (Section 4.2); learning rates are the members' own."""
 
     batch_size: Count = 16
     epochs: Count = 500
@@ -79,7 +78,7 @@ class Schedule:
 
 @dataclass
 class History:
-    """What one member of the grid went through; one entry per epoch in each list.
+    """The training of one member of the grid; one entry per epoch in each list.
 
     best_loss, best_epoch, best_state: of its last improvement beyond the tolerance, and its trained tensors then.
     led: the last epoch in which it took the lowest best loss of the whole grid down by more than the tolerance. It
@@ -106,7 +105,7 @@ class Features:
 
     evaluation_batch = EVALUATION_BATCH
 
-    def __init__(self, model: AdaptedModel, data: Data):
+    def __init__(self, model: AdaptedModel, data: ImageData):
         with torch.inference_mode():
             parts = [features for _, features in _in_batches(lambda images: model.features(images)[0], data)]
         self.features, self.labels = full_precision(torch.cat(parts)).clone(), data.labels
@@ -120,11 +119,11 @@ class Features:
 
 def fit(
     model: AdaptedModel,
-    train: Data,
-    validation: Data,
+    train: ImageData,
+    validation: ImageData,
     rates: list[tuple[float, float]],
     betas: list[float],
-    schedule: Schedule,
+    config: TrainingConfig,
     protocol: Protocol,
     seed: int,
     on_epoch: Callable[[int], None] = lambda epoch: None,
@@ -137,19 +136,19 @@ def fit(
     forward = model
     if not any(sum(1 for _ in member.layers.parameters()) for member in model.members):
         forward, train, validation = model.classify, Features(model, train), Features(model, validation)
-    optimizers = [make_optimizer(member, *both, schedule) for member, both in zip(model.members, rates, strict=True)]
+    optimizers = [make_optimizer(member, *both, config) for member, both in zip(model.members, rates, strict=True)]
     scaler = make_scaler(train.labels.device.type)
     histories, lowest = [History() for _ in model.members], float("inf")
     model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
     order = generator(seed, "order")
     with cast_once(model.backbone):
-        for epoch in range(schedule.epochs):
+        for epoch in range(config.epochs):
             model.train()
             indices = torch.randperm(len(train), generator=order) if protocol.shuffle else torch.arange(len(train))
             beta = torch.tensor([betas[m] for m in model.active], device=train.labels.device)
             totals = torch.zeros(2, len(model.active), device=train.labels.device)
             with training_attention(model.backbone):
-                for batch in indices.split(schedule.batch_size):
+                for batch in indices.split(config.batch_size):
                     totals += len(batch) * step(
                         model, forward, train[batch], train.labels[batch], beta, optimizers, scaler, protocol
                     )
@@ -157,11 +156,11 @@ def fit(
             losses, accuracies = evaluate(model, forward, validation, protocol)
             for i, m in enumerate(model.active):
                 h = histories[m]
-                _record(h, epoch, train_loss[i], kl[i], losses[i], accuracies[i], schedule)
+                _record(h, epoch, train_loss[i], kl[i], losses[i], accuracies[i], config)
                 if h.best_epoch == epoch:
                     h.best_state = {n: p.detach().clone() for n, p in model.members[m].trained().items()}
             leader = min(histories, key=lambda h: h.best_loss)
-            if improves(leader.best_loss, lowest, schedule):
+            if improves(leader.best_loss, lowest, config):
                 lowest, leader.led = leader.best_loss, epoch
             if protocol.joint_stop:
                 stop_together(histories)
@@ -192,10 +191,10 @@ def step(model, forward, inputs, labels: Tensor, beta: Tensor, optimizers, scale
     return torch.stack([loss.detach(), kl.detach()])
 
 
-def make_optimizer(member, adapter_lr: float, head_lr: float, schedule: Schedule) -> torch.optim.AdamW:
+def make_optimizer(member, adapter_lr: float, head_lr: float, config: TrainingConfig) -> torch.optim.AdamW:
     adapters = [p for p in member.layers.parameters() if p.requires_grad]
     groups = [{"params": adapters, "lr": adapter_lr}, {"params": list(member.head.parameters()), "lr": head_lr}]
-    return torch.optim.AdamW(groups, weight_decay=schedule.weight_decay, fused=True)
+    return torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=True)
 
 
 def make_scaler(device: str) -> torch.amp.GradScaler:
@@ -204,7 +203,7 @@ def make_scaler(device: str) -> torch.amp.GradScaler:
     return torch.amp.GradScaler(device, enabled=half)
 
 
-def _record(h: History, epoch: int, train_loss, kl, loss, accuracy, schedule: Schedule) -> None:
+def _record(h: History, epoch: int, train_loss, kl, loss, accuracy, config: TrainingConfig) -> None:
     for values, value in zip(
         (h.train_loss, h.kl, h.validation_loss, h.validation_accuracy), (train_loss, kl, loss, accuracy), strict=True
     ):
@@ -212,20 +211,20 @@ def _record(h: History, epoch: int, train_loss, kl, loss, accuracy, schedule: Sc
     if not np.isfinite(train_loss + kl + loss):
         h.status = "diverged"
     else:
-        stop_early(h, epoch, loss, schedule)
+        stop_early(h, epoch, loss, config)
 
 
-def stop_early(h: History, epoch: int, loss: float, schedule: Schedule) -> None:
+def stop_early(h: History, epoch: int, loss: float, config: TrainingConfig) -> None:
     """Note whether the validation loss of this epoch is the best, or patience has run out (Section 4.2)."""
-    if improves(loss, h.best_loss, schedule):
+    if improves(loss, h.best_loss, config):
         h.best_loss, h.best_epoch = loss, epoch
-    elif epoch - h.best_epoch >= schedule.patience:
+    elif epoch - h.best_epoch >= config.patience:
         h.status = "stopped early"
 
 
-def improves(loss: float, best: float, schedule: Schedule) -> bool:
+def improves(loss: float, best: float, config: TrainingConfig) -> bool:
     """Whether `loss` lies below `best` by more than the relative tolerance."""
-    return loss < best * (1 - schedule.tolerance)
+    return loss < best * (1 - config.tolerance)
 
 
 def stop_together(histories: list[History]) -> None:
@@ -273,13 +272,14 @@ def evaluate(model, forward, data, protocol: Protocol) -> tuple[list[float], lis
     return (loss / len(data)).tolist(), (correct / len(data)).tolist()
 
 
-@torch.inference_mode()
-def predict(model: AdaptedModel, data: Data) -> np.ndarray:
-    """Softmax scores (n, classes), fp32, of the one active member; merged first where it can be."""
+@torch.no_grad()
+def predict(model: AdaptedModel, data: ImageData) -> np.ndarray:
+    """Compute softmax scores (n, classes), fp32, of the one active member; merged first where it can be."""
     model.eval()
     if all(adapter.mergeable for adapter in model.members[model.active[0]].layers):
         model.merge_()
-    with model.without_kl(), cast_once(model.backbone):
+    # The weights are cast outside inference mode: the model may look at gradients once before the first batch.
+    with model.without_kl(), cast_once(model.backbone), torch.inference_mode():
         scores = [logits.float().softmax(-1)[0] for _, logits in _in_batches(model, data)]
     model.unmerge_()
     return torch.cat(scores).cpu().numpy()

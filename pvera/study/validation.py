@@ -1,7 +1,7 @@
-"""Typed settings: what a YAML file, a command line or a caller gives, checked by pydantic.
+"""Typed settings from a YAML file, a command line or a caller, checked by pydantic.
 
-`Count`, `Rate` and the like are types of fields, and `validated` makes a class of such fields. What does not
-fit ends in one line that names the file, the key and what the key takes:
+`Count`, `Rate` and the like are types of fields, and `validated` makes a class of such fields. A value that does
+not fit ends in one line that names the file, the key and the values that the key takes:
 
     my.yaml: schedule.epochs: must be a whole number from 1, not 'ten'
 """
@@ -32,7 +32,7 @@ _short.maxstring = _short.maxother = 60
 
 
 def shown(value: Any) -> str:
-    """A value on one short line."""
+    """Return a value on one short line."""
     return _short.repr(value)
 
 
@@ -40,7 +40,7 @@ def shown(value: Any) -> str:
 
 
 def expected(words: str) -> WrapValidator:
-    """Says what a type takes, whichever of its conditions a value fails."""
+    """Say what a type takes, whichever of its conditions a value fails."""
 
     def validate(value, conditions):
         try:
@@ -74,7 +74,7 @@ Several = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
 
 @contextmanager
 def at(key: str) -> Iterator[None]:
-    """An InputError inside is one of `key`. What a class of `validated` checks after its types stands in it."""
+    """Name `key` in an InputError raised inside. Classes of `validated` check in it what their types cannot."""
     try:
         yield
     except InputError as error:
@@ -82,7 +82,7 @@ def at(key: str) -> Iterator[None]:
 
 
 def choose(what: str, name: str, among: Iterable[str]) -> None:
-    """InputError unless `name` is one of `among`."""
+    """Raise InputError unless `name` is one of `among`."""
     if name not in among:
         raise InputError(f"unknown {what} {name!r}; choose from {', '.join(among)}")
 
@@ -92,7 +92,8 @@ def choose(what: str, name: str, among: Iterable[str]) -> None:
 
 def validated(cls: type[T]) -> type[T]:
     """Make `cls` a frozen dataclass whose values are checked. InputError names the first that do not fit."""
-    cls = dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls)
+    config = ConfigDict(extra="forbid", validate_by_name=True, validate_by_alias=True)
+    cls = dataclass(frozen=True, config=config)(cls)
     construct = cls.__init__
 
     @wraps(construct)
@@ -107,7 +108,7 @@ def validated(cls: type[T]) -> type[T]:
 
 
 def build(cls: type[T], content: Any, place: str | Path, section: str = "") -> T:
-    """A `validated` class from the `content` of the file `place`, or of a section of it."""
+    """Build a `validated` class from the `content` of the file `place`, or of a section of it."""
     try:
         return TypeAdapter(cls).validate_python(content)
     except ValidationError as error:
@@ -115,7 +116,7 @@ def build(cls: type[T], content: Any, place: str | Path, section: str = "") -> T
 
 
 def check(type_: Any, value: Any) -> None:
-    """InputError for a value that the type does not take."""
+    """Raise InputError for a value that the type does not take."""
     try:
         TypeAdapter(type_).validate_python(value)
     except ValidationError as error:
@@ -123,7 +124,7 @@ def check(type_: Any, value: Any) -> None:
 
 
 def parse(type_: Any) -> Callable[[str], Any]:
-    """A function for argparse that reads the text of an option as that type of number."""
+    """Return a function for argparse that reads the text of an option as that type of number."""
 
     def read(text: str):
         try:
@@ -138,9 +139,8 @@ def parse(type_: Any) -> Callable[[str], Any]:
     return read
 
 
-def load(path: str | Path) -> Any:
-    """The content of a file in YAML 1.2, in which 1e-3 is a number and a key stands once. InputError names the
-    line that is wrong."""
+def load_yaml(path: str | Path) -> Any:
+    """Read a file in YAML 1.2, in which 1e-3 is a number and a key stands once. InputError names the wrong line."""
     try:
         return YAML(typ="safe", pure=True).load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
@@ -155,7 +155,7 @@ def load(path: str | Path) -> Any:
 
 
 def _describe(cls: type | None, error: ValidationError, section: str = "") -> str:
-    """One line on the errors, each with its key, as in `schedule.epochs`."""
+    """Return one line on the errors, each with its key, as in `schedule.epochs`."""
     lines = []
     for one in error.errors():
         path = [str(step) for step in (section, *one["loc"]) if step not in ("", "[key]")]
@@ -183,8 +183,10 @@ def _message(cls: type | None, error: dict) -> str:
 
 
 def _keys(cls: type, path: Iterable) -> list[str]:
-    """The keys of `cls`, or of the class at `path` in it."""
+    """Return the keys of `cls`, or of the class at `path` in it."""
     for step in path:
-        hint = get_type_hints(cls)[step]
+        names = {info.alias or name: name for name, info in cls.__pydantic_fields__.items()}
+        hint = get_type_hints(cls)[names.get(step, step)]
         (cls,) = filter(is_dataclass, (hint, *get_args(hint)))
-    return [field.name for field in fields(cls) if not field.metadata.get(GIVEN)]
+    given = {field.name for field in fields(cls) if field.metadata.get(GIVEN)}
+    return [info.alias or name for name, info in cls.__pydantic_fields__.items() if name not in given]

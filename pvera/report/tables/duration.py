@@ -10,7 +10,7 @@ from pvera.report.tables.benchmark import about, marks
 from pvera.report.tables.layout import Cell, Panel, Row, Table, lettered, percent, signed
 from pvera.report.tables.names import dataset_title
 from pvera.study import results
-from pvera.study.training import History, Schedule, stop_early
+from pvera.study.training import History, TrainingConfig, stop_early
 
 #: Parts of the table -> their experiment.
 PARTS = {"Images": "benchmark", "Texts": "language"}
@@ -36,9 +36,9 @@ def epoch_kept(loss: np.ndarray, config: dict) -> int:
 
     At least one loss is not NaN.
     """
-    history, schedule = History(), Schedule(patience=config["patience"], tolerance=config["tolerance"])
+    history, training = History(), TrainingConfig(patience=config["patience"], tolerance=config["tolerance"])
     for epoch, value in enumerate(loss[: config["max_epochs"]]):
-        stop_early(history, epoch, value, schedule)
+        stop_early(history, epoch, value, training)
         if history.status != "running":
             break
     return history.best_epoch

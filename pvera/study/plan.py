@@ -1,0 +1,229 @@
+"""The runs of each experiment, from the profile alone: no result is read, and no weights or data.
+
+Each function takes a profile, the entry of its experiment in `experiments`, and the folder of results. Two things
+depend on results, so they are settled when runs are started (`Run.resolved`): the β that a search chose, and whether a
+training left an adapter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from pvera.adapters import METHODS
+from pvera.data import tasks
+from pvera.errors import InputError
+from pvera.study import results
+from pvera.study.analyses import Analysis
+from pvera.study.protocol import PUBLISHED_BETA, Protocol, one_at_a_time, protocol
+from pvera.study.runs import Candidate, Run
+from pvera.study.training import TrainingConfig
+
+if TYPE_CHECKING:
+    from pvera.study.experiments import Experiment
+    from pvera.study.profiles import Profile
+
+
+def benchmark(profile: Profile, experiment: Experiment, root) -> list[Run]:
+    """List every method on every data set with every seed (Tables 1, 4 and 6 to 8, and the language table)."""
+    return [
+        training_run(profile, experiment, root, backbone, dataset, method, seed)
+        for backbone in profile.backbones
+        for dataset in profile.datasets
+        for seed in profile.seeds
+        for method in profile.methods
+    ]
+
+
+def beta_search(profile: Profile, experiment: Experiment, root) -> list[Run]:
+    """List the runs that choose PVeRA's β on the validation loss (Section 3.2), one per data set.
+
+    Data sets with a published value need none. InputError where the profile has no values to choose from.
+    """
+    searched = [dataset for dataset in profile.datasets if dataset not in PUBLISHED_BETA]
+    if "pvera" not in profile.methods or not searched:
+        return []
+    if not profile.beta:
+        raise InputError(f"profile {profile.name!r}: beta: is missing, the values to search for {searched[0]}")
+    betas = [{"beta": value} for value in profile.beta]
+    return [
+        training_run(profile, experiment, root, backbone, dataset, "pvera", profile.seeds[0], fixed=True, values=betas)
+        for backbone in profile.backbones
+        for dataset in searched
+    ]
+
+
+def rank_ablation(profile: Profile, experiment: Experiment, root) -> list[Run]:
+    """List PVeRA with several ranks (Table 2)."""
+    return _ablation(profile, experiment, root, "rank")
+
+
+def position_ablation(profile: Profile, experiment: Experiment, root) -> list[Run]:
+    """List PVeRA on several combinations of query, key and value (Table 3)."""
+    return _ablation(profile, experiment, root, "targets")
+
+
+def protocol_effects(profile: Profile, experiment: Experiment, root) -> list[Run]:
+    """List both protocols, and the corrected one with one difference at a time, each below "protocol_<name>".
+
+    A difference that concerns one method is measured on that method, one that concerns the grid on full grids with as
+    many epochs as the paper allows.
+    """
+    if not profile.effects:
+        return []
+    long = replace(profile.training, epochs=TrainingConfig.epochs)
+    uncapped = replace(profile, training=long, fixed_grid=[])
+    return [
+        training_run(
+            uncapped if variant.grid else profile,
+            experiment,
+            root,
+            backbone,
+            dataset,
+            method,
+            seed,
+            variant=name,
+            rules=variant.protocol,
+            fixed=not variant.grid,
+        )
+        for seed in profile.effects.seeds
+        if seed in profile.seeds
+        for name, variant in one_at_a_time().items()
+        for backbone in profile.backbones[:1]
+        for dataset in profile.effects.datasets
+        if dataset in profile.datasets
+        for method in (profile.effects.grids if variant.grid else profile.effects.methods)
+        if method in profile.methods and variant.method in (None, method)
+    ]
+
+
+def uncertainty(profile: Profile, experiment: Experiment, root) -> list[Analysis]:
+    """List Monte Carlo inference with every PVeRA adapter (Section 4.3, appendix C)."""
+    return [
+        Analysis.of(run, experiment.name, experiment.compute, (run.dataset,), **asdict(profile.uncertainty))
+        for run in adapters(profile, experiment, root, "pvera")
+    ]
+
+
+def out_of_distribution(profile: Profile, experiment: Experiment, root) -> list[Analysis]:
+    """List the adapters of the first data set of each category, each on all of these data sets (Section 4.4).
+
+    The paper does not name its three.
+    """
+    category = {name: tasks.task(name).category for name in reversed(profile.datasets)}
+    first = {of: name for name, of in category.items()}
+    tested = tuple(name for name in profile.datasets if name in first.values())
+    return [
+        Analysis.of(run, experiment.name, experiment.compute, tested)
+        for run in adapters(profile, experiment, root, "vera", "pvera")
+        if run.dataset in tested
+    ]
+
+
+def latent_maps(profile: Profile, experiment: Experiment, root) -> list[Analysis]:
+    """List latent maps of five images and four draws on the first data set with the first seed (Section 4.4).
+
+    The first data set of the paper's profile is the paper's.
+    """
+    return [
+        Analysis.of(run, experiment.name, experiment.compute, (run.dataset,), shown=5, draws=4)
+        for run in adapters(profile, experiment, root, "vera", "pvera")
+        if run.dataset == profile.datasets[0] and run.seed == profile.seeds[0]
+    ]
+
+
+def adapters(profile: Profile, experiment: Experiment, root, *methods: str) -> Iterator[Run]:
+    """Yield the runs on the first backbone whose adapters the analysis `experiment` reads, of these methods."""
+    trained = experiment.after
+    for run in trained.runs(profile.with_(backbones=profile.backbones[:1]), root):
+        if run.method in methods:
+            yield run
+
+
+def training_run(
+    profile: Profile,
+    experiment: Experiment,
+    root,
+    backbone: str,
+    dataset: str,
+    method: str,
+    seed: int,
+    *,
+    variant: str | None = None,
+    rules: Protocol | None = None,
+    fixed: bool = False,
+    values: list[dict] | None = None,
+) -> Run:
+    """Build one training of a profile.
+
+    variant: its folder is "<experiment>_<variant>".   rules: instead of the profile's protocol.
+    fixed: the grid's most chosen value instead of all.   values: the members, each with every value of the grid.
+    """
+    rules, options = rules or protocol(profile.protocol), dict(profile.methods[method])
+    grid, most_chosen = options.pop("grid", {}), options.pop("most_chosen", None)
+    name = experiment.name if variant is None else f"{experiment.name}_{variant}"
+    beta_from = None
+    if method == "pvera" and experiment.after:
+        options["beta"] = PUBLISHED_BETA.get(dataset)
+        if options["beta"] is None:
+            search = profile.name, experiment.after.name, backbone, dataset, "pvera", profile.seeds[0]
+            beta_from = str(results.run_path(root, *search))
+    if fixed or backbone in profile.fixed_grid:
+        if grid and most_chosen is None:
+            raise InputError(
+                f"profile {profile.name!r}: methods.{method}.most_chosen: is missing, the value that "
+                f"{name} on {backbone} takes instead of searching the grid"
+            )
+        grid = {hyperparameter: [most_chosen] for hyperparameter in grid}
+    points = [{key: value} for key, choices in grid.items() for value in choices] or [{}]
+    if values and len(points) == 1:
+        options, points = options | points[0], values
+    elif values:
+        points = [value | point for value in values for point in points]
+    options |= rules.adapters.get(method, {})
+    return Run(
+        profile.name,
+        name,
+        backbone,
+        dataset,
+        method,
+        seed,
+        tuple(_candidate(profile, method, options, point) for point in points),
+        profile.training,
+        rules,
+        profile.precision,
+        profile.data,
+        str(root),
+        weights=profile.weights.get(backbone),
+        deterministic=profile.deterministic,
+        images=profile.images,
+        beta_from=beta_from,
+        searches=experiment.searches,
+        keep=experiment.keep,
+    )
+
+
+def _ablation(profile: Profile, experiment: Experiment, root, hyperparameter: str) -> list[Run]:
+    if not profile.ablations or "pvera" not in profile.methods:
+        return []
+    values = [{hyperparameter: value} for value in getattr(profile.ablations, hyperparameter)]
+    fixed = not profile.ablations.search
+    return [
+        training_run(profile, experiment, root, backbone, dataset, "pvera", seed, fixed=fixed, values=values)
+        for backbone in profile.backbones[:1]
+        for dataset in profile.ablations.datasets
+        if dataset in profile.datasets
+        for seed in profile.seeds
+    ]
+
+
+def _candidate(profile: Profile, method: str, options: dict, point: dict) -> Candidate:
+    settings = options | point
+    rate, beta = settings.pop("learning_rate", profile.learning_rate), settings.pop("beta", 0.0)
+    try:
+        built = METHODS[method](**settings)
+    except TypeError as error:
+        raise InputError(f"{METHODS[method].title}: {error}") from None
+    # Linear probing has no adapter: the searched rate is the head's.
+    return Candidate(built, rate, rate if method == "linear" else profile.learning_rate, beta, point)
