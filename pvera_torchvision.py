@@ -1,12 +1,12 @@
-"""Lets a CPU-only torch live beside the CUDA build of torchvision that the package index serves.
+"""Repair of `import torchvision` for a CPU-only torch beside the CUDA build of torchvision from the package index.
 
-There torchvision's operator library does not load, and `import torchvision` (so `import timm`) stops with
-"operator torchvision::nms does not exist", because it attaches fake kernels to two operators without asking
-whether they exist. Declaring their schemas first is enough: nothing here ever calls them.
+There torchvision's operator library does not load. `import torchvision`, and so `import timm`, then stops with
+"operator torchvision::nms does not exist", because it attaches fake kernels to two operators that do not exist. To
+declare their schemas first is enough: this project never calls them.
 
-An entry point of the group "torch.backends", which torch calls at the end of its own import, so no order of
-imports matters; `import pvera` calls it as well, for where the package is not installed. A module of its own:
-importing the package needs a torch that is complete.
+`declare_missing` is an entry point of the group "torch.backends". torch calls it at the end of its own import, so no
+order of imports matters. `import pvera` calls it too, for a copy that is not installed. The package itself can be
+imported only once torch is complete, so this is a module of its own.
 """
 
 import importlib.machinery
@@ -21,8 +21,10 @@ _library = None  # the declarations live as long as this object
 
 
 def declare_missing() -> None:
-    """Declare the operators if torchvision is there and its own do not load. Whatever fails in here is left to
-    torchvision to say: an error would be one of `import torch`."""
+    """Declare the operators if torchvision is there and its own do not load.
+
+    Raises nothing: an error here would be one of `import torch`, and torchvision reports its own.
+    """
     try:
         if _missing():
             _declare()
@@ -31,7 +33,7 @@ def declare_missing() -> None:
 
 
 def _missing() -> bool:
-    """Whether `import torchvision` would find no operators. Only on Linux is a CUDA build the default."""
+    """Return whether `import torchvision` would find no operators. Only on Linux is a CUDA build the default."""
     import torch
 
     if torch.version.cuda is not None or sys.platform != "linux" or "torchvision.extension" in sys.modules:
@@ -43,7 +45,7 @@ def _missing() -> bool:
     if extension is None:
         return True
     try:
-        torch.ops.load_library(extension.origin)  # what torchvision does itself; loading it twice is harmless
+        torch.ops.load_library(extension.origin)  # as torchvision does; to load it twice is harmless
     except OSError:
         return True
     return False

@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
-# Runs the tests in .venv, which is made on first use. Arguments go to pytest.
-#   bash run_tests.sh                  all but the slow ones
-#   bash run_tests.sh -m slow          the slow ones
-#   bash run_tests.sh -n 0 -k merge    in one process, those whose name has "merge"
-# With PVERA_CIFAR10_ZIP=FILE, a zip of <class>/<number>.jpg, also those on CIFAR-10's photographs.
+# Checks the code in .venv, which is made on first use. Arguments go to pytest.
+#   bash run_tests.sh                  all that CI checks: style, types, layers, and the tests but the slow ones
+#   bash run_tests.sh -m slow          the slow tests alone
+#   bash run_tests.sh -n 0 -k merge    in one process, the tests whose name has "merge"
+# With PVERA_CIFAR10_ZIP=FILE, a zip of <class>/<number>.jpg, also the tests on CIFAR-10's photographs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 trap 'exit 130' INT
 source setup_env.sh
+if [ $# -eq 0 ]; then
+    ruff check --quiet .
+    ruff format --check --quiet .
+    mypy
+    lint-imports
+fi
 # Two processes of one thread each: the models are too small to share among threads.
 export OMP_NUM_THREADS=1
 python -m pytest -n 2 "$@"

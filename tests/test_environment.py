@@ -17,6 +17,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from pvera.errors import InputError, optional
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -27,6 +29,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT, SETUPTOOLS = PYPROJECT["project"], PYPROJECT["tool"]["setuptools"]
 EXTRAS = PROJECT["optional-dependencies"]
 MODULES = SETUPTOOLS["py-modules"]
+LIBRARY = "".join(path.read_text() for path in sorted((ROOT / "pvera").glob("*.py")))
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 
 
@@ -59,7 +62,9 @@ def test_lock_pins_every_dependency_within_its_bounds(python):
     locked = lock(python)
     for line in [*PROJECT["dependencies"], *(line for extra in EXTRAS.values() for line in extra)]:
         requirement = Requirement(line)
-        if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
+        if requirement.name == PROJECT["name"]:
+            assert requirement.extras <= set(EXTRAS), line
+        elif requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
             assert locked[canonicalize_name(requirement.name)] in requirement.specifier, line
 
 
@@ -69,6 +74,10 @@ def test_conda_environment_has_the_locked_versions():
     (listed,) = (d["pip"] for d in dependencies if isinstance(d, dict))
     assert listed[-1] == f"-e .[{','.join(EXTRAS)}]"
     assert pins(listed[:-1], python) == lock(python)
+
+
+def test_set_up_installs_every_extra():
+    assert f"-e '.[{','.join(EXTRAS)}]'" in (ROOT / "setup_env.sh").read_text()
 
 
 def test_no_platform_specific_package_is_locked():
@@ -82,20 +91,25 @@ def test_installed_versions_are_the_locked_ones():
     assert installed == locked
 
 
-USERS = ("language", "slurm", "notebooks")  # extras that the library itself imports
+def declared(*extras: str) -> set[str]:
+    return names(PROJECT["dependencies"], *map(EXTRAS.get, extras))
 
 
 @pytest.mark.parametrize(
-    "folder, declared",
+    "pattern, declared",
     [
-        # jupyter's kernel is IPython's
-        ("pvera", names(PROJECT["dependencies"], *map(EXTRAS.get, USERS)) | {"ipython"}),
-        ("experiments", names(PROJECT["dependencies"], *EXTRAS.values())),  # peft is compared with
-        ("tests", names(PROJECT["dependencies"], *EXTRAS.values()) | {"ipython"}),
+        ("pvera/*.py", declared()),
+        ("pvera/adapters/*.py", declared()),
+        ("pvera/data/**/*.py", declared("study", "language")),
+        ("pvera/study/**/*.py", declared("study", "slurm")),
+        ("pvera/report/**/*.py", declared("study", "report", "notebooks") | {"ipython"}),  # jupyter's kernel
+        ("experiments/*.py", declared(*EXTRAS)),  # peft is compared with
+        ("tests/*.py", declared(*EXTRAS) | {"ipython"}),
     ],
 )
-def test_what_is_imported_is_declared(folder, declared):
-    paths = list((ROOT / folder).rglob("*.py"))
+def test_what_is_imported_is_declared(pattern, declared):
+    paths = list(ROOT.glob(pattern))
+    assert paths
     own = {"pvera", *MODULES, *(path.stem for path in paths)}
     imported = set()
     for path in paths:
@@ -193,6 +207,25 @@ def test_a_failure_is_left_to_torchvision(entry_point, tmp_path):
 def test_timm_loads_after_pvera_where_torch_calls_no_entry_points():
     without = os.environ | {"PYTHONPATH": str(ROOT), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     assert printed("import pvera, timm", without) == "loaded\n"
+
+
+@pytest.mark.parametrize("module, extra", re.findall(r'optional\("([\w.]+)", "(\w+)"\)', LIBRARY))
+def test_a_missing_package_is_one_line_with_the_command(monkeypatch, module, extra):
+    package = module.partition(".")[0]
+    distributions = importlib.metadata.packages_distributions()[package]
+    assert {canonicalize_name(name) for name in distributions} & names(EXTRAS[extra])
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=rf"^{package} is not installed: pip install -e '\.\[{extra}\]'$"):
+        optional(module, extra)
+
+
+def test_an_error_inside_a_package_is_not_taken_for_a_missing_one(tmp_path, monkeypatch):
+    (tmp_path / "halfway.py").write_text("import not_there_at_all")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
+        optional("halfway", "study")
 
 
 def test_transformers_is_not_needed():
