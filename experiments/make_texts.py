@@ -13,8 +13,8 @@ from options import ROOT, Parser
 
 from pvera.data import glue, grammar
 from pvera.errors import InputError
+from pvera.files import write_atomically
 from pvera.study import script
-from pvera.study.results import write_atomically
 
 
 def parse() -> Namespace:
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def glue_files(task: glue.TextTask, source: Path | None) -> dict[str, bytes]:
-    """The files of a task, by their path below the root; says where they do not hold as many texts as GLUE's."""
+    """Return a task's files, by their path below the root; print where a file has fewer or more texts than GLUE's."""
     files = {}
     for split, count in (("train", task.train), ("dev", task.dev)):
         path = f"{task.folder}/{split}.tsv"
@@ -57,11 +57,13 @@ def glue_files(task: glue.TextTask, source: Path | None) -> dict[str, bytes]:
 
 
 def put(files: dict[str, bytes], root: Path) -> None:
+    """Write files below `root`."""
     for path, content in files.items():
         write_atomically(root / path, content)
 
 
 def describe(name: str, root: Path, measures: str) -> None:
+    """Print one line of the table."""
     parts = [glue.load_split(root, name, split) for split in glue.SPLITS]
     counts, chance = "/".join(str(len(part)) for part in parts), np.bincount(parts[-1].labels).max() / len(parts[-1])
     print(f"{name:<15}{counts:>16}{chance:>8.1%}  {measures}")

@@ -2,11 +2,11 @@
 
     python experiments/prepare_vtab.py                          from the Hugging Face hub
     python experiments/prepare_vtab.py --source vtab-1k.zip     from an archive, or a folder, which is linked
-    python experiments/prepare_vtab.py --check --no-decode      look at what is there
+    python experiments/prepare_vtab.py --check --no-decode      check the data in place
 
-Data sets that are there already are kept, and those of a source that are wrong stay out. Prints what is right,
-what is wrong and what is missing; training refuses what is wrong. The exit code is 0 when all is right or accepted,
-1 when something is wrong or missing, 2 for bad input and damaged images.
+Keeps data sets in place, and leaves out wrong ones of a source. Prints which splits are right, wrong or missing;
+training refuses wrong ones. The exit code is 0 when all data sets are right or accepted, 1 when one is wrong or
+missing, 2 for bad input and damaged images.
 """
 
 import sys
@@ -23,25 +23,25 @@ from pvera.study.validation import choose
 
 def parse() -> Namespace:
     parser = Parser(__doc__)
-    parser.add_argument("--root", type=Path, default=ROOT / "data/vtab-1k", help="its place (%(default)s)")
+    parser.add_argument("--root", type=Path, default=ROOT / "data/vtab-1k", help="where VTAB-1k lies (%(default)s)")
     parser.several("--datasets", metavar="D", default=list(vtab.NAMES), help="only these")
-    parser.add_argument("--source", type=Path, help="folder or archive to take it from, instead of the hub")
+    parser.add_argument("--source", type=Path, help="folder or archive with the data, instead of the hub")
     parser.add_argument("--repo", default=vtab_sources.REPO, help="data set repository on the hub (%(default)s)")
     parser.add_argument("--revision", default="main", help="its branch, tag or commit (%(default)s)")
-    parser.add_argument("--replace", action="store_true", help="replace data sets that are there already")
+    parser.add_argument("--replace", action="store_true", help="replace data sets in place")
     parser.add_argument(
         "--accept",
         action="store_true",
-        help="use data sets as they are though they differ from VTAB-1k, which results then say",
+        help="use data sets although they differ from VTAB-1k; results then say so",
     )
     parser.add_argument("--check", action="store_true", help="put nothing in place")
     parser.add_argument("--no-decode", action="store_true", help="leave decoding to the first training")
     parser.number("--size", default=224, help="pixels to decode to (%(default)s)")
     parser.number(
-        "--test-images", metavar="N", help="for trials: test splits are shortened to N images, which results then say"
+        "--test-images", metavar="N", help="for trials: test splits are shortened to N images; results then say so"
     )
     parser.add_argument("--cache", help=f"folder of decoded images (${store.VARIABLE}, or .cache/pvera)")
-    parser.add_argument("--clear-cache", action="store_true", help="remove all decoded images, and no more")
+    parser.add_argument("--clear-cache", action="store_true", help="remove all decoded images and stop")
     options = parser.parse_args()
     for name in options.datasets:
         choose("data set", name, vtab.NAMES)
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def place(options: Namespace) -> dict[str, vtab.Verdict]:
-    """Take from the source, or from the hub, what is not there, record where it came from, and return the verdicts."""
+    """Install missing data sets from the source or the hub, record their origin, and return the verdicts."""
     root, record = options.root, vtab.read_record(options.root)
     wanted = [name for name in options.datasets if options.replace or not (root / name).exists()]
     if not wanted:
@@ -101,12 +101,12 @@ def place(options: Namespace) -> dict[str, vtab.Verdict]:
 
 
 def acceptable(verdict: vtab.Verdict) -> bool:
-    """Whether training can read the data set, right or not: each split file was read."""
+    """Return whether a data set that is wrong can be trained on: each split file was read."""
     return not verdict.right and len(verdict.checksums) == len(image_folders.SPLITS)
 
 
 def check(options: Namespace, taken: dict[str, vtab.Verdict]) -> list[vtab.Verdict]:
-    """A verdict per data set, `taken` where it was made already; what is used is recorded at first use."""
+    """Return a verdict per data set, from `taken` where it is there; record usable data sets at first use."""
     record = vtab.read_record(options.root)
     before = repr(record)
     record["test_images"] = options.test_images or record["test_images"]
@@ -123,7 +123,7 @@ def check(options: Namespace, taken: dict[str, vtab.Verdict]) -> list[vtab.Verdi
     if repr(record) != before:
         try:
             vtab.write_record(options.root, record)
-        except InputError as error:  # such as data that others hold ready for all
+        except InputError as error:  # for example, a shared read-only folder
             print(f"checksums were not recorded: {error}")
     return verdicts
 
@@ -139,8 +139,8 @@ def show(verdicts: list[vtab.Verdict], copy: str | None, root: Path) -> None:
     right = sum(verdict.right for verdict in verdicts)
     print(f"{right} of {len(verdicts)} data sets are right in {root}")
     if any(not verdict.usable and (root / verdict.name).exists() for verdict in verdicts):
-        print("--replace puts others in the place of those that are there, --accept takes them as they are")
-    print(f"copy: {copy or 'cannot be told from these data sets'}")
+        print("--replace replaces data sets in place, --accept uses them as they are")
+    print(f"copy: {copy or 'unknown: the copies agree in these data sets'}")
     if str(copy).startswith("mixed"):
         print("Some data sets are of the lossy copy, others of the lossless one: they must not share a table.")
 

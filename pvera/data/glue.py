@@ -1,11 +1,11 @@
 """Text tasks in GLUE's original TSV files: the paper's three (its last table), and three that `grammar` makes.
 
-`<root>/<folder>/{train,dev}.tsv`, where dev is GLUE's validation set. Its test labels are not published, so as in the
-paper dev is the test set, and the training set is split into training and validation. The paper does not say how:
-here four fifths and one fifth (its 800 and 200 images of VTAB-1k) of one permutation, which is the same for all seeds.
+`<root>/<folder>/{train,dev}.tsv`, where dev is GLUE's validation set. GLUE's test labels are not published, so as in
+the paper dev is the test set, and the training set is split into training and validation. The paper does not say how.
+Here one permutation, the same for all seeds, gives four fifths and one fifth, like the 800 and 200 images of VTAB-1k.
 
-The files have quirks: a byte-order mark (MRPC), quotes that are no quoting (all), no header (CoLA), labels that are
-words (RTE).
+The files have quirks: a byte-order mark (MRPC), quotation marks that quote nothing (all), no header (CoLA), words as
+labels (RTE).
 """
 
 from collections.abc import Iterable
@@ -23,18 +23,21 @@ HUB = "nyu-mll/glue"
 
 @dataclass(frozen=True)
 class Layout:
-    """How a file holds its texts: where the label and the texts stand among the columns, the classes as they are
-    written (in the order of their numbers), and the header, if there is one."""
+    """The layout of a TSV file: the columns of the label and the texts, and the number of columns.
+
+    classes: the labels as written, in the order of their numbers.   header: the first line, "" for none.
+    mark: whether the file starts with a byte-order mark.
+    """
 
     label: int
     texts: tuple[int, ...]
     columns: int
     classes: tuple[str, ...] = ("0", "1")
     header: str = ""
-    mark: bool = False  # the file starts with a byte-order mark
+    mark: bool = False
 
     def line(self, number: int, label: int, texts: tuple[str, ...]) -> str:
-        """One line, with `number` in the columns that nobody reads."""
+        """Return one line; `number` fills unused columns."""
         cells = [str(number)] * self.columns
         cells[self.label] = self.classes[label]
         for column, text in zip(self.texts, texts, strict=True):
@@ -55,8 +58,10 @@ RTE = Layout(
 
 @dataclass(frozen=True)
 class TextTask:
-    """One task: its folder and title, what the paper reports ("accuracy" or "matthews"), and how many texts its
-    files hold. suite: "glue", or "grammar" for those that this package generates."""
+    """One task: its folder, title and layout, the paper's metric ("accuracy" or "matthews"), and numbers of texts.
+
+    suite: "glue", or "grammar" for those that this package generates.
+    """
 
     name: str
     folder: str
@@ -92,11 +97,12 @@ class Texts:
         return len(self.labels)
 
     def take(self, index: Iterable[int]) -> "Texts":
+        """Return the texts at `index`, in its order."""
         return Texts([self.texts[i] for i in index], self.labels[index])
 
 
 def read(file: str | Path, layout: Layout) -> Texts:
-    """Read a TSV file's texts in its order. InputError names a wrong line."""
+    """Read the texts of a TSV file in its order. InputError names a wrong line."""
     file = Path(file)
     lines = [line.removesuffix("\r") for line in files.read_text(file).split("\n")]
     if layout.header and lines[0] != layout.header:
@@ -120,8 +126,8 @@ def read(file: str | Path, layout: Layout) -> Texts:
 
 
 def encode(content: Texts, layout: Layout) -> bytes:
-    """Encode the file that `read` reads. InputError for a text or label that it cannot hold."""
-    for label in set(content.labels.tolist()) - set(range(len(layout.classes))):  # -1 marks labels that are kept secret
+    """Encode a TSV file that `read` reads. InputError for a text or label that the file cannot hold."""
+    for label in set(content.labels.tolist()) - set(range(len(layout.classes))):  # -1 marks secret labels
         raise InputError(f"label {label} is not one of {len(layout.classes)} classes from 0")
     for text in content.texts:
         if any(character in sentence for sentence in text for character in "\t\r\n"):
@@ -134,21 +140,23 @@ def encode(content: Texts, layout: Layout) -> bytes:
 
 
 def load_split(root: str | Path, name: str, split: str) -> Texts:
-    """One of `SPLITS` of the task `name` below `root`: train and val out of train.tsv, each in the order of the
-    permutation, test all of dev.tsv in its order."""
+    """Load one of `SPLITS` of the task `name` below `root`.
+
+    train and val come from train.tsv in the order of the permutation; test is dev.tsv in its order.
+    """
     task = TASKS[name]
     if split not in SPLITS:
         raise InputError(f"unknown split {split!r}; choose from {', '.join(SPLITS)}")
     folder = Path(root) / task.folder
     if split == "test":
         return read(folder / "dev.tsv", task.layout)
-    everything = read(folder / "train.tsv", task.layout)
-    order, cut = np.random.default_rng(0).permutation(len(everything)), round(0.8 * len(everything))
-    return everything.take(order[:cut] if split == "train" else order[cut:])
+    train_and_val = read(folder / "train.tsv", task.layout)
+    order, cut = np.random.default_rng(0).permutation(len(train_and_val)), round(0.8 * len(train_and_val))
+    return train_and_val.take(order[:cut] if split == "train" else order[cut:])
 
 
 def from_hub(task: TextTask, split: str) -> Texts:
-    """GLUE's "train" or "dev" as the hub holds it. InputError where that cannot be downloaded."""
+    """Download GLUE's "train" or "dev" from the hub. InputError where that fails."""
     import pandas as pd
     from huggingface_hub import hf_hub_download
 

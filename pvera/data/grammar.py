@@ -1,11 +1,13 @@
-"""Three text tasks from a grammar of our own, in the files of GLUE's three (see `glue`).
+"""Three text tasks from a small English grammar, in the layouts of GLUE's three (see `glue`).
 
-Every sentence tells an event: who did what to whom, where and when. Acceptability (as CoLA): is it a sentence, or
-was one rule broken? Paraphrase (as MRPC): do two sentences tell one event in two forms, or two events? Entailment (as
-RTE): does the first sentence tell that the second is so? Classes are equally frequent. Each text occurs once, in
-one split only.
+Each sentence tells an event: who did what to whom, where and when.
 
-Nothing is downloaded, and the draws are NumPy's, so the files are the same everywhere.
+- Acceptability (as CoLA): is it a sentence, or is one rule broken?
+- Paraphrase (as MRPC): do two sentences tell one event in two forms, or two events?
+- Entailment (as RTE): does the second sentence follow from the first?
+
+Classes are equally frequent. Each text occurs once, in one split only. Nothing is downloaded, and NumPy draws the
+texts, so the files are the same everywhere.
 """
 
 import hashlib
@@ -56,7 +58,7 @@ PLACES = tuple(
     )
 )
 TIMES = ("yesterday", "last week", "on Monday", "this morning", "in the evening", "two days ago", "last year")
-#: Present and past of verbs, all of which need an object: a person, or a thing; and of verbs that take none.
+#: Present and past of verbs that take a person as object, that take a thing, and that take no object.
 PERSON_VERBS = {
     "thank": "thanked",
     "blame": "blamed",
@@ -99,7 +101,7 @@ SYNONYMS = {
 
 @dataclass(frozen=True)
 class Event:
-    """In the past: noun phrases without their article, the verb, and where and when ("" for untold)."""
+    """One event: noun phrases without article, the verb in the past, and place and time ("" for untold)."""
 
     agent: str
     verb: str
@@ -131,13 +133,13 @@ def _sentence(*words: str) -> str:
 
 
 def _one(rng: np.random.Generator, choices, *but: str) -> str:
-    """One of `choices`, but not of `but`."""
+    """Draw one of `choices`, but none of `but`."""
     choices = [choice for choice in choices if choice not in but]
     return choices[rng.integers(len(choices))]
 
 
 def _phrase(rng: np.random.Generator, noun: str) -> str:
-    """A noun, every second time with an adjective."""
+    """Return the noun, half the time with an adjective."""
     return f"{_one(rng, ADJECTIVES if noun in PEOPLE else LOOKS)} {noun}" if rng.integers(2) else noun
 
 
@@ -154,7 +156,7 @@ def _event(rng: np.random.Generator) -> Event:
 
 
 def acceptability(rng: np.random.Generator, label: int) -> tuple[str, ...]:
-    """1: a sentence in the present; 0: one with a single rule broken. Either has the same constructions."""
+    """Draw a sentence in the present (1), or one with a single rule broken (0); both use the same constructions."""
     good, plural = bool(label), bool(rng.integers(2))
     rule = _one(rng, ("agreement", "article", "order", "object", "reflexive"))
     noun = _one(rng, PEOPLE) + "s" * plural
@@ -168,7 +170,7 @@ def acceptability(rng: np.random.Generator, label: int) -> tuple[str, ...]:
         told[0] = _one(rng, ("this", "that") if plural else ("these", "those"))
     if rule == "order" and not good:
         told[1:] = [noun, adjective]
-    if rng.integers(2):  # what stands between subject and verb has no say in its ending
+    if rng.integers(2):  # words between subject and verb do not change its ending
         told.append(f"near the {_one(rng, PEOPLE, noun)}{'s' * int(rng.integers(2))}")
     ending = "es" if verb.endswith(("sh", "s")) else "s"
     told.append(verb if agrees else verb + ending)
@@ -182,7 +184,7 @@ def acceptability(rng: np.random.Generator, label: int) -> tuple[str, ...]:
 
 
 def paraphrase(rng: np.random.Generator, label: int) -> tuple[str, ...]:
-    """1: two forms of one event; 0: of two that differ in one point. Synonyms occur in both."""
+    """Draw two forms of one event (1), or of two events that differ in one point (0). Synonyms occur in both."""
     first = _event(rng)
     second = first if label else _other(rng, first)
     if second.verb in SYNONYMS and rng.integers(2):
@@ -192,7 +194,7 @@ def paraphrase(rng: np.random.Generator, label: int) -> tuple[str, ...]:
 
 
 def _other(rng: np.random.Generator, event: Event) -> Event:
-    """Another event of nearly the same words."""
+    """Return another event in nearly the same words."""
     persons = event.patient.split()[-1] in PEOPLE
     change = _one(rng, ("roles", "verb", "patient", "place", "time") if persons else ("verb", "patient", "time"))
     if change == "roles":
@@ -209,18 +211,21 @@ def _other(rng: np.random.Generator, event: Event) -> Event:
 
 
 def entailment(rng: np.random.Generator, label: int) -> tuple[str, ...]:
-    """0: the premise entails the hypothesis, which leaves something out or names a kind for a thing; 1: it does
-    not, for the hypothesis tells of another event, or more, or what the premise denies.
+    """Draw a premise and a hypothesis.
 
-    Not all of it needs a comparison: words of doubt give the answer away, and so in part does a hypothesis that tells
-    both place and time (68 % of the test set; both rules together 81 %)."""
+    0: the premise entails the hypothesis, which omits something or names the kind of a thing. 1: the hypothesis tells
+    another event, or more, or the opposite of the premise.
+
+    Two rules need no comparison: words of doubt give the answer away, and so in part does a hypothesis that tells
+    both place and time (68 % of the test set; both rules together 81 %).
+    """
     event = _event(rng)
     premise, hypothesis, words = event, _shorter(rng, event), ""
     kind = next((kind for kind, things in KINDS.items() if event.patient.split()[-1] in things), "")
     how = _one(rng, ("other", "more", "denied", "kind" if kind else "roles"))
     if how == "denied":
         words = _one(rng, ("we doubt that", "it is false that") if label else ("we know that", "it is true that"))
-    elif how == "kind":  # of a thing follows its kind, but not the other way round
+    elif how == "kind":  # a thing implies its kind, but not the other way round
         specific, general = (replace(event, patient=word) for word in (event.patient.split()[-1], kind))
         premise, hypothesis = (general, specific) if label else (specific, general)
         hypothesis = _shorter(rng, hypothesis)
@@ -235,7 +240,7 @@ def entailment(rng: np.random.Generator, label: int) -> tuple[str, ...]:
 
 
 def _shorter(rng: np.random.Generator, event: Event) -> Event:
-    """The event with place and time told each every second time."""
+    """Return the event; place and time are each omitted half the time."""
     return replace(event, **{part: "" for part in ("place", "time") if rng.integers(2)})
 
 
@@ -260,7 +265,7 @@ DIGESTS = {
 
 
 def make(name: str) -> dict[str, Texts]:
-    """The "train" and "dev" texts of a task, half of each class."""
+    """Make the "train" and "dev" texts of a task, half of each class."""
     task, rng = TASKS[name], np.random.default_rng([*name.encode()])
     made: dict[tuple[str, ...], int] = {}
     for i in range(task.train + task.dev):
@@ -273,11 +278,11 @@ def make(name: str) -> dict[str, Texts]:
 
 
 def files(name: str) -> dict[str, bytes]:
-    """What `make` makes as files, by their path below the data's folder."""
+    """Return the texts of `make` as files, by their path below the data's folder."""
     task = TASKS[name]
     return {f"{task.folder}/{split}.tsv": encode(texts, task.layout) for split, texts in make(name).items()}
 
 
-def digest(found: dict[str, bytes]) -> str:
-    """SHA-256 over the contents of `files`."""
-    return hashlib.sha256(b"".join(found.values())).hexdigest()
+def digest(contents: dict[str, bytes]) -> str:
+    """Return the SHA-256 of the contents of `files`, in turn."""
+    return hashlib.sha256(b"".join(contents.values())).hexdigest()

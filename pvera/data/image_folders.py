@@ -158,7 +158,7 @@ def decode(folder: Path, path: str, size: int) -> np.ndarray:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Scale 16-bit grey values to 8 bits, where Pillow would clip them. ValueError for those of unknown range."""
+    """Scale 16-bit grey values to 8 bits; Pillow would clip them. ValueError for values of unknown range."""
     if not image.mode.startswith(("I", "F")):
         return image
     # Pillow opens 16-bit PPM files in mode I, and 12-bit or inverted TIFF files in mode I;16 without scaling them.

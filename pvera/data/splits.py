@@ -7,11 +7,13 @@
 `image_folders` and `tokenized` are the two kinds of data.
 
 A digest is remembered in the store with a stamp of the data. The stamp of an image data set holds the SHA-256 of its
-split files, and size and times of each folder that holds images and of `SAMPLE` images of each split; the stamp of a
-text task holds the SHA-256 of its files. Size and times of every image would take 1.5 s for the 388 000 test images of
-VTAB-1k on a local disk, and minutes on a network's; the stamps of the 19 data sets take 0.1 s. They notice every image
-that is added, removed, renamed or replaced by another file. An image outside the sample whose file is rewritten in
-place is noticed when its split is next loaded: `load` looks at every image, and remembers the digest of what it read.
+split files, and size and times of each folder that holds images and of `SAMPLE` images of each split. The stamp of a
+text task holds the SHA-256 of its files. The stamps of VTAB-1k's 19 data sets take 0.05 s; to parse the split files and
+ask for the size and times of all 406 904 images takes 3 s on a local disk, and minutes on a slow network's.
+
+A stamp notices every image that is added, removed, renamed or replaced by another file. It misses an image outside the
+sample whose file is rewritten in place, until the split is next loaded: `load` looks at every image, and remembers the
+digest of what it read.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Decoded images on disk: each split is decoded and resized once, then memory-mapped.
 
-    <cache>/store/<data set>-<its folder>/<split>-<size>-<key>.npy    (N, size, size, 3) uint8
+    <cache>/store/<data set>-<hash of its folder>/<split>-<size>-<key>.npy    (N, size, size, 3) uint8
 
 `<cache>` is the environment variable PVERA_CACHE, or .cache/pvera in the checkout (without one, in the home
-folder). The key stands for everything that the pixels depend on, so a file of that name needs no further
-check; it gets its name when all of it is on the disk. VTAB-1k at 224 pixels takes 61 GB.
+folder). The key is a hash of everything that the pixels depend on, so a file of that name needs no further check. A
+file gets its name when all of it is on the disk. VTAB-1k at 224 pixels takes 61 GB.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ FEW = 2000  # images that are decoded before worker processes have started, and 
 
 
 def folder() -> Path:
-    """Where the store lies."""
+    """Return the store's folder."""
     checkout = Path(__file__).resolve().parents[2]
     default = (checkout if (checkout / "pyproject.toml").exists() else Path.home()) / ".cache" / "pvera"
     return Path(os.environ.get(VARIABLE) or default) / "store"
 
 
 def clear() -> int:
-    """Remove the store, and return how many bytes that freed."""
+    """Remove the store, and return the number of bytes freed."""
     freed = sum(file.stat().st_size for file in folder().rglob("*") if file.is_file())
     with _storing():
         if folder().exists():
@@ -59,32 +59,31 @@ def images(
     threads: int | None = None,
     processes: int | None = None,
 ) -> np.memmap:
-    """The images `names` as a read-only map (N, size, size, 3), decoded where `key` is not in the store.
+    """Return the images `names` as a read-only map (N, size, size, 3); decode them where the store lacks `key`.
 
-    decode: name -> (size, size, 3) uint8, by `threads` threads (one per core), or by `processes` processes
-    where images are many. What the store held of this split and size under another key, whole or left
-    unfinished by a process that was killed, is removed.
-    InputError as `decode` raises it, and where the store cannot be written; nothing half-written is left.
+    decode: name -> (size, size, 3) uint8, by `threads` threads (default: one per core), or many images by
+    `processes` processes. Files of this split and size under another key are removed, also those that a killed
+    process left unfinished.
+    InputError as `decode` raises it, and where the store cannot be written; no half-written file is left.
     """
     file = folder() / place / f"{split}-{size}-{key}.npy"
     shape, title = (len(names), size, size, 3), f"{place.rpartition('-')[0]} {split}"
-    found = _open(file, shape)
-    if found is None:
+    decoded = _open(file, shape)
+    if decoded is None:
         with _storing():
             file.parent.mkdir(parents=True, exist_ok=True)
             with _locked(file.with_name(f"{split}-{size}.lock"), title):
-                found = _open(file, shape)  # another process may have made it meanwhile
-                if found is None:
+                decoded = _open(file, shape)  # another process may have made it meanwhile
+                if decoded is None:
                     _make(file, shape, names, decode, title, threads, processes)
                     for outdated in set(file.parent.glob(f"{split}-{size}-*")) - {file}:
                         outdated.unlink()
-                    found = _open(file, shape)
-    return found
+                    decoded = _open(file, shape)
+    return decoded
 
 
 def read(images: np.ndarray, part: slice) -> np.ndarray:
-    """A copy of some images. Of a map, no page stays in this process's memory, where a whole test split would
-    come to 11 GB."""
+    """Copy some images. The pages of a map leave this process's memory: a whole test split has up to 11 GB."""
     pixels = images[part].copy()
     if isinstance(images.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         images.base.madvise(mmap.MADV_DONTNEED)
@@ -103,12 +102,12 @@ def remembered(key: str, digest: Callable[[], str]) -> str:
 
 
 def _open(file: Path, shape: tuple[int, ...]) -> np.memmap | None:
-    """The map, or None where there is none that is whole."""
+    """Open the map; None where there is no complete one."""
     try:
-        found = np.lib.format.open_memmap(file, mode="r")
+        images = np.lib.format.open_memmap(file, mode="r")
     except (OSError, ValueError):
         return None
-    return found if found.shape == shape and found.dtype == np.uint8 else None
+    return images if images.shape == shape and images.dtype == np.uint8 else None
 
 
 def _make(file, shape, names, decode, title, threads, processes) -> None:
@@ -141,7 +140,7 @@ def _make(file, shape, names, decode, title, threads, processes) -> None:
 
 
 def _decode_into(file: Path, offset: int, decode, names: Sequence[str], start: int) -> int:
-    """Write the images `names` to the places from `start` on; how many there were."""
+    """Write the images `names` to the places from `start` on, and return their number."""
     pixels = np.stack([decode(name) for name in names])
     with open(file, "r+b") as out:  # not a map, which a full disk would end with a signal
         out.seek(offset + start * pixels[0].size)
@@ -150,8 +149,11 @@ def _decode_into(file: Path, offset: int, decode, names: Sequence[str], start: i
 
 
 def _pool(threads: int | None, processes: int | None) -> Executor:
-    """Pillow decodes and resizes without Python's lock, so threads do; beyond a few cores, what it does in
-    between holds them up where images are small."""
+    """Return workers: threads, or processes where given.
+
+    Pillow decodes and resizes without Python's lock, so threads suffice on a few cores. On many cores, small images
+    need processes: what Pillow does between decoding and resizing holds the lock.
+    """
     if processes:
         return ProcessPoolExecutor(processes, context(), follow_parent)
     return ThreadPoolExecutor(threads or cores())

@@ -1,4 +1,4 @@
-"""The data sets by name: titles, categories, classes, and sizes."""
+"""The data sets by name: titles, categories, classes and sizes."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ TASKS = (
 
 
 def task(name: str) -> Task:
-    """The data set of that name. InputError lists the names that exist."""
+    """Return the data set of that name. InputError lists the names that exist."""
     if name not in TASKS:
         raise InputError(f"unknown data set {name!r}; choose from {', '.join(TASKS)}")
     return TASKS[name]
 
 
 def class_name(name: str, label: int) -> str:
-    """Of a class of the data set `name`: what it is called, or its number where only that is known."""
+    """Return the name of a class of the data set `name`, or its number where it has no name."""
     recipe = suite.RECIPES.get(name)
     return recipe.classes[label] if recipe else f"class {label}"

@@ -1,4 +1,4 @@
-"""VTAB-1k on disk: which of the two circulating copies it is, and whether it is whole."""
+"""Checks of VTAB-1k on disk: which of the two circulating copies it is, and whether it is complete."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -16,15 +17,14 @@ from pvera import files
 from pvera.data.image_folders import SPLITS, Entry, read_split_file
 from pvera.data.tasks import TASKS, Task
 from pvera.errors import InputError
-from pvera.files import write_atomically
+from pvera.files import sha256, write_atomically
 
 RECORD = "vtab-1k.json"
 NAMES = tuple(task.name for task in TASKS.values() if task.suite == "vtab")
 TRAINING = {"train800": 800, "val200": 200, "train800val200": 1000}  # images
 #: Classes without any training image, in every copy.
 ABSENT = {"sun397": 1}
-#: Data sets whose originals are stored without loss; the others came as JPEG files in the first place, so
-#: both copies hold JPEG files of them.
+#: Data sets whose originals are stored without loss. Originals of the others are JPEG files, as in both copies.
 LOSSLESS_ORIGINALS = (
     "cifar",
     "svhn",
@@ -37,7 +37,6 @@ LOSSLESS_ORIGINALS = (
     "smallnorb_azi",
     "smallnorb_ele",
 )
-BLOCK = 2**20  # bytes of a file that are read at once
 DIFFERS = "differs from VTAB-1k"
 
 
@@ -45,12 +44,11 @@ DIFFERS = "differs from VTAB-1k"
 
 
 def copy_name(root: str | Path, name: str | None = None) -> str | None:
-    """ "lossy" where data sets whose originals are lossless are held as JPEG files, "lossless" where they are
-    not, "mixed" where both occur, None where no such data set is there.
+    """Return "lossy" where data sets with lossless originals are JPEG files, "lossless" where they are not.
 
-    The first image of each split decides, by its content and not by its name. Where `RECORD` says that test
-    splits were shortened for a trial, or that data was accepted although it differs from VTAB-1k, the name
-    says so too. With `name` this data set alone is looked at, unless the copies do not differ in it.
+    "mixed" where both occur, None where no such data set is there. The content of each split's first image decides.
+    The name adds what `RECORD` says: test splits shortened for a trial, data accepted although it differs from
+    VTAB-1k. With `name`, this data set alone decides, unless the copies agree in it.
     """
     return _name(root, read_record(root), name)
 
@@ -76,22 +74,22 @@ def _kinds(folder: Path) -> Iterator[str]:
             with Image.open(folder / path) as image:
                 yield "lossy" if image.format in ("JPEG", "MPO") else "lossless"
         except (OSError, ValueError, IndexError, StopIteration):
-            continue  # `check` says what is wrong with it
+            continue  # `check` reports it
 
 
 # What is known about it
 
 
 def read_record(root: str | Path) -> dict:
-    """Read `RECORD` in `root`, without the copy, which is for its readers.
+    """Read `RECORD` in `root`, without the name of the copy, which only people read.
 
-    datasets: per name where it came from (origin), the checksum of each split at first use (checksums), and
-    how it differs from VTAB-1k where that was accepted (differs).
-    test_images: to how many images test splits are shortened, or None.
+    datasets: per name its source (origin), the checksum of each split at first use (checksums), and accepted
+    differences from VTAB-1k (differs).
+    test_images: number of images of shortened test splits, or None.
     """
     try:
-        found = json.loads((Path(root) / RECORD).read_text())
-        return {"datasets": dict(found["datasets"]), "test_images": found["test_images"]}
+        record = json.loads((Path(root) / RECORD).read_text())
+        return {"datasets": dict(record["datasets"]), "test_images": record["test_images"]}
     except FileNotFoundError:
         return {"datasets": {}, "test_images": None}
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -100,12 +98,13 @@ def read_record(root: str | Path) -> dict:
 
 
 def write_record(root: Path, record: dict) -> None:
+    """Write `RECORD` in `root`, with the name of the copy. InputError where the system refuses."""
     record = {"copy": _name(root, record)} | record
     write_atomically(root / RECORD, (json.dumps(record, indent=1) + "\n").encode())
 
 
 def known_checksums(copy: str | None) -> dict[str, dict[str, str]]:
-    """Checksums per data set and split of a published copy, as far as they are known."""
+    """Return the known checksums of a published copy, per data set and split."""
     return json.loads((resources.files(__package__) / "vtab_checksums.json").read_text()).get(copy, {})
 
 
@@ -114,12 +113,12 @@ def known_checksums(copy: str | None) -> dict[str, dict[str, str]]:
 
 @dataclass
 class Verdict:
-    """What was found out about one data set.
+    """The result of checking one data set.
 
     states: "right", "wrong" or "missing" per split.
-    findings: why a split is not right.   notes: what is worth knowing besides.
-    checksums: SHA-256 over the lines "path label" of each split that could be read.
-    accepted: the record says that the data set is used although it differs in these findings.
+    findings: why a split is not right.   notes: further remarks.
+    checksums: SHA-256 of the lines "path label" of each readable split.
+    accepted: the record accepts the data set with these findings.
     """
 
     name: str
@@ -152,15 +151,15 @@ def require(data: Iterable[tuple[str | Path, str]]) -> None:
         if not verdict.usable:
             raise InputError(
                 f"{Path(root) / name} is not VTAB-1k's {TASKS[name].title}: {verdict.findings[0]}; `python "
-                f"experiments/prepare_vtab.py --root {root} --datasets {name}` says all, with --replace puts VTAB-1k's "
-                "in its place, with --accept takes it as it is, which results then say"
+                f"experiments/prepare_vtab.py --root {root} --datasets {name}` lists all differences, with --replace "
+                "puts VTAB-1k's in its place, with --accept uses it as it is, and results then say so"
             )
 
 
 def check(root: str | Path, name: str, record: dict, images: bool = True) -> Verdict:
-    """Compare the data set `name` below `root` with what it must be; nothing is decoded.
+    """Compare the data set `name` below `root` with VTAB-1k. Decodes nothing.
 
-    record: as `read_record` returns it. images: look for the image files too.
+    record: as `read_record` returns it.   images: look for the image files too.
     """
     verdict, task, folder = Verdict(name), TASKS[name], Path(root) / name
     if not folder.is_dir():
@@ -210,7 +209,7 @@ def _check_counts(verdict: Verdict, task: Task, split: str, entries: list[Entry]
 
 
 def _check_overlap(verdict: Verdict, paths: dict[str, set[str]]) -> None:
-    """Images that two splits share."""
+    """Find images that two splits share."""
     train, validation = (paths.get(split, set()) for split in ("train800", "val200"))
     training = train | validation | paths.get("train800val200", set())
     for split, others, title in (("test", training, "training"), ("val200", train, "train800")):
@@ -221,7 +220,7 @@ def _check_overlap(verdict: Verdict, paths: dict[str, set[str]]) -> None:
 
 
 def _check_images(verdict: Verdict, folder: Path, paths: dict[str, set[str]]) -> None:
-    """Images that do not exist, and test images that equal a training image."""
+    """Find images that do not exist, and test images that equal a training image."""
     sizes = {}
     for split in paths:
         missing = []
@@ -236,20 +235,14 @@ def _check_images(verdict: Verdict, folder: Path, paths: dict[str, set[str]]) ->
     # Equal files have equal sizes, so few have to be read.
     training = set().union(*(paths.get(split, set()) for split in TRAINING))
     twins = {sizes.get(path) for path in training} - {None}
-    contents = {sha256(folder / path) for path in training if path in sizes}
+    contents = {_content(folder / path) for path in training if path in sizes} - {None}
     test = paths.get("test", set()) - training
-    copies = [path for path in test if sizes.get(path) in twins and sha256(folder / path) in contents]
+    copies = [path for path in test if sizes.get(path) in twins and _content(folder / path) in contents]
     if copies:
         verdict.notes.append(f"test: {len(copies)} images equal a training image byte for byte, one is {min(copies)}")
 
 
-def sha256(file: Path) -> str | None:
-    """SHA-256 of a file, None where it cannot be read."""
-    digest = hashlib.sha256()
-    try:
-        with open(file, "rb") as content:
-            while block := content.read(BLOCK):
-                digest.update(block)
-    except OSError:
-        return None
-    return digest.hexdigest()
+def _content(file: Path) -> str | None:
+    """Return the SHA-256 of a file, None where it cannot be read."""
+    with suppress(OSError):
+        return sha256(file)

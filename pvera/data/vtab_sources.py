@@ -1,4 +1,4 @@
-"""VTAB-1k put in place, from a folder, an archive or the Hugging Face hub.
+"""Sources of VTAB-1k: a folder, an archive or the Hugging Face hub.
 
 A data set takes its place when all of it is there and was judged, so a damaged source leaves nothing behind.
 """
@@ -18,34 +18,33 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from pvera.data.image_folders import SPLITS
-from pvera.data.vtab import Verdict, sha256
-from pvera.errors import InputError
+from pvera.data.vtab import Verdict
+from pvera.errors import InputError, writing
+from pvera.files import sha256
 
 #: The copy that the V-PETL benchmark (Xin et al., NeurIPS 2024) prepared and points to: one archive with all
 #: 19 data sets in the folder format of `data`.
 REPO = "XiN0919/VTAB-1k"
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-BLOCK = 16 * 2**20  # bytes of an archive that one request to the hub asks for
+BLOCK = 16 * 2**20  # bytes of an archive per request to the hub
 
-#: (folder that holds the data set, its name) -> what is to be thought of it.
+#: (folder that holds the data set, its name) -> its verdict.
 Judge = Callable[[Path, str], Verdict]
 
 
 @contextmanager
 def placing(root: Path) -> Iterator[None]:
-    """One process at a time changes `root`; what it cannot write there is an InputError."""
-    try:
+    """Let one process at a time change `root`. InputError where it cannot be written."""
+    with writing(root):
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / ".lock"):
             yield
-    except OSError as error:
-        raise InputError(f"cannot write to {root}: {error.strerror or error}") from None
 
 
 def place(root: Path, source: Path, names: Collection[str], judge: Judge) -> dict[str, Verdict]:
-    """Put those of the data sets `names` in place that `source` has and that are usable; return all verdicts.
+    """Install the requested data sets found in `source` that are usable, and return all verdicts.
 
-    A folder's data sets are linked, an archive's are extracted; those that are there already are replaced.
+    Links the data sets of a folder and extracts those of an archive; replaces data sets that are in place already.
     InputError: no such source, a damaged archive, or one with a member that leaves its folder.
     """
     if not source.exists():
@@ -68,8 +67,8 @@ def place(root: Path, source: Path, names: Collection[str], judge: Judge) -> dic
 
 
 def find(folder: Path, names: Iterable[str]) -> dict[str, Path]:
-    """The folders of the data sets `names`, at most two levels below `folder`. InputError where one is there twice."""
-    found = {}
+    """Find the folders of the data sets `names`, at most two levels below `folder`. InputError for one found twice."""
+    folder_of = {}
     for name in names:
         for pattern in (name, f"*/{name}", f"*/*/{name}"):
             folders = sorted(folder.glob(pattern))
@@ -78,9 +77,9 @@ def find(folder: Path, names: Iterable[str]) -> dict[str, Path]:
                 one, other = (path.relative_to(folder) for path in candidates[:2])
                 raise InputError(f"{folder} holds {name} twice, as {one} and as {other}: give the folder of one copy")
             if candidates:
-                found[name] = candidates[0]
+                folder_of[name] = candidates[0]
                 break
-    return found
+    return folder_of
 
 
 def _link(folder: Path, target: Path) -> None:
@@ -88,18 +87,18 @@ def _link(folder: Path, target: Path) -> None:
 
 
 def _install(
-    root: Path, found: dict[str, Path], judge: Judge, move: Callable[[Path, Path], object]
+    root: Path, folders: dict[str, Path], judge: Judge, move: Callable[[Path, Path], object]
 ) -> dict[str, Verdict]:
-    """Move those of the data sets `found` below `root` that are usable, replacing what was there; all verdicts."""
-    verdicts = {name: judge(folder.parent, name) for name, folder in found.items()}
-    for name, folder in found.items():
+    """Move the usable data sets of `folders` below `root`, where they replace others; return all verdicts."""
+    verdicts = {name: judge(folder.parent, name) for name, folder in folders.items()}
+    for name, folder in folders.items():
         if verdicts[name].usable and folder.resolve() != (root / name).resolve():
             _put(root, name, lambda target, folder=folder: move(folder, target))
     return verdicts
 
 
 def _put(root: Path, name: str, make) -> None:
-    """`make(root / name)`, with what was there before gone in the end."""
+    """Call `make(root / name)`, and remove the former content in the end."""
     target, old = root / name, root / f".{name}.old"
     for path in (old, target):
         if path.is_symlink():
@@ -112,7 +111,7 @@ def _put(root: Path, name: str, make) -> None:
 
 
 def extract(archive: Path, target: Path, names: Collection[str]) -> None:
-    """Extract what belongs to the data sets `names`; an archive named after one of them is all of it."""
+    """Extract the data sets `names`; an archive named after a data set holds that data set alone."""
     stem = archive.name.split(".")[0]
     if stem in names:
         target = target / stem
@@ -160,10 +159,10 @@ def _extract(archive: Path, target: Path, wanted) -> Iterator[PurePosixPath]:
 def download(
     root: Path, repo: str, revision: str, names: Collection[str], judge: Judge
 ) -> tuple[dict[str, Verdict], str]:
-    """Put those of the data sets `names` in place that the hub's data set repository `repo` has, as `place`.
+    """Install the requested data sets found in the hub's data set repository `repo`, as `place` does.
 
-    Returns the verdicts and the commit. What was downloaded before an interruption is not downloaded again.
-    InputError where the hub does not give it.
+    Returns the verdicts and the commit. A download continues where an interruption stopped it.
+    InputError where the download fails.
     """
     from huggingface_hub import HfApi, snapshot_download
 
@@ -184,8 +183,8 @@ def download(
     except Exception as error:  # the hub's client and its transport have exceptions of their own
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
-            f"cannot download {repo}: {reason}; the same command goes on where it stopped, and --source takes "
-            "a copy that you have"
+            f"cannot download {repo}: {reason}; run the same command again to continue, or give "
+            "a copy that you have with --source"
         ) from None
     verdicts = _install(root, find(folder, names), judge, Path.rename)
     if rest := set(names) - verdicts.keys():
@@ -195,8 +194,7 @@ def download(
 
 
 def _fetch(path: str, target: Path) -> None:
-    """Download one file block by block, from where an earlier call stopped: the hub's own client would begin
-    an archive anew."""
+    """Download one file block by block, from where an earlier call stopped; the hub's client would start anew."""
     from huggingface_hub import HfFileSystem
 
     if target.exists():
@@ -213,5 +211,5 @@ def _fetch(path: str, target: Path) -> None:
                 bar.update(len(block))
     if info["lfs"] and sha256(unfinished) != info["lfs"]["sha256"]:
         unfinished.unlink()
-        raise InputError(f"{path} arrived damaged; it will be downloaded anew")
+        raise InputError(f"{path} arrived damaged and was removed; run the same command again")
     os.replace(unfinished, target)
