@@ -1,4 +1,4 @@
-"""docs/extending.md does what it says: its blocks, put into a copy of the checkout, end in the results that it names."""
+"""docs/extending.md does what it says: its blocks, put into a copy of the checkout, end in the results it names."""
 
 import json
 import os

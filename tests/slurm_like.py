@@ -1,0 +1,198 @@
+"""What is submitted to SLURM and what has become of it, with stand-ins for its commands. Jobs run for real,
+through the entry point with which submitit starts them: in this process, and once, slowly, in their own with
+
+    bash run_tests.sh -m slow -k signals_to_a_real_process
+
+tests/slurm/run.sh does the same with a real SLURM."""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import scripts
+import torch
+import yaml
+from submitit.core.submission import process_job
+from test_train_cli import PROFILE, folder, until  # noqa: F401  folder is a fixture
+
+from pvera.errors import InputError
+from pvera.study import cluster, runs, scheduler
+from pvera.study.cluster import Site
+from pvera.study.profiles import Profile
+
+SITE = {
+    "minutes": 60,
+    "memory": "2G",
+    "cpus": 1,
+    "gpus": 0,
+    "workers": 1,
+    "runs_per_job": 2,
+    "concurrent_jobs": 5,
+    "array_limit": 3,
+    "requeues": 2,
+}
+# Each prints what the real one would; jobs.json is the cluster's memory: id -> name, script, tasks' states.
+COMMANDS = {
+    "sbatch": """
+script = open(sys.argv[1]).read()
+flags = dict(line[10:].partition("=")[::2] for line in script.splitlines() if line.startswith("#SBATCH --"))
+if flags.get("partition") == "closed":
+    sys.exit("sbatch: error: invalid partition specified: closed\\nsbatch: error: submission failed")
+tasks = int(flags["array"].split("%")[0].split("-")[1]) + 1 if "array" in flags else 1
+states = ["PENDING"] * tasks
+jobs[str(len(jobs) + 7)] = {"name": flags["job-name"], "flags": flags, "script": script, "states": states}
+print("Submitted batch job", len(jobs) + 6)
+""",
+    "squeue": """
+names = [a[len("--name="):].split(",") for a in sys.argv if a.startswith("--name=")][0]
+assert "--array" in sys.argv and "--format=%i %T %j" in sys.argv
+for id, job in jobs.items():
+    for index, state in enumerate(job["states"]):
+        if state and job["name"] in names:
+            print(id + f"_{index}" * ("array" in job["flags"]), state, job["name"])
+""",
+    "srun": "",
+    "scontrol": """
+assert sys.argv[1] == "requeue"
+id, _, index = sys.argv[2].partition("_")
+jobs[id]["states"][int(index or 0)] = "PENDING"
+""",
+}
+
+
+class Cluster:
+    """SLURM's memory, seen from outside."""
+
+    def __init__(self, folder: Path):
+        self.file = folder / "jobs.json"
+        self.file.write_text("{}")
+        for name, program in COMMANDS.items():
+            path = folder / name
+            path.write_text(
+                f"#!{sys.executable} -S\nimport json, sys\n"
+                f"jobs = json.load(open({str(self.file)!r}))\n{program}\n"
+                f"json.dump(jobs, open({str(self.file)!r}, 'w'))\n"
+            )
+            path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    @property
+    def jobs(self) -> dict:
+        return json.loads(self.file.read_text())
+
+    def set(self, id: str, index: int, state: str) -> None:
+        """Of one task: PENDING, RUNNING, ..., or "" when the cluster has forgotten it."""
+        jobs = self.jobs
+        jobs[id]["states"][index] = state
+        self.file.write_text(json.dumps(jobs))
+
+    def task(self, id: str, index: int) -> tuple[Path, dict[str, str]]:
+        """Log and environment of a task that starts now."""
+        flags = self.jobs[id]["flags"]
+        names = {"SLURM_JOB_ID": id}
+        log = flags["output"].replace("%j", id)
+        if "array" in flags:
+            names = {"SLURM_JOB_ID": "99", "SLURM_ARRAY_JOB_ID": id, "SLURM_ARRAY_TASK_ID": str(index)}
+            log = flags["output"].replace("%A", id).replace("%a", str(index))
+        self.set(id, index, "RUNNING")
+        return Path(log), names | {"SUBMITIT_EXECUTOR": "slurm"}
+
+    def start(self, id: str, index: int = 0) -> subprocess.Popen:
+        """A task in a process group of its own."""
+        log, names = self.task(id, index)
+        with open(log, "a") as file:
+            return subprocess.Popen(
+                [sys.executable, "-u", "-m", "submitit.core._submit", log.parent],
+                stdout=file,
+                stderr=file,
+                env=os.environ | names,
+                start_new_session=True,
+            )
+
+    def work(self, id: str, index: int = 0) -> int:
+        """A task from its start to its end, in this process; its exit status."""
+        log, names = self.task(id, index)
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            open(log, "a") as file,
+            redirect_stdout(file),
+            redirect_stderr(file),
+            handlers_kept(),
+        ):
+            for name, value in (names | {"SUBMITIT_FOLDER": str(log.parent)}).items():
+                patch.setenv(name, value)
+            try:
+                process_job(log.parent)
+                status = 0
+            except SystemExit as end:
+                status = end.code
+            except Exception:
+                traceback.print_exc()
+                status = 1
+        if self.jobs[id]["states"][index] == "RUNNING":
+            self.set(id, index, "")
+        return status
+
+
+@contextmanager
+def handlers_kept():
+    """Signals are handled afterwards as they were before."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGCONT, signal.SIGUSR2)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@pytest.fixture
+def slurm(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("slurm")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    return Cluster(folder)
+
+
+@pytest.fixture
+def profile(folder):
+    # β search: 1 run; linear, lora: 4 runs; pvera: 2 runs that need β
+    return Profile.read(folder / "small.yaml")
+
+
+@pytest.fixture
+def root(folder):
+    return folder / "results"
+
+
+def submit(profile, root, **site) -> cluster.Submission:
+    return cluster.submit(profile, root, Site(**SITE | site))
+
+
+def states(profile, root) -> dict[str, str]:
+    table = cluster.status(profile, root)
+    return {f"{r.experiment}/{r.method}/{r.seed}": r.state for r in table.itertuples()}
+
+
+def only(*names) -> dict:
+    return {name: PROFILE["methods"][name] for name in names}
+
+
+def submitted(root) -> list[list[list[str]]]:
+    """Per array the runs of each of its jobs."""
+    files = sorted(root.glob("small/slurm/*/submission.json"))
+    return [
+        [[path.removeprefix("small/").removesuffix(".json") for path in job] for job in record["jobs"]]
+        for record in (json.loads(file.read_text()) for file in files)
+    ]
+
+
