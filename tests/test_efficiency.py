@@ -223,7 +223,7 @@ def test_claims(costs, paper):
     silent = verdicts.index.str.endswith("taking the mean")
     assert (verdicts.loc[~silent, tables.REAL] == "holds").all()
     assert (verdicts.loc[silent, tables.REAL] == "–").all()
-    own = verdicts["tiny, here"]
+    own = verdicts["small ViT (32 px), here"]
     percentages = own.index.str.contains("VeRA adds")
     assert (own[~percentages] == "does not hold").all() and (own[percentages] == "–").all()
     assert (verdicts["some, here"] == "–").all()
