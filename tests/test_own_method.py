@@ -130,7 +130,9 @@ def test_its_row_comes_after_the_papers_in_the_tables(root, found):
     compared = comparison.compare(comparison.of_runs(found))
     assert [row.label for row in comparison.comparison(compared).panels[0].rows] == titles
     assert [row.label for row in precision.precision_table(found, found).panels[0].rows] == titles
-    assert [row.label for row in wall_time.wall_time_table(wall_time.wall_times(root, "mine"), "mine").panels[1].rows] == titles
+    assert [
+        row.label for row in wall_time.wall_time_table(wall_time.wall_times(root, "mine"), "mine").panels[1].rows
+    ] == titles
 
 
 def test_the_papers_claims_are_held_of_its_own_methods_alone(found):
