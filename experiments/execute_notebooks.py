@@ -2,9 +2,9 @@
 
     python experiments/execute_notebooks.py --profile demo
 
-The executed copies lie in figures/<profile>, beside the figures that the notebooks write; tables go to
-results/<profile>/tables. A notebook is skipped while its code, the library, its results and what it wrote are
-as they were. As many are executed side by side as there are processors; with --inplace one after the other.
+The executed copies and the figures go to figures/<profile>, the tables to results/<profile>/tables. A notebook is
+skipped while its code, the library, its results and its outputs are unchanged. Notebooks run in parallel, one per
+processor; with --inplace one after the other.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from pvera.processes import cores
 from pvera.study.results import ADAPTER, write_atomically
 from pvera.study.script import run
 
-#: What is the input's or the disk's fault, not a cell's.
+#: Errors of the input or the disk, not of a cell.
 REFUSED = ("InputError", "OSError", "PermissionError")
-STAMP = "pvera"  # the key in a notebook's metadata that says what it was executed on and what it wrote
+STAMP = "pvera"  # key of a notebook's metadata: the inputs of its execution and the files that it wrote
 
 
 def main() -> None:
@@ -49,15 +49,17 @@ def main() -> None:
         if not is_current(root, target, inputs.hexdigest()):
             stale.append((notebook, target, inputs.hexdigest()))
 
-    # A file that is written while two are executed counts as written by both: committed notebooks take turns, so that
-    # what they say of themselves does not depend on it.
+    # A file written while two notebooks run counts as written by both. Committed notebooks run one after the other, so
+    # their stamps are reproducible.
     if stale:
         asyncio.run(execute_all(stale, root, options.profile, 1 if options.inplace else cores()))
 
 
 async def execute_all(stale: list[tuple], root: Path, profile: str, workers: int) -> None:
-    """Executes notebooks, `workers` at a time, and writes each to its target with its stamp. The first that fails
-    ends the others."""
+    """Execute notebooks, `workers` at a time, and write each to its target with its stamp.
+
+    The first failure ends the others.
+    """
     free = asyncio.Semaphore(workers)
     cells = sum(cell.cell_type == "code" for notebook, _, _ in stale for cell in notebook.cells)
 
@@ -71,7 +73,7 @@ async def execute_all(stale: list[tuple], root: Path, profile: str, workers: int
             notebook.metadata[STAMP] = {"profile": profile, "inputs": inputs, "outputs": outputs}
             write_atomically(target, nbformat.writes(notebook).encode())
 
-    # Kernels that end with the loop, on Ctrl-C or when another notebook fails, are no news.
+    # Kernels end with the loop, on Ctrl-C or when another notebook fails; that needs no message.
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     with tqdm(total=cells, unit="cell") as bar:
         tasks = {asyncio.create_task(execute_one(*one)): one[1].name for one in stale}
@@ -89,9 +91,9 @@ async def execute_all(stale: list[tuple], root: Path, profile: str, workers: int
 
 
 async def execute(notebook, folder: Path, profile: str, **hooks) -> None:
-    """Runs all cells in `folder` and keeps their outputs, without times, which would differ on every run."""
+    """Run all cells in `folder` and keep their outputs, without times, which differ on every run."""
     resources = {"metadata": {"path": str(folder)}}
-    # On Ctrl-C nbclient would only end the kernel and then report its death; we want the KeyboardInterrupt.
+    # On Ctrl-C nbclient would end the kernel and report its death, instead of raising KeyboardInterrupt.
     hooks["on_notebook_start"] = lambda **_: asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
     client = NotebookClient(
         notebook, timeout=None, record_timing=False, resources=resources, shutdown_kernel="immediate", **hooks
@@ -101,20 +103,23 @@ async def execute(notebook, folder: Path, profile: str, **hooks) -> None:
 
 
 def files(root: Path, profile: str) -> list[Path]:
-    """What a notebook may read: the library, the results of the profile, the published ones, the costs of
-    the paper's sizes, the timings, and what is held against `mini`: half precision, longer trainings. Adapters,
-    which no notebook reads and not all of which are in a clone, do not count."""
+    """List the files that a notebook may read: the library and results.
+
+    Results are those of the profile, the published ones, the costs of the paper's sizes, the timings, and the runs
+    compared with `mini` (half precision, longer trainings). Adapters do not count: no notebook reads them, and a clone
+    lacks some.
+    """
     read = [*(ROOT / "pvera").rglob("*.py")]
     for name in dict.fromkeys([profile, "published", "paper/cost", "performance", "bfloat16", "long", "mini"]):
         folder = root / "results" / name
         others = {folder / "tables", folder / "slurm"}
-        found = (path for path in folder.rglob("[!.]*") if path.is_file() and path.suffix != ADAPTER)
-        read += [path for path in found if others.isdisjoint(path.parents)]
+        results = (path for path in folder.rglob("[!.]*") if path.is_file() and path.suffix != ADAPTER)
+        read += [path for path in results if others.isdisjoint(path.parents)]
     return read
 
 
 def digest(paths: list[Path]) -> str:
-    """SHA-256 of names and contents. Times of files would say nothing in a fresh clone."""
+    """Return the SHA-256 of names and contents; a fresh clone has other file times."""
     total = hashlib.sha256()
     for path in sorted(paths):
         total.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
@@ -122,14 +127,14 @@ def digest(paths: list[Path]) -> str:
 
 
 def written(root: Path, profile: str) -> dict[str, int]:
-    """Files in the folders that notebooks write to, relative to `root`, and when they changed (ns)."""
+    """Return the files below the output folders, relative to `root`, and their modification times (ns)."""
     folders = (root / "results" / profile / "tables", root / "figures" / profile)
-    found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return {path.relative_to(root).as_posix(): path.stat().st_mtime_ns for path in found}
+    outputs = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(root).as_posix(): path.stat().st_mtime_ns for path in outputs}
 
 
 def is_current(root: Path, target: Path, inputs: str) -> bool:
-    """Whether `target` was executed on these inputs and what it wrote is still there."""
+    """Return whether `target` was executed on these inputs and all its outputs exist."""
     if not target.exists():
         return False
     stamp = nbformat.read(target, as_version=4).metadata.get(STAMP, {})

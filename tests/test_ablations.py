@@ -66,13 +66,13 @@ def test_claims_by_hand():
         [
             "r = 256 (here r = 32) has the lowest loss",
             "does not hold, but depends on the seed",
-            "−0.050 below the lowest of the others",
+            "0.050 nats above the lowest of the others",
             "+0.100, −0.200",
         ],
         [
             "r = 128 and r = 512 (here r = 16 and r = 64) lose less than r = 64 (here r = 8)",
             "holds",
-            "+0.200 below the lowest of the others",
+            "0.200 nats below the lowest of the others",
             "+0.100, +0.300",
         ],
     ]
@@ -88,7 +88,7 @@ def test_position():
     assert data["low"].isna().all()  # one seed has no interval
     assert "softmax twice" not in table.caption and "other data and another backbone" in table.caption
     (claim,) = lines(tables.ablation_verdicts(runs, "targets", PAPER))
-    assert claim == ["QV has the lowest loss", "holds", "+0.050 below the lowest of the others", "+0.050"]
+    assert claim == ["QV has the lowest loss", "holds", "0.050 nats below the lowest of the others", "+0.050"]
 
 
 def test_the_same_data_and_loss_compare_without_reserve():

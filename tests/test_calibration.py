@@ -103,7 +103,7 @@ def test_kept_says_whether_two_methods_can_be_told_apart():
     assert sentence(HAND | {"vera": twice}).endswith("VeRA is calibrated worse than PVeRA.")
     assert sentence({"vera": HAND["pvera"], "pvera": twice}).endswith("VeRA is calibrated better than PVeRA.")
     either = {"digits": [0.02, 0.02], "retina": [0.02, 0.02]}
-    assert sentence(HAND | {"vera": either}).endswith("cannot be told apart by it.")
+    assert sentence(HAND | {"vera": either}).endswith("the two cannot be told apart.")
     assert "not both" in sentence({"pvera": twice})
 
 
@@ -143,6 +143,8 @@ def test_reliability_diagram_shows_what_is_in_it():
     np.testing.assert_allclose(points.get_xydata(), [[0.5, 0.6], [0.9, 0.8]])  # three images are too few
     over = 100 * (confidence.mean() - correct.mean())
     assert [text.get_text() for text in ax.texts] == [f"{over:+.1f}"]
+    key = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert key == {"accuracy per bin", "calibrated", "share of images"}
     assert sum(bar.get_height() for bar in ax.patches) == pytest.approx(1)
 
 

@@ -93,6 +93,8 @@ def test_figure():
     assert [text.get_text() for text in draw.learning({"digits": losses}, 3).legends[0].get_texts()] == [
         "VeRA",
         "PVeRA",
+        "end of training",
+        "last epoch of the shorter profile",
     ]
 
 

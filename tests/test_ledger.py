@@ -18,6 +18,7 @@ from pvera.errors import InputError
 from pvera.report import effects, ledger
 from pvera.report.plots import effects as plots
 from pvera.report.tables import ledger as tables
+from pvera.report.tables.names import switch_title
 from pvera.study import results
 from pvera.study.profiles import Profile
 from pvera.study.protocol import CORRECTED, PUBLISHED, REFERENCES, one_at_a_time
@@ -261,4 +262,5 @@ def test_figure():
     assert dots[0] == pairs[pairs["switch"] == summary["switch"][0]]["accuracy"].tolist()
     assert len([line for line in loss.lines if line.get_marker() == "D"]) == 2  # not the softmax taken twice
     names = [label.get_text() for label in accuracy.get_yticklabels()]
-    assert names == summary["switch"].unique().tolist()
+    assert names == [switch_title(name) for name in summary["switch"].unique()]
+    assert "LoRA: same start in every layer" in names

@@ -151,7 +151,7 @@ def test_its_costs_are_counted(profile, root, found):
     shape = cost.Shape.of(backbones.shapes("tiny"))
     assert own.at["qv", "adapter_parameters"] == shape.depth * 2 * shape.dim
     assert (own["inference"] == own["expected"]).all() and (own["merged"] == own["backbone_multiply_adds"]).all()
-    rows = [row.label for row in cost_tables.table(costs).panels[0].rows]
+    rows = [row.label for row in cost_tables.cost_table(costs).panels[0].rows]
     assert {"Bias, targets q", "Bias, targets qv", "PVeRA"} <= set(rows)
     points = efficiency.of_runs(costs, found)
     assert list(points.index) == [*METHODS, "bias"]

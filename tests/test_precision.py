@@ -36,4 +36,4 @@ def test_table():
         "PVeRA": "−1.0 (0.0)",
     }
     assert "bfloat16 minus that in float32" in made.caption and "1 of 2 changes" in made.caption
-    assert "by +0.50 points" in made.caption
+    assert "change is +0.50 points" in made.caption

@@ -191,19 +191,19 @@ def test_claims_by_hand():
         [
             "PVeRA has the highest average",
             "holds, but depends on the seed",
-            "+0.3 points above the best other method",
+            "0.3 points above the best other method",
             "−1.0, +1.7",
         ],
         [
             "PVeRA is better than VeRA on average",
             "holds, but depends on the seed",
-            "+0.3 points above VeRA",
+            "0.3 points above VeRA",
             "−1.0, +1.7",
         ],
         [
             "Linear probing has the lowest average",
             "holds",
-            "+6.7 points below the lowest other method",
+            "6.7 points below the lowest other method",
             "+6.0, +6.3",
         ],
         [
@@ -229,8 +229,8 @@ def test_about_names_what_is_missing_diverged_and_fixed():
     runs = [run for run in runs if (run["method"], run["dataset"], run["seed"]) != ("lora", "retina", 1)]
     runs[0]["members"][0]["status"] = "epoch limit"
     about = tables.about([*runs, diverged])
-    assert "Profile mine, corrected protocol, backbone tiny, seeds 0, 1, at most 30 epochs" in about
-    assert "(which ended 1 of 20 chosen trainings before patience did)" in about
+    assert "Profile mine, corrected protocol, backbone small ViT (32 px), seeds 0, 1, at most 30 epochs" in about
+    assert "(this limit ended 1 of 20 chosen trainings, patience the others)" in about
     assert "21 of 24 runs; missing: VeRA on Digits (seed 1), Retina (seed 0, 1)." in about
     assert "Diverged, and left out: LoRA on Retina (seed 1)." in about
     assert "fixed" not in about and tables.about(runs_of(HAND)).endswith("All 24 runs.")
@@ -278,7 +278,7 @@ def test_mixed_protocols_make_no_table(tmp_path):
 
 
 def test_the_library_and_the_tables_import_no_drawing():
-    program = "import pvera, pvera.tables, sys; print({'matplotlib', 'seaborn'} & sys.modules.keys())"
+    program = "import pvera, pvera.report.tables, sys; print({'matplotlib', 'seaborn'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

@@ -129,9 +129,9 @@ def test_by_draws_by_hand():
 def test_claims_need_every_data_set():
     """Over all images the wrong ones spread more, on Retina alone they do not."""
     data = uncertainty.spread_verdicts(HAND).data.set_index("claim")
-    each = data.loc["So it is on each data set alone, 16 draws"]
+    each = data.loc["They have it on each data set alone, 16 draws"]
     assert each["difference"] == pytest.approx(-1) and each["verdict"].startswith("does not hold")
-    assert data.loc["Wrong predictions have the higher standard deviation, 4 draws", "seed1"] == pytest.approx(1)
+    assert data.loc["Incorrect predictions have the higher standard deviation, 4 draws", "seed1"] == pytest.approx(1)
     widths = uncertainty.interval_verdicts(HAND).data
     assert len(widths) == 3 and widths["verdict"].iloc[-1].startswith("does not hold")
 
@@ -242,6 +242,9 @@ def test_out_of_distribution_by_hand():
     data = out_of_distribution.out_of_distribution_verdicts(runs[:1] + runs[2:]).data.set_index("claim")
     assert data.loc["PVeRA's values are lower in distribution, in all comparisons (norm)", "difference"] == 0.25
     assert data.loc["VeRA's are not (norm)", "difference"] == -0.75
+    readings = cells(out_of_distribution.out_of_distribution_verdicts(runs[:1] + runs[2:]))
+    assert readings["PVeRA's values are lower in distribution, in all comparisons (norm)"][1].endswith("0.25 above zero")
+    assert readings["VeRA's are not (norm)"][1] == "smallest Cliff's delta 0.75 above zero"
 
 
 def test_out_of_distribution_figure():
@@ -331,8 +334,8 @@ def test_figures_of_draws_show_the_tables_numbers():
     np.testing.assert_allclose(right.get_ydata(), data["right"])
     np.testing.assert_allclose(wrong.get_ydata(), data["wrong"])
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == [
-        "Right",
-        "Wrong",
+        "Correct",
+        "Incorrect",
         "Normal draws",
     ]
     figure = plots.detection(HAND)
@@ -352,7 +355,7 @@ def test_examples_stand_in_two_rows():
     figure = plots.examples(HAND[:1] + HAND[2:])
     shown = [ax for ax in figure.axes if ax.get_visible()]
     assert [ax.get_title() for ax in shown] == ["Digits", "Retina"] * 2
-    assert [ax.get_ylabel() for ax in shown] == ["Right", "", "Wrong", ""]
+    assert [ax.get_ylabel() for ax in shown] == ["Correct", "", "Incorrect", ""]
     assert [text.get_text() for text in shown[1].texts] == ["none", "none", "[0.40, 0.60]"]
     top, bottom = plots.teaser(HAND[0].examples).axes[1::2]
     assert top.get_yticklabels()[0].get_text() == "0" and bottom.get_yticklabels()[0].get_text() == "1"

@@ -90,7 +90,7 @@ def method_rows(ax: Axes, methods: list[str]) -> Axes:
 
 def emphasise(ax: Axes, methods: list[str]) -> None:
     """Set the label of PVeRA's row in bold and in its colour."""
-    for method, label in zip(methods, ax.get_yticklabels(), strict=True):
+    for method, label in zip(methods, ax.get_yticklabels(), strict=False):  # axes that share labels have none
         label.set_color(style(method).colour if method == "pvera" else "black")
         label.set_fontweight("bold" if method == "pvera" else "normal")
 
@@ -124,7 +124,7 @@ def benchmark(scores: Scores) -> Figure:
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 0.4 + rows * (0.4 + 0.14 * len(scores.methods))), layout="constrained")
         axes = figure.subplots(rows, 2, sharey=True, squeeze=False).ravel()
-        for ax, name in zip(axes, names, strict=True):
+        for ax, name in zip(axes, names, strict=False):
             accuracy(ax, scores, name)
         for ax in axes[len(names) :]:
             ax.set_visible(False)

@@ -89,7 +89,7 @@ def diagrams(bins: dict[str, Reliability]) -> Figure:
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 0.65 + 0.9 * rows), layout="constrained")
         axes = figure.subplots(rows, 4, sharex=True, sharey=True, squeeze=False).ravel()
-        for ax, (method, of_method) in zip(axes, bins.items(), strict=True):
+        for ax, (method, of_method) in zip(axes, bins.items(), strict=False):
             reliability(ax, of_method, style(method).colour).set_title(style(method).title, fontsize=7)
         for ax in axes[len(bins) :]:
             ax.set_visible(False)

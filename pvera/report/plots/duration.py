@@ -36,7 +36,7 @@ def learning(losses: dict[str, dict[str, np.ndarray]], cap: int) -> Figure:
         width = COLUMN if columns == 1 else 2 * COLUMN
         figure = Figure(figsize=(width, 1.0 + 1.5 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for ax, (dataset, of_dataset) in zip(axes, losses.items(), strict=True):
+        for ax, (dataset, of_dataset) in zip(axes, losses.items(), strict=False):
             curves(ax, of_dataset, cap).set_title(dataset_title(dataset))
         for ax in axes[len(losses) :]:
             ax.set_visible(False)

@@ -218,7 +218,7 @@ def examples(runs: tables.Runs, columns: int = 6) -> Figure:
         for axes, row in zip(grid, rows, strict=True):
             for ax in axes[len(row) :]:
                 ax.set_visible(False)
-            for ax, shown in zip(axes, row, strict=True):
+            for ax, shown in zip(axes, row, strict=False):
                 example(ax, shown)
             _row_labels(axes[0], row[0].right)
     return figure
