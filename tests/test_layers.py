@@ -42,10 +42,10 @@ def test_extras_are_imported_where_they_are_used():
     program = f"""
 import builtins, sys
 imported = builtins.__import__
-def refuse(name, globals=None, *rest):
+def refuse(name, globals=None, *rest, **more):
     package = name.partition(".")[0]
     assert package not in {HEAVY!r} or not (globals or {{}}).get("__name__", "").startswith("pvera"), name
-    return imported(name, globals, *rest)
+    return imported(name, globals, *rest, **more)
 builtins.__import__ = refuse
 import {", ".join(modules)}
 """
@@ -84,7 +84,7 @@ def test_an_import_against_the_layers_is_noticed(copy, file, line):
     with open(copy / file, "a") as module:
         module.write(f"\n{line}\n")
     ended = run(BIN / "lint-imports", "--no-cache", cwd=copy)
-    assert ended.returncode == 1 and "BROKEN" in ended.stdout + ended.stderr or "pvera.new" in ended.stdout
+    assert ended.returncode == 1, ended.stdout
 
 
 def test_layers_hold(copy):
