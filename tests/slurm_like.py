@@ -1,34 +1,20 @@
-"""What is submitted to SLURM and what has become of it, with stand-ins for its commands. Jobs run for real,
-through the entry point with which submitit starts them: in this process, and once, slowly, in their own with
+"""Stand-ins for SLURM's commands, a small profile, and what has become of its runs."""
 
-    bash run_tests.sh -m slow -k signals_to_a_real_process
-
-tests/slurm/run.sh does the same with a real SLURM."""
-
-import fcntl
 import json
 import os
-import shutil
 import signal
 import stat
 import subprocess
 import sys
-import threading
-import time
 import traceback
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import scripts
-import torch
-import yaml
 from submitit.core.submission import process_job
 from test_train_cli import PROFILE, folder, until  # noqa: F401  folder is a fixture
 
-from pvera.errors import InputError
-from pvera.study import cluster, runs, scheduler
+from pvera.study import cluster
 from pvera.study.cluster import Site
 from pvera.study.profiles import Profile
 
@@ -194,5 +180,3 @@ def submitted(root) -> list[list[list[str]]]:
         [[path.removeprefix("small/").removesuffix(".json") for path in job] for job in record["jobs"]]
         for record in (json.loads(file.read_text()) for file in files)
     ]
-
-

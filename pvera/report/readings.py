@@ -50,7 +50,7 @@ class Uncertainty:
 
 
 def load(root, profile: str, experiment: str) -> list[tuple[dict, dict[str, np.ndarray]]]:
-    """Records and arrays of one of `results.ANALYSES`, sorted by path; none where it has not been run.
+    """Records and arrays of an analysis of adapters, sorted by path; none where it has not been run.
 
     InputError for results that are damaged, or cannot stand in one analysis.
     """
