@@ -101,7 +101,7 @@ async def execute(notebook, folder: Path, profile: str, **hooks) -> None:
 
 
 def files(root: Path, profile: str) -> list[Path]:
-    """What a notebook may read: the library, the results of the profile, the published ones, the costs of
+    """List the files that a notebook may read: the library, the results of the profile, the published ones, the costs of
     the paper's sizes, the timings, and what is held against `mini`: half precision, longer trainings. Adapters,
     which no notebook reads and not all of which are in a clone, do not count."""
     read = [*(ROOT / "pvera").rglob("*.py")]
@@ -129,7 +129,7 @@ def written(root: Path, profile: str) -> dict[str, int]:
 
 
 def is_current(root: Path, target: Path, inputs: str) -> bool:
-    """Whether `target` was executed on these inputs and what it wrote is still there."""
+    """Return whether `target` was executed on these inputs and what it wrote is still there."""
     if not target.exists():
         return False
     stamp = nbformat.read(target, as_version=4).metadata.get(STAMP, {})
