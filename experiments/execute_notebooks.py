@@ -101,9 +101,12 @@ async def execute(notebook, folder: Path, profile: str, **hooks) -> None:
 
 
 def files(root: Path, profile: str) -> list[Path]:
-    """List the files that a notebook may read: the library, the results of the profile, the published ones, the costs of
-    the paper's sizes, the timings, and what is held against `mini`: half precision, longer trainings. Adapters,
-    which no notebook reads and not all of which are in a clone, do not count."""
+    """List the files that a notebook may read.
+
+    The library, the results of the profile, the published ones, the costs of the paper's sizes, the timings, and the
+    results that are compared with `mini`: half precision, longer trainings. Adapters do not count: no notebook reads
+    them, and not all of them are in a clone.
+    """
     read = [*(ROOT / "pvera").rglob("*.py")]
     for name in dict.fromkeys([profile, "published", "paper/cost", "performance", "bfloat16", "long", "mini"]):
         folder = root / "results" / name
