@@ -74,14 +74,14 @@ def main() -> None:
 
 
 def merge(file: Path, measured: pd.DataFrame) -> pd.DataFrame:
-    """What was measured, and of the parts that were not, what the file holds; in the order of the parts."""
+    """Join the measured rows with those of other parts in the file, in the order of the parts."""
     earlier = pd.read_csv(file) if file.exists() else measured.head(0)
     table = pd.concat([earlier[~earlier.part.isin(measured.part)], measured], ignore_index=True)
     return table.sort_values("part", key=lambda part: part.map(PARTS.index), kind="stable", ignore_index=True)
 
 
 def share(folder: Path, backbone: str, images: int) -> dict:
-    """Of the processor time of an epoch over three PVeRA members, random weights; one thread."""
+    """Measure the share of reading in an epoch's processor time: three PVeRA members, one thread."""
     frozen = backbones.load(backbone, pretrained=False)
     name, counts = f"{backbone}_data", {"train800": images, "val200": images // 4}
     write(folder / name / LARGEST, counts, (64, 64), "png")

@@ -117,7 +117,7 @@ def images(frozen: Backbone, device: str, count: int, in_memory: bool = True) ->
 
 
 def seconds(function: Callable) -> float:
-    """Of the second call; the results of both are on the CPU when they return."""
+    """Time the second of two calls; both end with their results on the CPU."""
     function()
     start = time.perf_counter()
     function()
@@ -148,7 +148,7 @@ def hours(runs: list[Run], rates: dict[str, dict[str, float]], epochs: int) -> p
 
 
 def describe(table: pd.DataFrame, profile: Profile, epochs: int, device: str) -> str:
-    """The table in Markdown, with what it was measured on and what it assumes."""
+    """Format the table as Markdown, with the machine and the assumptions."""
     header = ["Backbone", "Training", "Validation", "Test", "Experiment", "Runs", "Members", "Hours"]
     lines = [header, [":--", *["--:"] * 3, ":--", *["--:"] * 3]]
     total = {"backbone": "all", "experiment": ""} | table[["runs", "members", "hours"]].sum().to_dict()

@@ -68,7 +68,7 @@ def require_version(root: Path) -> None:
 
 
 def execute(root: Path, options: list[str]) -> None:
-    """The steps, with the library and the scripts in `root`. InputError where one fails, which says why itself."""
+    """Run the steps with the library and the scripts in `root`. InputError where one fails, which says why itself."""
     for script, *own in STEPS:
         try:
             python(root, str(root / "experiments" / f"{script}.py"), *own, *options)

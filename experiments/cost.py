@@ -1,4 +1,4 @@
-"""Count parameters and multiply-adds of every configuration in a profile's grids.
+"""Figure 3: Count parameters and multiply-adds of every configuration in a profile's grids.
 
     python experiments/cost.py --profile mini
 

@@ -1,4 +1,4 @@
-"""Maps of the last layer's latents over the patches of a few images, for VeRA and PVeRA (Section 4.4).
+"""Figure 7: Maps of the last layer's latents over the patches of a few images, for VeRA and PVeRA (Section 4.4).
 
     python experiments/latents.py --profile demo
 

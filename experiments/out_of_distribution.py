@@ -1,4 +1,4 @@
-"""The last layer's latents of VeRA and PVeRA adapters in and out of distribution (Section 4.4).
+"""Figure 6: The last layer's latents of VeRA and PVeRA adapters in and out of distribution (Section 4.4).
 
     python experiments/out_of_distribution.py --profile demo
 

@@ -12,13 +12,13 @@ from pvera.study.profiles import Profile
 
 
 def read_profile(name: str) -> Profile:
-    """The profile of that name in experiments/profiles, or in that file."""
+    """Read the profile of that name in experiments/profiles, or in that file."""
     path = Path(name)
     return Profile.read(path if path.suffix else ROOT / "experiments" / "profiles" / f"{name}.yaml")
 
 
 def changed(profile: Profile, options: Namespace) -> Profile:
-    """`profile` with what the command line changes."""
+    """Return `profile` with the changes of the command line."""
     if options.methods:
         unknown = {name: {} for name in options.methods if name not in profile.methods}
         kept = {name: profile.methods[name] for name in profile.methods if name in options.methods}

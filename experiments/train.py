@@ -1,4 +1,4 @@
-"""Train what a profile lists.
+"""Train the runs that a profile lists (Figure 4, Tables 1 to 4 and 6 to 8).
 
     python experiments/train.py --profile demo
 

@@ -1,4 +1,4 @@
-"""Train the language experiment of a profile: GLUE, and text tasks that the repository makes itself.
+"""Train the language experiment of a profile (Table 5): GLUE, and text tasks that the repository makes itself.
 
     python experiments/train_language.py --profile mini
 

@@ -1,4 +1,4 @@
-"""Monte Carlo inference with the PVeRA adapters that experiments/train.py has left (Section 4.3, appendix C).
+"""Figures 5, 8 and 9, Algorithm 1: Monte Carlo inference with the adapters of PVeRA (Section 4.3, appendix C).
 
     python experiments/uncertainty.py --profile demo
 

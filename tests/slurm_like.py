@@ -1,9 +1,4 @@
-"""What is submitted to SLURM and what has become of it, with stand-ins for its commands. Jobs run for real,
-through the entry point with which submitit starts them: in this process, and once, slowly, in their own with
-
-    bash run_tests.sh -m slow -k signals_to_a_real_process
-
-tests/slurm/run.sh does the same with a real SLURM."""
+"""Stand-ins for SLURM's commands, a small profile, and what has become of its runs."""
 
 import json
 import os

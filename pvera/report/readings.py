@@ -55,7 +55,7 @@ class Uncertainty:
 
 
 def load(root, profile: str, experiment: str) -> list[tuple[dict, dict[str, np.ndarray]]]:
-    """Load records and arrays of one of `results.ANALYSES`, sorted by path; empty where it has not been run.
+    """Load records and arrays of an analysis of adapters, sorted by path; empty where it has not been run.
 
     InputError for results that are damaged, or cannot stand in one analysis.
     """

@@ -30,12 +30,12 @@ SIZES = "paper"  # the profile of the paper's real sizes
 
 
 def record_path(root, profile: str, backbone: str) -> Path:
-    """Where the costs on this backbone lie."""
+    """Return the path of the costs on this backbone."""
     return Path(root) / profile / "cost" / f"{backbone}.json"
 
 
 def config(profile: Profile, backbone: str) -> dict:
-    """What is counted: the backbone, and every configuration of the grids.
+    """Return the counted configuration: the backbone, and every configuration of the grids.
 
     InputError for a backbone that does not exist.
     """
@@ -56,7 +56,7 @@ def state(path: Path, config: dict) -> str:
 
 
 def measure(profile: Profile, backbone: str, on_method: Callable[[], None] = lambda: None) -> dict:
-    """The record of a profile's configurations on a backbone."""
+    """Count a profile's configurations on a backbone; returns the record."""
     settings = config(profile, backbone)
     vit = backbones.shapes(backbone)
     bare = cost.multiply_adds(vit, cost.one_image(vit))

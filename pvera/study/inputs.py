@@ -52,7 +52,7 @@ def _memory(files: Iterable[str | Path], about: list) -> Path | None:
 
 
 class Inputs:
-    """What runs read. The last backbone and the last data stay loaded for the next run that reads them.
+    """The inputs of runs. The last backbone and the last data stay loaded for the next run that reads them.
 
     A run is asked for its state, or executed, with one of these; whoever treats many runs hands all of them the same.
     """

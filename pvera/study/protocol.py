@@ -52,7 +52,7 @@ PROTOCOLS = {p.name: p for p in (CORRECTED, PUBLISHED)}
 
 
 def protocol(name: str) -> Protocol:
-    """The protocol called `name`; InputError for an unknown one."""
+    """Return the protocol called `name`. InputError for an unknown one."""
     try:
         return PROTOCOLS[name]
     except KeyError:

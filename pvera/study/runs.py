@@ -125,7 +125,8 @@ class Run:
         if not self.path.exists():
             return "missing"
         inputs = inputs or Inputs()
-        return results.state(self.path, results.config_hash(self.config(inputs)), inputs.copy_name(self))
+        config = self.resolved().config(inputs)
+        return results.state(self.path, results.config_hash(config), inputs.copy_name(self))
 
     def execute(
         self,

@@ -51,7 +51,7 @@ class Measurement:
 
 
 def title(grid: Sequence[Method]) -> str:
-    """The methods of a grid of equals, as a row's name."""
+    """Name the row of a grid of equal methods."""
     method = grid[0]
     size = {name: getattr(method, name) for name in ("rank", "ratio") if hasattr(method, name)}
     names = {"rank": "r"}
@@ -96,18 +96,18 @@ def read_record(path: Path) -> dict:
 
 
 def load_records(folder) -> list[dict]:
-    """The records in `folder`, one per device."""
+    """Load the records in `folder`, one per device."""
     return [read_record(path) for path in sorted(Path(folder).glob("speed_*.json"))]
 
 
 def by_backbone(record: dict) -> dict[str, pd.DataFrame]:
-    """The rows of a record."""
+    """Split the rows of a record by backbone."""
     rows = pd.DataFrame(record["rows"])
     return {name: own.reset_index(drop=True) for name, own in rows.groupby("backbone", sort=False)}
 
 
 def verdict(record: dict) -> str:
-    """How many targets are met, and the rows that miss theirs, as Markdown."""
+    """Count the targets that are met, and list the rows that miss theirs, as Markdown."""
     rows = [row for row in (Measurement(**row) for row in record["rows"]) if row.met is not None]
     missed = [row for row in rows if not row.met]
     lines = [
@@ -119,13 +119,13 @@ def verdict(record: dict) -> str:
 
 
 def machine(record: dict) -> str:
-    """What a record was measured on."""
+    """Name the machine of a record."""
     made_by = record["environment"]
     return f"{made_by['device']}, {made_by['threads']} thread{'s' * (made_by['threads'] > 1)}"
 
 
 def describe(record: dict) -> str:
-    """The rows as a Markdown table, and what they were measured on."""
+    """Format the rows as a Markdown table, with the machine."""
     lines = [
         "| backbone | precision | part | what | bound | time | time of the bound | ratio | target | |",
         "| :-- | :-- | :-- | :-- | :-- | --: | --: | --: | --: | :-- |",

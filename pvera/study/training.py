@@ -223,7 +223,7 @@ def stop_early(h: History, epoch: int, loss: float, config: TrainingConfig) -> N
 
 
 def improves(loss: float, best: float, config: TrainingConfig) -> bool:
-    """Whether `loss` lies below `best` by more than the relative tolerance."""
+    """Return whether `loss` lies below `best` by more than the relative tolerance."""
     return loss < best * (1 - config.tolerance)
 
 
@@ -236,8 +236,9 @@ def stop_together(histories: list[History]) -> None:
 
 
 def choose(histories: list[History], protocol: Protocol) -> int | None:
-    """The member with the lowest best validation loss, with `joint_stop` the one that led last; None when every one
-    diverged before its first epoch.
+    """Choose the member with the lowest best validation loss, with `joint_stop` the one that led last.
+
+    None when every member diverged before its first epoch.
 
     The latter's best loss is the lowest but for the tolerance: the lowest loss of the published program's grid, and
     what it keeps, change only when the loss improves by more.

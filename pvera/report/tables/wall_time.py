@@ -7,16 +7,9 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.tables.layout import Cell, Panel, Row, Table, plain
 from pvera.study import results
+from pvera.study.experiments import EXPERIMENTS
 
-TITLES = {
-    "beta": "Search of β",
-    "benchmark": "Benchmark",
-    "rank": "Ablation of the rank",
-    "position": "Ablation of positions",
-    "protocol": "Differences of the protocols", "uncertainty": "Monte Carlo inference",
-    "out_of_distribution": "Out of distribution", "latents": "Latents", "language_beta": "Search of β, text",
-    "language": "Text",
-}  # fmt: skip
+TITLES = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
 
 
 def wall_times(root, profile: str) -> pd.DataFrame:
