@@ -90,10 +90,10 @@ def comparison(compared: Comparison) -> Figure:
         heights = [0.75 + 0.1 * len(methods), 0.5 + 0.14 * (len(methods) - 1), 0.8 + 0.22 * len(methods)]
         figure = Figure(figsize=(COLUMN, sum(heights) + 0.6), layout="constrained")
         axes = [part.subplots() for part in figure.subfigures(3, 1, height_ratios=heights)]
-        title = "Average rank (1 is best); bars join methods that Nemenyi's test does not separate"
+        title = "Average rank (1 is best)\nBars join methods that Nemenyi's test does not separate"
         critical_difference(axes[0], methods, compared.ranks).set_title(title, fontsize=6.5)
         leads(axes[1], compared.methods)
-        axes[1].set_title("95 % intervals: thin over data sets and seeds, thick over seeds alone", fontsize=6.5)
+        axes[1].set_title("95 % intervals: thin over data sets and seeds,\nthick over seeds alone", fontsize=6.5)
         title = "P(row better than column on a data set), %"
         improvement(axes[2], compared.improvement).set_title(title, fontsize=6.5)
     return figure

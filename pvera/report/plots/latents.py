@@ -48,7 +48,7 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
     methods = list(dict.fromkeys(run.record["method"] for run in runs))
     models = list(dict.fromkeys(run.trained_on for run in runs))
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 0.35 + 1.65 * len(methods)), layout="constrained")
+        figure = Figure(figsize=(COLUMN, 0.45 + 1.65 * len(methods)), layout="constrained")
         grid = figure.subplots(len(methods), len(models), squeeze=False)
         for row, method in enumerate(methods):
             for ax, model in zip(grid[row], models, strict=True):
@@ -60,7 +60,7 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
                 if row < len(methods) - 1:
                     ax.set_xticklabels([])
             grid[row, 0].set_ylabel(METHODS[method].title, color=style(method).colour, fontweight="bold")
-        note(figure, f"colour: the model's own data set; grey: others. {STARS}: lower on its own")
+        note(figure, f"colour: the model's own data set; grey: others\n{STARS}: lower on its own")
         figure.supylabel(rf"{KINDS[kind].capitalize()} of $\mu_q + \mu_v$", fontsize=8)
     return figure
 
@@ -81,11 +81,11 @@ def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
     pixels, side = arrays["pixels"], arrays["pixels"].shape[1]
     with matplotlib.rc_context(RC):
         width = (COLUMN - 0.5) / len(pixels)
-        figure = Figure(figsize=(COLUMN, 0.3 + width * len(rows)))
+        figure = Figure(figsize=(COLUMN, 0.4 + width * len(rows)))
         grid = figure.subplots(len(rows), len(pixels), squeeze=False)
         height = figure.get_figheight()
-        figure.subplots_adjust(0.5 / COLUMN, 0.15 / height, 0.998, 1 - 0.15 / height, 0.04, 0.04)
-        note(figure, "First principal component over the patches. Yellow: high, blue: low; one scale per method")
+        figure.subplots_adjust(0.5 / COLUMN, 0.25 / height, 0.998, 1 - 0.15 / height, 0.04, 0.04)
+        note(figure, "First principal component over the patches\nYellow: high, blue: low; one scale per method")
         for axes, (title, shown, limits, method) in zip(grid, rows, strict=True):
             for i, ax in enumerate(axes):
                 if shown is None:

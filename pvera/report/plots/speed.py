@@ -10,7 +10,7 @@ from pvera.report.plots import COLUMN, RC, entry, key
 from pvera.study.speed import SWEPT
 
 #: Colour and marker of each precision: greys, as colours stand for methods.
-PRECISIONS = {"float32": ("black", "o"), "bfloat16": ("0.55", "s"), "float16": ("0.75", "D")}
+PRECISIONS = {"float32": ("black", "o"), "bfloat16": ("0.4", "s"), "float16": ("0.75", "D")}
 PARTS = {"step": "Training step", "evaluate": "Evaluation", "sample": "Sampling", "memory": "Memory of a step",
          "peft": "The package peft"}  # fmt: skip
 

@@ -75,13 +75,13 @@ def pairs(runs: tables.Runs, of, labels: Sequence[str], title: str) -> Figure:
     """Draw `compared` for each of the paper's numbers of draws; of: `tables.spread_of` or `tables.width_of`."""
     draws = tables.shown_draws(runs)
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 2.15), layout="constrained")
+        figure = Figure(figsize=(COLUMN, 2.25), layout="constrained")
         (axes,) = figure.subplots(1, len(draws), sharey=of is tables.spread_of, squeeze=False)
         for ax, k in zip(axes, draws, strict=True):
             compared(ax, *of(runs, k), labels)
             ax.set_title(f"{k} draws", pad=14)
         axes[0].set_ylabel(title)
-        note(figure, f"bar: quartiles; white: median. {STARS}: incorrect is higher. δ: Cliff's delta")
+        note(figure, f"bar: quartiles; white: median; δ: Cliff's delta\n{STARS}: incorrect is higher")
     return figure
 
 

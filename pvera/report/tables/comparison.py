@@ -315,7 +315,8 @@ def comparison(compared: Comparison, name: str = "comparison") -> Table:
         "over data sets that PVeRA is above, corrected by Holm. Highest in: share of resamples. Bold: best. "
         f"Underlined: second best. (b) {test}critical difference of average ranks {ranked.critical_difference:.2f} "
         f"(Nemenyi, {LEVEL}). (c) Data sets on which a method is significantly below and above PVeRA (pooled one-sided "
-        "binomial test), uncorrected, and corrected over all methods and data sets by Holm and by Benjamini and Hochberg (BH)."
+        "binomial test), uncorrected, and corrected over all methods and data sets by Holm and by Benjamini and "
+        "Hochberg (BH)."
     )
     return Table(name, caption, evidence.about, lettered(panels), table.reset_index())
 
