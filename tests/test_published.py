@@ -89,6 +89,18 @@ def test_the_other_tables_are_complete(paper):
     assert paper.quotes["quote"].is_unique
 
 
+def test_losses_of_the_ablation_tables(paper):
+    assert paper.rank["loss"].tolist() == [1.875, 1.821, 1.819, 1.824]
+    assert paper.position["loss"].tolist() == [1.825, 1.827, 1.826, 1.835, 1.819, 1.821]
+
+
+def test_configurations_are_those_of_the_published_program(paper):
+    configurations = paper.configurations()
+    assert [(method.rank, percent) for method, percent in configurations["lora"]] == [(32, 26), (64, 35), (128, 39)]
+    assert all(method.same_draw for method, _ in configurations["lora"])
+    assert {method.init for method, _ in configurations["pvera"]} == {"uniform"}
+
+
 @pytest.mark.parametrize("name", ["main", "detailed"])
 def test_categories_are_those_of_the_data_sets(paper, name):
     table = getattr(paper, name)
