@@ -65,7 +65,7 @@ def test_every_value_of_a_grid_is_counted_and_a_learning_rate_is_none(folder):
     assert [(entry["method"], entry["grid"]) for entry in entries] == [
         ("linear", {}), ("dora", {"rank": 2}), ("dora", {"rank": 4}), ("pvera", {})
     ]  # fmt: skip
-    as_published = DoRA(rank=2, norm="output", train_magnitude=False, scaled=False)
+    as_published = DoRA(rank=2, norm="output", train_magnitude=False, scaled=False, transpose=False)
     assert entries[1]["hyperparameters"] == asdict(as_published)
     with pytest.raises(InputError, match="unknown backbone 'huge'"):
         cost_records.config(Profile.read(folder / "small.yaml"), "huge")

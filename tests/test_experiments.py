@@ -39,8 +39,9 @@ def test_notebooks_are_those_that_read_the_results():
     for experiment in EXPERIMENTS.values():
         named = []
         for notebook in experiment.notebooks:
-            (row,) = [line for line in table if f"(analysis/{notebook}.ipynb)" in line]
-            named.append(experiment.name in row or f"{experiment.script}.py" in row)
+            rows = [line for line in table if f"(analysis/{notebook}.ipynb)" in line]
+            assert rows, notebook
+            named += [experiment.name in row or f"{experiment.script}.py" in row for row in rows]
         assert any(named) or not named, experiment.name
     for path in (ROOT / "analysis").glob("*.ipynb"):
         cells = nbformat.read(path, as_version=4).cells

@@ -268,7 +268,7 @@ def test_training_step_does_not_depend_on_padding():
 def test_padding_draws_no_noise():
     model, text = adapted(), make_text(padding=3)
     adapter = model.members[0].layers[0]
-    adapter.tokens = text["attention_mask"].bool()
+    adapter.tokens, adapter.sampling = text["attention_mask"].bool(), True
     noise = adapter.noise(torch.empty(*text["input_ids"].shape, 2, 8), adapter.settings("qkv", torch.device("cpu")))
     assert not noise[~adapter.tokens].any()
     drawn = noise[adapter.tokens]
