@@ -56,8 +56,12 @@ def require_writable(folder: str | Path) -> None:
 
 
 def sha256(path: str | Path) -> str:
-    """Return the SHA-256 of a file."""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    """Return the SHA-256 of a file, read in blocks: archives are larger than memory."""
+    content = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            content.update(block)
+    return content.hexdigest()
 
 
 def digest(content: dict) -> str:
