@@ -21,28 +21,23 @@ Writes <output>/speed_<device>.json, with --threads a file of its own, in which 
 precisions stay, and .md.
 """
 
-import copy
 import math
 import multiprocessing
 import os
-import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import nullcontext
 
-import timm
 import torch
 from benchmark_throughput import CLASSES, images
 from options import Parser
-from profile_options import read_profile
-from torch import Tensor, nn
+from speed_bench import DRAWS, Bench
+from torch import nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from pvera import PVeRA, adapt, backbones, checkpoint, cost, sample
-from pvera.adapters import Linear, Method
+from pvera import PVeRA, adapt, backbones, checkpoint, cost
+from pvera.adapters import Linear
 from pvera.files import require_writable
-from pvera.hooks import cast_once, training_attention
+from pvera.hooks import cast_once
 from pvera.study import speed, training
 from pvera.study.protocol import protocol
 from pvera.study.runs import environment
@@ -50,7 +45,6 @@ from pvera.study.script import run
 from pvera.study.speed import FASTER, GRID, Measurement
 from pvera.study.training import PRECISIONS, TrainingConfig
 
-BATCH, DRAWS = 16, (2, 8)
 EPOCHS, TRAIN, VALIDATION = 500, 800, 200  # of linear probing
 SWEEP_DEPTH = 4  # of its models, where depth itself is not what grows
 
@@ -79,112 +73,6 @@ def main() -> None:
         bench = Bench(backbone, precision, options.device, options.repeats, options.methods)
         speed.update(path, made_by, PARTS[part](bench))
     print(path.with_suffix(".md").read_text(encoding="utf-8"))
-
-
-class Bench:
-    """A frozen backbone with random weights in one precision, what trains on it, and paired clocks."""
-
-    def __init__(self, backbone: str, precision: str, device: str, repeats: int, keys: Sequence[str], **options):
-        self.backbone, self.precision, self.device = backbone, precision, device
-        self.repeats, self.keys = repeats, keys
-        name, own = backbones.architecture(backbone)
-        with backbones.seeded(0):
-            vit = timm.create_model(name, num_classes=0, **own | options)
-        self.vit = vit.eval().requires_grad_(False).to(device)
-        self.plain = copy.deepcopy(self.vit).to(PRECISIONS[precision])  # as the fastest bound has it
-        source = torch.Generator().manual_seed(0)
-        self.images = torch.randn(BATCH, 3, *vit.patch_embed.img_size, generator=source).to(device)
-        self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
-
-    def row(self, part: str, what: str, bound: str, values: tuple[float, float, float], target=None) -> Measurement:
-        return Measurement(part, self.backbone, self.precision, what, bound, *values, target)
-
-    def methods(self, *keys: str) -> list[Method]:
-        """Those of `keys`, or all that are measured, as the profile has them where it searches no grid."""
-        profile = read_profile("mini" if self.backbone == "tiny" else "paper")
-        runs = profile.with_(
-            protocol="corrected",
-            backbones=[self.backbone],
-            fixed_grid=[self.backbone],
-            datasets=profile.datasets[:1],
-            seeds=[0],
-        ).runs("benchmark", "")
-        return [one.candidates[0].method for one in runs if one.method in (keys or self.keys)]
-
-    def paired(self, function: Callable, bound: Callable, repeats: int | None = None, warm: bool = True):
-        """Medians of the seconds of both, which take turns, and of their ratio pair by pair."""
-        if warm:
-            bound(), function()
-        pairs = []
-        for _ in range(repeats or self.repeats):
-            pairs.append((self.seconds(function), self.seconds(bound)))
-        first, second = zip(*pairs, strict=True)
-        return statistics.median(first), statistics.median(second), statistics.median(a / b for a, b in pairs)
-
-    def seconds(self, function: Callable) -> float:
-        self.finish()
-        start = time.perf_counter()
-        function()
-        self.finish()
-        return time.perf_counter() - start
-
-    def finish(self) -> None:
-        if self.device.startswith("cuda"):
-            torch.cuda.synchronize()
-
-    def frozen_step(self, members: int = 1) -> Callable:
-        """Forward and backward to the input of the frozen backbone."""
-        images = self.images.repeat(members, 1, 1, 1).to(PRECISIONS[self.precision])
-        return lambda: self.plain(images.requires_grad_()).float().sum().backward()
-
-    def frozen_pass(self, images: Tensor | None = None) -> Callable:
-        images = (self.images if images is None else images).to(PRECISIONS[self.precision])
-        return torch.inference_mode()(lambda: self.plain(images))
-
-    @contextmanager
-    def step(self, methods: list[Method]) -> Iterator[Callable]:
-        """A step of `training.fit`."""
-        model = adapt(self.vit, methods, CLASSES, list(range(len(methods)))).train()
-        model.last_mlp_on_class_token = True
-        optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
-        beta, rules = torch.full((len(methods),), 1e-6, device=self.device), protocol("corrected")
-
-        def function():
-            with self.autocast():
-                training.step(model, model, self.images, self.labels, beta, optimizers, scaler, rules)
-
-        with self.under_autocast(cast_once, training_attention):
-            with self.autocast():
-                scaler = training.make_scaler(self.device)
-            yield function
-        model.unload()
-
-    @contextmanager
-    def draws(self, k: int) -> Iterator[Callable]:
-        """k draws of PVeRA."""
-        (method,) = self.methods("pvera")
-        model = adapt(self.vit, method, CLASSES).eval()
-        model.last_mlp_on_class_token = True
-
-        def function():
-            with self.autocast():
-                sample(model, self.images, k)
-
-        yield function
-        model.unload()
-
-    def autocast(self):
-        return training.autocast(self.device, self.precision)
-
-    @contextmanager
-    def under_autocast(self, *contexts: Callable) -> Iterator[None]:
-        """Inside, `contexts` of the backbone, which look whether there is autocast when they begin; the bound, which
-        is timed inside too, has none."""
-        with ExitStack() as stack:
-            with self.autocast():
-                for context in contexts:
-                    stack.enter_context(context(self.vit))
-            yield
 
 
 def step(bench: Bench) -> list[Measurement]:

@@ -1,0 +1,222 @@
+"""What adapts and what is refused: arguments, inputs, and vision transformers of other shapes."""
+
+import re
+
+import pytest
+import timm
+import torch
+from test_model import CLASSES
+from tiny import METHODS, make_images, make_vit, perturb, randomise
+from torch.nn import functional as F
+
+import pvera
+from pvera import IA3, Bottleneck, InputError, Linear, LoRA, PVeRA
+
+# ---------------------------------------------------------------- errors
+
+
+def test_adapting_twice(vit, images):
+    model = perturb(pvera.adapt(vit, LoRA(rank=3), CLASSES)).eval()
+    expected = model(images)
+    with pytest.raises(InputError, match="has adapters already"):
+        pvera.adapt(vit, LoRA(rank=3), CLASSES)
+    assert torch.equal(model(images), expected)
+
+
+class SeparateProjections(torch.nn.Module):
+    """A block as in other libraries, with query, key and value apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.query = self.key = self.value = torch.nn.Linear(4, 4)
+
+
+@pytest.mark.parametrize("case", ["no vit", "no layer", "not fused", "swin", "own bias for q", "own head"])
+def test_unsuitable_backbone_is_refused_and_left_alone(case):
+    message = "neither a timm vision transformer with fused attn.qkv"
+    if case == "no vit":
+        vit = torch.nn.Linear(3, 3)
+    elif case == "no layer":
+        vit = make_vit(depth=0)
+    elif case == "not fused":
+        vit = make_vit()
+        vit.blocks[1].attn = SeparateProjections()
+    elif case == "swin":
+        vit = timm.create_model("swin_tiny_patch4_window7_224", num_classes=0, device="meta")
+    elif case == "own bias for q":  # such a model uses qkv's weight without calling qkv: no adapter would run
+        vit = timm.create_model("beit_base_patch16_224", num_classes=0, device="meta")
+    else:
+        vit, message = make_vit(num_classes=10), "create it with num_classes=0"
+    vit.train()
+    with pytest.raises(InputError, match=message) as error:
+        pvera.adapt(vit, PVeRA(rank=8), CLASSES)
+    assert "\n" not in str(error.value)
+    assert vit.training and all(p.requires_grad for p in vit.parameters())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in vit.modules())
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"num_classes": 0}, "num_classes must be a positive integer, not 0"),
+        ({"num_classes": 2.0}, "num_classes must be a positive integer"),
+        ({"num_classes": True}, "num_classes must be a positive integer, not True"),
+        ({"seed": None}, "seed must be a whole number, or one for each member, not None"),
+        ({"seed": "a"}, "seed must be a whole number, or one for each member, not 'a'"),
+        ({"seed": 0.5}, "seed must be a whole number"),
+        ({"method": [LoRA(), LoRA()], "seed": [0, True]}, "seed must be a whole number"),
+        ({"method": []}, "one method, or a non-empty sequence"),
+        ({"method": "lora"}, "one method, or a non-empty sequence"),
+        ({"method": [LoRA(), LoRA()], "seed": [0]}, "as many seeds"),
+        ({"method": [LoRA(), IA3()]}, "members of a grid must adapt the same places"),
+        ({"method": [Linear(), PVeRA()]}, "members of a grid must adapt the same places"),
+        ({"method": Bottleneck(ratio=25)}, "ratio 25 leaves no hidden unit"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_bad_arguments_leave_the_backbone_alone(vit, arguments, message):
+    vit.train()
+    with pytest.raises(InputError, match=message) as error:
+        pvera.adapt(vit, **{"method": LoRA(), "num_classes": CLASSES} | arguments)
+    assert "\n" not in str(error.value)
+    assert vit.training and all(p.requires_grad for p in vit.parameters())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in vit.modules())
+
+
+def test_merged_model_cannot_be_trained(vit):
+    model = pvera.adapt(vit, LoRA(rank=3), CLASSES).merge_()
+    assert not model.training
+    with pytest.raises(RuntimeError, match="merged model cannot be trained"):
+        model.train()
+    assert not model.training and model.merged
+    assert model.unmerge_().train().training
+
+
+# ---------------------------------------------------------------- other vision transformers
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"qkv_bias": False},
+        {"qk_norm": True},
+        {"reg_tokens": 4},
+        {"global_pool": "avg", "class_token": False},
+        {"init_values": None},
+        {"mlp_ratio": 2.0},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("key", METHODS)
+def test_variants_of_timms_vision_transformer(images, key, options):
+    """Each starts as its backbone, adapts, and merges where it can."""
+    vit = make_vit(**options)
+    expected = vit(images)
+    model = pvera.adapt(vit, METHODS[key], CLASSES).eval()
+    torch.testing.assert_close(model.features(images)[0], expected, rtol=0, atol=5e-6)
+    features = perturb(model).features(images)[0]
+    assert ((features - expected).abs().max() > 1e-3).item() is (key != "linear")
+    model.last_mlp_on_class_token = True
+    torch.testing.assert_close(model.features(images)[0], features, rtol=0, atol=1e-5)
+    if key not in ("bottleneck", "adaptformer"):
+        model.merge_()
+        torch.testing.assert_close(vit(images), features, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "inputs, message",
+    [
+        ([1], "a tensor of images or a tokenizer's mapping, not list"),
+        (torch.zeros(0, 3, 32, 32), "at least one image, not torch.float32 of shape"),
+        (torch.zeros(3, 32, 32), "(batch, 3, height, width)"),
+        (torch.zeros(2, 3, 32, 32, dtype=torch.uint8), "floating-point tensor"),
+        ({}, "texts are a mapping of tensors"),
+        ({"input_ids": torch.zeros(0, 4)}, "at least one text"),
+        ({"input_ids": [[1, 2]]}, "return_tensors='pt'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_inputs_that_are_no_batch_are_refused(vit, inputs, message):
+    model = pvera.adapt(vit, PVeRA(rank=2), CLASSES)
+    with pytest.raises(InputError, match=re.escape(message)) as error:
+        model(inputs)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", ["ia3", "dora", "lora", "vera", "pvera"])
+def test_hooks_of_others_see_the_frozen_projection(vit, images, key):
+    seen = []
+    vit.blocks[0].attn.qkv.register_forward_hook(lambda module, args, y: seen.append((args[0], y)))
+    model = perturb(pvera.adapt(vit, METHODS[key], CLASSES))
+    model(images)
+    ((x, y),) = seen
+    assert torch.equal(y, F.linear(x, vit.blocks[0].attn.qkv.weight, vit.blocks[0].attn.qkv.bias))
+
+
+#: What is no class token that the last layer alone hands to the head.
+READS_MORE = {
+    "distilled": ("deit_tiny_distilled_patch16_224", {"depth": 2, "img_size": 32}),
+    "class attention": ("cait_xxs24_224", {"depth": 2, "img_size": 32}),
+    "cross-covariance": ("xcit_nano_12_p16_224", {"depth": 2, "img_size": 64}),
+    "mean": ("vit_tiny_patch16_224", {"depth": 2, "img_size": 32, "global_pool": "avg"}),
+}
+
+
+@pytest.mark.parametrize("case", READS_MORE)
+@pytest.mark.parametrize("key", ["bottleneck", "adaptformer", "pvera"])
+def test_tokens_that_the_head_reads_are_not_spared(case, key):
+    name, options = READS_MORE[case]
+    vit = randomise(timm.create_model(name, num_classes=0, **options), seed=1).eval()
+    model = perturb(pvera.adapt(vit, METHODS[key], CLASSES)).eval()
+    images = make_images(2, size=options["img_size"])
+    expected = model(images)
+    model.last_mlp_on_class_token = True
+    assert torch.equal(model(images), expected)
+
+
+def test_the_backbone_alone_computes_all_tokens(vit, images):
+    """The last MLP is spared tokens in the model's own passes, not where tokens are asked for."""
+    model = perturb(pvera.adapt(vit, METHODS["lora"], CLASSES)).eval()
+    expected = vit.forward_features(images)
+    model.last_mlp_on_class_token = True
+    model(images)
+    assert torch.equal(vit.forward_features(images), expected)
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("hiera_tiny_224", "neither a timm vision transformer with fused attn.qkv"),
+        ("samvit_base_patch16", "pools in a head of its own"),
+        ("qwen3_vit_88m_enc", "not one vector of the layers' width"),
+    ],
+)
+def test_models_of_other_shapes_are_refused_with_the_reason(name, message):
+    with pytest.raises(InputError, match=message) as error:
+        pvera.adapt(timm.create_model(name, num_classes=0, device="meta"), PVeRA(rank=2), CLASSES)
+    assert "\n" not in str(error.value) and "num_classes=0" not in str(error.value)
+
+
+@pytest.mark.parametrize("key", METHODS)
+def test_norm_after_the_mlp(key):
+    """timm's `rpn` models: AdaptFormer, which stands beside a norm before the MLP, is refused."""
+    vit = randomise(timm.create_model("vit_base_patch16_rpn_224", num_classes=0, depth=2, img_size=32), 0).eval()
+    if key == "adaptformer":
+        with pytest.raises(InputError, match="AdaptFormer needs a LayerNorm before the MLP"):
+            pvera.adapt(vit, METHODS[key], CLASSES)
+    else:
+        model = perturb(pvera.adapt(vit, METHODS[key], CLASSES)).eval()
+        assert_merges(model, make_images(2))
+
+
+@pytest.mark.parametrize("name", ["beit3_base_patch16_224", "test_vit4"])
+def test_scales_of_a_normalised_hidden_activation_merge(name):
+    """Where a norm stands between the MLP's activation and its last layer, (IA)³ scales what enters that layer."""
+    vit = randomise(timm.create_model(name, num_classes=0, depth=2, img_size=32, patch_size=8), 0).eval()
+    assert_merges(perturb(pvera.adapt(vit, IA3(), CLASSES)).eval(), make_images(2))
+
+
+def assert_merges(model, images):
+    expected = model(images)
+    if all(adapter.mergeable for adapter in model.members[0].layers):
+        torch.testing.assert_close(model.merge_()(images), expected, rtol=1e-4, atol=1e-4)
