@@ -212,9 +212,9 @@ def _why(name: str, timm_name: str, weights: str | Path | None, error: Exception
     reason = " ".join(str(error).split())[:200] or type(error).__name__
     if weights is not None:
         return f"{weights} does not hold the weights of {name}: {reason}"
-    config = get_pretrained_cfg(timm_name)
+    config = get_pretrained_cfg(timm_name) if isinstance(error, OSError) else None  # it raises for an unknown tag
     hub = config.hf_hub_id if config is not None else None
-    if isinstance(error, OSError) and hub:
+    if hub:
         return (
             f"cannot download the weights of {name}: get model.safetensors from https://huggingface.co/{hub} "
             f"and give it with --weights {name}=FILE"

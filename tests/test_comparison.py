@@ -188,7 +188,7 @@ def test_notebooks_on_three_data_sets(demo, monkeypatch):
     runs = results.load_runs(demo / "results", "demo")
     table = comparison.comparison(comparison.compare(comparison.of_runs(runs)), "comparison_tiny")
     assert table.markdown().strip() in text
-    assert "so it cannot find anything at 0.05" in text
+    assert "so it can find nothing at 0.05" in text
     assert (demo / "results/demo/tables/comparison_tiny.tex").read_text() == table.latex()
     assert "Published accuracies of ViT-L/14" in text
     text, pictures = run("calibration.ipynb", demo, "demo", monkeypatch)
@@ -199,7 +199,7 @@ def test_notebook_on_two_methods(tmp_path, monkeypatch):
     correct = {"vera": HAND["vera"] | {"digits": [400, None]}, "pvera": HAND["pvera"]}
     write_all(tmp_path / "results", runs_of(correct))
     text, _ = run("comparison.ipynb", tmp_path, "mine", monkeypatch)
-    assert "missing: VeRA on Digits (seed 1)" in text and "what the seeds add is not known" in text
+    assert "missing: VeRA on Digits (seed 1)" in text and "that over seeds is unknown" in text
 
 
 def test_scores_complete():
