@@ -62,6 +62,7 @@ def record(checkout: Path, place: str) -> dict:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.slow
 def test_the_page(checkout):
     assert list(SECTIONS) == ["A data set", "A method", "A backbone", "An analysis"]
 
