@@ -8,8 +8,8 @@ belongs to one split, and a patch lies inside one cell. Within a split patches m
 digits are drawn twice. Such errors are not independent, so intervals from them are a little narrow.
 """
 
-from pvera.data.suite.drawing import COUNTS, Part, patches
+from pvera.data.suite.drawing import COUNTS, Part
 from pvera.data.suite.folders import MANIFEST, digests, manifest, write
 from pvera.data.suite.recipes import RECIPES, Recipe, make
 
-__all__ = ["COUNTS", "MANIFEST", "RECIPES", "Part", "Recipe", "digests", "make", "manifest", "patches", "write"]
+__all__ = ["COUNTS", "MANIFEST", "RECIPES", "Part", "Recipe", "digests", "make", "manifest", "write"]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pvera.data.suite.drawing import COUNTS, Part
-from pvera.data.suite.natural import PHOTOGRAPHS, digits, photographs
-from pvera.data.suite.specialized import retina, tissue
-from pvera.data.suite.structured import STEREO, sprites, stereo
+from pvera.data.suite.natural import TEXTURES, digits, textures
+from pvera.data.suite.specialized import nuclei, vessels
+from pvera.data.suite.structured import OBJECTS, counting, sprites
 
 
 @dataclass(frozen=True)
@@ -37,45 +37,45 @@ RECIPES = {
             "Digits",
             "natural",
             tuple("0123456789"),
-            "which handwritten digit stands on a photograph",
+            "which handwritten digit stands on a scene",
             digits,
-            "7724a02e31cccbdf440fab31b255fa26e83925d12b65e2bda841a6dd02215b9b",
+            "",
         ),
         Recipe(
-            "photographs",
-            "Photographs",
+            "textures",
+            "Textures",
             "natural",
-            PHOTOGRAPHS,
-            "which photograph a grey patch was cut from",
-            photographs,
-            "9202b9b3c2c943e8e4382e2c264742212218240cb1ec461c420baf8862380c55",
+            TEXTURES,
+            "which kind of texture the image shows",
+            textures,
+            "",
         ),
         Recipe(
-            "tissue",
-            "Tissue",
+            "nuclei",
+            "Nuclei",
             "specialized",
-            ("under 5 %", "5 to 35 %", "35 to 70 %", "over 70 %"),
-            "how much of the tissue at the centre is stained",
-            tissue,
-            "213859ead90940c7cffb4a7276910b39c9acdeab6a5713e5206b139566942466",
+            ("under 10 %", "10 to 30 %", "30 to 55 %", "over 55 %"),
+            "which share of the nuclei is stained brown",
+            nuclei,
+            "",
         ),
         Recipe(
-            "retina",
-            "Retina",
+            "vessels",
+            "Vessels",
             "specialized",
             ("none", "thin", "medium", "thick"),
             "caliber of the blood vessel at the centre",
-            retina,
-            "e907e8f2ef8e6489c345606a8bb7bfbb8f63b94cfeea08b09e15f35c2e6eaf61",
+            vessels,
+            "",
         ),
         Recipe(
-            "stereo",
-            "Stereo",
+            "counting",
+            "Counting",
             "structured",
-            STEREO,
-            "disparity at the centre of an anaglyph, in steps of two pixels",
-            stereo,
-            "f991a54ebcfa8deedceec0ffc53a4b64cec6bc9df3cd924886ffb4dbed56ccd2",
+            tuple(map(str, OBJECTS)),
+            "number of objects",
+            counting,
+            "",
         ),
         Recipe(
             "sprites",
@@ -84,7 +84,7 @@ RECIPES = {
             tuple(str(i) for i in range(16)),
             "horizontal position of a sprite, in steps of one pixel",
             sprites,
-            "851163d973466416b309f6d71e26bb931a14f922f37fa3ebf09cccb2b5b04aee",
+            "",
         ),
     )
 }

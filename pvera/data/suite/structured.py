@@ -1,43 +1,22 @@
-"""Structured tasks: disparity of a stereo pair, and position of a sprite."""
+"""Structured tasks: number of objects, and position of a sprite."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from pvera.data.suite.drawing import COUNTS, SIDE, Part, centres, contrast, pixels, share
-
-STEREO = ("0 to 2", "2 to 4", "4 to 6", "6 to 8", "8 to 10")  # pixels
-
-
-def stereo(split: str, rng: np.random.Generator) -> Part:
-    """Make anaglyphs of a rectified pair: left view in red; right view, at a random vergence, in green and blue.
-
-    The label is the disparity that remains at the centre. The vergence is random, so only a comparison of the two
-    views tells the label. The views match along rows, so splits take bands of rows.
-    """
-    from scipy.ndimage import gaussian_gradient_magnitude, maximum_filter, minimum_filter, uniform_filter
-    from skimage.data import stereo_motorcycle
-
-    left, right, disparity = stereo_motorcycle()
-    count, half = COUNTS[split], SIDE // 2
-    left, right = left.mean(axis=2), right.mean(axis=2)
-    known = np.where(np.isfinite(disparity), disparity, -1e3)
-    even = maximum_filter(known, 15) - minimum_filter(known, 15) < 1.5
-    textured = uniform_filter(gaussian_gradient_magnitude(left, 1), 15) > 4
-    mask = centres(left.shape, (50, left.shape[1]), half, split) & even & textured
-    mask[:, : int(known.max()) + half] = False  # there the right view's window would leave the picture
-    places = rng.choice(np.argwhere(mask), count, replace=False)
-
-    labels = rng.permutation(np.arange(count) % len(STEREO))
-    vergence = np.floor(known[tuple(places.T)]).astype(int) - 2 * labels - rng.integers(2, size=count)
-    across = {"left": places, "right": places - np.stack([0 * vergence, vergence], axis=1)}
-    view = {}
-    for name, image in (("left", left), ("right", right)):
-        windows = np.lib.stride_tricks.sliding_window_view(image, (SIDE, SIDE))
-        view[name] = windows[tuple(across[name].T - half)]
-    images = np.stack([view["left"], view["right"], view["right"]], axis=-1)
-    reads = {name: np.concatenate([at - half, at + half], axis=1) for name, at in across.items()}
-    return Part(pixels(contrast(images, rng)), labels, reads)
+from pvera.data.suite.drawing import (
+    DOWN,
+    RIGHT,
+    SIDE,
+    Part,
+    balanced,
+    coloured,
+    contrast,
+    field,
+    one_each,
+    pixels,
+    share,
+)
 
 
 def _heart(u: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -74,5 +53,33 @@ def sprites(split: str, rng: np.random.Generator) -> Part:
         u = (np.cos(angle) * dx + np.sin(angle) * dy) / size
         v = (np.cos(angle) * dy - np.sin(angle) * dx) / size
         images[mine] = inside(u, v).reshape(-1, SIDE, 4, SIDE, 4).mean(axis=(2, 4))
-    reads = {"dsprites": np.stack([drawn, 0 * drawn, drawn + 1, 0 * drawn + 1], axis=1)}
-    return Part(np.repeat(pixels(255 * images)[..., None], 3, axis=-1), (across // 2).astype(np.int64), reads)
+    return Part(np.repeat(pixels(255 * images)[..., None], 3, axis=-1), (across // 2).astype(np.int64), one_each(split))
+
+
+OBJECTS = tuple(range(1, 9))
+
+
+def counting(split: str, rng: np.random.Generator) -> Part:
+    """Draw 1 to 8 objects of any colour, shape and size on a random scene; none hides another."""
+    labels = balanced(len(OBJECTS), split, rng)
+    count = len(labels)
+    images = coloured(0.5 + 0.15 * field(count, 1.4, rng), rng)
+    for image, label in zip(images, labels, strict=True):
+        places, sizes = np.empty((0, 2)), rng.uniform(2.5, 4.5, OBJECTS[label])
+        for i, size in enumerate(sizes):
+            for _ in range(200):
+                place = rng.uniform(-15.5 + size, 15.5 - size, 2)
+                if np.all(np.linalg.norm(places - place, axis=1) > sizes[:i] + size):
+                    break
+            places = np.vstack([places, place])
+            y, x, angle = DOWN - place[0], RIGHT - place[1], rng.uniform(0, 2 * np.pi)
+            u = (np.cos(angle) * x + np.sin(angle) * y) / size
+            v = (np.cos(angle) * y - np.sin(angle) * x) / size
+            inside = _SHAPES[rng.integers(3)](u, v)
+            behind = image[inside].mean(axis=0) if inside.any() else image.mean(axis=(0, 1))
+            colour = rng.uniform(0, 255, 3)
+            if np.linalg.norm(colour - behind) < 90:
+                colour = np.where(behind < 128, behind + 80, behind - 80)
+            image[inside] = colour
+    images += 8 * rng.standard_normal(images.shape)
+    return Part(pixels(contrast(images, rng)), labels, one_each(split))
