@@ -51,71 +51,31 @@ def test_pixels_are_the_published_ones(made, name):
 
 
 def test_digests_tell_splits_labels_and_pixels_apart(made):
-    parts = made["stereo"]
+    parts = made["counting"]
     whole = suite.digests(parts)
     part = parts["test"]
-    other_images = suite.Part(np.roll(part.images, 1, axis=0), part.labels, {})
-    other_labels = suite.Part(part.images, np.roll(part.labels, 1), {})
+    other_images = suite.Part(np.roll(part.images, 1, axis=0), part.labels, part.units)
+    other_labels = suite.Part(part.images, np.roll(part.labels, 1), part.units)
     for other in (other_images, other_labels):
         changed = suite.digests(parts | {"test": other})
         assert [split for split in whole if whole[split] != changed[split]] == ["test", "all"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_source_pixel_is_shared_between_splits(made, name):
-    sources = set().union(*(part.reads for part in made[name].values()))
-    for source in sources:
-        rectangles = {split: part.reads[source] for split, part in made[name].items()}
-        extent = np.concatenate(list(rectangles.values())).max(axis=0)[2:]
-        readers = np.zeros(extent, int)
-        for split_rectangles in rectangles.values():
-            assert split_rectangles.min() >= 0
-            read = np.zeros(extent, bool)
-            for top, left, bottom, right in split_rectangles:
-                assert top < bottom and left < right
-                read[top:bottom, left:right] = True
-            readers += read
-        assert readers.max() == 1, source
+def test_no_unit_lies_in_two_splits_and_each_has_one_label(made, name):
+    parts = made[name].values()
+    units = [set(part.units.tolist()) for part in parts]
+    assert len(set().union(*units)) == sum(map(len, units))
+    for part in parts:
+        assert part.units.shape == part.labels.shape
+        assert len(set(zip(part.units.tolist(), part.labels.tolist(), strict=True))) == len(set(part.units.tolist()))
+    assert len(units[2]) == (797 if name == "digits" else 2000)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_image_occurs_in_two_splits(made, name):
     seen = [{image.tobytes() for image in part.images} for part in made[name].values()]
     assert len(set().union(*seen)) == sum(map(len, seen))
-
-
-def test_patches_depend_on_nothing_outside_what_they_say_they_read():
-    rng = np.random.default_rng(0)
-    image = rng.uniform(0, 255, size=(120, 130))
-    middles = rng.integers(40, 80, size=(20, 2))
-    zoom, angle = rng.uniform(0.5, 1.5, 20), rng.uniform(0, 2 * np.pi, 20)
-    windows, reads = suite.patches(image, middles, zoom, angle)
-    for i, (top, left, bottom, right) in enumerate(reads):
-        other = np.full_like(image, np.nan)
-        other[top:bottom, left:right] = image[top:bottom, left:right]
-        alone, _ = suite.patches(other, middles[i : i + 1], zoom[i : i + 1], angle[i : i + 1])
-        assert np.array_equal(alone[0], windows[i])
-
-
-def test_patches_turn_and_zoom():
-    image = np.add.outer(3.0 * np.arange(100), np.arange(100.0))  # bilinear sampling is exact on a plane
-    offset = np.arange(32) - 15.5
-    twice = np.array([[50, 40], [50, 40]])
-    (straight, turned), _ = suite.patches(image, twice, 1.25, np.array([0, np.pi / 2]))
-    assert np.allclose(straight[..., 0], 190 + 1.25 * np.add.outer(3 * offset, offset))
-    assert np.allclose(turned[..., 0], 190 + 1.25 * np.add.outer(-offset, 3 * offset))
-
-
-def test_stereo_labels_are_the_shift_that_matches_the_views(made):
-    part = made["stereo"]["test"]
-    left, right = part.images[..., 0].astype(float), part.images[..., 1].astype(float)
-    rows, shifts = slice(9, 24), np.arange(-4, 14)
-    mismatch = []
-    for shift in shifts:  # the right view shows at column c - shift what the left one shows at c
-        columns = np.arange(max(9, shift), 24)
-        mismatch.append(abs(left[:, rows, columns] - right[:, rows, columns - shift]).mean((1, 2)))
-    best = shifts[np.argmin(mismatch, axis=0)]
-    assert np.mean((best >= 2 * part.labels) & (best <= 2 * part.labels + 2)) > 0.8
 
 
 def test_sprites_stand_where_their_label_says(made):
@@ -127,16 +87,46 @@ def test_sprites_stand_where_their_label_says(made):
 
 
 def test_stain_and_caliber_grow_with_their_labels(made):
-    middle = slice(10, 22)
-    part = made["tissue"]["test"]
-    red, blue = (part.images[:, middle, middle, c].mean((1, 2), dtype=float) for c in (0, 2))
+    part = made["nuclei"]["test"]
+    red, blue = (part.images[..., c].mean((1, 2), dtype=float) for c in (0, 2))
     brown = [np.mean((red - blue)[part.labels == c]) for c in range(4)]
-    assert brown == sorted(brown) and brown[3] - brown[0] > 20
-    part = made["retina"]["test"]
+    assert brown == sorted(brown) and brown[3] - brown[0] > 10
+    part = made["vessels"]["test"]
     green = part.images[..., 1].astype(float)
     dent = green.mean((1, 2)) - green[:, 14:18, 14:18].mean((1, 2))
     dark = [np.mean(dent[part.labels == c]) for c in range(4)]
     assert dark == sorted(dark) and dark[1] - dark[0] > 3
+
+
+def test_more_objects_have_more_edges(made):
+    part = made["counting"]["test"]
+    edges = abs(np.diff(part.images.astype(float), axis=2)).sum(3) > 60
+    counted = [edges[part.labels == c].mean() for c in range(8)]
+    assert counted == sorted(counted) and counted[7] > 3 * counted[0]
+
+
+def test_waves_are_waves(made):
+    """The share of the spectrum in its highest peaks is high for the two classes of texture that repeat."""
+    part = made["textures"]["test"]
+    grey = part.images.mean(axis=3) * np.outer(np.hanning(32), np.hanning(32))
+    power = abs(np.fft.rfft2(grey - grey.mean(axis=(1, 2), keepdims=True))).reshape(len(grey), -1) ** 2
+    power[:, [0, 1, 17]] = 0  # the window's own
+    share = np.sort(power, axis=1)[:, -6:].sum(axis=1) / power.sum(axis=1)
+    names = suite.RECIPES["textures"].classes
+    mean = {name: share[part.labels == i].mean() for i, name in enumerate(names)}
+    assert min(mean["stripes"], mean["weave"]) > max(mean["dots"], mean["cells"], mean["scratches"])
+
+
+def test_fields_have_the_spectrum_that_they_are_asked_for():
+    from pvera.data.suite.drawing import field
+
+    fields = field(400, 1.0, np.random.default_rng(0))
+    assert np.allclose(fields.mean((1, 2)), 0) and np.allclose(fields.std((1, 2)), 1)
+    windowed = fields * np.outer(np.hanning(32), np.hanning(32))
+    power = (abs(np.fft.fft2(windowed)) ** 2).mean(axis=0)
+    frequency = np.arange(3, 13)
+    slope = np.polyfit(np.log(frequency), np.log(power[0, 3:13]), 1)[0]
+    assert -2.4 < slope < -1.6
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -167,7 +157,7 @@ def small(tmp_path):
     """A task of six images on disk: recipe, parts, folder."""
     rng = np.random.default_rng(0)
     images = rng.integers(256, size=(2, 32, 32, 3), dtype=np.uint8)
-    parts = {split: suite.Part(images, np.array([0, 1]), {}) for split in suite.COUNTS}
+    parts = {split: suite.Part(images, np.array([0, 1]), np.arange(2)) for split in suite.COUNTS}
     recipe = suite.Recipe("small", "Small", "natural", ("a", "b"), "nothing", build=None, sha256="0" * 64)
     suite.write(recipe, parts, tmp_path)
     return recipe, parts, tmp_path / "small"
@@ -228,23 +218,23 @@ def test_script_skips_what_is_there_and_prints_the_table(root):
     assert {path: path.stat().st_mtime_ns for path in root.glob("*/manifest.json")} == before
     for name, recipe in suite.RECIPES.items():
         (line,) = [line for line in done.stdout.splitlines() if line.startswith(name)]
-        assert recipe.category in line and recipe.measures in line and "800/200/1000" in line
+        assert recipe.category in line and recipe.measures in line and "800/200/2000" in line
     assert "differs" not in done.stdout
 
 
 def test_script_makes_one_task_and_nothing_for_bad_input(tmp_path, root):
-    wrong = run("--root", tmp_path / "new", "--task", "stereo", "colour")
+    wrong = run("--root", tmp_path / "new", "--task", "counting", "colour")
     assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1 and "'colour'" in wrong.stderr
     assert not (tmp_path / "new").exists()
 
-    (tmp_path / "stereo").mkdir()
-    (tmp_path / "stereo" / "notes.txt").write_text("mine")
-    foreign = run("--root", tmp_path, "--task", "stereo")
+    (tmp_path / "counting").mkdir()
+    (tmp_path / "counting" / "notes.txt").write_text("mine")
+    foreign = run("--root", tmp_path, "--task", "counting")
     assert foreign.returncode == 2 and foreign.stderr.count("\n") == 1 and "--force" in foreign.stderr
-    assert [path.name for path in (tmp_path / "stereo").iterdir()] == ["notes.txt"]
+    assert [path.name for path in (tmp_path / "counting").iterdir()] == ["notes.txt"]
 
-    forced = run("--root", tmp_path, "--task", "stereo", "--force")
+    forced = run("--root", tmp_path, "--task", "counting", "--force")
     assert forced.returncode == 0, forced.stderr
-    manifests = [json.loads((folder / "stereo" / suite.MANIFEST).read_text()) for folder in (tmp_path, root)]
+    manifests = [json.loads((folder / "counting" / suite.MANIFEST).read_text()) for folder in (tmp_path, root)]
     assert manifests[0] == manifests[1]
-    assert [path.name for path in tmp_path.iterdir()] == ["stereo"]
+    assert [path.name for path in tmp_path.iterdir()] == ["counting"]

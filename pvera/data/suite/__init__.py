@@ -1,11 +1,11 @@
-"""A demonstration suite of six small tasks in VTAB-1k's folder format, made from images that packages carry.
+"""A demonstration suite of six small tasks in VTAB-1k's folder format, drawn by programs.
 
-Each VTAB-1k category has two tasks of 800 training, 200 validation and 1 000 test images, 32 x 32 pixels each.
+Each VTAB-1k category has two tasks of 800 training, 200 validation and 2 000 test images, 32 x 32 pixels each.
 Nothing is downloaded, and the pinned versions give the same pixels on every run.
 
-Patches of one photograph never share a pixel across splits: each photograph is cut into cells, every cell
-belongs to one split, and a patch lies inside one cell. Within a split patches may overlap, and some test
-digits are drawn twice. Such errors are not independent, so intervals from them are a little narrow.
+Each image is drawn on its own, from random numbers alone. Digits is the exception: 1 797 handwritten digits, which
+scikit-learn carries, are dealt to the splits, and the 797 of the test set are drawn two or three times each.
+`Part.units` says which images share a digit.
 """
 
 from pvera.data.suite.drawing import COUNTS, Part

@@ -54,34 +54,31 @@ def digits(split: str, rng: np.random.Generator) -> Part:
     return Part(pixels(images), data.target[which].astype(np.int64), which.astype(np.int64))
 
 
-TEXTURES = ("clouds", "marble", "stripes", "weave", "cells", "cracks", "dots", "scratches")
+TEXTURES = ("clouds", "stripes", "weave", "cells", "dots", "scratches")
 
 
 def textures(split: str, rng: np.random.Generator) -> Part:
-    """Draw eight kinds of textures in two random colours, at random scale and direction, under noise."""
+    """Draw six kinds of textures in two random colours, at random scale and direction, under noise."""
     labels = balanced(len(TEXTURES), split, rng)
     count = len(labels)
-    scale, angle = column(rng.uniform(5, 10, count)), column(rng.uniform(0, np.pi, count))
+    scale, angle = column(rng.uniform(6, 12, count)), column(rng.uniform(0, np.pi, count))
     warp = field(count, 2.0, rng) * column(rng.uniform(0.3, 1.2, count))  # in radians of a wave
     down = np.cos(angle) * DOWN + np.sin(angle) * RIGHT
     right = np.cos(angle) * RIGHT - np.sin(angle) * DOWN
     nearest, second = _distances(count, scale, rng)
-    smooth = field(count, 1.8, rng)
     drawn = {
-        "clouds": smooth,
-        "marble": -np.abs(field(count, 1.5, rng)),
+        "clouds": field(count, 1.8, rng),
         "stripes": np.sin(2 * np.pi * down / scale + 2 * warp),
         "weave": np.sin(2 * np.pi * down / scale + warp) * np.sin(2 * np.pi * right / scale + warp),
-        "cells": nearest / scale,
-        "cracks": np.minimum((second - nearest) / scale, 0.35),
+        "cells": np.minimum((second - nearest) / scale, 0.35),
         "dots": np.exp(-4 * (nearest / scale) ** 2),
         "scratches": _scratches(count, rng),
     }
     fields = np.stack([drawn[name] for name in TEXTURES])[labels, np.arange(count)]
     fields -= fields.mean(axis=(1, 2), keepdims=True)
     fields /= fields.std(axis=(1, 2), keepdims=True)
-    noise = field(count, rng.uniform(0, 1, count), rng) * column(rng.uniform(0.1, 0.5, count))
-    images = contrast(coloured(0.5 + 0.2 * (fields + noise), rng), rng)
+    noise = field(count, rng.uniform(0, 1, count), rng) * column(rng.uniform(0.1, 0.4, count))
+    images = contrast(coloured(0.5 + 0.2 * (fields + noise), rng, least=120), rng)
     return Part(pixels(images), labels, one_each(split))
 
 

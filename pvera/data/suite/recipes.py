@@ -39,7 +39,7 @@ RECIPES = {
             tuple("0123456789"),
             "which handwritten digit stands on a scene",
             digits,
-            "",
+            "790c47d511235a2795dd985e1c1d8c109564e2aecf6474367fb6385bb53df91a",
         ),
         Recipe(
             "textures",
@@ -48,7 +48,7 @@ RECIPES = {
             TEXTURES,
             "which kind of texture the image shows",
             textures,
-            "",
+            "6a3da52704884c3b550317eab95a880bc4f899bb1bc72f7e925212c89dc88885",
         ),
         Recipe(
             "nuclei",
@@ -57,7 +57,7 @@ RECIPES = {
             ("under 10 %", "10 to 30 %", "30 to 55 %", "over 55 %"),
             "which share of the nuclei is stained brown",
             nuclei,
-            "",
+            "2070c0e1b4d8673d5fbba64d5c4118ef96116efbcb968c118b4c2ea3a791e159",
         ),
         Recipe(
             "vessels",
@@ -66,7 +66,7 @@ RECIPES = {
             ("none", "thin", "medium", "thick"),
             "caliber of the blood vessel at the centre",
             vessels,
-            "",
+            "b78bba807f3cf9659ddcd1c14048ae5d8f3541ca466cc923236d78fccbeb2396",
         ),
         Recipe(
             "counting",
@@ -75,7 +75,7 @@ RECIPES = {
             tuple(map(str, OBJECTS)),
             "number of objects",
             counting,
-            "",
+            "addea45bb4eec8750340b8fe9239facc7c166e445046d4b5987bc2b877de9a3d",
         ),
         Recipe(
             "sprites",
@@ -84,7 +84,7 @@ RECIPES = {
             tuple(str(i) for i in range(16)),
             "horizontal position of a sprite, in steps of one pixel",
             sprites,
-            "",
+            "9d58ade4ee4caf96ffb5265fbb3b2ff6524839a5b2c30328585d6ec786a673d3",
         ),
     )
 }
