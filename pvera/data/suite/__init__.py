@@ -10,6 +10,6 @@ scikit-learn carries, are dealt to the splits, and the 797 of the test set are d
 
 from pvera.data.suite.drawing import COUNTS, Part
 from pvera.data.suite.folders import MANIFEST, digests, manifest, write
-from pvera.data.suite.recipes import RECIPES, Recipe, make
+from pvera.data.suite.recipes import RECIPES, Recipe, make, shared_units
 
-__all__ = ["COUNTS", "MANIFEST", "RECIPES", "Part", "Recipe", "digests", "make", "manifest", "write"]
+__all__ = ["COUNTS", "MANIFEST", "RECIPES", "Part", "Recipe", "digests", "make", "manifest", "shared_units", "write"]

@@ -21,6 +21,11 @@ from pvera.data.suite.drawing import (
 )
 
 
+def handwritten(split: str, rng: np.random.Generator) -> np.ndarray:
+    """Draw which of the 1 797 handwritten digits stands on each image of a split, (n,)."""
+    return rng.permutation(np.resize(share(1797, split), COUNTS[split]))
+
+
 def digits(split: str, rng: np.random.Generator) -> Part:
     """Draw handwritten digits (UCI, 8 x 8) in light ink of any hue, at random places on a dark random scene.
 
@@ -31,8 +36,7 @@ def digits(split: str, rng: np.random.Generator) -> Part:
 
     count = COUNTS[split]
     data = load_digits()
-    drawn = share(len(data.images), split)
-    which = rng.permutation(np.resize(drawn, count))
+    which = handwritten(split, rng)
 
     scene = coloured(0.5 + 0.25 * field(count, rng.uniform(0.8, 1.6, count), rng), rng)
     scene = 0.5 * contrast(scene, rng, gain=(0.5, 1.5))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pvera.data.suite.drawing import COUNTS, Part
-from pvera.data.suite.natural import TEXTURES, digits, textures
+from pvera.data.suite.natural import TEXTURES, digits, handwritten, textures
 from pvera.data.suite.specialized import nuclei, vessels
 from pvera.data.suite.structured import OBJECTS, counting, sprites
 
@@ -92,5 +92,13 @@ RECIPES = {
 
 def make(recipe: Recipe) -> dict[str, Part]:
     """Make all splits of one task. The generator of each depends on the task and the split alone."""
-    generators = (np.random.default_rng([*recipe.name.encode(), i]) for i in range(len(COUNTS)))
-    return {split: recipe.build(split, generator) for split, generator in zip(COUNTS, generators, strict=True)}
+    return {split: recipe.build(split, _generator(recipe.name, split)) for split in COUNTS}
+
+
+def shared_units() -> dict[str, np.ndarray]:
+    """Return the independent unit (n,) of each test image, by task, where images share units."""
+    return {"digits": handwritten("test", _generator("digits", "test"))}
+
+
+def _generator(name: str, split: str) -> np.random.Generator:
+    return np.random.default_rng([*name.encode(), list(COUNTS).index(split)])
