@@ -15,13 +15,14 @@ from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, interva
 HOLDS, FAILS, UNDECIDED, UNTESTABLE = VERDICTS = ("holds", "fails", "undecided", "not testable here")
 
 RULE = (
-    "A claim holds where the 95 % interval of its difference lies above zero, fails where it lies below, and is "
-    "undecided where it contains zero. Differences are paired by data set and seed; the interval is Student's t over "
-    "the means of data sets. Where several differences must be positive, the smallest counts, and Bonferroni corrects "
-    "its upper bound for their number. Bootstrap: the same interval from resampled data sets. Could be shown: the true "
-    "difference that such an interval separates from zero in 80 of 100 repetitions. By seed: the difference for each "
-    "seed alone."
+    "95 % interval: Student's t over data sets, of differences paired by data set and seed; a claim holds above zero, "
+    "fails below it, and is undecided around it. Of several differences the smallest counts, its upper bound corrected "
+    "for their number (Bonferroni). Bootstrap: the same from resampled data sets. Could be shown: the true difference "
+    "that such an interval separates from zero in 80 of 100 repetitions. By seed: the difference for each seed alone."
 )
+
+
+BY_SEED = ("data sets", "models")  # units that have a difference for each seed
 
 
 class Untestable(Exception):
@@ -88,10 +89,8 @@ class Statement(NamedTuple):
         part = contrasts[effect.name]
         seeds = [self.shown(np.mean(column[~np.isnan(column)])) if (~np.isnan(column)).any() else np.nan
                  for column in np.asarray(part).T]  # fmt: skip
-        scale = [f"{effect.units} {self.units}"] + [f"{effect.repeats} seeds"] * (not over_seeds)
-        return Claim(
-            self.text, verdict(effect), self._read(shown), shown, tuple(seeds), ", ".join(scale), self.digits
-        )
+        scale = [f"{effect.units} {self.units}"] + [f"{effect.repeats} seeds"] * (self.units in BY_SEED)
+        return Claim(self.text, verdict(effect), self._read(shown), shown, tuple(seeds), ", ".join(scale), self.digits)
 
     def untested(self, reason: str) -> Claim:
         """Return the claim as not testable, with the reason."""
