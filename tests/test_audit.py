@@ -69,6 +69,7 @@ def consistent():
         ("algorithm_incorrect", "≤"), ("algorithm_correct", ">"), ("algorithm_std", "σ"),
         ("algorithm_training_alpha", ""), ("algorithm_output", "α · z B ⊙ b"), ("shape_b_pvera", "r× d"),
         ("equation_merge", "W + α (A B ⊙ b)^T"),
+        ("grid_searched", "reduction ratio, rank, or learning rate, and the KL weight"),
     ):  # fmt: skip
         say(paper, quote, said)
     return paper
@@ -114,6 +115,9 @@ PLANTED = [
           lambda p: change(p.main, "accuracy", 52.2, method="lora", dataset="cifar")),
     plant("cell off by 0.1", audit.check_cells, ROUNDING, ["Table 1, LoRA on CIFAR-100"],
           lambda p: change(p.main, "accuracy", 52.1, method="lora", dataset="cifar")),
+    # 52.0 and 52.1 meet at 52.05, where no count out of 3 × 711 lies
+    plant("cell off by 0.1 without a count", audit.check_cells, CONTRADICTS, ["Table 1, LoRA on KITTI-Dist"],
+          lambda p: change(p.main, "accuracy", 52.1, method="lora", dataset="kitti")),
     plant("average off by 0.1", audit.check_averages, ROUNDING, ["Table 1, average of LoRA, ViT-B/14"],
           lambda p: change(p.averages, "average", 52.1, backbone="dinov2_b", method="lora")),
     plant("average off by 0.2", audit.check_averages, CONTRADICTS, ["Table 1, average of LoRA, ViT-B/14"],
@@ -161,6 +165,13 @@ PLANTED = [
           lambda p: change(p.detailed, "std", 55.0, **row())),
     plant("grid share", audit.check_grid, CONTRADICTS, ["Table 4, (IA)³"],
           lambda p: change(p.grid, "percent", 10, method="ia3", value=1e-5)),
+    plant("searched hyperparameters", audit.check_search, CONTRADICTS,
+          ["text, only the main hyperparameter is searched"],
+          lambda p: say(p, "grid_searched", "reduction ratio, rank, or learning rate")),
+    plant("searched panels", audit.check_search, CONTRADICTS, ["text, searched hyperparameters"],
+          lambda p: say(p, "grid_searched", "rank, or learning rate, and β")),
+    plant("values per grid", audit.check_search, CONTRADICTS, ["text, values per grid"],
+          lambda p: say(p, "grid_values", "4")),
     plant("most chosen value", audit.check_grid, CONTRADICTS, ["text, most chosen value of LoRA"],
           lambda p: say(p, "lora_rank", "64")),
     plant("parameters", audit.check_sizes, CONTRADICTS, ["Table 2, r = 64", "Table 3, QKV"],
@@ -228,6 +239,75 @@ def test_an_average_taken_from_another_method_is_named(paper):
     assert "it is the average of DoRA" in finding.note
 
 
+# Suspected cells, and the divisor of the standard deviations
+
+
+def suspects(paper):
+    return {f.place: f for f in audit.check_suspects(paper)}
+
+
+def test_many_equal_cells_without_spread_are_named(paper):
+    assert suspects(paper) == {}
+    for backbone in ("dinov2_s", "dinov2_l"):
+        for method in ("linear", "lora", "vera", "dora", "pvera"):
+            for column, value in (("accuracy", 35.0), ("std", 0.0)):
+                change(paper.detailed, column, value, **row(backbone, method))
+    (finding,) = suspects(paper).values()
+    assert (finding.place, finding.verdict) == ("Tables 6 to 8, CIFAR-100", UNCHECKED)
+    assert finding.printed == "10 of 24 cells are 35.0 ± 0.0" and finding.recomputed == "0 cells below it, 14 above it"
+    assert "constant answers" in finding.note and "PVeRA's on ViT-S/14 and ViT-L/14" in finding.note
+    change(paper.detailed, "accuracy", 20.0, **row("dinov2_b", "ia3"))
+    (finding,) = suspects(paper).values()
+    assert "constant" not in finding.note
+    change(paper.detailed, "std", 0.1, **row("dinov2_l", "pvera"))
+    change(paper.detailed, "std", 0.1, **row("dinov2_s", "pvera"))
+    assert suspects(paper) == {}  # eight of 24 are no more than a third
+
+
+def test_a_failed_cell_and_the_average_that_it_moves(paper):
+    """Bottleneck on ViT-S, 45 everywhere but for 2 and 20 (median of the column 48.5): 41.3 and, without them, 45."""
+    change(paper.detailed, "accuracy", 2.0, **row("dinov2_s", "bottleneck"))
+    change(paper.detailed, "accuracy", 20.0, **row("dinov2_s", "bottleneck", "dtd"))
+    change(paper.detailed, "accuracy", 42.0, backbone="dinov2_s", method="linear")
+    found = suspects(paper)
+    assert list(found) == [
+        "Table 7 (ViT-S/14), Bottleneck on CIFAR-100", "Table 7 (ViT-S/14), average of Bottleneck"
+    ]  # fmt: skip
+    cell, average = found.values()
+    assert (cell.printed, cell.recomputed) == ("2.0", "median of the methods 48.5")
+    assert average.printed == "Bottleneck and Linear: 41.4 and 42.0 over all data sets"
+    assert average.recomputed == (
+        "43.6 and 42.0 without its 1 under a tenth of the median; 45.0 and 42.0 without its 2 under half of the median"
+    )
+    assert average.note == "below linear probing, but not without these"
+
+
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_the_divisor_is_found_where_a_seed_answers_at_random(paper, ddof):
+    assert audit.divisor(paper) is None  # no seed fell behind
+    pd.testing.assert_frame_equal(audit.sample_std(paper, "dinov2_b"), paper.accuracies("dinov2_b", "std"))
+    for dataset in ("cifar", "dtd"):
+        seeds = [80.0, 80.0, 100 / TASKS[dataset].classes]
+        change(paper.detailed, "accuracy", round(np.mean(seeds), 1), **row(dataset=dataset))
+        change(paper.detailed, "std", round(np.std(seeds, ddof=ddof), 1), **row(dataset=dataset))
+    assert audit.divisor(paper) == ddof
+    wanted = np.std([80.0, 80.0, 1.0], ddof=1)
+    assert audit.sample_std(paper, "dinov2_b").at["lora", "cifar"] == pytest.approx(wanted, abs=0.1)
+    finding = next(audit.audit(paper).query("place == 'Tables 6 to 8, divisor'").itertuples())
+    assert finding.recomputed == ("n", "n − 1")[ddof] and finding.verdict == UNCHECKED
+
+
+def test_what_the_published_numbers_hold():
+    paper = published.load(FOLDER)
+    found = suspects(paper)
+    assert found["Tables 6 to 8, Retinopathy"].printed == "14 of 24 cells are 73.6 ± 0.0"
+    assert "PVeRA's on ViT-L/14" in found["Tables 6 to 8, Retinopathy"].note
+    assert [f.printed for place, f in found.items() if place.endswith("Sun397")] == ["1.1", "1.0", "3.4"]
+    assert audit.divisor(paper) == 0
+    halfway = [f for f in audit.check_cells(paper) if "no count" in f.note]
+    assert len(halfway) == 3 and {f.verdict for f in halfway} == {CONTRADICTS}
+
+
 # Parts by hand
 
 
@@ -282,7 +362,10 @@ def test_the_page_lists_what_does_not_follow(paper):
     page = audit.markdown(findings)
     assert "## Does not follow\n\n| check | place |" in page
     assert "| counts | text, data sets | 20 | 19 |" in page
-    assert "ViT-B" not in page and "Within rounding" not in page
+    averages = audit.markdown(pd.DataFrame(audit.check_averages(paper)))
+    assert "## Averages that follow\n\n| place | printed | recomputed |" in averages
+    assert "| Table 1, average of PVeRA, ViT-B/14 | 60.0 | 60.00 |" in averages
+    assert "ViT-B" not in page and "Averages that follow" not in page and "Within rounding" not in page
     assert audit.table(pd.DataFrame({"a": ["1*"]})) == "| a |\n| :-- |\n| 1\\* |"
 
 

@@ -4,7 +4,7 @@ Errors are averaged by the geometric mean over data sets, as in the paper, and o
 a mean of logarithms.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -60,6 +60,25 @@ def predictions(root, runs: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarra
             path = results.run_path(root, *(run[key] for key in results.IDENTITY))
             parts_of[run["method"]].append(metrics.top_label(*results.read_predictions(path)))
     return {method: tuple(map(np.concatenate, zip(*parts, strict=True))) for method, parts in parts_of.items() if parts}
+
+
+def floors(root, runs: list[dict]) -> dict[str, Scores]:
+    """Return the "ace" and "ece" of each run if it were calibrated: geometric means over drawn labels.
+
+    InputError where the predictions of a run are not below `root`.
+    """
+    of_run = {}
+    for run in runs:
+        if run["test"]:
+            path = results.run_path(root, *(run[key] for key in results.IDENTITY))
+            confidence = results.read_predictions(path)[0].max(1)
+            errors = metrics.calibrated_errors(confidence, run["test"].get("bins", metrics.BINS))
+            of_run[path] = {name: float(np.exp(np.log(drawn).mean())) for name, drawn in errors.items()}
+
+    def floor(metric: str) -> Callable[[dict], float]:
+        return lambda run: of_run[results.run_path(root, *(run[key] for key in results.IDENTITY))][metric]
+
+    return {metric: Scores.of(runs, floor(metric)) for metric in ("ace", "ece")}
 
 
 def confound(accuracy: Scores, error: Scores) -> pd.Series:
@@ -132,11 +151,13 @@ def vera_against_pvera(ace: pd.DataFrame) -> str:
 # The tables
 
 
-def calibration(runs: list[dict]) -> Table:
-    """Build the table of calibration errors and proper scores per method."""
+def calibration(runs: list[dict], floors: Mapping[str, Scores]) -> Table:
+    """Build the table of calibration errors, each beside its floor (`floors`), and proper scores per method."""
     scores = {metric: Scores.of(runs, metric).complete() for metric in ("ace", "ece", "nll", "brier", "accuracy")}
     ace, ece = (geometric_means(scores[metric]) for metric in ("ace", "ece"))
     data = pd.concat([ace.add_prefix("ace_"), ece.add_prefix("ece_")], axis=1)
+    for metric, floor in floors.items():
+        data[f"{metric}_floor"] = np.exp(averages(np.log(floor.complete().values)))
     for metric in ("nll", "brier", "accuracy"):
         data[metric] = averages(scores[metric].values)
     marked = {
@@ -148,19 +169,22 @@ def calibration(runs: list[dict]) -> Table:
         ratio = interval(row["ace_ratio"], row["ace_ratio_low"], row["ace_ratio_high"], 2)
         cells = (
             Cell(f"{100 * row['ace_mean']:.1f}", marked["ace"][m]),
+            Cell(f"{100 * row['ace_floor']:.1f}"),
             Cell(interval(None, 100 * row["ace_low"], 100 * row["ace_high"])),
             Cell(NOTHING if method == REFERENCE else ratio),
             Cell(f"{100 * row['ece_mean']:.1f}", marked["ece"][m]),
+            Cell(f"{100 * row['ece_floor']:.1f}"),
             Cell(f"{row['nll']:.3f}", marked["nll"][m]),
             Cell(f"{row['brier']:.3f}", marked["brier"][m]),
             Cell(percent(100 * row["accuracy"])),
         )
         rows.append(Row(METHODS[method].title, cells))
-    header = ("ACE", "95 % interval", "Ratio to PVeRA's", "ECE", "NLL", "Brier", "Accuracy")
+    header = ("ACE", "Floor", "95 % interval", "Ratio to PVeRA's", "ECE", "Floor", "NLL", "Brier", "Accuracy")
     caption = (
         f"Calibration and proper scores of each method. ACE and ECE: % in {metrics.BINS} bins, geometric means over "
-        "data sets and seeds. NLL: negative log-likelihood (nats). NLL, Brier score and accuracy (%): means. Brackets: "
-        "95 % bootstrap intervals over data sets. Bold: lowest. Underlined: second lowest."
+        "data sets and seeds. Floor: the same for labels drawn from the method's own scores, so of a perfectly "
+        "calibrated model on as many images. NLL: negative log-likelihood (nats). NLL, Brier score and accuracy (%): "
+        "means. Brackets: 95 % bootstrap intervals over data sets. Bold: lowest. Underlined: second lowest."
     )
     caption += left_out(Scores.of(runs))
     return Table("calibration", caption, about(runs), (Panel("", header, tuple(rows)),), data.reset_index())

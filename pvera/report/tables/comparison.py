@@ -15,6 +15,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
+from pvera.report.audit import divisor, sample_std
 from pvera.report.published import BACKBONES, SEEDS, Published
 from pvera.report.scores import Scores
 from pvera.report.statistics import (
@@ -84,8 +85,12 @@ def of_runs(runs: list[dict]) -> Evidence:
 
 
 def of_published(paper: Published, backbone: str) -> Evidence:
-    """Collect the evidence of a published table. Counts are reconstructed by rounding."""
-    accuracy, std = paper.accuracies(backbone), paper.accuracies(backbone, "std")
+    """Collect the evidence of a published table. Counts are reconstructed by rounding.
+
+    Standard deviations divide by n − 1 (`audit.sample_std`), as everywhere here.
+    """
+    accuracy, std = paper.accuracies(backbone), sample_std(paper, backbone)
+    converted = ", taken to divide by n and converted to n − 1" * (divisor(paper) == 0)
     datasets = tuple(accuracy.columns)
     categories = tuple(TASKS[dataset].category for dataset in datasets)
     scores = Scores(accuracy.to_numpy()[:, None] / 100, tuple(accuracy.index), (0,), datasets, categories)
@@ -94,7 +99,7 @@ def of_published(paper: Published, backbone: str) -> Evidence:
     reference = correct[[scores.methods.index(REFERENCE)]]
     return Evidence(
         f"The paper's {BACKBONES[backbone]}",
-        f"Published accuracies of {BACKBONES[backbone]}: means and standard deviations of {SEEDS} seeds.",
+        f"Published accuracies of {BACKBONES[backbone]}: means and standard deviations of {SEEDS} seeds{converted}.",
         scores, std.to_numpy() / 100, np.full(std.shape, SEEDS),
         *_both_tails(scores, correct, n, reference),
         printed=paper.accuracies(backbone, "star").to_numpy(bool),

@@ -107,8 +107,8 @@ def cost_verdicts(paper: Published, counted: pd.DataFrame, here: dict[str, pd.Da
     for column in columns:
         header += [column, "Verdict"]
     caption = (
-        "The paper's claims about computational efficiency (Section 4.3), against our counts, which are exact. A method "
-        "with a grid has the mean over its choices. Adds: multiply-adds, in % of the backbone's. A pass that samples, "
+        "The paper's claims about computational efficiency (Section 4.3), against our exact counts. A method with "
+        "a grid has the mean over its choices. Adds: multiply-adds, in % of the backbone's. A pass that samples, "
         "as in training, computes the variance too. Orders of magnitude: most of the other adapters have at least 32 "
         "times PVeRA's numbers, halfway between ten and a hundred on a logarithmic scale."
     )
