@@ -17,7 +17,7 @@ from pvera.report.tables import ablations, benchmark, calibration, cost, latents
 from pvera.report.tables import uncertainty as draws
 from pvera.report.tables.language import majority_class, reported
 from pvera.report.tables.language import statements as of_language
-from pvera.report.tables.layout import NOTHING
+from pvera.report.tables.layout import NOTHING, plain
 from pvera.report.tables.names import backbone_title
 from pvera.report.tables.verdicts import RULE, UNTESTABLE, VERDICTS, Claim, Statement, answer, judge, numbers
 from pvera.study import cost_records, markdown, results
@@ -30,13 +30,14 @@ NAME = "claims"
 class Topic:
     """One part of the page: a title, the paper's place, the notebook (without its ending), and its claims.
 
-    claims: backbone -> judged claims; "" where no backbone has results.
+    claims: backbone -> judged claims; "" where no backbone has results. about: the trainings behind them.
     """
 
     title: str
     place: str
     notebook: str
     claims: Mapping[str, Sequence[Claim]]
+    about: tuple[str, ...] = ()
 
 
 def topics(root, profile: str, paper: Published) -> list[Topic]:
@@ -44,7 +45,12 @@ def topics(root, profile: str, paper: Published) -> list[Topic]:
 
     A claim without results is not testable, with the command that makes them.
     """
-    runs = by_backbone(results.load_runs(root, profile, optional=True))
+    trained = {
+        name: by_backbone(results.load_runs(root, profile, name, optional=True))
+        for name in ("benchmark", "rank", "position", "language")
+    }
+    described = {name: tuple(map(benchmark.about, groups.values())) for name, groups in trained.items()}
+    runs = trained["benchmark"]
     draws_of = by_backbone(readings.load_uncertainty(root, profile))
 
     def train(script: str, options: str = "") -> str:
@@ -60,7 +66,7 @@ def topics(root, profile: str, paper: Published) -> list[Topic]:
         return lambda group: statements
 
     def of_ablation(hyperparameter: str, name: str) -> dict[str, list[Claim]]:
-        groups = by_backbone(results.load_runs(root, profile, name, optional=True))
+        groups = trained[name]
         ablation = {backbone: ablations.Ablation.of(group, hyperparameter) for backbone, group in groups.items()}
         return of(
             ablation, lambda group: ablations.statements(hyperparameter, paper, group.values if group else ()),
@@ -74,7 +80,7 @@ def topics(root, profile: str, paper: Published) -> list[Topic]:
         )  # fmt: skip
 
     def of_texts() -> dict[str, list[Claim]]:
-        groups = by_backbone(results.load_runs(root, profile, "language", optional=True))
+        groups = trained["language"]
 
         def statements(group: list[dict] | None) -> list[Statement]:
             if not group:
@@ -89,9 +95,10 @@ def topics(root, profile: str, paper: Published) -> list[Topic]:
     values = by_backbone(out_of_distribution.load_values(root, profile))
     maps = by_backbone(readings.load(root, profile, "latents"))
     return [
-        Topic("Main table", "Table 1", "main_table", of(runs, fixed(benchmark.CLAIMS), Scores.of, train("train"))),
-        Topic("Rank", "Table 2", "rank", of_ablation("rank", "rank")),
-        Topic("Position", "Table 3", "position", of_ablation("targets", "position")),
+        Topic("Main table", "Table 1", "main_table", of(runs, fixed(benchmark.CLAIMS), Scores.of, train("train")),
+              described["benchmark"]),
+        Topic("Rank", "Table 2", "rank", of_ablation("rank", "rank"), described["rank"]),
+        Topic("Position", "Table 3", "position", of_ablation("targets", "position"), described["position"]),
         Topic("Cost", "Section 4.3, Figure 3", "computational_efficiency", _cost(root, profile, paper, runs)),
         Topic(
             "Calibration", "Section 4.3, Figure 4", "calibration",
@@ -104,7 +111,7 @@ def topics(root, profile: str, paper: Published) -> list[Topic]:
             of(values, fixed(out_of_distribution.CLAIMS), same, train("out_of_distribution")),
         ),
         Topic("Latents", "Section 4.4, Figure 7", "latents", of(maps, fixed(latents.CLAIMS), same, train("latents"))),
-        Topic("Language", "Appendix D, Table 5", "language", of_texts()),
+        Topic("Language", "Appendix D, Table 5", "language", of_texts(), described["language"]),
     ]  # fmt: skip
 
 
@@ -133,30 +140,40 @@ def frame(parts: Iterable[Topic]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def page(parts: Sequence[Topic], profile: str, notebooks: str = "../../../analysis/") -> str:
-    """Return the page in Markdown; notebooks: the folder of the notebooks as seen from the page."""
+def page(parts: Sequence[Topic], profile: str) -> str:
+    """Return the page in Markdown, for a file below results/<profile>/tables."""
+    return f"# The paper's claims, on the results of `{profile}`\n\n{body(parts, '../../../analysis/')}"
+
+
+def body(parts: Sequence[Topic], notebooks: str) -> str:
+    """Return the page without its title; notebooks: their folder as seen from the page."""
     verdicts = [claim.verdict for part in parts for claims in part.claims.values() for claim in claims]
-    lines = [f"# The paper's claims, on the results of `{profile}`", answer(verdicts), RULE]
-    lines.append(
-        f"*{UNTESTABLE.capitalize()}*: results or a definition are missing; the effect column says which. Counts are "
-        "exact and have no interval."
-    )
-    counts = [
-        [part.title, *(str(sum(claim.verdict == verdict for c in part.claims.values() for claim in c))
-                       for verdict in VERDICTS)]
-        for part in parts
-    ]  # fmt: skip
+    lines = [
+        answer(verdicts),
+        f"{RULE} *{UNTESTABLE.capitalize()}*: results or a definition are missing; the effect says which. Counts are "
+        "exact and have no interval.",
+    ]
+    counts = []
+    for part in parts:
+        of_topic = [claim.verdict for claims in part.claims.values() for claim in claims]
+        counts.append([part.title, *(str(of_topic.count(verdict)) for verdict in VERDICTS)])
     lines.append(markdown.table(["Topic", *map(str.capitalize, VERDICTS)], counts, "lcccc"))
     for part in parts:
-        lines.append(f"## {part.title}\n\n{part.place}; [{part.notebook}]({notebooks}{part.notebook}.ipynb)")
+        link = f"[{part.notebook}]({notebooks}{part.notebook}.ipynb)"
+        lines += [f"## {part.title}", " ".join([f"{part.place}; {link}.", *part.about])]
         rows = [
-            [markdown.escape(text) for text in (claim.text, claim.verdict, claim.reading, claim.interval, scale)]
+            list(map(markdown.escape, (claim.text, claim.verdict, claim.reading, claim.interval, _shown(claim),
+                                       _scale(backbone, claim))))
             for backbone, claims in part.claims.items()
             for claim in claims
-            for scale in [_scale(backbone, claim)]
-        ]
-        lines.append(markdown.table(["Claim", "Verdict", "Effect", "95 % interval", "Scale"], rows))
+        ]  # fmt: skip
+        header = ["Claim", "Verdict", "Effect", "95 % interval", "Could be shown", "Scale"]
+        lines.append(markdown.table(header, rows))
     return "\n\n".join(lines) + "\n"
+
+
+def _shown(claim: Claim) -> str:
+    return plain(claim.effect.detectable, claim.digits) if claim.effect else NOTHING
 
 
 def _scale(backbone: str, claim: Claim) -> str:

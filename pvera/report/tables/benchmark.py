@@ -14,7 +14,7 @@ from pvera.report.scores import Scores, chosen_member
 from pvera.report.statistics import LEVEL, binomial_p_value, mean_and_std
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, number, percent
 from pvera.report.tables.names import backbone_title, dataset_title
-from pvera.report.tables.verdicts import Statement, Values, by_method, judge, leads, verdict_table
+from pvera.report.tables.verdicts import Statement, Untestable, Values, by_method, judge, leads, verdict_table
 
 REFERENCE = "pvera"
 
@@ -155,7 +155,9 @@ def _wins(values: Values) -> dict[str, np.ndarray]:
 
 
 def _steadiness(values: Values) -> dict[str, np.ndarray]:
-    """Return minus each method's standard deviation over seeds, (data sets, 1)."""
+    """Return minus each method's standard deviation over seeds, (data sets, 1). `Untestable` for a single seed."""
+    if min(part.shape[1] for part in values.values()) < 2:
+        raise Untestable("a single seed has no standard deviation")
     return {method: -mean_and_std(part, axis=1)[1][:, None] for method, part in values.items()}
 
 
@@ -198,6 +200,7 @@ CLAIMS: tuple[Statement, ...] = (
         "{size} points higher than that of {name}",
         lambda scores: leads(_steadiness(by_method(scores)), "pvera"),
         digits=2,
+        units="data sets, over all seeds",
     ),
     Statement(
         "PVeRA is the most stable: lowest mean rank",

@@ -73,10 +73,12 @@ def cost_claims(paper: Published, points: pd.DataFrame | None, real: bool, scale
     claims = []
     for text, quote, measure in CLAIMS:
         value, reading, holds = _measured(points, measure)
+        number = _printed(paper, quote)
+        text += "" if number is None else f": {number:g}%"
         if not reading:
             claims.append(Claim(text, UNTESTABLE, "no runs of every method, or no counts", scale=scale))
             continue
-        if (number := _printed(paper, quote)) is not None:
+        if number is not None:
             holds = near(number, value, HALF, 0) == FOLLOWS if real else None
         verdict = {None: UNTESTABLE, True: HOLDS, False: FAILS}[holds]
         reason = f"{reading}; the printed percentage is one of ViT-B/14" if holds is None else reading

@@ -17,9 +17,10 @@ HOLDS, FAILS, UNDECIDED, UNTESTABLE = VERDICTS = ("holds", "fails", "undecided",
 RULE = (
     "95 % interval: Student's t over data sets, of differences paired by data set and seed; a claim holds above zero, "
     "fails below it, and is undecided around it. Of several differences the smallest counts, its upper bound corrected "
-    "for their number (Bonferroni). Bootstrap: the same from resampled data sets. Could be shown: the true difference "
-    "that such an interval separates from zero in 80 of 100 repetitions. By seed: the difference for each seed alone."
+    "for their number (Bonferroni). Could be shown: the true difference that such an interval separates from zero in "
+    "80 of 100 repetitions."
 )
+MORE = "Bootstrap: the same interval from resampled data sets. By seed: the difference for each seed alone."
 
 
 BY_SEED = ("data sets", "models")  # units that have a difference for each seed
@@ -89,7 +90,9 @@ class Statement(NamedTuple):
         part = contrasts[effect.name]
         seeds = [self.shown(np.mean(column[~np.isnan(column)])) if (~np.isnan(column)).any() else np.nan
                  for column in np.asarray(part).T]  # fmt: skip
-        scale = [f"{effect.units} {self.units}"] + [f"{effect.repeats} seeds"] * (self.units in BY_SEED)
+        scale = [f"{effect.units} {self.units}"]
+        if self.units in BY_SEED:
+            scale.append(f"{effect.repeats} seed{'s' * (effect.repeats != 1)}")
         return Claim(self.text, verdict(effect), self._read(shown), shown, tuple(seeds), ", ".join(scale), self.digits)
 
     def untested(self, reason: str) -> Claim:
@@ -166,7 +169,7 @@ def verdict_table(name: str, caption: str, about: str, claims: Sequence[Claim], 
     header = ("Verdict", "Difference", "95 % interval", "Bootstrap", "Could be shown", "By seed")
     columns = [*numbers(Claim("", "", "")), *(f"seed{seed}" for seed in seeds)]
     panel = Panel("", header, tuple(rows))
-    return Table(name, f"{caption} {RULE}", about, (panel,), pd.DataFrame(data, columns=columns))
+    return Table(name, f"{caption} {RULE} {MORE}", about, (panel,), pd.DataFrame(data, columns=columns))
 
 
 def numbers(claim: Claim) -> dict:
