@@ -75,10 +75,13 @@ def test_spread_by_hand():
 
 def test_random_spreads_against_scikit_learn():
     source = np.random.default_rng(0)
-    runs = [adapter(seed=s, right=source.random(300) < 0.6, sd=source.gamma(2, size=300).round(1)) for s in range(3)]
-    found = uncertainty.detection(runs).set_index(["seed", "way", "draws"])["auroc"]
+    runs = [
+        adapter(name, s, right=source.random(300) < 0.6, sd=source.gamma(2, size=300).round(1))
+        for name in ("digits", "retina") for s in range(3)
+    ]  # fmt: skip
+    every = uncertainty.detection(runs).set_index(["dataset", "seed", "way", "draws"])["auroc"]
     for run in runs:
-        wrong, k = ~run.most.correct, 16
+        wrong, k, found = ~run.most.correct, 16, every[run.record["dataset"]]
         for way, values in ((uncertainty.SD, run.most.sd), (uncertainty.SCORE, 1 - run.most.centre)):
             assert found[run.record["seed"], way, k] == pytest.approx(roc_auc_score(wrong, values))
         assert found[run.record["seed"], uncertainty.SINGLE, 0] == pytest.approx(
@@ -88,8 +91,11 @@ def test_random_spreads_against_scikit_learn():
     expected = np.mean([roc_auc_score(~run.most.right, run.most.width) for run in runs])
     assert by_draws.loc[16, "auroc"] == pytest.approx(expected)
     claims = uncertainty.spread_verdicts(runs).data
-    gap = np.mean([found[s, uncertainty.SD, 16] - found[s, uncertainty.SINGLE, 0] for s in range(3)])
-    assert claims["difference"].iloc[-1] == pytest.approx(gap)
+    gaps = [[every[name][s, uncertainty.SD, 16] - every[name][s, uncertainty.SINGLE, 0] for s in range(3)]
+            for name in ("digits", "retina")]  # fmt: skip
+    assert claims["difference"].iloc[-1] == pytest.approx(np.mean(gaps))
+    low, high = stats.ttest_1samp(np.mean(gaps, axis=1), 0).confidence_interval()
+    assert claims[["low", "high"]].iloc[-1].tolist() == pytest.approx([low, high])
 
 
 def test_detection_table_averages_data_sets_not_runs():
@@ -126,14 +132,16 @@ def test_by_draws_by_hand():
     assert (low, high) == ("0.400", "0.480")
 
 
-def test_claims_need_every_data_set():
-    """Over all images the wrong ones spread more, on Retina alone they do not."""
+def test_claims_count_data_sets_alike():
+    """Pooled, the wrong ones spread more. By data set Digits has a delta of .25 and 1, Retina -1 on one seed."""
     data = uncertainty.spread_verdicts(HAND).data.set_index("claim")
-    each = data.loc["They have it on each data set alone, 16 draws"]
-    assert each["difference"] == pytest.approx(-1) and each["verdict"].startswith("does not hold")
-    assert data.loc["Incorrect predictions have the higher standard deviation, 4 draws", "seed1"] == pytest.approx(1)
+    for k in (4, 16):
+        claim = f"Incorrect predictions have the higher standard deviation within a data set, {k} draws"
+        assert data.loc[claim, "difference"] == pytest.approx((0.625 - 1) / 2)
+        assert data.loc[claim, "verdict"] == "undecided"
+        assert data.loc[claim, ["seed0", "seed1"]].tolist() == pytest.approx([(0.25 - 1) / 2, 1])
     widths = uncertainty.interval_verdicts(HAND).data
-    assert len(widths) == 3 and widths["verdict"].iloc[-1].startswith("does not hold")
+    assert len(widths) == 2 and widths["difference"].tolist() == pytest.approx([(0.625 - 1) / 2] * 2)
 
 
 def test_an_adapter_that_is_always_right(recwarn):
@@ -142,7 +150,7 @@ def test_an_adapter_that_is_always_right(recwarn):
     assert cells(uncertainty.spread(runs))["Digits"] == ["0.0", "0.1750", "–", "–", "–", "–"]
     assert cells(uncertainty.by_draws_table(runs))["4 draws"] == ["0.350", "–", "3.18", "–", "50.0"]
     assert set(cells(uncertainty.detection_table(runs))["Digits"]) == {"–"}
-    assert uncertainty.spread_verdicts(runs).data["verdict"].str.startswith("cannot be told").all()
+    assert uncertainty.spread_verdicts(runs).data["verdict"].eq("not testable here").all()
     assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.350", "–", "–"]
     for figure in (plots.spread, plots.widths, plots.by_draws, plots.detection):
         figure(runs).canvas.draw()
@@ -239,13 +247,36 @@ def test_out_of_distribution_by_hand():
     assert [panel.title for panel in table.panels] == [
         "(a) PVeRA, mean value", "(b) PVeRA, norm", "(c) VeRA, mean value", "(d) VeRA, norm"
     ]  # fmt: skip
-    data = out_of_distribution.out_of_distribution_verdicts(runs[:1] + runs[2:]).data.set_index("claim")
-    assert data.loc["PVeRA's values are lower in distribution, in all comparisons (norm)", "difference"] == 0.25
-    assert data.loc["VeRA's are not (norm)", "difference"] == -0.75
-    readings = cells(out_of_distribution.out_of_distribution_verdicts(runs[:1] + runs[2:]))
-    (pvera,) = (row for claim, row in readings.items() if claim.startswith("PVeRA") and "norm" in claim)
-    assert pvera[1].endswith("0.25 above zero")
-    assert readings["VeRA's are not (norm)"][1] == "smallest Cliff's delta 0.75 above zero"
+
+
+def test_out_of_distribution_claims_are_judged_over_models():
+    """AUROC of PVeRA 2.5 / 4 on one model and 1 on the other; VeRA has one model alone."""
+    runs = [values(), values(dataset="retina", own=(0.0, 1.0), other=(2.0, 3.0)), values("vera", own=(0.0, 1.0))]
+    data = out_of_distribution.out_of_distribution_verdicts(runs).data.set_index("claim")
+    found = data.loc["PVeRA's values are lower in distribution (norm)"]
+    assert found["difference"] == pytest.approx((0.625 + 1) / 2 - 0.5) and found["verdict"] == "undecided"
+    half = stats.t.ppf(0.975, 1) * 0.375 / 2
+    assert found["high"] == pytest.approx(found["difference"] + half) and found["scale"] == "2 models, 1 seed"
+    vera = data.loc["VeRA's are not (mean value)"]
+    assert (vera["verdict"], vera["reading"]) == ("not testable here", "fewer than two models: no interval")
+    data = out_of_distribution.out_of_distribution_verdicts(runs[:2]).data.set_index("claim")
+    assert data.loc["VeRA's are not (norm)", "reading"] == "no runs of VeRA"
+
+
+def test_auroc_figure_shows_every_seed_and_chance():
+    runs = [values(method, dataset, seed, own=(1.0, 2.0), other=(3.0, 1.0 + seed))
+            for method in ("pvera", "vera") for dataset in ("digits", "retina") for seed in (0, 1)]  # fmt: skip
+    data = out_of_distribution.comparisons(runs)
+    figure = maps.out_of_distribution_auroc(data)
+    figure.canvas.draw()
+    assert [ax.get_title() for ax in figure.axes] == ["Mean value", "Norm"]
+    for ax, kind in zip(figure.axes, out_of_distribution.KINDS):
+        chance = [line for line in ax.lines if line.get_linestyle() == "--"]
+        assert [set(line.get_xdata()) for line in chance] == [{0.5}]
+        drawn = sorted(x for line in ax.lines if line.get_markersize() == 2 for x in line.get_xdata())
+        assert drawn == pytest.approx(sorted(data.loc[data["kind"] == kind, "auroc"]))
+        assert len(drawn) == 2 * 2 * 2
+        assert [label.get_text() for label in ax.get_yticklabels()][:1] in (["Digits, given Retina"], [""])
 
 
 def test_out_of_distribution_figure():
@@ -287,6 +318,18 @@ def test_latent_differences_by_hand():
     table = latents.latents_table([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
     assert cells(table) == {"PVeRA": ["25.0", "1.55", "0.00"], "VeRA": ["25.0", "–", "–"]}
     assert "1 test images of Digits, 2 x 2 patches each" in table.about
+
+
+def test_latent_claims():
+    """Two images: the first draw is one away everywhere, so 1 / √1.25 on each image, and σ is that of both."""
+    mu = np.array([[[0.0, 1.0], [2.0, 3.0]], [[0.0, 1.0], [2.0, 3.0]]])
+    data = latents.latents_verdicts([found([mu + 1, mu - 2], mu)]).data.set_index("claim")
+    first = data.iloc[0]
+    assert first["difference"] == pytest.approx((1 + 2) / 2 / np.sqrt(1.25)) and first["verdict"] == "holds"
+    assert first["scale"] == "2 images"
+    assert data.iloc[1]["verdict"] == "not testable here" and "marked" in data.iloc[1]["reading"]
+    none = latents.latents_verdicts([found([], method="vera")]).data
+    assert none["reading"][0] == "no draws of PVeRA"
 
 
 def test_latent_maps_share_one_scale_per_method():
