@@ -16,9 +16,9 @@ import numpy as np
 import timm
 import torch
 
-from pvera import __version__, checkpoint, metrics
+from pvera import __version__, checkpoint
 from pvera.adapters import Method
-from pvera.data import glue, image_folders, tasks
+from pvera.data import splits, tasks
 from pvera.errors import InputError
 from pvera.model import adapt
 from pvera.seeding import derive
@@ -81,11 +81,6 @@ class Run:
     def steps(self) -> int:
         """Steps that `execute` counts up to."""
         return self.training.epochs
-
-    @property
-    def text(self) -> bool:
-        """Whether it reads text, with an encoder of `text_encoders`, and no images."""
-        return self.dataset in glue.TASKS
 
     @property
     def waits(self) -> bool:
@@ -151,10 +146,10 @@ def execute(
     started = time.perf_counter()
     frozen = inputs.backbone(run)
     frozen.model.to(device)
-    splits = inputs.splits(run)
+    kind, loaded = splits.kind(run.dataset), inputs.splits(run)
     train, validation, test = (
-        split.data(frozen, torch.device(device), in_memory=name != "test")
-        for name, split in zip(image_folders.RUN_SPLITS, splits, strict=True)
+        split.data(frozen, torch.device(device), in_memory=part != "test")
+        for part, split in zip(splits.PARTS, loaded, strict=True)
     )
     count = len(run.candidates)
     seeds = [derive(run.seed, "member", m) if run.protocol.own_draws else run.seed for m in range(count)]
@@ -185,12 +180,11 @@ def execute(
                 model.members[best].load_state_dict(histories[best].best_state, strict=False)
                 adapter = checkpoint.dumps(model)
                 probabilities = training.predict(model, test)
-                scores = metrics.evaluate(probabilities, splits[2].labels)
-                if run.text:
-                    scores["matthews"] = metrics.matthews(probabilities, splits[2].labels)
-            made_by = environment(device) | {"weights_file_sha256": frozen.file_sha256}
-            if run.text:
-                made_by["transformers"] = importlib.metadata.version("transformers")
+                scores = kind.scores(probabilities, loaded[2].labels)
+            made_by = environment(device) | {
+                "weights_file_sha256": frozen.file_sha256,
+                kind.PACKAGE: importlib.metadata.version(kind.PACKAGE),
+            }
         members = [
             {
                 "grid": candidate.grid,
@@ -230,7 +224,7 @@ def execute(
         },
     }
     if run.keep:
-        results.write(run.path, record, probabilities, splits[2].labels, adapter)
+        results.write(run.path, record, probabilities, loaded[2].labels, adapter)
     else:
         results.write(run.path, record)
 
