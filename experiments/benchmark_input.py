@@ -30,7 +30,7 @@ from pvera.adapters import PVeRA
 from pvera.data import image_folders, store, tasks
 from pvera.model import adapt
 from pvera.processes import cores
-from pvera.study import results, training
+from pvera.study import markdown, results, training
 from pvera.study.profiles import Profile
 from pvera.study.protocol import protocol
 from pvera.study.runs import environment
@@ -186,10 +186,11 @@ def write(folder: Path, counts: dict[str, int], size: tuple[int, int], suffix: s
 
 
 def describe(table: pd.DataFrame) -> str:
-    lines = ["| | measured | bound | holds |", "| :-- | :-- | :-- | :-- |"]
-    lines += [f"| {r.what} | {r.value} | {r.bound} | {'yes' if r.holds else 'no'} |" for r in table.itertuples()]
+    """Format the table as Markdown, with the machines."""
+    rows = ([row.what, row.value, row.bound, "yes" if row.holds else "no"] for row in table.itertuples())
     machines = "; ".join(table.machine.unique())
-    return "\n".join(lines) + f"\n\n{machines}. Measured by experiments/benchmark_input.py.\n"
+    page = markdown.table(["", "measured", "bound", "holds"], rows)
+    return f"{page}\n\n{machines}. Measured by experiments/benchmark_input.py.\n"
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from pvera.backbones import Backbone
 from pvera.data import image_folders, tasks, vtab
 from pvera.errors import InputError
 from pvera.files import require_writable, write_atomically
-from pvera.study import training
+from pvera.study import markdown, training
 from pvera.study.experiments import named
 from pvera.study.profiles import Profile
 from pvera.study.protocol import protocol
@@ -150,7 +150,7 @@ def hours(runs: list[Run], rates: dict[str, dict[str, float]], epochs: int) -> p
 def describe(table: pd.DataFrame, profile: Profile, epochs: int, device: str) -> str:
     """Format the table as Markdown, with the machine and the assumptions."""
     header = ["Backbone", "Training", "Validation", "Test", "Experiment", "Runs", "Members", "Hours"]
-    lines = [header, [":--", *["--:"] * 3, ":--", *["--:"] * 3]]
+    lines = []
     total = {"backbone": "all", "experiment": ""} | table[["runs", "members", "hours"]].sum().to_dict()
     for row in [*table.to_dict("records"), total]:
         rates = [f"{row[column]:,.0f}" if column in row else "" for column in table.columns[2:5]]
@@ -161,7 +161,7 @@ def describe(table: pd.DataFrame, profile: Profile, epochs: int, device: str) ->
         f"images per second and member, with PVeRA. Hours assume {epochs} epochs of every training, where at "
         f"most {profile.training.epochs} are allowed, and one run after the other."
     )
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{about}\n"
+    return f"{markdown.table(header, lines, 'lrrrlrrr')}\n\n{about}\n"
 
 
 if __name__ == "__main__":
