@@ -14,6 +14,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import torch
+
 from pvera.backbones import Backbone
 from pvera.data import splits, store, vtab
 from pvera.errors import InputError
@@ -77,9 +79,14 @@ class Inputs:
         """Load training, validation and test split of the run's data set."""
         return self._splits(run, (run.dataset,), splits.PARTS)
 
-    def tests(self, run) -> tuple[splits.Split, ...]:
-        """Load the test splits of the data sets on which an analysis is `tested`."""
-        return self._splits(run, run.tested, ("test",))
+    def for_training(self, run, device: str) -> tuple[Backbone | Encoder, list[splits.Data]]:
+        """Return the backbone on `device`, and training, validation and test data for it."""
+        return self._placed(run, device, (run.dataset,), splits.PARTS)
+
+    def for_analysis(self, run, device: str) -> tuple[Backbone | Encoder, dict[str, splits.Data]]:
+        """Return the backbone on `device`, and the test data of each data set on which an analysis is `tested`."""
+        frozen, tests = self._placed(run, device, run.tested, ("test",))
+        return frozen, dict(zip(run.tested, tests, strict=True))
 
     def describe_backbone(self, run) -> dict:
         """Return `weights_sha256`, and `image_size` or `max_length`, of the run's backbone."""
@@ -115,6 +122,15 @@ class Inputs:
             return loaded
 
         return self._last("data", key, load)
+
+    def _placed(self, run, device: str, names: tuple[str, ...], parts: tuple[str, ...]) -> tuple:
+        frozen = self.backbone(run)
+        frozen.model.to(device)
+        loaded, of_each = self._splits(run, names, parts), parts * len(names)
+        return frozen, [
+            split.data(frozen, torch.device(device), in_memory=part != "test")
+            for split, part in zip(loaded, of_each, strict=True)
+        ]
 
     def _sha256(self, run, names: tuple[str, ...], parts: tuple[str, ...]) -> str:
         key, reading = self._data_key(run, names, parts), self._description(run)["reading"]

@@ -144,14 +144,8 @@ def execute(
     if run.waits:
         raise InputError(f"β of {run.dataset} is not known: its search has no result, or all of it diverged")
     started = time.perf_counter()
-    frozen = inputs.backbone(run)
-    frozen.model.to(device)
-    kind, loaded = splits.kind(run.dataset), inputs.splits(run)
-    train, validation, test = (
-        split.data(frozen, torch.device(device), in_memory=part != "test")
-        for part, split in zip(splits.PARTS, loaded, strict=True)
-    )
-    count = len(run.candidates)
+    frozen, (train, validation, test) = inputs.for_training(run, device)
+    kind, labels, count = splits.kind(run.dataset), test.labels.cpu().numpy(), len(run.candidates)
     seeds = [derive(run.seed, "member", m) if run.protocol.own_draws else run.seed for m in range(count)]
     task = tasks.task(run.dataset)
     model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds)
@@ -180,7 +174,7 @@ def execute(
                 model.members[best].load_state_dict(histories[best].best_state, strict=False)
                 adapter = checkpoint.dumps(model)
                 probabilities = training.predict(model, test)
-                scores = kind.scores(probabilities, loaded[2].labels)
+                scores = kind.scores(probabilities, labels)
             made_by = environment(device) | {
                 "weights_file_sha256": frozen.file_sha256,
                 kind.PACKAGE: importlib.metadata.version(kind.PACKAGE),
@@ -224,7 +218,7 @@ def execute(
         },
     }
     if run.keep:
-        results.write(run.path, record, probabilities, loaded[2].labels, adapter)
+        results.write(run.path, record, probabilities, labels, adapter)
     else:
         results.write(run.path, record)
 
