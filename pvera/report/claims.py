@@ -13,7 +13,7 @@ from pvera.errors import InputError
 from pvera.report import efficiency, readings
 from pvera.report.published import Published
 from pvera.report.scores import Scores, by_backbone
-from pvera.report.tables import ablations, benchmark, calibration, cost, latents, out_of_distribution
+from pvera.report.tables import ablations, benchmark, calibration, components, cost, latents, out_of_distribution
 from pvera.report.tables import uncertainty as draws
 from pvera.report.tables.language import majority_class, reported
 from pvera.report.tables.language import statements as of_language
@@ -94,9 +94,12 @@ def topics(root, profile: str, paper: Published) -> list[Topic]:
 
     values = by_backbone(out_of_distribution.load_values(root, profile))
     maps = by_backbone(readings.load(root, profile, "latents"))
+    parts = components.load(root, profile)
+    taken_apart = {parts["vera"][0]["backbone"] if "vera" in parts else "": components.claims(parts)}
     return [
         Topic("Main table", "Table 1", "main_table", of(runs, fixed(benchmark.CLAIMS), Scores.of, train("train")),
               described["benchmark"]),
+        Topic("Components", "not in the paper", "components", taken_apart),
         Topic("Rank", "Table 2", "rank", of_ablation("rank", "rank"), described["rank"]),
         Topic("Position", "Table 3", "position", of_ablation("targets", "position"), described["position"]),
         Topic("Cost", "Section 4.3, Figure 3", "computational_efficiency", _cost(root, profile, paper, runs)),
