@@ -121,12 +121,12 @@ def calibrated_errors(
     for name, adaptive in (("ece", False), ("ace", True)):
         share[name] = np.zeros((len(values), bins))
         np.add.at(share[name], (tied, _bins(confidence, bins, adaptive)), 1 / len(confidence))
-    rng, errors = np.random.default_rng(seed), {"ece": [], "ace": []}
-    for _ in range(draws):
+    rng, errors = np.random.default_rng(seed), {name: np.empty(draws) for name in share}
+    for draw in range(draws):
         gap = rng.binomial(counts, np.minimum(values, 1)) / counts - values
-        for name in errors:
-            errors[name].append(np.abs(gap @ share[name]).sum())
-    return {name: np.array(of_draws) for name, of_draws in errors.items()}
+        for name in share:
+            errors[name][draw] = np.abs(gap @ share[name]).sum()
+    return errors
 
 
 def top_label(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

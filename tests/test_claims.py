@@ -16,7 +16,7 @@ from pvera.report.tables.verdicts import UNTESTABLE, VERDICTS
 from pvera.study import results
 
 PAPER = published.load(ROOT / "results" / "published")
-TOPICS = ["Main table", "Rank", "Position", "Cost", "Calibration", "Uncertainty", "Intervals",
+TOPICS = ["Main table", "Components", "Rank", "Position", "Cost", "Calibration", "Uncertainty", "Intervals",
           "Out-of-distribution detection", "Latents", "Language"]  # fmt: skip
 
 
@@ -117,30 +117,31 @@ def test_leads_by_hand(tmp_path):
     })  # fmt: skip
     (row,) = pairs.image_leads(tmp_path, runs).itertuples()
     assert (row.method, row.lead, row.seeds, row.images, row.units) == ("vera", 37.5, 2, 4, 4)
-    assert row.low < 37.5 < row.high and not row.star
+    assert row.low < 37.5 < row.high and row.star  # 3 of 8 against 6 of 8
     (row,) = pairs.image_leads(tmp_path, runs, {"digits": np.array([7, 7, 9, 9])}).itertuples()
     assert row.units == 2  # leads of 25 and 50 in two regions of two images
     assert row.lead == 37.5 and row.low < 0 < row.high
     table = pairs.image_leads_table(tmp_path, runs, {"digits": np.array([7, 7, 9, 9])})
     assert "Units that several images share: digits (2 of 4 images)." in table.about
     (only,) = table.panels[0].rows
-    assert only.cells[0].text.startswith("+37.5 [") and only.cells[0].mark == ""
+    assert only.cells[0].text.startswith("+37.5* [") and only.cells[0].mark == ""
 
 
 def test_regions_widen_the_interval_and_the_star_stays(tmp_path):
-    rng = np.random.default_rng(0)
-    ahead = np.repeat(rng.random(20) < 0.6, 50)  # of each region, PVeRA alone answers all images or none
+    ahead = np.repeat(np.arange(20) < 12, 50)  # of each region, PVeRA alone answers all images or none
     runs = write_answers(tmp_path, {"vera": {"retina": [~ahead]}, "pvera": {"retina": [ahead]}})
     images, regions = (
         next(pairs.image_leads(tmp_path, runs, units).itertuples())
         for units in (None, {"retina": np.repeat(np.arange(20), 50)})
     )
-    assert images.lead == regions.lead > 0 and images.star and regions.star
+    assert images.lead == regions.lead == 20 and images.star and regions.star
     assert images.low > 0 > regions.low
     assert regions.high - regions.low > 5 * (images.high - images.low)
 
 
 def test_other_images_are_not_paired(tmp_path):
-    runs = write_answers(tmp_path, {"vera": {"digits": [[1, 0]]}, "pvera": {"digits": [[1, 1, 1]]}})
+    runs = write_answers(tmp_path, {"vera": {"digits": [[1, 0, 1]]}, "pvera": {"digits": [[1, 1, 1]]}})
+    path = results.run_path(tmp_path, *(runs[1][key] for key in results.IDENTITY))
+    results.write(path, runs[1], np.eye(2)[[1, 0, 1]], np.array([1, 0, 1]))
     with pytest.raises(InputError, match="tested on other images"):
         pairs.image_leads(tmp_path, runs)

@@ -360,7 +360,7 @@ def test_notebook(tmp_path, executed):
     assert {output.output_type for output in outputs} == {"display_data"}
     shown = "\n".join(output.data.get("text/markdown", "") for output in outputs)
     assert "missing: VeRA on Digits (seed 1)." in shown
-    assert "PVeRA is better than VeRA on average | holds" in shown
+    assert "PVeRA is better than VeRA on average | undecided" in shown
     (found,) = tables.of_profile(tmp_path / "results", "mine", PAPER).values()
     for name in ("main", "main_paper", "main_claims"):
         assert found[name].markdown(about=False).strip() in shown

@@ -5,6 +5,7 @@ The verdicts are those of the notebooks' tables, computed by the same functions 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import pandas as pd
@@ -95,7 +96,9 @@ def topics(root, profile: str, paper: Published) -> list[Topic]:
     values = by_backbone(out_of_distribution.load_values(root, profile))
     maps = by_backbone(readings.load(root, profile, "latents"))
     parts = components.load(root, profile)
-    taken_apart = {parts["vera"][0]["backbone"] if "vera" in parts else "": components.claims(parts)}
+    options = "--experiments components equal_budget"
+    taken_apart = of(by_backbone(chain(*parts.values())), fixed(components.STATEMENTS), lambda group: parts,
+                     train("train", options))  # fmt: skip
     return [
         Topic("Main table", "Table 1", "main_table", of(runs, fixed(benchmark.CLAIMS), Scores.of, train("train")),
               described["benchmark"]),
