@@ -56,7 +56,9 @@ def smallest(contrasts: Mapping[str, np.ndarray], level: float = 0.95) -> Effect
     bounds = np.full((2, 2), np.nan)
     if enough:
         every = [[_bounds(values, part) for part in (level, corrected)] for values in of_units.values()]
-        bounds = np.array([[own[0], other[1]] for own, other in every]).min(0).T  # (t, bootstrap) x (low, high)
+        bounds = (
+            np.array([[plain[0], stricter[1]] for plain, stricter in every]).min(0).T
+        )  # (t, bootstrap) x (low, high)
     (low, high), (bootstrap_low, bootstrap_high) = bounds
     values = of_units[name]
     return Effect(
