@@ -147,7 +147,7 @@ class Inputs:
         for name in names:
             folder = Path(run.data_root) / name
             for part in parts:
-                entries = image_folders.read_split_file(folder, part, tasks.task(name).classes)
+                entries = image_folders.read_split_file(folder, part, tasks.task(name, run.data_root).classes)
                 files += [folder / f"{part}.txt", *(folder / entry.path for entry in entries)]
         size = self.describe_backbone(run)["image_size"]
         return files, ["images", names, parts, size, run.images, image_folders.DECODER, PIL.__version__]
@@ -212,4 +212,4 @@ def require(runs: Iterable) -> None:
         else:
             for part in image_folders.RUN_SPLITS:
                 folder = Path(run.data_root) / run.dataset
-                image_folders.read_split_file(folder, part, tasks.task(run.dataset).classes)
+                image_folders.read_split_file(folder, part, tasks.task(run.dataset, run.data_root).classes)

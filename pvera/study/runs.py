@@ -18,7 +18,7 @@ import torch
 
 from pvera import __version__, checkpoint, metrics
 from pvera.adapters import Method
-from pvera.data import glue, image_folders, tasks
+from pvera.data import glue, image_folders, own, tasks
 from pvera.errors import InputError
 from pvera.model import adapt
 from pvera.seeding import derive
@@ -158,7 +158,7 @@ def execute(
     )
     count = len(run.candidates)
     seeds = [derive(run.seed, "member", m) if run.protocol.own_draws else run.seed for m in range(count)]
-    task = tasks.task(run.dataset)
+    task = tasks.task(run.dataset, run.data_root)
     model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds)
     try:
         chosen, scores, probabilities, adapter = None, None, None, None
@@ -218,6 +218,7 @@ def execute(
         "category": task.category,
         "protocol": run.protocol.name,
         "data_copy": inputs.copy_name(run),
+        **own.provenance(run.data_root, run.dataset),
         "config": config,
         "config_hash": results.config_hash(config),
         "members": members,
