@@ -25,7 +25,7 @@ class Evaluated:
     """An evaluation with the names that it goes by; record: of the run that left the adapter, if it lies beside it."""
 
     evaluation: Evaluation
-    backbone: str
+    frozen: backbones.Backbone
     dataset: str
     part: str
     record: dict | None
@@ -86,7 +86,7 @@ def evaluated(options: Namespace) -> Evaluated:
     result = evaluate(
         options.adapter, frozen, split, tasks.class_names(name, root), device, precision, options.draws, seed
     )
-    return Evaluated(result, backbone, name, options.split, record)
+    return Evaluated(result, frozen, name, options.split, record)
 
 
 def _data_set(options: Namespace, record: dict | None) -> tuple[str, str | None]:

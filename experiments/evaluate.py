@@ -16,7 +16,7 @@ from adapter_options import Evaluated, evaluated, parser
 
 from pvera.files import plain, write_atomically
 from pvera.study import markdown
-from pvera.study.evaluation import TITLES
+from pvera.study.evaluation import TITLES, shown
 from pvera.study.script import run
 
 
@@ -41,7 +41,7 @@ def numbers(result: Evaluated) -> dict:
     """Return all numbers of an evaluation, as JSON."""
     evaluation = result.evaluation
     return {
-        "backbone": result.backbone,
+        "backbone": result.frozen.name,
         "dataset": result.dataset,
         "split": result.part,
         "method": evaluation.method.key,
@@ -55,7 +55,7 @@ def text(result: Evaluated) -> str:
     """Return what is printed: a title, the metrics beside the recorded ones, the draws, and the classes."""
     evaluation, recorded = result.evaluation, result.recorded
     title = (
-        f"{evaluation.method.title} on {result.backbone}, {result.dataset}: "
+        f"{evaluation.method.title} on {result.frozen.name}, {result.dataset}: "
         f"{evaluation.metrics['images']} images ({result.part})"
     )
     rows = [
@@ -77,7 +77,7 @@ def text(result: Evaluated) -> str:
         }
         parts.append(markdown.table(["Draws", "Here"], [[titles[key], f"{drawn[key]:.6f}"] for key in titles], "lr"))
     classes = [
-        [markdown.escape(str(row["class"])), str(row["images"]), f"{row['accuracy']:.4f}"]
+        [markdown.escape(str(row["class"])), str(row["images"]), shown(row["accuracy"])]
         for row in evaluation.per_class().to_dict("records")
     ]
     parts.append(markdown.table(["Class", "Images", "Accuracy"], classes, "lrr"))

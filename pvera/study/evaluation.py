@@ -86,6 +86,11 @@ class Evaluation:
         return table
 
 
+def shown(accuracy: float) -> str:
+    """Format the accuracy of a class; a dash for a class without images."""
+    return "–" if np.isnan(accuracy) else f"{accuracy:.4f}"
+
+
 def _mean(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
