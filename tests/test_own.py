@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import photographs
@@ -12,8 +13,11 @@ from PIL import Image
 
 from pvera import InputError
 from pvera.data import image_folders, own, tasks
+from pvera.report import published, readings, tables
+from pvera.report.tables import uncertainty
 from pvera.study import results
 
+ROOT = Path(__file__).resolve().parents[1]
 CLASSES = sorted(photographs.CLASSES)
 SPLITS = image_folders.SPLIT_OF
 
@@ -344,6 +348,33 @@ def test_training_leaves_result_files_that_say_how_the_pictures_were_split(pictu
         assert run["own_data"] == {"split": {"given": [], "drawn": own.SHARES, "seed": 5}, "classes": CLASSES}
         assert run["test"]["images"] == 16
     assert "--replace" in scripts.refusal("train", capsys, *train(tmp_path, "--data-set", f"photos={pictures}"))
+
+
+def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_process):
+    """Two data sets whose splits came about differently share the tables."""
+    given = tmp_path / "given.csv"
+    given.write_text("path,label,split\n" + "".join(f"{pictures / p},{x},{s}\n" for p, x, s in listed(pictures)))
+    names = ("--data-set", f"photos={pictures}", "--data-set", f"again={given}")
+    for script in ("train", "uncertainty", "latents", "out_of_distribution"):
+        status, _, errors = scripts.outcome(script, capsys, *train(tmp_path, *names))
+        assert status == 0, errors
+    root = tmp_path / "results"
+    assert {(run["dataset"], run["category"]) for run in results.load_runs(root, "own", "uncertainty")} == {
+        ("photos", "own"),
+        ("again", "own"),
+    }
+    assert results.load_runs(root, "own", "latents") and results.load_runs(root, "own", "out_of_distribution")
+    made = tables.of_profile(root, "own", published.load(ROOT / "results" / "published"))["tiny"]
+    page = made["main"].markdown()
+    assert "Avg. own" in page and "photos" in page
+    accuracies = {(run["dataset"], run["method"]): run["test"]["accuracy"] for run in results.load_runs(root, "own")}
+    for method, title in (("lora", "LoRA"), ("pvera", "PVeRA")):
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| {title} |")]
+        assert all(f"{100 * accuracies[name, method]:.1f}" in row for name in ("photos", "again"))
+    for table in made.values():
+        assert table.markdown() or table.data.empty
+    groups = uncertainty.groups(readings.load_uncertainty(root, "own"))
+    assert list(groups) == [uncertainty.ALL, "again", "photos"]
 
 
 BAD = {
