@@ -1,9 +1,11 @@
 """Folders of real photographs: crops of those that scikit-image carries, in the file modes that cameras and editors
 write."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 import skimage.data
 from PIL import ExifTags, Image
 
@@ -62,3 +64,23 @@ def make(folder: Path, count: int = 24, classes=tuple(CLASSES)) -> dict[str, Ima
             write(picture, folder / path)
             made[path] = picture
     return made
+
+
+def listed(pictures) -> list[tuple[str, str, str]]:
+    """Path, label and split of every picture."""
+    files = sorted(path.relative_to(pictures) for path in pictures.rglob("*.*"))
+    return [(str(f), f.parent.name, ("test", "val", "train", "train")[i % 4]) for i, f in enumerate(files)]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """A folder of class folders."""
+    folder = tmp_path_factory.mktemp("pictures") / "pictures"
+    photographs.make(folder, 20)
+    return folder
+
+
+@pytest.fixture
+def copy(pictures, tmp_path):
+    """One that a test may change."""
+    return shutil.copytree(pictures, tmp_path / "pictures")

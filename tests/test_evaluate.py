@@ -9,6 +9,7 @@ import pandas as pd
 import photographs
 import pytest
 import scripts
+from photographs import pictures  # noqa: F401  a fixture
 from sklearn.metrics import accuracy_score, log_loss
 from tiny import METHODS, make_vit
 from trained import make_profile
@@ -106,13 +107,6 @@ def test_every_method_gives_the_bits_of_its_run(protocol, tmp_path):
 
 
 # One's own pictures
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pictures") / "pictures"
-    photographs.make(folder, 20)
-    return folder
 
 
 @pytest.fixture
