@@ -76,7 +76,7 @@ def listed(pictures) -> list[tuple[str, str, str]]:
 def pictures(tmp_path_factory):
     """A folder of class folders."""
     folder = tmp_path_factory.mktemp("pictures") / "pictures"
-    photographs.make(folder, 20)
+    make(folder, 20)
     return folder
 
 

@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import timm
 import torch
 
-from pvera import __version__, checkpoint, metrics
+from pvera import __version__, checkpoint
 from pvera.adapters import Method
-from pvera.data import glue, image_folders, own, tasks
+from pvera.data import own, splits, tasks
 from pvera.errors import InputError
 from pvera.model import adapt
 from pvera.seeding import derive
@@ -26,6 +27,8 @@ from pvera.study import results, training
 from pvera.study.inputs import Inputs
 from pvera.study.protocol import Protocol
 from pvera.study.training import TrainingConfig
+
+SYMBOLS = {"beta": "β", "alpha": "α"}
 
 
 @dataclass(frozen=True)
@@ -41,13 +44,19 @@ class Candidate:
     beta: float | None
     grid: dict = field(hash=False)
 
+    def with_(self, hyperparameter: str, value: float) -> "Candidate":
+        """Return the candidate with another β, or another value of one of its method's hyperparameters."""
+        if hyperparameter == "beta":
+            return replace(self, beta=value)
+        return replace(self, method=replace(cast(Any, self.method), **{hyperparameter: value}))
+
 
 @dataclass(frozen=True)
 class Run:
     """One training, as its result file describes it.
 
-    beta_from: the result file of the search that finds its β, where candidates have none yet.
-    searches: other runs wait for the β that it finds.   keep: predictions and adapter are kept beside the record.
+    searched: a hyperparameter that is still to be found, and the result file of the search that finds it.
+    searches: other runs wait for the value that it finds.   keep: predictions and adapter are kept beside the record.
     """
 
     profile: str
@@ -65,7 +74,7 @@ class Run:
     weights: str | None = None  # a local file
     deterministic: bool = False
     images: int | None = None  # of each split, at most
-    beta_from: str | None = None
+    searched: tuple[str, str] | None = None
     searches: bool = False
     keep: bool = False
 
@@ -83,26 +92,23 @@ class Run:
         return self.training.epochs
 
     @property
-    def text(self) -> bool:
-        """Whether it reads text, with an encoder of `text_encoders`, and no images."""
-        return self.dataset in glue.TASKS
-
-    @property
     def waits(self) -> bool:
-        """Whether β is still to be found by its search."""
-        return any(candidate.beta is None for candidate in self.candidates)
+        """Whether a hyperparameter is still to be found by its search."""
+        return self.searched is not None
 
     def resolved(self) -> "Run | None":
-        """Return the run with the β that its search chose; as it is while there is none.
+        """Return the run with the value that its search chose; as it is while there is none.
 
         None where there is nothing to run (`analyses.Analysis`).
         """
-        if not self.waits or not self.beta_from or not Path(self.beta_from).exists():
+        if self.searched is None or not Path(self.searched[1]).exists():
             return self
-        chosen = results.read(self.beta_from)["chosen"]
-        beta = chosen and chosen["grid"]["beta"]
-        found = (c if c.beta is not None else replace(c, beta=beta) for c in self.candidates)
-        return replace(self, candidates=tuple(found))
+        name, record = self.searched
+        chosen = results.read(record)["chosen"]
+        if chosen is None:
+            return self
+        found = tuple(candidate.with_(name, chosen["grid"][name]) for candidate in self.candidates)
+        return replace(self, candidates=found, searched=None)
 
     def config(self, inputs: Inputs | None = None) -> dict:
         """Return everything that influences the numbers of the result, and nothing else."""
@@ -110,7 +116,7 @@ class Run:
         shortened = {} if self.images is None else {"images": self.images}
         return {
             "seed": self.seed,
-            "members": [asdict(c) for c in self.candidates],
+            "members": [asdict(c) | {"method": c.method.describe()} for c in self.candidates],
             "protocol": asdict(self.protocol),
             "max_epochs": training_config.pop("epochs"),
             **training_config,
@@ -134,7 +140,7 @@ class Run:
         on_step: Callable[[int], None] = lambda step: None,
         inputs: Inputs | None = None,
     ) -> None:
-        """Train, choose, test and write the result file. InputError while it waits for β."""
+        """Train, choose, test and write the result file. InputError while it waits for a search."""
         execute(self, device, on_step, inputs)
 
 
@@ -144,19 +150,14 @@ def execute(
     on_epoch: Callable[[int], None] = lambda epoch: None,
     inputs: Inputs | None = None,
 ) -> None:
-    """Train, choose, test and write the result file of `run`. InputError while it waits for β."""
+    """Train, choose, test and write the result file of `run`. InputError while it waits for a search."""
     run, inputs = run.resolved(), inputs or Inputs()
-    if run.waits:
-        raise InputError(f"β of {run.dataset} is not known: its search has no result, or all of it diverged")
+    if run.searched:
+        name = SYMBOLS.get(run.searched[0], run.searched[0])
+        raise InputError(f"{name} of {run.dataset} is not known: its search has no result, or all of it diverged")
     started = time.perf_counter()
-    frozen = inputs.backbone(run)
-    frozen.model.to(device)
-    splits = inputs.splits(run)
-    train, validation, test = (
-        split.data(frozen, torch.device(device), in_memory=name != "test")
-        for name, split in zip(image_folders.RUN_SPLITS, splits, strict=True)
-    )
-    count = len(run.candidates)
+    frozen, (train, validation, test) = inputs.for_training(run, device)
+    kind, labels, count = splits.kind(run.dataset), test.labels.cpu().numpy(), len(run.candidates)
     seeds = [derive(run.seed, "member", m) if run.protocol.own_draws else run.seed for m in range(count)]
     task = tasks.task(run.dataset, run.data_root)
     model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds)
@@ -185,12 +186,11 @@ def execute(
                 model.members[best].load_state_dict(histories[best].best_state, strict=False)
                 adapter = checkpoint.dumps(model)
                 probabilities = training.predict(model, test)
-                scores = metrics.evaluate(probabilities, splits[2].labels)
-                if run.text:
-                    scores["matthews"] = metrics.matthews(probabilities, splits[2].labels)
-            made_by = environment(device) | {"weights_file_sha256": frozen.file_sha256}
-            if run.text:
-                made_by["transformers"] = importlib.metadata.version("transformers")
+                scores = kind.scores(probabilities, labels)
+            made_by = environment(device) | {
+                "weights_file_sha256": frozen.file_sha256,
+                kind.PACKAGE: importlib.metadata.version(kind.PACKAGE),
+            }
         members = [
             {
                 "grid": candidate.grid,
@@ -231,7 +231,7 @@ def execute(
         },
     }
     if run.keep:
-        results.write(run.path, record, probabilities, splits[2].labels, adapter)
+        results.write(run.path, record, probabilities, labels, adapter)
     else:
         results.write(run.path, record)
 
