@@ -18,7 +18,7 @@ from pvera.report.statistics import RankSum, auroc, rank_sum
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, p_value, plain, signed
 from pvera.report.tables.names import backbone_title, dataset_title
 from pvera.report.tables.verdicts import Statement, judge, verdict_table
-from pvera.study.results import CATEGORIES
+from pvera.study.results import KINDS
 
 ALL = "All data sets"
 DRAWS = (4, 16)  # those of the paper's figure
@@ -37,7 +37,7 @@ def groups(runs: Runs) -> dict[str, list[Uncertainty]]:
 def _place(run: Uncertainty) -> tuple:
     name = run.record["dataset"]
     return (
-        CATEGORIES.index(run.record["category"]),
+        KINDS.index(run.record["category"]),
         list(TASKS).index(name) if name in TASKS else len(TASKS),
         name,
     )
