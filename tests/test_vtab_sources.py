@@ -309,13 +309,17 @@ def hub():
 @pytest.fixture
 def from_hub(call, monkeypatch):
     """The script, called in this process with the stand-in as the hub, on small blocks."""
+    constants = huggingface_hub.constants
     monkeypatch.setattr(vtab_sources, "BLOCK", 65536)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     huggingface_hub.close_session()  # a client reads the proxies when it is made
 
     def from_hub(hub: Hub, root: Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{hub.server_port}")
+        address = f"http://127.0.0.1:{hub.server_port}"
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, address)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "ENDPOINT", address)
         options = ("--datasets", "kitti", "--no-decode", "--test-images", 32)
         return call("--root", root, "--repo", "me/vtab", *options)
 
