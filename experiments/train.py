@@ -56,7 +56,7 @@ def train(profile: Profile, options: Namespace) -> None:
     for searching in (True, False):
         missing = []
         for experiment in names:
-            if EXPERIMENTS[experiment].searches != searching:
+            if bool(EXPERIMENTS[experiment].searches) != searching:
                 continue
             runs = resolve(profile.runs(experiment, options.results))
             if not runs:

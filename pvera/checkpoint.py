@@ -9,9 +9,7 @@ Random matrices from elsewhere, which no seed draws, lie in the file: that is ve
 
 import hashlib
 import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -44,7 +42,7 @@ def dumps(model: AdaptedModel) -> bytes:
     described = {
         "version": 1 if drawn is not None else VERSION,
         "method": member.method.key,
-        "hyperparameters": asdict(cast(Any, member.method)),  # each method is a dataclass, which `Method` does not say
+        "hyperparameters": member.method.describe(),
         "num_classes": member.num_classes,
         "seed": member.seed,
         "frozen_sha256": _digest(_frozen(member)),

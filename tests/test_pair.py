@@ -1,6 +1,7 @@
 """One pair A, B that all targets share, and adapter files that hold A and B."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,13 @@ def test_a_pair_is_shared_or_not():
     assert one.members[0].count() == per_position.members[0].count()
 
 
+def test_the_default_leaves_descriptions_as_they_were():
+    """So configurations of committed results keep their hashes, and adapter files can be read by earlier versions."""
+    for method in (VeRA(), PVeRA()):
+        assert "pair" not in method.describe()
+        assert replace(method, pair="shared").describe() == method.describe() | {"pair": "shared"}
+
+
 # ---------------------------------------------------------------- files
 
 
@@ -94,6 +102,7 @@ def test_matrices_that_the_seed_draws_do_not(tmp_path, images):
         pvera.save(model, path)
         described, names = description(path)
         assert described["version"] == 1 and names == model.members[0].trained().keys()
+        assert described["hyperparameters"]["pair"] == "shared"
         assert torch.equal(pvera.load(make_vit(), path).eval()(images), model(images))
 
 

@@ -214,7 +214,7 @@ BAD = {
     "half a seed": (["--seeds", "0.5"], "--seeds: must be a whole number from 0, not 0.5"),
     "seed twice": (["--seeds", "0", "0"], "--seeds: 0 stands twice"),
     "data set twice": (["--datasets", "retina", "retina"], "--datasets: retina stands twice"),
-    "unknown experiment": (["--experiments", "alpha"], "--experiments: invalid choice: 'alpha'"),
+    "unknown experiment": (["--experiments", "gamma"], "--experiments: invalid choice: 'gamma'"),
     "unknown option of the script": (["--epoch-count", "3"], "unrecognized arguments: --epoch-count 3"),
     "no value": (["--datasets"], "--datasets: expected at least one argument"),
     "device": (["--device", "tpu"], "--device: must be cpu, cuda, or one such as cuda:1, not 'tpu'"),

@@ -20,7 +20,7 @@ An adapter that can be merged implements `merge_projection` and, if it has `hidd
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar
 
 import torch
@@ -46,6 +46,8 @@ class Method:
     title: ClassVar[str]
     colour: ClassVar[str | None] = None
     marker: ClassVar[str | None] = None
+    #: Hyperparameters that came later: `describe` leaves them out at their defaults.
+    LATER: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self):
         for field in fields(self):
@@ -59,6 +61,11 @@ class Method:
             choices = field.metadata.get("choices")
             if choices and value not in choices:
                 raise InputError(f"{self.title}: {field.name} must be one of {', '.join(choices)}, not {value!r}")
+
+    def describe(self) -> dict[str, Any]:
+        """Return the hyperparameters by name; equal methods have equal ones, whichever version describes them."""
+        default = {field.name: field.default for field in fields(self)}
+        return {k: v for k, v in asdict(self).items() if k not in self.LATER or v != default[k]}
 
     def shared(self, dim: int, seed: int) -> nn.Module | None:
         """Return the module that all layers of one model share (VeRA's and PVeRA's frozen A and B), or None."""

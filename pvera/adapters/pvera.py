@@ -35,18 +35,21 @@ class PVeRA(Method):
     init: distribution of A and B, "normal" (Section 3.1) or "uniform" (Kaiming, the published program).
     pair: one A, B per "position" (the published program), or one "shared" by all targets (PEFT).
     kl: "sum" is Eq. 9. "mean" is the published program's: the mean over latent and targets, without the ½ before Σ.
+    noise: z is drawn in training (Eq. 6); without, z = μ there as well.
     """
 
     key: ClassVar[str] = "pvera"
     title: ClassVar[str] = "PVeRA"
     colour: ClassVar[str] = "#D55E00"
     marker: ClassVar[str] = "o"
+    LATER: ClassVar[frozenset[str]] = frozenset({"noise", "pair"})
     rank: int = 256
     alpha: float = 16.0
     targets: str = "qv"
     init: str = field(default="normal", metadata={"choices": ("normal", "uniform")})
     kl: str = field(default="sum", metadata={"choices": ("sum", "mean")})
     pair: str = field(default="position", metadata={"choices": PAIRS})
+    noise: bool = True
 
     def shared(self, dim: int, seed: int) -> SharedMatrices:
         return SharedMatrices(self, dim, seed, parts=(2,))
@@ -62,7 +65,7 @@ class PVeRAAdapter(SampledAdapter):
     """d (2, p, r) and b (p, d) of one layer, for the p targets; see `SharedMatrices` for A and B."""
 
     def __init__(self, method: PVeRA, dim: int, shared: SharedMatrices, index: int, seed: int):
-        super().__init__(index, seed)
+        super().__init__(index, seed, draws_in_training=method.noise)
         self.method, self.shared = method, shared
         self.d = nn.Parameter(draw_scale((2, len(method.targets), method.rank), seed, index))
         self.b = nn.Parameter(torch.zeros(len(method.targets), dim))

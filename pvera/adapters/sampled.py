@@ -25,14 +25,16 @@ class Pass(NamedTuple):
 class SampledAdapter(Adapter):
     """An adapter that draws a latent z.
 
-    sampling: whether z is drawn; None: in training mode only.
+    draws_in_training: whether z is drawn in training mode.
+    sampling: whether z is drawn; None: where the mode says so.
     with_kl: whether the KL term is computed; without it, a pass with z = μ needs no variance.
     mean_in_weights: whether the frozen weights hold the mean, so that the adapter adds z − μ.
     tokens: (n, t) bool, False for padding; None: no token is padding.
     """
 
-    def __init__(self, index: int, seed: int):
+    def __init__(self, index: int, seed: int, draws_in_training: bool = True):
         super().__init__()
+        self.draws_in_training = draws_in_training
         self.sampling: bool | None = None
         self.with_kl = True
         self.mean_in_weights = False
@@ -63,7 +65,7 @@ class SampledAdapter(Adapter):
         return self.passes(positions, lambda: self._now(device))
 
     def _now(self, device: torch.device) -> Pass:
-        sampling = self.training if self.sampling is None else self.sampling
+        sampling = self.training and self.draws_in_training if self.sampling is None else self.sampling
         source = None
         if sampling and device.type != "meta":  # the meta device has shapes without numbers
             if self._generator is None or self._generator.device != device:

@@ -34,6 +34,7 @@ class VeRA(Method):
     title: ClassVar[str] = "VeRA"
     colour: ClassVar[str] = "#0072B2"
     marker: ClassVar[str] = "h"
+    LATER: ClassVar[frozenset[str]] = frozenset({"pair"})
     rank: int = 256
     alpha: float = 16.0
     targets: str = "qv"

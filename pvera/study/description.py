@@ -43,14 +43,15 @@ class Ablations:
     """PVeRA's rank and position (Tables 2 and 3), on the first backbone: the values train side by side as
     members of one run.
 
-    targets: combinations of q, k and v. search: every value with each learning rate of the grid, not only
-    with the most chosen one.
+    targets: combinations of q, k and v. search: every value with each learning rate of the grid (`search_rates`,
+    where there are some), not only with the most chosen one. seeds: these alone of the profile's.
     """
 
     datasets: Several[Name]
     rank: Several[Count]
     targets: Several[Text]
     search: Switch
+    seeds: Distinct[Natural] = field(default_factory=list)
 
     def __post_init__(self):
         with at("targets"):
@@ -100,6 +101,9 @@ class Description:
     learning_rate: of heads, and of adapters without a learning-rate grid (Section 4.2).
     precision: see `training.PRECISIONS`.
     beta: the values of β searched on data sets for which the published program states none.
+    alpha: as many values of VeRA's α, which give it as many configurations to choose from.
+    search_rates: the learning rates with which each value of β and α is tried, instead of the most chosen one.
+    component_seeds: of the experiments on PVeRA's components, which are left out where there are none.
     weights: per backbone a local file of its weights, instead of the hub's.
     deterministic: see `training.deterministic`.
     images: for trials, how many images (or texts) of each split are used, the first ones.
@@ -118,6 +122,9 @@ class Description:
     precision: Text = "float32"
     fixed_grid: Distinct[Name] = field(default_factory=list)
     beta: Distinct[Weight] = field(default_factory=list)
+    alpha: Distinct[Rate] = field(default_factory=list)
+    search_rates: Distinct[Rate] = field(default_factory=list)
+    component_seeds: Distinct[Natural] = field(default_factory=list)
     ablations: Ablations | None = None
     effects: Effects | None = None
     uncertainty: Draws = Draws()
@@ -183,6 +190,9 @@ class Description:
         inherited = {key: getattr(self, key) for key in keys} | {
             "ablations": None,
             "effects": None,
+            "alpha": [],
+            "search_rates": [],
+            "component_seeds": [],
             "weights": {},
             "fixed_grid": [],
             "methods": kept,

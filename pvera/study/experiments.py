@@ -28,7 +28,7 @@ class Experiment:
     script: in experiments/, starts it.
     compute: computes an analysis of one adapter (`analyses.Analysis`); None for a training.
     after: the experiment whose results its runs need: a search of β, or the trainings that left the adapters.
-    searches: its runs find the β that others wait for.
+    searches: the hyperparameter that its runs find, for which others wait: β of PVeRA or α of VeRA.
     keep: predictions and adapters are kept beside the records.
     text: its runs read text.
     notebooks: in analysis/, that read its results.
@@ -42,7 +42,7 @@ class Experiment:
     script: str = "train"
     compute: Callable | None = None
     after: Experiment | None = None
-    searches: bool = False
+    searches: str | None = None
     keep: bool = False
     text: bool = False
     notebooks: tuple[str, ...] = ()
@@ -57,10 +57,17 @@ BETA = Experiment(
     "beta",
     "Search of β",
     "searches PVeRA's β where the paper gives none; the others need it",
-    plan.beta_search,
-    searches=True,
+    plan.search,
+    searches="beta",
     notebooks=("main_table", "detailed", "grid"),
     paper="Table 4",
+)
+ALPHA = Experiment(
+    "alpha",
+    "Search of α",
+    "searches VeRA's α, so that VeRA has as many configurations to choose from as PVeRA",
+    plan.search,
+    searches="alpha",
 )
 BENCHMARK = Experiment(
     "benchmark",
@@ -87,16 +94,33 @@ LANGUAGE_BETA = Experiment(
     "language_beta",
     "Search of β, text",
     "searches PVeRA's β, which the paper does not give; the other needs it",
-    plan.beta_search,
+    plan.search,
     script="train_language",
-    searches=True,
+    searches="beta",
     text=True,
 )
 EXPERIMENTS = {
     experiment.name: experiment
     for experiment in (
         BETA,
+        ALPHA,
         BENCHMARK,
+        Experiment(
+            "components",
+            "Components",
+            "PVeRA without its noise or its KL term, and more seeds of VeRA and PVeRA",
+            plan.components,
+            after=BETA,
+            keep=True,
+        ),
+        Experiment(
+            "equal_budget",
+            "Equal budget",
+            "VeRA with an α that was searched as PVeRA's β",
+            plan.equal_budget,
+            after=ALPHA,
+            keep=True,
+        ),
         Experiment(
             "rank",
             "Ablation of the rank",

@@ -36,21 +36,68 @@ def benchmark(profile: Profile, experiment: Experiment, root) -> list[Run]:
     ]
 
 
-def beta_search(profile: Profile, experiment: Experiment, root) -> list[Run]:
-    """List the runs that choose PVeRA's β on the validation loss (Section 3.2), one per data set.
+#: The method to which a searched hyperparameter belongs.
+SEARCHED = {"beta": "pvera", "alpha": "vera"}
 
-    Data sets with a published value need none. InputError where the profile has no values to choose from.
+
+def search(profile: Profile, experiment: Experiment, root) -> list[Run]:
+    """List the runs that choose a hyperparameter on the validation loss, with the first seed, one per data set.
+
+    PVeRA's β (Section 3.2), where the data set has no published value; VeRA's α, where the profile has an equal budget.
+    InputError where the profile has no values of β to choose from.
     """
-    searched = [dataset for dataset in profile.datasets if dataset not in PUBLISHED_BETA]
-    if "pvera" not in profile.methods or not searched:
+    name, method = experiment.searches, SEARCHED[experiment.searches]
+    searched = [dataset for dataset in profile.datasets if name != "beta" or dataset not in PUBLISHED_BETA]
+    if method not in profile.methods or not searched or (name == "alpha" and not profile.alpha):
         return []
-    if not profile.beta:
-        raise InputError(f"profile {profile.name!r}: beta: is missing, the values to search for {searched[0]}")
-    betas = [{"beta": value} for value in profile.beta]
+    if not getattr(profile, name):
+        raise InputError(f"profile {profile.name!r}: {name}: is missing, the values to search for {searched[0]}")
+    values = with_rates(profile, [{name: value} for value in getattr(profile, name)])
     return [
-        training_run(profile, experiment, root, backbone, dataset, "pvera", profile.seeds[0], fixed=True, values=betas)
+        training_run(profile, experiment, root, backbone, dataset, method, profile.seeds[0], fixed=True, values=values)
         for backbone in profile.backbones
         for dataset in searched
+    ]
+
+
+def with_rates(profile: Profile, values: list[dict]) -> list[dict]:
+    """Cross the values of a hyperparameter with `search_rates`, where the profile has them."""
+    rates = [{"learning_rate": rate} for rate in profile.search_rates] or [{}]
+    return [value | rate for value in values for rate in rates]
+
+
+#: What `components` trains, by name: the method, and the values that differ from the benchmark's.
+COMPONENTS: dict[str, tuple[str, dict]] = {
+    "vera": ("vera", {}),
+    "no_noise": ("pvera", {"noise": False, "beta": 0.0}),
+    "no_kl": ("pvera", {"beta": 0.0}),
+    "pvera": ("pvera", {}),
+}
+
+
+def components(profile: Profile, experiment: Experiment, root) -> list[Run]:
+    """List VeRA, PVeRA without noise and KL term, without the KL term, and PVeRA; each below "components_<name>".
+
+    The benchmark trains the first and the last with some of these seeds; they are not listed again.
+    """
+    return [
+        training_run(profile, experiment, root, backbone, dataset, method, seed, variant=name, changes=changes)
+        for name, (method, changes) in COMPONENTS.items()
+        for backbone in profile.backbones[:1]
+        for dataset in profile.datasets
+        for seed in profile.component_seeds
+        if method in profile.methods and (changes or seed not in profile.seeds)
+    ]
+
+
+def equal_budget(profile: Profile, experiment: Experiment, root) -> list[Run]:
+    """List VeRA with the α that `search` chose, where the profile has values of α."""
+    return [
+        training_run(profile, experiment, root, backbone, dataset, "vera", seed)
+        for backbone in profile.backbones[:1]
+        for dataset in profile.datasets
+        for seed in profile.component_seeds
+        if profile.alpha and "vera" in profile.methods
     ]
 
 
@@ -154,21 +201,24 @@ def training_run(
     rules: Protocol | None = None,
     fixed: bool = False,
     values: list[dict] | None = None,
+    changes: dict | None = None,
 ) -> Run:
     """Build one training of a profile.
 
     variant: its folder is "<experiment>_<variant>".   rules: instead of the profile's protocol.
     fixed: the grid's most chosen value instead of all.   values: the members, each with every value of the grid.
+    changes: hyperparameters that differ from the profile's.
     """
     rules, options = rules or protocol(profile.protocol), dict(profile.methods[method])
     grid, most_chosen = options.pop("grid", {}), options.pop("most_chosen", None)
     name = experiment.name if variant is None else f"{experiment.name}_{variant}"
-    beta_from = None
-    if method == "pvera" and experiment.after:
-        options["beta"] = PUBLISHED_BETA.get(dataset)
-        if options["beta"] is None:
-            search = profile.name, experiment.after.name, backbone, dataset, "pvera", profile.seeds[0]
-            beta_from = str(results.run_path(root, *search))
+    after, searched = experiment.after, None
+    if after and after.searches and SEARCHED[after.searches] == method and after.searches not in (changes or {}):
+        if after.searches == "beta":
+            options["beta"] = PUBLISHED_BETA.get(dataset)
+        if options.get(after.searches) is None:
+            record = results.run_path(root, profile.name, after.name, backbone, dataset, method, profile.seeds[0])
+            searched = after.searches, str(record)
     if fixed or backbone in profile.fixed_grid:
         if grid and most_chosen is None:
             raise InputError(
@@ -181,7 +231,7 @@ def training_run(
         options, points = options | points[0], values
     elif values:
         points = [value | point for value in values for point in points]
-    options |= rules.adapters.get(method, {})
+    options |= rules.adapters.get(method, {}) | (changes or {})
     return Run(
         profile.name,
         name,
@@ -198,8 +248,8 @@ def training_run(
         weights=profile.weights.get(backbone),
         deterministic=profile.deterministic,
         images=profile.images,
-        beta_from=beta_from,
-        searches=experiment.searches,
+        searched=searched,
+        searches=experiment.searches is not None,
         keep=experiment.keep,
     )
 
@@ -208,13 +258,16 @@ def _ablation(profile: Profile, experiment: Experiment, root, hyperparameter: st
     if not profile.ablations or "pvera" not in profile.methods:
         return []
     values = [{hyperparameter: value} for value in getattr(profile.ablations, hyperparameter)]
-    fixed = not profile.ablations.search
+    fixed = not profile.ablations.search or bool(profile.search_rates)
+    if profile.ablations.search:
+        values = with_rates(profile, values)
     return [
         training_run(profile, experiment, root, backbone, dataset, "pvera", seed, fixed=fixed, values=values)
         for backbone in profile.backbones[:1]
         for dataset in profile.ablations.datasets
         if dataset in profile.datasets
         for seed in profile.seeds
+        if not profile.ablations.seeds or seed in profile.ablations.seeds
     ]
 
 

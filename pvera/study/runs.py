@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import timm
@@ -27,6 +28,8 @@ from pvera.study.inputs import Inputs
 from pvera.study.protocol import Protocol
 from pvera.study.training import TrainingConfig
 
+SYMBOLS = {"beta": "β", "alpha": "α"}
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -41,13 +44,19 @@ class Candidate:
     beta: float | None
     grid: dict = field(hash=False)
 
+    def with_(self, hyperparameter: str, value: float) -> "Candidate":
+        """Return the candidate with another β, or another value of one of its method's hyperparameters."""
+        if hyperparameter == "beta":
+            return replace(self, beta=value)
+        return replace(self, method=replace(cast(Any, self.method), **{hyperparameter: value}))
+
 
 @dataclass(frozen=True)
 class Run:
     """One training, as its result file describes it.
 
-    beta_from: the result file of the search that finds its β, where candidates have none yet.
-    searches: other runs wait for the β that it finds.   keep: predictions and adapter are kept beside the record.
+    searched: a hyperparameter that is still to be found, and the result file of the search that finds it.
+    searches: other runs wait for the value that it finds.   keep: predictions and adapter are kept beside the record.
     """
 
     profile: str
@@ -65,7 +74,7 @@ class Run:
     weights: str | None = None  # a local file
     deterministic: bool = False
     images: int | None = None  # of each split, at most
-    beta_from: str | None = None
+    searched: tuple[str, str] | None = None
     searches: bool = False
     keep: bool = False
 
@@ -89,20 +98,22 @@ class Run:
 
     @property
     def waits(self) -> bool:
-        """Whether β is still to be found by its search."""
-        return any(candidate.beta is None for candidate in self.candidates)
+        """Whether a hyperparameter is still to be found by its search."""
+        return self.searched is not None
 
     def resolved(self) -> "Run | None":
-        """Return the run with the β that its search chose; as it is while there is none.
+        """Return the run with the value that its search chose; as it is while there is none.
 
         None where there is nothing to run (`analyses.Analysis`).
         """
-        if not self.waits or not self.beta_from or not Path(self.beta_from).exists():
+        if self.searched is None or not Path(self.searched[1]).exists():
             return self
-        chosen = results.read(self.beta_from)["chosen"]
-        beta = chosen and chosen["grid"]["beta"]
-        found = (c if c.beta is not None else replace(c, beta=beta) for c in self.candidates)
-        return replace(self, candidates=tuple(found))
+        name, record = self.searched
+        chosen = results.read(record)["chosen"]
+        if chosen is None:
+            return self
+        found = tuple(candidate.with_(name, chosen["grid"][name]) for candidate in self.candidates)
+        return replace(self, candidates=found, searched=None)
 
     def config(self, inputs: Inputs | None = None) -> dict:
         """Return everything that influences the numbers of the result, and nothing else."""
@@ -110,7 +121,7 @@ class Run:
         shortened = {} if self.images is None else {"images": self.images}
         return {
             "seed": self.seed,
-            "members": [asdict(c) for c in self.candidates],
+            "members": [asdict(c) | {"method": c.method.describe()} for c in self.candidates],
             "protocol": asdict(self.protocol),
             "max_epochs": training_config.pop("epochs"),
             **training_config,
@@ -134,7 +145,7 @@ class Run:
         on_step: Callable[[int], None] = lambda step: None,
         inputs: Inputs | None = None,
     ) -> None:
-        """Train, choose, test and write the result file. InputError while it waits for β."""
+        """Train, choose, test and write the result file. InputError while it waits for a search."""
         execute(self, device, on_step, inputs)
 
 
@@ -144,10 +155,11 @@ def execute(
     on_epoch: Callable[[int], None] = lambda epoch: None,
     inputs: Inputs | None = None,
 ) -> None:
-    """Train, choose, test and write the result file of `run`. InputError while it waits for β."""
+    """Train, choose, test and write the result file of `run`. InputError while it waits for a search."""
     run, inputs = run.resolved(), inputs or Inputs()
-    if run.waits:
-        raise InputError(f"β of {run.dataset} is not known: its search has no result, or all of it diverged")
+    if run.searched:
+        name = SYMBOLS.get(run.searched[0], run.searched[0])
+        raise InputError(f"{name} of {run.dataset} is not known: its search has no result, or all of it diverged")
     started = time.perf_counter()
     frozen = inputs.backbone(run)
     frozen.model.to(device)
