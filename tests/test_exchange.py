@@ -175,6 +175,22 @@ def test_fused_ia3_from_peft(tmp_path, images):
     close(pvera.import_peft(tmp_path, make_vit()).eval()(images), theirs(images))
 
 
+def test_a_fused_dora_that_changes_magnitudes_alone(tmp_path, images):
+    """A position without a low-rank update is adapted all the same."""
+    config = configurations(FUSED)["dora"]
+    config.modules_to_save = ["head"]
+    theirs = peft_made(config)
+    with torch.no_grad():
+        for block in theirs.base_model.model.blocks:
+            block.attn.qkv.lora_B["default"].weight[24:] = 0  # keys and values
+            magnitudes = block.attn.qkv.lora_magnitude_vector["default"].weight
+            magnitudes[48:] = block.attn.qkv.base_layer.weight[48:].norm(dim=1)
+    theirs.save_pretrained(tmp_path)
+    imported = pvera.import_peft(tmp_path, make_vit()).eval()
+    assert imported.members[0].method.targets == "qk"
+    close(imported(images), theirs(images))
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", configurations(SEPARATE))
 def test_separate_projections_from_peft(tmp_path, images, name):

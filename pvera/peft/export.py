@@ -1,13 +1,13 @@
 """`export_peft`: an adapter as PEFT loads it.
 
-timm fuses queries, keys and values in one linear layer, of which PEFT knows nothing. There the p targets get parts of
-their own in one adapter of rank p r:
+timm fuses queries, keys and values in one linear layer, which PEFT adapts as a whole. There the p targets get parts of
+one adapter of rank p r:
 
     A' stacks their A's,   B' (3 d × p r) holds their B's in blocks,   λ_d stacks their d's,   λ_b = α b
 
-Rows of B' and λ_b are zero for positions without an adapter. Where the projections are layers of their own, LoRA, DoRA
-and (IA)³ are copied. VeRA's one A', B' of all layers again stacks the pairs of all targets, unless they share one, and
-the λ_d of a target is zero in the others' parts. PVeRA would draw unit noise there, so its mean is exported, as VeRA.
+Rows of B' and λ_b are zero for positions without an adapter. Where queries, keys and values are separate layers, LoRA,
+DoRA and (IA)³ are copied. VeRA's A' and B' then stack the pairs of all targets, unless they share one, and the λ_d of a
+target is zero in the others' parts. PVeRA would draw unit noise there: its mean is exported, as VeRA.
 """
 
 from collections.abc import Callable
@@ -92,11 +92,10 @@ def _takes_head(backbone: nn.Module) -> bool:
 
 
 def _name(backbone: Any) -> str | None:
-    """Return the backbone's name in its library."""
-    config = getattr(backbone, "config", None)
-    return getattr(config, "_name_or_path", None) or (getattr(backbone, "pretrained_cfg", None) or {}).get(
-        "architecture"
-    )
+    """Return the backbone's name in its library: transformers' source, or timm's architecture."""
+    if config := getattr(backbone, "config", None):
+        return config.name_or_path or None
+    return (getattr(backbone, "pretrained_cfg", None) or {}).get("architecture")
 
 
 def blocks(B: Tensor, at: list[int], count: int) -> Tensor:
@@ -116,7 +115,7 @@ def _vera(layers: list[EncoderLayer], member: Member, name: Callable[[nn.Module]
     halves, count = (2 if key == "pvera" else 1), len(method.targets)
     shared: Any = member.shared
     A = shared.A.reshape(member.dim, -1, len(shared.B), method.rank)[:, :halves]  # (d, halves, pairs, r)
-    # Targets with vectors of their own in one module, or with a pair of their own, need parts of their own.
+    # One module holds one λ_d: its targets read different parts. So do targets with different pairs.
     parts = count if _fused(layers) or method.pair == "position" else 1
     A, B = A.expand(-1, -1, parts, -1), shared.B.expand(parts, -1, -1)
     blocks_at = ["qkv".index(p) for p in method.targets] if _fused(layers) else [0] * parts

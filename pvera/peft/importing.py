@@ -19,14 +19,14 @@ from pvera.peft.folder import AdapterFolder, read
 
 #: A method, and its member's tensors by name.
 Import = tuple[Method, dict[str, Tensor]]
-#: Options that change what PEFT computes from the same tensors, with the values that can be read.
+#: Options that change what PEFT computes from the same tensors, with the values that can be read beside None.
 PLAIN = {
     "bias": ("none",),
     "rank_pattern": ({},),
     "alpha_pattern": ({},),
     "use_qalora": (False,),
-    "use_bdlora": (None, False),
-    "layer_replication": (None,),
+    "use_bdlora": (False,),
+    "layer_replication": (),
     "init_lora_weights": (True, False, "gaussian", "orthogonal", "eva"),  # others change the frozen weights
 }
 
@@ -57,7 +57,7 @@ def import_peft(
     if kind not in IMPORTS:
         raise InputError(f"{folder} holds {kind}: only {', '.join(IMPORTS)} can be read")
     for option, values in PLAIN.items():
-        if (value := adapter.config.get(option, values[0])) not in values:
+        if (value := adapter.config.get(option)) not in (None, *values):
             raise InputError(f"{folder}: {option}={value!r} has no counterpart here")
     _require_layers(adapter, len(layers))
     method, tensors = IMPORTS[kind](adapter, layers)
