@@ -11,39 +11,15 @@ import sys
 import tarfile
 import threading
 import zipfile
-from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-import scripts
 import vtab_like
-from vtab_like import edit, row
+from vtab_like import SCRIPT, cache, call, edit, row, whole  # noqa: F401  fixtures among them
 
-from pvera.data import store, vtab, vtab_sources
+from pvera.data import vtab, vtab_sources
 from pvera.errors import InputError
-
-ROOT = Path(__file__).resolve().parents[1]
-SCRIPT = ROOT / "experiments" / "prepare_vtab.py"
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def call(capsys):
-    """The script, called in this process: its exit code, what it printed and its error message."""
-    return partial(scripts.outcome, "prepare_vtab", capsys)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    root = tmp_path_factory.mktemp("vtab")
-    vtab_like.write(root, ["kitti"])
-    return root
-
 
 # Archives
 

@@ -22,7 +22,7 @@ import torch
 from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
-from pvera import files
+from pvera import backbones, files, metrics
 from pvera.backbones import Backbone
 from pvera.data import store
 from pvera.data.tasks import task
@@ -239,6 +239,9 @@ def prepare(root: str | Path, name: str, size: int) -> str:
 
 
 # The interface of `splits`
+
+MODELS, PACKAGE = backbones, "timm"
+scores = metrics.evaluate
 
 
 def reading(frozen: Backbone) -> dict:

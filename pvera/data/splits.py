@@ -23,6 +23,7 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol
 
 import numpy as np
@@ -61,7 +62,14 @@ class Split(Protocol):
 
 
 class Kind(Protocol):
-    """One kind of data: the functions that `image_folders` and `tokenized` both have."""
+    """One kind of data: what `image_folders` and `tokenized` both have.
+
+    MODELS: the module whose `load` and `weight_files` give frozen models that read such data.
+    PACKAGE: the package that these models come from.
+    """
+
+    MODELS: ModuleType
+    PACKAGE: str
 
     def reading(self, frozen: Backbone | Encoder) -> dict:
         """Return, as JSON, all that the numbers read from a file depend on in `frozen`."""
@@ -88,6 +96,9 @@ class Kind(Protocol):
 
     def digest(self, splits: Iterable[Split]) -> str:
         """Return the SHA-256 of all that training and testing read of the splits."""
+
+    def scores(self, probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        """Return the test scores of class probabilities (n, classes) under labels (n,)."""
 
 
 def kind(name: str) -> Kind:

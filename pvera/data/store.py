@@ -155,7 +155,7 @@ def _pool(threads: int | None, processes: int | None) -> Executor:
     need processes: what Pillow does between decoding and resizing holds the lock.
     """
     if processes:
-        return ProcessPoolExecutor(processes, context(), follow_parent)
+        return ProcessPoolExecutor(processes, context(__name__), follow_parent)
     return ThreadPoolExecutor(threads or cores())
 
 

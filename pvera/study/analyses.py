@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import torch
 
 from pvera import checkpoint, latents, uncertainty
 from pvera.errors import InputError
@@ -105,12 +104,7 @@ class Analysis(Run):
         """Compute, and write the result. InputError where the adapter is missing or does not fit."""
         started, inputs = time.perf_counter(), inputs or Inputs()
         source = results.read(self.adapter.with_suffix(".json"))
-        frozen = inputs.backbone(self)
-        frozen.model.to(device)
-        tests = {
-            name: split.data(frozen, torch.device(device), in_memory=False)
-            for name, split in zip(self.tested, inputs.tests(self), strict=True)
-        }
+        frozen, tests = inputs.for_analysis(self, device)
         config = self.config(inputs)
         model = checkpoint.load(frozen.model, self.adapter).eval()
         try:

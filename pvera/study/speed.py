@@ -17,6 +17,7 @@ import torch
 from pvera.adapters import Method
 from pvera.errors import InputError
 from pvera.files import require_unchanged, sealed, write_atomically
+from pvera.study import markdown
 
 SCHEMA = 2
 #: What the ratios should not exceed.
@@ -126,23 +127,21 @@ def machine(record: dict) -> str:
 
 def describe(record: dict) -> str:
     """Format the rows as a Markdown table, with the machine."""
-    lines = [
-        "| backbone | precision | part | what | bound | time | time of the bound | ratio | target | |",
-        "| :-- | :-- | :-- | :-- | :-- | --: | --: | --: | --: | :-- |",
-    ]
+    header = ["backbone", "precision", "part", "what", "bound", "time", "time of the bound", "ratio", "target", ""]
+    lines = []
     for row in (Measurement(**row) for row in record["rows"]):
         target = "" if row.target is None else f"{row.target:.2f}"
         verdict = {None: "", True: "met", False: "**missed**"}[row.met]
         values = (_quantity(row, value) for value in (row.value, row.bound_value))
         about = [row.backbone, row.precision, row.part, row.what, row.bound]
-        lines.append("| " + " | ".join([*about, *values, f"{row.ratio:.3f}", target, verdict]) + " |")
+        lines.append([*about, *values, f"{row.ratio:.3f}", target, verdict])
     made_by = record["environment"]
     about = (
         f"{machine(record)}, torch {made_by['torch']}, timm {made_by['timm']}; "
         "see experiments/benchmark_speed.py. Part and bound are measured in turn: the ratio is the median over the "
         "pairs, not the quotient of the two medians beside it."
     )
-    return "\n".join(lines) + f"\n\n{about}\n"
+    return f"{markdown.table(header, lines, 'lllllrrrrl')}\n\n{about}\n"
 
 
 def _quantity(row: Measurement, value: float) -> str:
