@@ -166,7 +166,7 @@ def test_counts_agree_with_what_runs_recorded(costs):
     }
     tiny = costs[costs["backbone"] == "tiny"]
     counted = {
-        (row.method, json.dumps(asdict(row.configuration), sort_keys=True)): row.adapter_parameters
+        (row.method, json.dumps(row.configuration.describe(), sort_keys=True)): row.adapter_parameters
         for row in tiny.itertuples()
     }
     assert recorded == counted
