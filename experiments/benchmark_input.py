@@ -1,15 +1,15 @@
-"""What reading images costs: of an epoch's time, of the time to prepare, and of memory.
+"""Measure what reading images costs: processor time in an epoch, time to prepare a data set, and memory.
 
     python experiments/benchmark_input.py
 
-share         of an epoch's processor time that goes into its batches, which come from the store
-preparation   how much faster all cores decode photographs than one
-memory        what a run on the largest data set (dSprites, 73 728 test images, 11 GB in the store) takes beyond
-              one on 16 images, on a stand-in so small that its own activations hardly count
+share         the share of an epoch's processor time that reads batches from the store
+preparation   the speed-up of decoding photographs on all cores over one core
+memory        the memory of a run on the largest data set (dSprites, 73 728 test images, 11 GB in the store) beyond
+              that of a run on 16 images; the backbone is so small that its activations hardly count
 
-The data sets are written to a temporary folder of up to 12 GB (--folder) and removed. Writes
-<output>/input.csv and .md, where the rows of parts that are not measured again stay as they are; the exit code
-is 1 if a bound does not hold. Other work on the machine slows preparation down, the rest hardly.
+The script writes the data sets to a temporary folder (--folder, up to 12 GB) and removes them. It writes
+<output>/input.csv and .md, and keeps there the rows of parts that it does not measure again. The exit code is 1 if a
+bound does not hold. Other work on the machine slows preparation down, and hardly the rest.
 """
 
 import os
@@ -30,7 +30,7 @@ from pvera.adapters import PVeRA
 from pvera.data import image_folders, store, tasks
 from pvera.model import adapt
 from pvera.processes import cores
-from pvera.study import results, training
+from pvera.study import markdown, results, training
 from pvera.study.profiles import Profile
 from pvera.study.protocol import protocol
 from pvera.study.runs import environment
@@ -41,15 +41,15 @@ from pvera.study.training import TrainingConfig
 PARTS = ("share", "preparation", "memory")
 SHARE, SPEED_UP, MEMORY = 0.02, 0.75, 1024  # bounds: of an epoch, per core, MiB
 LARGEST = "dsprites_loc"
-DISTINCT = 64  # images that a split really has; the others are links to them
-# 17 tokens of 64 numbers, 6 layers. Worker processes import this file, so they know it as well.
+DISTINCT = 64  # images of a split; the others are links to them
+# 17 tokens of width 64, 6 layers. Worker processes import this file, so they have the name as well.
 backbones.NAMES["stand_in"] = ("test_vit", {"img_size": 224, "patch_size": 56})
 
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.several("--parts", choices=PARTS, default=PARTS, help="only these")
-    parser.add_argument("--folder", help="for the temporary files (default: the system's)")
+    parser.several("--parts", choices=PARTS, default=PARTS, help="only these parts")
+    parser.add_argument("--folder", help="folder of the temporary files (default: the system's)")
     parser.output()
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -112,13 +112,16 @@ def share(folder: Path, backbone: str, images: int) -> dict:
             validation[slice(int(batch[0]), int(batch[-1]) + 1)]
         return time.process_time() - start
 
-    found = min(read() for _ in range(5)) / epoch
+    part = min(read() for _ in range(5)) / epoch
     what = f"share of an epoch on {backbone} at {frozen.image_size} pixels"
-    return row(what, f"{100 * found:.3f} %", f"under {100 * SHARE:.0f} %", found < SHARE)
+    return row(what, f"{100 * part:.3f} %", f"under {100 * SHARE:.0f} %", part < SHARE)
 
 
 def preparation(folder: Path, images: int) -> dict:
-    """Photographs of 500x375 pixels, decoded by one process and by one per core in turns; the best of five each."""
+    """Measure the speed-up of decoding photographs (500 x 375 pixels) in one process per core over a single one.
+
+    Both take turns; the best of five counts.
+    """
     root = folder / "photographs"
     write(root / LARGEST, {"test": images}, (500, 375), "jpg")
 
@@ -128,7 +131,7 @@ def preparation(folder: Path, images: int) -> dict:
         image_folders.load_split(root, LARGEST, "test", 224, processes=processes)
         return time.perf_counter() - start
 
-    seconds(1)  # starts the server that workers are forked from
+    seconds(1)  # starts the server from which workers fork
     turns = [(seconds(1), seconds(cores())) for _ in range(5)]
     one, all_cores = map(min, zip(*turns, strict=True))
     bound = SPEED_UP * cores()
@@ -138,7 +141,7 @@ def preparation(folder: Path, images: int) -> dict:
 
 
 def memory(folder: Path, images: int) -> dict:
-    """Peak of a whole run with so many test images, in a process of its own, beyond that of a run on few."""
+    """Measure the peak memory of a run on `images` test images beyond that of a run on 16; each has its own process."""
     write(folder / "largest" / LARGEST, {"train800": 800, "val200": 200, "test": images}, (64, 64), "png")
     weights = folder / "stand_in.safetensors"
     safetensors.torch.save_file(backbones.load("stand_in", pretrained=False).model.state_dict(), weights)
@@ -159,9 +162,9 @@ def memory(folder: Path, images: int) -> dict:
         runs = profile.with_(images=few).runs("benchmark", folder / f"results{few}")
         run_all(runs, f"{few or 'all'} images")
         peaks.append(results.read(runs[0].path)["cost"]["peak_memory_mb"])
-    found = peaks[1] - peaks[0]
+    beyond = peaks[1] - peaks[0]
     what = f"memory of a run on {images} test images, beyond one on 16"
-    return row(what, f"{found} MiB", f"under {MEMORY} MiB", found < MEMORY)
+    return row(what, f"{beyond} MiB", f"under {MEMORY} MiB", beyond < MEMORY)
 
 
 def row(what: str, value: str, bound: str, holds: bool) -> dict:
@@ -169,7 +172,7 @@ def row(what: str, value: str, bound: str, holds: bool) -> dict:
 
 
 def write(folder: Path, counts: dict[str, int], size: tuple[int, int], suffix: str) -> None:
-    """Splits of `counts` images of `size` pixels: smooth noise, which compresses as photographs do."""
+    """Write splits of `counts` images of `size` pixels: smooth noise, which compresses like photographs."""
     classes = tasks.task(folder.name).classes
     for split, count in counts.items():
         (folder / split).mkdir(parents=True)
@@ -186,10 +189,11 @@ def write(folder: Path, counts: dict[str, int], size: tuple[int, int], suffix: s
 
 
 def describe(table: pd.DataFrame) -> str:
-    lines = ["| | measured | bound | holds |", "| :-- | :-- | :-- | :-- |"]
-    lines += [f"| {r.what} | {r.value} | {r.bound} | {'yes' if r.holds else 'no'} |" for r in table.itertuples()]
+    """Format the table as Markdown, with the machines."""
+    rows = ([row.what, row.value, row.bound, "yes" if row.holds else "no"] for row in table.itertuples())
     machines = "; ".join(table.machine.unique())
-    return "\n".join(lines) + f"\n\n{machines}. Measured by experiments/benchmark_input.py.\n"
+    page = markdown.table(["", "measured", "bound", "holds"], rows)
+    return f"{page}\n\n{machines}. Measured by experiments/benchmark_input.py.\n"
 
 
 if __name__ == "__main__":

@@ -1,24 +1,24 @@
-"""How close training, evaluation and sampling come to their bounds, which a frozen backbone sets.
+"""Time training, evaluation and sampling against their bounds, which a frozen backbone sets.
 
     python experiments/benchmark_speed.py                                 # ViT-S, half an hour on two cores
     python experiments/benchmark_speed.py --device cuda --backbones dinov2_s dinov2_b dinov2_l
 
-Every part takes turns with its bound, in one process, after a warm-up: ratios are medians over the pairs.
-Weights and images are random numbers. Memory is what a process of its own takes beyond what it took before
-its first step, on a GPU what torch allocates.
+Each part and its bound take turns in one process, after a warm-up; a ratio is the median over these pairs. Weights and
+images are random numbers. Memory is measured in a separate process, from before its first step to its peak (on a GPU,
+as torch allocates it).
 
-    step      one training step (forward, loss, KL term, backward, AdamW), against forward and backward to the
-              input of the frozen backbone, which has its weights in the same precision
-    evaluate  a merged model, against the frozen backbone
-    sample    k draws, against k passes of the frozen backbone; and their memory, against that of two draws
-    probe     linear probing for 500 epochs, against one pass over the images
-    memory    of a training step, against forward and backward of the frozen backbone
-    size      the file of a trained adapter with its head, against its numbers in fp32
-    peft      peft's PVeRA on transformers' DINOv2 of the same size, against the same bounds, and ours against it
-    sweep     the step of PVeRA against its bound, as rank, tokens, depth and grid grow
+    part      measures                                                     against
+    step      a training step: forward, loss, KL term, backward, AdamW     forward and backward of the frozen backbone
+    evaluate  a merged model                                               the frozen backbone
+    sample    k draws, and their memory                                    k frozen passes; the memory of two draws
+    probe     linear probing for 500 epochs                                one pass over the images
+    memory    the memory of a training step                                forward and backward of the frozen backbone
+    size      the file of a trained adapter with its head                  its numbers in fp32
+    peft      peft's PVeRA on transformers' DINOv2 of the same size        the same bounds; then our step against it
+    sweep     PVeRA's step as rank, tokens, depth and grid grow            forward and backward of the frozen backbone
 
-Writes <output>/speed_<device>.json, with --threads a file of its own, in which rows of other backbones and
-precisions stay, and .md.
+The backward pass of the frozen backbone goes to its input; its weights have the precision that is measured. Writes
+<output>/speed_<device>.json (a separate file with --threads) and .md; rows of other backbones and precisions stay.
 """
 
 import math
@@ -45,20 +45,20 @@ from pvera.study.script import run
 from pvera.study.speed import FASTER, GRID, Measurement
 from pvera.study.training import PRECISIONS, TrainingConfig
 
-EPOCHS, TRAIN, VALIDATION = 500, 800, 200  # of linear probing
-SWEEP_DEPTH = 4  # of its models, where depth itself is not what grows
+EPOCHS, TRAIN, VALIDATION = 500, 800, 200  # epochs and images of linear probing
+SWEEP_DEPTH = 4  # layers in a sweep over anything but depth
 
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.several("--backbones", default=["dinov2_s"], metavar="B", help="(dinov2_s)")
-    parser.several("--precisions", choices=PRECISIONS, default=["float32", "bfloat16"])
-    parser.several("--parts", choices=PARTS, default=list(PARTS), help="only these")
+    parser.several("--backbones", default=["dinov2_s"], metavar="B", help="backbones (dinov2_s)")
+    parser.several("--precisions", choices=PRECISIONS, default=["float32", "bfloat16"], help="(both)")
+    parser.several("--parts", choices=PARTS, default=list(PARTS), help="only these parts")
     every = list(speed.STEP)
-    parser.several("--methods", choices=every, default=every, help="only these")
+    parser.several("--methods", choices=every, default=every, help="only these methods")
     parser.device("cpu")
-    parser.number("--threads", help="on a processor (all; demo and mini train with one)")
-    parser.number("--repeats", default=5, help="pairs that are timed (%(default)s)")
+    parser.number("--threads", help="CPU threads (all; demo and mini train with one)")
+    parser.number("--repeats", default=5, help="timed pairs (%(default)s)")
     parser.output()
     options = parser.parse_args()
     if options.threads:
@@ -86,8 +86,9 @@ def step(bench: Bench) -> list[Measurement]:
             factor += cost.adapter_multiply_adds(grid[0], shape) / cost.backbone_multiply_adds(shape)
             bound += ", and its own products"
         with bench.step(grid) as function:
-            found, own, ratio = bench.paired(function, bench.frozen_step(len(grid)))
-        rows.append(bench.row("step", what, bound, (found, own * factor, ratio / factor), speed.STEP[key]))
+            seconds, frozen_seconds, ratio = bench.paired(function, bench.frozen_step(len(grid)))
+        values = seconds, frozen_seconds * factor, ratio / factor
+        rows.append(bench.row("step", what, bound, values, speed.STEP[key]))
     if bench.precision == "bfloat16":
         full = Bench(bench.backbone, "float32", bench.device, bench.repeats, bench.keys)
         with bench.step([pvera_]) as function, full.step([pvera_]) as reference:
@@ -116,7 +117,7 @@ def evaluate(bench: Bench) -> list[Measurement]:
             values = measured(model.merge_())
             rows.append(bench.row("evaluate", f"{speed.title([method])}, merged", bound, values, speed.EVALUATE))
         model.unload()
-    if bench.precision != "float32":  # what they pay for the residual stream, which autocast leaves in fp32
+    if bench.precision != "float32":  # the cost of the residual stream, which autocast leaves in fp32
         rows.append(bench.row("evaluate", f"{bound}, autocast", bound, measured(bench.vit)))
     return rows
 
@@ -137,7 +138,7 @@ def draws(bench: Bench) -> list[Measurement]:
 
 
 def probe(bench: Bench) -> list[Measurement]:
-    """All of it once: it takes minutes."""
+    """Time it once, as it takes minutes."""
     frozen = backbones.load(bench.backbone, pretrained=False)
     frozen.model.to(bench.device)
     train, validation = (images(frozen, bench.device, count) for count in (TRAIN, VALIDATION))
@@ -162,13 +163,13 @@ def memory(bench: Bench) -> list[Measurement]:
     bound = peak(bench, "frozen", None)
     rows = []
     for method in bench.methods():
-        found = peak(bench, "step", method)
+        used = peak(bench, "step", method)
         rows.append(
             bench.row(
                 "memory",
                 speed.title([method]),
                 "frozen forward and backward",
-                (found, bound, found / bound),
+                (used, bound, used / bound),
                 speed.MEMORY,
             )
         )
@@ -176,8 +177,8 @@ def memory(bench: Bench) -> list[Measurement]:
 
 
 def peak(bench: Bench, what: str, argument) -> float:
-    """Bytes that calls of something take at most beyond what was there before, in a process of its own."""
-    # glibc gives the memory of tensors back at once when it is told to map them, so that the peak is theirs.
+    """Return the bytes by which two calls raise the memory of a new process, at their peak."""
+    # glibc then maps the memory of tensors and gives it back at once, so the peak is that of tensors.
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**16))
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_peak, (bench.backbone, bench.precision, bench.device, what, argument))
@@ -201,14 +202,14 @@ def size(bench: Bench) -> list[Measurement]:
     rows = []
     for method in bench.methods():
         model = adapt(bench.vit, method, CLASSES)
-        found, numbers = len(checkpoint.dumps(model)), 4 * sum(model.members[0].count().values())
+        file, numbers = len(checkpoint.dumps(model)), 4 * sum(model.members[0].count().values())
         model.unload()
         rows.append(
             bench.row(
                 "size",
                 f"{speed.title([method])} with head",
                 "its numbers in fp32",
-                (found, numbers, found / numbers),
+                (file, numbers, file / numbers),
                 speed.SIZE,
             )
         )
@@ -216,7 +217,7 @@ def size(bench: Bench) -> list[Measurement]:
 
 
 def peft(bench: Bench) -> list[Measurement]:
-    """A head on the class token, cross entropy without a KL term: what peft's users write."""
+    """Time peft as its users train it: a head on the class token, cross entropy without a KL term."""
     import peft
     import transformers
 

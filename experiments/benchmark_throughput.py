@@ -1,13 +1,13 @@
-"""Images per second of training and evaluation, and from them the hours that a profile takes on this device.
+"""Measure images per second of training and evaluation, and derive a profile's hours on this device.
 
     python experiments/benchmark_throughput.py --profile paper --precision bfloat16
 
-Each backbone, with random weights, trains the grid of PVeRA members that the profile gives it, by the code
-that trains the runs. Images are random numbers; one that three members see counts three times. The hours are
-those of every run of the profile, one after the other, if each member trains for --epochs epochs, and every
-adapter is as fast as PVeRA. Linear probing computes the backbone's features once.
+Each backbone, with random weights, trains the profile's grid of PVeRA members with the code that trains the runs.
+Images are random numbers; an image that three members see counts three times. The hours cover all runs of the profile,
+one after the other. They assume that each member trains for --epochs epochs and that every adapter is as fast as
+PVeRA. Linear probing computes the backbone's features once.
 
-Writes <output>/throughput_<device>_<precision>.csv, a row per backbone and experiment, and .md, to be read.
+Writes <output>/throughput_<device>_<precision>.csv, a row per backbone and experiment, and a table in .md.
 """
 
 import re
@@ -26,7 +26,7 @@ from pvera.backbones import Backbone
 from pvera.data import image_folders, tasks, vtab
 from pvera.errors import InputError
 from pvera.files import require_writable, write_atomically
-from pvera.study import training
+from pvera.study import markdown, training
 from pvera.study.experiments import named
 from pvera.study.profiles import Profile
 from pvera.study.protocol import protocol
@@ -40,11 +40,11 @@ CLASSES = 100
 def main() -> None:
     parser = Parser(__doc__)
     parser.profile("paper")
-    parser.several("--backbones", metavar="B", help="only these of the profile")
+    parser.several("--backbones", metavar="B", help="only these backbones of the profile")
     parser.add_argument("--precision", default="bfloat16", choices=PRECISIONS, help="(%(default)s)")
     parser.device("cuda")
-    parser.number("--epochs", default=100, help="assumed of every training (%(default)s)")
-    parser.number("--batches", default=50, help="that are timed, of training (%(default)s)")
+    parser.number("--epochs", default=100, help="assumed epochs of every training (%(default)s)")
+    parser.number("--batches", default=50, help="timed training batches (%(default)s)")
     parser.output()
     options = parser.parse_args()
     profile = read_profile(options.profile)
@@ -68,8 +68,10 @@ def main() -> None:
 
 
 def measure(grid: Run, device: str, batches: int) -> dict[str, float]:
-    """Images per second and member: training, evaluation of the grid, and testing of one member on images
-    that lie in the computer's memory, as in `runs.execute`."""
+    """Return images per second and member: in training, in evaluation of the grid, and in testing one member.
+
+    Test images lie in the computer's memory, as in `runs.execute`.
+    """
     frozen = backbones.load(grid.backbone, pretrained=False)
     frozen.model.to(device)
     size, members = grid.training.batch_size, len(grid.candidates)
@@ -109,7 +111,7 @@ def measure(grid: Run, device: str, batches: int) -> dict[str, float]:
 
 
 def images(frozen: Backbone, device: str, count: int, in_memory: bool = True) -> image_folders.ImageData:
-    """Random ones with random labels."""
+    """Return random images with random labels."""
     source = np.random.default_rng(0)
     pixels = source.integers(256, size=(count, frozen.image_size, frozen.image_size, 3), dtype=np.uint8)
     split = image_folders.ImageSplit(pixels, source.integers(CLASSES, size=count), [])
@@ -117,7 +119,7 @@ def images(frozen: Backbone, device: str, count: int, in_memory: bool = True) ->
 
 
 def seconds(function: Callable) -> float:
-    """Time the second of two calls; both end with their results on the CPU."""
+    """Return the seconds of the second of two calls; both end with their results on the CPU."""
     function()
     start = time.perf_counter()
     function()
@@ -125,7 +127,7 @@ def seconds(function: Callable) -> float:
 
 
 def hours(runs: list[Run], rates: dict[str, dict[str, float]], epochs: int) -> pd.DataFrame:
-    """A row per backbone and experiment: its rates, runs, members and hours."""
+    """Return a row per backbone and experiment: rates, runs, members and hours."""
     count = vtab.TRAINING["train800"], vtab.TRAINING["val200"]
     rows = {}
     for one in runs:
@@ -150,7 +152,7 @@ def hours(runs: list[Run], rates: dict[str, dict[str, float]], epochs: int) -> p
 def describe(table: pd.DataFrame, profile: Profile, epochs: int, device: str) -> str:
     """Format the table as Markdown, with the machine and the assumptions."""
     header = ["Backbone", "Training", "Validation", "Test", "Experiment", "Runs", "Members", "Hours"]
-    lines = [header, [":--", *["--:"] * 3, ":--", *["--:"] * 3]]
+    lines = []
     total = {"backbone": "all", "experiment": ""} | table[["runs", "members", "hours"]].sum().to_dict()
     for row in [*table.to_dict("records"), total]:
         rates = [f"{row[column]:,.0f}" if column in row else "" for column in table.columns[2:5]]
@@ -161,7 +163,7 @@ def describe(table: pd.DataFrame, profile: Profile, epochs: int, device: str) ->
         f"images per second and member, with PVeRA. Hours assume {epochs} epochs of every training, where at "
         f"most {profile.training.epochs} are allowed, and one run after the other."
     )
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{about}\n"
+    return f"{markdown.table(header, lines, 'lrrrlrrr')}\n\n{about}\n"
 
 
 if __name__ == "__main__":

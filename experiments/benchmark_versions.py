@@ -1,13 +1,13 @@
-"""Time the same runs with this version of the program and with another one, in turn.
+"""Time the same runs with this version of the program and with another, in turn.
 
     git worktree add ../before 4eb30df
     python experiments/benchmark_versions.py ../before --profile demo --datasets digits --seeds 0
 
-In every turn each version trains from nothing into a temporary folder (experiments/train.py, the search of β and
-the benchmark) and draws from its adapters (experiments/uncertainty.py), with the options that are not this script's
-own. Seconds are those that the runs record. Writes <output>/versions.csv, one row per experiment and method:
-medians over the turns, of the ratio turn by turn, and how far the accuracies of the two versions lie apart. Rows of
-other versions, profiles and machines stay.
+In every turn each version trains into an empty temporary folder (experiments/train.py, the search of β and the
+benchmark) and draws from its adapters (experiments/uncertainty.py). Options that this script does not have go to these
+two. Seconds are those in the records of the runs. Writes <output>/versions.csv, one row per experiment and method:
+medians over the turns of seconds and of their ratio, and the difference of the two accuracies. Rows of other versions,
+profiles and machines stay.
 """
 
 import os
@@ -39,7 +39,7 @@ def main() -> None:
     parser.output()
     options, passed = parser.parse_known_args()
     file = options.output / "versions.csv"
-    versions.load(file)  # a damaged one is known before the measurement
+    versions.load(file)  # a damaged file ends the script before it measures
     roots = {"before": options.other.resolve(), "after": ROOT}
     for root in roots.values():
         require_version(root)
@@ -59,19 +59,19 @@ def main() -> None:
 
 
 def require_version(root: Path) -> None:
-    """InputError where `root` is not the program, or Python would not take its library from there."""
+    """Raise InputError where `root` is not the program, or Python takes the library from elsewhere."""
     if not all((root / "experiments" / f"{name}.py").is_file() for name, *_ in STEPS):
         raise InputError(f"{root}: there is no experiments/train.py or experiments/uncertainty.py")
-    found = python(root, "-c", "import pvera; print(pvera.__file__)", stdout=subprocess.PIPE, text=True)
-    if root not in Path(found.stdout.strip()).resolve().parents:
-        raise InputError(f"{root}: Python takes the library from {found.stdout.strip()}")
+    imported = python(root, "-c", "import pvera; print(pvera.__file__)", stdout=subprocess.PIPE, text=True)
+    if root not in Path(imported.stdout.strip()).resolve().parents:
+        raise InputError(f"{root}: Python takes the library from {imported.stdout.strip()}")
 
 
 def execute(root: Path, options: list[str]) -> None:
-    """Run the steps with the library and the scripts in `root`. InputError where one fails, which says why itself."""
-    for script, *own in STEPS:
+    """Run the steps with the library and the scripts in `root`. InputError where one fails; it prints the reason."""
+    for script, *arguments in STEPS:
         try:
-            python(root, str(root / "experiments" / f"{script}.py"), *own, *options)
+            python(root, str(root / "experiments" / f"{script}.py"), *arguments, *options)
         except subprocess.CalledProcessError as error:
             raise InputError(f"{root}: experiments/{script}.py ended with {error.returncode}") from None
 
@@ -82,7 +82,7 @@ def python(root: Path, *arguments: str, **options) -> subprocess.CompletedProces
 
 
 def recorded(folder: str, profile: str) -> pd.DataFrame:
-    """One row per run: experiment, method, seconds, accuracy (of all draws in Monte Carlo inference)."""
+    """Return one row per run: experiment, method, seconds, accuracy (of all draws in Monte Carlo inference)."""
     rows = []
     for experiment in ("beta", "benchmark", "uncertainty"):
         for one in results.load_runs(folder, profile, experiment, optional=True):

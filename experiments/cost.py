@@ -1,10 +1,10 @@
-"""Figure 3: Count parameters and multiply-adds of every configuration in a profile's grids.
+"""Count parameters and multiply-adds of every configuration in a profile's grids (Figure 3).
 
     python experiments/cost.py --profile mini
 
-writes results/<profile>/cost/<backbone>.json for the profile, and results/paper/cost for the paper's real
-sizes (DINOv2 ViT-S, B and L at 224 pixels), which the notebook shows beside it. Counting needs the shapes of
-the backbones only, so nothing is downloaded. What exists is not counted again.
+Writes results/<profile>/cost/<backbone>.json for the profile, and results/paper/cost for the paper's sizes (DINOv2
+ViT-S, B and L at 224 pixels), which the notebook shows beside it. Counting needs only the backbones' shapes, so nothing
+is downloaded. Existing records are not counted again.
 """
 
 from options import Parser

@@ -1,10 +1,10 @@
-"""Figure 7: Maps of the last layer's latents over the patches of a few images, for VeRA and PVeRA (Section 4.4).
+"""Map the last layer's latents over the patches of a few images, for VeRA and PVeRA (Figure 7, Section 4.4).
 
     python experiments/latents.py --profile demo
 
-Takes the adapters that experiments/train.py has left on the profile's first data set. Writes
-results/<profile>/latents/<backbone>/<dataset>/<method>/seed<k>.json and, beside it, .npz with maps and
-images. What exists is not computed again; what was made with another adapter is reported.
+Reads the adapters of experiments/train.py on the profile's first data set. Writes
+results/<profile>/latents/<backbone>/<dataset>/<method>/seed<k>.json and, beside it, .npz with maps and images. Existing
+results are not computed again; the script reports those of another adapter.
 """
 
 from options import parse_training

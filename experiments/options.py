@@ -1,4 +1,4 @@
-"""The options that the scripts share."""
+"""Command-line options that the scripts share."""
 
 import argparse
 import os
@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import torch
+from own_options import OwnData
 
 from pvera.data import store
 from pvera.errors import InputError
@@ -26,17 +27,15 @@ class Parser(argparse.ArgumentParser):
         raise InputError(message)
 
     def several(self, *flags: str, **options) -> None:
-        """An option with one value or more, each of them once."""
+        """Add an option with one or more values, all different."""
         self.add_argument(*flags, nargs="+", action=_Distinct, **options)
 
     def number(self, *flags: str, type_=Count, **options) -> None:
-        """An option with a number of that type."""
+        """Add an option with a number of that type."""
         self.add_argument(*flags, type=parse(type_), **options)
 
-    def profile(self, default: str = "demo") -> None:
-        self.add_argument(
-            "--profile", default=default, help="name in experiments/profiles, or a YAML file (%(default)s)"
-        )
+    def profile(self, default: str | None = "demo", shown: str = "%(default)s") -> None:
+        self.add_argument("--profile", default=default, help=f"name in experiments/profiles, or a YAML file ({shown})")
 
     def results(self) -> None:
         self.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
@@ -56,13 +55,13 @@ class _Distinct(argparse.Action):
 
 
 def _device(text: str) -> str:
-    """For argparse: the device, if this machine has it."""
-    found = re.fullmatch(r"cpu|cuda(?::(\d+))?", text)
-    if found is None:
+    """Return the device if this machine has it; argparse's error otherwise."""
+    match = re.fullmatch(r"cpu|cuda(?::(\d+))?", text)
+    if match is None:
         raise argparse.ArgumentTypeError(f"must be cpu, cuda, or one such as cuda:1, not {text!r}")
     if text != "cpu" and not torch.cuda.is_available():
         raise argparse.ArgumentTypeError("there is no CUDA device here; cpu is")
-    if found[1] and int(found[1]) >= torch.cuda.device_count():
+    if match[1] and int(match[1]) >= torch.cuda.device_count():
         raise argparse.ArgumentTypeError(f"there is no {text} here, only {torch.cuda.device_count()} CUDA devices")
     return text
 
@@ -73,7 +72,8 @@ def parse_training(description: str, script: str) -> argparse.Namespace:
     width = max(map(len, experiments))
     about = "\n".join(f"    {name:{width}}   {EXPERIMENTS[name].about}" for name in experiments)
     parser = Parser(f"{description}\nExperiments:\n\n{about}\n")
-    parser.profile()
+    parser.profile(None, "demo, with --data-set own")
+    own_data = OwnData(parser)
     parser.several(
         "--experiments",
         metavar="E",
@@ -81,13 +81,13 @@ def parse_training(description: str, script: str) -> argparse.Namespace:
         default=experiments,
         help=f"only these of {', '.join(experiments)}",
     )
-    parser.several("--methods", metavar="M", help="only these")
+    parser.several("--methods", metavar="M", help="only these of the profile's")
     parser.several("--datasets", metavar="D", help="these instead of the profile's")
     parser.several("--backbones", metavar="B", help="these instead of the profile's")
     parser.several("--seeds", type=parse(Natural), metavar="K", help="these instead of the profile's")
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
     parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
-    parser.number("--epochs", metavar="N", help="most epochs, instead of the profile's")
+    parser.number("--epochs", metavar="N", help="largest number of epochs, instead of the profile's")
     parser.add_argument(
         "--weights",
         action="append",
@@ -99,7 +99,7 @@ def parse_training(description: str, script: str) -> argparse.Namespace:
         "--deterministic",
         action="store_true",
         default=None,
-        help="strictly: what has no deterministic implementation fails",
+        help="fail where PyTorch has no deterministic implementation",
     )
     parser.number("--images", metavar="N", help="for trials: the first N images of each split")
     parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
@@ -114,20 +114,21 @@ def parse_training(description: str, script: str) -> argparse.Namespace:
         const=ROOT / "experiments" / "slurm.yaml",
         help="submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)",
     )
-    parser.add_argument("--wait", action="store_true", help="with --slurm: return when all jobs have ended")
-    parser.add_argument("--status", action="store_true", help="count what is done, running, failed, missing")
-    parser.add_argument("--replace", action="store_true", help="run again what another configuration made")
-    parser.add_argument("--list", action="store_true", help="say what is missing, and train nothing")
+    parser.add_argument("--wait", action="store_true", help="with --slurm: wait until all jobs have ended")
+    parser.add_argument("--status", action="store_true", help="count the runs that are done, running, failed, missing")
+    parser.add_argument("--replace", action="store_true", help="run again where the result is of another configuration")
+    parser.add_argument("--list", action="store_true", help="list the missing runs, and train nothing")
     options = parser.parse_args()
     if options.slurm and (options.device or options.workers):
-        raise InputError("--device and --workers are for this machine; for --slurm the YAML file says it")
+        raise InputError("--device and --workers are for this machine; with --slurm, set them in the YAML file")
     if options.wait and not options.slurm:
         raise InputError("--wait is for --slurm")
     set_cache(options.cache)
+    own_data.install(options)
     return options
 
 
 def set_cache(folder: str | None) -> None:
-    """Decoded images go to `folder`, if one is named, for the workers as well."""
+    """Make `folder`, if given, the store of decoded images, also for worker processes."""
     if folder:
         os.environ[store.VARIABLE] = os.path.abspath(folder)

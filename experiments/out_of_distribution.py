@@ -1,11 +1,11 @@
-"""Figure 6: The last layer's latents of VeRA and PVeRA adapters in and out of distribution (Section 4.4).
+"""Compute the last layer's latents of VeRA and PVeRA in and out of distribution (Figure 6, Section 4.4).
 
     python experiments/out_of_distribution.py --profile demo
 
-Takes the adapters that experiments/train.py has left on the first data set of each category, and gives each
-the test images of all of these. Writes
-results/<profile>/out_of_distribution/<backbone>/<dataset>/<method>/seed<k>.json and, beside it, .npz with a
-value per image. What exists is not computed again; what was made with another adapter is reported.
+Reads the adapters of experiments/train.py on the first data set of each category, and gives each adapter the test
+images of all these data sets. Writes results/<profile>/out_of_distribution/<backbone>/<dataset>/<method>/seed<k>.json
+and, beside it, .npz with a value per image. Existing results are not computed again; the script reports those of
+another adapter.
 """
 
 from options import parse_training

@@ -24,7 +24,7 @@ from pvera.study.validation import choose
 def parse() -> Namespace:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=ROOT / "data/vtab-1k", help="where VTAB-1k lies (%(default)s)")
-    parser.several("--datasets", metavar="D", default=list(vtab.NAMES), help="only these")
+    parser.several("--datasets", metavar="D", default=list(vtab.NAMES), help="only these data sets")
     parser.add_argument("--source", type=Path, help="folder or archive with the data, instead of the hub")
     parser.add_argument("--repo", default=vtab_sources.REPO, help="data set repository on the hub (%(default)s)")
     parser.add_argument("--revision", default="main", help="its branch, tag or commit (%(default)s)")

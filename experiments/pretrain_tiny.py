@@ -1,7 +1,7 @@
-"""Pretrain the small backbone that ships with the package, by classification of CIFAR-10's training images.
+"""Pretrain the packaged small backbone by classification of CIFAR-10's training images.
 
-500 images per class are held out: never trained on, used for no choice, only for the reported accuracy.
-Killed, the same command goes on at the last finished epoch and ends with the same weights.
+500 images per class are held out: they serve the reported accuracy alone. After a kill, the same command goes on after
+the last finished epoch and ends with the same weights.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ def arguments():
     add("--download-dir", type=Path, default=Path("data"), help="where torchvision's CIFAR-10 is or goes")
     add("--output", type=Path, default=Path("vit_tiny_patch8_32.safetensors"), help="weights to write")
     add("--force", action="store_true", help="overwrite existing weights")
-    add("--held-out", type=int, default=500, help="images per class that are held out, the last by number")
+    add("--held-out", type=int, default=500, help="held-out images per class: those with the highest numbers")
     add("--epochs", type=int, default=50)
     add("--warmup-epochs", type=float, default=3.0)
     add("--batch-size", type=int, default=256)
@@ -80,7 +80,7 @@ def arguments():
 
 
 def read_zip(path):
-    """Images (N, 32, 32, 3) uint8, labels (N,) int64, class names; by class, then number."""
+    """Return images (N, 32, 32, 3) uint8, labels (N,) int64 and class names, sorted by class and number."""
     members = defaultdict(list)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -138,7 +138,7 @@ def read_torchvision(folder):
 
 
 def split(labels, held_out):
-    """Boolean mask (N,) of the held-out images: the last `held_out` of each class."""
+    """Return a boolean mask (N,) of the held-out images: the last `held_out` of each class."""
     mask = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         of_class = np.flatnonzero(labels == label)
@@ -149,12 +149,12 @@ def split(labels, held_out):
 
 
 def normalise(images):
-    """(batch, 3, 32, 32) in [0, 1] -> normalised with the backbone's mean and standard deviation."""
+    """Normalise images (batch, 3, 32, 32) in [0, 1] with the backbone's mean and standard deviation."""
     return (images - MEAN) / STD
 
 
 def augment(images, args, noise):
-    """Random resized crop, flip and colour jitter, drawn for each image: (batch, 3, 32, 32) in [0, 1]."""
+    """Crop, resize, flip, jitter and normalise each image at random; images (batch, 3, 32, 32) in [0, 1]."""
     n = len(images)
 
     def uniform(low, high):
@@ -202,9 +202,9 @@ def logits(model, images, args):
 
 
 def train_epoch(model, adamw, schedule, images, labels, args, epoch):
-    """One pass over images (N, 3, 32, 32) uint8; the last, partial batch is left out. Mean training loss."""
+    """Train one pass over images (N, 3, 32, 32) uint8 without the last, partial batch; return the mean loss."""
     model.train()
-    # A function of seed and epoch alone, so that resuming needs no generator's state.
+    # Drawn from seed and epoch alone, so resuming needs no state of a generator.
     noise = seeding.generator(args.seed, "pretrain", epoch)
     order = torch.randperm(len(images), generator=noise)
     total, batches = 0.0, len(images) // args.batch_size
@@ -227,7 +227,7 @@ def train_epoch(model, adamw, schedule, images, labels, args, epoch):
 
 @torch.no_grad()
 def accuracy(model, images, labels):
-    """Part of images (N, 3, 32, 32) uint8 that the model, in fp32, puts into the right class."""
+    """Return the share of images (N, 3, 32, 32) uint8 that the model, in fp32, classifies correctly."""
     model.eval()
     right = sum(
         (model(normalise(x / 255)).argmax(1) == y).sum().item()
@@ -237,7 +237,7 @@ def accuracy(model, images, labels):
 
 
 def resume(path, config, parts):
-    """Load the checkpoint into `parts` (name -> module or optimizer). Finished epochs and their seconds."""
+    """Load the checkpoint into `parts` (modules and optimizers by name); return finished epochs and their seconds."""
     if not path.exists():
         return 0, 0.0
     try:
@@ -293,7 +293,7 @@ def main():
         model = timm.create_model(backbones.TINY, num_classes=len(classes))
     adamw, schedule = optimizer(model, args, args.epochs * batches)
 
-    # What determines the weights; a checkpoint of anything else is not resumed.
+    # Everything that determines the weights; only a checkpoint of the same config is resumed.
     config = {key: value for key, value in vars(args).items() if key not in NOT_IN_CONFIG}
     config |= {"images_sha256": images_sha256, "architecture": backbones.TINY_ARCHITECTURE}
     checkpoint = args.output.with_suffix(".checkpoint")

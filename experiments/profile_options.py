@@ -1,4 +1,4 @@
-"""The profile that the options of a script ask for."""
+"""Profiles as the options of a script change them."""
 
 import os
 from argparse import Namespace
@@ -18,23 +18,15 @@ def read_profile(name: str) -> Profile:
 
 
 def changed(profile: Profile, options: Namespace) -> Profile:
-    """Return `profile` with the changes of the command line."""
+    """Return `profile` with the changes of the command line: an option takes the place of the key of its name."""
     if options.methods:
         unknown = {name: {} for name in options.methods if name not in profile.methods}
         kept = {name: profile.methods[name] for name in profile.methods if name in options.methods}
         profile = profile.with_(methods=kept | unknown)
     if options.epochs is not None:
         profile = profile.with_(training=replace(profile.training, epochs=options.epochs))
-    profile = profile.with_(
-        datasets=options.datasets,
-        backbones=options.backbones,
-        seeds=options.seeds,
-        protocol=options.protocol,
-        precision=options.precision,
-        data=options.data,
-        deterministic=options.deterministic,
-        images=options.images,
-    )
+    replaced = vars(profile).keys() & vars(options).keys() - {"methods", "weights"}
+    profile = profile.with_(**{key: getattr(options, key) for key in replaced})
     weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
     for text in options.weights:
         name, _, file = text.partition("=")

@@ -1,9 +1,9 @@
-"""Read the paper's published numbers out of its LaTeX source, into tidy CSV files.
+"""Read the paper's published numbers from its LaTeX source into tidy CSV files.
 
     python experiments/read_published.py --source pvera.tex
 
-Numbers are written as printed, so that trailing zeros show their precision. Nothing is written unless every
-table and sentence is found.
+Numbers are written as printed, so trailing zeros show their precision. The script writes only if it finds every table
+and every sentence.
 """
 
 import re
@@ -62,6 +62,9 @@ QUOTES = (
     r"best validation loss is obtained when applying PVeRA on the (?P<best_targets>\w+ and \w+) components",
     r"Experiments ran for PVeRA on (?P<rank_table_targets>\$\w\$ and \$\w\$)",
     r"Experiments ran with \$r=(?P<position_table_rank>\d+)\$",
+    r"We limit our grid search to the (?P<grid_main>main hyperparameter) \((?P<grid_searched>[^)]+)\), "
+    r"and to (?P<grid_values>\w+) values",
+    r"defined per dataset using a (?P<beta_search>grid search) on the validation loss",
     r"percentage of the (?P<configurations>\d+) configurations \((?P<grid_datasets>\d+) datasets across "
     r"(?P<grid_seeds>\w+) seeds\)",
     r"significantly lower \(\$p=(?P<level>[\d.]+)\$\) than the accuracy of PVeRA",
@@ -103,17 +106,17 @@ def main() -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{options.source} cannot be read: {str(error).splitlines()[0]}") from None
     try:
-        found = read(source)
+        tables = read(source)
     except InputError as error:
         raise InputError(f"{options.source}: {error}") from None
-    for name, table in found.items():
+    for name, table in tables.items():
         text = table.to_csv(index=False, lineterminator="\n")
         write_atomically(options.out / f"{name}.csv", text.encode())
         print(f"{options.out / name}.csv: {len(table)} rows")
 
 
 def read(source: str) -> dict[str, pd.DataFrame]:
-    """File name -> table of `published.COLUMNS`, all numbers as text."""
+    """Return a table of `published.COLUMNS` per file name, all numbers as text."""
     source = re.sub(r"(?<!\\)%.*", "", source)
     tabulars = environments(source)
 
@@ -145,7 +148,7 @@ def read(source: str) -> dict[str, pd.DataFrame]:
 
 @dataclass
 class Cell:
-    """text without LaTeX; mark "best" (bold), "second" (underlined) or ""; dot: colour of a coloured dot."""
+    """A cell: text without LaTeX; mark "best" (bold), "second" (underlined) or ""; dot, the colour of a dot."""
 
     text: str
     mark: str = ""
@@ -154,14 +157,14 @@ class Cell:
 
 @dataclass
 class Tabular:
-    """One tabular: its rows of cells, and the caption of the table or subtable that it stands in."""
+    """One tabular: its rows of cells, and the caption of its table or subtable."""
 
     label: str
     caption: str = ""
     rows: list[list[Cell]] = field(default_factory=list)
 
     def columns(self) -> tuple[list[Cell], list[list[Cell]]]:
-        """The header, and the rows below it, each with as many cells."""
+        """Return the header, and the rows below it. InputError for a row of another length."""
         header, *rows = self.rows
         for row in rows:
             if len(row) != len(header):
@@ -172,13 +175,13 @@ class Tabular:
 
 
 def environments(source: str) -> dict[str, list[Tabular]]:
-    """Label -> the tabulars of each labelled table environment."""
-    found = {}
+    """Return the tabulars of each labelled table environment, by label."""
+    tabulars_of = {}
     for match in re.finditer(r"\\begin\{(table\*?)\}(.*?)\\end\{\1\}", source, re.DOTALL):
         label = re.search(r"\\label\{([^}]*)\}", match[2])
         if not label:
             continue
-        tabulars = found[label[1]] = []
+        tabulars = tabulars_of[label[1]] = []
         for body in re.finditer(r"\\begin\{tabular\}(.*?)\\end\{tabular\}", match[2], re.DOTALL):
             _, start = argument(body[1], 0)
             caption = re.compile(r"\\caption\s*").search(match[2], body.end())
@@ -186,11 +189,11 @@ def environments(source: str) -> dict[str, list[Tabular]]:
             tabulars.append(Tabular(label[1], plain(title).text, list(rows(body[1][start:]))))
         if not tabulars or not all(t.rows for t in tabulars):
             raise InputError(f"table {label[1]} is empty")
-    return found
+    return tabulars_of
 
 
 def rows(body: str) -> Iterator[list[Cell]]:
-    """The rows of a tabular's body; a \\multicolumn counts as the columns that it spans."""
+    """Yield the rows of a tabular's body; a \\multicolumn counts as the columns that it spans."""
     body = re.sub(r"\\(top|mid|bottom)rule(\[[^\]]*\])?|\\hline", "", body)
     body = re.sub(r"\\(cmidrule|cline)(\([^)]*\))?\{[^}]*\}", "", body)
     body = re.sub(r"\\(rowcolor|cellcolor)(\[[^\]]*\])?\{[^}]*\}(\[[^\]]*\])*", "", body)
@@ -209,7 +212,7 @@ def rows(body: str) -> Iterator[list[Cell]]:
 
 
 def argument(text: str, start: int) -> tuple[str, int]:
-    """The braced argument that begins at `start`, blanks aside, and where it ends."""
+    """Return the braced argument at `start`, after blanks, and its end."""
     opening = re.compile(r"\s*\{").match(text, start)
     if not opening:
         raise InputError(f"expected '{{' before {text[start : start + 30].strip()!r}")
@@ -221,7 +224,7 @@ def argument(text: str, start: int) -> tuple[str, int]:
     raise InputError(f"unbalanced braces after {text[start : start + 30].strip()!r}")
 
 
-#: Commands of which only the last of so many arguments is text.
+#: Commands with their number of arguments, of which only the last is text.
 WRAPPERS = {"textbf": 1, "underline": 1, "text": 1, "makecell": 1, "rotatebox": 2, "textcolor": 2, "multirow": 3}
 SYMBOLS = {
     r"\pm": "±",
@@ -249,7 +252,7 @@ SYMBOLS = {
 
 
 def plain(text: str) -> Cell:
-    """A cell or sentence without its LaTeX: thin spaces go, marks and dots are kept aside."""
+    """Return a cell or sentence without LaTeX and thin spaces; its mark and dot stand apart."""
     mark = dot = ""
     while match := re.search(rf"\\({'|'.join(WRAPPERS)}|coloreddot)\s*(?:\[[^\]]*\])?(?=\s*\{{)", text):
         name, end = match[1], match.end()
@@ -271,7 +274,7 @@ def plain(text: str) -> Cell:
 
 
 def main_table(table: Tabular) -> tuple[list[tuple], list[tuple]]:
-    """Rows for "main" and for "averages"."""
+    """Return rows for "main" and for "averages"."""
     header, rows = table.columns()
     accuracies, averages = [], []
     for label, *cells in rows:
@@ -330,10 +333,10 @@ def language_table(table: Tabular) -> Iterator[tuple]:
 
 
 def quotes(source: str, patterns: tuple[str, ...]) -> list[tuple[str, str, str]]:
-    """(name, value, sentence) of each named group of the patterns, number words as numbers."""
+    """Return (name, value, sentence) of each named group of the patterns; number words become numbers."""
     source = re.sub(r"\\boldsymbol(?: |\{([^{}]*)\}|)", r"\1", " ".join(source.split()))
     source = source.replace(r"_{\{q, v\}}", "_qv")
-    found = []
+    values = []
     for pattern in patterns:
         match = re.search(pattern, source)
         if not match:
@@ -341,15 +344,15 @@ def quotes(source: str, patterns: tuple[str, ...]) -> list[tuple[str, str, str]]
             raise InputError(f"there is no sentence for {', '.join(names)}")
         for name, value in match.groupdict().items():
             value = str(WORDS.index(value)) if value in WORDS else power(plain(value).text)
-            found.append((name, value, plain(match[0]).text))
-    return found
+            values.append((name, value, plain(match[0]).text))
+    return values
 
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
 
 def power(text: str) -> str:
-    """10^{-3} as 0.001, everything else as it is."""
+    """Return 10^{-3} as 0.001, and any other text unchanged."""
     match = re.fullmatch(r"10\^\{?(-?\d+)\}?", text)
     return f"{10.0 ** int(match[1]):g}" if match else text
 
@@ -361,7 +364,7 @@ def line(table: Tabular, lines: dict, name: str):
 
 
 def number(table: Tabular, text: str) -> str:
-    """The digits of a number as printed, without blanks between thousands."""
+    """Return the digits of a number as printed, without blanks between thousands."""
     digits = text.replace(" ", "")
     if not re.fullmatch(r"\d+(\.\d+)?", digits):
         raise InputError(f"table {table.label}: {text!r} is no number")

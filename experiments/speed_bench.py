@@ -1,4 +1,4 @@
-"""One backbone in one precision on one device, and what benchmark_speed.py times with it, in pairs."""
+"""One backbone in one precision on one device, with the steps and passes that benchmark_speed.py times in pairs."""
 
 import copy
 import statistics
@@ -24,16 +24,16 @@ BATCH, DRAWS = 16, (2, 8)
 
 
 class Bench:
-    """A frozen backbone with random weights in one precision, what trains on it, and paired clocks."""
+    """A frozen backbone with random weights in one precision, models on top of it, and paired clocks."""
 
     def __init__(self, backbone: str, precision: str, device: str, repeats: int, keys: Sequence[str], **options):
         self.backbone, self.precision, self.device = backbone, precision, device
         self.repeats, self.keys = repeats, keys
-        name, own = backbones.architecture(backbone)
+        name, arguments = backbones.architecture(backbone)
         with backbones.seeded(0):
-            vit = timm.create_model(name, num_classes=0, **own | options)
+            vit = timm.create_model(name, num_classes=0, **arguments | options)
         self.vit = vit.eval().requires_grad_(False).to(device)
-        self.plain = copy.deepcopy(self.vit).to(PRECISIONS[precision])  # as the fastest bound has it
+        self.plain = copy.deepcopy(self.vit).to(PRECISIONS[precision])  # weights in that precision: the fastest bound
         source = torch.Generator().manual_seed(0)
         self.images = torch.randn(BATCH, 3, *vit.patch_embed.img_size, generator=source).to(device)
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
@@ -42,7 +42,7 @@ class Bench:
         return Measurement(part, self.backbone, self.precision, what, bound, *values, target)
 
     def methods(self, *keys: str) -> list[Method]:
-        """Those of `keys`, or all that are measured, as the profile has them where it searches no grid."""
+        """Return the methods `keys` (default: all measured ones) with the profile's most chosen hyperparameters."""
         profile = read_profile("mini" if self.backbone == "tiny" else "paper")
         runs = profile.with_(
             protocol="corrected",
@@ -54,7 +54,7 @@ class Bench:
         return [one.candidates[0].method for one in runs if one.method in (keys or self.keys)]
 
     def paired(self, function: Callable, bound: Callable, repeats: int | None = None, warm: bool = True):
-        """Medians of the seconds of both, which take turns, and of their ratio pair by pair."""
+        """Return medians over pairs, in which both take turns: seconds of each, and their ratio."""
         if warm:
             bound(), function()
         pairs = []
@@ -75,7 +75,7 @@ class Bench:
             torch.cuda.synchronize()
 
     def frozen_step(self, members: int = 1) -> Callable:
-        """Forward and backward to the input of the frozen backbone."""
+        """Return forward and backward of the frozen backbone, to its input."""
         images = self.images.repeat(members, 1, 1, 1).to(PRECISIONS[self.precision])
         return lambda: self.plain(images.requires_grad_()).float().sum().backward()
 
@@ -85,7 +85,7 @@ class Bench:
 
     @contextmanager
     def step(self, methods: list[Method]) -> Iterator[Callable]:
-        """A step of `training.fit`."""
+        """Yield a step of `training.fit`."""
         model = adapt(self.vit, methods, CLASSES, list(range(len(methods)))).train()
         model.last_mlp_on_class_token = True
         optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
@@ -103,7 +103,7 @@ class Bench:
 
     @contextmanager
     def draws(self, k: int) -> Iterator[Callable]:
-        """k draws of PVeRA."""
+        """Yield k draws of PVeRA."""
         (method,) = self.methods("pvera")
         model = adapt(self.vit, method, CLASSES).eval()
         model.last_mlp_on_class_token = True
@@ -120,8 +120,10 @@ class Bench:
 
     @contextmanager
     def under_autocast(self, *contexts: Callable) -> Iterator[None]:
-        """Inside, `contexts` of the backbone, which look whether there is autocast when they begin; the bound, which
-        is timed inside too, has none."""
+        """Enter the backbone's `contexts` under autocast, which they check when they begin, and leave autocast.
+
+        The bound is timed inside too, without autocast.
+        """
         with ExitStack() as stack:
             with self.autocast():
                 for context in contexts:

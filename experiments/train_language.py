@@ -2,10 +2,10 @@
 
     python experiments/train_language.py --profile mini
 
-Each run writes results/<profile>/<experiment>/<encoder>/<task>/<method>/seed<k>.json. What exists is not run again.
+Each run writes results/<profile>/<experiment>/<encoder>/<task>/<method>/seed<k>.json. Existing results are kept.
 
-Tasks of GLUE whose files are not in the profile's folder are left out, unless they are named with --datasets;
-experiments/make_texts.py --glue puts them there. All else is as in experiments/train.py.
+GLUE's tasks without files in the profile's folder are left out, unless --datasets names them;
+experiments/make_texts.py --glue puts the files there. Everything else is as in experiments/train.py.
 """
 
 from argparse import Namespace
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def at_hand(profile: Profile, options: Namespace) -> Profile:
-    """`profile` without the tasks of GLUE that are not there, if others are left and none was asked for by name."""
+    """Return `profile` without GLUE's missing tasks, if other tasks are left and --datasets names none."""
     there = [
         name
         for name in profile.datasets

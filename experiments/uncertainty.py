@@ -1,12 +1,11 @@
-"""Figures 5, 8 and 9, Algorithm 1: Monte Carlo inference with the adapters of PVeRA (Section 4.3, appendix C).
+"""Run Monte Carlo inference with PVeRA's adapters (Figures 5, 8 and 9, Algorithm 1, Section 4.3, appendix C).
 
     python experiments/uncertainty.py --profile demo
 
-Per test image and number of draws: the spread of the softmax scores and whether the image counts as correct
-(Algorithm 1), and the 95 % t-interval of the score of the most predicted class; on some images whether the
-interval holds the mean of many further draws. Writes
-results/<profile>/uncertainty/<backbone>/<dataset>/pvera/seed<k>.json and, beside it, .npz. What exists is not
-computed again; what was made with another adapter is reported.
+Computes, per test image and number of draws, the spread of the softmax scores, whether the image counts as correct
+(Algorithm 1), and the 95 % t-interval of the most predicted class's score; on some images also whether the interval
+holds the mean of many further draws. Writes results/<profile>/uncertainty/<backbone>/<dataset>/pvera/seed<k>.json and,
+beside it, .npz. Existing results are not computed again; the script reports those of another adapter.
 """
 
 from options import parse_training

@@ -3,18 +3,18 @@
 One safetensors file holds the trained tensors of one member in fp32. Its metadata hold the format version, the method
 with its hyperparameters, the number of classes, the seed that draws the frozen random matrices again, hashes of these
 matrices and of the backbone, and a checksum of all this.
+
+Random matrices from elsewhere, which no seed draws, lie in the file: that is version 2. All else is version 1.
 """
 
 import hashlib
 import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
-from torch import nn
+from torch import Tensor, nn
 
 from pvera.adapters import METHODS, Method
 from pvera.encoders import encoder_layers
@@ -23,7 +23,7 @@ from pvera.files import write_atomically
 from pvera.members import Member
 from pvera.model import AdaptedModel, adapt
 
-VERSION = 1
+VERSION = 2
 
 
 def save(model: AdaptedModel, path: str | Path) -> None:
@@ -36,14 +36,16 @@ def dumps(model: AdaptedModel) -> bytes:
     if len(model.active) != 1:
         raise InputError("only one member can be saved: set `active` to it first")
     member = model.members[model.active[0]]
-    tensors = {n: p.detach().float().cpu().contiguous() for n, p in member.trained().items()}
+    drawn = _drawn(member)
+    held = dict(member.trained()) if drawn is not None else member.trained() | dict(member.named_buffers())
+    tensors = {n: t.detach().float().cpu().contiguous() for n, t in held.items()}
     described = {
-        "version": VERSION,
+        "version": 1 if drawn is not None else VERSION,
         "method": member.method.key,
-        "hyperparameters": asdict(cast(Any, member.method)),  # each method is a dataclass, which `Method` does not say
+        "hyperparameters": member.method.describe(),
         "num_classes": member.num_classes,
         "seed": member.seed,
-        "frozen_sha256": _frozen_digest(member),
+        "frozen_sha256": _digest(_frozen(member)),
         "backbone_sha256": _backbone_digest(model.backbone),
     }
     described["sha256"] = _checksum(described, tensors)
@@ -78,9 +80,7 @@ def load(model: nn.Module, path: str | Path) -> AdaptedModel:
     else:  # adapted only once the file is known to be good
         _check(Member(method, encoder_layers(backbone), num_classes, seed), method, described, tensors, path)
         model = adapt(backbone, method, num_classes, seed)
-    with torch.no_grad():
-        for name, parameter in model.members[model.active[0]].trained().items():
-            parameter.copy_(tensors[name])
+    model.members[model.active[0]].fill(tensors)
     return model
 
 
@@ -91,9 +91,12 @@ def _check(member: Member, method: Method, described: dict, tensors: dict, path:
             f"{path} holds {method} with {described['num_classes']} classes, not {member.method}"
             f" with {member.num_classes}"
         )
-    if described["frozen_sha256"] != _frozen_digest(member):
+    named: dict[str, Tensor] = dict(member.trained())
+    if described["version"] > 1:
+        named |= dict(member.named_buffers())
+    elif described["frozen_sha256"] != _digest(_frozen(member)):
         raise InputError(f"{path} was trained with other frozen random matrices (seed {described['seed']})")
-    if {n: t.shape for n, t in tensors.items()} != {n: p.shape for n, p in member.trained().items()}:
+    if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in named.items()}:
         raise InputError(f"{path} does not hold the tensors of {method}")
 
 
@@ -117,15 +120,18 @@ def _read(path: Path) -> tuple[dict, dict]:
         raise InputError(f"{path} is damaged or not an adapter file ({error})") from None
 
 
-def _frozen_digest(member: Member) -> str:
-    """Return the hash of the frozen random matrices as drawn; rounding to half precision does not change it."""
-    buffers = dict(member.named_buffers())
+def _frozen(member: Member) -> dict[str, Tensor]:
+    """Return the frozen random matrices, as drawn where they were drawn."""
+    drawn = _drawn(member)
+    return dict(member.named_buffers()) if drawn is None else drawn
+
+
+def _drawn(member: Member) -> dict[str, Tensor] | None:
+    """Return the matrices that the seed draws; None where the member's differ by more than rounding to half."""
     shared = member.method.shared(member.dim, member.seed)
-    if shared is not None:
-        drawn = {f"shared.{name}": tensor for name, tensor in shared.named_buffers()}
-        if all(torch.equal(drawn[name].to(b), b) for name, b in buffers.items()):
-            return _digest(drawn)
-    return _digest(buffers)
+    drawn = {} if shared is None else {f"shared.{name}": tensor for name, tensor in shared.named_buffers()}
+    buffers = dict(member.named_buffers())
+    return drawn if all(name in drawn and torch.equal(drawn[name].to(b), b) for name, b in buffers.items()) else None
 
 
 def _backbone_digest(vit: nn.Module) -> str:
@@ -141,7 +147,7 @@ def _checksum(described: dict, tensors: dict) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _digest(tensors: dict[str, torch.Tensor]) -> str:
+def _digest(tensors: dict[str, Tensor]) -> str:
     """Return the SHA-256 of names, shapes and fp32 bytes; "" for no tensors."""
     if not tensors:
         return ""

@@ -1,10 +1,10 @@
 """The members of a grid: what each of them trains."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pvera.adapters import Adapter, Method
 from pvera.adapters.bottleneck import linear
@@ -35,6 +35,13 @@ class Member(nn.Module):
     def trained(self) -> dict[str, nn.Parameter]:
         """Return the trainable tensors by name; a saved adapter holds these."""
         return {n: p for n, p in self.named_parameters() if p.requires_grad}
+
+    @torch.no_grad()
+    def fill(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy `tensors` into the member's parameters and buffers of these names. KeyError for an unknown name."""
+        named = dict(self.named_parameters()) | dict(self.named_buffers())
+        for name, tensor in tensors.items():
+            named[name].copy_(tensor)
 
     def count(self) -> dict[str, int]:
         """Return the number of trained parameters in the adapters and in the head."""

@@ -8,19 +8,24 @@ import threading
 from multiprocessing.context import BaseContext
 from typing import IO
 
+from filelock import lock_descriptor
+
 
 def cores() -> int:
     """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def context() -> BaseContext:
-    """Return how workers start: forked from a server that has imported what they need; spawned where forkserver is
-    unavailable. Neither inherits this process's threads or CUDA state."""
+def context(*preloaded: str) -> BaseContext:
+    """Return how workers start: forked from a server that has imported the modules `preloaded`; spawned where
+    forkserver is unavailable. Neither inherits this process's threads or CUDA state.
+
+    A process has one server: it keeps what the first call that starts a worker preloads.
+    """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     forkserver = multiprocessing.get_context("forkserver")
-    forkserver.set_forkserver_preload(["pvera.study.analyses"])
+    forkserver.set_forkserver_preload(list(preloaded))
     return forkserver
 
 
@@ -28,12 +33,9 @@ def lock(file: IO) -> bool:
     """Lock an open file until it is closed or its process ends, and return True. Return False where another process
     holds the lock, and where the system has no such locks."""
     try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):
+        return lock_descriptor(file.fileno(), blocking=False)
+    except OSError:
         return False
-    return True
 
 
 def follow_parent() -> None:

@@ -51,7 +51,7 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
     transformers = optional("transformers", "language")
     source, local = (str(weights), True) if weights else _source(name)
     try:
-        with _quiet():
+        with quiet():
             # Eager: on a CPU the backward pass of fused attention takes most of a bf16 step.
             model, report = transformers.AutoModel.from_pretrained(
                 source,
@@ -90,7 +90,7 @@ def _source(name: str) -> tuple[str, bool]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Silence the progress bars and reports of transformers inside."""
     logging = optional("transformers.utils.logging", "language")
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

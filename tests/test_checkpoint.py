@@ -216,8 +216,8 @@ def test_other_safetensors_file(path):
 
 
 def test_newer_version(path):
-    rewritten(path, lambda tensors, described: described.update(version=2))
-    refused(path, "format version 2, newer than this program's 1")
+    rewritten(path, lambda tensors, described: described.update(version=3))
+    refused(path, "format version 3, newer than this program's 2")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ VARIED = [
     *METHODS.values(), Bottleneck(ratio=5), AdaptFormer(ratio=7), LoRA(rank=5, targets="k"),
     VeRA(rank=5, targets="qkv"), PVeRA(rank=5, targets="v"), DoRA(rank=3, targets="kv"),
     DoRA(rank=3, norm="output", train_magnitude=False),
+    VeRA(rank=5, targets="qkv", pair="shared"), PVeRA(rank=5, pair="shared"),
 ]  # fmt: skip
 FOLDABLE = {"linear", "ia3", "dora", "lora", "vera", "pvera"}
 

@@ -42,6 +42,19 @@ def test_parts_that_are_not_measured_again_stay(tmp_path):
     }
 
 
+def test_the_page_is_one_table_and_the_machines():
+    row = {"what": "memory", "value": "5 MiB", "bound": "under 9 MiB", "holds": True, "machine": "cpu"}
+    page = runpy.run_path(str(SCRIPT))["describe"](pd.DataFrame([row, row | {"holds": False}]))
+    assert page.splitlines() == [
+        "|  | measured | bound | holds |",
+        "| :-- | :-- | :-- | :-- |",
+        "| memory | 5 MiB | under 9 MiB | yes |",
+        "| memory | 5 MiB | under 9 MiB | no |",
+        "",
+        "cpu. Measured by experiments/benchmark_input.py.",
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_every_bound_holds(tmp_path):

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from test_adapters import EQUATIONS
+from text_tasks import SMALL
 from tiny import METHODS, make_images, make_vit, perturb, randomise
 from torch import nn
 from torch.distributions import Normal, kl_divergence
@@ -24,14 +25,7 @@ import pvera
 from pvera import AdaptFormer, DoRA, InputError, LoRA, PVeRA, VeRA
 
 CLASSES = 3
-SIZE = dict(
-    vocab_size=50,
-    hidden_size=24,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=48,
-    max_position_embeddings=40,
-)
+SIZE = SMALL | {"vocab_size": 50}
 #: What distinguishes DeBERTa-V3: relative positions, whose embeddings the query and key layers read as well.
 DEBERTA_V3 = dict(
     type_vocab_size=0,

@@ -4,34 +4,17 @@ import hashlib
 import json
 import os
 import shutil
-from functools import partial
-from pathlib import Path
 
 import pytest
-import scripts
 import vtab_like
 from PIL import Image
-from vtab_like import edit, row
+from vtab_like import ROOT, SCRIPT, cache, call, edit, row, whole  # noqa: F401  fixtures among them
 
 from pvera.data import image_folders, store, vtab
 from pvera.errors import InputError
 from pvera.study import inputs, runs
 from pvera.study.profiles import Profile
 from pvera.study.training import TrainingConfig
-
-ROOT = Path(__file__).resolve().parents[1]
-SCRIPT = ROOT / "experiments" / "prepare_vtab.py"
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def call(capsys):
-    """The script, called in this process: its exit code, what it printed and its error message."""
-    return partial(scripts.outcome, "prepare_vtab", capsys)
 
 
 def verdict(root, name="kitti", test_images=32, **recorded) -> vtab.Verdict:
@@ -118,13 +101,6 @@ DAMAGES = {
     "not a split file": ("test.txt", lambda x: ["images,label\n"], "test: test.txt, line 1: expected"),
     "path that leaves": ("test.txt", lambda x: ["../a.png 1\n", *x[1:]], "test: test.txt, line 1: '../a.png' leaves"),
 }
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    root = tmp_path_factory.mktemp("vtab")
-    vtab_like.write(root, ["kitti"])
-    return root
 
 
 @pytest.fixture

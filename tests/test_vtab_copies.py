@@ -4,30 +4,17 @@ import json
 import os
 import shutil
 import zipfile
-from functools import partial
 
 import numpy as np
 import pytest
-import scripts
 import vtab_like
 from PIL import Image
+from vtab_like import cache, call  # noqa: F401  fixtures
 
-from pvera.data import image_folders, store, vtab
+from pvera.data import image_folders, vtab
 from pvera.study import inputs, runs
 from pvera.study.profiles import Profile
 from pvera.study.training import TrainingConfig
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def call(capsys):
-    """The script, called in this process: its exit code, what it printed and its error message."""
-    return partial(scripts.outcome, "prepare_vtab", capsys)
-
 
 # The two copies
 

@@ -9,10 +9,15 @@ from transformers import BertConfig, BertModel, BertTokenizerFast
 from pvera.data import glue, grammar
 from pvera.files import write_atomically
 
+#: The size of a small encoder.
+SMALL = dict(
+    hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48, max_position_embeddings=40
+)
 
-def write(root: Path) -> None:
-    """Write 60 training and 40 test texts of each generated task below `root`."""
-    for name in grammar.RECIPES:
+
+def write(root: Path, names=grammar.RECIPES) -> None:
+    """Write 60 training and 40 test texts of generated tasks below `root`."""
+    for name in names:
         for split, texts in grammar.make(name).items():
             few = texts.take(np.arange(60 if split == "train" else 40))
             path = root / glue.TASKS[name].folder / f"{split}.tsv"
@@ -28,13 +33,5 @@ def write_encoder(folder: Path, words: list[str] | None = None) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(vocabulary))
     BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=30).save_pretrained(folder)
-    config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=24,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=48,
-        max_position_embeddings=40,
-    )
-    randomise(BertModel(config), 0).save_pretrained(folder)
+    randomise(BertModel(BertConfig(vocab_size=len(vocabulary), **SMALL)), 0).save_pretrained(folder)
     return folder

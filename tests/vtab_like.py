@@ -1,13 +1,39 @@
-"""Folders of VTAB-1k's shape: the right names, classes and numbers of training images, few of them distinct."""
+"""Folders of VTAB-1k's shape: the right names, classes and numbers of training images, few of them distinct. The
+fixtures of the tests on them."""
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pytest
+import scripts
 from PIL import Image
 
-from pvera.data import tasks, vtab
+from pvera.data import store, tasks, vtab
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPT = ROOT / "experiments" / "prepare_vtab.py"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def call(capsys):
+    """The script, called in this process: its exit code, what it printed and its error message."""
+    return partial(scripts.outcome, "prepare_vtab", capsys)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """KITTI, which no test changes."""
+    root = tmp_path_factory.mktemp("vtab")
+    write(root, ["kitti"])
+    return root
 
 
 def write(root: Path, names=vtab.NAMES, test_images: int = 32, suffix: str = "png", side: int = 8) -> None:

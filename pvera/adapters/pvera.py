@@ -7,9 +7,10 @@
     L_KL = ½ Σ_{q,v} KL(N(μ, σ²) ‖ N(0, I))                (Eq. 9)
     W ← W + α (A_μ diag(d_μ) B diag(b))ᵀ                   (Eq. 10: the merge, which keeps the mean)
 
-A (d × 2r) and B (r × d) are random and frozen; all layers share one pair per position. Only the vectors d (2r) and b
-(d) are trained. The first halves of A and d, A_μ and d_μ, give the mean. The paper calls the other half of x A ⊙ d the
-standard deviation; the published program, PEFT and this file take it as log σ², which keeps σ positive.
+A (d × 2r) and B (r × d) are random and frozen; all layers share one pair per position, or one pair for all positions.
+Only the vectors d (2r) and b (d) are trained. The first halves of A and d, A_μ and d_μ, give the mean. The paper calls
+the other half of x A ⊙ d the standard deviation; the published program, PEFT and this file take it as log σ², which
+keeps σ positive.
 
 The class `PVeRAAdapter` computes these equations in this order. In training z is drawn; in evaluation z = μ.
 """
@@ -22,7 +23,7 @@ from torch import Tensor, nn
 
 from pvera.adapters.base import Method, full_precision, matching, products, select
 from pvera.adapters.sampled import Pass, SampledAdapter
-from pvera.adapters.vera import SharedMatrices, add_scaled, draw_scale, merged_update
+from pvera.adapters.vera import PAIRS, SharedMatrices, add_scaled, draw_scale, merged_update, products_per_layer
 from pvera.encoders import EncoderLayer, Shape
 
 
@@ -32,6 +33,7 @@ class PVeRA(Method):
 
     rank: r, the size of the latent z.   alpha: α of Eq. 7.   targets: the adapted projections, letters of "qkv".
     init: distribution of A and B, "normal" (Section 3.1) or "uniform" (Kaiming, the published program).
+    pair: one A, B per "position" (the published program), or one "shared" by all targets (PEFT).
     kl: "sum" is Eq. 9. "mean" is the published program's: the mean over latent and targets, without the ½ before Σ.
     noise: z is drawn in training (Eq. 6); without, z = μ there as well.
     """
@@ -40,12 +42,13 @@ class PVeRA(Method):
     title: ClassVar[str] = "PVeRA"
     colour: ClassVar[str] = "#D55E00"
     marker: ClassVar[str] = "o"
-    LATER: ClassVar[frozenset[str]] = frozenset({"noise"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"noise", "pair"})
     rank: int = 256
     alpha: float = 16.0
     targets: str = "qv"
     init: str = field(default="normal", metadata={"choices": ("normal", "uniform")})
     kl: str = field(default="sum", metadata={"choices": ("sum", "mean")})
+    pair: str = field(default="position", metadata={"choices": PAIRS})
     noise: bool = True
 
     def shared(self, dim: int, seed: int) -> SharedMatrices:
@@ -55,11 +58,11 @@ class PVeRA(Method):
         return PVeRAAdapter(self, layer.dim, shared, index, seed)
 
     def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
-        return len(self.targets) * (3 if sampled else 2) * shape.tokens * self.rank * shape.dim
+        return products_per_layer(self, halves=2 if sampled else 1) * shape.tokens * self.rank * shape.dim
 
 
 class PVeRAAdapter(SampledAdapter):
-    """d (2, p, r) and b (p, d) of one layer, for the p targets; A is (d, 2, p, r) and B (p, r, d)."""
+    """d (2, p, r) and b (p, d) of one layer, for the p targets; see `SharedMatrices` for A and B."""
 
     def __init__(self, method: PVeRA, dim: int, shared: SharedMatrices, index: int, seed: int):
         super().__init__(index, seed, draws_in_training=method.noise)
@@ -91,17 +94,17 @@ class PVeRAAdapter(SampledAdapter):
 
         fp32 holds σ up to log σ² = 177 and σ² up to 88. Beyond, the loss is infinite, and the run counts as diverged.
         """
-        A, d = select(self.shared.A, 2, targets), select(self.d, 1, targets)
+        A, d = select(self.shared.A, 2, self.shared.pairs(targets)), select(self.d, 1, targets)
         mu, log_var = (full_precision(products(x, A)) * full_precision(d)).unbind(2)
         return mu, log_var
 
     def latent(self, x: Tensor, targets: list[int]) -> Tensor:
         """Return μ = x A_μ ⊙ d_μ alone, (n, t, p, r)."""
-        return products(x, select(self.shared.A[:, 0], 1, targets)) * select(self.d[0], 0, targets)
+        return products(x, select(self.shared.A[:, 0], 1, self.shared.pairs(targets))) * select(self.d[0], 0, targets)
 
     def noise_around_mean(self, x: Tensor, targets: list[int], now: Pass) -> Tensor:
         """Return ε ⊙ σ alone, (n, t, p, r)."""
-        A, d = select(self.shared.A[:, 1], 1, targets), select(self.d[1], 0, targets)
+        A, d = select(self.shared.A[:, 1], 1, self.shared.pairs(targets)), select(self.d[1], 0, targets)
         log_var = products(x, A) * full_precision(d)
         return log_var.mul_(0.5).exp_().mul_(self.noise(log_var, now))
 

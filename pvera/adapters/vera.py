@@ -3,8 +3,8 @@
     x_VeRA = (x Wᵀ + b_W) + α ((x A ⊙ d) B ⊙ b)            (Eq. 4)
     W ← W + α (A diag(d) B diag(b))ᵀ                       (the merge)
 
-A (d × r) and B (r × d) are random and frozen; all layers share one pair per position. Only the vectors d (r) and b (d)
-are trained. b starts at zero, so the adapter starts as the identity.
+A (d × r) and B (r × d) are random and frozen; all layers share one pair per position, or one pair for all positions.
+Only the vectors d (r) and b (d) are trained. b starts at zero, so the adapter starts as the identity.
 """
 
 import math
@@ -18,6 +18,8 @@ from pvera.adapters.base import Adapter, Method, add_products, matching, product
 from pvera.encoders import EncoderLayer, Shape
 from pvera.seeding import generator
 
+PAIRS = ("position", "shared")
+
 
 @dataclass(frozen=True)
 class VeRA(Method):
@@ -25,16 +27,19 @@ class VeRA(Method):
 
     rank: r, the length of d.   alpha: α of Eq. 4.   targets: the adapted projections, letters of "qkv".
     init: distribution of A and B, "normal" (Section 3.1) or "uniform" (Kaiming, the published program).
+    pair: one A, B per "position" (the published program), or one "shared" by all targets (PEFT).
     """
 
     key: ClassVar[str] = "vera"
     title: ClassVar[str] = "VeRA"
     colour: ClassVar[str] = "#0072B2"
     marker: ClassVar[str] = "h"
+    LATER: ClassVar[frozenset[str]] = frozenset({"pair"})
     rank: int = 256
     alpha: float = 16.0
     targets: str = "qv"
     init: str = field(default="normal", metadata={"choices": ("normal", "uniform")})
+    pair: str = field(default="position", metadata={"choices": PAIRS})
 
     def shared(self, dim: int, seed: int) -> "SharedMatrices":
         return SharedMatrices(self, dim, seed)
@@ -43,13 +48,14 @@ class VeRA(Method):
         return VeRAAdapter(self, layer.dim, shared, index, seed)
 
     def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
-        return len(self.targets) * 2 * shape.tokens * self.rank * shape.dim
+        return products_per_layer(self) * shape.tokens * self.rank * shape.dim
 
 
 class SharedMatrices(nn.Module):
-    """The frozen A (d, *parts, p, r) and B (p, r, d) of the p targets, which all layers share.
+    """The frozen A (d, *parts, p, r) and B (p, r, d), which all layers share.
 
-    parts: () for VeRA's A (d × r), (2,) for PVeRA's A (d × 2r).
+    p is the number of targets, or one where they share a pair.   parts: () for VeRA's A (d × r), (2,) for PVeRA's
+    A (d × 2r).
     """
 
     A: Tensor
@@ -58,9 +64,15 @@ class SharedMatrices(nn.Module):
     def __init__(self, method: Any, dim: int, seed: int, parts: tuple[int, ...] = ()):
         super().__init__()
         width = math.prod(parts) * method.rank
-        pairs = [draw_matrices(method.init, dim, width, method.rank, seed, p) for p in method.targets]
+        self.one = method.pair == "shared"
+        names = ["shared"] if self.one else method.targets
+        pairs = [draw_matrices(method.init, dim, width, method.rank, seed, name) for name in names]
         self.register_buffer("A", torch.stack([A.view(dim, *parts, method.rank) for A, _ in pairs], -2))
         self.register_buffer("B", torch.stack([B for _, B in pairs]))
+
+    def pairs(self, targets: list[int]) -> list[int]:
+        """Return the indices of the pairs of the `targets`. A shared one broadcasts over them."""
+        return [0] if self.one else targets
 
 
 class VeRAAdapter(Adapter):
@@ -78,7 +90,7 @@ class VeRAAdapter(Adapter):
 
     def latent(self, x: Tensor, targets: list[int]) -> Tensor:
         """Return x A ⊙ d (n, t, p, r) for x (n, t, d) and the p `targets`."""
-        return products(x, select(self.shared.A, 1, targets)) * select(self.d, 0, targets)
+        return products(x, select(self.shared.A, 1, self.shared.pairs(targets))) * select(self.d, 0, targets)
 
     def merge_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
         targets, at = matching(self.method.targets, positions)
@@ -88,18 +100,23 @@ class VeRAAdapter(Adapter):
 
 def add_scaled(adapter: Any, y: Tensor, z: Tensor, targets: list[int], at: list[int]) -> Tensor:
     """Return y (n, t, q, d) with α (z B ⊙ b) added at `at`, for z (n, t, p, r) of the p `targets`."""
-    B, b = select(adapter.shared.B, 0, targets), select(adapter.b, 0, targets)
+    B, b = select(adapter.shared.B, 0, adapter.shared.pairs(targets)), select(adapter.b, 0, targets)
     return add_products(y, z, B * (adapter.method.alpha * b).unsqueeze(1), at)  # z B ⊙ b = z (B diag(b))
 
 
 def merged_update(adapter: Any, A: Tensor, d: Tensor, targets: list[int]) -> Tensor:
     """Return α (A diag(d) B diag(b))ᵀ (p, d_out, d_in) of the p `targets`, for A (d, p, r) and d (p, r)."""
-    B, b = adapter.shared.B, adapter.b
-    return adapter.method.alpha * torch.einsum("dpr,pr,pre,pe->ped", A[:, targets], d[targets], B[targets], b[targets])
+    pairs, B, b = adapter.shared.pairs(targets), adapter.shared.B, adapter.b
+    return adapter.method.alpha * torch.einsum("dpr,pr,pre,pe->ped", A[:, pairs], d[targets], B[pairs], b[targets])
+
+
+def products_per_layer(method: Any, halves: int = 1) -> int:
+    """Return the products with A's `halves` and with B that the fused projections of one layer take."""
+    return halves * (1 if method.pair == "shared" else len(method.targets)) + len(method.targets)
 
 
 def draw_matrices(init: str, dim: int, width: int, rank: int, seed: int, position: str) -> tuple[Tensor, Tensor]:
-    """Return A (dim, width) and B (rank, dim) of one position, drawn from `seed`.
+    """Return A (dim, width) and B (rank, dim) of one position ("shared" for all), drawn from `seed`.
 
     Both distributions have the variance 2 / columns, that of PyTorch's Kaiming initialisation. The paper names a
     "precomputed σ" without its value; the published program uses this one.

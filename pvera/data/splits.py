@@ -1,4 +1,4 @@
-"""One interface to data sets of images and of texts: load splits, and tell their digest without reading them.
+"""One interface to data sets of images and of texts: load splits, and return their digest without reading them.
 
     train, validation, test = splits.load(root, "dtd", frozen)       # frozen: a Backbone, or an Encoder for texts
     batch = train.data(frozen, device)[:16]                           # as the frozen model reads it
@@ -23,6 +23,7 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol
 
 import numpy as np
@@ -61,7 +62,14 @@ class Split(Protocol):
 
 
 class Kind(Protocol):
-    """One kind of data: the functions that `image_folders` and `tokenized` both have."""
+    """One kind of data: what `image_folders` and `tokenized` both have.
+
+    MODELS: the module whose `load` and `weight_files` give frozen models that read such data.
+    PACKAGE: the package that these models come from.
+    """
+
+    MODELS: ModuleType
+    PACKAGE: str
 
     def reading(self, frozen: Backbone | Encoder) -> dict:
         """Return, as JSON, all that the numbers read from a file depend on in `frozen`."""
@@ -88,6 +96,9 @@ class Kind(Protocol):
 
     def digest(self, splits: Iterable[Split]) -> str:
         """Return the SHA-256 of all that training and testing read of the splits."""
+
+    def scores(self, probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        """Return the test scores of class probabilities (n, classes) under labels (n,)."""
 
 
 def kind(name: str) -> Kind:
@@ -192,10 +203,10 @@ def _memory(root, names, reading, parts, first) -> Path:
 
 def _stamp(whole: Iterable[str], glimpsed: Iterable[str]) -> list[dict]:
     """Return the SHA-256 of the files `whole`, and size and times of the files and folders `glimpsed`."""
-    status = {path: os.stat(path) for path in glimpsed}
+    states = {path: os.stat(path) for path in glimpsed}
     return [
         {path: files.sha256(path) for path in whole},
-        {path: [found.st_size, found.st_mtime_ns, found.st_ctime_ns] for path, found in status.items()},
+        {path: [state.st_size, state.st_mtime_ns, state.st_ctime_ns] for path, state in states.items()},
     ]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pvera import metrics, text_encoders
 from pvera.data import glue
 from pvera.errors import InputError
 from pvera.text_encoders import Encoder
@@ -95,6 +96,13 @@ def digest(splits: Iterable[TextSplit]) -> str:
 
 
 # The interface of `splits`
+
+MODELS, PACKAGE = text_encoders, "transformers"
+
+
+def scores(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Return `metrics.evaluate`, and Matthews' correlation coefficient, which GLUE reports for some tasks."""
+    return metrics.evaluate(probabilities, labels) | {"matthews": metrics.matthews(probabilities, labels)}
 
 
 def reading(frozen: Encoder) -> dict:

@@ -42,9 +42,9 @@ def config(profile: Profile, backbone: str) -> dict:
     full = profile.with_(backbones=[backbone], fixed_grid=[], datasets=profile.datasets[:1], seeds=[0])
     methods: dict[Method, dict] = {}  # without the values of a learning rate, which are no part of a method
     for candidate in [candidate for run in full.runs("benchmark", "") for candidate in run.candidates]:
-        method, settings = candidate.method, asdict(candidate.method)
-        grid = {name: value for name, value in candidate.grid.items() if name in settings}
-        methods[method] = {"method": method.key, "hyperparameters": settings, "grid": grid}
+        method = candidate.method
+        grid = {name: value for name, value in candidate.grid.items() if hasattr(method, name)}
+        methods[method] = {"method": method.key, "hyperparameters": method.describe(), "grid": grid}
     return {"architecture": list(backbones.architecture(backbone)), "methods": list(methods.values())}
 
 

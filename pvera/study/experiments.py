@@ -59,7 +59,7 @@ BETA = Experiment(
     "searches PVeRA's β where the paper gives none; the others need it",
     plan.search,
     searches="beta",
-    notebooks=("main_table", "detailed", "grid"),
+    notebooks=("main_table", "detailed", "grid", "components"),
     paper="Table 4",
 )
 ALPHA = Experiment(
@@ -80,6 +80,7 @@ BENCHMARK = Experiment(
     notebooks=(
         "calibration",
         "comparison",
+        "components",
         "computational_efficiency",
         "detailed",
         "duration",

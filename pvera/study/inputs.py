@@ -1,23 +1,26 @@
 """The backbones and data that runs read, and their hashes.
 
-A hash is remembered in the store under the files that it is of (path, size and times), so telling whether a run is done
-takes neither weights nor pixels. Reading the files for a run computes it anew.
+The hash of weights is remembered in the store under their files (path, size and times), as `splits` remembers that of
+data. So whether a run is done is known without weights or pixels. Reading the files for a run computes it anew.
 """
+
+from __future__ import annotations
 
 import hashlib
 import importlib.metadata
 import importlib.util
 import json
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import PIL
+import torch
 
-from pvera import backbones, text_encoders
-from pvera.data import glue, image_folders, store, tasks, tokenized, vtab
+from pvera.backbones import Backbone
+from pvera.data import splits, store, vtab
 from pvera.errors import InputError
 from pvera.files import status, write_atomically
+from pvera.text_encoders import Encoder
 
 
 def remembered(files: Iterable[str | Path], about: list, compute: Callable[[], dict], anew: bool = False) -> dict:
@@ -43,12 +46,12 @@ def _memory(files: Iterable[str | Path], about: list) -> Path | None:
     key, count = hashlib.sha256(json.dumps(about).encode()), 0
     for file in files:
         try:
-            found = status(file)
+            state = status(file)
         except (OSError, ValueError):
             return None
-        key.update(f"\n{Path(file).absolute()} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}".encode())
+        key.update(f"\n{Path(file).absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}".encode())
         count += 1
-    return store.folder() / "hashes" / f"{key.hexdigest()}.json" if count else None
+    return store.folder() / "weights" / f"{key.hexdigest()}.json" if count else None
 
 
 class Inputs:
@@ -61,96 +64,85 @@ class Inputs:
         self._loaded: dict[str, tuple[Hashable, object]] = {}
         self._known: dict[Hashable, object] = {}
 
-    def backbone(self, run) -> backbones.Backbone | text_encoders.Encoder:
+    def backbone(self, run) -> Backbone | Encoder:
         """Load the run's frozen backbone. InputError as the loaders."""
 
         def load():
-            frozen = (text_encoders if run.text else backbones).load(run.backbone, weights=run.weights)
-            found = remembered(*_weights(run), lambda: _describe(frozen), anew=True)
-            self._known[("weights", *_backbone_key(run))] = found
+            frozen = splits.kind(run.dataset).MODELS.load(run.backbone, weights=run.weights)
+            description = remembered(*_weights(run), lambda: _describe(run.dataset, frozen), anew=True)
+            self._known[_backbone_key(run)] = description
             return frozen
 
         return self._last("backbone", _backbone_key(run), load)
 
-    def splits(self, run) -> tuple[image_folders.ImageSplit, ...] | tuple[tokenized.TextSplit, ...]:
+    def splits(self, run) -> tuple[splits.Split, ...]:
         """Load training, validation and test split of the run's data set."""
-        return self._data(run, (run.dataset,), image_folders.RUN_SPLITS)
+        return self._splits(run, (run.dataset,), splits.PARTS)
 
-    def tests(self, run) -> tuple[image_folders.ImageSplit, ...]:
-        """Load the test splits of the data sets on which an analysis is `tested`."""
-        return self._data(run, run.tested, ("test",))
+    def for_training(self, run, device: str) -> tuple[Backbone | Encoder, list[splits.Data]]:
+        """Return the backbone on `device`, and training, validation and test data for it."""
+        return self._placed(run, device, (run.dataset,), splits.PARTS)
+
+    def for_analysis(self, run, device: str) -> tuple[Backbone | Encoder, dict[str, splits.Data]]:
+        """Return the backbone on `device`, and the test data of each data set on which an analysis is `tested`."""
+        frozen, tests = self._placed(run, device, run.tested, ("test",))
+        return frozen, dict(zip(run.tested, tests, strict=True))
 
     def describe_backbone(self, run) -> dict:
         """Return `weights_sha256`, and `image_size` or `max_length`, of the run's backbone."""
-        return self._once(
-            ("weights", *_backbone_key(run)),
-            lambda: remembered(*_weights(run), lambda: _describe(self.backbone(run))),
-        )
+        description = self._description(run)
+        size = {name: value for name, value in description["reading"].items() if name in ("image_size", "max_length")}
+        return {"weights_sha256": description["weights_sha256"]} | size
 
     def splits_sha256(self, run) -> str:
         """Return the hash of all that training and testing read of the run's data set."""
-        return self._data_sha256(run, (run.dataset,), image_folders.RUN_SPLITS)
+        return self._sha256(run, (run.dataset,), splits.PARTS)
 
     def tests_sha256(self, run) -> str:
         """Return the hash of what an analysis reads of the data sets on which it is `tested`."""
-        return self._data_sha256(run, run.tested, ("test",))
+        return self._sha256(run, run.tested, ("test",))
 
     def copy_name(self, run) -> str | None:
         """Return which copy of its data set the run reads, None where that cannot be told."""
         root, name = run.data_root, run.dataset
         return self._once(("copy", root, name), lambda: vtab.copy_name(root, name))
 
-    def _data(self, run, names: tuple[str, ...], parts: tuple[str, ...]) -> tuple:
+    def _description(self, run) -> dict:
+        return self._once(
+            _backbone_key(run),
+            lambda: remembered(*_weights(run), lambda: _describe(run.dataset, self.backbone(run))),
+        )
+
+    def _splits(self, run, names: tuple[str, ...], parts: tuple[str, ...]) -> tuple[splits.Split, ...]:
         key = self._data_key(run, names, parts)
 
         def load():
-            if run.text:
-                splits = tokenized.load_splits(run.data_root, run.dataset, self.backbone(run), run.images)
-                digest = tokenized.digest(splits)
-            else:
-                size = self.describe_backbone(run)["image_size"]
-                splits = tuple(
-                    image_folders.load_split(run.data_root, name, part, size).first(run.images)
-                    for name in names
-                    for part in parts
-                )
-                digest = image_folders.digest(splits)
-            known = remembered(*self._files(run, names, parts), lambda: {"sha256": digest}, anew=True)
-            self._known[key] = known["sha256"]
-            return splits
+            loaded = splits.load(run.data_root, names, self.backbone(run), parts, run.images)
+            self._known[key] = splits.kind(run.dataset).digest(loaded)
+            return loaded
 
         return self._last("data", key, load)
 
-    def _data_sha256(self, run, names: tuple[str, ...], parts: tuple[str, ...]) -> str:
-        key = self._data_key(run, names, parts)
+    def _placed(self, run, device: str, names: tuple[str, ...], parts: tuple[str, ...]) -> tuple:
+        frozen = self.backbone(run)
+        frozen.model.to(device)
+        loaded, of_each = self._splits(run, names, parts), parts * len(names)
+        return frozen, [
+            split.data(frozen, torch.device(device), in_memory=part != "test")
+            for split, part in zip(loaded, of_each, strict=True)
+        ]
 
-        def compute() -> dict:
-            self._data(run, names, parts)
-            return {"sha256": self._known[key]}
-
-        return self._once(key, lambda: remembered(*self._files(run, names, parts), compute)["sha256"])
+    def _sha256(self, run, names: tuple[str, ...], parts: tuple[str, ...]) -> str:
+        key, reading = self._data_key(run, names, parts), self._description(run)["reading"]
+        digest = self._once(key, lambda: splits.remembered(run.data_root, names, reading, parts, run.images))
+        if digest is None:
+            self._splits(run, names, parts)  # which tells the digest of what it loads
+        return self._known[key]
 
     def _data_key(self, run, names, parts) -> tuple:
-        """Return what data in memory goes by: of texts, the tokens depend on the encoder."""
-        encoder = _backbone_key(run) if run.text else self.describe_backbone(run)["image_size"]
-        return "data", run.data_root, names, parts, encoder, run.images
-
-    def _files(self, run, names: tuple[str, ...], parts: tuple[str, ...]) -> tuple[list[Path], list]:
-        """Return the files that data is read from, and whatever else its hash depends on."""
-        if run.text:
-            weights, about = _weights(run)
-            folder = Path(run.data_root) / glue.TASKS[run.dataset].folder
-            files = sorted(file for file in folder.rglob("*") if file.is_file()) if weights else []
-            about = [*about, self.describe_backbone(run)["max_length"]]
-            return [*files, *weights] if files else [], ["texts", run.dataset, run.images, *about]
-        files = []
-        for name in names:
-            folder = Path(run.data_root) / name
-            for part in parts:
-                entries = image_folders.read_split_file(folder, part, tasks.task(name).classes)
-                files += [folder / f"{part}.txt", *(folder / entry.path for entry in entries)]
-        size = self.describe_backbone(run)["image_size"]
-        return files, ["images", names, parts, size, run.images, image_folders.DECODER, PIL.__version__]
+        """Return what data in memory goes by: backbones that read alike share it."""
+        reading = json.dumps(self._description(run)["reading"], sort_keys=True)
+        return "data", run.data_root, names, parts, reading, run.images
 
     def _last(self, kind: str, key: Hashable, load: Callable):
         """Return what `load` returned for the last `key` of that kind; only that one stays in memory."""
@@ -166,36 +158,27 @@ class Inputs:
 
 
 def _backbone_key(run) -> tuple:
-    return run.backbone, run.weights, run.text
+    return "backbone", splits.kind(run.dataset).PACKAGE, run.backbone, run.weights
 
 
-def _describe(frozen: backbones.Backbone | text_encoders.Encoder) -> dict:
-    """Return the parts of a run's configuration that its backbone decides."""
-    text = isinstance(frozen, text_encoders.Encoder)
-    size = {"max_length": frozen.max_length} if text else {"image_size": frozen.image_size}
-    return {"weights_sha256": frozen.weights_sha256} | size
+def _describe(dataset: str, frozen: Backbone | Encoder) -> dict:
+    """Return the hash of the weights, and what data depends on in the frozen model."""
+    return {"weights_sha256": frozen.weights_sha256, "reading": splits.reading(dataset, frozen)}
 
 
 def _weights(run) -> tuple[list[Path], list]:
     """Return the files that hold the weights, and whatever else the loaded tensors depend on."""
-    loaders = text_encoders if run.text else backbones
-    package = "transformers" if run.text else "timm"
+    kind = splits.kind(run.dataset)
     about = [run.backbone, importlib.metadata.version("torch")]
-    if importlib.util.find_spec(package) is not None:
-        about.append(importlib.metadata.version(package))
-    return loaders.weight_files(run.backbone, run.weights), about
+    if importlib.util.find_spec(kind.PACKAGE) is not None:
+        about.append(importlib.metadata.version(kind.PACKAGE))
+    return kind.MODELS.weight_files(run.backbone, run.weights), about
 
 
 def prepare(runs: Iterable) -> None:
     """Check and decode what the runs read, so that wrong and damaged data is found before any of them trains."""
-    runs, inputs = list(runs), Inputs()
-    vtab.require((run.data_root, run.dataset) for run in runs)
-    for run in {(run.data_root, run.dataset, *_backbone_key(run)): run for run in runs}.values():
-        frozen = inputs.backbone(run)
-        if run.text:
-            tokenized.load_splits(run.data_root, run.dataset, frozen)
-        else:
-            image_folders.prepare(run.data_root, run.dataset, frozen.image_size)
+    for run, frozen in _each_data(runs):
+        splits.prepare(run.data_root, run.dataset, frozen)
 
 
 def require(runs: Iterable) -> None:
@@ -203,13 +186,13 @@ def require(runs: Iterable) -> None:
 
     Nothing is decoded, but weights are downloaded: what executes the runs may be unable to.
     """
+    for run, _ in _each_data(runs):
+        splits.check(run.data_root, run.dataset)
+
+
+def _each_data(runs: Iterable) -> Iterator[tuple[object, Backbone | Encoder]]:
+    """Yield one run for each pair of backbone and data set, with the loaded backbone. InputError as `vtab.require`."""
     runs, inputs = list(runs), Inputs()
     vtab.require((run.data_root, run.dataset) for run in runs)
     for run in {(*_backbone_key(run), run.data_root, run.dataset): run for run in runs}.values():
-        frozen = inputs.backbone(run)
-        if run.text:
-            tokenized.load_splits(run.data_root, run.dataset, frozen)
-        else:
-            for part in image_folders.RUN_SPLITS:
-                folder = Path(run.data_root) / run.dataset
-                image_folders.read_split_file(folder, part, tasks.task(run.dataset).classes)
+        yield run, inputs.backbone(run)

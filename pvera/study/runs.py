@@ -17,9 +17,9 @@ import numpy as np
 import timm
 import torch
 
-from pvera import __version__, checkpoint, metrics
+from pvera import __version__, checkpoint
 from pvera.adapters import Method
-from pvera.data import glue, image_folders, tasks
+from pvera.data import own, splits, tasks
 from pvera.errors import InputError
 from pvera.model import adapt
 from pvera.seeding import derive
@@ -92,11 +92,6 @@ class Run:
         return self.training.epochs
 
     @property
-    def text(self) -> bool:
-        """Whether it reads text, with an encoder of `text_encoders`, and no images."""
-        return self.dataset in glue.TASKS
-
-    @property
     def waits(self) -> bool:
         """Whether a hyperparameter is still to be found by its search."""
         return self.searched is not None
@@ -161,16 +156,10 @@ def execute(
         name = SYMBOLS.get(run.searched[0], run.searched[0])
         raise InputError(f"{name} of {run.dataset} is not known: its search has no result, or all of it diverged")
     started = time.perf_counter()
-    frozen = inputs.backbone(run)
-    frozen.model.to(device)
-    splits = inputs.splits(run)
-    train, validation, test = (
-        split.data(frozen, torch.device(device), in_memory=name != "test")
-        for name, split in zip(image_folders.RUN_SPLITS, splits, strict=True)
-    )
-    count = len(run.candidates)
+    frozen, (train, validation, test) = inputs.for_training(run, device)
+    kind, labels, count = splits.kind(run.dataset), test.labels.cpu().numpy(), len(run.candidates)
     seeds = [derive(run.seed, "member", m) if run.protocol.own_draws else run.seed for m in range(count)]
-    task = tasks.task(run.dataset)
+    task = tasks.task(run.dataset, run.data_root)
     model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds)
     try:
         chosen, scores, probabilities, adapter = None, None, None, None
@@ -197,12 +186,11 @@ def execute(
                 model.members[best].load_state_dict(histories[best].best_state, strict=False)
                 adapter = checkpoint.dumps(model)
                 probabilities = training.predict(model, test)
-                scores = metrics.evaluate(probabilities, splits[2].labels)
-                if run.text:
-                    scores["matthews"] = metrics.matthews(probabilities, splits[2].labels)
-            made_by = environment(device) | {"weights_file_sha256": frozen.file_sha256}
-            if run.text:
-                made_by["transformers"] = importlib.metadata.version("transformers")
+                scores = kind.scores(probabilities, labels)
+            made_by = environment(device) | {
+                "weights_file_sha256": frozen.file_sha256,
+                kind.PACKAGE: importlib.metadata.version(kind.PACKAGE),
+            }
         members = [
             {
                 "grid": candidate.grid,
@@ -230,6 +218,7 @@ def execute(
         "category": task.category,
         "protocol": run.protocol.name,
         "data_copy": inputs.copy_name(run),
+        **own.provenance(run.data_root, run.dataset),
         "config": config,
         "config_hash": results.config_hash(config),
         "members": members,
@@ -242,7 +231,7 @@ def execute(
         },
     }
     if run.keep:
-        results.write(run.path, record, probabilities, splits[2].labels, adapter)
+        results.write(run.path, record, probabilities, labels, adapter)
     else:
         results.write(run.path, record)
 

@@ -59,7 +59,7 @@ def run_all(runs: Sequence[Run], title: str, workers: int = 1, device: str = "cp
         return
     for folder in {run.results_root for run in runs}:
         require_writable(folder)
-    context = processes.context()
+    context = processes.context(*sorted({type(run).__module__ for run in runs}))
     # A pipe without a lock: a worker that is killed while it writes leaves nothing locked.
     receiver, sender = context.Pipe(duplex=False)
     places = context.SimpleQueue()
@@ -67,6 +67,8 @@ def run_all(runs: Sequence[Run], title: str, workers: int = 1, device: str = "cp
     for place in _places(device, workers):
         places.put(place)
     bar = tqdm(total=len(runs), desc=title, unit="run", dynamic_ncols=True, smoothing=0.1)
+    # Not joblib's loky: devices, progress, signals and kills would need the same code, and each of its workers would
+    # import torch, which takes seconds; a worker that is forked from the server has it.
     pool = ProcessPoolExecutor(workers, context, _start_worker, (places, sender))
     watcher = threading.Thread(target=_show_steps, args=(receiver, bar), daemon=True)
     watcher.start()

@@ -1,7 +1,7 @@
 """The one table type: panels of marked cells, written as Markdown and LaTeX, and its numbers as CSV."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
@@ -9,6 +9,7 @@ from string import ascii_lowercase
 import numpy as np
 import pandas as pd
 
+from pvera.study import markdown
 from pvera.study.results import write_atomically
 
 NOTHING = "–"  # an empty cell
@@ -68,9 +69,8 @@ class Table:
         """Return the panels in Markdown, then the caption, with or without the runs behind it."""
         parts = []
         for panel in self.panels:
-            alignment = [":--", *[":-:"] * len(panel.header)]
             rows = ([row.label, *map(_markdown, row.cells)] for row in panel.rows)
-            parts.append(pipe_table(["", *panel.header], alignment, rows))
+            parts.append(markdown.table(["", *panel.header], rows, "l" + "c" * len(panel.header)))
             if panel.title:
                 parts[-1] = f"**{panel.title}**\n\n{parts[-1]}"
         caption = f"{self.caption} {self.about}" if about else self.caption
@@ -117,11 +117,6 @@ class Table:
 
 
 # Text
-
-
-def pipe_table(header: Sequence[str], alignment: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table of texts; alignment: ":--" (left) or ":-:" (centre) per column."""
-    return "\n".join("| " + " | ".join(row) + " |" for row in (header, alignment, *rows))
 
 
 def plain(value: float, digits: int) -> str:

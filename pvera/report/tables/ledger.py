@@ -9,8 +9,9 @@ from pvera.adapters import METHODS
 from pvera.report import effects
 from pvera.report.effects import METRICS, NOISE
 from pvera.report.ledger import LEDGER, Difference
-from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, pipe_table, plain, signed
+from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, plain, signed
 from pvera.report.tables.names import backbone_title, switch_title
+from pvera.study import markdown
 from pvera.study.protocol import GRID_REFERENCE, one_at_a_time
 
 DIGITS = {"validation_loss": 3}
@@ -127,7 +128,7 @@ def rows(runs: dict[str, list[dict]], root: str = "") -> str:
         peft = any(row.peft for row in differences)
         header = ["", "Paper", "Published program", *["PEFT"] * peft, "Here", "Measured effect"]
         lines = (_line(row, measured, root, peft) for row in differences)
-        parts += [f"## {part}", pipe_table(header, [":--"] * len(header), lines)]
+        parts += [f"## {part}", markdown.table(header, lines)]
     return "\n\n".join(parts)
 
 

@@ -1,0 +1,218 @@
+"""Score the authors' released adapters for DINOv2 ViT-B on the test sets, beside their cards and Table 1.
+
+    python experiments/score_released.py --data data/vtab-1k --device cuda
+
+Downloads facebook/dinov2-base and leoflx/pvera_dinov2_b_<name> for each data set, or takes the adapters from a folder
+of such folders (--source). Reads the tensors themselves, under their names in any version of transformers: PEFT
+leaves a renamed adapter at its initial values, with only a warning. PVeRA takes its mean. An adapter without a head
+gets one by logistic regression on the features of the 1000 training images; its accuracy is that of the probe.
+
+Writes results/released/accuracy.csv, a row for each data set; rows of other data sets stay. The prepared data comes
+from experiments/prepare_vtab.py. Takes minutes for each data set on a GPU, and hours on a CPU.
+"""
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from huggingface_hub import ModelCard, snapshot_download
+from options import RESULTS, Parser, set_cache
+
+import pvera
+from pvera.backbones import Backbone, weights_sha256
+from pvera.data import image_folders, vtab
+from pvera.data.tasks import TASKS
+from pvera.errors import InputError, optional
+from pvera.files import require_writable, write_atomically
+from pvera.peft import folder as adapter_folder
+from pvera.report import published
+from pvera.study import markdown
+from pvera.study.script import run
+from pvera.study.training import Features
+from pvera.text_encoders import quiet
+
+#: Data sets by the released adapters' names.
+RELEASED = {
+    "caltech101": "caltech101",
+    "cifar": "cifar",
+    "dtd": "dtd",
+    "flowers102": "oxford_flowers102",
+    "pets": "oxford_iiit_pet",
+    "sun397": "sun397",
+    "svhn": "svhn",
+    "camelyon": "patch_camelyon",
+    "eurosat": "eurosat",
+    "resisc45": "resisc45",
+    "retinopathy": "diabetic_retinopathy",
+    "clevrcount": "clevr_count",
+    "clevrdist": "clevr_dist",
+    "dmlab": "dmlab",
+    "dspritesloc": "dsprites_loc",
+    "dspritesori": "dsprites_ori",
+    "kittidist": "kitti",
+    "smallnorbazi": "smallnorb_azi",
+    "smallnorbele": "smallnorb_ele",
+}
+ALIASES = RELEASED | {name: name for name in RELEASED.values()}
+REPOSITORY = "leoflx/pvera_dinov2_b_{}"
+FILES = ("README.md", "*.json", "*.safetensors")
+BACKBONE = "facebook/dinov2-base"
+SIZE = 224
+# ImageNet's, as for every DINOv2.
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+#: Strengths of the probe's regularisation, of which the validation images choose one.
+PROBES = np.logspace(-3, 3, 7)
+
+
+def main() -> None:
+    parser = Parser(__doc__)
+    parser.several("--datasets", metavar="D", default=list(RELEASED), help="only these, by either name")
+    parser.add_argument("--source", type=Path, help="folder with a folder for each adapter, instead of the hub")
+    parser.add_argument(
+        "--data", type=Path, default=RESULTS.parent / "data/vtab-1k", help="prepared data (%(default)s)"
+    )
+    parser.add_argument("--backbone", default=BACKBONE, help="name on the hub, or folder (%(default)s)")
+    parser.add_argument("--output", type=Path, default=RESULTS / "released", help="(%(default)s)")
+    parser.number("--images", metavar="N", help="for trials: the first N test images")
+    parser.add_argument("--cache", help="folder for decoded images")
+    parser.device(default="cuda" if torch.cuda.is_available() else "cpu")
+    options = parser.parse_args()
+
+    unknown = [name for name in options.datasets if name not in ALIASES]
+    if unknown:
+        raise InputError(f"unknown data set {unknown[0]!r}; choose from {', '.join(RELEASED)}")
+    names = list(dict.fromkeys(ALIASES[name] for name in options.datasets))
+    set_cache(options.cache)
+    vtab.require((options.data, name) for name in names)
+    require_writable(options.output)
+    folders = {name: fetch(name, options.source) for name in names}
+    frozen = load_backbone(options.backbone, options.device)
+    paper = published.load(RESULTS / "published").main_table().loc["pvera"]
+    for name, folder in folders.items():
+        row = score(name, folder, frozen, options.data, options.images)
+        row |= {"card": card_accuracy(folder), "paper": paper[name], "backbone": options.backbone}
+        table = keep(options.output / "accuracy.csv", row)
+    print(describe(table.loc[names]))
+
+
+def fetch(name: str, source: Path | None) -> Path:
+    """Return the folder of the adapter for a data set; downloads it without a `source`."""
+    released = next(key for key, value in RELEASED.items() if value == name)
+    repository = REPOSITORY.format(released)
+    if source is not None:
+        candidates = [source / each for each in (repository.rpartition("/")[2], released, name)]
+        for folder in candidates:
+            if (folder / adapter_folder.CONFIG).is_file():
+                return folder
+        raise InputError(f"{source} has no adapter for {released}: it must lie in {candidates[0].name} or {released}")
+    try:
+        return Path(snapshot_download(repository, allow_patterns=list(FILES)))
+    except Exception as error:  # the download has exceptions of its own
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(
+            f"cannot download {repository} ({reason}): get it elsewhere with `hf download {repository}` and give the "
+            "folder that holds it with --source"
+        ) from None
+
+
+def load_backbone(source: str, device: str) -> Backbone:
+    """Load DINOv2 of transformers by its name on the hub or from a folder."""
+    transformers = optional("transformers", "language")
+    try:
+        with quiet():
+            model, report = transformers.Dinov2Model.from_pretrained(
+                source, dtype=torch.float32, output_loading_info=True
+            )
+    except Exception as error:  # as for the download of an adapter
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"cannot load {source} ({reason}): give its folder with --backbone") from None
+    if report["missing_keys"]:  # transformers has drawn them at random
+        raise InputError(f"{source} is no DINOv2 of transformers: it lacks {sorted(report['missing_keys'])[0]}")
+    model.to(device).eval()
+    return Backbone(model, source, SIZE, MEAN, STD, weights_sha256(model.state_dict()))
+
+
+def score(name: str, folder: Path, frozen: Backbone, data: Path, images: int | None) -> dict:
+    """Return the accuracy of one adapter on the test set, in %, with its conditions."""
+    classes, device = TASKS[name].classes, next(frozen.model.parameters()).device
+
+    def load(split: str, count: int | None = None) -> image_folders.ImageData:
+        return image_folders.load_split(data, name, split, SIZE).first(count).data(frozen, device, in_memory=False)
+
+    has_head = adapter_folder.read(folder).head is not None
+    model = pvera.import_peft(folder, frozen.model, num_classes=classes).eval()
+    try:
+        model.merge_()
+        test = Features(model, load("test", images))
+        if has_head:
+            predicted = model.classify(test[:]).argmax(-1).cpu().numpy()
+        else:
+            print(f"{name}: {folder} holds no head; probing one on the training images", flush=True)
+            predicted = probe(test, *(Features(model, load(split)) for split in ("train800", "val200")))
+    finally:
+        model.unload()
+    return {
+        "dataset": name,
+        "accuracy": 100 * float((predicted == test.labels.cpu().numpy()).mean()),
+        "head": "released" if has_head else "probe",
+        "test_images": len(predicted),
+        "copy": vtab.copy_name(data, name),
+    }
+
+
+def probe(test: Features, train: Features, validation: Features) -> np.ndarray:
+    """Return the labels of `test` by logistic regression on `train`, and on both once its strength is chosen."""
+    LogisticRegression = optional("sklearn.linear_model", "study").LogisticRegression
+    (x, y), (x_validation, y_validation) = (
+        (part.features.cpu().numpy(), part.labels.cpu().numpy()) for part in (train, validation)
+    )
+    scores = [LogisticRegression(C=C, max_iter=1000).fit(x, y).score(x_validation, y_validation) for C in PROBES]
+    chosen = LogisticRegression(C=PROBES[int(np.argmax(scores))], max_iter=1000)
+    chosen.fit(np.concatenate([x, x_validation]), np.concatenate([y, y_validation]))
+    return chosen.predict(test.features.cpu().numpy())
+
+
+def card_accuracy(folder: Path) -> float | None:
+    """Return the accuracy that the adapter's card states, in %; None where it states none."""
+    file = folder / "README.md"
+    text = file.read_text(errors="replace") if file.is_file() else ""
+    stated: list[float] = []
+    if text.startswith("---"):
+        with suppress(Exception):  # a card may hold any text
+            results = ModelCard(text).data.eval_results or []
+            stated = [float(result.metric_value) for result in results if result.metric_type == "accuracy"]
+    if not stated:
+        stated = [float(match) for match in re.findall(r"(?i)accuracy[^\d\n]{0,40}(\d+(?:\.\d+)?)", text)]
+    return None if not stated else stated[0] * (100 if stated[0] <= 1 else 1)
+
+
+def keep(file: Path, row: dict) -> pd.DataFrame:
+    """Put `row` into the table of `file`, and return it."""
+    table = pd.DataFrame([row])
+    if file.exists():
+        earlier = pd.read_csv(file)
+        table = pd.concat([earlier[earlier["dataset"] != row["dataset"]], table])
+    table = table.set_index("dataset").reindex([name for name in RELEASED.values() if name in set(table["dataset"])])
+    write_atomically(file, table.to_csv().encode())
+    return table
+
+
+def describe(table: pd.DataFrame) -> str:
+    """Return the table in Markdown: accuracies in %."""
+    rows = [
+        (
+            TASKS[name].title,
+            *("–" if pd.isna(value) else f"{value:.1f}" for value in (row["accuracy"], row["card"], row["paper"])),
+            row["head"],
+            str(row["test_images"]),
+        )
+        for name, row in table.iterrows()
+    ]
+    return markdown.table(("data set", "accuracy", "card", "Table 1", "head", "test images"), rows, "lrrrlr")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,197 @@
+"""`export_peft`: an adapter as PEFT loads it.
+
+timm fuses queries, keys and values in one linear layer, which PEFT adapts as a whole. There the p targets get parts of
+one adapter of rank p r:
+
+    A' stacks their A's,   B' (3 d × p r) holds their B's in blocks,   λ_d stacks their d's,   λ_b = α b
+
+Rows of B' and λ_b are zero for positions without an adapter. Where queries, keys and values are separate layers, LoRA,
+DoRA and (IA)³ are copied. VeRA's A' and B' then stack the pairs of all targets, unless they share one, and the λ_d of a
+target is zero in the others' parts. PVeRA would draw unit noise there: its mean is exported, as VeRA.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
+from pvera.adapters.base import matching
+from pvera.encoders import EncoderLayer, per_position
+from pvera.errors import InputError
+from pvera.members import Member
+from pvera.model import AdaptedModel
+from pvera.peft import folder as files
+
+#: PEFT's configuration beyond its defaults, and the tensors by name.
+Export = tuple[dict[str, Any], dict[str, Tensor]]
+
+
+@torch.no_grad()
+def export_peft(model: AdaptedModel, folder: str | Path, sampling: bool = False) -> None:
+    """Write the one active member of `model` to `folder`, as `peft.PeftModel.from_pretrained` loads it.
+
+    The head becomes PEFT's module to save `head` where the backbone has a place for it: give PEFT timm's model made
+    with `num_classes`. Otherwise it lies in head.safetensors, for the first token of the encoder.
+
+    sampling: PEFT's PVeRA draws z in evaluation too (`sample_at_inference`). Without it the mean alone has to agree.
+
+    InputError for
+
+    - AdaptFormer, Bottleneck, linear probing and methods of one's own, which PEFT does not have,
+    - DoRA with norms over the output dimension, as in the published protocol,
+    - `sampling` of another method than PVeRA; of a pair per position where the projections are layers of their own;
+      of DeBERTa, whose position embeddings PEFT would give noise.
+    """
+    if len(model.active) != 1:
+        raise InputError("only one member can be exported: set `active` to it first")
+    member = model.members[model.active[0]]
+    if type(member.method) not in EXPORTS:
+        raise InputError(f"PEFT has no {member.method.title}: export {', '.join(kind.title for kind in EXPORTS)}")
+    if sampling:
+        _require_distribution(model._layers, member.method)
+    names = {id(module): name for name, module in model.backbone.named_modules()}
+    config, tensors = EXPORTS[type(member.method)](model._layers, member, lambda module: names[id(module)])
+    if sampling:
+        config["sample_at_inference"] = True
+    head = dict(member.head.named_parameters())
+    inside = _takes_head(model.backbone)
+    if inside:
+        config["modules_to_save"] = ["head"]
+        tensors |= {f"{files.PREFIX}head.{name}": tensor for name, tensor in head.items()}
+    config |= {"inference_mode": True, "base_model_name_or_path": _name(model.backbone)}
+    files.write(folder, config, tensors, None if inside else head)
+
+
+def _require_distribution(layers: list[EncoderLayer], method: Method) -> None:
+    if not isinstance(method, PVeRA):
+        raise InputError(f"{method.title} has no distribution to sample from: export it without sampling")
+    if _mean_only(layers, method):
+        raise InputError(
+            "PEFT cannot sample from PVeRA with a pair per position where queries, keys and values are layers of their "
+            'own: export it without sampling, or train with pair="shared"'
+        )
+    if layers[0].reader is not None:
+        raise InputError("PEFT would give noise to DeBERTa's position embeddings: export it without sampling")
+
+
+def _mean_only(layers: list[EncoderLayer], method: Any) -> bool:
+    """Return whether PEFT can hold only the mean of PVeRA: its λ_d needs parts that draw nothing."""
+    return not _fused(layers) and method.pair == "position" and len(method.targets) > 1
+
+
+def _fused(layers: list[EncoderLayer]) -> bool:
+    return len(layers[0].projections) == 1
+
+
+def _takes_head(backbone: nn.Module) -> bool:
+    """Return whether the backbone classifies by one linear layer `head`, as timm's models do."""
+    return isinstance(getattr(backbone, "head", None), nn.Identity) and not hasattr(backbone, "head_dist")
+
+
+def _name(backbone: Any) -> str | None:
+    """Return the backbone's name in its library: transformers' source, or timm's architecture."""
+    if config := getattr(backbone, "config", None):
+        return config.name_or_path or None
+    return (getattr(backbone, "pretrained_cfg", None) or {}).get("architecture")
+
+
+def blocks(B: Tensor, at: list[int], count: int) -> Tensor:
+    """Return B' (count d, p r) of B (p, r, d): block i has the rows of position at[i], out of `count`."""
+    p, r, d = B.shape
+    rows = B.new_zeros(count, d, p, r)
+    for i, j in enumerate(at):
+        rows[j, :, i] = B[i].T
+    return rows.flatten(2).flatten(0, 1)
+
+
+def _vera(layers: list[EncoderLayer], member: Member, name: Callable[[nn.Module], str]) -> Export:
+    """Export VeRA and PVeRA."""
+    method: Any = member.method
+    mean_only = isinstance(method, PVeRA) and _mean_only(layers, method)
+    key = "pvera" if isinstance(method, PVeRA) and not mean_only else "vera"
+    halves, count = (2 if key == "pvera" else 1), len(method.targets)
+    shared: Any = member.shared
+    A = shared.A.reshape(member.dim, -1, len(shared.B), method.rank)[:, :halves]  # (d, halves, pairs, r)
+    # One module holds one λ_d: its targets read different parts. So do targets with different pairs.
+    parts = count if _fused(layers) or method.pair == "position" else 1
+    A, B = A.expand(-1, -1, parts, -1), shared.B.expand(parts, -1, -1)
+    blocks_at = ["qkv".index(p) for p in method.targets] if _fused(layers) else [0] * parts
+    tensors = {
+        f"base_model.{key}_A": A.flatten(1).T,
+        f"base_model.{key}_B": blocks(B, blocks_at, 3 if _fused(layers) else 1),
+    }
+    modules = []
+    adapter: Any
+    for layer, adapter in zip(layers, member.layers, strict=True):
+        d, b = adapter.d.reshape(-1, count, method.rank)[:halves], method.alpha * adapter.b
+        for linear, positions in layer.projections:
+            targets, at = matching(method.targets, positions)
+            if not targets:
+                continue
+            lambda_d, lambda_b = d.new_zeros(halves, parts, method.rank), b.new_zeros(len(positions), member.dim)
+            lambda_d[:, [i % parts for i in targets]], lambda_b[at] = d[:, targets], b[targets]
+            modules.append(name(linear))
+            start = f"{files.PREFIX}{modules[-1]}.{key}_lambda"
+            tensors |= {f"{start}_d": lambda_d.flatten(), f"{start}_b": lambda_b.flatten()}
+    config = {"peft_type": key.upper(), "r": parts * method.rank, "target_modules": modules, "save_projection": True}
+    return config, tensors
+
+
+def _low_rank(layers: list[EncoderLayer], member: Member, name: Callable[[nn.Module], str]) -> Export:
+    """Export LoRA and DoRA."""
+    method: Any = member.method
+    dora = isinstance(method, DoRA)
+    if dora and method.norm == "output":
+        raise InputError(
+            "PEFT's DoRA has no norms over the output dimension, as the published protocol's: use DoRA(norm=\"input\")"
+        )
+    tensors, modules, rank = {}, [], 0
+    adapter: Any
+    for layer, adapter in zip(layers, member.layers, strict=True):
+        for linear, positions in layer.projections:
+            targets, at = matching(method.targets, positions)
+            if not targets:
+                continue
+            A, B = adapter.factors(targets) if dora else (adapter.A[:, targets], adapter.B[targets])
+            rank = len(targets) * method.rank
+            modules.append(name(linear))
+            start = files.PREFIX + modules[-1]
+            tensors[f"{start}.lora_A.weight"] = A.flatten(1).T
+            tensors[f"{start}.lora_B.weight"] = blocks(B, at, len(positions))
+            if dora:
+                weight, _ = per_position(linear, positions)
+                magnitudes = weight.to(adapter.m).norm(dim=2)
+                magnitudes[at] = adapter.m[targets]
+                tensors[f"{start}.lora_magnitude_vector"] = magnitudes.flatten()
+    alpha = adapter.scale * rank
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "target_modules": modules, "use_dora": dora}
+    return config, tensors
+
+
+def _ia3(layers: list[EncoderLayer], member: Member, name: Callable[[nn.Module], str]) -> Export:
+    tensors, modules, feedforward = {}, [], []
+    adapter: Any
+    for layer, adapter in zip(layers, member.layers, strict=True):
+        for linear, positions in layer.projections:
+            targets, at = matching(adapter.targets, positions)
+            if targets:
+                scales = adapter.l_kv.new_ones(len(positions), member.dim)
+                scales[at] = adapter.l_kv[targets]
+                modules.append(name(linear))
+                tensors[f"{files.PREFIX}{modules[-1]}.ia3_l"] = scales.reshape(-1, 1)
+        feedforward.append(name(layer.mlp_out))
+        tensors[f"{files.PREFIX}{feedforward[-1]}.ia3_l"] = adapter.l_ff.reshape(1, -1)
+    config = {"peft_type": "IA3", "target_modules": modules + feedforward, "feedforward_modules": feedforward}
+    return config, tensors
+
+
+EXPORTS: dict[type[Method], Callable[[list[EncoderLayer], Member, Callable[[nn.Module], str]], Export]] = {
+    PVeRA: _vera,
+    VeRA: _vera,
+    LoRA: _low_rank,
+    DoRA: _low_rank,
+    IA3: _ia3,
+}

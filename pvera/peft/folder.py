@@ -1,0 +1,178 @@
+"""PEFT's adapter folders: a configuration, the adapter's tensors, and a classifier's head.
+
+    adapter_config.json         PEFT's configuration of the method
+    adapter_model.safetensors   tensors by module, for example base_model.model.blocks.0.attn.qkv.lora_A.weight
+    head.safetensors            weight (classes, d) and bias (classes), where they are not among those tensors
+
+A module counts by its layer's number and by the positions that it makes. Names of all model libraries and versions
+lead to the same key, for example ...layer.0.attention.attention.query and ...layer.0.attention.q_proj to (0, "q").
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from pvera.errors import InputError
+from pvera.files import write_atomically
+
+CONFIG, TENSORS, HEAD = "adapter_config.json", "adapter_model.safetensors", "head.safetensors"
+PREFIX = "base_model.model."
+#: Positions that a module makes, by the last part of its name.
+POSITIONS = {"qkv": "qkv"} | {
+    f"{start}{end}": position
+    for position, name in (("q", "query"), ("k", "key"), ("v", "value"))
+    for start, end in ((position, "_proj"), (name, ""), (name, "_proj"))
+}
+#: Names of an MLP's last linear layer, inside its encoder layer.
+MLP_OUT = ("mlp.fc2", "output.dense")
+_TENSOR = re.compile(
+    r"(?:.*\.)?(?:layers?|blocks)\.(?P<layer>\d+)\.(?P<module>.+)\."
+    r"(?P<name>p?vera_lambda_[bd]|lora_[AB]|lora_magnitude_vector|ia3_l)(?:\.weight)?"
+)
+_PROJECTION = re.compile(r"base_model\.(p?vera_[AB])")
+
+
+@dataclass
+class AdapterFolder:
+    """The content of an adapter folder.
+
+    modules: tensors by PEFT's name ("lora_A", "pvera_lambda_d"), of each (layer, positions); positions are "qkv" or
+        one of its letters, or "mlp" for the MLP's last linear layer.
+    projections: "vera_A" and "vera_B", or "pvera_A" and "pvera_B", where the folder holds them.
+    head: weight (classes, d) and bias (classes), or None.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    modules: dict[tuple[int, str], dict[str, Tensor]]
+    projections: dict[str, Tensor]
+    head: dict[str, Tensor] | None
+
+    @property
+    def positions(self) -> list[str]:
+        """The positions of the modules that every layer has, in the order of "qkv". InputError where layers differ."""
+        layers: dict[int, list[str]] = {}
+        for layer, positions in sorted(self.modules):
+            layers.setdefault(layer, []).append(positions)
+        first, *others = layers.values()
+        if any(other != first for other in others):
+            raise InputError(f"{self.path} does not adapt the same projections in every layer")
+        return sorted(first, key=["qkv", "q", "k", "v", "mlp"].index)
+
+    def stack(self, name: str, positions: str, shape: tuple[int, ...]) -> Tensor:
+        """Return the tensors `name` of all layers, (layers, *shape). InputError where one is missing or differs."""
+        tensors = [tensors.get(name) for (_, at), tensors in sorted(self.modules.items()) if at == positions]
+        return torch.stack([self.shaped(name, tensor, shape) for tensor in tensors])
+
+    def shaped(self, name: str, tensor: Tensor | None, shape: tuple[int, ...]) -> Tensor:
+        """Return `tensor`. InputError unless it is there and has that shape, which backbone and rank decide."""
+        if tensor is None:
+            raise InputError(f"{self.path / TENSORS} lacks a {name}")
+        if tensor.shape != shape:
+            raise InputError(
+                f"{self.path} belongs to another backbone: {name} has shape {tuple(tensor.shape)}, not {shape}"
+            )
+        return tensor
+
+    def number(self, name: str) -> float:
+        """Return a positive number of the configuration."""
+        value = self.config.get(name)
+        if not isinstance(value, (int, float)) or not value > 0:
+            raise InputError(f"{self.path / CONFIG}: {name} must be a positive number, not {value!r}")
+        return value
+
+
+def write(
+    folder: str | Path, config: dict[str, Any], tensors: dict[str, Tensor], head: Mapping[str, Tensor] | None
+) -> None:
+    """Write an adapter folder; `head` goes to a file of its own. Files of an earlier adapter are replaced."""
+    folder = Path(folder)
+    write_atomically(folder / TENSORS, _serialised(tensors))
+    if head is not None:
+        write_atomically(folder / HEAD, _serialised(head))
+    else:
+        (folder / HEAD).unlink(missing_ok=True)
+    write_atomically(folder / CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
+
+
+def read(folder: str | Path) -> AdapterFolder:
+    """Read an adapter folder; tensors in fp32.
+
+    InputError where a file is missing or damaged, and for tensors that are neither of queries, keys, values and the
+    MLP's last layer nor one head.
+    """
+    folder = Path(folder)
+    try:
+        config = json.loads((folder / CONFIG).read_bytes())
+        config["peft_type"]
+    except OSError:
+        raise InputError(f"{folder} holds no {CONFIG}: it is no adapter folder of PEFT") from None
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{folder / CONFIG} is damaged, or no configuration of PEFT") from None
+    modules: dict[tuple[int, str], dict[str, Tensor]] = {}
+    projections, others = {}, {}
+    for key, tensor in _tensors(folder / TENSORS).items():
+        if match := _PROJECTION.fullmatch(key):
+            projections[match[1]] = tensor
+        elif match := _TENSOR.fullmatch(key):
+            place = int(match["layer"]), _positions(folder / TENSORS, key, match["module"])
+            modules.setdefault(place, {})[match["name"]] = tensor
+        else:
+            others[key] = tensor
+    if not modules:
+        raise InputError(f"{folder / TENSORS} holds no adapter of queries, keys or values")
+    return AdapterFolder(folder, config, modules, projections, _head(folder, others))
+
+
+def _positions(file: Path, key: str, module: str) -> str:
+    if module in MLP_OUT:
+        return "mlp"
+    if (last := module.rpartition(".")[2]) in POSITIONS:
+        return POSITIONS[last]
+    raise InputError(f"{file} adapts {key}: only adapters of queries, keys and values can be read")
+
+
+def _head(folder: Path, others: dict[str, Tensor]) -> dict[str, Tensor] | None:
+    """Return the head: `others`, the adapter file's tensors of no adapter, or those of another file in the folder."""
+    if others:
+        head = _as_head(others)
+        if head is None:
+            raise InputError(f"{folder / TENSORS} holds {next(iter(others))}, which belongs to no adapter and no head")
+        return head
+    heads = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        if file.name != TENSORS and (head := _as_head(_tensors(file))):
+            heads[file.name] = head
+    if len(heads) > 1:
+        raise InputError(f"{folder} holds several heads, {' and '.join(heads)}: remove all but one")
+    return next(iter(heads.values()), None)
+
+
+def _as_head(tensors: dict[str, Tensor]) -> dict[str, Tensor] | None:
+    """Return weight (classes, d) and bias (classes), whatever their names; None for other tensors."""
+    by_rank = sorted(tensors.values(), key=lambda tensor: tensor.ndim)
+    if [tensor.ndim for tensor in by_rank] == [1, 2] and len(by_rank[0]) == len(by_rank[1]):
+        return {"weight": by_rank[1], "bias": by_rank[0]}
+    return None
+
+
+def _tensors(file: Path) -> dict[str, Tensor]:
+    try:
+        return {name: tensor.float() for name, tensor in load(file.read_bytes()).items()}
+    except OSError:
+        raise InputError(f"{file}: no such file") from None
+    except (SafetensorError, ValueError) as error:
+        raise InputError(f"{file} is damaged, or no safetensors file ({error})") from None
+
+
+def _serialised(tensors: Mapping[str, Tensor]) -> bytes:
+    plain = {name: tensor.detach().float().cpu().contiguous() for name, tensor in tensors.items()}
+    return save(plain, metadata={"format": "pt"})

@@ -1,0 +1,217 @@
+"""`import_peft`: an adapter that PEFT wrote, on a backbone with fused or separate projections.
+
+PEFT has no α: here α = 1 and b = λ_b. Where PEFT adapts queries, keys and values apart, VeRA and PVeRA share one pair.
+Where it adapts timm's fused layer, each position gets its rows of B' and λ_b, and those columns of B' that are not
+zero: an exported adapter has its targets and its rank again.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
+from pvera.encoders import EncoderLayer, encoder_layers
+from pvera.errors import InputError
+from pvera.model import AdaptedModel, adapt
+from pvera.peft.folder import AdapterFolder, read
+
+#: A method, and its member's tensors by name.
+Import = tuple[Method, dict[str, Tensor]]
+#: Options that change what PEFT computes from the same tensors, with the values that can be read beside None.
+PLAIN = {
+    "bias": ("none",),
+    "rank_pattern": ({},),
+    "alpha_pattern": ({},),
+    "use_qalora": (False,),
+    "use_bdlora": (False,),
+    "layer_replication": (),
+    "init_lora_weights": (True, False, "gaussian", "orthogonal", "eva"),  # others change the frozen weights
+}
+
+
+def import_peft(
+    folder: str | Path,
+    backbone: nn.Module,
+    num_classes: int | None = None,
+    sampling: bool = False,
+    seed: int = 0,
+) -> AdaptedModel:
+    """Adapt `backbone` with PEFT's PVeRA, VeRA, LoRA, DoRA or (IA)³ in `folder`, and return the model.
+
+    The backbone's library and the version that wrote the folder need not agree: layers count by number and position.
+    The head is that of `folder`: a module to save of width d, or a file of weight (classes, d) and bias (classes).
+    The model is as `adapt` returns it, in training mode; dropout is PEFT's alone.
+
+    num_classes: number of classes of a new head, from `seed`, where the folder holds none.
+    sampling: the draws of z have to agree, not the mean alone. PEFT's PVeRA of a fused layer draws one z for queries,
+        keys and values together. Without `sampling` its mean is read, which is a VeRA.
+
+    InputError, with the backbone unchanged, for other methods and options, for an adapter of another backbone's width
+    or depth, for a head that the folder lacks or that does not read d features, and for `sampling` where it cannot be.
+    """
+    adapter = read(folder)
+    layers = encoder_layers(backbone)
+    kind = adapter.config["peft_type"]
+    if kind not in IMPORTS:
+        raise InputError(f"{folder} holds {kind}: only {', '.join(IMPORTS)} can be read")
+    for option, values in PLAIN.items():
+        if (value := adapter.config.get(option)) not in (None, *values):
+            raise InputError(f"{folder}: {option}={value!r} has no counterpart here")
+    _require_layers(adapter, len(layers))
+    method, tensors = IMPORTS[kind](adapter, layers)
+    if sampling and not isinstance(method, PVeRA):
+        raise InputError(
+            f"{folder} cannot be sampled from: PVeRA with one z for queries, keys and values has no counterpart here"
+            if kind == "PVERA"
+            else f"{folder} holds {method.title}, which has no distribution to sample from"
+        )
+    num_classes = _classes(adapter, layers[0].dim, num_classes)
+    for name, tensor in (adapter.head or {}).items():
+        tensors[f"head.{name}"] = tensor
+    model = adapt(backbone, method, num_classes, seed)
+    model.members[0].fill(tensors)
+    return model
+
+
+def _require_layers(adapter: AdapterFolder, depth: int) -> None:
+    there = {layer for layer, _ in adapter.modules}
+    if there != set(range(depth)):
+        raise InputError(
+            f"{adapter.path} adapts {len(there)} layers, up to layer {max(there)}: the backbone has {depth}"
+        )
+
+
+def _classes(adapter: AdapterFolder, dim: int, num_classes: int | None) -> int:
+    """Return the number of classes of the folder's head, or of the one asked for. InputError where both differ."""
+    if adapter.head is None:
+        if num_classes is None:
+            raise InputError(f"{adapter.path} holds no head: give num_classes, and train the new head")
+        return num_classes
+    classes, width = adapter.head["weight"].shape
+    if width != dim:
+        raise InputError(f"{adapter.path}: its head reads {width} features, and the backbone has {dim}")
+    if num_classes not in (None, classes):
+        raise InputError(f"{adapter.path}: its head has {classes} classes, not {num_classes}")
+    return classes
+
+
+def _parts(B: dict[str, Tensor], others: set[str]) -> dict[str, list[int]]:
+    """Return the columns of B (..., d, R) that each target reads, equally many, for B by position.
+
+    A fused layer's targets are the positions with a column that is not zero, and the `others`. An adapter that still
+    is the identity has no such position: it adapts all.
+    """
+    columns = {p: rows.flatten(0, -2).any(0).nonzero().flatten().tolist() for p, rows in B.items()}
+    parts = {p: columns[p] for p in B if columns[p] or p in others} or columns
+    if not all(parts.values()) or len(set(map(len, parts.values()))) > 1:
+        return dict.fromkeys(parts, list(range(next(iter(B.values())).shape[-1])))
+    return parts
+
+
+def _by_position(tensor: Tensor, dim: int) -> dict[str, Tensor]:
+    """Return the rows of "q", "k" and "v" in a fused layer's tensor, whose rows lie in dimension `dim`."""
+    return dict(zip("qkv", tensor.unflatten(dim, (3, -1)).unbind(dim), strict=True))
+
+
+def _require_projections(adapter: AdapterFolder) -> list[str]:
+    """Return the positions of the adapter's modules: ["qkv"], or letters of it. InputError for others."""
+    modules = adapter.positions
+    if modules != ["qkv"] and not set(modules) <= set("qkv"):
+        raise InputError(f"{adapter.path} adapts the MLP: only adapters of queries, keys and values can be read")
+    return modules
+
+
+def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
+    """Read VeRA and PVeRA."""
+    key = adapter.config["peft_type"].lower()
+    modules, halves = _require_projections(adapter), 2 if key == "pvera" else 1
+    fused, dim, rank = modules == ["qkv"], layers[0].dim, int(adapter.number("r"))
+    width = 3 * dim if fused else dim
+    A, B = _projections(adapter, {f"{key}_A": (halves * rank, dim), f"{key}_B": (width, rank)})
+    A = A.unflatten(0, (halves, rank))
+    d = {m: adapter.stack(f"{key}_lambda_d", m, (halves * rank,)).unflatten(1, (halves, rank)) for m in modules}
+    b = {m: adapter.stack(f"{key}_lambda_b", m, (width,)) for m in modules}
+    if fused:
+        b, rows, d = _by_position(b["qkv"], 1), _by_position(B, 0), dict.fromkeys("qkv", d["qkv"])
+        parts = _parts({p: rows[p] * b[p].any() for p in rows}, set())
+    else:
+        rows, parts = dict.fromkeys(modules, B), dict.fromkeys(modules, list(range(rank)))
+    taken = [column for columns in parts.values() for column in columns]
+    if fused and len(set(taken)) < len(taken):  # several positions read one z: the mean alone has a counterpart
+        halves = 1
+    pairs = parts if fused else dict([next(iter(parts.items()))])
+    tensors = {
+        "shared.A": torch.stack([A[:halves, columns] for columns in pairs.values()]).permute(3, 1, 0, 2),
+        "shared.B": torch.stack([rows[p][:, columns].T for p, columns in pairs.items()]),
+    }
+    scales = torch.stack([d[p][:, :halves, columns] for p, columns in parts.items()], 2)  # (layers, halves, p, r)
+    if halves == 1:
+        tensors["shared.A"], scales = tensors["shared.A"][:, 0], scales[:, 0]
+    for i, layer in enumerate(scales):
+        tensors |= {f"layers.{i}.d": layer, f"layers.{i}.b": torch.stack([b[p][i] for p in parts])}
+    cls, pair = PVeRA if halves == 2 else VeRA, "position" if fused else "shared"
+    return cls(rank=scales.shape[-1], alpha=1.0, targets="".join(parts), pair=pair), tensors
+
+
+def _projections(adapter: AdapterFolder, shapes: dict[str, tuple[int, int]]) -> list[Tensor]:
+    """Return A' and B' of the folder; where it holds none, draw them as PEFT does."""
+    if not adapter.projections and not adapter.config.get("save_projection", True):
+        source = torch.Generator().manual_seed(adapter.config.get("projection_prng_key") or 0)
+        return [nn.init.kaiming_uniform_(torch.empty(shape), generator=source) for shape in shapes.values()]
+    return [adapter.shaped(name, adapter.projections.get(name), shape) for name, shape in shapes.items()]
+
+
+def _low_rank(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
+    """Read LoRA and DoRA."""
+    modules, dora = _require_projections(adapter), bool(adapter.config.get("use_dora"))
+    fused, dim, rank = modules == ["qkv"], layers[0].dim, int(adapter.number("r"))
+    width = 3 * dim if fused else dim
+    A = {m: adapter.stack("lora_A", m, (rank, dim)) for m in modules}
+    B = {m: adapter.stack("lora_B", m, (width, rank)) for m in modules}
+    m = {name: adapter.stack("lora_magnitude_vector", name, (width,)) for name in modules} if dora else {}
+    parts = dict.fromkeys(modules, list(range(rank)))
+    if fused:
+        A, B = dict.fromkeys("qkv", A["qkv"]), _by_position(B["qkv"], 1)
+        m = _by_position(m["qkv"], 1) if dora else {}
+        parts = _parts(B, {p for p in m if not torch.allclose(m[p], _norms(layers, p), rtol=1e-5)})
+    tensors = {}
+    for i in range(len(layers)):
+        tensors[f"layers.{i}.A"] = torch.stack([A[p][i, columns].T for p, columns in parts.items()], 1)
+        tensors[f"layers.{i}.B"] = torch.stack([B[p][i][:, columns].T for p, columns in parts.items()])
+        if dora:
+            tensors[f"layers.{i}.m"] = torch.stack([m[p][i] for p in parts])
+    scale = adapter.number("lora_alpha") / (rank**0.5 if adapter.config.get("use_rslora") else rank)
+    r = len(next(iter(parts.values())))
+    return (DoRA if dora else LoRA)(rank=r, alpha=scale * r, targets="".join(parts)), tensors
+
+
+def _norms(layers: list[EncoderLayer], position: str) -> Tensor:
+    """Return ‖W‖ of every output row of one position, (layers, d)."""
+    return torch.stack([layer.projection(position)[0].float().norm(dim=1).cpu() for layer in layers])
+
+
+def _ia3(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
+    modules, dim = adapter.positions, layers[0].dim
+    if modules not in (["qkv", "mlp"], ["k", "v", "mlp"]):
+        raise InputError(f"{adapter.path}: (IA)³ scales keys, values and the MLP's hidden activation, not {modules}")
+    if modules[0] == "qkv":
+        scales = _by_position(adapter.stack("ia3_l", "qkv", (3 * dim, 1)).squeeze(2), 1)
+        if not torch.equal(scales["q"], torch.ones_like(scales["q"])):
+            raise InputError(f"{adapter.path} scales queries, which (IA)³ does not")
+    else:
+        scales = {p: adapter.stack("ia3_l", p, (dim, 1)).squeeze(2) for p in "kv"}
+    hidden = adapter.stack("ia3_l", "mlp", (1, layers[0].hidden_dim)).squeeze(1)
+    tensors: dict[str, Tensor] = {}
+    for i in range(len(layers)):
+        tensors |= {f"layers.{i}.l_kv": torch.stack([scales["k"][i], scales["v"][i]]), f"layers.{i}.l_ff": hidden[i]}
+    return IA3(), tensors
+
+
+IMPORTS: dict[str, Callable[[AdapterFolder, list[EncoderLayer]], Import]] = {
+    "PVERA": _vera,
+    "VERA": _vera,
+    "LORA": _low_rank,
+    "IA3": _ia3,
+}

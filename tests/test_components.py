@@ -1,0 +1,104 @@
+"""What in PVeRA does it: its variants without noise and KL term, and searches crossed with learning rates."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny import make_images, make_vit, perturb
+from trained import make_profile
+
+import pvera
+from pvera import InputError, PVeRA
+from pvera.study import results, runs
+from pvera.study.description import Ablations
+
+RATES = [1e-2, 3e-3]
+
+
+@pytest.fixture
+def profile(tmp_path):
+    """Two tasks; the benchmark has two seeds, the components three."""
+    return make_profile(
+        tmp_path,
+        ("digits", "retina"),
+        seeds=[0, 1],
+        component_seeds=[0, 1, 2],
+        beta=[0.0, 1e-3],
+        alpha=[4.0, 16.0],
+        search_rates=RATES,
+        methods={
+            "lora": {"rank": 4},
+            "vera": {"rank": 4, "grid": {"learning_rate": [1e-2, 1e-3]}, "most_chosen": 1e-2},
+            "pvera": {"rank": 4, "grid": {"learning_rate": [1e-2, 1e-3]}, "most_chosen": 1e-2},
+        },
+    )
+
+
+def test_without_noise_training_takes_the_mean():
+    images = make_images()
+    models = {
+        noise: perturb(pvera.adapt(make_vit(), PVeRA(rank=8, noise=noise), num_classes=5, seed=0))
+        for noise in (False, True)
+    }
+    mean = models[True].eval()(images)
+    kl = models[True].kl_divergence()
+    assert not torch.allclose(models[True].train()(images), mean)
+    torch.testing.assert_close(models[False].train()(images), mean)
+    torch.testing.assert_close(models[False].kl_divergence(), kl)
+    with models[False].sampling(seed=0):
+        assert not torch.allclose(models[False](images), mean), "draws are still to be had"
+
+
+def test_a_new_hyperparameter_is_left_out_at_its_default():
+    assert "noise" not in PVeRA().describe()
+    assert PVeRA(noise=False).describe() == PVeRA().describe() | {"noise": False}
+
+
+def test_each_value_is_searched_with_each_rate(profile, tmp_path):
+    for experiment, method, values in (("beta", "pvera", [0.0, 1e-3]), ("alpha", "vera", [4.0, 16.0])):
+        listed = profile.runs(experiment, tmp_path)
+        assert [(run.dataset, run.method, run.seed) for run in listed] == [("digits", method, 0), ("retina", method, 0)]
+        for run in listed:
+            assert [c.grid for c in run.candidates] == [
+                {experiment: value, "learning_rate": rate} for value in values for rate in RATES
+            ]
+            assert [c.adapter_lr for c in run.candidates] == 2 * RATES
+    assert [c.method.alpha for c in listed[0].candidates] == [4.0, 4.0, 16.0, 16.0]
+    assert profile.with_(alpha=[]).runs("alpha", tmp_path) == []
+    assert profile.with_(alpha=[]).runs("equal_budget", tmp_path) == []
+    with pytest.raises(InputError, match="beta: is missing, the values to search for digits"):
+        profile.with_(beta=[]).runs("beta", tmp_path)
+
+
+def test_components_differ_in_what_they_are_named_after(profile, tmp_path):
+    listed = {(run.experiment, run.dataset, run.seed): run for run in profile.runs("components", tmp_path)}
+    assert {key[0] for key in listed} == {f"components_{name}" for name in ("vera", "no_noise", "no_kl", "pvera")}
+    assert {key[2] for key in listed if key[0] == "components_vera"} == {2}, "the others are the benchmark's"
+    assert {key[2] for key in listed if key[0] == "components_no_kl"} == {0, 1, 2}
+    of = {key[0].removeprefix("components_"): run for key, run in listed.items() if key[1:] == ("digits", 2)}
+    assert [(c.method.noise, c.beta) for c in of["no_noise"].candidates] == 2 * [(False, 0.0)]
+    assert [(c.method.noise, c.beta) for c in of["no_kl"].candidates] == 2 * [(True, 0.0)]
+    assert not of["no_noise"].waits and not of["no_kl"].waits and of["pvera"].waits
+    benchmark = next(run for run in profile.runs("benchmark", tmp_path) if (run.method, run.seed) == ("vera", 1))
+    assert replace(of["vera"], seed=1, experiment="benchmark") == benchmark
+
+
+def test_a_searched_value_reaches_the_runs_that_wait(profile, tmp_path):
+    run = next(run for run in profile.runs("equal_budget", tmp_path) if run.seed == 1)
+    assert run.waits and run.resolved() == run
+    with pytest.raises(InputError, match="α of digits is not known: its search has no result, or all of it diverged"):
+        runs.execute(run)
+    search = profile.runs("alpha", tmp_path)[0]
+    runs.execute(replace(search, training=replace(search.training, epochs=1)))
+    chosen = results.read(search.path)["chosen"]["grid"]
+    ready = run.resolved()
+    assert not ready.waits
+    assert [c.method.alpha for c in ready.candidates] == 2 * [chosen["alpha"]]
+    assert [c.adapter_lr for c in ready.candidates] == [1e-2, 1e-3]
+
+
+def test_ablations_search_the_rates_of_searches(profile, tmp_path):
+    searched = replace(profile, ablations=Ablations(["digits"], [2, 4], ["q"], search=True, seeds=[1]))
+    (run,) = searched.runs("rank", tmp_path)
+    assert run.seed == 1
+    assert [c.grid for c in run.candidates] == [{"rank": r, "learning_rate": rate} for r in (2, 4) for rate in RATES]

@@ -1,0 +1,302 @@
+"""Adapters that travel between this package and PEFT through folders: the same outputs, draws and heads."""
+
+import json
+import warnings
+
+import peft
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from test_transformers import as_dinov2
+from tiny import METHODS, make_images, make_vit, perturb
+
+import pvera
+from pvera import IA3, DoRA, LoRA, PVeRA, VeRA
+
+CLASSES = 5
+#: The backbone that this package adapts, and the one that PEFT is given.
+BACKBONES = {
+    "timm": (make_vit, lambda: make_vit(num_classes=CLASSES)),
+    "transformers": (lambda: as_dinov2(make_vit()), lambda: as_dinov2(make_vit())),
+}
+EXPORTED = [
+    *(METHODS[key] for key in ("pvera", "vera", "lora", "dora", "ia3")),
+    *(kind(rank=4, targets=targets) for kind in (PVeRA, VeRA, LoRA, DoRA) for targets in ("k", "qkv")),
+    PVeRA(rank=4, alpha=3.0, pair="shared"),
+    VeRA(rank=4, targets="kv", pair="shared"),
+    DoRA(rank=4, scaled=False, transpose=False, train_magnitude=False),
+]
+RANK = 8
+FUSED, SEPARATE = ["attn.qkv"], ["q_proj", "v_proj"]
+
+
+def trained(method, library="timm", seed=0):
+    return perturb(pvera.adapt(BACKBONES[library][0](), method, CLASSES, seed), seed).eval()
+
+
+def peft_loaded(folder, library):
+    """The folder in PEFT. PEFT warns of tensors that it misses."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = peft.PeftModel.from_pretrained(BACKBONES[library][1](), folder).eval()
+    assert not [w for w in caught if "missing adapter keys" in str(w.message)]
+    return model
+
+
+def logits_of(model, images, folder, library):
+    """PEFT's logits: timm's head is part of the model, the other one lies in the folder."""
+    if library == "timm":
+        return model(images)
+    head = load_file(folder / "head.safetensors")
+    return model(images).last_hidden_state[:, 0] @ head["weight"].T + head["bias"]
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
+
+
+# ---------------------------------------------------------------- to PEFT
+
+
+@pytest.mark.parametrize("library", BACKBONES)
+@pytest.mark.parametrize("method", EXPORTED, ids=str)
+def test_peft_computes_what_was_exported(tmp_path, images, method, library):
+    """Unmerged and merged."""
+    model = trained(method, library)
+    pvera.export_peft(model, tmp_path)
+    theirs = peft_loaded(tmp_path, library)
+    expected = model(images)
+    bare = (
+        pvera.adapt(BACKBONES[library][0](), method, CLASSES).eval().features(images)[0] - model.features(images)
+    ).abs()
+    assert bare.max() > 1e-2
+    close(logits_of(theirs, images, tmp_path, library), expected)
+    close(logits_of(theirs.merge_and_unload(), images, tmp_path, library), expected)
+
+
+@pytest.mark.parametrize("library", BACKBONES)
+@pytest.mark.parametrize("method", EXPORTED, ids=str)
+def test_an_exported_adapter_comes_back(tmp_path, images, method, library):
+    """Outputs, and where PEFT's form allows it, targets and rank."""
+    model = trained(method, library)
+    pvera.export_peft(model, tmp_path)
+    again = pvera.import_peft(tmp_path, BACKBONES[library][0]()).eval()
+    close(again(images), model(images))
+    if library == "timm" or method.key in ("lora", "dora"):
+        returned = again.members[0].method
+        assert (returned.key, getattr(returned, "targets", "")) == (method.key, getattr(method, "targets", ""))
+        assert getattr(returned, "rank", 0) == getattr(method, "rank", 0)
+        if getattr(method, "train_magnitude", True):
+            assert again.members[0].count() == model.members[0].count()
+
+
+def test_an_adapter_that_is_still_the_identity(tmp_path, images):
+    for method in (METHODS["pvera"], METHODS["vera"], METHODS["lora"], METHODS["dora"], IA3()):
+        model = pvera.adapt(make_vit(), method, CLASSES).eval()
+        pvera.export_peft(model, tmp_path)
+        close(peft_loaded(tmp_path, "timm")(images), model(images))
+        close(pvera.import_peft(tmp_path, make_vit()).eval()(images), model(images))
+
+
+def test_an_export_replaces_an_earlier_one(tmp_path, images):
+    pvera.export_peft(trained(METHODS["lora"], "transformers"), tmp_path)
+    assert (tmp_path / "head.safetensors").exists()
+    model = trained(METHODS["vera"])
+    pvera.export_peft(model, tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["adapter_config.json", "adapter_model.safetensors"]
+    close(pvera.import_peft(tmp_path, make_vit()).eval()(images), model(images))
+
+
+def test_a_merged_model_exports_the_same_folder(tmp_path):
+    for method in (METHODS["dora"], METHODS["pvera"]):
+        model = trained(method)
+        pvera.export_peft(model, tmp_path / "plain")
+        pvera.export_peft(model.merge_(), tmp_path / "merged")
+        plain, merged = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("plain", "merged"))
+        torch.testing.assert_close(merged, plain, rtol=0, atol=0)
+
+
+# ---------------------------------------------------------------- from PEFT
+
+
+def peft_made(config, library="timm", seed=0):
+    """A PEFT model whose trained tensors are random."""
+    model = peft.get_peft_model(BACKBONES[library][1](), config)
+    source = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.3 * torch.randn(parameter.shape, generator=source)
+    return model.eval()
+
+
+def saved(config, folder, library="timm", seed=0):
+    model = peft_made(config, library, seed)
+    model.save_pretrained(folder)
+    return model
+
+
+def configurations(targets):
+    """PEFT's configurations of the five methods."""
+    positions = [f"{target}_proj" for target in "kv"] if targets == SEPARATE else targets
+    return {
+        "pvera": peft.PveraConfig(r=RANK, target_modules=targets),
+        "redrawn": peft.PveraConfig(r=RANK, target_modules=targets, save_projection=False, projection_prng_key=7),
+        "vera": peft.VeraConfig(r=RANK, target_modules=targets),
+        "vera redrawn": peft.VeraConfig(r=RANK, target_modules=targets, save_projection=False),
+        "lora": peft.LoraConfig(r=RANK, lora_alpha=4, target_modules=targets),
+        "rslora": peft.LoraConfig(r=RANK, lora_alpha=4, target_modules=targets, use_rslora=True),
+        "dora": peft.LoraConfig(r=RANK, target_modules=targets, use_dora=True),
+        "ia3": peft.IA3Config(target_modules=[*positions, "mlp.fc2"], feedforward_modules=["mlp.fc2"]),
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [name for name in configurations(FUSED) if name != "ia3"])
+def test_timms_fused_layer_from_peft(tmp_path, images, name):
+    config = configurations(FUSED)[name]
+    config.modules_to_save = ["head"]
+    theirs = saved(config, tmp_path)
+    imported = pvera.import_peft(tmp_path, make_vit())
+    assert imported.training and not imported.backbone.training
+    close(imported.eval()(images), theirs(images))
+    close(imported.merge_()(images), theirs(images))
+
+
+def test_fused_ia3_from_peft(tmp_path, images):
+    """PEFT scales queries as well, which (IA)³ does not: only a scale of one can be read."""
+    config = configurations(FUSED)["ia3"]
+    config.modules_to_save = ["head"]
+    theirs = peft_made(config)
+    with torch.no_grad():
+        for block in theirs.base_model.model.blocks:
+            block.attn.qkv.ia3_l["default"][:24] = 1
+    theirs.save_pretrained(tmp_path)
+    close(pvera.import_peft(tmp_path, make_vit()).eval()(images), theirs(images))
+
+
+def test_a_fused_dora_that_changes_magnitudes_alone(tmp_path, images):
+    """A position without a low-rank update is adapted all the same."""
+    config = configurations(FUSED)["dora"]
+    config.modules_to_save = ["head"]
+    theirs = peft_made(config)
+    with torch.no_grad():
+        for block in theirs.base_model.model.blocks:
+            block.attn.qkv.lora_B["default"].weight[24:] = 0  # keys and values
+            magnitudes = block.attn.qkv.lora_magnitude_vector["default"].weight
+            magnitudes[48:] = block.attn.qkv.base_layer.weight[48:].norm(dim=1)
+    theirs.save_pretrained(tmp_path)
+    imported = pvera.import_peft(tmp_path, make_vit()).eval()
+    assert imported.members[0].method.targets == "qk"
+    close(imported(images), theirs(images))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", configurations(SEPARATE))
+def test_separate_projections_from_peft(tmp_path, images, name):
+    """On the same encoder, and on timm's with the same weights."""
+    theirs = saved(configurations(SEPARATE)[name], tmp_path, "transformers")
+    expected = theirs(images).last_hidden_state[:, 0]
+    for backbone in (as_dinov2(make_vit()), make_vit()):
+        imported = pvera.import_peft(tmp_path, backbone, num_classes=3).eval()
+        close(imported.features(images)[0], expected)
+        assert imported(images).shape == (3, 3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_keys_of_earlier_versions_of_transformers(tmp_path, images):
+    """`attention.attention.query`, below the name of a model that wraps the encoder."""
+    theirs = saved(configurations(SEPARATE)["pvera"], tmp_path, "transformers")
+    renamed = {}
+    for key, tensor in load_file(tmp_path / "adapter_model.safetensors").items():
+        key = key.replace("attention.q_proj", "attention.attention.query")
+        key = key.replace("attention.v_proj", "attention.attention.value")
+        renamed[key.replace("model.encoder", "model.dinov2.encoder")] = tensor
+    save_file(renamed, tmp_path / "adapter_model.safetensors")
+    imported = pvera.import_peft(tmp_path, as_dinov2(make_vit()), num_classes=3).eval()
+    close(imported.features(images)[0], theirs(images).last_hidden_state[:, 0])
+
+
+def test_imported_adapters_are_saved_and_loaded(tmp_path, images):
+    """A and B that no seed draws go into the file."""
+    saved(configurations(SEPARATE)["pvera"], tmp_path, "transformers")
+    imported = pvera.import_peft(tmp_path, make_vit(), num_classes=3).eval()
+    pvera.save(imported, tmp_path / "adapter.safetensors")
+    assert torch.equal(pvera.load(make_vit(), tmp_path / "adapter.safetensors").eval()(images), imported(images))
+
+
+def test_imported_adapters_train_on(tmp_path, images):
+    saved(configurations(SEPARATE)["pvera"], tmp_path, "transformers")
+    model = pvera.import_peft(tmp_path, make_vit(), num_classes=3)
+    (model(images).sum() + model.kl_divergence()).backward()
+    assert all(p.grad is not None and p.grad.any() for p in model.members[0].trained().values())
+
+
+# ---------------------------------------------------------------- heads
+
+
+@pytest.mark.parametrize("names", [("weight", "bias"), ("classifier.weight", "classifier.bias")])
+def test_a_head_in_a_file_of_its_own(tmp_path, images, names):
+    theirs = saved(configurations(SEPARATE)["vera"], tmp_path, "transformers")
+    head = {names[0]: torch.randn(7, 24), names[1]: torch.randn(7)}
+    save_file(head, tmp_path / "classifier.safetensors")
+    imported = pvera.import_peft(tmp_path, make_vit()).eval()
+    close(imported(images), theirs(images).last_hidden_state[:, 0] @ head[names[0]].T + head[names[1]])
+
+
+# ---------------------------------------------------------------- draws
+
+
+DRAWS = 4000
+
+
+def deviation(outputs):
+    """The standard deviation over draws, as a root mean square over the logits."""
+    return outputs.std(0).square().mean().sqrt()
+
+
+@torch.no_grad()
+def ratio_of_deviations(model, theirs, folder, library):
+    """This package's standard deviation of one image's logits by PEFT's."""
+    images = make_images(1).expand(DRAWS, -1, -1, -1)
+    torch.manual_seed(0)
+    expected = deviation(logits_of(theirs, images, folder, library))
+    with model.sampling(seed=0):
+        return (deviation(model(images)) / expected).item()
+
+
+@pytest.mark.parametrize(
+    "method, library",
+    [
+        (PVeRA(rank=8), "timm"),
+        (PVeRA(rank=8, pair="shared", targets="qkv"), "timm"),
+        (PVeRA(rank=8, pair="shared"), "transformers"),
+        (PVeRA(rank=8, targets="v"), "transformers"),
+    ],
+    ids=str,
+)
+def test_peft_draws_as_widely(tmp_path, method, library):
+    model = trained(method, library)
+    pvera.export_peft(model, tmp_path, sampling=True)
+    theirs = peft_loaded(tmp_path, library)
+    assert ratio_of_deviations(model, theirs, tmp_path, library) == pytest.approx(1, abs=0.03)
+    again = pvera.import_peft(tmp_path, BACKBONES[library][0](), sampling=True).eval()
+    assert ratio_of_deviations(again, theirs, tmp_path, library) == pytest.approx(1, abs=0.03)
+
+
+@pytest.mark.parametrize("backbone", [make_vit, lambda: as_dinov2(make_vit())], ids=["timm", "transformers"])
+def test_draws_of_an_adapter_from_peft(tmp_path, backbone):
+    config = peft.PveraConfig(r=RANK, target_modules=SEPARATE, sample_at_inference=True)
+    theirs = saved(config, tmp_path, "transformers")
+    save_file(
+        {"weight": torch.eye(24)[:CLASSES].contiguous(), "bias": torch.zeros(CLASSES)}, tmp_path / "head.safetensors"
+    )
+    model = pvera.import_peft(tmp_path, backbone(), sampling=True).eval()
+    assert ratio_of_deviations(model, theirs, tmp_path, "transformers") == pytest.approx(1, abs=0.03)
+
+
+def test_a_mean_that_peft_cannot_sample_is_exported_as_vera(tmp_path):
+    """So that nothing in PEFT draws noise for it."""
+    pvera.export_peft(trained(PVeRA(rank=8), "transformers"), tmp_path)
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "VERA"
+    assert pvera.import_peft(tmp_path, make_vit()).members[0].method.key == "vera"

@@ -1,0 +1,147 @@
+"""The KL term of PEFT's PVeRA layers: the closed form, and training with it."""
+
+import copy
+
+import peft
+import pytest
+import torch
+from test_exchange import BACKBONES, FUSED, RANK, SEPARATE, configurations, peft_made, trained
+from torch.distributions import Normal, kl_divergence
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import pvera
+from pvera import InputError, PVeRA
+
+RATE = 0.05
+
+
+def tracked(targets=FUSED, library="timm", **options):
+    model = peft_made(peft.PveraConfig(r=RANK, target_modules=targets, **options), library)
+    pvera.track_kl(model)
+    return model
+
+
+def pvera_layers(model):
+    return [module for module in model.modules() if type(module).__name__ == "Linear" and hasattr(module, "pvera_A")]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("targets, library", [(FUSED, "timm"), (SEPARATE, "transformers")])
+def test_it_is_the_divergence_of_torch_distributions(images, targets, library, training):
+    model, inputs = tracked(targets, library).train(training), []
+    layers = pvera_layers(model)
+    for layer in layers:
+        layer.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    model(images)
+    expected = 0
+    for layer, x in zip(layers, inputs):
+        projected = x @ layer.pvera_A["default"].T * layer.pvera_lambda_d["default"]
+        mu, log_var = projected.chunk(2, -1)
+        expected = expected + kl_divergence(Normal(mu, (log_var / 2).exp()), Normal(0.0, 1.0)).sum(-1).mean() / 2
+    assert expected > 0.1
+    torch.testing.assert_close(pvera.kl_divergence(model), expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(
+    "method, library", [(PVeRA(rank=8), "timm"), (PVeRA(rank=8, pair="shared"), "transformers")], ids=str
+)
+def test_it_is_this_packages_term_of_the_same_adapter(tmp_path, images, method, library):
+    model = trained(method, library)
+    pvera.export_peft(model, tmp_path)
+    theirs = peft.PeftModel.from_pretrained(BACKBONES[library][1](), tmp_path).eval()
+    pvera.track_kl(theirs)
+    theirs(images)
+    model(images)
+    torch.testing.assert_close(pvera.kl_divergence(theirs), model.kl_divergence(), rtol=1e-4, atol=0)
+
+
+def test_training_with_it_lowers_it(images):
+    """Gradients of d alone; the frozen matrices have none. More weight, less divergence."""
+    labels, terms = torch.tensor([0, 1, 2]), []
+    for beta in (0.0, 1.0):
+        torch.manual_seed(0)
+        model = tracked().train()
+        trained = [p for n, p in model.named_parameters() if "lambda" in n]
+        optimizer = torch.optim.AdamW(trained, lr=RATE)
+        for _ in range(20):
+            loss = F.cross_entropy(model(images), labels) + beta * pvera.kl_divergence(model)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        model(images)
+        terms.append(pvera.kl_divergence(model).item())
+    assert terms[1] < 0.8 * terms[0]
+
+
+def test_gradient(images):
+    """It does not depend on b, nor on the draw; without a penalty d has another gradient."""
+    model = tracked().train()
+    model(images)
+    pvera.kl_divergence(model).backward()
+    first = model.base_model.model.blocks[0].attn.qkv
+    assert first.pvera_lambda_d["default"].grad.abs().min() > 1e-6
+    last = model.base_model.model.blocks[-1].attn.qkv
+    assert last.pvera_lambda_b["default"].grad is None
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_gradient_checkpointing(images, training):
+    gradients = []
+    for repeated in (False, True):
+        model = tracked().train(training)
+        torch.manual_seed(1)
+        outputs = checkpoint(model, images, use_reentrant=False) if repeated else model(images)
+        (outputs.square().mean() + pvera.kl_divergence(model)).backward()
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+    torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-6)
+    model = tracked().train(training)
+    outputs = checkpoint(model, images.requires_grad_(), use_reentrant=True)
+    with pytest.raises(RuntimeError, match="re-entrant gradient checkpointing loses the KL term's gradient"):
+        (outputs.square().mean() + pvera.kl_divergence(model)).backward()
+
+
+def test_a_copy_has_had_no_pass(images):
+    model = tracked()
+    model(images)
+    kl = pvera.kl_divergence(model)
+    twin = copy.deepcopy(model)
+    with pytest.raises(RuntimeError, match="run a forward pass"):
+        pvera.kl_divergence(twin)
+    twin(2 * images)
+    assert pvera.kl_divergence(twin) != kl and pvera.kl_divergence(model) == kl
+
+
+def test_dropout_and_draws_stay_peft_s(images):
+    """Watching changes no output, and the KL term sees the input that dropout left."""
+    outputs = []
+    for watched in (False, True):
+        config = peft.PveraConfig(r=RANK, target_modules=FUSED, pvera_dropout=0.5)
+        model = peft_made(config).train()
+        if watched:
+            pvera.track_kl(model)
+            pvera.track_kl(model)
+        torch.manual_seed(2)
+        outputs.append(model(images))
+    assert torch.equal(*outputs)
+    kl = pvera.kl_divergence(model)
+    torch.manual_seed(3)
+    model(images)
+    assert pvera.kl_divergence(model) != kl
+
+
+def test_refused(images):
+    with pytest.raises(InputError, match="no PVeRA layer of PEFT"):
+        pvera.track_kl(peft_made(configurations(FUSED)["lora"]))
+    model = peft_made(configurations(FUSED)["pvera"])
+    model(images)
+    with pytest.raises(RuntimeError, match="call track_kl"):
+        pvera.kl_divergence(model)
+    pvera.track_kl(model)
+    model(images)
+    pvera.kl_divergence(model)
+    with model.disable_adapter(), pytest.raises(RuntimeError, match="merged or disabled"):
+        pvera.kl_divergence(model)
+    model.merge_adapter()
+    with pytest.raises(RuntimeError, match="merged or disabled"):
+        pvera.kl_divergence(model)

@@ -1,0 +1,255 @@
+"""Scores of released adapters: every layout of their folders, made with PEFT, and what cannot be scored."""
+
+import re
+import shutil
+
+import numpy as np
+import pandas as pd
+import peft
+import pytest
+import torch
+import vtab_like
+from safetensors.torch import load_file, save_file
+from scripts import outcome, refusal
+from sklearn.linear_model import LogisticRegression
+from tiny import randomise
+from torch import nn
+from transformers import Dinov2Config, Dinov2Model
+
+from pvera.backbones import Backbone
+from pvera.data import image_folders
+
+TEST_IMAGES, CLASSES = 32, 6
+CONFIG = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=518, patch_size=14)
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Classifier(nn.Module):
+    """An encoder with a head on its class token."""
+
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder, self.classifier = encoder, nn.Linear(24, CLASSES)
+
+    def forward(self, images):
+        return self.classifier(self.encoder(images).last_hidden_state[:, 0])
+
+
+def encoder():
+    return randomise(Dinov2Model(Dinov2Config(**CONFIG)), seed=0).eval()
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("backbone")
+    encoder().save_pretrained(folder)
+    return folder
+
+
+def adapted(save_projection=True, seed=0):
+    """A trained PVeRA classifier of PEFT."""
+    config = peft.PveraConfig(
+        r=16, target_modules=["q_proj", "v_proj"], modules_to_save=["classifier"], save_projection=save_projection
+    )
+    torch.manual_seed(seed)
+    model = peft.get_peft_model(Classifier(encoder()), config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.5 * torch.randn(parameter.shape)
+        # Noise all looks alike: the head tells images by how they differ from the mean of such images.
+        noise = torch.rand(8, 3, 8, 8)
+        images = nn.functional.interpolate(noise, size=224, mode="bilinear").sub(0.45).div(0.225)
+        head = model.base_model.model.classifier.modules_to_save["default"]
+        features = model.eval().base_model.model.encoder(images).last_hidden_state[:, 0]
+        head.bias.copy_(-head.weight @ features.mean(0))
+    return model
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """DMLab's test images have the labels that PEFT predicts, so a right score is 100 %."""
+    root = tmp_path_factory.mktemp("vtab")
+    vtab_like.write(root, ["dmlab", "kitti"], TEST_IMAGES)
+    vtab_like.shorten(root, TEST_IMAGES)
+    test = image_folders.load_split(root, "dmlab", "test", 224)
+    images = test.data(Backbone(None, "", 224, MEAN, STD, ""), torch.device("cpu"))[:]
+    with torch.no_grad():
+        labels, bare = (model(images).argmax(1) for model in (adapted(), adapted().unload()))
+    assert len(labels.unique()) > 2 and (labels != bare).float().mean() > 0.2
+    lines = [f"{name} {label}\n" for name, label in zip(test.names, labels.tolist())]
+    (root / "dmlab" / "test.txt").write_text("".join(lines))
+    return root
+
+
+def rename(file, *pairs):
+    """Give the file's tensors other names."""
+    renamed = {}
+    for key, tensor in load_file(file).items():
+        for old, new in pairs:
+            key = re.sub(old, new, key)
+        renamed[key] = tensor
+    save_file(renamed, file)
+
+
+def write(folder, layout):
+    """An adapter of one layout below `folder`."""
+    folder = folder / "pvera_dinov2_b_dmlab"
+    adapted(save_projection=layout != "redrawn").save_pretrained(folder)
+    file = folder / "adapter_model.safetensors"
+    if layout in ("old keys", "no head", "head file"):
+        rename(
+            file,
+            (r"attention\.q_proj", "attention.attention.query"),
+            (r"attention\.v_proj", "attention.attention.value"),
+        )
+    if layout in ("no head", "head file"):  # as PEFT saves an adapter of the bare encoder
+        rename(file, (r"model\.encoder\.encoder", "model.encoder"))
+        tensors = load_file(file)
+        head = {name: tensors.pop(f"base_model.model.classifier.{name}") for name in ("weight", "bias")}
+        save_file(tensors, file)
+        if layout == "head file":
+            save_file(head, folder / "classifier.safetensors")
+    return folder
+
+
+@pytest.fixture
+def arguments(tmp_path, data, backbone):
+    return [
+        "--source",
+        tmp_path,
+        "--data",
+        data,
+        "--backbone",
+        backbone,
+        "--output",
+        tmp_path / "out",
+        "--device",
+        "cpu",
+    ]
+
+
+def scores(tmp_path):
+    return pd.read_csv(tmp_path / "out" / "accuracy.csv").set_index("dataset")
+
+
+@pytest.mark.parametrize("layout", ["head inside", "old keys", "head file", "redrawn"])
+def test_layouts(tmp_path, arguments, capsys, layout):
+    folder = write(tmp_path, layout)
+    (folder / "README.md").write_text("# PVeRA for DMLab\n\nTest accuracy: **0.4991**\n")
+    status, output, _ = outcome("score_released", capsys, *arguments, "--datasets", "dmlab")
+    assert status == 0
+    assert output.splitlines()[-1] == "| DMLab | 100.0 | 49.9 | 48.6 | released | 32 |"
+    row = scores(tmp_path).loc["dmlab"]
+    assert (row["accuracy"], row["card"], row["paper"], row["test_images"]) == (100, 49.91, 48.6, 32)
+    assert row["copy"] == "lossless, 32 test images" and row["head"] == "released"
+
+
+def test_peft_itself_loses_renamed_adapters(tmp_path):
+    """The reason to read the tensors directly."""
+    folder = write(tmp_path, "old keys")
+    loaded = peft.PeftModel.from_pretrained(Classifier(encoder()), folder)
+    assert not any(p.any() for n, p in loaded.named_parameters() if "pvera_lambda_b" in n)
+
+
+def test_a_missing_head_is_probed(tmp_path, arguments, data, capsys):
+    """By logistic regression on the features of PEFT's model."""
+    folder = write(tmp_path, "no head")
+    status, output, _ = outcome("score_released", capsys, *arguments, "--datasets", "dmlab")
+    assert status == 0 and f"dmlab: {folder} holds no head; probing one on the training images" in output
+    assert output.splitlines()[-1].endswith("| probe | 32 |")
+
+    model, frozen, parts = adapted().base_model.model, Backbone(None, "", 224, MEAN, STD, ""), {}
+    for split in ("train800", "val200", "test"):
+        part = image_folders.load_split(data, "dmlab", split, 224)
+        images = part.data(frozen, torch.device("cpu"))
+        with torch.no_grad():  # few files are distinct: a split repeats eight images
+            distinct = model.encoder(images[:8]).last_hidden_state[:, 0].numpy()
+        names = [int(re.search(r"(\d+)\.png", name)[1]) % 8 for name in part.names]
+        parts[split] = distinct[names], part.labels
+    (x, y), (x_validation, y_validation), (x_test, y_test) = parts.values()
+    best = max(
+        np.logspace(-3, 3, 7),
+        key=lambda C: LogisticRegression(C=C, max_iter=1000).fit(x, y).score(x_validation, y_validation),
+    )
+    both = np.concatenate([x, x_validation]), np.concatenate([y, y_validation])
+    expected = LogisticRegression(C=best, max_iter=1000).fit(*both).score(x_test, y_test)
+    assert scores(tmp_path).loc["dmlab", "accuracy"] == pytest.approx(100 * expected)
+
+
+def test_rows_of_other_data_sets_stay(tmp_path, arguments, capsys):
+    shutil.copytree(write(tmp_path, "no head"), tmp_path / "kittidist")
+    for name in ("kittidist", "dmlab"):
+        assert outcome("score_released", capsys, *arguments, "--datasets", name, "--images", 8)[0] == 0
+    assert list(scores(tmp_path).index) == ["dmlab", "kitti"]
+    assert list(scores(tmp_path)["test_images"]) == [8, 8] and scores(tmp_path)["card"].isna().all()
+
+
+@pytest.mark.parametrize(
+    "card, stated",
+    [
+        ("---\nmodel-index:\n- name: x\n  results:\n  - task: {type: image-classification}\n"
+         "    dataset: {type: d, name: d}\n    metrics:\n    - {type: accuracy, value: 0.4991}\n---\n", 49.91),
+        ("| Accuracy | 49.9 % |\n", 49.9),
+        ("No number.\n", None),
+        ("---\n: [broken\n---\nAccuracy = 1.0\n", 100.0),
+    ],
+)  # fmt: skip
+def test_cards(tmp_path, arguments, capsys, card, stated):
+    (write(tmp_path, "head inside") / "README.md").write_text(card)
+    assert outcome("score_released", capsys, *arguments, "--datasets", "dmlab", "--images", 2)[0] == 0
+    value = scores(tmp_path).loc["dmlab", "card"]
+    assert np.isnan(value) if stated is None else value == pytest.approx(stated)
+
+
+# ---------------------------------------------------------------- errors
+
+
+def test_refused(tmp_path, arguments, backbone, data, capsys):
+    chosen = ["--datasets", "dmlab"]
+    assert "unknown data set 'dm'; choose from caltech101" in refusal(
+        "score_released", capsys, *arguments, "--datasets", "dm"
+    )
+    line = refusal("score_released", capsys, *arguments, *chosen)
+    assert "has no adapter for dmlab: it must lie in pvera_dinov2_b_dmlab or dmlab" in line
+    folder = write(tmp_path, "head file")
+    line = refusal("score_released", capsys, *arguments, *chosen, "--backbone", tmp_path / "none")
+    assert "give its folder with --backbone" in line
+    Dinov2Model(Dinov2Config(**CONFIG | {"num_hidden_layers": 1})).save_pretrained(tmp_path / "short")
+    config = (backbone / "config.json").read_text()
+    (tmp_path / "short" / "config.json").write_text(config)
+    line = refusal("score_released", capsys, *arguments, *chosen, "--backbone", tmp_path / "short")
+    assert "is no DINOv2 of transformers: it lacks encoder.layer.1." in line
+    line = refusal("score_released", capsys, *arguments, *chosen, "--data", tmp_path / "none")
+    assert "no such folder" in line
+    save_file({"weight": torch.zeros(4, 24), "bias": torch.zeros(4)}, folder / "classifier.safetensors")
+    assert "its head has 4 classes, not 6" in refusal("score_released", capsys, *arguments, *chosen)
+    (folder / "adapter_model.safetensors").write_bytes(b"")
+    assert "is damaged" in refusal("score_released", capsys, *arguments, *chosen)
+    assert not (tmp_path / "out" / "accuracy.csv").exists()
+
+
+def test_the_hub_cannot_be_reached(tmp_path, arguments, capsys, monkeypatch):
+    import huggingface_hub
+
+    def refuse(repository, **options):
+        raise OSError("Cannot reach\nhuggingface.co")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    line = refusal("score_released", capsys, *arguments[2:], "--datasets", "flowers102")
+    assert "no such folder" in line  # the data is looked at first
+    line = refusal("score_released", capsys, *arguments[2:], "--datasets", "kittidist")
+    assert line.startswith("error: cannot download leoflx/pvera_dinov2_b_kittidist (Cannot reach huggingface.co)")
+    assert "give the folder that holds it with --source" in line
+
+
+def test_the_hub_delivers(tmp_path, arguments, capsys, monkeypatch):
+    import huggingface_hub
+
+    folder, asked = write(tmp_path, "old keys"), []
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda repository, **options: asked.append(repository) or str(folder)
+    )
+    assert outcome("score_released", capsys, *arguments[2:], "--datasets", "dmlab")[0] == 0
+    assert asked == ["leoflx/pvera_dinov2_b_dmlab"] and scores(tmp_path).loc["dmlab", "accuracy"] == 100
