@@ -14,7 +14,7 @@ GRIDS = {
     "bottleneck": {"ratio": [8]},
     "ia3": {"learning_rate": [1e-3, 1e-4]},
 }
-CATEGORIES = {"digits": "natural", "photographs": "natural", "retina": "specialized", "sprites": "structured"}
+CATEGORIES = {"digits": "natural", "textures": "natural", "vessels": "specialized", "sprites": "structured"}
 
 
 def make_record(method="pvera", dataset="digits", seed=0, correct=5, images=10, chosen=0, grid=None, **changes):

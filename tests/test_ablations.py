@@ -20,7 +20,7 @@ PAPER = published.load(Path(__file__).parents[1] / "results" / "published")
 # 1.1, 1.0, 0.8, 0.9 and 1.3, 1.0, 1.2, 1.0.
 LOSSES = {
     "digits": [[1.0, 0.9, 0.5, 0.8], [1.2, 0.9, 1.0, 0.9]],
-    "retina": [[1.2, 1.1, 1.1, 1.0], [1.4, 1.1, 1.4, 1.1]],
+    "vessels": [[1.2, 1.1, 1.1, 1.0], [1.4, 1.1, 1.4, 1.1]],
 }
 RANKS = [8, 16, 32, 64]
 
@@ -100,7 +100,7 @@ def test_the_same_data_and_loss_compare_without_reserve():
 
 
 def test_a_pair_without_every_value_enters_no_mean():
-    losses = {"digits": LOSSES["digits"], "retina": [LOSSES["retina"][0], [1.4, None, 1.4, 1.1]]}
+    losses = {"digits": LOSSES["digits"], "vessels": [LOSSES["vessels"][0], [1.4, None, 1.4, 1.1]]}
     found = Ablation.of(runs_of(losses), "rank")
     assert found.complete.tolist() == [[True, True], [True, False]]
     np.testing.assert_allclose(found.by_seed()[:, 1], LOSSES["digits"][1])

@@ -84,7 +84,7 @@ def test_other_data_are_compared_by_averages_alone():
 
 
 def test_a_missing_run_leaves_averages_and_ranks_empty():
-    table = against_paper.accuracies(runs_of(HAND | {"lora": HAND["lora"] | {"retina": [None, None]}}), PAPER)
+    table = against_paper.accuracies(runs_of(HAND | {"lora": HAND["lora"] | {"vessels": [None, None]}}), PAPER)
     data = parsed(table).set_index(["method", "column"])["here"]
     assert np.isnan(data["lora", "average"]) and not np.isnan(data["vera", "average"])
     assert data.loc[:, "rank"].isna().all() and "τ = –" in table.caption

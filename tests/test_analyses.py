@@ -113,14 +113,14 @@ def test_the_share_of_the_work_is_reported(profile, root):
 
 def test_out_of_distribution(tmp_path):
     """Three models on three data sets: of two natural ones the first."""
-    profile = make_profile(tmp_path, ["digits", "photographs", "retina", "sprites"], seeds=[0])
+    profile = make_profile(tmp_path, ["digits", "textures", "vessels", "sprites"], seeds=[0])
     root = tmp_path / "results"
     make_adapters(profile, root)
     runs = profile.runs("out_of_distribution", root)
     assert [(run.dataset, run.method) for run in runs] == [
-        (dataset, method) for dataset in ("digits", "retina", "sprites") for method in ("vera", "pvera")
+        (dataset, method) for dataset in ("digits", "vessels", "sprites") for method in ("vera", "pvera")
     ]
-    assert {run.tested for run in runs} == {("digits", "retina", "sprites")}
+    assert {run.tested for run in runs} == {("digits", "vessels", "sprites")}
     run = runs[3]
     run.execute()
     found = results.read_arrays(run.path)

@@ -27,10 +27,10 @@ def runs_of(errors):
 
 
 HAND = {
-    "vera": {"digits": [0.04, 0.01], "retina": [0.16, 0.04]},
-    "pvera": {"digits": [0.01, 0.01], "retina": [0.04, 0.04]},
+    "vera": {"digits": [0.04, 0.01], "vessels": [0.16, 0.04]},
+    "pvera": {"digits": [0.01, 0.01], "vessels": [0.04, 0.04]},
 }
-OTHERS = {m: {"digits": [0.09, 0.09], "retina": [0.09, 0.09]} for m in ("bottleneck", "ia3", "dora", "lora")}
+OTHERS = {m: {"digits": [0.09, 0.09], "vessels": [0.09, 0.09]} for m in ("bottleneck", "ia3", "dora", "lora")}
 
 
 def test_geometric_means_by_hand():
@@ -80,9 +80,9 @@ def test_floors_are_those_of_the_stored_scores(tmp_path):
         scores = rng.dirichlet([1, 1, 1], 200)
         results.write(path, record, scores, rng.integers(3, size=200))
     found = calibration.floors(tmp_path, runs)
-    path = tmp_path / "mine/benchmark/tiny/retina/vera/seed1.json"
+    path = tmp_path / "mine/benchmark/tiny/vessels/vera/seed1.json"
     errors = metrics.calibrated_errors(results.read_predictions(path)[0].max(1))
-    place = found["ace"].methods.index("vera"), 1, found["ace"].datasets.index("retina")
+    place = found["ace"].methods.index("vera"), 1, found["ace"].datasets.index("vessels")
     assert found["ace"].values[place] == pytest.approx(gmean(errors["ace"]))
     assert (found["ece"].values < found["ace"].values).mean() > 0.5 and not found["ece"].missing()
     data = calibration.calibration(runs, found).data.set_index("method")
@@ -95,7 +95,7 @@ def test_a_data_set_that_a_method_lacks_is_left_out():
     assert table.caption.endswith("Over the 1 of 2 data sets of which every method has a run.")
     assert table.data.set_index("method")["ace_mean"].tolist() == pytest.approx([0.02, 0.01])
     assert table.panels[0].rows[0].cells[2].text == "–"  # one data set has no interval
-    runs = runs_of({"vera": {"digits": [0.1]}, "pvera": {"retina": [0.1]}})
+    runs = runs_of({"vera": {"digits": [0.1]}, "pvera": {"vessels": [0.1]}})
     with pytest.raises(InputError, match="no data set"):
         calibration.calibration(runs, floors(runs))
 
@@ -105,10 +105,10 @@ def verdicts(errors):
 
 
 def test_claims_by_hand():
-    linear = {"linear": {"digits": [0.03, 0.03], "retina": [0.03, 0.03]}}
-    adaptformer = {"adaptformer": {"digits": [0.2, 0.2], "retina": [0.2, 0.2]}}
+    linear = {"linear": {"digits": [0.03, 0.03], "vessels": [0.03, 0.03]}}
+    adaptformer = {"adaptformer": {"digits": [0.2, 0.2], "vessels": [0.2, 0.2]}}
     others = {m: of for m, of in OTHERS.items() if m != "lora"}
-    lora = {"lora": {"digits": [0.05, 0.05], "retina": [0.05, 0.05]}}
+    lora = {"lora": {"digits": [0.05, 0.05], "vessels": [0.05, 0.05]}}
     runs = [
         run | {"method": "adaptformer"} for run in runs_of({"bottleneck": adaptformer["adaptformer"]})
     ]  # `records.GRIDS` has none of AdaptFormer
@@ -132,17 +132,17 @@ def test_kept_says_whether_two_methods_can_be_told_apart():
     def sentence(errors):
         return calibration.vera_against_pvera(calibration.geometric_means(Scores.of(runs_of(errors), "ace")))
 
-    twice = {"digits": [0.02, 0.02], "retina": [0.08, 0.08]}
+    twice = {"digits": [0.02, 0.02], "vessels": [0.08, 0.08]}
     assert sentence(HAND | {"vera": twice}).endswith("VeRA is calibrated worse than PVeRA.")
     assert sentence({"vera": HAND["pvera"], "pvera": twice}).endswith("VeRA is calibrated better than PVeRA.")
-    either = {"digits": [0.02, 0.02], "retina": [0.02, 0.02]}
+    either = {"digits": [0.02, 0.02], "vessels": [0.02, 0.02]}
     assert sentence(HAND | {"vera": either}).endswith("the two cannot be told apart.")
     assert "not both" in sentence({"pvera": twice})
 
 
 def test_confound_agrees_with_scipy():
     rng = np.random.default_rng(0)
-    axes = ("lora", "vera", "pvera"), (0, 1), ("digits", "retina"), ("natural", "specialized")
+    axes = ("lora", "vera", "pvera"), (0, 1), ("digits", "vessels"), ("natural", "specialized")
     accuracy, error = (Scores(rng.random((3, 2, 2)), *axes) for _ in range(2))
     found = calibration.confound(accuracy, error)
     for d, name in enumerate(axes[2]):
@@ -183,7 +183,7 @@ def test_reliability_diagram_shows_what_is_in_it():
 
 def test_notebook_on_two_methods_with_a_missing_run(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
-    errors = {m: {d: rng.uniform(0.02, 0.1, 2) for d in ("digits", "retina", "sprites")} for m in HAND}
+    errors = {m: {d: rng.uniform(0.02, 0.1, 2) for d in ("digits", "vessels", "sprites")} for m in HAND}
     runs = runs_of(errors)[:-1]
     for path, record in zip(write_all(tmp_path / "results", runs), runs):
         results.write(path, record, rng.dirichlet([1, 1, 1], 30), rng.integers(3, size=30))

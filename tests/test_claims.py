@@ -78,7 +78,7 @@ def test_notebook_writes_the_page(tmp_path, monkeypatch):
     (tmp_path / "results/paper/cost").symlink_to(ROOT / "results/paper/cost")
     records = [
         make_record(method, dataset, seed, correct + seed, 1000) for method, gain in (("vera", 0), ("pvera", 90))
-        for dataset, correct in (("digits", 500 + gain), ("retina", 700 + gain), ("sprites", 300 + gain))
+        for dataset, correct in (("digits", 500 + gain), ("vessels", 700 + gain), ("sprites", 300 + gain))
         for seed in (0, 1)
     ]  # fmt: skip
     for record in records:
@@ -129,10 +129,10 @@ def test_leads_by_hand(tmp_path):
 
 def test_regions_widen_the_interval_and_the_star_stays(tmp_path):
     ahead = np.repeat(np.arange(20) < 12, 50)  # of each region, PVeRA alone answers all images or none
-    runs = write_answers(tmp_path, {"vera": {"retina": [~ahead]}, "pvera": {"retina": [ahead]}})
+    runs = write_answers(tmp_path, {"vera": {"vessels": [~ahead]}, "pvera": {"vessels": [ahead]}})
     images, regions = (
         next(pairs.image_leads(tmp_path, runs, units).itertuples())
-        for units in (None, {"retina": np.repeat(np.arange(20), 50)})
+        for units in (None, {"vessels": np.repeat(np.arange(20), 50)})
     )
     assert images.lead == regions.lead == 20 and images.star and regions.star
     assert images.low > 0 > regions.low

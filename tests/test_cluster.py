@@ -36,9 +36,9 @@ def test_runs_are_packed_and_arrays_split(slurm, profile, root):
 def test_search_of_beta_goes_first_and_what_needs_it_waits(slurm, profile, root):
     submit(profile, root)
     searches, ready, waiting = submitted(root)
-    assert searches == [["beta/tiny/retina/pvera/seed0"]]
+    assert searches == [["beta/tiny/vessels/pvera/seed0"]]
     assert not any("pvera" in path for job in ready for path in job)
-    assert waiting == [["benchmark/tiny/retina/pvera/seed0", "benchmark/tiny/retina/pvera/seed1"]]
+    assert waiting == [["benchmark/tiny/vessels/pvera/seed0", "benchmark/tiny/vessels/pvera/seed1"]]
     assert [job["flags"].get("dependency") for job in slurm.jobs.values()] == [None, None, "afterany:7"]
     # What waits for a search that was submitted earlier waits for that one.
     slurm.set("9", 0, "")
@@ -119,7 +119,7 @@ def test_states_are_told_by_the_result_files_first(slurm, profile, root):
     slurm.set("8", 0, "")
     assert states(profile, root) == found | {"benchmark/lora/0": "failed"}, "completed, but without result"
     text = cluster.describe(cluster.status(profile, root))
-    assert text.splitlines()[-3:] == ["failed: benchmark/tiny/retina/lora/seed0", "", "  | it never started"]
+    assert text.splitlines()[-3:] == ["failed: benchmark/tiny/vessels/lora/seed0", "", "  | it never started"]
     assert text.splitlines()[-5].split() == ["total", "1", "0", "5", "1", "0"]
 
     other = profile.with_(training=runs.TrainingConfig(epochs=1))
@@ -129,35 +129,35 @@ def test_states_are_told_by_the_result_files_first(slurm, profile, root):
 
 
 def test_jobs_train_and_a_failing_run_does_not_end_the_others(slurm, in_process, folder, profile, root):
-    profile = profile.with_(datasets=["digits", "retina"], seeds=[0], methods=only("linear"))
+    profile = profile.with_(datasets=["digits", "vessels"], seeds=[0], methods=only("linear"))
     with pytest.raises(InputError, match="digits/train800.txt does not exist"):
         submit(profile, root)
     assert not slurm.jobs
-    shutil.copytree(folder / "data/retina", folder / "data/digits", ignore=shutil.ignore_patterns("test7.png"))
+    shutil.copytree(folder / "data/vessels", folder / "data/digits", ignore=shutil.ignore_patterns("test7.png"))
     submit(profile, root)
     assert slurm.work("7") == 1
     table = cluster.status(profile, root)
-    assert dict(zip(table.dataset, table.state)) == {"digits": "failed", "retina": "done"}
+    assert dict(zip(table.dataset, table.state)) == {"digits": "failed", "vessels": "done"}
     assert cluster.describe(table).splitlines()[-1] == (
         "  | RuntimeError: 1 of 2 runs failed; tiny/digits/linear/seed0: "
         f"{folder}/data/digits/test.txt, line 8: image {folder}/data/digits/images/test7.png does not exist"
     )
-    before = (root / "small/benchmark/tiny/retina/linear/seed0.json").stat().st_mtime_ns
+    before = (root / "small/benchmark/tiny/vessels/linear/seed0.json").stat().st_mtime_ns
     assert submit(profile, root) == cluster.Submission(runs=2, done=1, active=0, new=1, jobs=1)
-    assert (root / "small/benchmark/tiny/retina/linear/seed0.json").stat().st_mtime_ns == before
+    assert (root / "small/benchmark/tiny/vessels/linear/seed0.json").stat().st_mtime_ns == before
 
 
 def test_beta_is_looked_up_when_the_job_starts(slurm, in_process, profile, root):
     profile = profile.with_(seeds=[0], methods=only("pvera"))
     submit(profile, root)
     assert slurm.work("8") == 1
-    assert "β of retina is not known" in cluster.describe(cluster.status(profile, root))
+    assert "β of vessels is not known" in cluster.describe(cluster.status(profile, root))
     assert slurm.work("7") == 0
     submit(profile, root)
     assert slurm.work("9") == 0
     assert set(states(profile, root).values()) == {"done"}
     beta, benchmark = (
-        json.loads((root / f"small/{part}/tiny/retina/pvera/seed0.json").read_text()) for part in ("beta", "benchmark")
+        json.loads((root / f"small/{part}/tiny/vessels/pvera/seed0.json").read_text()) for part in ("beta", "benchmark")
     )
     assert {m["beta"] for m in benchmark["config"]["members"]} == {beta["chosen"]["grid"]["beta"]}
 
@@ -198,7 +198,7 @@ def test_signals_to_a_real_process(slurm, profile, root):
     profile = two_runs(profile.with_(training=runs.TrainingConfig(epochs=400, patience=400)))
     submit(profile, root)
     process = slurm.start("7")
-    first = root / "small/benchmark/tiny/retina/linear/seed0.json"
+    first = root / "small/benchmark/tiny/vessels/linear/seed0.json"
     until(first.exists, process)
     os.killpg(process.pid, signal.SIGTERM)  # a warning, which SLURM may send to the whole process tree
     time.sleep(1)

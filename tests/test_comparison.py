@@ -30,9 +30,9 @@ def runs_of(correct):
 
 
 HAND = {
-    "lora": {"digits": [500, 520], "retina": [900, 880], "sprites": [300, 310]},
-    "vera": {"digits": [400, 420], "retina": [800, 780], "sprites": [350, 330]},
-    "pvera": {"digits": [450, 470], "retina": [850, 830], "sprites": [320, 320]},
+    "lora": {"digits": [500, 520], "vessels": [900, 880], "sprites": [300, 310]},
+    "vera": {"digits": [400, 420], "vessels": [800, 780], "sprites": [350, 330]},
+    "pvera": {"digits": [450, 470], "vessels": [850, 830], "sprites": [320, 320]},
 }
 
 
@@ -75,8 +75,8 @@ def test_lead_over_seeds_is_that_of_the_statistics(compared):
 
 def test_leads_are_paired_over_data_sets():
     """The same lead on each data set has no doubt, however the data sets differ."""
-    correct = {"vera": {"digits": [100], "retina": [500], "sprites": [900]},
-               "pvera": {"digits": [150], "retina": [550], "sprites": [950]}}  # fmt: skip
+    correct = {"vera": {"digits": [100], "vessels": [500], "sprites": [900]},
+               "pvera": {"digits": [150], "vessels": [550], "sprites": [950]}}  # fmt: skip
     found = comparison.compare(comparison.of_runs(runs_of(correct))).methods
     vera = found.loc["vera"]
     assert (vera["lead_low"], vera["lead_high"]) == pytest.approx((5, 5))
@@ -84,7 +84,7 @@ def test_leads_are_paired_over_data_sets():
 
 
 def test_missing_runs_leave_data_sets_out():
-    correct = HAND | {"vera": HAND["vera"] | {"retina": [None, None], "digits": [400, None]}}
+    correct = HAND | {"vera": HAND["vera"] | {"vessels": [None, None], "digits": [400, None]}}
     evidence = comparison.of_runs(runs_of(correct))
     assert evidence.scores.datasets == ("digits", "sprites")
     assert "Over the 2 of 3 data sets" in evidence.about
@@ -174,7 +174,7 @@ def demo(tmp_path):
     """Three data sets of the committed runs as the profile `demo`, which is not committed."""
     for source in sorted((ROOT / "results/mini/benchmark/tiny").glob("*/*/seed*.json")):
         record = results.read(source) | {"profile": "demo"}
-        if record["dataset"] in ("digits", "tissue", "sprites"):
+        if record["dataset"] in ("digits", "nuclei", "sprites"):
             results.write(
                 results.run_path(tmp_path / "results", *(record[key] for key in results.IDENTITY)),
                 record, *results.read_predictions(source),
@@ -204,7 +204,7 @@ def test_notebook_on_two_methods(tmp_path, monkeypatch):
 
 def test_scores_complete():
     values = np.array([[[1.0, np.nan, 3.0], [np.nan, np.nan, 1.0]], [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]])
-    scores = Scores(values, ("vera", "pvera"), (0, 1), ("digits", "tissue", "retina"), tuple("abc"))
+    scores = Scores(values, ("vera", "pvera"), (0, 1), ("digits", "nuclei", "vessels"), tuple("abc"))
     found = scores.complete()
-    assert found.datasets == ("digits", "retina") and found.categories == ("a", "c")
+    assert found.datasets == ("digits", "vessels") and found.categories == ("a", "c")
     np.testing.assert_array_equal(found.values, values[:, :, [0, 2]])

@@ -20,7 +20,7 @@ def profile(tmp_path):
     """Two tasks; the benchmark has two seeds, the components three."""
     return make_profile(
         tmp_path,
-        ("digits", "retina"),
+        ("digits", "vessels"),
         seeds=[0, 1],
         component_seeds=[0, 1, 2],
         beta=[0.0, 1e-3],
@@ -57,7 +57,7 @@ def test_a_new_hyperparameter_is_left_out_at_its_default():
 def test_each_value_is_searched_with_each_rate(profile, tmp_path):
     for experiment, method, values in (("beta", "pvera", [0.0, 1e-3]), ("alpha", "vera", [4.0, 16.0])):
         listed = profile.runs(experiment, tmp_path)
-        assert [(run.dataset, run.method, run.seed) for run in listed] == [("digits", method, 0), ("retina", method, 0)]
+        assert [(run.dataset, run.method, run.seed) for run in listed] == [("digits", method, 0), ("vessels", method, 0)]
         for run in listed:
             assert [c.grid for c in run.candidates] == [
                 {experiment: value, "learning_rate": rate} for value in values for rate in RATES

@@ -62,7 +62,7 @@ def test_by_hand():
 
 
 def test_data_sets_weigh_the_same_and_diverged_runs_are_left_out():
-    other = [trained("vera", [0.1], dataset="retina", correct=9), make_record("dora", chosen=None)]
+    other = [trained("vera", [0.1], dataset="vessels", correct=9), make_record("dora", chosen=None)]
     means = duration.of_methods(duration.durations([*RUNS, *other], SHORT))
     assert list(means.index) == ["vera", "pvera"]
     assert means.at["vera", "test"] == pytest.approx((0.6 + 0.9) / 2)
@@ -76,8 +76,8 @@ def test_two_panels_are_lettered_and_say_what_they_were_made_of():
 
 
 def test_curves_keep_the_best_of_what_has_ended():
-    found = duration.curves([*RUNS, trained("vera", [0.2], dataset="retina")])
-    assert list(found) == ["digits", "retina"] and list(found["retina"]) == ["vera"]
+    found = duration.curves([*RUNS, trained("vera", [0.2], dataset="vessels")])
+    assert list(found) == ["digits", "vessels"] and list(found["vessels"]) == ["vera"]
     np.testing.assert_allclose(found["digits"]["pvera"], [1.0, 0.9, 0.7, 0.7, 0.5, 0.5])
     np.testing.assert_allclose(found["digits"]["vera"], [0.6, 0.5, 0.5])
 

@@ -23,7 +23,7 @@ PROFILE = {
     "data": "nowhere",
     "backbones": ["tiny"],
     "fixed_grid": ["tiny"],
-    "datasets": ["retina", "digits"],
+    "datasets": ["vessels", "digits"],
     "seeds": [0, 1],
     "protocol": "published",
     "beta": [1e-2],

@@ -85,7 +85,7 @@ def test_every_method_gives_the_bits_of_its_run(protocol, tmp_path):
     """What training predicts with a grid, and evaluating with one adapter, is the same, merged or not."""
     profile = make_profile(
         tmp_path,
-        ["retina"],
+        ["vessels"],
         seeds=[3],
         protocol=protocol,
         methods={name: {} for name in METHODS} | {"vera": {"rank": 8}, "pvera": {"rank": 8}},
@@ -96,11 +96,11 @@ def test_every_method_gives_the_bits_of_its_run(protocol, tmp_path):
     for run in (search, *trainings):
         runs.execute(run, inputs=inputs)
     frozen = backbones.load("tiny")
-    (split,) = splits.load(profile.data, "retina", frozen, ("test",))
+    (split,) = splits.load(profile.data, "vessels", frozen, ("test",))
     assert len(trainings) == len(METHODS)
     for run in trainings:
         adapter = run.path.with_suffix(".safetensors")
-        evaluation = evaluate(adapter, frozen, split, tasks.class_names("retina"))
+        evaluation = evaluate(adapter, frozen, split, tasks.class_names("vessels"))
         assert evaluation.metrics == results.read(run.path)["test"], run.method
         stored, _ = results.read_predictions(run.path)
         assert np.array_equal(evaluation.probabilities.astype(np.float16), stored), run.method

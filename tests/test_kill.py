@@ -37,7 +37,7 @@ def folder(tmp_path):
     """The demonstration profile with two tasks, two seeds, three epochs and few images, which are so large
     that it takes a while to decode them."""
     source = np.random.default_rng(0)
-    for name in ("digits", "retina"):
+    for name in ("digits", "vessels"):
         (tmp_path / "data" / name).mkdir(parents=True)
         for i in range(16):
             pixels = source.integers(256, size=(25, 25, 3), dtype=np.uint8)
@@ -48,7 +48,7 @@ def folder(tmp_path):
             (tmp_path / "data" / name / f"{split}.txt").write_text("".join(lines))
     profile = yaml.safe_load(DEMO.read_text())
     profile["schedule"]["epochs"] = 3
-    profile |= {"data": str(tmp_path / "data"), "datasets": ["digits", "retina"], "seeds": [0, 1]}
+    profile |= {"data": str(tmp_path / "data"), "datasets": ["digits", "vessels"], "seeds": [0, 1]}
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(profile))
     return tmp_path
 

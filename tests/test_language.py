@@ -319,7 +319,7 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
 
 BAD = {
     "GLUE asked for by name": (["--datasets", "rte"], "train.tsv does not exist"),
-    "images": (["--datasets", "retina"], "'retina' is a data set of images"),
+    "images": (["--datasets", "vessels"], "'vessels' is a data set of images"),
     "unknown encoder": (["--backbones", "bart"], "unknown text encoder 'bart'"),
     "no section": (["--profile", "demo"], "profile 'demo' has no language experiment"),
 }

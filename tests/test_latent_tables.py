@@ -12,8 +12,8 @@ from pvera.report.tables.out_of_distribution import Values
 
 
 def values(method="pvera", dataset="digits", seed=0, own=(1.0, 2.0), other=(3.0, 1.0)):
-    record = make_record(method, dataset, seed, config={"tested": ["digits", "retina"]})
-    (out,) = {"digits", "retina"} - {dataset}
+    record = make_record(method, dataset, seed, config={"tested": ["digits", "vessels"]})
+    (out,) = {"digits", "vessels"} - {dataset}
     given = {(dataset, kind): np.array(own) for kind in out_of_distribution.KINDS}
     return Values(record, given | {(out, kind): np.array(other) for kind in out_of_distribution.KINDS})
 
@@ -23,7 +23,7 @@ def test_out_of_distribution_by_hand():
     .25."""
     runs = [values(), values(seed=1, own=(-1.0, -2.0), other=(-3.0, -4.0)), values("vera", own=(0.0, 1.0))]
     table = out_of_distribution.out_of_distribution_table(runs)
-    row = cells(table)["Digits, given Retina"]
+    row = cells(table)["Digits, given Vessels"]
     p = [stats.mannwhitneyu(x, y, alternative="greater").pvalue for x, y in (([3, 1], [1, 2]), ([-3, -4], [-1, -2]))]
     assert row == ["0.000", "−0.750", "0.312", "0.62, 0.00", f"{p[0]:.4f}, {p[1]:.4f}", "0 of 2"]
     assert [panel.title for panel in table.panels] == [
@@ -33,7 +33,7 @@ def test_out_of_distribution_by_hand():
 
 def test_out_of_distribution_claims_are_judged_over_models():
     """AUROC of PVeRA 2.5 / 4 on one model and 1 on the other; VeRA has one model alone."""
-    runs = [values(), values(dataset="retina", own=(0.0, 1.0), other=(2.0, 3.0)), values("vera", own=(0.0, 1.0))]
+    runs = [values(), values(dataset="vessels", own=(0.0, 1.0), other=(2.0, 3.0)), values("vera", own=(0.0, 1.0))]
     data = out_of_distribution.out_of_distribution_verdicts(runs).data.set_index("claim")
     found = data.loc["PVeRA's values are lower in distribution (norm)"]
     assert found["difference"] == pytest.approx((0.625 + 1) / 2 - 0.5) and found["verdict"] == "undecided"
@@ -47,13 +47,13 @@ def test_out_of_distribution_claims_are_judged_over_models():
 
 def test_auroc_figure_shows_every_seed_and_chance():
     runs = [values(method, dataset, seed, own=(1.0, 2.0), other=(3.0, 1.0 + seed))
-            for method in ("pvera", "vera") for dataset in ("digits", "retina") for seed in (0, 1)]  # fmt: skip
+            for method in ("pvera", "vera") for dataset in ("digits", "vessels") for seed in (0, 1)]  # fmt: skip
     data = out_of_distribution.comparisons(runs)
     figure = maps.out_of_distribution_auroc(data)
     figure.canvas.draw()
     assert [ax.get_title() for ax in figure.axes] == ["Mean value", "Norm"]
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
-        "Digits, given Retina", "Retina, given Digits"
+        "Digits, given Vessels", "Vessels, given Digits"
     ]  # fmt: skip
     for ax, kind in zip(figure.axes, out_of_distribution.KINDS):
         chance = [line for line in ax.lines if line.get_linestyle() == "--"]
@@ -69,7 +69,7 @@ def test_out_of_distribution_figure():
     source = np.random.default_rng(0)
     runs = [
         values(method, dataset, own=source.normal(size=50), other=source.normal(2, size=50))
-        for method in ("pvera", "vera") for dataset in ("digits", "retina")
+        for method in ("pvera", "vera") for dataset in ("digits", "vessels")
     ]  # fmt: skip
     figure = maps.out_of_distribution(runs, "norm")
     figure.canvas.draw()

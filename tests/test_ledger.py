@@ -40,7 +40,7 @@ def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5, ece=0.
 
 def paired(switch, accuracies, method="lora", reference=0.5):
     """Runs of `switch` and of what it is compared with, one pair per accuracy: {switch: runs}."""
-    places = [("digits", 0), ("digits", 1), ("retina", 0), ("retina", 1)][: len(accuracies)]
+    places = [("digits", 0), ("digits", 1), ("vessels", 0), ("vessels", 1)][: len(accuracies)]
     corrected = one_at_a_time()[switch].reference
     return {
         corrected: [record(corrected, method, *place, accuracy=reference) for place in places],

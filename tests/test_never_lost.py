@@ -153,17 +153,17 @@ def test_data_that_cannot_be_written_to_is_checked_all_the_same(tmp_path, capsys
 
 def test_what_a_killed_decoding_left_of_changed_images_is_removed(folder, monkeypatch):
     monkeypatch.setenv(store.VARIABLE, str(folder / "cache"))
-    made = image_folders.load_split(folder / "data", "retina", "test", 32)
+    made = image_folders.load_split(folder / "data", "vessels", "test", 32)
     left = Path(made.images.filename).with_name("test-32-0123456789abcdef.partial")
     left.touch()
-    os.utime(folder / "data/retina/images/test0.png")
-    image_folders.load_split(folder / "data", "retina", "test", 32)
+    os.utime(folder / "data/vessels/images/test0.png")
+    image_folders.load_split(folder / "data", "vessels", "test", 32)
     assert not left.exists() and len(list((folder / "cache").rglob("test-32-*"))) == 1
 
 
 def test_full_disk_while_the_suite_is_made(small):
     images = np.random.default_rng(0).integers(256, size=(60, 32, 32, 3), dtype=np.uint8)
-    recipe = suite.RECIPES["retina"]
+    recipe = suite.RECIPES["vessels"]
     with pytest.raises(InputError, match=f"cannot write {small}: {FULL}"):
         suite.write(recipe, {"train800": suite.Part(images, np.zeros(60, int), {})}, small)
     assert list(small.iterdir()) == []
@@ -234,5 +234,5 @@ def test_a_search_of_beta_that_diverges_ends_only_what_needs_it(folder):
     runs.execute(replace(search, candidates=diverged))
     waiting = [run for run in profile.runs("benchmark", folder / "results") if run.waits]
     assert {run.method for run in waiting} == {"pvera"}
-    with pytest.raises(InputError, match="β of retina is not known: .* all of it diverged"):
+    with pytest.raises(InputError, match="β of vessels is not known: .* all of it diverged"):
         runs.execute(waiting[0])

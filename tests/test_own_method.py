@@ -74,7 +74,7 @@ def profile(tmp_path_factory):
     methods = {name: {"rank": 4} if "ra" in name else {} for name in METHODS}
     return trained.make_profile(
         tmp_path_factory.mktemp("own"),
-        ["digits", "retina"],
+        ["digits", "vessels"],
         name="mine",
         training=TrainingConfig(epochs=2),
         methods={"bias": {"grid": {"targets": ["q", "qv"]}}} | methods,

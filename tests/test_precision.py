@@ -15,7 +15,7 @@ def runs(correct, kind):
 
 
 FULL = runs(
-    {("lora", "digits"): [50, 52, 54], ("pvera", "digits"): [60, 60, 63], ("lora", "retina"): [1, 2, 3]}, "float32"
+    {("lora", "digits"): [50, 52, 54], ("pvera", "digits"): [60, 60, 63], ("lora", "vessels"): [1, 2, 3]}, "float32"
 )
 HALF = runs({("lora", "digits"): [53, 53, 56], ("pvera", "digits"): [60, 58]}, "bfloat16")
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 KEYS = {
     "data": "data/demo",
     "backbones": "[tiny]",
-    "datasets": "[digits, retina]",
+    "datasets": "[digits, vessels]",
     "seeds": "[0, 1]",
     "protocol": "corrected",
     "beta": "[1e-2, 1e-6]",
@@ -190,7 +190,7 @@ WRONG = {  # keys of the file -> how the message begins
     # what belongs to an experiment
     "ablation on another": (
         {"ablations": "{datasets: [sprites], rank: [2], targets: [q], search: false}"},
-        "ablations.datasets: 'sprites' is none of datasets (digits, retina)",
+        "ablations.datasets: 'sprites' is none of datasets (digits, vessels)",
     ),
     "ablation of no rank": (
         {"ablations": "{datasets: [digits], rank: [], targets: [q], search: false}"},

@@ -29,15 +29,15 @@ MINI = ROOT / "results" / "mini" / "benchmark"
 @pytest.fixture
 def adapter(tmp_path):
     """Of PVeRA, with random weights, beside a record; its data lies in data/."""
-    profile = make_profile(tmp_path, ["retina"], seeds=[0], methods={"pvera": {"rank": 8}})
+    profile = make_profile(tmp_path, ["vessels"], seeds=[0], methods={"pvera": {"rank": 8}})
     make_adapters(profile, tmp_path / "results")
-    return tmp_path / "results/mine/benchmark/tiny/retina/pvera/seed0.safetensors"
+    return tmp_path / "results/mine/benchmark/tiny/vessels/pvera/seed0.safetensors"
 
 
 @pytest.fixture
 def alone(adapter, tmp_path):
     """The same without its record, and the options that say what the record would."""
-    data = ("--data", tmp_path / "data", "--backbone", "tiny", "--data-set", "retina", "--device", "cpu")
+    data = ("--data", tmp_path / "data", "--backbone", "tiny", "--data-set", "vessels", "--device", "cpu")
     return (shutil.copy(adapter, tmp_path / "alone.safetensors"), *data)
 
 
@@ -210,7 +210,7 @@ def test_bad_options(case, alone, tmp_path, capsys, monkeypatch, hub):
 
 def test_the_page_of_a_profile(tmp_path, capsys):
     profile = make_profile(
-        tmp_path, ["digits", "retina"], seeds=[0], methods={"vera": {"rank": 8}}, training=TrainingConfig(epochs=2)
+        tmp_path, ["digits", "vessels"], seeds=[0], methods={"vera": {"rank": 8}}, training=TrainingConfig(epochs=2)
     )
     trainings = profile.runs("benchmark", tmp_path / "results")
     for run in trainings:

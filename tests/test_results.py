@@ -270,7 +270,7 @@ def test_not_text(tmp_path):
 
 
 def test_load_runs(tmp_path):
-    records = [make_record(m, d, s) for d in ("digits", "retina") for m in ("linear", "pvera") for s in (0, 1)]
+    records = [make_record(m, d, s) for d in ("digits", "vessels") for m in ("linear", "pvera") for s in (0, 1)]
     write_all(tmp_path, records[::-1])
     found = results.load_runs(tmp_path, "mine")
     assert [{key: run[key] for key in records[0]} for run in found] == records  # sorted by path
@@ -311,7 +311,7 @@ def test_what_may_differ(tmp_path):
     beta = {"members": [{"method": {"learning_rate": rate}, "beta": 1e-6} for rate in (1e-3, 1e-4)]}
     records = [
         make_record("pvera"),
-        make_record("pvera", "retina", config=beta, data_copy="lossy"),
+        make_record("pvera", "vessels", config=beta, data_copy="lossy"),
         make_record("lora"),
         make_record("pvera", backbone="large", config={"weights_sha256": "v", "data_sha256": "at 224 pixels"}),
     ]
@@ -337,14 +337,14 @@ def test_frame():
 def test_scores_in_the_papers_order():
     runs = [
         make_record("pvera", "sprites", 1, correct=1),
-        make_record("linear", "retina", 0, correct=2),
-        make_record("pvera", "photographs", 0, correct=3),
+        make_record("linear", "vessels", 0, correct=2),
+        make_record("pvera", "textures", 0, correct=3),
         make_record("lora", "digits", 1, correct=4),
         make_record("lora", "digits", 0, chosen=None),
     ]
     scores = Scores.of(runs)
     assert scores.methods == ("linear", "lora", "pvera") and scores.seeds == (0, 1)
-    assert scores.datasets == ("digits", "photographs", "retina", "sprites")
+    assert scores.datasets == ("digits", "textures", "vessels", "sprites")
     assert scores.categories == ("natural", "natural", "specialized", "structured")
     assert scores.values.shape == (3, 2, 4)
     assert scores.values[2, 1, 3] == 0.1 and scores.values[0, 0, 2] == 0.2 and scores.values[1, 1, 0] == 0.4

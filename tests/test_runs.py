@@ -40,12 +40,12 @@ def write_data(folder) -> None:
 @pytest.fixture
 def small_profile(tmp_path):
     """Two methods on a data set with few images."""
-    write_data(tmp_path / "data" / "retina")
+    write_data(tmp_path / "data" / "vessels")
     return Profile(
         name="small",
         data=str(tmp_path / "data"),
         backbones=["tiny"],
-        datasets=["retina"],
+        datasets=["vessels"],
         seeds=[0, 1],
         protocol="corrected",
         methods={
@@ -85,7 +85,7 @@ def test_records_hold_what_made_them_and_repeat_bit_for_bit(small_profile, tmp_p
             assert np.array_equal(a[0], b[0]) and np.array_equal(a[1], b[1])
             a, b = ((tmp_path / root / path).with_suffix(results.ADAPTER).read_bytes() for root in "ab")
             assert a == b
-    record = first["small/benchmark/tiny/retina/lora/seed1.json"]
+    record = first["small/benchmark/tiny/vessels/lora/seed1.json"]
     assert record["chosen"]["grid"] == record["members"][record["chosen"]["member"]]["grid"]
     best = [m["best_validation_loss"] for m in record["members"]]
     assert record["chosen"]["member"] == int(np.argmin(best))
@@ -136,7 +136,7 @@ def test_the_adapter_beside_a_record_makes_its_predictions(small_profile, frozen
 
 
 def test_ablations_train_their_values_side_by_side(small_profile, tmp_path):
-    one = replace(small_profile, seeds=[0], ablations=Ablations(["retina"], [2, 4], ["q", "qkv"], search=False))
+    one = replace(small_profile, seeds=[0], ablations=Ablations(["vessels"], [2, 4], ["q", "qkv"], search=False))
     assert [run.waits for run in one.runs("rank", tmp_path)] == [True]
     complete(one, tmp_path)
     (rank,), (position,) = resolve(one.runs("rank", tmp_path)), resolve(one.runs("position", tmp_path))
@@ -159,7 +159,7 @@ def test_ablations_train_their_values_side_by_side(small_profile, tmp_path):
 def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_path):
     small_profile.methods["vera"] = {"rank": 4}  # a method whose name lies within another's
     profile = replace(
-        small_profile, seeds=[0], effects=Effects(["retina"], ["lora", "vera", "pvera", "dora"], [0], grids=["lora"])
+        small_profile, seeds=[0], effects=Effects(["vessels"], ["lora", "vera", "pvera", "dora"], [0], grids=["lora"])
     )
     listed = {(run.experiment, run.method): run for run in profile.runs("protocol", tmp_path)}
     differences = {"softmax_in_loss", "shuffle", "own_draws"}
@@ -193,11 +193,11 @@ def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_pa
 
 def test_beta_of_the_benchmark_is_the_one_searched(small_profile, tmp_path):
     records = complete(small_profile, tmp_path)
-    search = records["small/beta/tiny/retina/pvera/seed0.json"]
+    search = records["small/beta/tiny/vessels/pvera/seed0.json"]
     losses = {m["grid"]["beta"]: m["best_validation_loss"] for m in search["members"]}
     chosen = min(losses, key=losses.get)
     for seed in (0, 1):
-        members = records[f"small/benchmark/tiny/retina/pvera/seed{seed}.json"]["config"]["members"]
+        members = records[f"small/benchmark/tiny/vessels/pvera/seed{seed}.json"]["config"]["members"]
         assert [m["beta"] for m in members] == [chosen, chosen]
 
 

@@ -29,13 +29,13 @@ PAPER = published.load(ROOT / "results" / "published")
 
 # Correct answers of 10 000, per seed. Means in per cent: see the table that they make.
 HAND = {
-    "linear": {"digits": [4900, 5100], "photographs": [8000, 8000], "retina": [1000, 1000]},
-    "lora": {"digits": [6004, 6004], "photographs": [8000, 8000], "retina": [2000, 2000]},
-    "vera": {"digits": [6000, 6000], "photographs": [7000, 7000], "retina": [3000, 3000]},
-    "pvera": {"digits": [6800, 7200], "photographs": [6000, 6000], "retina": [2900, 3300]},
+    "linear": {"digits": [4900, 5100], "textures": [8000, 8000], "vessels": [1000, 1000]},
+    "lora": {"digits": [6004, 6004], "textures": [8000, 8000], "vessels": [2000, 2000]},
+    "vera": {"digits": [6000, 6000], "textures": [7000, 7000], "vessels": [3000, 3000]},
+    "pvera": {"digits": [6800, 7200], "textures": [6000, 6000], "vessels": [2900, 3300]},
 }
 MAIN = """\
-|  | Digits | Photographs | Retina | Average | Avg. natural | Avg. specialized |
+|  | Digits | Photographs | Vessels | Average | Avg. natural | Avg. specialized |
 | :-- | :-: | :-: | :-: | :-: | :-: | :-: |
 | Linear | 50.0 | **80.0** | 10.0 | 46.7 | <ins>65.0</ins> | 10.0 |
 | LoRA | <ins>60.0</ins> | **80.0** | 20.0 | <ins>53.3</ins> | **70.0** | 20.0 |
@@ -70,7 +70,7 @@ def test_main_table_by_hand():
     assert table.markdown().startswith(MAIN)
     data = parsed(table).set_index("method")
     assert data.at["lora", "digits"] == 60.04 and data.at["pvera", "average"] == pytest.approx(161 / 3, rel=1e-5)
-    assert list(data) == ["digits", "photographs", "retina", "average", "natural", "specialized"]
+    assert list(data) == ["digits", "textures", "vessels", "average", "natural", "specialized"]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_marks(values, expected):
 
 
 def test_a_data_set_without_runs_leaves_its_averages_empty():
-    correct = {"vera": HAND["vera"], "pvera": HAND["pvera"] | {"retina": [None, None]}}
+    correct = {"vera": HAND["vera"], "pvera": HAND["pvera"] | {"vessels": [None, None]}}
     vera, pvera = lines(tables.main(runs_of(correct)))
     assert vera == ["VeRA", "<ins>60.0</ins>", "**70.0**", "**30.0**", "**53.3**", "**65.0**", "**30.0**"]
     assert pvera == ["PVeRA", "**70.0**", "<ins>60.0</ins>", "–", "–", "**65.0**", "–"]
@@ -135,14 +135,14 @@ def test_rules_part_the_categories():
         "Digits",
         "Photographs",
         r"\midrule",
-        "Retina",
+        "Vessels",
     ]
 
 
 def test_grid_table_by_hand():
     runs = [make_record("pvera", seed=seed, chosen=chosen) for seed, chosen in enumerate([0, 0, 1])]
     runs += [make_record("lora", seed=seed, chosen=chosen) for seed, chosen in enumerate([2, 2, 0])]
-    runs += [make_record("lora", "retina", chosen=None)]  # diverged: chose nothing
+    runs += [make_record("lora", "vessels", chosen=None)]  # diverged: chose nothing
     runs += [make_record("bottleneck", seed=seed) for seed in range(3)]
     search = make_record("pvera", experiment="beta", grid={"beta": [1e-2, 1e-4, 0.0]}, chosen=1)
     table = tables.grid(runs, [search])
@@ -199,11 +199,11 @@ def test_claims_by_hand():
 
 
 def test_dora_claims_count_best_data_sets_and_places():
-    dora = {"digits": [9000, 9000], "photographs": [8000, 8000], "retina": [1000, 1000]}
+    dora = {"digits": [9000, 9000], "textures": [8000, 8000], "vessels": [1000, 1000]}
     verdicts = tables.main_verdicts(runs_of(HAND | {"dora": dora})).data.set_index("claim")
     row = verdicts.loc["DoRA is best on more data sets than any other"]
-    # Best on digits and, with two others, on photographs; those two and PVeRA (retina) have one each, PVeRA on one
-    # seed: with the first seed VeRA is best on retina.
+    # Best on digits and, with two others, on photographs; those two and PVeRA (vessels) have one each, PVeRA on one
+    # seed: with the first seed VeRA is best on vessels.
     assert row["difference"] == pytest.approx(1) and row["verdict"] == "undecided"
     # DoRA has the highest average, 60; PVeRA 53.7 lies below it, so it is not second
     second = verdicts.loc["DoRA has the second highest average"]
@@ -217,7 +217,7 @@ def test_claims_about_stability():
     deviation = verdicts.loc["PVeRA is the most stable: lowest standard deviation over seeds"]
     assert deviation["difference"] == pytest.approx(-np.sqrt(8) * 2 / 3)
     assert deviation["scale"] == "3 data sets, over all seeds"
-    # On digits first twice, on photographs second twice, on retina second (29 against 30), then first.
+    # On digits first twice, on photographs second twice, on vessels second (29 against 30), then first.
     rank = verdicts.loc["PVeRA is the most stable: lowest mean rank"]
     assert rank["difference"] == pytest.approx((1 - 1 + 0) / 3) and rank["reading"] == "no difference"
     single = tables.main_verdicts([run for run in steady if run["seed"] == 0]).data.set_index("claim")
@@ -225,15 +225,15 @@ def test_claims_about_stability():
 
 
 def test_about_names_what_is_missing_diverged_and_fixed():
-    runs = runs_of(HAND | {"vera": HAND["vera"] | {"digits": [6000, None], "retina": [None, None]}})
-    diverged = make_record("lora", "retina", 1, chosen=None)
-    runs = [run for run in runs if (run["method"], run["dataset"], run["seed"]) != ("lora", "retina", 1)]
+    runs = runs_of(HAND | {"vera": HAND["vera"] | {"digits": [6000, None], "vessels": [None, None]}})
+    diverged = make_record("lora", "vessels", 1, chosen=None)
+    runs = [run for run in runs if (run["method"], run["dataset"], run["seed"]) != ("lora", "vessels", 1)]
     runs[0]["members"][0]["status"] = "epoch limit"
     about = tables.about([*runs, diverged])
     assert "Profile mine, corrected protocol, backbone small ViT (32 px), seeds 0, 1, at most 30 epochs" in about
     assert "(this limit ended 1 of 20 chosen trainings, patience the others)" in about
-    assert "21 of 24 runs; missing: VeRA on Digits (seed 1), Retina (seed 0, 1)." in about
-    assert "Diverged, and left out: LoRA on Retina (seed 1)." in about
+    assert "21 of 24 runs; missing: VeRA on Digits (seed 1), Vessels (seed 0, 1)." in about
+    assert "Diverged, and left out: LoRA on Vessels (seed 1)." in about
     assert "fixed" not in about and tables.about(runs_of(HAND)).endswith("All 24 runs.")
 
 
@@ -292,7 +292,7 @@ def test_every_method_has_a_look_of_its_own():
 
 
 def test_figure_shows_the_means_and_its_labels_do_not_overlap():
-    correct = HAND | {"vera": HAND["vera"] | {"retina": [None, None]}}
+    correct = HAND | {"vera": HAND["vera"] | {"vessels": [None, None]}}
     figure = plots.benchmark(Scores.of(runs_of(correct)))
     FigureCanvasAgg(figure).draw()
     shown = [ax for ax in figure.axes if ax.get_visible()]

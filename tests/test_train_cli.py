@@ -23,7 +23,7 @@ from pvera import backbones
 SCRIPT = scripts.EXPERIMENTS / "train.py"
 PROFILE = {
     "backbones": ["tiny"],
-    "datasets": ["retina"],
+    "datasets": ["vessels"],
     "seeds": [0, 1],
     "protocol": "corrected",
     "schedule": {"epochs": 2},
@@ -40,14 +40,14 @@ PROFILE = {
 def folder(tmp_path):
     """A data set of the demonstration suite's name with few images, and a profile that reads it."""
     source = np.random.default_rng(0)
-    (tmp_path / "data" / "retina" / "images").mkdir(parents=True)
+    (tmp_path / "data" / "vessels" / "images").mkdir(parents=True)
     for part, count in {"train800": 64, "val200": 32, "test": 40}.items():
         lines = []
         for i in range(count):
             image = source.integers(0, 120, (32, 32, 3), dtype=np.uint8) + np.uint8(40 * (i % 4))
-            Image.fromarray(image).save(tmp_path / "data" / "retina" / "images" / f"{part}{i}.png")
+            Image.fromarray(image).save(tmp_path / "data" / "vessels" / "images" / f"{part}{i}.png")
             lines.append(f"images/{part}{i}.png {i % 4}\n")
-        (tmp_path / "data" / "retina" / f"{part}.txt").write_text("".join(lines))
+        (tmp_path / "data" / "vessels" / f"{part}.txt").write_text("".join(lines))
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(PROFILE | {"data": str(tmp_path / "data")}))
     return tmp_path
 
@@ -99,7 +99,7 @@ def test_workers_take_weights_determinism_and_few_images(folder):
     )
     done = call(folder, *command)
     assert done.returncode == 0, done.stderr
-    record = json.loads((folder / "results/small/benchmark/tiny/retina/lora/seed0.json").read_text())
+    record = json.loads((folder / "results/small/benchmark/tiny/vessels/lora/seed0.json").read_text())
     file = hashlib.sha256((folder / "mine.safetensors").read_bytes()).hexdigest()
     assert record["environment"]["weights_file_sha256"] == file
     assert record["config"]["weights_sha256"] == backbones.weights_sha256(state)
@@ -179,7 +179,7 @@ def profile_with(folder, **changes) -> None:
 
 
 def edit(folder, line: str) -> None:
-    (folder / "data" / "retina" / "val200.txt").write_text(line)
+    (folder / "data" / "vessels" / "val200.txt").write_text(line)
 
 
 SCRIPTS = sorted(p.stem for p in scripts.EXPERIMENTS.glob("*.py") if "__main__" in p.read_text())
@@ -212,7 +212,7 @@ BAD = {
     "negative seed": (["--seeds", "-1"], "--seeds: must be a whole number from 0, not -1"),
     "half a seed": (["--seeds", "0.5"], "--seeds: must be a whole number from 0, not 0.5"),
     "seed twice": (["--seeds", "0", "0"], "--seeds: 0 stands twice"),
-    "data set twice": (["--datasets", "retina", "retina"], "--datasets: retina stands twice"),
+    "data set twice": (["--datasets", "vessels", "vessels"], "--datasets: vessels stands twice"),
     "unknown experiment": (["--experiments", "gamma"], "--experiments: invalid choice: 'gamma'"),
     "unknown option of the script": (["--epoch-count", "3"], "unrecognized arguments: --epoch-count 3"),
     "no value": (["--datasets"], "--datasets: expected at least one argument"),
@@ -226,13 +226,13 @@ BAD = {
     "position": (lambda f: profile_with(f, methods={"vera": {"targets": "qo"}}), "letters out of q, k, v"),
     "unknown option": (lambda f: profile_with(f, methods={"lora": {"rnak": 4}}), "rnak"),
     "unknown key": (lambda f: profile_with(f, metods={}), "metods"),
-    "missing split": (lambda f: (f / "data/retina/val200.txt").unlink(), "val200.txt does not exist"),
+    "missing split": (lambda f: (f / "data/vessels/val200.txt").unlink(), "val200.txt does not exist"),
     "empty split": (lambda f: edit(f, ""), "val200.txt is empty"),
     "label": (
         lambda f: edit(f, "images/test0.png 4\n"),
         "val200.txt, line 1: label 4 is not one of 4 classes",
     ),
-    "image": (lambda f: (f / "data/retina/images/test3.png").write_bytes(b"\x89PNG no"), "test3.png"),
+    "image": (lambda f: (f / "data/vessels/images/test3.png").write_bytes(b"\x89PNG no"), "test3.png"),
 }
 
 

@@ -42,7 +42,7 @@ def adapter(dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1
 HAND = [
     adapter(),
     adapter(seed=1, sd=(0.1, 0.2, 0.3, 0.4)),
-    adapter("retina", right=(1, 1, 1, 0), sd=(0.4, 0.2, 0.2, 0.1)),
+    adapter("vessels", right=(1, 1, 1, 0), sd=(0.4, 0.2, 0.2, 0.1)),
 ]
 
 
@@ -63,7 +63,7 @@ def test_spread_by_hand():
     p = stats.mannwhitneyu(wrong, right, alternative="greater").pvalue
     found = cells(table)
     assert found["Digits"] == ["50.0", "0.1500", "0.2750", f"{p:.4f}", "+0.62", "+0.25, +1.00"]
-    assert found["Retina"][:3] == ["25.0", "0.2667", "0.1000"] and found["Retina"][4:] == ["−1.00", "−1.00"]
+    assert found["Vessels"][:3] == ["25.0", "0.2667", "0.1000"] and found["Vessels"][4:] == ["−1.00", "−1.00"]
     assert cells(table, 1)["Digits"][1:3] == ["0.0750", "0.1375"]
     pooled = table.data[(table.data["group"] == uncertainty.ALL) & (table.data["draws"] == 4)].iloc[0]
     both = stats.mannwhitneyu([*wrong, 0.1], [*right, 0.4, 0.2, 0.2], alternative="greater")
@@ -75,7 +75,7 @@ def test_random_spreads_against_scikit_learn():
     source = np.random.default_rng(0)
     runs = [
         adapter(name, s, right=source.random(300) < 0.6, sd=source.gamma(2, size=300).round(1))
-        for name in ("digits", "retina") for s in range(3)
+        for name in ("digits", "vessels") for s in range(3)
     ]  # fmt: skip
     every = uncertainty.detection(runs).set_index(["dataset", "seed", "way", "draws"])["auroc"]
     for run in runs:
@@ -90,19 +90,19 @@ def test_random_spreads_against_scikit_learn():
     assert by_draws.loc[16, "auroc"] == pytest.approx(expected)
     claims = uncertainty.spread_verdicts(runs).data
     gaps = [[every[name][s, uncertainty.SD, 16] - every[name][s, uncertainty.SINGLE, 0] for s in range(3)]
-            for name in ("digits", "retina")]  # fmt: skip
+            for name in ("digits", "vessels")]  # fmt: skip
     assert claims["difference"].iloc[-1] == pytest.approx(np.mean(gaps))
     low, high = stats.ttest_1samp(np.mean(gaps, axis=1), 0).confidence_interval()
     assert claims[["low", "high"]].iloc[-1].tolist() == pytest.approx([low, high])
 
 
 def test_detection_table_averages_data_sets_not_runs():
-    """Digits has two seeds, in which the wrong images are the higher ones in 2.5 and 4 of 4 pairs; Retina has
+    """Digits has two seeds, in which the wrong images are the higher ones in 2.5 and 4 of 4 pairs; Vessels has
     one, in which they are in none. So the data sets have .8125 and 0, and .406 between them; the adapters
     have .542."""
     table = uncertainty.detection_table(HAND)
     found = cells(table)
-    assert found["Digits"][0] == "0.812" and found["Retina"][0] == "0.000"
+    assert found["Digits"][0] == "0.812" and found["Vessels"][0] == "0.000"
     assert found["Mean over 2 data sets"][0] == "0.406"
 
 
@@ -116,7 +116,7 @@ def test_widths_beside_the_paper():
     assert found[1] == ["Here, 4 draws", f"{right:.3f}", f"{wrong:.3f}", "1.20"]
     assert found[2] == ["Difference", f"{right - theirs[0]:+.3f}", f"{wrong - theirs[1]:+.3f}", "–"]
     assert found[3][1:] == [f"{right / 2:.3f}", f"{wrong / 2:.3f}", "1.20"]
-    assert cells(table, 1)["Retina"][0] == "25.0"
+    assert cells(table, 1)["Vessels"][0] == "25.0"
 
 
 def test_by_draws_by_hand():
@@ -131,7 +131,7 @@ def test_by_draws_by_hand():
 
 
 def test_claims_count_data_sets_alike():
-    """Pooled, the wrong ones spread more. By data set Digits has a delta of .25 and 1, Retina -1 on one seed."""
+    """Pooled, the wrong ones spread more. By data set Digits has a delta of .25 and 1, Vessels -1 on one seed."""
     data = uncertainty.spread_verdicts(HAND).data.set_index("claim")
     for k in (4, 16):
         claim = f"Incorrect predictions have the higher standard deviation within a data set, {k} draws"
@@ -166,8 +166,8 @@ def test_draws_that_are_all_equal(recwarn):
 
 
 def test_data_sets_stand_by_category_and_seeds_are_counted():
-    runs = [adapter("sprites"), adapter("retina"), adapter("photographs", seed=2), adapter("digits")]
-    assert list(uncertainty.groups(runs)) == ["All data sets", "Digits", "Photographs", "Retina", "Sprites"]
+    runs = [adapter("sprites"), adapter("vessels"), adapter("textures", seed=2), adapter("digits")]
+    assert list(uncertainty.groups(runs)) == ["All data sets", "Digits", "Photographs", "Vessels", "Sprites"]
     assert "seeds 0, 2: 4 adapters on 4 data sets, 16 images in all" in uncertainty.about(runs)
 
 
@@ -282,7 +282,7 @@ def test_figures_of_draws_show_the_tables_numbers():
 def test_examples_stand_in_two_rows():
     figure = plots.examples(HAND[:1] + HAND[2:])
     shown = [ax for ax in figure.axes if ax.get_visible()]
-    assert [ax.get_title() for ax in shown] == ["Digits", "Retina"] * 2
+    assert [ax.get_title() for ax in shown] == ["Digits", "Vessels"] * 2
     assert [ax.get_ylabel() for ax in shown] == ["Correct", "", "Incorrect", ""]
     assert [text.get_text() for text in shown[1].texts] == ["none", "none", "[0.40, 0.60]"]
     top, bottom = plots.teaser(HAND[0].examples).axes[1::2]

@@ -32,7 +32,7 @@ def make_data(root, *names):
             (root / name / f"{part}.txt").write_text("".join(lines))
 
 
-def make_profile(folder, datasets=("digits", "retina", "sprites"), **changes) -> Profile:
+def make_profile(folder, datasets=("digits", "vessels", "sprites"), **changes) -> Profile:
     """On the small backbone, with data in `folder`/data."""
     make_data(folder / "data", *datasets)
     settings = dict(

@@ -11,12 +11,12 @@ import yaml
 TRAIN = [sys.executable, str(Path(__file__).resolve().parents[2] / "experiments" / "train.py")]
 PROFILE = {
     "backbones": ["tiny"],
-    "datasets": ["digits", "retina"],
+    "datasets": ["digits", "vessels"],
     "seeds": [0, 1],
     "protocol": "corrected",
     "schedule": {"epochs": 2},
     "beta": [1e-2, 1e-6],
-    "ablations": {"datasets": ["retina"], "rank": [4, 8], "targets": ["q", "qv"], "search": False},
+    "ablations": {"datasets": ["vessels"], "rank": [4, 8], "targets": ["q", "qv"], "search": False},
     "methods": {
         "linear": {"grid": {"learning_rate": [1e-2, 1e-3]}},
         "lora": {"grid": {"rank": [2, 4]}},

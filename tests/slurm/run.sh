@@ -74,5 +74,5 @@ if [ $# -gt 0 ]; then
     "$@"
     exit
 fi
-python experiments/make_suite.py --root "$folder/data" --task digits retina 2>/dev/null
+python experiments/make_suite.py --root "$folder/data" --task digits vessels 2>/dev/null
 python -u tests/slurm/check.py "$folder"
