@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import torch
+from own_options import OwnData
 
 from pvera.data import store
 from pvera.errors import InputError
@@ -33,10 +34,8 @@ class Parser(argparse.ArgumentParser):
         """Add an option with a number of that type."""
         self.add_argument(*flags, type=parse(type_), **options)
 
-    def profile(self, default: str = "demo") -> None:
-        self.add_argument(
-            "--profile", default=default, help="name in experiments/profiles, or a YAML file (%(default)s)"
-        )
+    def profile(self, default: str | None = "demo", shown: str = "%(default)s") -> None:
+        self.add_argument("--profile", default=default, help=f"name in experiments/profiles, or a YAML file ({shown})")
 
     def results(self) -> None:
         self.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
@@ -73,7 +72,8 @@ def parse_training(description: str, script: str) -> argparse.Namespace:
     width = max(map(len, experiments))
     about = "\n".join(f"    {name:{width}}   {EXPERIMENTS[name].about}" for name in experiments)
     parser = Parser(f"{description}\nExperiments:\n\n{about}\n")
-    parser.profile()
+    parser.profile(None, "demo, with --data-set own")
+    own_data = OwnData(parser)
     parser.several(
         "--experiments",
         metavar="E",
@@ -124,6 +124,7 @@ def parse_training(description: str, script: str) -> argparse.Namespace:
     if options.wait and not options.slurm:
         raise InputError("--wait is for --slurm")
     set_cache(options.cache)
+    own_data.install(options)
     return options
 
 

@@ -62,6 +62,9 @@ QUOTES = (
     r"best validation loss is obtained when applying PVeRA on the (?P<best_targets>\w+ and \w+) components",
     r"Experiments ran for PVeRA on (?P<rank_table_targets>\$\w\$ and \$\w\$)",
     r"Experiments ran with \$r=(?P<position_table_rank>\d+)\$",
+    r"We limit our grid search to the (?P<grid_main>main hyperparameter) \((?P<grid_searched>[^)]+)\), "
+    r"and to (?P<grid_values>\w+) values",
+    r"defined per dataset using a (?P<beta_search>grid search) on the validation loss",
     r"percentage of the (?P<configurations>\d+) configurations \((?P<grid_datasets>\d+) datasets across "
     r"(?P<grid_seeds>\w+) seeds\)",
     r"significantly lower \(\$p=(?P<level>[\d.]+)\$\) than the accuracy of PVeRA",

@@ -11,6 +11,7 @@ import numpy as np
 from pvera.errors import InputError, optional
 
 BINS = 15
+DRAWS = 200  # of labels, for the errors of a calibrated model
 TOLERANCE = 5e-3  # of the sum over classes: stored probabilities are fp16, each with a relative error of up to 5e-4
 
 
@@ -78,23 +79,54 @@ def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS, a
     confidence, correct = np.asarray(confidence, np.float64), np.asarray(correct)
     if confidence.ndim != 1 or correct.shape != confidence.shape or not confidence.size:
         raise InputError(f"confidences {confidence.shape} and answers {correct.shape} are not (N,) and (N,)")
-    if not (confidence.min() >= 0 and confidence.max() <= 1 + TOLERANCE and np.isin(correct, (0, 1)).all()):
-        raise InputError("confidences must lie in [0, 1], and a prediction be correct (1) or incorrect (0)")
-    if bins < 1:
-        raise InputError(f"{bins} bins hold no predictions")
+    if not np.isin(correct, (0, 1)).all():
+        raise InputError("a prediction is correct (1) or incorrect (0)")
+    bin_of = _bins(confidence, bins, adaptive)
     if adaptive:
         _, tied = np.unique(confidence, return_inverse=True)
         correct = (np.bincount(tied, correct) / np.bincount(tied))[tied]
-        bin_of = np.empty(len(confidence), np.int64)
-        for b, members in enumerate(np.array_split(np.argsort(confidence, kind="stable"), bins)):
-            bin_of[members] = b
-    else:
-        inner_edges = np.linspace(0, 1, bins + 1)[1:-1]
-        bin_of = np.searchsorted(inner_edges, confidence, side="right")
     count = np.bincount(bin_of, minlength=bins)
     with np.errstate(invalid="ignore"):  # 0 / 0 in empty bins
         accuracy, mean = (np.bincount(bin_of, values, minlength=bins) / count for values in (correct, confidence))
     return Reliability(count, accuracy, mean)
+
+
+def _bins(confidence: np.ndarray, bins: int, adaptive: bool) -> np.ndarray:
+    """Return the bin of each prediction (N,), see `reliability`."""
+    if not (confidence.min() >= 0 and confidence.max() <= 1 + TOLERANCE):
+        raise InputError("confidences must lie in [0, 1]")
+    if bins < 1:
+        raise InputError(f"{bins} bins hold no predictions")
+    if not adaptive:
+        return np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], confidence, side="right")
+    bin_of = np.empty(len(confidence), np.int64)
+    for b, members in enumerate(np.array_split(np.argsort(confidence, kind="stable"), bins)):
+        bin_of[members] = b
+    return bin_of
+
+
+def calibrated_errors(
+    confidence: np.ndarray, bins: int = BINS, draws: int = DRAWS, seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Return the ECE and the ACE (draws,) of labels that are drawn from the model's own scores.
+
+    Such a model is perfectly calibrated, yet on N images its errors are not zero: their mean is the floor below which
+    a measured error says nothing. confidence: (N,); a drawn label is the predicted class with that probability.
+    """
+    confidence = np.asarray(confidence, np.float64)
+    if confidence.ndim != 1 or not confidence.size:
+        raise InputError(f"confidences {confidence.shape} are not (N,)")
+    values, tied, counts = np.unique(confidence, return_inverse=True, return_counts=True)
+    share = {}  # (values, bins): a part of the N predictions; equal confidences share their correct answers
+    for name, adaptive in (("ece", False), ("ace", True)):
+        share[name] = np.zeros((len(values), bins))
+        np.add.at(share[name], (tied, _bins(confidence, bins, adaptive)), 1 / len(confidence))
+    rng, errors = np.random.default_rng(seed), {name: np.empty(draws) for name in share}
+    for draw in range(draws):
+        gap = rng.binomial(counts, np.minimum(values, 1)) / counts - values
+        for name in share:
+            errors[name][draw] = np.abs(gap @ share[name]).sum()
+    return errors
 
 
 def top_label(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

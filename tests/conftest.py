@@ -36,7 +36,7 @@ class OneWorker(ThreadPoolExecutor):
 
 @pytest.fixture
 def in_process(monkeypatch):
-    """The scheduler executes runs in this process."""
+    """The scheduler executes runs in this process, one after the other."""
     monkeypatch.setattr(scheduler, "ProcessPoolExecutor", OneWorker)
     monkeypatch.setattr(processes, "follow_parent", lambda: None)
 

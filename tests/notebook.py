@@ -33,4 +33,4 @@ def run(name: str, root: Path, profile: str, monkeypatch) -> tuple[str, list[Pat
                 exec(cell.source, names)
     assert {type(thing) for thing in shown} <= {Markdown, Image}
     texts = [thing.data for thing in shown if isinstance(thing, Markdown)]
-    return "\n".join(texts), [Path(thing.filename) for thing in shown if isinstance(thing, Image)]
+    return "\n".join(texts), [Path(thing.filename) for thing in shown if isinstance(thing, Image) and thing.filename]

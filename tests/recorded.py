@@ -1,6 +1,6 @@
 """Small runs whose numbers are recorded in golden/runs.json: each method on images and on texts, and an analysis.
 
-    python tests/recorded.py        records them anew, where a change of the numbers is meant
+python tests/recorded.py        records them anew, where a change of the numbers is meant
 """
 
 import json

@@ -4,8 +4,6 @@ import hashlib
 import json
 import os
 import runpy
-import subprocess
-import sys
 import time
 import zipfile
 from io import BytesIO
@@ -20,7 +18,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from pvera import backbones
+from pvera import backbones, processes
 from pvera.errors import InputError
 
 ROOT = Path(__file__).parents[1]
@@ -251,12 +249,12 @@ def test_pretraining_repeats_and_resumes_bit_for_bit(archive, trained, tmp_path,
     """A run is killed after its first epoch, another goes on with what it left."""
     output = tmp_path / "weights.safetensors"
     checkpoint = output.with_suffix(".checkpoint")
-    quiet = dict(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    process = subprocess.Popen([sys.executable, str(SCRIPT), *arguments(archive, output)], cwd=ROOT, **quiet)
-    while not checkpoint.exists() and process.poll() is None:
+    process = processes.context("pvera.backbones").Process(target=pretrain, args=(archive, output))
+    process.start()
+    while not checkpoint.exists() and process.is_alive():
         time.sleep(0.005)
     process.kill()
-    process.wait()
+    process.join()
     assert 1 <= torch.load(checkpoint, weights_only=True)["epoch"] < EPOCHS and not output.exists()
     pretrain(archive, output)
     assert "epoch 1:" not in capsys.readouterr().out

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from notebook import run
 from records import make_record, write_all
-from scipy.stats import gmean, spearmanr
+from scipy.stats import gmean, norm, spearmanr, t
 
 from pvera import metrics
 from pvera.errors import InputError
@@ -39,10 +39,13 @@ def test_geometric_means_by_hand():
     np.testing.assert_allclose(found["mean"], [0.04, 0.02])
     np.testing.assert_allclose(found[["seed0", "seed1"]], [[0.08, 0.02], [0.02, 0.02]])
     np.testing.assert_allclose(found["ratio"], [2, 1])
-    # PVeRA's two data sets, .01 and .04: half of the resamples hold one twice, and it has no other spread
-    np.testing.assert_allclose(found.loc["pvera", ["low", "high"]], [0.01, 0.04])
+    # PVeRA's two data sets, .01 and .04: half of the resamples hold one twice, a factor of 2 from the mean. Two data
+    # sets widen this by √2 · t(1) / z
+    wider = np.sqrt(2) * t.ppf(0.975, 1) / norm.ppf(0.975)
+    np.testing.assert_allclose(found.loc["pvera", ["low", "high"]], [0.02 / 2**wider, 0.02 * 2**wider])
     assert found.loc["pvera", "ratio_low"] == found.loc["pvera", "ratio_high"] == 1
-    assert 1 <= found.loc["vera", "ratio_low"] < 2 < found.loc["vera", "ratio_high"] <= 4
+    # VeRA's ratio is 2 on each data set
+    np.testing.assert_allclose(found.loc["vera", ["ratio_low", "ratio_high"]], 2)
 
 
 def test_geometric_means_agree_with_scipy_and_without_pvera_have_no_ratio():
@@ -52,25 +55,49 @@ def test_geometric_means_agree_with_scipy_and_without_pvera_have_no_ratio():
     assert found["ratio"].isna().all() and (found["low"] < found["mean"]).all()
 
 
-def test_table_marks_the_lowest():
-    table = calibration.calibration(runs_of(HAND))
+def floors(runs, ace=0.01, ece=0.005):
+    return {"ace": Scores.of(runs, lambda run: ace), "ece": Scores.of(runs, lambda run: ece)}
+
+
+def test_table_marks_the_lowest_and_prints_the_floors():
+    runs = runs_of(HAND)
+    table = calibration.calibration(runs, floors(runs))
     vera, pvera = table.panels[0].rows
-    assert [cell.text for cell in pvera.cells] == [
-        "2.0", "[1.0, 4.0]", "–", "4.0", "1.000", "0.500", "50.0"
-    ]  # fmt: skip
-    assert [cell.mark for cell in pvera.cells[:4]] == ["best", "", "", "best"]
-    assert vera.cells[0].mark == "second" and vera.cells[2].text.startswith("2.00 [")
-    assert vera.cells[4].mark == pvera.cells[4].mark == "best"  # equals share the mark
-    assert {"ace_mean", "ece_mean", "nll", "brier", "accuracy"} <= set(table.data)
+    texts = [cell.text for cell in pvera.cells]
+    assert texts[:2] + texts[3:] == ["2.0", "1.0", "–", "4.0", "0.5", "1.000", "0.500", "50.0"]
+    assert texts[2].startswith("[0.0, ")
+    assert table.panels[0].header[:2] == ("ACE", "Floor")
+    assert [pvera.cells[i].mark for i in (0, 4)] == ["best", "best"]
+    assert vera.cells[0].mark == "second" and vera.cells[3].text == "2.00 [2.00, 2.00]"
+    assert vera.cells[6].mark == pvera.cells[6].mark == "best"  # equals share the mark
+    assert {"ace_mean", "ece_mean", "ace_floor", "ece_floor", "nll", "brier", "accuracy"} <= set(table.data)
+
+
+def test_floors_are_those_of_the_stored_scores(tmp_path):
+    """A calibrated model's errors, from the confidences of each run; averaged by the geometric mean."""
+    runs, rng = runs_of(HAND), np.random.default_rng(0)
+    for path, record in zip(write_all(tmp_path, runs), runs):
+        scores = rng.dirichlet([1, 1, 1], 200)
+        results.write(path, record, scores, rng.integers(3, size=200))
+    found = calibration.floors(tmp_path, runs)
+    path = tmp_path / "mine/benchmark/tiny/retina/vera/seed1.json"
+    errors = metrics.calibrated_errors(results.read_predictions(path)[0].max(1))
+    place = found["ace"].methods.index("vera"), 1, found["ace"].datasets.index("retina")
+    assert found["ace"].values[place] == pytest.approx(gmean(errors["ace"]))
+    assert (found["ece"].values < found["ace"].values).mean() > 0.5 and not found["ece"].missing()
+    data = calibration.calibration(runs, found).data.set_index("method")
+    assert data.at["vera", "ace_floor"] == pytest.approx(gmean(found["ace"].values[place[0]].ravel()))
 
 
 def test_a_data_set_that_a_method_lacks_is_left_out():
-    errors = HAND | {"vera": {"digits": [0.04, 0.01]}}
-    table = calibration.calibration(runs_of(errors))
+    runs = runs_of(HAND | {"vera": {"digits": [0.04, 0.01]}})
+    table = calibration.calibration(runs, floors(runs))
     assert table.caption.endswith("Over the 1 of 2 data sets of which every method has a run.")
     assert table.data.set_index("method")["ace_mean"].tolist() == pytest.approx([0.02, 0.01])
+    assert table.panels[0].rows[0].cells[2].text == "–"  # one data set has no interval
+    runs = runs_of({"vera": {"digits": [0.1]}, "pvera": {"retina": [0.1]}})
     with pytest.raises(InputError, match="no data set"):
-        calibration.calibration(runs_of({"vera": {"digits": [0.1]}, "pvera": {"retina": [0.1]}}))
+        calibration.calibration(runs, floors(runs))
 
 
 def verdicts(errors):
@@ -87,12 +114,18 @@ def test_claims_by_hand():
     ]  # `records.GRIDS` has none of AdaptFormer
     runs += runs_of(HAND | lora | others | linear)
     table = calibration.calibration_verdicts(runs)
-    # Highest of LoRA .05, VeRA .04, PVeRA .02; lowest of the others .09; linear .03. By seed VeRA: .08 and
-    # .02
-    np.testing.assert_allclose(table.data["difference"], [4, -2, 2])
-    np.testing.assert_allclose(table.data[["seed0", "seed1"]], [[1, 4], [-5, -2], [6, 0]], atol=1e-9)
-    assert table.data["verdict"].tolist()[:2] == ["holds", "does not hold"]
-    assert verdicts(HAND)[:2] == ["cannot be told: runs are missing"] * 2
+    # Geometric means: LoRA .05, VeRA .04, PVeRA .02; the others .09 or .2; linear .03. The nearest pairs: LoRA and .09,
+    # LoRA and linear, PVeRA and VeRA
+    np.testing.assert_allclose(table.data["difference"], [80, -40, 100])
+    assert table.data["reading"].tolist()[1:] == [
+        "Linear against LoRA: ACE 40.0 % lower", "VeRA against PVeRA: ACE 100.0 % higher"
+    ]  # fmt: skip
+    # VeRA is 4 times PVeRA on the first seed and 1 time on the second, on both data sets alike: 2 times, without spread
+    np.testing.assert_allclose(table.data.loc[2, ["low", "high", "seed0", "seed1"]].astype(float), [100, 100, 300, 0],
+                               atol=1e-9)  # fmt: skip
+    # VeRA's geometric means are .02 and .08, LoRA's .05 twice: log ratios to .09 of both signs
+    assert table.data["verdict"].tolist() == ["undecided", "fails", "holds"]
+    assert verdicts(HAND)[:2] == ["not testable here"] * 2
 
 
 def test_kept_says_whether_two_methods_can_be_told_apart():
@@ -155,7 +188,8 @@ def test_notebook_on_two_methods_with_a_missing_run(tmp_path, monkeypatch):
     for path, record in zip(write_all(tmp_path / "results", runs), runs):
         results.write(path, record, rng.dirichlet([1, 1, 1], 30), rng.integers(3, size=30))
     text, pictures = run("calibration.ipynb", tmp_path, "mine", monkeypatch)
-    (found,) = per_backbone(runs, lambda own: [calibration.calibration(own)]).values()
+    stored = calibration.floors(tmp_path / "results", runs)
+    (found,) = per_backbone(runs, lambda runs: [calibration.calibration(runs, stored)]).values()
     assert found["calibration"].markdown(about=False).strip() in text
     assert "missing: PVeRA on sprites (seed 1)" in text.replace("Sprites", "sprites")
     table = (tmp_path / "results/mine/tables/calibration.csv").read_text()

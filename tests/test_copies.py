@@ -1,7 +1,6 @@
 """Copies, pickles and states of adapted models stand for themselves."""
 
 import copy
-import multiprocessing
 import pickle
 
 import pytest
@@ -10,7 +9,7 @@ from tiny import METHODS, make_vit, perturb
 from torch.optim.swa_utils import AveragedModel
 
 import pvera
-from pvera import PVeRA
+from pvera import PVeRA, processes
 
 CLASSES = 5
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda model: pickle.loads(pickle.dumps(model))}
@@ -95,7 +94,7 @@ def logits_of(model, images, queue):
 
 def test_another_process_gets_the_model(images):
     model = adapted().eval()
-    context = multiprocessing.get_context("spawn")
+    context = processes.context("pvera")
     queue = context.Queue()
     process = context.Process(target=logits_of, args=(model, images, queue))
     process.start()

@@ -1,5 +1,7 @@
 """Metrics against hand-worked cases, other libraries, and properties."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -208,3 +210,45 @@ def test_bad_input(probabilities, labels):
 def test_reliability_of_bad_input(confidence, correct, bins, message):
     with pytest.raises(InputError, match=message):
         metrics.reliability(confidence, correct, bins)
+
+
+# The errors of a calibrated model
+
+
+def test_one_bin_has_the_mean_absolute_deviation_of_a_binomial():
+    """n answers of confidence p: E |k − n p| / n, whose closed form de Moivre found."""
+    n, p = 50, 0.3
+    k = math.floor(n * p) + 1
+    closed = 2 * k * math.comb(n, k) * p**k * (1 - p) ** (n - k + 1) / n
+    found = metrics.calibrated_errors(np.full(n, p), bins=1, draws=20_000)
+    for name in ("ece", "ace"):
+        assert found[name].mean() == pytest.approx(closed, rel=0.02)
+
+
+@pytest.mark.parametrize("rounding", [3, 1])  # of confidences: ties over the edges of bins with equal mass
+def test_a_calibrated_model_has_its_floor(rounding):
+    """The errors of labels drawn here, by `reliability`, have the mean and the spread of those drawn there."""
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.3, 1, 400).round(rounding)
+    found = metrics.calibrated_errors(confidence, draws=1000)
+    for name, adaptive in (("ece", False), ("ace", True)):
+        drawn = [metrics.reliability(confidence, rng.random(400) < confidence, adaptive=adaptive).error
+                 for _ in range(1000)]  # fmt: skip
+        assert found[name].mean() == pytest.approx(np.mean(drawn), rel=0.04)
+        assert found[name].std() == pytest.approx(np.std(drawn), rel=0.12)
+
+
+def test_an_overconfident_model_lies_above_its_floor_and_more_images_lower_it():
+    rng = np.random.default_rng(1)
+    confidence = rng.uniform(0.5, 1, 4000)
+    wrong = metrics.reliability(confidence, rng.random(4000) < confidence - 0.2).error
+    floors = [metrics.calibrated_errors(confidence[:n], draws=100)["ece"].mean() for n in (250, 4000)]
+    assert wrong > 0.15 > 3 * floors[1] and floors[0] / floors[1] == pytest.approx(4, rel=0.15)
+    one, other = (metrics.calibrated_errors(confidence[:50], draws=5, seed=seed)["ace"] for seed in (3, 3))
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("confidence", [[], [[0.5]], [1.2], [-0.1], [math.nan]])
+def test_confidences_outside_the_unit_interval_have_no_floor(confidence):
+    with pytest.raises(InputError, match="confidences"):
+        metrics.calibrated_errors(np.array(confidence))

@@ -124,9 +124,10 @@ def test_its_row_comes_after_the_papers_in_the_tables(root, found):
     assert [row.label for row in built["main"].panels[0].rows] == titles
     assert list(built["detailed"].panels[0].header) == titles
     assert "Bias" in [row.label for panel in built["grid"].panels for row in panel.rows]
-    for name in ("main_paper", "detailed_paper", "grid_paper", "claims"):
+    for name in ("main_paper", "detailed_paper", "grid_paper", "main_claims"):
         assert "Bias" not in built[name].markdown(about=False), "the paper does not have it"
-    assert [row.label for row in calibration.calibration(found).panels[0].rows] == titles
+    floors = calibration.floors(root, found)
+    assert [row.label for row in calibration.calibration(found, floors).panels[0].rows] == titles
     compared = comparison.compare(comparison.of_runs(found))
     assert [row.label for row in comparison.comparison(compared).panels[0].rows] == titles
     assert [row.label for row in precision.precision_table(found, found).panels[0].rows] == titles

@@ -11,9 +11,9 @@ from pvera import processes
 FORKSERVER = "forkserver" in multiprocessing.get_all_start_methods()
 HOLD = """
 import sys
-from pvera.processes import lock
+from filelock import lock_descriptor
 file = open(sys.argv[1])
-print(lock(file), flush=True)
+print(lock_descriptor(file.fileno()), flush=True)
 input()
 """
 

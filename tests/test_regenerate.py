@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from pvera.report import effects, efficiency, published, tables
-from pvera.report.tables import calibration, comparison, cost, duration, ledger
+from pvera.report.tables import calibration, comparison, cost, duration, ledger, pairs
 from pvera.study import cost_records, results
 
 ROOT = Path(__file__).parents[1]
@@ -35,7 +35,9 @@ def computed() -> dict[str, tables.Table]:
     costs = cost_records.load_costs(ROOT / "results", "mini", "paper")
     here = {"tiny": efficiency.of_runs(costs, runs)}
     made += [cost.cost_table(costs), cost.cost_verdicts(PAPER, efficiency.of_paper(costs, PAPER), here)]
-    made += [calibration.calibration(runs), calibration.calibration_verdicts(runs)]
+    floors = calibration.floors(ROOT / "results", runs)
+    made += [calibration.calibration(runs, floors), calibration.calibration_verdicts(runs)]
+    made += [pairs.image_leads_table(ROOT / "results", runs)]
     evidence = {"tiny": comparison.of_runs(runs)}
     evidence |= {f"published_{b}": comparison.of_published(PAPER, b) for b in published.BACKBONES}
     compared = {name: comparison.compare(found) for name, found in evidence.items()}

@@ -4,10 +4,8 @@ import hashlib
 import os
 import resource
 import shutil
-import signal
-import subprocess
-import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ import torch
 import vtab_like
 from PIL import Image
 
+from pvera import processes
 from pvera.backbones import Backbone
 from pvera.data import image_folders, store
 from pvera.errors import InputError
@@ -194,32 +193,35 @@ def test_a_cache_that_cannot_be_written(root, monkeypatch):
 
 # Several processes
 
-WORKER = """
-import sys, time
-from pathlib import Path
-from pvera.data import image_folders as data
 
-plain = data.decode
+def decode_slowly(root, cache: str, seconds: float, name: str) -> None:
+    """Decode a split, log the images, and write its digest to the file `name`."""
+    os.environ[store.VARIABLE] = cache
+    plain = image_folders.decode
 
-def decode(folder, path, size):
-    with open(sys.argv[2], "a") as log:
-        log.write(path + "\\n")
-    time.sleep(float(sys.argv[3]))
-    return plain(folder, path, size)
+    def decode(folder, path, size):
+        with open(root / "log", "a") as log:
+            log.write(path + "\n")
+        time.sleep(seconds)
+        return plain(folder, path, size)
 
-data.decode = decode
-print(data.digest([data.load_split(sys.argv[1], "digits", "test", 32, threads=2)]))
-"""
+    image_folders.decode = decode
+    (root / name).write_text(image_folders.digest([load(root, threads=2)]))
 
 
-def start(root, seconds: float) -> subprocess.Popen:
-    command = [sys.executable, "-c", WORKER, str(root), str(root / "log"), str(seconds)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+def start(root, seconds: float, name: str = "digest") -> BaseProcess:
+    arguments = (root, os.environ[store.VARIABLE], seconds, name)
+    process = processes.context(image_folders.__name__).Process(target=decode_slowly, args=arguments)
+    process.start()
+    return process
 
 
 def test_two_processes_decode_once(root):
-    outputs = [process.communicate(timeout=200)[0] for process in [start(root, 0.05), start(root, 0.05)]]
-    assert outputs[0] == outputs[1] == image_folders.digest([load(root)]) + "\n"
+    names = ("one", "other")
+    for process in [start(root, 0.05, name) for name in names]:
+        process.join(200)
+        assert process.exitcode == 0
+    assert {(root / name).read_text() for name in names} == {image_folders.digest([load(root)])}
     assert sorted((root / "log").read_text().split()) == sorted(f"test/{i}.png" for i in range(COUNT))
 
 
@@ -227,10 +229,10 @@ def test_killed_while_it_decodes(root):
     process = start(root, 0.5)
     deadline = time.time() + 200
     while not (root / "log").exists():
-        assert time.time() < deadline and process.poll() is None
+        assert time.time() < deadline and process.is_alive()
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.kill()
+    process.join()
     assert [Path(name).suffix for name in files()] == [".partial"]
     assert np.array_equal(load(root).images, decoded(root))
     assert [Path(name).suffix for name in files()] == [".npy"]

@@ -1,16 +1,14 @@
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+import scripts
 from PIL import Image
 
 from pvera.data import image_folders, suite, tasks
 
-SCRIPT = Path(__file__).parents[1] / "experiments" / "make_suite.py"
 NAMES = list(suite.RECIPES)
+pytestmark = pytest.mark.xdist_group("suite")  # one process makes the suite, which takes twenty seconds
 
 
 @pytest.fixture(scope="session")
@@ -217,34 +215,28 @@ def test_interrupted_writing_leaves_the_old_files_and_is_made_up_for(small):
     assert [path.name for path in folder.parent.iterdir()] == ["small"]
 
 
-def run(*arguments):
-    return subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True)
-
-
-def test_script_skips_what_is_there_and_prints_the_table(root):
+def test_script_skips_what_is_there_and_prints_the_table(root, capsys):
     before = {path: path.stat().st_mtime_ns for path in root.glob("*/manifest.json")}
-    done = run("--root", root)
-    assert done.returncode == 0 and done.stderr == ""
+    status, output, errors = scripts.outcome("make_suite", capsys, "--root", root)
+    assert status == 0 and errors == ""
     assert {path: path.stat().st_mtime_ns for path in root.glob("*/manifest.json")} == before
     for name, recipe in suite.RECIPES.items():
-        (line,) = [line for line in done.stdout.splitlines() if line.startswith(name)]
+        (line,) = [line for line in output.splitlines() if line.startswith(name)]
         assert recipe.category in line and recipe.measures in line and "800/200/1000" in line
-    assert "differs" not in done.stdout
+    assert "differs" not in output
 
 
-def test_script_makes_one_task_and_nothing_for_bad_input(tmp_path, root):
-    wrong = run("--root", tmp_path / "new", "--task", "stereo", "colour")
-    assert wrong.returncode == 2 and wrong.stderr.count("\n") == 1 and "'colour'" in wrong.stderr
-    assert not (tmp_path / "new").exists()
+def test_script_makes_one_task_and_nothing_for_bad_input(tmp_path, root, capsys):
+    arguments = "--root", tmp_path, "--task", "stereo"
+    assert "'colour'" in scripts.refusal("make_suite", capsys, *arguments, "colour")
+    assert not any(tmp_path.iterdir())
 
     (tmp_path / "stereo").mkdir()
     (tmp_path / "stereo" / "notes.txt").write_text("mine")
-    foreign = run("--root", tmp_path, "--task", "stereo")
-    assert foreign.returncode == 2 and foreign.stderr.count("\n") == 1 and "--force" in foreign.stderr
+    assert "--force" in scripts.refusal("make_suite", capsys, *arguments)
     assert [path.name for path in (tmp_path / "stereo").iterdir()] == ["notes.txt"]
 
-    forced = run("--root", tmp_path, "--task", "stereo", "--force")
-    assert forced.returncode == 0, forced.stderr
+    scripts.execute("make_suite", *arguments, "--force")
     manifests = [json.loads((folder / "stereo" / suite.MANIFEST).read_text()) for folder in (tmp_path, root)]
     assert manifests[0] == manifests[1]
     assert [path.name for path in tmp_path.iterdir()] == ["stereo"]

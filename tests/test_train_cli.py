@@ -109,9 +109,8 @@ def test_workers_take_weights_determinism_and_few_images(folder):
 
 @pytest.mark.timeout(1800)  # waits for what happens, however busy the machine is
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
-def test_killed_runs_resume_and_end_with_the_same_results_whatever_the_number_of_workers(folder):
-    done = call(folder, "whole")
-    assert done.returncode == 0, done.stderr
+def test_killed_runs_resume_and_end_with_the_same_results_whatever_the_number_of_workers(folder, in_process):
+    scripts.execute("train", *arguments(folder, "whole"))
     whole = numbers(folder, "whole")
     assert len(whole) == 1 + 3 * 2
 

@@ -6,17 +6,16 @@ import io
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tarfile
 import threading
 import zipfile
 from pathlib import Path
 from urllib.parse import unquote
 
+import huggingface_hub
 import pytest
 import vtab_like
-from vtab_like import SCRIPT, cache, call, edit, row, whole  # noqa: F401  fixtures among them
+from vtab_like import cache, call, edit, row, whole  # noqa: F401  fixtures among them
 
 from pvera.data import vtab, vtab_sources
 from pvera.errors import InputError
@@ -307,52 +306,44 @@ def hub():
         hub.server_close()
 
 
-def from_hub(hub: Hub, root: Path, *more) -> subprocess.CompletedProcess:
-    """The script in a process of its own, since the hub's client reads its address when it is imported."""
-    environment = os.environ | {
-        "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}",
-        "HF_HOME": str(root.parent / "hf"),
-        "HF_HUB_OFFLINE": "0",
-        "NO_PROXY": "127.0.0.1",
-    }
-    command = [
-        sys.executable,
-        "-c",
-        "import pvera.data.vtab_sources as v, runpy, sys; v.BLOCK = 65536;"
-        f"sys.path.insert(0, {str(SCRIPT.parent)!r}); sys.argv = sys.argv[1:];"
-        "runpy.run_path(sys.argv[0], run_name='__main__')",
-        str(SCRIPT),
-        "--root",
-        str(root),
-        "--repo",
-        "me/vtab",
-        "--datasets",
-        "kitti",
-        "--no-decode",
-        "--test-images",
-        "32",
-        *more,
-    ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment)
+@pytest.fixture
+def from_hub(call, monkeypatch):
+    """The script, called in this process with the stand-in as the hub, on small blocks."""
+    constants = huggingface_hub.constants
+    monkeypatch.setattr(vtab_sources, "BLOCK", 65536)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    huggingface_hub.close_session()  # a client reads the proxies when it is made
+
+    def from_hub(hub: Hub, root: Path) -> tuple[int, str, str]:
+        address = f"http://127.0.0.1:{hub.server_port}"
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, address)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        options = ("--datasets", "kitti", "--no-decode", "--test-images", 32)
+        return call("--root", root, "--repo", "me/vtab", *options)
+
+    yield from_hub
+    huggingface_hub.close_session()
 
 
-def test_an_archive_from_the_hub_goes_on_where_it_stopped(whole, tmp_path, hub):
+def test_an_archive_from_the_hub_goes_on_where_it_stopped(whole, tmp_path, hub, from_hub):
     (tmp_path / "repo").mkdir()
     source = archive(whole, tmp_path / "repo" / "vtab-1k.zip")
     size = source.stat().st_size
     assert size > 3 * 65536
     server, root = hub(tmp_path / "repo"), tmp_path / "data"
     server.broken_after = 2 * 65536
-    broken = from_hub(server, root)
-    assert broken.returncode == 2 and "Traceback" not in broken.stderr
-    assert broken.stderr.splitlines()[-1].startswith("error: cannot download me/vtab: ")
+    status, _, errors = from_hub(server, root)
+    assert status == 2 and "Traceback" not in errors
+    assert errors.splitlines()[-1].startswith("error: cannot download me/vtab: ")
     assert not (root / "kitti").exists()
 
     server.broken_after = None
     server.ranges.clear()
-    done = from_hub(server, root)
-    assert done.returncode == 0, done.stderr
-    assert row(done.stdout, "kitti") == ["right"] * 4
+    status, output, errors = from_hub(server, root)
+    assert status == 0, errors
+    assert row(output, "kitti") == ["right"] * 4
     assert server.ranges[0][0] == 2 * 65536, "what was there is not downloaded again"
     record = json.loads((root / vtab.RECORD).read_text())
     origin = {"repo": "me/vtab", "revision": "main", "commit": COMMIT}
@@ -360,13 +351,13 @@ def test_an_archive_from_the_hub_goes_on_where_it_stopped(whole, tmp_path, hub):
     assert not (root / ".download").exists()
 
 
-def test_folders_from_the_hub(whole, tmp_path, hub):
+def test_folders_from_the_hub(whole, tmp_path, hub, from_hub):
     shutil.copytree(whole / "kitti", tmp_path / "repo" / "vtab" / "kitti", copy_function=os.link)
     (tmp_path / "repo" / "vtab" / "dtd").mkdir()
     (tmp_path / "repo" / "vtab" / "dtd" / "test.txt").write_text("a.png 1\n")
     for image in (tmp_path / "repo" / "vtab" / "kitti" / "images" / "train800").glob("[3-9]*.png"):
         image.unlink()  # a request per file: a few of them show it
-    done = from_hub(hub(tmp_path / "repo"), tmp_path / "data")
-    assert done.returncode == 1, done.stderr
-    assert row(done.stdout, "kitti") == ["wrong", "right", "wrong", "right"]
+    status, output, errors = from_hub(hub(tmp_path / "repo"), tmp_path / "data")
+    assert status == 1, errors
+    assert row(output, "kitti") == ["wrong", "right", "wrong", "right"]
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [".lock", vtab.RECORD]

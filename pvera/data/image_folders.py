@@ -32,7 +32,7 @@ from pvera.processes import cores
 SPLITS = ("train800", "val200", "train800val200", "test")
 #: The splits that a run trains on, validates on and is tested on.
 RUN_SPLITS = ("train800", "val200", "test")
-_SPLIT_OF = dict(zip(("train", "validation", "test"), RUN_SPLITS, strict=True))
+SPLIT_OF = dict(zip(("train", "validation", "test"), RUN_SPLITS, strict=True))
 EVALUATION_BATCH = 256
 DECODER = 2  # raised whenever `decode` gives other pixels: the store then decodes anew
 #: Formats in which Pillow's 16-bit grey values run from 0 to 65535.
@@ -188,8 +188,8 @@ def load_split(
     line, a label out of range, a path that leaves the folder, a missing or unreadable image, and a store that
     cannot be written.
     """
-    folder = Path(root) / task(name).name
-    entries = read_split_file(folder, split, task(name).classes)
+    folder = Path(root) / name
+    entries = read_split_file(folder, split, task(name, root).classes)
     names = [entry.path for entry in entries]
     place = f"{name}-{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:8]}"
     key = _source_key(folder, split, entries, size)
@@ -257,13 +257,13 @@ def reader() -> str:
 def check(root: str | Path, name: str) -> None:
     """Read the split files of a run. InputError as `read_split_file`."""
     for split in RUN_SPLITS:
-        read_split_file(Path(root) / task(name).name, split, task(name).classes)
+        read_split_file(Path(root) / name, split, task(name, root).classes)
 
 
 def sources(root: str | Path, name: str, part: str, first: int | None) -> tuple[list[Path], list[Path]]:
     """Return the split file of `part` ("train", "validation" or "test"), and its images."""
-    folder, split = Path(root) / task(name).name, _SPLIT_OF[part]
-    entries = read_split_file(folder, split, task(name).classes)[:first]
+    folder, split = Path(root) / name, SPLIT_OF[part]
+    entries = read_split_file(folder, split, task(name, root).classes)[:first]
     return [folder / f"{split}.txt"], [folder / entry.path for entry in entries]
 
 
@@ -277,5 +277,5 @@ def load_parts(
 ) -> tuple[ImageSplit, ...]:
     """Load several splits ("train", "validation" or "test") at the size that `frozen` reads; see `load_split`."""
     return tuple(
-        load_split(root, name, _SPLIT_OF[part], frozen.image_size, processes=processes).first(first) for part in parts
+        load_split(root, name, SPLIT_OF[part], frozen.image_size, processes=processes).first(first) for part in parts
     )

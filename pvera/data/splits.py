@@ -1,4 +1,4 @@
-"""One interface to data sets of images and of texts: load splits, and tell their digest without reading them.
+"""One interface to data sets of images and of texts: load splits, and return their digest without reading them.
 
     train, validation, test = splits.load(root, "dtd", frozen)       # frozen: a Backbone, or an Encoder for texts
     batch = train.data(frozen, device)[:16]                           # as the frozen model reads it
@@ -203,10 +203,10 @@ def _memory(root, names, reading, parts, first) -> Path:
 
 def _stamp(whole: Iterable[str], glimpsed: Iterable[str]) -> list[dict]:
     """Return the SHA-256 of the files `whole`, and size and times of the files and folders `glimpsed`."""
-    status = {path: os.stat(path) for path in glimpsed}
+    states = {path: os.stat(path) for path in glimpsed}
     return [
         {path: files.sha256(path) for path in whole},
-        {path: [found.st_size, found.st_mtime_ns, found.st_ctime_ns] for path, found in status.items()},
+        {path: [state.st_size, state.st_mtime_ns, state.st_ctime_ns] for path, state in states.items()},
     ]
 
 

@@ -30,6 +30,7 @@ from pvera.processes import context, cores, follow_parent
 
 VARIABLE = "PVERA_CACHE"
 CHUNK = 32  # images that a worker decodes before it writes them: 5 MB at 224 pixels
+REFUSED = 10  # images that an error names
 FEW = 2000  # images that are decoded before worker processes have started, and without a bar
 
 
@@ -64,7 +65,8 @@ def images(
     decode: name -> (size, size, 3) uint8, by `threads` threads (default: one per core), or many images by
     `processes` processes. Files of this split and size under another key are removed, also those that a killed
     process left unfinished.
-    InputError as `decode` raises it, and where the store cannot be written; no half-written file is left.
+    InputError with what `decode` says of the first `REFUSED` images that cannot be read, and where the store cannot be
+    written; no half-written file is left.
     """
     file = folder() / place / f"{split}-{size}-{key}.npy"
     shape, title = (len(names), size, size, 3), f"{place.rpartition('-')[0]} {split}"
@@ -128,9 +130,14 @@ def _make(file, shape, names, decode, title, threads, processes) -> None:
         chunks = (names[start : start + CHUNK] for start in starts)
         few = len(names) <= FEW
         bar = tqdm(total=len(names), desc=title, unit="image", leave=False, disable=few)
+        refused: list[str] = []
         with bar, _pool(threads, None if few else processes) as pool:
-            for done in pool.map(work, chunks, starts):
+            for done, refusals in pool.map(work, chunks, starts):
                 bar.update(done)
+                refused += refusals
+        if refused:
+            more = f"; and {len(refused) - REFUSED} more" if len(refused) > REFUSED else ""
+            raise InputError("; ".join(refused[:REFUSED]) + more)
         with open(unfinished, "r+b") as whole:
             os.fsync(whole.fileno())
         os.replace(unfinished, file)
@@ -139,13 +146,20 @@ def _make(file, shape, names, decode, title, threads, processes) -> None:
         raise
 
 
-def _decode_into(file: Path, offset: int, decode, names: Sequence[str], start: int) -> int:
-    """Write the images `names` to the places from `start` on, and return their number."""
-    pixels = np.stack([decode(name) for name in names])
-    with open(file, "r+b") as out:  # not a map, which a full disk would end with a signal
-        out.seek(offset + start * pixels[0].size)
-        out.write(pixels)
-    return len(names)
+def _decode_into(file: Path, offset: int, decode, names: Sequence[str], start: int) -> tuple[int, list[str]]:
+    """Write the images `names` to the places from `start` on; return their number, and why some cannot be read."""
+    decoded, refused = [], []
+    for name in names:
+        try:
+            decoded.append(decode(name))
+        except InputError as error:
+            refused.append(str(error))
+    if not refused:
+        pixels = np.stack(decoded)
+        with open(file, "r+b") as out:  # not a map, which a full disk would end with a signal
+            out.seek(offset + start * pixels[0].size)
+            out.write(pixels)
+    return len(names), refused
 
 
 def _pool(threads: int | None, processes: int | None) -> Executor:

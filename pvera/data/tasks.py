@@ -1,11 +1,20 @@
-"""The data sets by name: titles, categories, classes and sizes."""
+"""The data sets by name: titles, categories, classes and sizes.
+
+A data set of one's own has a folder below the root that `own.install` wrote, with a description in `MANIFEST`. So
+whoever has the root knows it: this process, its workers, and a cluster's jobs.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from pvera.data import glue, suite
 from pvera.errors import InputError
+
+MANIFEST = "own.json"
 
 
 @dataclass(frozen=True)
@@ -14,10 +23,10 @@ class Task:
 
     name: str
     title: str
-    category: str  # "natural", "specialized" or "structured"; "language" for the text tasks (see `glue`)
+    category: str  # "natural", "specialized" or "structured"; "own"; "language" for the text tasks (see `glue`)
     classes: int
     test_images: int  # or texts
-    suite: str  # "vtab" or "demo"; "glue" or "grammar"
+    suite: str  # "vtab" or "demo"; "own"; "glue" or "grammar"
 
 
 # The 19 data sets of the paper, in its order; counts as the test files in circulation hold them.
@@ -54,11 +63,41 @@ TASKS = (
 )
 
 
-def task(name: str) -> Task:
-    """Return the data set of that name. InputError lists the names that exist."""
-    if name not in TASKS:
-        raise InputError(f"unknown data set {name!r}; choose from {', '.join(TASKS)}")
-    return TASKS[name]
+def task(name: str, root: str | Path | None = None) -> Task:
+    """Return the data set of that name: a known one, or one's own below `root`. InputError lists the known names."""
+    if name in TASKS:
+        return TASKS[name]
+    described = manifest(root, name)
+    if described is None:
+        raise InputError(
+            f"unknown data set {name!r}; choose from {', '.join(TASKS)}, or name your own pictures with "
+            f"--data-set {name}=FOLDER"
+        )
+    return Task(name, name, "own", len(described["classes"]), described["images"]["test"], "own")
+
+
+def manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
+    """Return the description of one's own data set `name` below `root`, None for all others.
+
+    classes: their names in the order of labels.   images: their number per split.
+    split: which splits were given, and the seed and shares of those that were drawn.
+    source: the folder or CSV file.   stamp: `own.install`'s.
+    """
+    if name in TASKS or root is None:
+        return None
+    file = Path(root) / name / MANIFEST
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    except ValueError:
+        raise InputError(f"{file} is damaged: remove it, and name the folder of your pictures again") from None
+
+
+def class_names(name: str, root: str | Path | None = None) -> list[str]:
+    """Return the names of the classes of a data set, in the order of labels."""
+    described = manifest(root, name)
+    return described["classes"] if described else [class_name(name, label) for label in range(task(name).classes)]
 
 
 def class_name(name: str, label: int) -> str:

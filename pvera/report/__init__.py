@@ -1,1 +1,1 @@
-"""The report: statistics, tables, figures, the audit of the paper, and the protocol ledger."""
+"""The report: statistics, tables, figures, the audit of the paper, the protocol ledger, and the page of claims."""

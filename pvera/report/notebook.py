@@ -74,7 +74,10 @@ class Page:
             self.show(of_backbone[name], backbone)
             self.say(answer(of_backbone[name].data["verdict"]))
 
-    def draw(self, figure: Figure, name: str, width: int = WIDTH) -> None:
-        """Save a figure in all formats and show it."""
-        path, *_ = plots.save(figure, self.root / "figures" / self.profile, name)
-        display.display(display.Image(path, width=width))
+    def draw(self, figure: Figure, name: str = "", width: int = WIDTH) -> None:
+        """Save a figure in all formats and show it; without a name, show it in the notebook alone."""
+        if name:
+            path, *_ = plots.save(figure, self.root / "figures" / self.profile, name)
+            display.display(display.Image(path, width=width))
+        else:
+            display.display(display.Image(plots.content(figure, "png"), width=width))

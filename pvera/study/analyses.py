@@ -5,7 +5,7 @@ its arrays beside it. Its configuration holds hashes of the adapter's file and o
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -131,6 +131,23 @@ class Analysis(Run):
         )
 
 
+def draw(model, test, k: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield the softmax scores (k, images, classes) of k draws of a split, `BATCH` images at a time."""
+    for start in range(0, len(test), BATCH):
+        part = slice(start, min(start + BATCH, len(test)))
+        yield uncertainty.sample(model, test[part], k, derive(seed, "uncertainty", start)).cpu().numpy()
+
+
+def estimate(scores: Iterable[np.ndarray], labels: np.ndarray, k: int) -> uncertainty.Estimates:
+    """Return the `Estimates` of the first k draws of `draw`; labels: (images,) of the split."""
+    parts, start = [], 0
+    for drawn in scores:
+        end = start + drawn.shape[1]
+        parts.append(uncertainty.estimate(drawn[:k], labels[start:end]))
+        start = end
+    return uncertainty.concatenate(parts)
+
+
 def uncertainties(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
     """Compute the `Estimates` of all test images for each number of draws (Algorithm 1, appendix C).
 
@@ -143,34 +160,24 @@ def uncertainties(model, analysis: Analysis, tests, report: Report) -> dict[str,
     labels, draws = test.labels.cpu().numpy(), settings["draws"]
     starts = range(0, len(test), BATCH)
     scores = []
-    for start in starts:
-        part = slice(start, min(start + BATCH, len(test)))
-        drawn = uncertainty.sample(model, test[part], max(draws), derive(analysis.seed, "uncertainty", start))
-        scores.append(drawn.cpu().numpy())
-        report((start / BATCH + 1) / (len(starts) + 1))
-    estimates = {
-        k: uncertainty.concatenate(
-            [
-                uncertainty.estimate(drawn[:k], labels[start : start + BATCH])
-                for start, drawn in zip(starts, scores, strict=True)
-            ]
-        )
-        for k in draws
-    }
+    for drawn in draw(model, test, max(draws), analysis.seed):
+        scores.append(drawn)
+        report(len(scores) / (len(starts) + 1))
+    estimates = {k: estimate(scores, labels, k) for k in draws}
     of_truth = np.unique(np.linspace(0, len(test) - 1, settings["truth_images"]).round().astype(int))
     many = uncertainty.sample(model, test[of_truth], settings["truth_draws"], derive(analysis.seed, "truth"))
     truth = many.double().mean(0).cpu().numpy()
     covered = []
-    for estimate in estimates.values():
-        of_class = truth[np.arange(len(of_truth)), estimate.predicted[of_truth]]
-        covered.append((estimate.low[of_truth] <= of_class) & (of_class <= estimate.high[of_truth]))
+    for one in estimates.values():
+        of_class = truth[np.arange(len(of_truth)), one.predicted[of_truth]]
+        covered.append((one.low[of_truth] <= of_class) & (of_class <= one.high[of_truth]))
     most = estimates[max(draws)]
     examples = [image for image in (_median(most, right) for right in (True, False)) if image is not None]
     return {
         "draws": np.array(draws, np.int16),
         "labels": labels.astype(np.int16),
         **{
-            name: np.stack([getattr(estimate, name) for estimate in estimates.values()]).astype(kind)
+            name: np.stack([getattr(one, name) for one in estimates.values()]).astype(kind)
             for name, kind in uncertainty.STORED.items()
         },
         "truth_images": of_truth.astype(np.int32),

@@ -147,7 +147,7 @@ class Description:
                     backbones.architecture(name)
         with at("datasets"):
             for name in self.datasets:
-                if (tasks.task(name).category == "language") != self.text:
+                if (tasks.task(name, self.data).category == "language") != self.text:
                     raise InputError(f"{name!r} is a data set of {'images' if self.text else 'texts'}")
         for name, options in self.methods.items():
             with at(f"methods.{name}"):

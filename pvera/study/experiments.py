@@ -59,7 +59,7 @@ BETA = Experiment(
     "searches PVeRA's β where the paper gives none; the others need it",
     plan.search,
     searches="beta",
-    notebooks=("main_table", "detailed", "grid"),
+    notebooks=("main_table", "detailed", "grid", "components"),
     paper="Table 4",
 )
 ALPHA = Experiment(
@@ -68,6 +68,7 @@ ALPHA = Experiment(
     "searches VeRA's α, so that VeRA has as many configurations to choose from as PVeRA",
     plan.search,
     searches="alpha",
+    notebooks=("components",),
 )
 BENCHMARK = Experiment(
     "benchmark",
@@ -79,6 +80,7 @@ BENCHMARK = Experiment(
     notebooks=(
         "calibration",
         "comparison",
+        "components",
         "computational_efficiency",
         "detailed",
         "duration",
@@ -112,6 +114,7 @@ EXPERIMENTS = {
             plan.components,
             after=BETA,
             keep=True,
+            notebooks=("components",),
         ),
         Experiment(
             "equal_budget",
@@ -120,6 +123,7 @@ EXPERIMENTS = {
             plan.equal_budget,
             after=ALPHA,
             keep=True,
+            notebooks=("components",),
         ),
         Experiment(
             "rank",

@@ -158,7 +158,7 @@ def out_of_distribution(profile: Profile, experiment: Experiment, root) -> list[
 
     The paper does not name its three.
     """
-    category = {name: tasks.task(name).category for name in reversed(profile.datasets)}
+    category = {name: tasks.task(name, profile.data).category for name in reversed(profile.datasets)}
     first = {of: name for name, of in category.items()}
     tested = tuple(name for name in profile.datasets if name in first.values())
     return [

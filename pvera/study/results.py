@@ -9,6 +9,7 @@ A record holds
 
     schema, profile, experiment, backbone, dataset, category, method, seed, protocol
     data_copy              `vtab.copy_name` of the data (null where it cannot be told)
+    own_data               of one's own pictures: how they were split, and the names of their classes
     config, config_hash    everything that influences the numbers
     members                per member of the grid: grid (its values), status, best_validation_loss,
                            best_epoch, epochs, adapter_parameters, head_parameters, curve (number per epoch)
@@ -45,7 +46,7 @@ REQUIRED_OF_TRAINING = {"members", "chosen", "test"}
 REQUIRED_CONFIG, REQUIRED_CONFIG_OF_TRAINING = {"seed"}, {"members", "max_epochs"}
 ARRAYS, ADAPTER = ".npz", ".safetensors"
 CATEGORIES = ("natural", "specialized", "structured")  # of VTAB-1k
-KINDS = (*CATEGORIES, "language")
+KINDS = (*CATEGORIES, "own", "language")
 
 #: All runs of an analysis must have the same configuration, the seed apart. These parts of it need only be
 #: the same among runs that share what is named:

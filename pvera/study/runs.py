@@ -19,7 +19,7 @@ import torch
 
 from pvera import __version__, checkpoint
 from pvera.adapters import Method
-from pvera.data import splits, tasks
+from pvera.data import own, splits, tasks
 from pvera.errors import InputError
 from pvera.model import adapt
 from pvera.seeding import derive
@@ -159,7 +159,7 @@ def execute(
     frozen, (train, validation, test) = inputs.for_training(run, device)
     kind, labels, count = splits.kind(run.dataset), test.labels.cpu().numpy(), len(run.candidates)
     seeds = [derive(run.seed, "member", m) if run.protocol.own_draws else run.seed for m in range(count)]
-    task = tasks.task(run.dataset)
+    task = tasks.task(run.dataset, run.data_root)
     model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds)
     try:
         chosen, scores, probabilities, adapter = None, None, None, None
@@ -218,6 +218,7 @@ def execute(
         "category": task.category,
         "protocol": run.protocol.name,
         "data_copy": inputs.copy_name(run),
+        **own.provenance(run.data_root, run.dataset),
         "config": config,
         "config_hash": results.config_hash(config),
         "members": members,

@@ -1,8 +1,8 @@
-"""Records of experiments/benchmark_speed.py: how long each part takes against the bound of a frozen backbone.
+"""Records of experiments/benchmark_speed.py: the time of each part against the bound of a frozen backbone.
 
     <root>/performance/speed_<device>.json
 
-holds one row per measurement; those that are measured again are replaced, the others stay.
+holds one row per measurement. A new measurement replaces the row of its name; the others stay.
 """
 
 import json
@@ -20,20 +20,23 @@ from pvera.files import require_unchanged, sealed, write_atomically
 from pvera.study import markdown
 
 SCHEMA = 2
-#: What the ratios should not exceed.
+#: The largest ratios that meet their targets.
 STEP = {"pvera": 1.25, "vera": 1.20, "lora": 1.15, "dora": 1.15, "ia3": 1.15, "bottleneck": 1.15,
         "adaptformer": 1.15}  # fmt: skip
 EVALUATE, SAMPLE, SAMPLE_MEMORY, PROBE, MEMORY, SIZE = 1.02, 1.15, 1.05, 1.5, 1.3, 1.05
-FASTER = 2.0  # at least, bf16 than fp32
+FASTER = 2.0  # the least speed-up of bf16 over fp32
 GRID = 3
-#: What part "sweep" varies; a row's name ends in the value.
+#: The axes of part "sweep"; a row's name ends in the value.
 SWEPT = {"rank": "Rank r", "tokens": "Tokens", "depth": "Layers", "grid": "Members of the grid"}
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One measurement. value, bound_value: seconds, or bytes (parts memory and size, and the memory of draws), of
-    a part and of its bound; ratio: of both, the median over pairs. target: None where none is set."""
+    """One measurement of a part against its bound.
+
+    value, bound_value: seconds of both, or bytes (parts memory and size, and the memory of draws).
+    ratio: the median over pairs.   target: the largest ratio that meets it; None where none is set.
+    """
 
     part: str
     backbone: str
@@ -61,16 +64,16 @@ def title(grid: Sequence[Method]) -> str:
 
 
 def record_path(folder, device: str, threads: int | None = None) -> Path:
-    """threads: where they were chosen."""
+    """Return the place of a device's record, a separate one for a chosen number of threads."""
     name = f"speed_{device}" if threads is None else f"speed_{device}_threads_{threads}"
     return Path(folder) / (re.sub(r"\W+", "_", name.lower()).strip("_") + ".json")
 
 
 def update(path: Path, made_by: dict, rows: Sequence[Measurement]) -> None:
-    """Put `rows` into the record at `path`, in the place of those of their names, and write it as Markdown too."""
-    found = {_name(row): row for row in read_record(path)["rows"]} if path.exists() else {}
-    found |= {_name(row): row for row in map(asdict, rows)}
-    record = sealed({"schema": SCHEMA, "environment": made_by, "rows": list(found.values())})
+    """Write `rows` into the record at `path`, where they replace rows of their names, and write it as Markdown too."""
+    by_name = {_name(row): row for row in read_record(path)["rows"]} if path.exists() else {}
+    by_name |= {_name(row): row for row in map(asdict, rows)}
+    record = sealed({"schema": SCHEMA, "environment": made_by, "rows": list(by_name.values())})
     write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
     write_atomically(path.with_suffix(".md"), describe(record).encode())
 
@@ -80,7 +83,7 @@ def _name(row: dict) -> tuple[str, ...]:
 
 
 def read_record(path: Path) -> dict:
-    """Return a record. InputError for one that is missing, damaged, was edited, or is of another version."""
+    """Read a record. InputError for one that is missing, damaged, edited, or of another version."""
     try:
         record = json.loads(Path(path).read_text(encoding="utf-8"))
         if record["schema"] != SCHEMA:
@@ -104,7 +107,7 @@ def load_records(folder) -> list[dict]:
 def by_backbone(record: dict) -> dict[str, pd.DataFrame]:
     """Split the rows of a record by backbone."""
     rows = pd.DataFrame(record["rows"])
-    return {name: own.reset_index(drop=True) for name, own in rows.groupby("backbone", sort=False)}
+    return {name: part.reset_index(drop=True) for name, part in rows.groupby("backbone", sort=False)}
 
 
 def verdict(record: dict) -> str:
@@ -153,9 +156,9 @@ def _quantity(row: Measurement, value: float) -> str:
 
 
 def memory(device: str, reset: bool) -> float:
-    """Bytes: with `reset` what is in use now, from where the peak is counted; else the peak since then.
+    """Return bytes: with `reset` those in use now, where the count of the peak begins; else the peak since then.
 
-    InputError on a system that does not tell a process the peak of its memory.
+    InputError on a system that does not report the peak of a process's memory.
     """
     if device.startswith("cuda"):
         if reset:

@@ -281,9 +281,9 @@ def predict(model: AdaptedModel, data: ImageData) -> np.ndarray:
         model.merge_()
     # The weights are cast outside inference mode: the model may look at gradients once before the first batch.
     with model.without_kl(), cast_once(model.backbone), torch.inference_mode():
-        scores = [logits.float().softmax(-1)[0] for _, logits in _in_batches(model, data)]
+        scores = [logits.float().softmax(-1) for _, logits in _in_batches(model, data)]
     model.unmerge_()
-    return torch.cat(scores).cpu().numpy()
+    return torch.cat(scores if model.single else [of_grid[0] for of_grid in scores]).cpu().numpy()
 
 
 def _in_batches(function: Callable[[Tensor], Tensor], data) -> Iterator[tuple[slice, Tensor]]:

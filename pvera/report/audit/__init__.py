@@ -17,13 +17,14 @@ import pandas as pd
 from pvera.report.audit.ablations import ablation_losses, check_ablations
 from pvera.report.audit.averages import check_averages, check_cells, means
 from pvera.report.audit.core import CONTRADICTS, FOLLOWS, HALF, OPEN, ROUNDING, UNCHECKED, VERDICTS, Finding, near
-from pvera.report.audit.grid import check_grid
+from pvera.report.audit.grid import check_grid, check_search
 from pvera.report.audit.marks import check_marks
 from pvera.report.audit.order import check_order, ranks
 from pvera.report.audit.page import markdown, summary, table
 from pvera.report.audit.sizes import adapter_sizes, check_costs, check_sizes
-from pvera.report.audit.spreads import check_spreads
+from pvera.report.audit.spreads import check_divisor, check_spreads, divisor, sample_std
 from pvera.report.audit.stars import check_stars, contradictions, decisions, exchanges, readings
+from pvera.report.audit.suspects import check_suspects
 from pvera.report.audit.text import check_counts, check_equations, uncheckable
 from pvera.report.published import Published
 
@@ -43,12 +44,14 @@ __all__ = [
     "check_sizes",
     "contradictions",
     "decisions",
+    "divisor",
     "exchanges",
     "markdown",
     "means",
     "near",
     "ranks",
     "readings",
+    "sample_std",
     "summary",
     "table",
 ]
@@ -61,7 +64,10 @@ CHECKS = (
     check_marks,
     check_stars,
     check_spreads,
+    check_divisor,
+    check_suspects,
     check_grid,
+    check_search,
     check_sizes,
     check_costs,
     check_ablations,

@@ -26,7 +26,7 @@ def check_cells(paper: Published) -> Iterator[Finding]:
             n = SEEDS * TASKS[dataset].test_images
             bounds = [plausible_counts(value, n) for value in (printed, other)]
             if max(low for low, _ in bounds) > min(high for _, high in bounds):
-                note += f", though no count out of {n} lies there; conjecture: rounded twice"
+                verdict, note = CONTRADICTS, f"no count out of {n} prints as both; conjecture: rounded twice"
         yield Finding(
             "main table = detailed table", f"Table 1, {cell_title(method, dataset)}", f"{printed:.1f}",
             f"{other:.1f} in {TABLES['dinov2_b']}", verdict, note,

@@ -15,6 +15,31 @@ def shares(percents: list[int], total: int) -> tuple[int, ...] | None:
     return next((counts for counts in product(*options) if sum(counts) == total), None)
 
 
+def check_search(paper: Published) -> Iterator[Finding]:
+    """Yield the findings on the sentence that says what is searched, against the grid table and the search of β."""
+    said, searched = paper.quote("grid_main"), paper.quote("grid_searched")
+    panels = [name for name in ("ratio", "rank", "learning_rate") if name in set(paper.grid["hyperparameter"])]
+    listed = [name for name in ("ratio", "rank", "learning_rate") if name.replace("_", " ") in searched]
+    yield Finding(
+        "grid shares", "text, searched hyperparameters", searched, f"Table 4: {', '.join(panels)}",
+        FOLLOWS if panels == listed else CONTRADICTS,
+    )  # fmt: skip
+    values = paper.grid.groupby("method").size()
+    counted = ", ".join(map(str, sorted(values.unique())))
+    agree = counted == paper.quote("grid_values")
+    yield Finding(
+        "grid shares", "text, values per grid", paper.quote("grid_values"), counted,
+        FOLLOWS if agree else CONTRADICTS,
+    )  # fmt: skip
+    named = any(name in searched for name in ("β", "KL"))
+    yield Finding(
+        "grid shares", "text, only the main hyperparameter is searched", f"{said} ({searched})",
+        f"β of PVeRA by a {paper.quote('beta_search')} on the validation loss, per data set",
+        FOLLOWS if named else CONTRADICTS,
+        "" if named else "PVeRA's β is a second one, so PVeRA has more configurations to choose from than the others",
+    )  # fmt: skip
+
+
 def check_grid(paper: Published) -> Iterator[Finding]:
     """Yield the findings on the grid table: shares of its configurations, and its most chosen values."""
     total = int(paper.quote("configurations"))

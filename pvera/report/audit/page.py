@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from pvera.report.audit.core import CONTRADICTS, OPEN, ROUNDING, UNCHECKED, VERDICTS
+from pvera.report.audit.core import CONTRADICTS, FOLLOWS, OPEN, ROUNDING, UNCHECKED, VERDICTS
 from pvera.study.markdown import escape
 from pvera.study.markdown import table as markdown_table
 
@@ -34,7 +34,8 @@ def summary(findings: pd.DataFrame) -> pd.DataFrame:
 
 
 def markdown(findings: pd.DataFrame) -> str:
-    """Return the audit as a page: the number of findings, then each finding that does not follow."""
+    """Return the audit as a page: the number of findings, then each finding that does not follow, and
+    the averages that do."""
     parts = [PAGE.strip(), table(summary(findings).reset_index())]
     titles = {
         CONTRADICTS: "Does not follow",
@@ -46,6 +47,9 @@ def markdown(findings: pd.DataFrame) -> str:
         part = findings[findings["verdict"] == verdict].drop(columns="verdict")
         if len(part):
             parts += [f"## {title}", table(part)]
+    follow = findings[(findings["check"] == "averages") & (findings["verdict"] == FOLLOWS)]
+    if len(follow):
+        parts += ["## Averages that follow", table(follow[["place", "printed", "recomputed"]])]
     return "\n\n".join(parts) + "\n"
 
 

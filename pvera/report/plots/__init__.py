@@ -134,13 +134,18 @@ def benchmark(scores: Scores) -> Figure:
 
 
 def save(figure: Figure, folder, name: str, formats: Iterable[str] = ("png", "pdf")) -> list[Path]:
-    """Write <folder>/<name>.{png,pdf} without dates, so that equal figures give equal files."""
+    """Write <folder>/<name>.{png,pdf} and return the paths."""
     paths = []
     for ending in formats:
-        content = io.BytesIO()
-        metadata = {"Software": None} if ending == "png" else {"CreationDate": None}
-        with matplotlib.rc_context(RC):
-            figure.savefig(content, format=ending, dpi=300, metadata=metadata)
         paths.append(Path(folder) / f"{name}.{ending}")
-        write_atomically(paths[-1], content.getvalue())
+        write_atomically(paths[-1], content(figure, ending))
     return paths
+
+
+def content(figure: Figure, ending: str) -> bytes:
+    """Return a figure as the content of a file, "png" or "pdf", without dates: equal figures give equal files."""
+    file = io.BytesIO()
+    metadata = {"Software": None} if ending == "png" else {"CreationDate": None}
+    with matplotlib.rc_context(RC):
+        figure.savefig(file, format=ending, dpi=300, metadata=metadata)
+    return file.getvalue()

@@ -52,7 +52,7 @@ def critical_difference(ax: Axes, methods: list[str], friedman: Friedman) -> Axe
 def leads(ax: Axes, table: pd.DataFrame) -> Axes:
     """Draw PVeRA's lead over each method in points (`tables.comparison.compare`) with its 95 % intervals.
 
-    Thin: over data sets and seeds. Thick: over seeds alone, where known.
+    Thin: over data sets. Thick: over seeds alone, where known.
     """
     others = table.drop("pvera")
     for row, (method, values) in enumerate(others.iterrows()):
@@ -93,7 +93,7 @@ def comparison(compared: Comparison) -> Figure:
         title = "Average rank (1 is best)\nBars join methods that Nemenyi's test does not separate"
         critical_difference(axes[0], methods, compared.ranks).set_title(title, fontsize=6.5)
         leads(axes[1], compared.methods)
-        axes[1].set_title("95 % intervals: thin over data sets and seeds,\nthick over seeds alone", fontsize=6.5)
+        axes[1].set_title("95 % intervals: thin over data sets,\nthick over seeds alone", fontsize=6.5)
         title = "P(row better than column on a data set), %"
         improvement(axes[2], compared.improvement).set_title(title, fontsize=6.5)
     return figure

@@ -1,15 +1,16 @@
-"""Figures of the last layer's latents: in and out of distribution, and over patches (Section 4.4)."""
+"""Figures of the last layer's latents: detection of other data sets, and maps over patches (Section 4.4)."""
 
 from collections.abc import Sequence
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
-from pvera.report.plots import COLUMN, RC, note, style
+from pvera.report.plots import COLUMN, RC, SEED, entry, key, note, style
 from pvera.report.plots.uncertainty import STARS, bracket, stars, violins
 from pvera.report.statistics import rank_sum
 from pvera.report.tables.names import dataset_title
@@ -37,6 +38,43 @@ def values(ax: Axes, run: Values, kind: str) -> Axes:
     for label in ax.get_xticklabels():
         label.set(rotation=30, ha="right", rotation_mode="anchor", fontsize=6)
     return ax
+
+
+def detection(ax: Axes, data: pd.DataFrame) -> Axes:
+    """Draw the AUROC of each comparison (`tables.out_of_distribution.comparisons`, of one kind): a dot per seed, a
+    marker for their mean; the line at 0.5 is chance."""
+    pairs = list(dict.fromkeys(zip(data["model"], data["tested"], strict=True)))
+    methods = list(dict.fromkeys(data["method"]))
+    for place, pair in enumerate(pairs):
+        for side, method in zip(np.linspace(-0.17, 0.17, len(methods)), methods, strict=True):
+            part = data[(data["method"] == method) & (data["model"] == pair[0]) & (data["tested"] == pair[1])]
+            look, height = style(method), place + side
+            ax.plot(part["auroc"], np.full(len(part), height), "o", color=look.colour, markersize=2, mew=0, alpha=0.7)
+            ax.plot(part["auroc"].mean(), height, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4,
+                    zorder=3)  # fmt: skip
+    ax.axvline(0.5, color="0.3", linewidth=0.8, linestyle="--", zorder=1)
+    ax.set_yticks(range(len(pairs)), [f"{dataset_title(one)}, given {dataset_title(other)}" for one, other in pairs])
+    ax.set_ylim(len(pairs) - 0.5, -0.5)
+    ax.set_xlim(0, 1)
+    ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x", color="0.9", linewidth=0.6)
+    return ax
+
+
+def out_of_distribution_auroc(data: pd.DataFrame) -> Figure:
+    """Draw `detection` for each kind of value side by side, over all seeds, at column width."""
+    with matplotlib.rc_context(RC):
+        pairs = data[["model", "tested"]].drop_duplicates()
+        figure = Figure(figsize=(COLUMN, 0.75 + 0.22 * len(pairs)), layout="constrained")
+        axes = figure.subplots(1, len(KINDS), sharey=True)
+        for ax, (kind, title) in zip(axes, KINDS.items(), strict=True):
+            detection(ax, data[data["kind"] == kind]).set_title(title.capitalize())
+        figure.supxlabel("AUROC for detecting images of another data set by high values", fontsize=7)
+        looks = [style(method) for method in dict.fromkeys(data["method"])]
+        entries = [entry(look.title, look.marker, colour=look.colour) for look in looks]
+        key(figure, [*entries, SEED, entry("chance", line="--")], columns=4)
+    return figure
 
 
 def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:

@@ -1,11 +1,12 @@
 """Tables of the analyses, each computed first, then rendered.
 
-layout: the table type and its writers. names: full names of short keys. verdicts: the paper's statements, with
-verdicts for our results. benchmark: accuracies, stars and grid choices (Tables 1, 4 and 6 to 8). against_paper: the
-same, compared with the paper's numbers. profile: all tables of one profile. comparison: statistical support of a
-ranking. ablations: rank and position (Tables 2 and 3). language: Appendix D. cost: computational efficiency (Figure 3).
-calibration: Figure 4. uncertainty: draws and intervals. out_of_distribution, latents: Section 4.4. duration: longer
-trainings. ledger: differences between the protocols. precision, wall_time, versions: speed and its price.
+layout: the table type and its writers. names: full names of short keys. verdicts: the paper's claims, judged by
+intervals over data sets. benchmark: accuracies, stars and grid choices (Tables 1, 4 and 6 to 8). pairs: leads with
+intervals over test images. against_paper: the paper's numbers beside ours. profile: all tables of one profile.
+comparison: statistical support of a ranking. ablations: rank and position (Tables 2 and 3). language: Appendix D. cost:
+computational efficiency (Figure 3). calibration: Figure 4. uncertainty: draws and intervals. out_of_distribution,
+latents: Section 4.4. duration: longer trainings. ledger: differences between the protocols. precision, wall_time,
+versions: speed and its price.
 """
 
 from pvera.report.tables.ablations import Ablation, ablation, ablation_verdicts

@@ -1,11 +1,12 @@
 """The ablations of PVeRA's rank and position (Tables 2 and 3): best validation losses, compared in pairs.
 
 All values train on the same data sets with the same seeds, so differences are taken within a data set and seed. Their
-spread over seeds shows how far another seed would move them.
+intervals are those of a mean over data sets.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from pvera.report.statistics import mean_and_std, t_interval
 from pvera.report.tables.against_paper import counterparts
 from pvera.report.tables.benchmark import about
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, plain, signed, thousands
-from pvera.report.tables.verdicts import Claim, verdict_table
+from pvera.report.tables.verdicts import Statement, Untestable, judge, verdict_table
 
 #: Hyperparameter in which the members differ -> its experiment, which names the table.
 EXPERIMENTS = {"rank": "rank", "targets": "position"}
@@ -71,8 +72,8 @@ class Ablation:
         return mean_and_std(self.by_seed(), axis=1)[0]
 
     def above(self, reference) -> np.ndarray:
-        """Return differences from the value `reference`, (values, seeds); NaN without that value."""
-        means = self.by_seed()
+        """Return differences from the value `reference`, (values, data sets), means over seeds; NaN without it."""
+        means = mean_and_std(np.where(self.complete, self.losses, np.nan), axis=1)[0]
         return means - (means[self.values.index(reference)] if reference in self.values else np.nan)
 
     def lowest(self) -> np.ndarray:
@@ -91,16 +92,18 @@ def title(hyperparameter: str, value) -> str:
 
 
 def interval(gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the 95 % t-interval over seeds of differences (values, seeds); NaN where all are zero or too few."""
+    """Return the 95 % t-interval over data sets of differences (values, data sets); NaN where all are zero or too
+    few."""
     low, high = np.full((2, len(gaps)), np.nan)
     for i, values in enumerate(gaps):
-        if values.any() and len(values) > 1 and np.isfinite(values).all():
+        values = values[~np.isnan(values)]
+        if values.any() and len(values) > 1:
             low[i], high[i] = t_interval(values)
     return low, high
 
 
 def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Table:
-    """Build Table 2 or 3 here and in the paper, with intervals over seeds of the differences between values."""
+    """Build Table 2 or 3 here and in the paper, with intervals over data sets of the differences between values."""
     ours, theirs = Ablation.of(runs, hyperparameter), published(paper, hyperparameter)
     pairs = counterparts(ours.values, list(theirs.index))
     best = theirs["loss"].idxmin()
@@ -155,7 +158,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     caption = (
         f"Best validation loss of PVeRA (nats), mean over {_count(ours.datasets, 'data set')} and "
         f"{_count(ours.seeds, 'seed')}. Bold: lowest. Differences are taken within data set and seed; their interval "
-        "is a t-interval over seeds."
+        "is a t-interval over data sets."
     )
     if not ours.complete.all():
         caption += f" Of {ours.complete.size} pairs of data set and seed, {ours.complete.sum()} have every value."
@@ -173,10 +176,10 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     return Table(name, caption, about(runs), (Panel("", tuple(header), tuple(rows)),), data)
 
 
-def ablation_verdicts(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Table:
-    """Build the verdicts on the paper's statements about Table 2 or 3."""
-    ours, theirs = Ablation.of(runs, hyperparameter), published(paper, hyperparameter)["loss"]
-    pairs = {value: here for here, value in counterparts(ours.values, list(theirs.index)).items()}
+def statements(hyperparameter: str, paper: Published, values: Sequence = ()) -> list[Statement]:
+    """Return the paper's claims about Table 2 or 3, judged on an `Ablation`; values: those of the runs."""
+    theirs = published(paper, hyperparameter)["loss"]
+    pairs = {value: here for here, value in counterparts(values, list(theirs.index)).items()}
     best = theirs.idxmin()
     compared = [("has the lowest loss", [best], [value for value in theirs.index if value != best])]
     if hyperparameter == "rank":
@@ -186,18 +189,24 @@ def ablation_verdicts(runs: Sequence[dict], hyperparameter: str, paper: Publishe
     for text, better, worse in compared:
         over = f" {_named(hyperparameter, worse, pairs)}" if text.endswith("than") else ""
         claims.append(
-            Claim(
+            Statement(
                 f"{_named(hyperparameter, better, pairs)} {text}{over}",
-                "{} nats below the lowest of the others",
-                "{} nats above the lowest of the others",
-                _lead(ours.mean(), ours, better, worse, pairs),
-                [_lead(losses, ours, better, worse, pairs) for losses in ours.by_seed().T],
+                "{name}: {size} nats higher",
+                "{name}: {size} nats lower",
+                partial(_gaps, better=better, worse=worse, pairs=pairs),
                 digits=3,
             )
         )
+    return claims
+
+
+def ablation_verdicts(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Table:
+    """Build the verdicts on the paper's claims about Table 2 or 3."""
+    ours = Ablation.of(runs, hyperparameter)
+    claims = judge(ours, statements(hyperparameter, paper, ours.values))
     name = EXPERIMENTS[hyperparameter]
-    caption = f"The paper's statements about its table of {name}s."
-    return verdict_table(f"{name}_claims", caption, about(runs), claims, ours.seeds)
+    return verdict_table(f"{name}_claims", f"The paper's claims about its table of {name}s.", about(runs), claims,
+                         ours.seeds)  # fmt: skip
 
 
 def _count(things: Sequence, name: str) -> str:
@@ -211,9 +220,10 @@ def _named(hyperparameter: str, values: list, pairs: dict) -> str:
     return f"{text} (here {' and '.join(ours)})" if ours else text
 
 
-def _lead(losses: np.ndarray, ablation: Ablation, better: list, worse: list, pairs: dict) -> float:
-    """Return how far the highest loss of `better` lies below the lowest of `worse`; NaN where one is missing."""
-    if not {*better, *worse} <= pairs.keys():
-        return np.nan
-    loss = {published_value: losses[ablation.values.index(value)] for published_value, value in pairs.items()}
-    return min(loss[value] for value in worse) - max(loss[value] for value in better)
+def _gaps(ablation: Ablation, better: list, worse: list, pairs: dict) -> dict[str, np.ndarray]:
+    """Return how far each value of `better` lies below each of `worse`, (data sets, seeds)."""
+    if absent := [value for value in (*better, *worse) if value not in pairs]:
+        raise Untestable(f"no counterpart of {title(ablation.hyperparameter, absent[0])} in the grid")
+    losses = {value: ablation.losses[ablation.values.index(here)].T for value, here in pairs.items()}
+    name = partial(title, ablation.hyperparameter)
+    return {f"{name(pairs[w])} against {name(pairs[b])}": losses[w] - losses[b] for b in better for w in worse}

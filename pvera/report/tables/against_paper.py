@@ -187,7 +187,8 @@ def detailed(runs: list[dict], paper: Published) -> Table:
                         tuple(METHODS[m].title for m in methods), tuple(lines)))  # fmt: skip
     caption = (
         f"Mean standard deviation over seeds (points) and share of data sets with a star, here and in "
-        f"{TABLES[other.backbone]} of the paper. {other.about} Ours divides by n − 1; the paper does not say."
+        f"{TABLES[other.backbone]} of the paper. {other.about} Ours divides by n − 1; the paper does not "
+        "say, and the audit finds signs of n."
     )
     data = _long("method", "what", here=here, paper=there)
     if other.matched:

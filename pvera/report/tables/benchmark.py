@@ -1,19 +1,20 @@
 """Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4),
-and verdicts on the paper's statements about its Table 1."""
+and verdicts on the paper's claims about its Table 1."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby, product
 from operator import itemgetter
 
 import numpy as np
 import pandas as pd
+from scipy.stats import rankdata
 
 from pvera.adapters import METHODS
 from pvera.report.scores import Scores, chosen_member
 from pvera.report.statistics import LEVEL, binomial_p_value, mean_and_std
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, number, percent
 from pvera.report.tables.names import backbone_title, dataset_title
-from pvera.report.tables.verdicts import Statement, judge, verdict_table
+from pvera.report.tables.verdicts import Statement, Untestable, Values, by_method, judge, leads, verdict_table
 
 REFERENCE = "pvera"
 
@@ -138,55 +139,75 @@ def _panel(hyperparameter: str) -> tuple[str, bool]:
     return PANELS.get(hyperparameter, (hyperparameter, False))
 
 
-def _lead(of: str, over: str | None = None) -> Callable[[Scores], float]:
-    """Return the lead in average accuracy (points) over one method, or over the best other one."""
-
-    def difference(scores: Scores) -> float:
-        average = accuracies(scores)["average"]
-        others = average.drop(of, errors="ignore") if over is None else average.reindex([over])
-        return float(average.get(of, np.nan) - others.max(skipna=False))
-
-    return difference
+def _ranks(values: Values) -> dict[str, np.ndarray]:
+    """Return minus each method's rank on every data set and seed (1 is best); NaN where a method lacks a run."""
+    table = np.stack(list(values.values()))
+    ranks = np.where(np.isnan(table).any(0), np.nan, rankdata(-table, axis=0))
+    return dict(zip(values, -ranks, strict=True))
 
 
-def _linear_last(scores: Scores) -> float:
-    average = accuracies(scores)["average"]
-    return float(average.drop("linear", errors="ignore").min(skipna=False) - average.get("linear", np.nan))
+def _wins(values: Values) -> dict[str, np.ndarray]:
+    """Return the number of data sets times whether a method is best there; NaN where a method lacks a run."""
+    table = np.stack(list(values.values()))
+    best = table.round(1) == table.round(1).max(0)
+    wins = np.where(np.isnan(table).any(0), np.nan, len(table[0]) * best)
+    return dict(zip(values, wins, strict=True))
 
 
-def _dora_wins_most(scores: Scores) -> float:
-    table = accuracies(scores)[list(scores.datasets)]
-    if "dora" not in table.index or table.isna().any(axis=None):
-        return np.nan
-    wins = _marked(table).eq("best").sum(axis=1)
-    return float(wins["dora"] - wins.drop("dora").max())
+def _steadiness(values: Values) -> dict[str, np.ndarray]:
+    """Return minus each method's standard deviation over seeds, (data sets, 1). `Untestable` for a single seed."""
+    if min(part.shape[1] for part in values.values()) < 2:
+        raise Untestable("a single seed has no standard deviation")
+    return {method: -mean_and_std(part, axis=1)[1][:, None] for method, part in values.items()}
 
 
+def _dora_is_second(scores: Scores) -> dict[str, np.ndarray]:
+    values = by_method(scores)
+    ahead = leads(values, "pvera", ["dora"])
+    behind = leads(values, "dora", [method for method in values if method not in ("pvera", "dora")])
+    return {"PVeRA": ahead["DoRA"]} | behind
+
+
+ABOVE, BELOW = "{size} points above {name}", "{size} points below {name}"
+
+#: The first is the primary question; the paper's text and its Table 1 make the others.
 CLAIMS: tuple[Statement, ...] = (
     Statement(
-        "PVeRA has the highest average",
-        "{} points above the best other method",
-        "{} points below the best other method",
-        _lead("pvera"),
+        "PVeRA is better than VeRA on average", ABOVE, BELOW, lambda scores: leads(by_method(scores), "pvera", ["vera"])
     ),
+    Statement("PVeRA has the highest average", ABOVE, BELOW, lambda scores: leads(by_method(scores), "pvera")),
     Statement(
-        "PVeRA is better than VeRA on average",
-        "{} points above VeRA",
-        "{} points below VeRA",
-        _lead("pvera", over="vera"),
-    ),
-    Statement(
-        "Linear probing has the lowest average",
-        "{} points below the lowest other method",
-        "{} points above the lowest other method",
-        _linear_last,
+        "DoRA has the second highest average",
+        "{size} points on the right side of {name}",
+        "{size} points on the wrong side of {name}",
+        _dora_is_second,
     ),
     Statement(
         "DoRA is best on more data sets than any other",
-        "{} more data sets than the next method",
-        "{} fewer data sets than the leading method",
-        _dora_wins_most,
-        digits=0,
+        "best on {size} more data sets than {name}",
+        "best on {size} fewer data sets than {name}",
+        lambda scores: leads(_wins(by_method(scores)), "dora"),
+    ),
+    Statement(
+        "Linear probing has the lowest average",
+        "{size} points below {name}",
+        "{size} points above {name}",
+        lambda scores: {name: -lead for name, lead in leads(by_method(scores), "linear").items()},
+    ),
+    Statement(
+        "PVeRA is the most stable: lowest standard deviation over seeds",
+        "{size} points lower than that of {name}",
+        "{size} points higher than that of {name}",
+        lambda scores: leads(_steadiness(by_method(scores)), "pvera"),
+        digits=2,
+        units="data sets, over all seeds",
+    ),
+    Statement(
+        "PVeRA is the most stable: lowest mean rank",
+        "{size} ranks ahead of {name}",
+        "{size} ranks behind {name}",
+        lambda scores: leads(_ranks(by_method(scores)), "pvera"),
+        digits=2,
     ),
 )
 
@@ -268,8 +289,9 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
 
 
 def main_verdicts(runs: list[dict]) -> Table:
-    """Build the verdicts on the paper's statements about its Table 1."""
-    return verdicts_on("claims", "The paper's statements about its main table.", runs, Scores.of(runs), CLAIMS)
+    """Build the verdicts on the paper's claims about its Table 1."""
+    caption = "The paper's claims about its main table. The paper does not say how it measures stability."
+    return verdicts_on("main_claims", caption, runs, Scores.of(runs), CLAIMS)
 
 
 def verdicts_on(name: str, caption: str, runs: list[dict], scores: Scores, statements: Iterable[Statement]) -> Table:

@@ -4,20 +4,20 @@ Errors are averaged by the geometric mean over data sets, as in the paper, and o
 a mean of logarithms.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
 
 from pvera import metrics
-from pvera.adapters import METHODS, PAPER_METHODS
+from pvera.adapters import METHODS
 from pvera.report.scores import Scores
 from pvera.report.statistics import averages, mean_and_std, percentile_interval, resample
 from pvera.report.tables.benchmark import REFERENCE, about, left_out, marks, verdicts_on
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, interval, minus, percent
 from pvera.report.tables.names import dataset_title
-from pvera.report.tables.verdicts import Statement
+from pvera.report.tables.verdicts import Statement, by_method, leads, others
 from pvera.study import results
 
 LORA_BASED = ("lora", "vera", "pvera")  # Section 4.3 leaves DoRA out
@@ -30,20 +30,21 @@ SEED = 0  # of the bootstrap
 def geometric_means(errors: Scores) -> pd.DataFrame:
     """Compute the geometric mean of an error (a share) over data sets and seeds; rows methods.
 
-    mean, low, high: the mean and its 95 % bootstrap interval over data sets and seeds. seed<k>: the mean of one seed.
+    mean, low, high: the mean and its 95 % bootstrap interval over data sets. seed<k>: the mean of one seed.
     ratio, ratio_low, ratio_high: to PVeRA's mean, paired over data sets; NaN without PVeRA. InputError where a method
     lacks a data set.
     """
     with np.errstate(divide="ignore"):  # an error of exactly zero makes the mean zero
         logs = np.log(errors.values)
     mean, drawn = averages(logs), averages(resample(logs, np.random.default_rng(SEED)))
-    low, high = percentile_interval(drawn)
+    datasets = len(errors.datasets)
+    low, high = percentile_interval(drawn, mean, datasets)
     columns = {"mean": mean, "low": low, "high": high}
     columns |= {f"seed{seed}": logs[:, s].mean(-1) for s, seed in enumerate(errors.seeds)}
     columns |= dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
     if REFERENCE in errors.methods:
         r = errors.methods.index(REFERENCE)
-        low, high = percentile_interval(drawn - drawn[:, [r]])
+        low, high = percentile_interval(drawn - drawn[:, [r]], mean - mean[r], datasets)
         columns |= {"ratio": mean - mean[r], "ratio_low": low, "ratio_high": high}
     return np.exp(pd.DataFrame(columns, pd.Index(errors.methods, name="method")))
 
@@ -59,6 +60,25 @@ def predictions(root, runs: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarra
             path = results.run_path(root, *(run[key] for key in results.IDENTITY))
             parts_of[run["method"]].append(metrics.top_label(*results.read_predictions(path)))
     return {method: tuple(map(np.concatenate, zip(*parts, strict=True))) for method, parts in parts_of.items() if parts}
+
+
+def floors(root, runs: list[dict]) -> dict[str, Scores]:
+    """Return the "ace" and "ece" of each run if it were calibrated: geometric means over drawn labels.
+
+    InputError where the predictions of a run are not below `root`.
+    """
+    of_run = {}
+    for run in runs:
+        if run["test"]:
+            path = results.run_path(root, *(run[key] for key in results.IDENTITY))
+            confidence = results.read_predictions(path)[0].max(1)
+            errors = metrics.calibrated_errors(confidence, run["test"].get("bins", metrics.BINS))
+            of_run[path] = {name: float(np.exp(np.log(drawn).mean())) for name, drawn in errors.items()}
+
+    def floor(metric: str) -> Callable[[dict], float]:
+        return lambda run: of_run[results.run_path(root, *(run[key] for key in results.IDENTITY))][metric]
+
+    return {metric: Scores.of(runs, floor(metric)) for metric in ("ace", "ece")}
 
 
 def confound(accuracy: Scores, error: Scores) -> pd.Series:
@@ -81,38 +101,40 @@ def confound_summary(accuracy: Scores, error: Scores) -> str:
     )
 
 
-def _lead(of: tuple[str, ...], over: tuple[str, ...]) -> Callable[[Scores], float]:
-    """Return by how many points the highest error of `of` lies below the lowest of `over`; NaN if one is missing."""
+def _below(of: Iterable[str], over: Iterable[str]) -> Callable[[Scores], dict[str, np.ndarray]]:
+    """Return contrasts of log errors: how far each method of `of` lies below each of `over`."""
 
-    def difference(errors: Scores) -> float:
-        logs = mean_and_std(np.log(errors.values), axis=1)[0].mean(-1)
-        mean = 100 * np.exp(pd.Series(logs, errors.methods))
-        worst, best = mean.reindex(of).max(skipna=False), mean.reindex(over).min(skipna=False)
-        return float(best - worst)
+    def contrasts(errors: Scores) -> dict[str, np.ndarray]:
+        with np.errstate(divide="ignore"):
+            logs = {method: -np.log(values) for method, values in by_method(errors, 1).items()}
+        return {
+            f"{title} against {METHODS[method].title}": lead
+            for method in of
+            for title, lead in leads(logs, method, over).items()
+        }
 
-    return difference
+    return contrasts
 
 
+def _percent(log_ratio: float) -> float:
+    """Return a log ratio in percent."""
+    return 100 * float(np.expm1(log_ratio))
+
+
+MORE, LESS = "{name}: ACE {size} % higher", "{name}: ACE {size} % lower"
 CLAIMS: tuple[Statement, ...] = (
     Statement(
         "LoRA, VeRA and PVeRA are all better calibrated than the other adapters",
-        "their highest ACE is {} points below the lowest of the others",
-        "their highest ACE is {} points above the lowest of the others",
-        _lead(LORA_BASED, tuple(m for m in PAPER_METHODS if m not in (*LORA_BASED, "linear"))),
+        MORE, LESS, _below(LORA_BASED, others(*LORA_BASED, "linear")), shown=_percent,
     ),
     Statement(
         "LoRA, VeRA and PVeRA are all better calibrated than linear probing",
-        "their highest ACE is {} points below that of linear probing",
-        "their highest ACE is {} points above that of linear probing",
-        _lead(LORA_BASED, ("linear",)),
+        MORE, LESS, _below(LORA_BASED, ("linear",)), shown=_percent,
     ),
     Statement(
-        "PVeRA is at least as well calibrated as VeRA",
-        "{} points below VeRA's ACE",
-        "{} points above VeRA's ACE",
-        _lead(("pvera",), ("vera",)),
+        "PVeRA is better calibrated than VeRA", MORE, LESS, _below(("pvera",), ("vera",)), shown=_percent
     ),
-)
+)  # fmt: skip
 
 
 def vera_against_pvera(ace: pd.DataFrame) -> str:
@@ -123,17 +145,19 @@ def vera_against_pvera(ace: pd.DataFrame) -> str:
     ratio = interval(vera["ratio"], vera["ratio_low"], vera["ratio_high"], 2)
     told = "worse" if vera["ratio_low"] > 1 else "better" if vera["ratio_high"] < 1 else ""
     verdict = f"VeRA is calibrated {told} than PVeRA" if told else "the two cannot be told apart"
-    return f"VeRA's ACE is {ratio} times PVeRA's (95 % interval over data sets and seeds): {verdict}."
+    return f"VeRA's ACE is {ratio} times PVeRA's (95 % bootstrap interval over data sets): {verdict}."
 
 
 # The tables
 
 
-def calibration(runs: list[dict]) -> Table:
-    """Build the table of calibration errors and proper scores per method."""
+def calibration(runs: list[dict], floors: Mapping[str, Scores]) -> Table:
+    """Build the table of calibration errors, each beside its floor (`floors`), and proper scores per method."""
     scores = {metric: Scores.of(runs, metric).complete() for metric in ("ace", "ece", "nll", "brier", "accuracy")}
     ace, ece = (geometric_means(scores[metric]) for metric in ("ace", "ece"))
     data = pd.concat([ace.add_prefix("ace_"), ece.add_prefix("ece_")], axis=1)
+    for metric, floor in floors.items():
+        data[f"{metric}_floor"] = np.exp(averages(np.log(floor.complete().values)))
     for metric in ("nll", "brier", "accuracy"):
         data[metric] = averages(scores[metric].values)
     marked = {
@@ -145,25 +169,28 @@ def calibration(runs: list[dict]) -> Table:
         ratio = interval(row["ace_ratio"], row["ace_ratio_low"], row["ace_ratio_high"], 2)
         cells = (
             Cell(f"{100 * row['ace_mean']:.1f}", marked["ace"][m]),
+            Cell(f"{100 * row['ace_floor']:.1f}"),
             Cell(interval(None, 100 * row["ace_low"], 100 * row["ace_high"])),
             Cell(NOTHING if method == REFERENCE else ratio),
             Cell(f"{100 * row['ece_mean']:.1f}", marked["ece"][m]),
+            Cell(f"{100 * row['ece_floor']:.1f}"),
             Cell(f"{row['nll']:.3f}", marked["nll"][m]),
             Cell(f"{row['brier']:.3f}", marked["brier"][m]),
             Cell(percent(100 * row["accuracy"])),
         )
         rows.append(Row(METHODS[method].title, cells))
-    header = ("ACE", "95 % interval", "Ratio to PVeRA's", "ECE", "NLL", "Brier", "Accuracy")
+    header = ("ACE", "Floor", "95 % interval", "Ratio to PVeRA's", "ECE", "Floor", "NLL", "Brier", "Accuracy")
     caption = (
         f"Calibration and proper scores of each method. ACE and ECE: % in {metrics.BINS} bins, geometric means over "
-        "data sets and seeds. NLL: negative log-likelihood (nats). NLL, Brier score and accuracy (%): means. Brackets: "
-        "95 % bootstrap intervals over data sets and seeds. Bold: lowest. Underlined: second lowest."
+        "data sets and seeds. Floor: the same for labels drawn from the method's own scores, so of a perfectly "
+        "calibrated model on as many images. NLL: negative log-likelihood (nats). NLL, Brier score and accuracy (%): "
+        "means. Brackets: 95 % bootstrap intervals over data sets. Bold: lowest. Underlined: second lowest."
     )
     caption += left_out(Scores.of(runs))
     return Table("calibration", caption, about(runs), (Panel("", header, tuple(rows)),), data.reset_index())
 
 
 def calibration_verdicts(runs: list[dict]) -> Table:
-    """Build the verdicts on the statements about calibration (Section 4.3)."""
-    caption = "The paper's statements about calibration, by the geometric mean of ACE."
+    """Build the verdicts on the claims about calibration (Section 4.3)."""
+    caption = "The paper's claims about calibration, by the geometric mean of ACE over data sets and seeds."
     return verdicts_on("calibration_claims", caption, runs, Scores.of(runs, "ace"), CLAIMS)

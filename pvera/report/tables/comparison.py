@@ -15,6 +15,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
+from pvera.report.audit import divisor, sample_std
 from pvera.report.published import BACKBONES, SEEDS, Published
 from pvera.report.scores import Scores
 from pvera.report.statistics import (
@@ -84,8 +85,12 @@ def of_runs(runs: list[dict]) -> Evidence:
 
 
 def of_published(paper: Published, backbone: str) -> Evidence:
-    """Collect the evidence of a published table. Counts are reconstructed by rounding."""
-    accuracy, std = paper.accuracies(backbone), paper.accuracies(backbone, "std")
+    """Collect the evidence of a published table. Counts are reconstructed by rounding.
+
+    Standard deviations divide by n − 1 (`audit.sample_std`), as everywhere here.
+    """
+    accuracy, std = paper.accuracies(backbone), sample_std(paper, backbone)
+    converted = ", taken to divide by n and converted to n − 1" * (divisor(paper) == 0)
     datasets = tuple(accuracy.columns)
     categories = tuple(TASKS[dataset].category for dataset in datasets)
     scores = Scores(accuracy.to_numpy()[:, None] / 100, tuple(accuracy.index), (0,), datasets, categories)
@@ -94,7 +99,7 @@ def of_published(paper: Published, backbone: str) -> Evidence:
     reference = correct[[scores.methods.index(REFERENCE)]]
     return Evidence(
         f"The paper's {BACKBONES[backbone]}",
-        f"Published accuracies of {BACKBONES[backbone]}: means and standard deviations of {SEEDS} seeds.",
+        f"Published accuracies of {BACKBONES[backbone]}: means and standard deviations of {SEEDS} seeds{converted}.",
         scores, std.to_numpy() / 100, np.full(std.shape, SEEDS),
         *_both_tails(scores, correct, n, reference),
         printed=paper.accuracies(backbone, "star").to_numpy(bool),
@@ -129,7 +134,7 @@ class Comparison:
 def compare(evidence: Evidence) -> Comparison:
     """Compute all statistics of the evidence. Columns of `methods`, accuracies and leads in percent:
 
-    average, low, high: with its 95 % bootstrap interval over data sets and seeds.
+    average, low, high: with its 95 % bootstrap interval over data sets.
     lead, lead_low, lead_high: PVeRA's average minus the method's, from the same resamples (paired over data sets).
     lead_seeds: half the 95 % interval of the lead over seeds alone.
     highest: share of resamples in which the method has the highest average.
@@ -148,15 +153,19 @@ def compare(evidence: Evidence) -> Comparison:
     improvement = probability_of_improvement(percent[:, None], percent)
     ranks = friedman(mean)
     columns = {"average": average}
-    columns["low"], columns["high"] = percentile_interval(of_drawn)
+    datasets = percent.shape[2]
+    columns["low"], columns["high"] = percentile_interval(of_drawn, average, datasets)
     columns["lead"] = average[r] - average
-    columns["lead_low"], columns["lead_high"] = percentile_interval(of_drawn[:, [r]] - of_drawn)
+    columns["lead_low"], columns["lead_high"] = percentile_interval(
+        of_drawn[:, [r]] - of_drawn, columns["lead"], datasets
+    )
     columns["lead_seeds"] = 100 * seed_error(np.hypot(evidence.std, evidence.std[r]), evidence.runs)
     columns["highest"] = (of_drawn.argmax(1)[:, None] == np.arange(len(average))).mean(0)
     columns["signed_rank"] = [signed_rank(mean[r] - of_method) for of_method in mean]
     columns["improvement"] = improvement[r]
     of_pvera = probability_of_improvement(drawn[:, [r]], drawn)
-    columns["improvement_low"], columns["improvement_high"] = percentile_interval(of_pvera)
+    improved = percentile_interval(of_pvera, improvement[r], datasets)
+    columns["improvement_low"], columns["improvement_high"] = np.clip(improved, 0, 1)
     columns["rank"] = ranks.ranks
     for side in ("lower", "higher"):
         p_values = getattr(evidence, side)
@@ -183,8 +192,7 @@ def summary(compared: Comparison) -> list[str]:
     sentences = [
         f"PVeRA's average, {percent(pvera['average'])}, is {abs(other['lead']):.1f} points "
         f"{'above' if other['lead'] > 0 else 'below'} that of the best other method, {title}. "
-        "The 95 % interval of this lead over data sets runs from "
-        f"{signed(other['lead_low'], 1)} to {signed(other['lead_high'], 1)} points; "
+        f"The 95 % interval of this lead over data sets is {interval(None, other['lead_low'], other['lead_high'])}; "
         + (
             "that over seeds is unknown."
             if np.isnan(other["lead_seeds"])
@@ -192,7 +200,7 @@ def summary(compared: Comparison) -> list[str]:
         ),
         f"PVeRA has the highest average in {100 * pvera['highest']:.0f} % of the resamples, {title} in "
         f"{100 * other['highest']:.0f} %. On a data set PVeRA is better than {title} with probability "
-        f"{other['improvement']:.2f} [{other['improvement_low']:.2f}, {other['improvement_high']:.2f}].",
+        f"{interval(other['improvement'], other['improvement_low'], other['improvement_high'], 2)}.",
     ]
     apart = np.abs(table["rank"] - pvera["rank"]) >= ranks.critical_difference
     friedmans = "" if np.isnan(ranks.p_value) else f" (Friedman: p {_equals(ranks.p_value)})"
@@ -226,7 +234,7 @@ def answer(compared: Comparison) -> str:
     ahead, supported = (int((others[column] > 0).sum()) for column in ("lead", "lead_low"))
     return (
         f"**Answer.** {compared.evidence.name}: PVeRA's average is above that of {ahead} of {len(others)} methods, and "
-        f"the 95 % interval of its lead over data sets and seeds excludes zero for {supported} of these."
+        f"the 95 % interval of its lead over data sets excludes zero for {supported} of these."
     )
 
 
@@ -305,13 +313,12 @@ def comparison(compared: Comparison, name: str = "comparison") -> Table:
         Panel("Stars", (*header, *(f"Above: {test}" for test in tests)), tuple(stars)),
     )  # fmt: skip
     datasets = len(evidence.scores.datasets)
-    drawn = "data sets and seeds" if len(evidence.scores.seeds) > 1 else "data sets"  # of means there are no seeds
     ranked = compared.ranks
     test = "" if np.isnan(ranked.p_value) else f"Friedman's test: p {_equals(ranked.p_value)}; "
     caption = (
         f"{evidence.name}, {datasets} data sets: support for PVeRA's place in the ranking. (a) Average accuracy (%), "
-        f"and PVeRA's lead over each method (points). Brackets: 95 % bootstrap intervals over {drawn}, paired over "
-        "data sets. Other seeds: half the 95 % interval of the lead over seeds alone. p: one-sided signed-rank test "
+        f"and PVeRA's lead over each method (points). Brackets: 95 % bootstrap intervals over data sets, "
+        "paired. Other seeds: half the 95 % interval of the lead over seeds alone. p: one-sided signed-rank test "
         "over data sets that PVeRA is above, corrected by Holm. Highest in: share of resamples. Bold: best. "
         f"Underlined: second best. (b) {test}critical difference of average ranks {ranked.critical_difference:.2f} "
         f"(Nemenyi, {LEVEL}). (c) Data sets on which a method is significantly below and above PVeRA (pooled one-sided "
@@ -361,7 +368,7 @@ def support(compared: list[Comparison], name: str = "comparison_support") -> Tab
     caption = (
         f"PVeRA has the highest average in {highest} of {len(compared)} tables. Columns: tables in which its lead over "
         "the method (left) is above zero, and in which the lead is supported by its 95 % interval over seeds alone, by "
-        "that over data sets and seeds, by the signed-rank test (corrected by Holm), and by Nemenyi's test."
+        "that over data sets, by the signed-rank test (corrected by Holm), and by Nemenyi's test."
     )
     about_all = " ".join(c.evidence.about for c in compared)
     return Table(name, caption, about_all, (Panel("", tuple(kinds), tuple(rows)),), data.reset_index())

@@ -1,6 +1,7 @@
 """The language table (Appendix D): our scores and the paper's."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,9 +11,9 @@ from pvera.data import glue
 from pvera.data.tasks import TASKS
 from pvera.report.scores import Scores
 from pvera.report.statistics import mean_and_std
-from pvera.report.tables.benchmark import about, accuracies, comparisons, marks, verdicts_on
+from pvera.report.tables.benchmark import about, comparisons, marks, verdicts_on
 from pvera.report.tables.layout import Cell, Panel, Row, Table, percent, signed
-from pvera.report.tables.verdicts import Statement
+from pvera.report.tables.verdicts import Statement, Untestable, by_method, leads
 from pvera.study import results
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
@@ -83,63 +84,55 @@ def scores(runs: list[dict]) -> pd.DataFrame:
     return data.assign(mean=mean.T.ravel(), std=std.T.ravel(), metric=np.repeat(metrics, len(task_scores.methods)))
 
 
-def language_verdicts(runs: list[dict], majority: dict[str, float]) -> Table:
-    """Build the verdicts on the paper's statements about its language table, after two that they presuppose."""
-    task_scores = reported(runs)
+def statements(majority: dict[str, float], datasets: Sequence[str] = ()) -> list[Statement]:
+    """Return the paper's claims about its language table after one per suite that they presuppose, judged on the
+    `reported` scores; datasets: the tasks of the runs."""
     suites: dict[str, list[str]] = {}
-    for name in task_scores.datasets:
+    for name in datasets:
         suites.setdefault(glue.TASKS[name].suite, []).append(name)
     titles = {"glue": "of GLUE", "grammar": "of our own grammar"}
-    statements: list[Statement] = [
-        Statement(
-            f"Every method beats the majority class on a task {titles[suite]}",
-            "the lowest method is {} points above it",
-            "the lowest method is {} points below it",
-            _above(majority, names),
-        )
-        for suite, names in suites.items()
-    ]
-    statements += [
-        Statement(
-            f"PVeRA has the highest score on {TASKS[name].title}",
-            "{} points above the best other method",
-            "{} points below the best other method",
-            _lead(name),
-        )
-        for name in ("rte", "cola")
-        if name in task_scores.datasets
-    ]
-    statements.append(
-        Statement(
-            "PVeRA is better than VeRA on average",
-            "{} points above VeRA",
-            "{} points below VeRA",
-            _lead("average", over="vera"),
-        )
-    )
-    caption = "The paper's statements about its language table; the first rows are what they presuppose."
-    return verdicts_on("language_claims", caption, runs, task_scores, statements)
+    above, below = "{size} points above {name}", "{size} points below {name}"
+    return [
+        Statement("PVeRA is better than VeRA on average", above, below, partial(_ahead, over=["vera"])),
+        *(
+            Statement(
+                f"PVeRA has the highest score on {TASKS[name].title}", above, below, partial(_ahead, task=name),
+                units="seeds",
+            )
+            for name in ("rte", "cola")
+        ),
+        *(
+            Statement(
+                f"Presupposed: every method beats the majority class on average over the tasks {titles[suite]}",
+                "{name} lies {size} points above it",
+                "{name} lies {size} points below it",
+                partial(_above, majority, names),
+            )
+            for suite, names in suites.items()
+        ),
+    ]  # fmt: skip
 
 
-def _above(majority: dict[str, float], names: list[str]) -> Callable[[Scores], float]:
-    """Return the lead over the majority class on each method's best task, for the lowest method."""
-
-    def difference(scores: Scores) -> float:
-        above = accuracies(scores)[names] - 100 * pd.Series(majority, dtype=float).reindex(names)
-        return float(above.max(axis=1).min(skipna=False))
-
-    return difference
+def language_verdicts(runs: list[dict], majority: dict[str, float]) -> Table:
+    """Build the verdicts on the paper's claims about its language table."""
+    task_scores = reported(runs)
+    caption = "The paper's claims about its language table; those about one task are replicated by seeds alone."
+    return verdicts_on("language_claims", caption, runs, task_scores, statements(majority, task_scores.datasets))
 
 
-def _lead(column: str, over: str | None = None) -> Callable[[Scores], float]:
-    """Return PVeRA's lead (points of the reported score) over one method, or over the best other one."""
+def _above(majority: dict[str, float], names: list[str], scores: Scores) -> dict[str, np.ndarray]:
+    """Return each method's lead over the majority class on the tasks `names`, (tasks, seeds)."""
+    rows = [scores.datasets.index(name) for name in names]
+    floor = 100 * np.array([majority.get(name, np.nan) for name in names])[:, None]
+    return {METHODS[method].title: values[rows] - floor for method, values in by_method(scores).items()}
 
-    def difference(scores: Scores) -> float:
-        values = accuracies(scores)[column]
-        others = values.drop("pvera", errors="ignore") if over is None else values.reindex([over])
-        return float(values.get("pvera", np.nan) - others.max(skipna=False))
 
-    return difference
+def _ahead(scores: Scores, over: Sequence[str] | None = None, task: str | None = None) -> dict[str, np.ndarray]:
+    """Return PVeRA's leads (points of the reported score) over `over`, by default all others, on one task or all."""
+    if task is not None and task not in scores.datasets:
+        raise Untestable(f"no runs on {TASKS[task].title}")
+    rows = slice(None) if task is None else [scores.datasets.index(task)]
+    return {name: lead[rows] for name, lead in leads(by_method(scores), "pvera", over).items()}
 
 
 def language_of_profile(root, profile: str, published: pd.DataFrame) -> dict[str, list[Table]]:

@@ -8,6 +8,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.tables.layout import Cell, Panel, Row, Table, plain
 from pvera.report.tables.names import backbone_title, dataset_title
+from pvera.report.tables.verdicts import Statement, Untestable, judge, verdict_table
 
 Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]  # records and arrays of `readings.load`
 
@@ -50,20 +51,67 @@ def latents_table(latents: Latents) -> Table:
         )
         for row in data.itertuples()
     ]
-    record, arrays = latents[0]
     caption = (
         "The query's latent in the last layer, projected on the first principal component of its mean. Explained: "
         "share of the variance over patches that the component keeps. Spread: distance of a draw from the mean "
         "(root mean square), in standard deviations of the mean over patches. Correlation: of a draw with the mean, "
         "over the patches of an image."
     )
-    text = (
+    header = ("Explained (%)", "Spread", "Correlation")
+    return Table("latents", caption, _about(latents), (Panel("", header, tuple(rows)),), data)
+
+
+def _draw_distance(latents: Latents) -> dict[str, np.ndarray]:
+    """Return the distance of PVeRA's draws from their mean per image, in standard deviations of the mean over patches:
+    (images, draws)."""
+    distances = [
+        np.sqrt(np.square(arrays["draws"] - arrays["mu"]).mean((2, 3))).T / arrays["mu"].std()
+        for record, arrays in latents
+        if record["method"] == "pvera" and len(arrays["draws"])
+    ]
+    if not distances:
+        raise Untestable("no draws of PVeRA")
+    return {"": np.concatenate(distances)}
+
+
+def _relevant_parts(latents: Latents) -> dict[str, np.ndarray]:
+    """Raise `Untestable`: no data set of the profiles marks the relevant parts."""
+    raise Untestable("no image has its relevant parts marked; the maps are for the eye")
+
+
+#: The claims of Section 4.4 about the maps, judged on `Latents`.
+CLAIMS: tuple[Statement, ...] = (
+    Statement(
+        "Different draws change the latent: they lie away from their mean",
+        "{size} standard deviations of the mean over patches",
+        "{size} standard deviations below zero",
+        _draw_distance,
+        digits=2,
+        units="images",
+    ),
+    Statement(
+        "PVeRA focuses more on the semantically relevant parts of an image", "", "", _relevant_parts, units="images"
+    ),
+)
+
+
+def latents_verdicts(latents: Latents) -> Table:
+    """Build the verdicts on the claims about the latent maps."""
+    caption = (
+        "The paper's claims about the latent maps, over the images of one data set: images, not data sets, are "
+        "replicated. σ is positive, so the distance is too."
+    )
+    return verdict_table("latents_claims", caption, _about(latents), judge(latents, CLAIMS), [])
+
+
+def _about(latents: Latents) -> str:
+    """Describe the adapters for a caption."""
+    record, arrays = latents[0]
+    return (
         f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, "
         f"seed {record['seed']}: {len(arrays['pixels'])} test images of {dataset_title(record['dataset'])}, "
         f"{arrays['mu'].shape[1]} x {arrays['mu'].shape[2]} patches each."
     )
-    header = ("Explained (%)", "Spread", "Correlation")
-    return Table("latents", caption, text, (Panel("", header, tuple(rows)),), data)
 
 
 def summary(data: pd.DataFrame) -> str:

@@ -5,6 +5,7 @@ have both more errors and a wider spread, so pooling mixes the two.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -16,8 +17,8 @@ from pvera.report.readings import Uncertainty
 from pvera.report.statistics import RankSum, auroc, rank_sum
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, p_value, plain, signed
 from pvera.report.tables.names import backbone_title, dataset_title
-from pvera.report.tables.verdicts import Claim, verdict_table
-from pvera.study.results import CATEGORIES
+from pvera.report.tables.verdicts import Statement, judge, verdict_table
+from pvera.study.results import KINDS
 
 ALL = "All data sets"
 DRAWS = (4, 16)  # those of the paper's figure
@@ -36,7 +37,7 @@ def groups(runs: Runs) -> dict[str, list[Uncertainty]]:
 def _place(run: Uncertainty) -> tuple:
     name = run.record["dataset"]
     return (
-        CATEGORIES.index(run.record["category"]),
+        KINDS.index(run.record["category"]),
         list(TASKS).index(name) if name in TASKS else len(TASKS),
         name,
     )
@@ -178,46 +179,45 @@ def detection_table(runs: Runs) -> Table:
     return Table("uncertainty_auroc", caption, about(runs), (Panel("", tuple(header), tuple(rows)),), data)
 
 
+def _within(of: Callable, k: int, runs: Runs) -> dict[str, np.ndarray]:
+    """Return Cliff's delta of incorrect against correct images within each adapter, (data sets, seeds)."""
+    return {"": _of_each(runs, lambda run: compare(*of([run], k)[::-1]).cliffs_delta)}
+
+
+def _gain(k: int, runs: Runs) -> dict[str, np.ndarray]:
+    """Return how far the AUROC of k draws lies above that of one pass, (data sets, seeds)."""
+    table = detection(runs).set_index(["dataset", "seed", "way", "draws"])["auroc"]
+
+    def gain(run: Uncertainty) -> float:
+        place = run.record["dataset"], run.record["seed"]
+        return table[(*place, SD, k)] - table[(*place, SINGLE, 0)]
+
+    return {"": _of_each(runs, gain)}
+
+
+def _of_each(runs: Runs, value: Callable[[Uncertainty], float]) -> np.ndarray:
+    """Return a value per adapter as (data sets, seeds), NaN where there is no adapter."""
+    every = [{"dataset": r.record["dataset"], "seed": r.record["seed"], "value": value(r)} for r in runs]
+    return pd.DataFrame(every).pivot(index="dataset", columns="seed", values="value").to_numpy()
+
+
+DELTA = "Cliff's delta {size} above zero", "Cliff's delta {size} below zero"
+
+
+def spread_statements(draws: Sequence[int] = DRAWS) -> list[Statement]:
+    """Return the claims about the spread of the draws, judged on `Runs`; draws: their numbers."""
+    text = "Incorrect predictions have the higher standard deviation within a data set, {} draws"
+    claims = [Statement(text.format(k), *DELTA, partial(_within, spread_of, k), 2) for k in draws]
+    k = max(draws)
+    text = f"Not in the paper: the spread of {k} draws detects incorrect predictions better than the score of one pass"
+    return [*claims, Statement(text, "AUROC {size} higher", "AUROC {size} lower", partial(_gain, k), 3)]
+
+
 def spread_verdicts(runs: Runs) -> Table:
-    """Build the verdicts on the statements about the spread of the draws."""
-    claims = [
-        _higher(runs, f"Incorrect predictions have the higher standard deviation, {k} draws", spread_of, k)
-        for k in shown_draws(runs)
-    ]
-    k = max(runs[0].estimates)
-    claims.append(_on_each(runs, f"They have it on each data set alone, {k} draws", spread_of, k))
-    gain = detection(runs).pivot(index=["dataset", "seed"], columns=["way", "draws"], values="auroc")
-    gain = gain[(SD, k)] - gain[(SINGLE, 0)]
-    text = f"the spread of {k} draws detects incorrect predictions better than the score of one pass"
-    mean, by_seed = gain.groupby("dataset").mean().mean(), gain.groupby("seed").mean().tolist()
-    directions = (f"AUROC {{}} {side}, mean over data sets" for side in ("higher", "lower"))
-    claims.append(Claim(f"Not in the paper: {text}", *directions, mean, by_seed, 3))
-    return verdict_table(
-        "uncertainty_claims",
-        "The paper's statements about the spread of the draws.",
-        about(runs),
-        claims,
-        seeds(runs),
-    )
-
-
-def _higher(runs: Runs, text: str, of: Callable, k: int) -> Claim:
-    def delta(some: Runs) -> float:
-        return compare(*of(some, k)[::-1]).cliffs_delta
-
-    return Claim(text, *_delta_directions("Cliff's delta"), delta(runs), _by_seed(runs, delta), 2)
-
-
-def _on_each(runs: Runs, text: str, of: Callable, k: int) -> Claim:
-    def least(some: Runs) -> float:
-        deltas = [compare(*of(part, k)[::-1]).cliffs_delta for group, part in groups(some).items() if group != ALL]
-        return float(np.min(deltas))
-
-    return Claim(text, *_delta_directions("smallest Cliff's delta"), least(runs), _by_seed(runs, least), 2)
-
-
-def _delta_directions(name: str) -> tuple[str, str]:
-    return f"{name} {{}} above zero", f"{name} {{}} below zero"
+    """Build the verdicts on the claims about the spread of the draws."""
+    caption = "The paper's claims about the spread of the draws, by its order within each data set."
+    claims = judge(runs, spread_statements(shown_draws(runs)))
+    return verdict_table("uncertainty_claims", caption, about(runs), claims, seeds(runs))
 
 
 # Intervals
@@ -310,17 +310,17 @@ def by_draws_table(runs: Runs) -> Table:
     return Table("intervals_draws", caption, about(runs), (Panel("", header, tuple(rows)),), data)
 
 
+def interval_statements(draws: Sequence[int] = DRAWS) -> list[Statement]:
+    """Return the claims about the intervals, judged on `Runs`; draws: their numbers."""
+    text = "Incorrect predictions have the wider intervals within a data set, {} draws"
+    return [Statement(text.format(k), *DELTA, partial(_within, width_of, k), 2) for k in draws]
+
+
 def interval_verdicts(runs: Runs) -> Table:
-    """Build the verdicts on the statements about the intervals."""
-    k = max(runs[0].estimates)
-    claims = [
-        _higher(runs, f"Incorrect predictions have the wider intervals, {n} draws", width_of, n)
-        for n in shown_draws(runs)
-    ]
-    claims.append(_on_each(runs, f"They have them on each data set alone, {k} draws", width_of, k))
-    return verdict_table(
-        "intervals_claims", "The paper's statements about the intervals.", about(runs), claims, seeds(runs)
-    )
+    """Build the verdicts on the claims about the intervals."""
+    caption = "The paper's claims about the intervals, by the order of their widths within each data set."
+    claims = judge(runs, interval_statements(shown_draws(runs)))
+    return verdict_table("intervals_claims", caption, about(runs), claims, seeds(runs))
 
 
 def about(runs: Runs) -> str:

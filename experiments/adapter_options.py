@@ -1,0 +1,123 @@
+"""The options that name a saved adapter and the images to evaluate it on."""
+
+from argparse import Namespace
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from options import ROOT, Parser, set_cache
+from own_options import FOLDER, named
+
+from pvera import backbones
+from pvera.data import own, splits, tasks
+from pvera.errors import InputError
+from pvera.study.evaluation import Evaluation, evaluate, record_beside
+from pvera.study.training import PRECISIONS
+from pvera.study.validation import Natural, choose
+
+#: Where the data sets of a suite lie.
+ROOTS = {"demo": ROOT / "data" / "demo", "vtab": ROOT / "data" / "vtab-1k", "own": FOLDER}
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An evaluation with the names that it goes by; record: of the run that left the adapter, if it lies beside it."""
+
+    evaluation: Evaluation
+    frozen: backbones.Backbone
+    dataset: str
+    part: str
+    record: dict | None
+
+    @property
+    def recorded(self) -> dict | None:
+        """The metrics of the record, where they are of the same split."""
+        same = self.record and self.record["dataset"] == self.dataset and self.part == "test"
+        return self.record["test"] if self.record and same else None
+
+
+def parser(description: str) -> Parser:
+    """Return a parser with the options."""
+    made = Parser(description)
+    made.add_argument("adapter", type=Path, metavar="ADAPTER", help="file that pvera.save or a training has written")
+    made.add_argument("--backbone", metavar="B", help="the backbone (default: that of the record beside the adapter)")
+    made.add_argument("--weights", metavar="FILE", help="file of the backbone's weights, instead of the hub's")
+    made.add_argument(
+        "--data-set",
+        metavar="NAME[=FOLDER]",
+        help="a known data set, or your own pictures (default: the data set of the record)",
+    )
+    made.add_argument("--data", type=Path, help="folder of the data sets (default: that of their suite below data/)")
+    made.add_argument(
+        "--split",
+        choices=(*splits.PARTS, ALL),
+        default="test",
+        help="evaluate this one; all: every picture of FOLDER, whatever its split (%(default)s)",
+    )
+    made.number("--split-seed", type_=Natural, default=0, metavar="K", help="as for train.py (%(default)s)")
+    made.number("--draws", metavar="K", help="Monte Carlo samples besides the mean, 2 or more")
+    made.add_argument("--precision", help="float32, bfloat16 or float16 (default: the record's, else float32)")
+    made.add_argument("--cache", help="folder for decoded images")
+    made.device()
+    return made
+
+
+def evaluated(options: Namespace) -> Evaluated:
+    """Evaluate the adapter that `options` name. InputError for what is missing or does not fit."""
+    set_cache(options.cache)
+    record = record_beside(options.adapter)
+    if record and record["category"] == "language":
+        raise InputError(f"{options.adapter} reads text; adapters of images can be evaluated here")
+    name, source = _data_set(options, record)
+    backbone = options.backbone or (record and record["backbone"])
+    if backbone is None:
+        raise InputError(f"which backbone is {options.adapter} for? Name it with --backbone")
+    precision = options.precision or (record["config"]["precision"] if record else "float32")
+    choose("precision", precision, PRECISIONS)
+    root = _installed(options, record, name, source)
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if record and device == "cpu":
+        torch.set_num_threads(record["environment"]["threads"])  # with another number, sums are rounded otherwise
+    frozen = backbones.load(backbone, weights=options.weights)
+    part = "test" if options.split == ALL else options.split
+    (split,) = splits.load(root, name, frozen, (part,))
+    seed = record["seed"] if record else None
+    result = evaluate(
+        options.adapter, frozen, split, tasks.class_names(name, root), device, precision, options.draws, seed
+    )
+    return Evaluated(result, frozen, name, options.split, record)
+
+
+def _data_set(options: Namespace, record: dict | None) -> tuple[str, str | None]:
+    """Return name and, of one's own pictures, folder."""
+    if options.data_set is None and record is None:
+        raise InputError(f"which images is {options.adapter} to be evaluated on? Name them with --data-set")
+    text = options.data_set or record["dataset"]
+    name, source = named(text) if "=" in text else (text, None)
+    if options.split == ALL and source is None:
+        raise InputError("--split all is for your own pictures: --data-set NAME=FOLDER")
+    return name, source
+
+
+def _installed(options: Namespace, record: dict | None, name: str, source: str | None) -> Path:
+    """Return the root of the data set; one's own pictures are installed there first."""
+    if source is None:
+        suite = tasks.TASKS[name].suite if name in tasks.TASKS else "own"
+        if suite not in ROOTS:
+            raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
+        root = options.data or ROOTS[suite]
+        tasks.task(name, root)
+        return root
+    root, trained = options.data or FOLDER, (record or {}).get("own_data", {}).get("classes")
+    if options.split == ALL:
+        root /= ".whole"
+        own.install(root, name, source, whole=trained or [])
+        return root
+    classes = own.install(root, name, source, options.split_seed)["classes"]
+    if trained and trained != classes:
+        raise InputError(
+            f"{source} has the classes {', '.join(classes)}, the adapter knows {', '.join(trained)}; --split all "
+            "evaluates pictures of some of its classes"
+        )
+    return root

@@ -1,0 +1,198 @@
+"""What in PVeRA does it: VeRA, then one change at a time up to PVeRA, paired by task and seed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from pvera.report.scores import Scores, chosen_member
+from pvera.report.statistics import mean_and_std, seed_error
+from pvera.report.tables.benchmark import about
+from pvera.report.tables.layout import Cell, Panel, Row, Table, percent, plain, signed
+from pvera.report.tables.names import dataset_title
+from pvera.report.tables.verdicts import Claim, Statement, Untestable, judge, verdict_table
+from pvera.study import results
+
+
+@dataclass(frozen=True)
+class Component:
+    """One row: its title, and the experiments, with their method, whose runs it consists of."""
+
+    title: str
+    experiments: tuple[str, ...]
+    method: str
+
+
+COMPONENTS = {
+    "vera": Component("VeRA", ("benchmark", "components_vera"), "vera"),
+    "equal_budget": Component("VeRA, equal budget", ("equal_budget",), "vera"),
+    "no_noise": Component("PVeRA, z = μ, β = 0", ("components_no_noise",), "pvera"),
+    "no_kl": Component("PVeRA, z drawn, β = 0", ("components_no_kl",), "pvera"),
+    "pvera": Component("PVeRA", ("benchmark", "components_pvera"), "pvera"),
+}
+
+#: Name of a contrast -> (component, the one that it is compared with). With z = μ and β = 0, PVeRA is VeRA with other
+#: random draws, so that difference shows how far mere draws move the average.
+CONTRASTS = {
+    "PVeRA − VeRA": ("pvera", "vera"),
+    "PVeRA − VeRA, equal budget": ("pvera", "equal_budget"),
+    "z = μ − VeRA": ("no_noise", "vera"),
+    "noise": ("no_kl", "no_noise"),
+    "KL term": ("pvera", "no_kl"),
+}
+
+Runs = Mapping[str, list[dict]]  # component -> records
+
+
+def load(root, profile: str) -> dict[str, list[dict]]:
+    """Load the records of each component on the profile's first backbone; one without runs is left out."""
+    components = {}
+    for name, component in COMPONENTS.items():
+        runs = [
+            run
+            for experiment in component.experiments
+            for run in results.load_runs(root, profile, experiment, optional=True)
+            if run["method"] == component.method
+        ]
+        if runs:
+            components[name] = [run for run in runs if run["backbone"] == runs[0]["backbone"]]
+    return components
+
+
+def values(runs: Runs) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Return the test accuracy (%) per component, (tasks, seeds), NaN where a run is missing, and the tasks."""
+    scores = {name: Scores.of(of_component) for name, of_component in runs.items()}
+    whole = Scores.of([run for of_component in runs.values() for run in of_component])
+    aligned = {}
+    for name, own in scores.items():
+        table = np.full((len(whole.datasets), len(whole.seeds)), np.nan)
+        rows = [whole.datasets.index(dataset) for dataset in own.datasets]
+        columns = [whole.seeds.index(seed) for seed in own.seeds]
+        table[np.ix_(rows, columns)] = 100 * own.values[0].T
+        aligned[name] = table
+    return aligned, whole.datasets
+
+
+def table(runs: Runs) -> Table:
+    """Build the table of accuracies: a row per component, a column per task, and what its trainings chose."""
+    accuracies, datasets = values(runs)
+    rows, data = [], []
+    for name, of_component in runs.items():
+        mean, std = mean_and_std(accuracies[name], axis=1)
+        whole = not np.isnan(mean).any()
+        average = mean.mean() if whole else np.nan
+        cells = [Cell(percent(m) if np.isnan(s) else f"{percent(m)} ± {s:.1f}") for m, s in zip(mean, std, strict=True)]
+        epochs = [run["chosen"]["epoch"] + 1 for run in of_component if run["chosen"]]
+        capped = [run for run in of_component if run["chosen"] and chosen_member(run)["status"] == "epoch limit"]
+        cells += [Cell(percent(average)), Cell(f"{np.median(epochs):.0f}"), Cell(str(len(capped)))]
+        rows.append(Row(COMPONENTS[name].title, tuple(cells)))
+        data += [
+            {"component": name, "dataset": dataset, "mean": m, "std": s, "runs": int((~np.isnan(seeds)).sum())}
+            for dataset, m, s, seeds in zip(datasets, mean, std, accuracies[name], strict=True)
+        ]
+    header = (*map(dataset_title, datasets), "Average", "Epoch", "Capped")
+    caption = (
+        "Test accuracy (%) of VeRA, and of PVeRA with one change at a time, mean ± sample standard deviation over "
+        "seeds. Equal budget: VeRA's α was searched with as many configurations as PVeRA's β. Epoch: the median of the "
+        "chosen ones. Capped: chosen trainings that the limit of epochs ended."
+    )
+    every = [run for of_component in runs.values() for run in of_component]
+    return Table("components", caption, about(every), (Panel("", header, tuple(rows)),), pd.DataFrame(data))
+
+
+def by_task(runs: Runs) -> Table:
+    """Build the table of differences: a row per contrast, a column per task, with intervals for these tasks alone."""
+    accuracies, datasets = values(runs)
+    rows, data = [], []
+    for name, (one, other) in CONTRASTS.items():
+        if one not in runs or other not in runs:
+            continue
+        gaps = accuracies[one] - accuracies[other]  # (tasks, seeds)
+        mean, std = mean_and_std(gaps, axis=1)
+        pairs = (~np.isnan(gaps)).sum(1)
+        half = np.array([seed_error(s[None], n) for s, n in zip(std, pairs, strict=True)])
+        average, all_half = mean.mean(), seed_error(std, pairs)
+        cells = [Cell(_with_half(m, h)) for m, h in zip([*mean, average], [*half, all_half], strict=True)]
+        rows.append(Row(name, tuple(cells)))
+        data += [
+            {"contrast": name, "dataset": dataset, "difference": m, "half_width": h, "pairs": n}
+            for dataset, m, h, n in zip(datasets, mean, half, pairs, strict=True)
+        ]
+        data.append({"contrast": name, "dataset": "average", "difference": average, "half_width": float(all_half)})
+    header = (*map(dataset_title, datasets), "Average")
+    caption = (
+        "Differences of test accuracy (points) in pairs of seeds, ± half the 95 % interval for other seeds on these "
+        "same tasks (Student's t). It says nothing about other tasks."
+    )
+    every = [run for of_component in runs.values() for run in of_component]
+    return Table("components_by_task", caption, about(every), (Panel("", header, tuple(rows)),), pd.DataFrame(data))
+
+
+def _with_half(mean: float, half: float) -> str:
+    return signed(mean, 1) if np.isnan(half) else f"{signed(mean, 1)} ± {plain(half, 1)}"
+
+
+def _contrast(name: str, runs: Runs) -> dict[str, np.ndarray]:
+    for component in CONTRASTS[name]:
+        if component not in runs:
+            raise Untestable(f"no runs of {COMPONENTS[component].title}")
+    accuracies, _ = values(runs)
+    one, other = CONTRASTS[name]
+    return {"": accuracies[one] - accuracies[other]}
+
+
+STATEMENTS = tuple(
+    Statement(text, "{size} points above", "{size} points below", partial(_contrast, name))
+    for text, name in (
+        ("PVeRA is more accurate than VeRA", "PVeRA − VeRA"),
+        ("The noise makes PVeRA more accurate (β = 0)", "noise"),
+        ("The KL term makes PVeRA more accurate", "KL term"),
+        ("PVeRA is more accurate than VeRA with an equal budget", "PVeRA − VeRA, equal budget"),
+    )
+)
+
+
+def claims(runs: Runs) -> list[Claim]:
+    """Judge the primary questions, and the one with an equal budget."""
+    return judge(runs, STATEMENTS)
+
+
+def claims_table(runs: Runs) -> Table:
+    """Build the table of `claims`."""
+    every = [run for of_component in runs.values() for run in of_component]
+    seeds = sorted({run["seed"] for run in every})
+    caption = "Does PVeRA improve on VeRA, and what in it does so?"
+    return verdict_table("components_claims", caption, about(every), claims(runs), seeds)
+
+
+def searched(root, profile: str) -> Table | None:
+    """Build the table of the values that the searches of β and α chose, per task; None without a search."""
+    rows, data = [], []
+    found = {name: results.load_runs(root, profile, name, optional=True) for name in ("beta", "alpha")}
+    runs = [run for of_search in found.values() for run in of_search]
+    if not runs:
+        return None
+    datasets = Scores.of(runs).datasets
+    for name, of_search in found.items():
+        chosen = {run["dataset"]: run for run in of_search if run["chosen"]}
+        cells = []
+        for dataset in datasets:
+            if dataset not in chosen:
+                cells.append(Cell("–"))
+                continue
+            run = chosen[dataset]
+            value = run["chosen"]["grid"][name]
+            tried = sorted({member["grid"][name] for member in run["members"]})
+            at_edge = value == tried[-1] or (value == tried[0] and value > 0)
+            cells.append(Cell(f"{value:g}{' (edge)' * at_edge}"))
+            data.append({"hyperparameter": name, "dataset": dataset, "chosen": value, "edge": at_edge})
+        if of_search:
+            rows.append(Row({"beta": "β of PVeRA", "alpha": "α of VeRA"}[name], tuple(cells)))
+    caption = (
+        "The values that a search on the validation loss chose, with the first seed. Edge: no larger value was tried, "
+        "or no smaller one above zero, so the best may lie beyond."
+    )
+    panel = Panel("", tuple(map(dataset_title, datasets)), tuple(rows))
+    return Table("components_searched", caption, about(runs), (panel,), pd.DataFrame(data))

@@ -1,0 +1,89 @@
+"""Tables and figure of PVeRA's components, on records with known accuracies."""
+
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+from records import make_record, write_all
+from scipy import stats
+
+from pvera.report.plots import components as plots
+from pvera.report.tables import components
+
+TASKS = ("digits", "sprites")
+#: Correct images of 100 per component, task and seed.
+CORRECT = {
+    "vera": [[50, 52, 54], [40, 41, 42]],
+    "no_noise": [[50, 52, 54], [40, 41, 42]],
+    "no_kl": [[58, 60, 62], [44, 45, 46]],
+    "pvera": [[57, 59, 61], [45, 46, 47]],
+}
+
+
+def records(name: str):
+    """Seeds 0 and 1 of VeRA and PVeRA are the benchmark's, seed 2 a component's."""
+    method = "vera" if name == "vera" else "pvera"
+    for dataset, counts in zip(TASKS, CORRECT[name], strict=True):
+        for seed, correct in enumerate(counts):
+            experiment = "benchmark" if name == method and seed < 2 else f"components_{name}"
+            yield make_record(method, dataset, seed, correct, 100, experiment=experiment)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    for name in CORRECT:
+        write_all(tmp_path, list(records(name)))
+    return components.load(tmp_path, "mine")
+
+
+def test_rows_join_the_benchmark_and_further_seeds(runs):
+    accuracies, tasks = components.values(runs)
+    assert tasks == TASKS
+    for name, counts in CORRECT.items():
+        np.testing.assert_allclose(accuracies[name], counts)
+    table = components.table(runs)
+    assert [row.label for row in table.panels[0].rows] == [components.COMPONENTS[name].title for name in CORRECT]
+    assert table.panels[0].rows[0].cells[0].text == "52.0 ± 2.0"
+    assert table.panels[0].rows[-1].cells[2].text == "52.5"
+
+
+def test_claims_are_judged_over_tasks(runs):
+    more, noise, kl, equal = components.claims(runs)
+    gaps = [7, 5]
+    low, high = stats.t.interval(0.95, 1, np.mean(gaps), stats.sem(gaps))
+    assert more.verdict == "undecided" and more.effect.mean == pytest.approx(6)
+    assert (more.effect.low, more.effect.high) == pytest.approx((low, high))
+    assert noise.effect.mean == pytest.approx(6) and kl.effect.mean == pytest.approx(0)
+    assert equal.verdict == "not testable here" and equal.reading == "no runs of VeRA, equal budget"
+
+
+def test_intervals_for_these_tasks_take_seeds_as_the_unit(tmp_path):
+    changed = CORRECT | {"pvera": [[57, 60, 63], [45, 46, 47]]}
+    for name in CORRECT:
+        for record in records(name):
+            task, seed = TASKS.index(record["dataset"]), record["seed"]
+            made = make_record(record["method"], record["dataset"], seed, changed[name][task][seed], 100,
+                               experiment=record["experiment"])  # fmt: skip
+            write_all(tmp_path, [made])
+    data = components.by_task(components.load(tmp_path, "mine")).data
+    row = data[(data["contrast"] == "PVeRA − VeRA") & (data["dataset"] == "digits")].iloc[0]
+    gaps = [7, 8, 9]
+    low, high = stats.t.interval(0.95, 2, np.mean(gaps), stats.sem(gaps))
+    assert row["difference"] == pytest.approx(8) and row["half_width"] == pytest.approx((high - low) / 2)
+
+
+def test_figure_shows_every_seed_of_every_contrast(runs):
+    figure = plots.contrasts(runs)
+    panels = figure.axes
+    assert [ax.get_title() for ax in panels] == ["PVeRA − VeRA", "z = μ − VeRA", "noise", "KL term"]
+    dots = [line.get_xdata() for line in panels[0].lines[: 2 * len(TASKS) : 2]]
+    np.testing.assert_allclose(dots, [[7, 7, 7], [5, 5, 5]])
+    plt.close(figure)
+
+
+def test_searches_say_what_they_chose_and_whether_it_lies_at_the_edge(tmp_path):
+    values = [0.0, 1e-3, 1e-2]
+    for task, chosen in zip(TASKS, (1, 2), strict=True):
+        write_all(tmp_path, [make_record("pvera", task, 0, grid={"beta": values}, chosen=chosen, experiment="beta")])
+    table = components.searched(tmp_path, "mine")
+    assert [cell.text for cell in table.panels[0].rows[0].cells] == ["0.001", "0.01 (edge)"]
+    assert components.searched(tmp_path, "other") is None

@@ -1,0 +1,124 @@
+"""Tables and figures of the last layer's latents: cases worked by hand, against scipy, and the figures' parts."""
+
+import numpy as np
+import pytest
+from records import make_record
+from scipy import stats
+from test_uncertainty_tables import cells
+
+from pvera.report.plots import latents as maps
+from pvera.report.tables import latents, out_of_distribution
+from pvera.report.tables.out_of_distribution import Values
+
+
+def values(method="pvera", dataset="digits", seed=0, own=(1.0, 2.0), other=(3.0, 1.0)):
+    record = make_record(method, dataset, seed, config={"tested": ["digits", "retina"]})
+    (out,) = {"digits", "retina"} - {dataset}
+    given = {(dataset, kind): np.array(own) for kind in out_of_distribution.KINDS}
+    return Values(record, given | {(out, kind): np.array(other) for kind in out_of_distribution.KINDS})
+
+
+def test_out_of_distribution_by_hand():
+    """1, 2 in and 3, 1 out: of four pairs two are higher out, one is equal, so AUROC 2.5 / 4 and delta
+    .25."""
+    runs = [values(), values(seed=1, own=(-1.0, -2.0), other=(-3.0, -4.0)), values("vera", own=(0.0, 1.0))]
+    table = out_of_distribution.out_of_distribution_table(runs)
+    row = cells(table)["Digits, given Retina"]
+    p = [stats.mannwhitneyu(x, y, alternative="greater").pvalue for x, y in (([3, 1], [1, 2]), ([-3, -4], [-1, -2]))]
+    assert row == ["0.000", "−0.750", "0.312", "0.62, 0.00", f"{p[0]:.4f}, {p[1]:.4f}", "0 of 2"]
+    assert [panel.title for panel in table.panels] == [
+        "(a) PVeRA, mean value", "(b) PVeRA, norm", "(c) VeRA, mean value", "(d) VeRA, norm"
+    ]  # fmt: skip
+
+
+def test_out_of_distribution_claims_are_judged_over_models():
+    """AUROC of PVeRA 2.5 / 4 on one model and 1 on the other; VeRA has one model alone."""
+    runs = [values(), values(dataset="retina", own=(0.0, 1.0), other=(2.0, 3.0)), values("vera", own=(0.0, 1.0))]
+    data = out_of_distribution.out_of_distribution_verdicts(runs).data.set_index("claim")
+    found = data.loc["PVeRA's values are lower in distribution (norm)"]
+    assert found["difference"] == pytest.approx((0.625 + 1) / 2 - 0.5) and found["verdict"] == "undecided"
+    half = stats.t.ppf(0.975, 1) * 0.375 / 2
+    assert found["high"] == pytest.approx(found["difference"] + half) and found["scale"] == "2 models, 1 seed"
+    vera = data.loc["VeRA's are not (mean value)"]
+    assert (vera["verdict"], vera["reading"]) == ("not testable here", "fewer than two models: no interval")
+    data = out_of_distribution.out_of_distribution_verdicts(runs[:2]).data.set_index("claim")
+    assert data.loc["VeRA's are not (norm)", "reading"] == "no runs of VeRA"
+
+
+def test_auroc_figure_shows_every_seed_and_chance():
+    runs = [values(method, dataset, seed, own=(1.0, 2.0), other=(3.0, 1.0 + seed))
+            for method in ("pvera", "vera") for dataset in ("digits", "retina") for seed in (0, 1)]  # fmt: skip
+    data = out_of_distribution.comparisons(runs)
+    figure = maps.out_of_distribution_auroc(data)
+    figure.canvas.draw()
+    assert [ax.get_title() for ax in figure.axes] == ["Mean value", "Norm"]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
+        "Digits, given Retina", "Retina, given Digits"
+    ]  # fmt: skip
+    for ax, kind in zip(figure.axes, out_of_distribution.KINDS):
+        chance = [line for line in ax.lines if line.get_linestyle() == "--"]
+        assert [set(line.get_xdata()) for line in chance] == [{0.5}]
+        drawn = sorted(x for line in ax.lines if line.get_markersize() == 2 for x in line.get_xdata())
+        assert drawn == pytest.approx(sorted(data.loc[data["kind"] == kind, "auroc"]))
+        assert len(drawn) == 2 * 2 * 2
+
+
+def test_out_of_distribution_figure():
+    """A violin and a bracket per data set; the model's own data set in the method's colour; axes say what is
+    shown."""
+    source = np.random.default_rng(0)
+    runs = [
+        values(method, dataset, own=source.normal(size=50), other=source.normal(2, size=50))
+        for method in ("pvera", "vera") for dataset in ("digits", "retina")
+    ]  # fmt: skip
+    figure = maps.out_of_distribution(runs, "norm")
+    figure.canvas.draw()
+    assert figure.get_supylabel() == r"Norm of $\mu_q + \mu_v$"
+    assert [ax.get_ylabel() for ax in figure.axes] == ["PVeRA", "", "VeRA", ""]
+    for ax in figure.axes:
+        assert [text.get_text() for text in ax.texts] == ["****"] and len(ax.collections) == 2
+
+
+def found(draws, mu=None, method="pvera"):
+    mu = np.array([[[0.0, 1.0], [2.0, 3.0]]]) if mu is None else mu
+    arrays = {
+        "mu": mu,
+        "draws": np.array(draws).reshape(-1, *mu.shape),
+        "explained": np.float64(0.25),
+        "pixels": np.zeros((1, 4, 4, 3), np.uint8),
+        "labels": np.zeros(1, np.int16),
+    }
+    return make_record(method), arrays
+
+
+def test_latent_differences_by_hand():
+    """The mean 0, 1, 2, 3 has variance 1.25. One draw is it plus one, the other its mirror image 3, 2, 1, 0,
+    which is off by 3, 1, -1, -3: squares 1 four times, then 9, 1, 1, 9, so a mean of 3 and a spread of √(3 /
+    1.25)."""
+    data = latents.differences([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
+    assert data["spread"].iloc[0] == pytest.approx(np.sqrt(3 / 1.25))
+    assert data["correlation"].iloc[0] == pytest.approx(0)
+    assert data.loc[1, ["spread", "correlation"]].isna().all()
+    table = latents.latents_table([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
+    assert cells(table) == {"PVeRA": ["25.0", "1.55", "0.00"], "VeRA": ["25.0", "–", "–"]}
+    assert "1 test images of Digits, 2 x 2 patches each" in table.about
+
+
+def test_latent_claims():
+    """Two images: the first draw is one away everywhere, so 1 / √1.25 on each image, and σ is that of both."""
+    mu = np.array([[[0.0, 1.0], [2.0, 3.0]], [[0.0, 1.0], [2.0, 3.0]]])
+    data = latents.latents_verdicts([found([mu + 1, mu - 2], mu)]).data.set_index("claim")
+    first = data.iloc[0]
+    assert first["difference"] == pytest.approx((1 + 2) / 2 / np.sqrt(1.25)) and first["verdict"] == "holds"
+    assert first["scale"] == "2 images"
+    assert data.iloc[1]["verdict"] == "not testable here" and "marked" in data.iloc[1]["reading"]
+    none = latents.latents_verdicts([found([], method="vera")]).data
+    assert none["reading"][0] == "no draws of PVeRA"
+
+
+def test_latent_maps_share_one_scale_per_method():
+    figure = maps.maps([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
+    titles = [ax.get_ylabel() for ax in figure.axes]
+    assert titles == ["Image", "VeRA", "PVeRA\nmean", "PVeRA\ndraw 1", "PVeRA\ndraw 2"]
+    limits = [ax.images[0].get_clim() for ax in figure.axes[1:]]
+    assert limits == [(0, 3), (0, 4), (0, 4), (0, 4)]
