@@ -66,19 +66,27 @@ class Table:
     upright: bool = True  # False: column titles are turned by 90 degrees in LaTeX
 
     def markdown(self, about: bool = True) -> str:
-        """Return the panels in Markdown, then the caption, with or without the runs behind it."""
-        parts = []
+        """Return the caption's first sentence, the panels in Markdown, then the rest of the caption.
+
+        about: with the runs behind the table.
+        """
+        title, *rest = _sentences(self.caption)
+        parts = [_escape_stars(f"**{title}**")] if title else []
         for panel in self.panels:
             rows = ([row.label, *map(_markdown, row.cells)] for row in panel.rows)
             parts.append(markdown.table(["", *panel.header], rows, "l" + "c" * len(panel.header)))
             if panel.title:
                 parts[-1] = f"**{panel.title}**\n\n{parts[-1]}"
-        caption = f"{self.caption} {self.about}" if about else self.caption
-        return "\n\n".join([*parts, _escape_stars(caption)]) + "\n"
+        notes = " ".join(filter(None, [*rest, self.about if about else ""]))
+        return "\n\n".join([*parts, *filter(None, [_escape_stars(notes)])]) + "\n"
 
     def latex(self) -> str:
         """Return the table in LaTeX, with the packages that it needs in its first line."""
         lines = ["% needs the packages booktabs, adjustbox and graphicx", r"\begin{table*}", r"\centering"]
+        lines += [
+            rf"\caption{{{_latex(f'{self.caption} {self.about}'.strip())}}}",
+            rf"\label{{tab:{self.name}}}",
+        ]
         for panel in self.panels:
             header = [_latex(title) for title in panel.header]
             if not self.upright:
@@ -97,8 +105,6 @@ class Table:
                 lines += [r"\midrule"] * row.rule + [" & ".join([_latex(row.label), *cells]) + r" \\"]
             lines += [r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"]
         lines += [
-            rf"\caption{{{_latex(f'{self.caption} {self.about}')}}}",
-            rf"\label{{tab:{self.name}}}",
             r"\end{table*}",
         ]
         return "\n".join(lines) + "\n"
@@ -174,6 +180,12 @@ def number(value) -> str:
         if abs(exponent) > 1 and np.isclose(value, 10.0**exponent):
             return f"10{str(exponent).translate(SUPERSCRIPTS)}"
     return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+
+
+def _sentences(caption: str) -> tuple[str, str]:
+    """Split a caption after its first sentence, at a full stop that a capital letter follows."""
+    first, *rest = re.split(r"(?<=[.)])\s+(?=[A-Z+%±*0-9])", caption, maxsplit=1)
+    return first, *rest
 
 
 def _escape_stars(text: str) -> str:
