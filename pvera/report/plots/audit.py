@@ -44,7 +44,9 @@ def table(ax: Axes, paper: Published, backbone: str) -> Axes:
     ax.set_yticks(np.arange(len(datasets) - 1) + 0.5, minor=True)
     ax.grid(which="minor", color="0.9", linewidth=0.5)
     ax.tick_params(which="both", length=0)
-    ax.set_title(f"{TABLES[backbone]}, {BACKBONES[backbone]}\nstars that contradict: {wrong.to_numpy().sum()}", fontsize=7)
+    ax.set_title(
+        f"{TABLES[backbone]}, {BACKBONES[backbone]}\nstars that contradict: {wrong.to_numpy().sum()}", fontsize=7
+    )
     return ax
 
 

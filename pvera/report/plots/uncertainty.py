@@ -87,7 +87,9 @@ def pairs(runs: tables.Runs, of: Callable, title: str, definition: str, highest:
         every = {k: np.concatenate(values[k]) for k in draws}
         axes[0].set_ylim(0, min(highest, 1.05 * max(one.max(initial=0) for one in every.values())) or 1)
         text = f"bar: quartiles; white: median; δ: Cliff's delta\n{STARS}: incorrect is higher\n{definition}"
-        if beyond := [f"{100 * (one > highest).mean():.1f} % of {k}" for k, one in every.items() if (one > highest).any()]:
+        if beyond := [
+            f"{100 * (one > highest).mean():.1f} % of {k}" for k, one in every.items() if (one > highest).any()
+        ]:
             text += f"\nnot drawn: widths above {highest:g}, {' and '.join(beyond)} draws"
         note(figure, text)
     return figure
@@ -226,9 +228,7 @@ def examples(runs: tables.Runs, columns: int = 6) -> Figure:
         figure = Figure(figsize=(0.55 + 1.05 * columns, 0.15 + 1.5 * len(rows)))
         grid = figure.subplots(len(rows), columns, squeeze=False)
         left = 0.55 / figure.get_figwidth()
-        figure.subplots_adjust(
-            left, 0.5 / figure.get_figheight(), 0.995, 1 - 0.17 / figure.get_figheight(), 0.12, 0.62
-        )
+        figure.subplots_adjust(left, 0.5 / figure.get_figheight(), 0.995, 1 - 0.17 / figure.get_figheight(), 0.12, 0.62)
         for axes, row in zip(grid, rows, strict=True):
             for ax in axes[len(row) :]:
                 ax.set_visible(False)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from string import ascii_lowercase
 
@@ -34,11 +35,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Panel:
-    """A titled grid of rows under one header."""
+    """A titled grid of rows under one header.
+
+    groups: empty, or a title for each column; equal titles of neighbours stand once, above the header.
+    """
 
     title: str
     header: tuple[str, ...]
     rows: tuple[Row, ...]
+    groups: tuple[str, ...] = ()
+
+    def spans(self) -> list[tuple[str, int]]:
+        """Return each title of `groups` once, with its number of columns."""
+        return [(title, len(list(columns))) for title, columns in groupby(self.groups)]
 
 
 def lettered(panels: Sequence[Panel]) -> tuple[Panel, ...]:
@@ -73,8 +82,12 @@ class Table:
         title, *rest = _sentences(self.caption)
         parts = [_escape_stars(f"**{title}**")] if title else []
         for panel in self.panels:
-            rows = ([row.label, *map(_markdown, row.cells)] for row in panel.rows)
-            parts.append(markdown.table(["", *panel.header], rows, "l" + "c" * len(panel.header)))
+            rows = [[row.label, *map(_markdown, row.cells)] for row in panel.rows]
+            header = ["", *panel.header]
+            if panel.groups:  # Markdown has one header: the categories, each above its first column
+                rows.insert(0, ["", *(f"**{title}**" for title in panel.header)])
+                header = ["", *(cell for title, span in panel.spans() for cell in (title, *[""] * (span - 1)))]
+            parts.append(markdown.table(header, rows, "l" + "c" * len(panel.header)))
             if panel.title:
                 parts[-1] = f"**{panel.title}**\n\n{parts[-1]}"
         notes = " ".join(filter(None, [*rest, self.about if about else ""]))
@@ -97,6 +110,7 @@ class Table:
                 r"\begin{adjustbox}{max width=\textwidth}",
                 rf"\begin{{tabular}}{{l{'c' * len(header)}}}",
                 r"\toprule",
+                *_latex_groups(panel),
                 " & ".join(["", *header]) + r" \\",
                 r"\midrule",
             ]
@@ -184,7 +198,7 @@ def number(value) -> str:
 
 def _sentences(caption: str) -> tuple[str, str]:
     """Split a caption after its first sentence, at a full stop that a capital letter follows."""
-    first, *rest = re.split(r"(?<=[.)])\s+(?=[A-Z+%±*0-9])", caption, maxsplit=1)
+    first, *rest = re.split(r"(?<=\.)\s+(?=[A-Z+%±(])", caption, maxsplit=1)
     return first, *rest
 
 
@@ -195,6 +209,16 @@ def _escape_stars(text: str) -> str:
 def _markdown(cell: Cell) -> str:
     text = _escape_stars(cell.text)
     return {"best": f"**{text}**", "second": f"<ins>{text}</ins>"}.get(cell.mark, text)
+
+
+def _latex_groups(panel: Panel) -> list[str]:
+    """Return the line of a panel's column groups, and the rules under it; empty without groups."""
+    cells, rules, column = [""], [], 2
+    for title, span in panel.spans():
+        cells.append(rf"\multicolumn{{{span}}}{{c}}{{{_latex(title)}}}")
+        rules.append(rf"\cmidrule(lr){{{column}-{column + span - 1}}}")
+        column += span
+    return [" & ".join(cells) + r" \\", " ".join(rules)] if panel.groups else []
 
 
 def _latex_cell(cell: Cell) -> str:
