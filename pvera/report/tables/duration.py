@@ -111,6 +111,19 @@ def duration_table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
     return Table("duration", caption, described, lettered(panels), pd.concat(frames, ignore_index=True))
 
 
+def limits(parts: dict[str, tuple[list[dict], dict]]) -> str:
+    """Say in one sentence per part of `load` when its trainings and those of the shorter profile stop."""
+    sentences = []
+    for title, (runs, shorter) in parts.items():
+        longer = runs[0]["config"]
+        sentences.append(
+            f"{title}: the shorter profile stops after {shorter['max_epochs']} epochs at most, or "
+            f"{shorter['patience']} without an improvement; the longer one after {longer['patience']} without an "
+            f"improvement ({longer['max_epochs']} epochs at most)."
+        )
+    return " ".join(sentences)
+
+
 @dataclass(frozen=True)
 class Curve:
     """The lowest validation loss up to each epoch, (epochs of the longest run,): mean, lowest and highest over seeds.
