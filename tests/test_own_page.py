@@ -33,6 +33,7 @@ def execute(command: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)  # it trains, however busy the machine is
 def test_three_commands_from_a_clone_to_a_number(checkout, tmp_path):
     photographs.make(tmp_path / "photographs", len(photographs.MODES) * 2)
