@@ -65,9 +65,9 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
         ]
     caption = (
         "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews correlation (MCC). "
-        "Bold: best. Underlined: second best. A method is marked only where each of its seeds beats the majority class. "
-        "Star: accuracy significantly below PVeRA's (one-sided binomial test of "
-        "the pooled seeds). The star refers to the accuracy also where the correlation is shown, as in the paper."
+        "Bold: best. Underlined: second best. A method is marked only where each of its seeds beats the majority "
+        "class. Star: accuracy significantly below PVeRA's (one-sided binomial test of the pooled seeds). The star "
+        "refers to the accuracy also where the correlation is shown, as in the paper."
     )
     return Table("language", caption, about(runs), tuple(panels), data)
 
