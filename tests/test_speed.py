@@ -111,7 +111,7 @@ def test_figures():
     other = pd.DataFrame([vars(row("last", ratio=1.9)), *peft_rows()])
     figure = figures.against_bounds({"one processor": rows, "another": other}, "a backbone")
     first, last, second, _, peft_here, peft_there = figure.axes
-    assert [label.get_text() for label in first.get_yticklabels()] == ["PVeRA, r = 8", "free", "last"]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["PVeRA, r = 8", "free", "last", "PVeRA, r = 9"]
     assert [label.get_text() for label in second.get_yticklabels()] == ["PVeRA, 2 draws"]
     assert figure.get_suptitle() == "a backbone" and first.get_title("left").startswith("one processor")
     assert [line.get_xdata()[0] for line in last.lines if line.get_marker() in "os"] == [1.9, 1.2]

@@ -127,7 +127,8 @@ def spaced(places: Iterable[float], gap: float, low: float = -np.inf, high: floa
     places = np.asarray(list(places), dtype=float)
     order, steps = np.argsort(places, kind="stable"), gap * np.arange(len(places))
     moved = np.empty_like(places)
-    moved[order] = np.clip(isotonic_regression(places[order] - steps).x, low, high - steps[-1]) + steps
+    if len(places):
+        moved[order] = np.clip(isotonic_regression(places[order] - steps).x, low, high - steps[-1]) + steps
     return moved
 
 

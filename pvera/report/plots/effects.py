@@ -1,7 +1,5 @@
 """Effects of the differences between the protocols."""
 
-from collections.abc import Sequence
-
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -20,13 +18,12 @@ from pvera.study.protocol import one_at_a_time
 LEAST = 0.3  # share of a broken axis that its smaller part takes at least
 
 
-def effect(ax: Axes, pairs: pd.DataFrame, metric: str, switches: Sequence[str]) -> Axes:
-    """Draw the effect of each of `switches` on `metric`, from top to bottom; pairs: `effects.differences`.
+def effect(ax: Axes, pairs: pd.DataFrame, rows: pd.DataFrame, metric: str) -> Axes:
+    """Draw effects on `metric`, from top to bottom; pairs: `effects.differences`, rows: their `summary` for it.
 
     Dots are pairs of data set and seed, averaged over methods; diamonds are their means, filled beyond the grey band of
     chance. A switch without comparable runs says so. The colour is that of the method concerned, black for all methods.
     """
-    rows = _rows(pairs, metric, switches)
     for place, row in rows.iterrows():
         if not row["comparable"] or np.isnan(row["mean"]):
             reason = "no finished pair" if row["comparable"] else "on another scale"
@@ -49,14 +46,8 @@ def effect(ax: Axes, pairs: pd.DataFrame, metric: str, switches: Sequence[str]) 
     return ax
 
 
-def _rows(pairs: pd.DataFrame, metric: str, switches: Sequence[str]) -> pd.DataFrame:
-    rows = summary(pairs)
-    return rows[(rows["metric"] == metric) & rows["switch"].isin(switches)].reset_index(drop=True)
-
-
-def _drawn(pairs: pd.DataFrame, metric: str, switches: Sequence[str]) -> np.ndarray:
+def _drawn(pairs: pd.DataFrame, rows: pd.DataFrame, metric: str) -> np.ndarray:
     """Return every value that `effect` draws."""
-    rows = _rows(pairs, metric, switches)
     rows = rows[rows["comparable"]]
     dots = [per_pair(pairs[pairs["switch"] == switch], metric) for switch in rows["switch"]]
     chance = np.outer(rows["noise"], np.linspace(-1, 1, 9)).ravel()  # a band is no empty stretch
@@ -71,7 +62,7 @@ def effects(pairs: pd.DataFrame) -> Figure:
     """
     names = list(dict.fromkeys(pairs["switch"]))
     groups = [[name for name in names if bool(one_at_a_time()[name].method) == single] for single in (False, True)]
-    groups = [group for group in groups if group]
+    groups, rows = [group for group in groups if group], summary(pairs)
     with matplotlib.rc_context(RC):
         height = 1.2 + 0.3 * len(groups) + 0.16 * len(names)
         figure = Figure(figsize=(PAGE, height))
@@ -81,7 +72,8 @@ def effects(pairs: pd.DataFrame) -> Figure:
         )  # fmt: skip
         for row, switches in enumerate(groups):
             for column, (metric, (title, unit, _)) in enumerate(METRICS.items()):
-                axes = _panel(figure, grid[row, column], pairs, metric, switches)
+                shown = rows[(rows["metric"] == metric) & rows["switch"].isin(switches)].reset_index(drop=True)
+                axes = _panel(figure, grid[row, column], pairs, shown, metric)
                 if row == 0:
                     axes[0].set_title(f"{title} ({unit})", fontsize=7, loc="left")
                 for ax in axes[column == 0 :]:
@@ -101,14 +93,14 @@ def effects(pairs: pd.DataFrame) -> Figure:
     return figure
 
 
-def _panel(figure: Figure, place: SubplotSpec, pairs: pd.DataFrame, metric: str, switches: Sequence[str]) -> list[Axes]:
+def _panel(figure: Figure, place: SubplotSpec, pairs: pd.DataFrame, rows: pd.DataFrame, metric: str) -> list[Axes]:
     """Draw `effect` at a place of a grid, on one axis or on the two parts of a broken one."""
-    parts = ranges(_drawn(pairs, metric, switches), 0.2)
+    parts = ranges(_drawn(pairs, rows, metric), 0.2)
     whole = sum(high - low for low, high in parts)
     widths = [max(high - low, LEAST * whole) for low, high in parts]
     axes = [figure.add_subplot(part) for part in place.subgridspec(1, len(parts), width_ratios=widths, wspace=0.12)]
     for ax, limits, width in zip(axes, parts, widths, strict=True):
-        effect(ax, pairs, metric, switches).set_xlim(limits)
+        effect(ax, pairs, rows, metric).set_xlim(limits)
         ticks = 4 if width > whole / 2 else 1
         ax.xaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 5, 10], min_n_ticks=1))
         ax.tick_params(axis="x", labelsize=6)

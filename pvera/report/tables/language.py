@@ -36,13 +36,10 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
     methods = [m for m in METHODS if m in set(data["method"])]
 
     ahead = beaten(runs, majority)
-    marked = {
-        name: dict(
-            zip(methods, marks(cells["mean"].get((m, name), np.nan) if (m, name) in ahead else np.nan for m in methods),
-                strict=True)
-        )
-        for name in datasets
-    }  # fmt: skip
+    marked = {}
+    for name in datasets:
+        of_task = marks(cells["mean"].get((method, name), np.nan) for method in methods)
+        marked[name] = {m: mark * ((m, name) in ahead) for m, mark in zip(methods, of_task, strict=True)}
     floor = data.groupby("dataset")["majority"].first()
     ours = [Row("Majority class", tuple(Cell(percent(floor[name])) for name in datasets))]
     for method in methods:
@@ -68,9 +65,9 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
         ]
     caption = (
         "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews correlation (MCC). "
-        "Bold: best. Underlined: second best. Only methods of which every seed beats the majority class are marked. "
-        "Star: accuracy significantly below PVeRA's (one-sided binomial test of "
-        "the pooled seeds). The star refers to the accuracy also where the correlation is shown, as in the paper."
+        "Bold: best. Underlined: second best. A method is marked only where each of its seeds beats the majority "
+        "class. Star: accuracy significantly below PVeRA's (one-sided binomial test of the pooled seeds). The star "
+        "refers to the accuracy also where the correlation is shown, as in the paper."
     )
     return Table("language", caption, about(runs), tuple(panels), data)
 

@@ -80,7 +80,7 @@ class Table:
         about: with the runs behind the table.
         """
         title, *rest = _sentences(self.caption)
-        parts = [_escape_stars(f"**{title}**")] if title else []
+        parts = [f"**{_escape_stars(title)}**"] if title else []
         for panel in self.panels:
             rows = [[row.label, *map(_markdown, row.cells)] for row in panel.rows]
             header = ["", *panel.header]
