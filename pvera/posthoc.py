@@ -96,12 +96,10 @@ class LastLayer:
         mean, variance = self.logits(features, prior_precision)
         return (mean / (1 + torch.pi / 8 * variance).sqrt()).softmax(-1).cpu().numpy()
 
-    def choose_prior(
-        self, features: Tensor, labels: np.ndarray, among: Sequence[float] = PRIOR_PRECISIONS
-    ) -> float:
+    def choose_prior(self, features: Tensor, labels: np.ndarray, among: Sequence[float] = PRIOR_PRECISIONS) -> float:
         """Return the prior precision with the lowest negative log-likelihood on validation features (N, D)."""
         rows = np.arange(len(labels))
-        logs = {tau: np.log(self.predict(features, tau)[rows, labels]).mean() for tau in among}
+        logs = {tau: _logs(self.predict(features, tau))[rows, labels].mean() for tau in among}
         return max(among, key=logs.__getitem__)
 
 

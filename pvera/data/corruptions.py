@@ -18,26 +18,29 @@ SMALL = 64  # pixels
 Corruption = Callable[[np.ndarray, float, int], np.ndarray]
 
 
-def _noise(images: np.ndarray, deviation: float, seed: int) -> np.ndarray:
-    """Add normal noise of a standard deviation, a share of the full range."""
+def _noise(images: np.ndarray, deviation: float, first: int) -> np.ndarray:
+    """Add normal noise of a standard deviation, a share of the full range; the same in whatever batch an image is."""
     random_noise = optional("skimage.util", "study").random_noise
-    return random_noise(images.astype(np.float32) / 255, "gaussian", rng=seed, var=deviation**2)
+    seeds = (derive("corruption", deviation, first + i) for i in range(len(images)))
+    return np.stack(
+        [random_noise(image, "gaussian", rng=s, var=deviation**2) for image, s in zip(images, seeds, strict=True)]
+    )
 
 
-def _blur(images: np.ndarray, sigma: float, seed: int) -> np.ndarray:
+def _blur(images: np.ndarray, sigma: float, first: int) -> np.ndarray:
     """Blur by a Gaussian whose standard deviation is `sigma` pixels."""
     gaussian = optional("skimage.filters", "study").gaussian
     return gaussian(images.astype(np.float32) / 255, (0, sigma, sigma, 0))
 
 
-def _contrast(images: np.ndarray, factor: float, seed: int) -> np.ndarray:
+def _contrast(images: np.ndarray, factor: float, first: int) -> np.ndarray:
     """Multiply the distance from each channel's mean."""
     images = images.astype(np.float32) / 255
     mean = images.mean((1, 2), keepdims=True)
     return mean + factor * (images - mean)
 
 
-def _jpeg(images: np.ndarray, quality: float, seed: int) -> np.ndarray:
+def _jpeg(images: np.ndarray, quality: float, first: int) -> np.ndarray:
     """Compress by JPEG of a quality up to 100."""
     compressed = np.empty_like(images)
     for i, image in enumerate(images):
@@ -56,9 +59,10 @@ CORRUPTIONS: dict[str, tuple[Corruption, tuple[float, ...], tuple[float, ...]]] 
 }
 
 
-def corrupt(images: np.ndarray, name: str, severity: int, seed: int = 0) -> np.ndarray:
+def corrupt(images: np.ndarray, name: str, severity: int, first: int = 0) -> np.ndarray:
     """Return uint8 images (N, size, size, 3) with one of `CORRUPTIONS`; severity 0 changes nothing.
 
+    first: place of the first image in its split, from which the noise follows.
     InputError for an unknown corruption or severity.
     """
     if name not in CORRUPTIONS or severity not in (0, *SEVERITIES):
@@ -67,5 +71,5 @@ def corrupt(images: np.ndarray, name: str, severity: int, seed: int = 0) -> np.n
         return images
     function, small, large = CORRUPTIONS[name]
     strength = (small if images.shape[1] <= SMALL else large)[severity - 1]
-    changed = function(images, strength, derive(seed, name, severity) % 2**32)
+    changed = function(images, strength, first)
     return (np.clip(changed, 0, 1) * 255).round().astype(np.uint8)
