@@ -25,11 +25,12 @@ def look(method: str, source: str, way: str) -> dict:
     return {"color": style(method).colour, "linestyle": line, "marker": marker, "alpha": 0.5 if faint else 1.0}
 
 
-def with_most_passes(keys: Iterable[tuple]) -> list[tuple]:
-    """Return the keys (`tables.KEY`) without those that have more draws or members elsewhere."""
+def shown(keys: Iterable[tuple]) -> list[tuple]:
+    """Return each way that figures show, with the most passes that it has: with dropout its draws alone."""
     most: dict[tuple, int] = {}
-    for passes, *rest in keys:
-        most[tuple(rest)] = max(passes, most.get(tuple(rest), 0))
+    for passes, method, source, way in keys:
+        if source == "rivals" or way == "draws":
+            most[method, source, way] = max(passes, most.get((method, source, way), 0))
     return tables.ordered((passes, *rest) for rest, passes in most.items())
 
 
@@ -48,7 +49,7 @@ def _key_of_ways(figure: Figure, keys: Sequence[tuple]) -> None:
 def risk_coverage(rivals: Rivals) -> Figure:
     """Draw the selective risk by coverage, mean over data sets and seeds, for each way with the most passes."""
     risk = over_tasks(rivals.coverage, "risk", [*KEY, "coverage"])
-    keys = with_most_passes({index[:4] for index in risk.index})
+    keys = shown({index[:4] for index in risk.index})
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(2 * COLUMN, 3.2), layout="constrained")
         ax = figure.subplots()
@@ -77,12 +78,12 @@ def scores_against_cost(rivals: Rivals) -> Figure:
         for ax, (name, column) in zip(axes, COST_PANELS.items(), strict=True):
             means = {k: np.nanmean(table.mean(axis=1)) for k, table in tables.compared(rivals, column).items()}
             keys = tables.ordered(means)
-            for _, method, source, way in with_most_passes(keys):
+            for _, method, source, way in shown(keys):
                 of_way = sorted((k[0], mean) for k, mean in means.items() if k[1:] == (method, source, way))
                 ax.plot(*zip(*of_way, strict=True), linewidth=0.8, markersize=4, mew=0, **look(method, source, way))
             _axis_of_passes(ax, sorted({k[0] for k in keys}))
             ax.set_title(name)
-        _key_of_ways(figure, with_most_passes(keys))
+        _key_of_ways(figure, shown(keys))
     return figure
 
 
@@ -102,7 +103,7 @@ def calibration_by_severity(rivals: Rivals) -> Figure:
         keys: list[tuple] = []
         for ax, scaled in zip(axes, (False, True), strict=True):
             ace = over_tasks(rivals.shift[rivals.shift["scaled"] == scaled], "ace", [*KEY, "severity"])
-            keys = with_most_passes({index[:4] for index in ace.index})
+            keys = shown({index[:4] for index in ace.index})
             for way in keys:
                 curve = ace[way].sort_index()
                 ax.plot(curve.index, 100 * curve, linewidth=1, markersize=3.5, mew=0, **look(*way[1:]))

@@ -81,7 +81,7 @@ def title(method: str, source: str, way: str, passes: int) -> str:
 
 def over_tasks(frame: pd.DataFrame, value: str, by: Sequence[str] = KEY) -> pd.Series:
     """Return the mean over data sets of the mean over seeds and what else varies within a data set."""
-    return frame.groupby([*by, "dataset"], sort=False)[value].mean().groupby(list(by), sort=False).mean()
+    return frame.groupby([*by, "dataset"], sort=False)[value].mean().groupby(list(by)).mean().sort_index()
 
 
 def ordered(keys) -> list[tuple]:
@@ -126,8 +126,8 @@ def scores_table(rivals: Rivals) -> Table:
     caption = (
         "Mean over data sets and seeds of the scores on the test split. NLL in nats. ECE and ACE in points, their "
         "floor in brackets: the mean error of labels that are drawn from the predictions. T: after temperature "
-        "scaling, fitted on the validation split, which changes no accuracy. ms: milliseconds per image, measured beside other "
-        "processes. Draws: Monte Carlo samples of PVeRA's latents, or of dropout's masks."
+        "scaling, fitted on the validation split, which changes no accuracy. ms: milliseconds per image, measured "
+        "beside other processes. Draws: Monte Carlo samples of PVeRA's latents, or of dropout's masks."
     )
     return Table("rivals", caption, about(rivals), _blocks(milliseconds.index, cells, header), rivals.scores)
 
