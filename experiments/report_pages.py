@@ -2,26 +2,31 @@
 
     python experiments/report_pages.py --profile mini
 
-`bash run_report.sh [profile]` calls it and builds the site. Pages and MkDocs' configuration go to build/report/<profile>:
-the README, the documentation, the claims, a page per place in the paper, the executed notebooks, and the library's
-reference. Every page keeps its place in the repository, so that links between them stay as they are; what a page links
-to comes along.
+`bash run_report.sh [profile]` calls it and builds the site. Pages and MkDocs' configuration go to
+build/report/<profile>: the README, the documentation, the claims, a page per place in the paper, the executed
+notebooks, and the library's reference. A page has the place of its file in the repository, so links between files are
+links between pages. What a page links to is added as well.
 """
 
 import base64
-import csv
 import json
 import os
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 from options import ROOT, Parser
 
+from pvera.adapters import METHODS
 from pvera.errors import InputError
 from pvera.files import write_atomically
+from pvera.report.published import BACKBONES, Published, load
+from pvera.report.tables import published_detailed
+from pvera.report.tables.names import backbone_title, dataset_title
 from pvera.study import markdown
 from pvera.study.experiments import EXPERIMENTS
 from pvera.study.script import run
@@ -41,14 +46,14 @@ class Topic:
     """One page of results.
 
     title: of the page. notebook: in analysis/. names: tables and figures are called so, or begin so ("<name>_").
-    place: in the paper; empty for what the paper lacks. published: files of results/published with the paper's numbers.
+    place: in the paper; empty for what the paper lacks. printed: its numbers in the paper, as Markdown.
     """
 
     title: str
     notebook: str
     names: tuple[str, ...]
     place: str = ""
-    published: tuple[str, ...] = ()
+    printed: Callable[[Published], str] | None = None
 
     @property
     def heading(self) -> str:
@@ -64,14 +69,32 @@ class Topic:
 
 #: By the place in the paper, then what the paper lacks.
 TOPICS = (
-    Topic("The main table", "main_table", ("main",), "Table 1", ("main.csv",)),
-    Topic("The rank", "rank", ("rank",), "Table 2", ("rank.csv",)),
-    Topic("The position", "position", ("position",), "Table 3", ("position.csv",)),
-    Topic("Choices of the grids", "grid", ("grid",), "Table 4", ("grid.csv",)),
-    Topic("Text", "language", ("language",), "Table 5", ("language.csv",)),
-    Topic("Every data set", "detailed", ("detailed",), "Tables 6 to 8", ("detailed.csv",)),
+    Topic("The main table", "main_table", ("main",), "Table 1", lambda p: grid_of(p.main_table().T)),
+    Topic("The rank", "rank", ("rank",), "Table 2", lambda p: grid_of(p.rank.set_index("rank"))),
+    Topic("The position", "position", ("position",), "Table 3", lambda p: grid_of(p.position.set_index("targets"))),
+    Topic("Choices of the grids", "grid", ("grid",), "Table 4", lambda p: grid_of(p.grid.set_index("method"))),
+    Topic(
+        "Text",
+        "language",
+        ("language",),
+        "Table 5",
+        lambda p: grid_of(p.language.pivot(index="method", columns="task", values="score")),
+    ),
+    Topic(
+        "Every data set",
+        "detailed",
+        ("detailed",),
+        "Tables 6 to 8",
+        lambda p: "\n\n".join(published_detailed(p, b).markdown() for b in BACKBONES),
+    ),
     Topic("VeRA and PVeRA", "protocol", ("protocol",), "Figure 2, Algorithm 2"),
-    Topic("Cost", "computational_efficiency", ("cost",), "Figure 3", ("averages.csv",)),
+    Topic(
+        "Cost",
+        "computational_efficiency",
+        ("cost",),
+        "Figure 3",
+        lambda p: grid_of(p.averages.pivot_table(index="method", columns="backbone", values="average")),
+    ),
     Topic("Calibration", "calibration", ("calibration", "reliability"), "Figure 4"),
     Topic("Uncertainty", "uncertainty", ("uncertainty",), "Figure 5, Algorithm 1"),
     Topic("Out of distribution", "out_of_distribution", ("out_of_distribution",), "Figure 6"),
@@ -83,6 +106,7 @@ TOPICS = (
     Topic("Speed", "speed", ("speed", "spent", "precision", "wall_time", "versions")),
     Topic("The paper's own consistency", "audit", ("audit",)),
 )
+WIDTH = 640  # pixels of a picture
 TITLES = {"": "Here", "claims": "Does what the paper says hold?", "paper": "Beside the paper"}
 
 
@@ -176,7 +200,8 @@ class Pages:
                     write_atomically(
                         self.folder / page.replace(f"{file.stem}.md", name), base64.b64decode(data["image/png"])
                     )
-                    parts.append(f'![{alt(heading)}, picture {pictures}]({name}){{ width="800" }}')
+                    width = output.get("metadata", {}).get("image/png", {}).get("width", WIDTH)
+                    parts.append(f'![{alt(heading)}, picture {pictures}]({name}){{ width="{width}" }}')
                 elif "text/markdown" in data:
                     parts.append(self.relink(data["text/markdown"], file, page))
                 elif text := output.get("text", data.get("text/plain")):
@@ -185,17 +210,18 @@ class Pages:
 
     def topic(self, topic: Topic, tables: list[Path], figures: list[Path]) -> str:
         """Write the page of a topic and return it."""
-        about = [
-            f"The notebook [{topic.notebook}](../{self.add(self.root / 'analysis' / f'{topic.notebook}.ipynb')}) has more."
+        notebook = self.add(self.root / "analysis" / f"{topic.notebook}.ipynb")
+        behind = [
+            f"- {experiment.title}: {experiment.about} "
+            f"([{experiment.script}.py](../{self.add(self.root / 'experiments' / f'{experiment.script}.py')}))"
+            for experiment in EXPERIMENTS.values()
+            if topic.notebook in experiment.notebooks
         ]
-        for experiment in EXPERIMENTS.values():
-            if topic.notebook in experiment.notebooks:
-                script = self.add(self.root / "experiments" / f"{experiment.script}.py")
-                about.append(f"- {experiment.title}: {experiment.about} ([{experiment.script}.py](../{script}))")
-        parts = [f"# {topic.heading}", about[0], "\n".join(about[1:])]
+        said = f"[The notebook](../{notebook}) explains what stands here"
+        parts = [f"# {topic.heading}", said + (", from these runs:" if behind else "."), "\n".join(behind)]
         for figure in figures:
             picture = f"../{self.add(figure)}"
-            parts.append(f'[![{alt(topic.title)}: {alt(figure.stem)}]({picture}){{ width="800" }}]({picture})')
+            parts.append(f'[![{alt(topic.title)}: {alt(figure.stem)}]({picture}){{ width="{WIDTH}" }}]({picture})')
         for table in tables:
             rest = next(
                 (table.stem.removeprefix(name) for name in topic.names if table.stem.startswith(name)), table.stem
@@ -203,8 +229,8 @@ class Pages:
             rest = rest.strip("_")
             parts.append(f"## {TITLES.get(rest, rest.replace('_', ' ').capitalize())}")
             parts.append(self.relink(re.sub(r"\A# .*\n", "", table.read_text()), table, topic.page).strip())
-        for file in topic.published:
-            parts += ["## The paper's numbers", published(self.root / "results/published" / file)]
+        if topic.printed:
+            parts += ["## The paper's numbers", topic.printed(load(self.root / "results" / "published"))]
         return self.write(topic.page, "\n\n".join(filter(None, parts)) + "\n")
 
     def results(self) -> tuple[list[dict], list[dict]]:
@@ -234,7 +260,7 @@ class Pages:
             module = ".".join(file.relative_to(self.root).with_suffix("").parts).removesuffix(".__init__")
             if any(part.startswith("_") for part in module.split(".")):
                 continue
-            page = self.write(f"api/{module}.md", f"# `{module}`\n\n::: {module}\n")
+            page = self.write(f"api/{module}.md", f"::: {module}\n")
             parts.setdefault(".".join(module.split(".")[:2]) if file.parent != package else "pvera", []).append(
                 {module: page}
             )
@@ -276,10 +302,16 @@ def html_of(target: str) -> str:
     return re.sub(r"\.md(?=#|$)", ".html", re.sub(r"README\.md(?=#|$)", "index.md", target))
 
 
-def published(file: Path) -> str:
-    with open(file, newline="") as lines:
-        header, *rows = csv.reader(lines)
-    return markdown.table(header, [list(map(markdown.escape, row)) for row in rows])
+def grid_of(frame: pd.DataFrame) -> str:
+    """Return a table of published numbers in Markdown, with titles in place of keys."""
+
+    def title(key) -> str:
+        name = METHODS[key].title if key in METHODS else backbone_title(dataset_title(str(key)))
+        return markdown.escape(name[:1].upper() + name[1:])
+
+    rows = [[title(key), *map(str, row)] for key, *row in frame.itertuples()]
+    header = [str(frame.index.name or "").capitalize(), *map(title, frame.columns)]
+    return markdown.table(header, rows, "l" + "c" * len(frame.columns))
 
 
 def write_report(root: Path, profile: str, folder: Path) -> list:
@@ -292,13 +324,14 @@ def write_report(root: Path, profile: str, folder: Path) -> list:
     navigation = pages.navigation()
     mkdocs = root / "mkdocs"
     shutil.copytree(mkdocs / "assets", pages.folder / "assets")
+    reference = {"paths": [str(root)], "options": {"extensions": [str(mkdocs / "fields.py")]}}
     settings = {
         "INHERIT": str(mkdocs / "mkdocs.yml"),
         "site_name": f"PVeRA, reproduced: {profile}",
         "docs_dir": "pages",
         "site_dir": "site",
-        "hooks": [str(mkdocs / "mathml.py")],
-        "plugins": {"mkdocstrings": {"handlers": {"python": {"paths": [str(root)]}}}},
+        "hooks": [str(mkdocs / "typeset.py")],
+        "plugins": {"mkdocstrings": {"handlers": {"python": reference}}},
         "nav": navigation,
     }
     (folder / "mkdocs.yml").write_text(json.dumps(settings, indent=1))

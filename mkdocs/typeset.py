@@ -1,4 +1,4 @@
-"""A MkDocs hook that turns formulas into MathML, which browsers draw without a script."""
+"""A MkDocs hook: formulas become MathML, which browsers draw without a script, and "mean ± deviation" stays on a line."""
 
 import html
 import re
@@ -9,8 +9,8 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\s*\\([(\[])(.*?)\\[)\]]\s
 
 
 def on_page_content(content: str, **_) -> str:
-    """Replace the formulas that pymdownx.arithmatex has marked."""
-    return FORMULA.sub(to_mathml, content)
+    """Replace the formulas that pymdownx.arithmatex has marked, and the spaces around ±."""
+    return FORMULA.sub(to_mathml, content).replace(" ± ", "\u00a0±\u00a0")
 
 
 def to_mathml(formula: re.Match) -> str:
