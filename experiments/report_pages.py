@@ -324,7 +324,7 @@ def write_report(root: Path, profile: str, folder: Path) -> list:
     navigation = pages.navigation()
     mkdocs = root / "mkdocs"
     shutil.copytree(mkdocs / "assets", pages.folder / "assets")
-    reference = {"paths": [str(root)], "options": {"extensions": [str(mkdocs / "fields.py")]}}
+    reference = {"paths": [str(root)], "options": {"extensions": [str(mkdocs / "docstrings.py")]}}
     settings = {
         "INHERIT": str(mkdocs / "mkdocs.yml"),
         "site_name": f"PVeRA, reproduced: {profile}",

@@ -1,4 +1,4 @@
-"""A MkDocs hook: formulas become MathML, which browsers draw without a script, and "mean ± deviation" stays on a line."""
+"""A MkDocs hook: formulas become MathML, which browsers draw without a script, and numbers with ± are not broken."""
 
 import html
 import re
