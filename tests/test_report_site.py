@@ -29,7 +29,7 @@ FAULTS = """({
 FAULTLESS = {"wide": False, "broken": [], "undescribed": [], "hidden": 0}
 SEARCH = """new Promise((found, failed) => {
     const query = document.querySelector("[data-md-component=search-query]")
-    document.querySelector("#__search").checked = true
+    document.querySelector("#__search").click()
     query.focus()
     query.value = "calibration"
     query.dispatchEvent(new Event("input", {bubbles: true}))
