@@ -104,6 +104,7 @@ class Description:
     alpha: as many values of VeRA's α, which give it as many configurations to choose from.
     search_rates: the learning rates with which each value of β and α is tried, instead of the most chosen one.
     component_seeds: of the experiments on PVeRA's components, which are left out where there are none.
+    further_seeds: of VeRA and PVeRA, beside `seeds`.
     weights: per backbone a local file of its weights, instead of the hub's.
     deterministic: see `training.deterministic`.
     images: for trials, how many images (or texts) of each split are used, the first ones.
@@ -125,6 +126,7 @@ class Description:
     alpha: Distinct[Rate] = field(default_factory=list)
     search_rates: Distinct[Rate] = field(default_factory=list)
     component_seeds: Distinct[Natural] = field(default_factory=list)
+    further_seeds: Distinct[Natural] = field(default_factory=list)
     ablations: Ablations | None = None
     effects: Effects | None = None
     uncertainty: Draws = Draws()
@@ -193,6 +195,7 @@ class Description:
             "alpha": [],
             "search_rates": [],
             "component_seeds": [],
+            "further_seeds": [],
             "weights": {},
             "fixed_grid": [],
             "methods": kept,

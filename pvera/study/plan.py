@@ -78,15 +78,15 @@ COMPONENTS: dict[str, tuple[str, dict]] = {
 def components(profile: Profile, experiment: Experiment, root) -> list[Run]:
     """List VeRA, PVeRA without noise and KL term, without the KL term, and PVeRA; each below "components_<name>".
 
-    The benchmark trains the first and the last with some of these seeds; they are not listed again.
+    The benchmark trains the first and the last with the profile's seeds; these are further ones.
     """
     return [
         training_run(profile, experiment, root, backbone, dataset, method, seed, variant=name, changes=changes)
         for name, (method, changes) in COMPONENTS.items()
         for backbone in profile.backbones[:1]
         for dataset in profile.datasets
-        for seed in profile.component_seeds
-        if method in profile.methods and (changes or seed not in profile.seeds)
+        for seed in (profile.component_seeds if changes else profile.further_seeds)
+        if method in profile.methods
     ]
 
 
