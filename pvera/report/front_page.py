@@ -1,0 +1,273 @@
+"""Passages of README.md and docs/ that hold numbers or verdicts, written from result tables.
+
+A passage stands between `<!-- program: NAME -->` and `<!-- end -->`. NAME is a key of `PASSAGES`, or the Markdown file of
+a table, which is put there whole. A marker that ends its line holds a paragraph of its own, any other a few words.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from pvera.data.suite import RECIPES
+from pvera.errors import InputError
+from pvera.report import audit, places, published
+from pvera.report.audit.core import CONTRADICTS, FOLLOWS
+from pvera.report.ledger import LEDGER
+from pvera.report.tables.layout import plain, signed
+from pvera.report.tables.names import backbone_title, switch_title
+from pvera.report.tables.verdicts import FAILS, HOLDS, UNDECIDED, VERDICTS
+from pvera.study import markdown, speed
+
+PROFILE = "mini"
+TABLES = f"results/{PROFILE}/tables"
+MARKED = re.compile(r"<!-- program: (\S+) -->(\n?)(.*?)<!-- end -->", re.DOTALL)
+
+#: The claims in short: topic, and how the claim begins. Of several that begin so, e.g. for 4 and 16 draws, the last.
+PRIMARY = ("Main table", "PVeRA is better than VeRA on average")
+CLAIMS = (
+    PRIMARY,
+    ("Main table", "PVeRA has the highest average"),
+    ("Main table", "Linear probing has the lowest average"),
+    ("Cost", "PVeRA trains few numbers"),
+    ("Cost", "PVeRA adds, sampling as in training"),
+    ("Calibration", "LoRA, VeRA and PVeRA are all better calibrated than the other adapters"),
+    ("Uncertainty", "Incorrect predictions have the higher standard deviation"),
+    ("Uncertainty", "Not in the paper: the spread"),
+    ("Out-of-distribution detection", "PVeRA's values are lower in distribution (mean value)"),
+    ("Language", "PVeRA is better than VeRA on average"),
+)
+SWITCHES_SHOWN = 3  # of the ledger, the largest
+CORES = 2  # of the machine that the text speaks of; runs are processes of one thread
+
+
+def rewrite(text: str, root: Path, up: str = "") -> str:
+    """Return a page with every passage written anew; up: the root as seen from the page, e.g. "../".
+
+    InputError for an unknown passage, and for a table that is missing or lacks what a passage shows.
+    """
+
+    def passage(match: re.Match) -> str:
+        name, line_ends, _ = match.groups()
+        made = content(name, root, up)
+        made = f"\n\n{made}\n\n" if line_ends else made
+        return f"<!-- program: {name} -->{made}<!-- end -->"
+
+    return MARKED.sub(passage, text)
+
+
+def pages(root: Path) -> dict[Path, str]:
+    """Return the pages with passages, each with the root as seen from it."""
+    paths = {root / "README.md": "", **{path: "../" for path in sorted((root / "docs").glob("*.md"))}}
+    return {path: up for path, up in paths.items() if MARKED.search(path.read_text(encoding="utf-8"))}
+
+
+def content(name: str, root: Path, up: str) -> str:
+    """Return the passage `name`."""
+    if name.endswith(".md"):
+        return _existing(root / name).read_text(encoding="utf-8").strip()
+    if name not in PASSAGES:
+        raise InputError(f"there is no passage {name!r}; there are: {', '.join(PASSAGES)}")
+    return PASSAGES[name](root, up)
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise InputError(f"{path}: missing; the notebooks make it: experiments/execute_notebooks.py")
+    return path
+
+
+# Claims
+
+
+def claim(root: Path, topic: str, start: str, table: str = "claims") -> pd.Series:
+    """Return the row of a claim: of its first backbone the last claim of `topic` that begins with `start`."""
+    path = _existing(root / TABLES / f"{table}.csv")
+    rows = pd.read_csv(path)
+    if missing := {"verdict", "low", "high", "reading", "scale"} - set(rows):
+        raise InputError(f"{path}: no column {min(missing)!r}; execute the notebooks anew")
+    rows = rows[rows["claim"].str.startswith(start)]
+    if topic:
+        rows = rows[rows["topic"] == topic]
+        rows = rows[rows["backbone"] == rows["backbone"].iloc[0]] if len(rows) else rows
+    if rows.empty:
+        raise InputError(f"{path}: no claim {start!r} of {topic or table}; see CLAIMS in pvera/report/front_page.py")
+    return rows.iloc[-1]
+
+
+def claims(root: Path, up: str) -> str:
+    """Return the table of the claims in short."""
+    rows = []
+    for topic, start in CLAIMS:
+        row = claim(root, topic, start)
+        link = f"[{topic.lower()}]({up}analysis/{row.notebook}.ipynb)"
+        texts = map(markdown.escape, (row.claim, f"{row.reading}{_interval(row, ' ')}", backbone_title(row.backbone)))
+        text, effect, backbone = texts
+        rows.append([text, f"**{row.verdict}**" if row.verdict in (HOLDS, FAILS) else row.verdict, effect, backbone,
+                     link])  # fmt: skip
+    return markdown.table(["Claim", "Here it", "Effect [95 % interval]", "Measured on", "More"], rows)
+
+
+def _interval(row: pd.Series, before: str = "") -> str:
+    """Return the interval with two significant digits, after `before`; empty for a count."""
+    if pd.isna(row.low):
+        return ""
+    low, high = (f"{value:.2g}".replace("-", "−") for value in (row.low, row.high))
+    return f"{before}[{low}, {high}]"
+
+
+WORDS = {HOLDS: "holds", FAILS: "fails", UNDECIDED: "is undecided"}
+
+
+def verdict(root: Path, up: str) -> str:
+    """Return two sentences: the verdict on the primary claim at this scale, and how all claims fare."""
+    row = claim(root, *PRIMARY)
+    counts = pd.read_csv(root / TABLES / "claims.csv")["verdict"].value_counts()
+    hold, fail, undecided, untestable = (counts.get(kind, 0) for kind in VERDICTS)
+    return (
+        f"**Does it hold?** That PVeRA beats VeRA **{WORDS.get(row.verdict, row.verdict)}** at the scale run here "
+        f"({backbone_title(row.backbone)}, {row.scale}): {row.reading}, 95 % interval {_interval(row)}. Of "
+        f"[{counts.sum()} claims]({up}{TABLES}/claims.md), {hold} hold, {fail} fail, {undecided} are undecided and "
+        f"{untestable} cannot be tested here."
+    )
+
+
+def scale(root: Path, up: str) -> str:
+    """Return sentences on the scale and the limits of what was run."""
+    row = claim(root, *PRIMARY)
+    accuracy = published.load(root / "results/published").accuracies("dinov2_b").mean(axis=1)
+    lead = accuracy["pvera"] - accuracy["vera"]
+    said = [
+        f"The paper reports PVeRA {plain(lead, 1)} points above VeRA, on {backbone_title('dinov2_b')} and the "
+        f"{len(published.load(root / 'results/published').accuracies('dinov2_b').columns)} data sets of VTAB-1k. Here, "
+        f"a true difference of {plain(row.could_be_shown, 1)} points would be shown in 80 of 100 repetitions; a smaller "
+        "one may stay undecided."
+    ]
+    if runs := re.search(r"\.ipynb\)\. (Profile .+)", _existing(root / TABLES / "claims.md").read_text("utf-8")):
+        said.append(f"The runs: {runs[1]}")
+    if (root / TABLES / "duration_claims.csv").exists():
+        longer = claim(root, "", PRIMARY[1], "duration_claims")
+        said.append(
+            f"Trained until patience ends (profile `long`), PVeRA ends {longer.reading} ({longer.verdict}; "
+            f"[duration]({up}analysis/duration.ipynb))."
+        )
+    if not (root / "results/paper/benchmark").exists():
+        said.append("The paper's own experiment is ready to run but has not been run: it needs a GPU, DINOv2's weights "
+                    "and VTAB-1k.")  # fmt: skip
+    return " ".join(said)
+
+
+# Audit and ledger
+
+
+def findings(root: Path, up: str) -> str:
+    """Return what the audit found: how many checks follow, and each kind of contradiction with an example."""
+    table = pd.read_csv(_existing(root / "results/published/audit.csv"), keep_default_na=False)
+    wrong = table[table["verdict"] == CONTRADICTS]
+    rows = []
+    for check, part in wrong.groupby("check", sort=False):
+        first = part.iloc[0]
+        example = map(markdown.escape, (first.place, f"printed {first.printed}, recomputed {first.recomputed}"))
+        rows.append([check, str(len(part)), "; ".join(example)])
+    shown = markdown.table(["Printed thing", "Contradictions", "One of them"], rows, "lcl")
+    text = (
+        f"Of {len(table)} checks of printed numbers against each other, {(table['verdict'] == FOLLOWS).sum()} follow "
+        f"and {len(wrong)} [do not]({up}results/published/audit.md)."
+    )
+    exchanged = wrong["note"].str.extract(r"if (\w+) and (\w+) exchanged stars, (\d+) instead of (\d+) stars").dropna()
+    if len(exchanged):
+        one, other, after, before = exchanged.iloc[0]
+        place = wrong.loc[exchanged.index[0], "place"].split(",")[0]
+        text += (
+            f" In {place}, {before} stars do not follow; if the columns of {one} and {other} exchanged theirs, {after} "
+            "would not."
+        )
+    return f"{text}\n\n{shown}"
+
+
+def ledger(root: Path, up: str) -> str:
+    """Return what the protocol ledger found: its size, and the effect of all switches and of the largest ones."""
+    table = pd.read_csv(_existing(root / TABLES / "protocol.csv"))
+    wide = table.set_index(["switch", "metric"])
+    accuracy = table[(table["metric"] == "accuracy") & table["beyond"].astype(bool)].set_index("switch")["mean"]
+    largest = accuracy.drop("published", errors="ignore").abs().nlargest(SWITCHES_SHOWN).index
+    rows = []
+    for name in ["published", *largest]:
+        cells = []
+        for metric in ("accuracy", "ece"):
+            row = wide.loc[(name, metric)]
+            cells.append(f"{signed(row['mean'], 1)} ({signed(row.low, 1)} to {signed(row.high, 1)})")
+        rows.append([switch_title(name), *cells])
+    switches = {name for row in LEDGER for name in row.switches}
+    shown = markdown.table(["What the published program does", "Accuracy (points)", "ECE (points)"], rows, "lcc")
+    return (
+        f"Paper and published program differ, or leave open what they do, in {len(LEDGER)} points; [the ledger]"
+        f"({up}PROTOCOL.md) lists them, and {len(switches)} switches measure them one at a time. The largest effects "
+        f"beyond chance on `{PROFILE}`, with 95 % intervals over data sets and seeds:\n\n{shown}"
+    )
+
+
+# Times
+
+
+def _hours(root: Path, text: bool) -> str:
+    """Return the hours that the recorded runs of images, or of text, take on `CORES` cores."""
+    spent = pd.read_csv(_existing(root / TABLES / "spent.csv"))
+    of_text = spent["experiment"].isin(["language", "language_beta"])
+    return plain(spent.loc[of_text if text else ~of_text, "seconds"].sum() / 3600 / CORES, 1)
+
+
+def ratios(root: Path, up: str) -> str:
+    """Return the table of speed: the ratio of each part to its bound, a column per machine and backbone."""
+    columns = {}
+    for record in speed.load_records(root / "results/performance"):
+        for backbone, rows in speed.by_backbone(record).items():
+            rows = rows[rows["part"].isin(["step", "evaluate", "sample", "probe", "peft"])]
+            rows = rows[~rows["what"].str.startswith("memory")]
+            columns[f"{speed.machine(record)}: {backbone_title(backbone)}"] = rows.set_index(
+                ["precision", "what", "bound"]
+            )["ratio"]
+    table = pd.DataFrame(columns)
+    order = [key for one in columns.values() for key in one.index]
+    table = table.loc[list(dict.fromkeys(order))]
+    rows = [
+        [*map(markdown.escape, key), *("–" if pd.isna(value) else plain(value, 2) for value in row)]
+        for key, row in zip(table.index, table.to_numpy(), strict=True)
+    ]
+    return markdown.table(["Precision", "What", "Bound", *table.columns], rows, "lll" + "c" * len(table.columns))
+
+
+def targets(root: Path, up: str) -> str:
+    """Return how many targets each machine meets."""
+    records = speed.load_records(root / "results/performance")
+    return "\n".join(f"- {speed.machine(record)}: {speed.verdict(record).splitlines()[0]}" for record in records)
+
+
+def suite(root: Path, up: str) -> str:
+    """Return the table of the demonstration suite's tasks."""
+    rows = [[recipe.title, recipe.category, str(len(recipe.classes)), recipe.measures] for recipe in RECIPES.values()]
+    return markdown.table(["Task", "Category", "Classes", "What it measures"], rows)
+
+
+def checks(root: Path, up: str) -> str:
+    """Return the audit's table of verdicts by kind of check."""
+    table = pd.read_csv(_existing(root / "results/published/audit.csv"), keep_default_na=False)
+    return audit.table(audit.summary(table).reset_index())
+
+
+PASSAGES: dict[str, Callable[[Path, str], str]] = {
+    "verdict": verdict,
+    "claims": claims,
+    "scale": scale,
+    "audit": findings,
+    "checks": checks,
+    "ledger": ledger,
+    "hours": lambda root, up: _hours(root, False),
+    "hours_text": lambda root, up: _hours(root, True),
+    "speed": ratios,
+    "targets": targets,
+    "suite": suite,
+    "places": lambda root, up: places.listing(root, PROFILE, up),
+    "pictures": lambda root, up: places.pictures(root, PROFILE, up),
+}
