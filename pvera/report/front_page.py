@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from pvera.adapters import METHODS
+from pvera.data import vtab
 from pvera.data.suite import RECIPES
+from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report import audit, places, published
 from pvera.report.audit.core import CONTRADICTS, FOLLOWS
@@ -19,6 +22,8 @@ from pvera.report.tables.layout import plain, signed
 from pvera.report.tables.names import backbone_title, switch_title
 from pvera.report.tables.verdicts import FAILS, HOLDS, UNDECIDED, VERDICTS
 from pvera.study import markdown, speed
+from pvera.study.experiments import EXPERIMENTS
+from pvera.study.profiles import Profile
 
 PROFILE = "mini"
 TABLES = f"results/{PROFILE}/tables"
@@ -39,6 +44,7 @@ CLAIMS = (
     ("Language", "PVeRA is better than VeRA on average"),
 )
 SWITCHES_SHOWN = 3  # of the ledger, the largest
+VTAB = [task for task in TASKS.values() if task.suite == "vtab"]
 CORES = 2  # of the machine that the text speaks of; runs are processes of one thread
 
 
@@ -218,6 +224,37 @@ def _hours(root: Path, text: bool) -> str:
     return plain(spent.loc[of_text if text else ~of_text, "seconds"].sum() / 3600 / CORES, 1)
 
 
+def _minutes(root: Path, command: str) -> str:
+    """Return the minutes that a command took, on the machines that it was measured on."""
+    spent = pd.read_csv(root / "results/performance/commands.csv").set_index("command").loc[[command]]
+    return f"{spent['from_minutes'].min()} to {spent['to_minutes'].max()} minutes"
+
+
+def expected(root: Path, up: str) -> str:
+    """Return the averages that `demo` ends with, in words."""
+    averages = pd.read_csv(root / "results/performance/demo.csv").sort_values("average", ascending=False)
+    words = [f"{row.average} for {METHODS[row.method].title}" for row in averages.itertuples()]
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def decoded(root: Path, up: str) -> str:
+    """Return the size of VTAB-1k's images, decoded once to 224 pixels."""
+    images = sum(task.test_images + vtab.TRAINING["train800val200"] for task in VTAB)
+    return f"{images * 224 * 224 * 3 / 1e9:.0f} GB"
+
+
+def runs(root: Path, profile: str) -> str:
+    """Return the table of a profile's runs by experiment."""
+    plan = Profile.read(root / f"experiments/profiles/{profile}.yaml")
+    counts = {name: len(plan.runs(name, "results")) for name in plan.experiments}
+    rows = [
+        [f"`{name}`", EXPERIMENTS[name].about, EXPERIMENTS[name].paper or "–", str(count)]
+        for name, count in counts.items()
+        if count
+    ]
+    return markdown.table(["Experiment", "What", "In the paper", "Runs"], rows, "lllr")
+
+
 def ratios(root: Path, up: str) -> str:
     """Return the table of speed: the ratio of each part to its bound, a column per machine and backbone."""
     columns = {}
@@ -225,7 +262,8 @@ def ratios(root: Path, up: str) -> str:
         for backbone, rows in speed.by_backbone(record).items():
             rows = rows[rows["part"].isin(["step", "evaluate", "sample", "probe", "peft"])]
             rows = rows[~rows["what"].str.startswith("memory")]
-            columns[f"{speed.machine(record)}: {backbone_title(backbone)}"] = rows.set_index(
+            machine = speed.machine(record).removeprefix("cpu: ")
+            columns[f"{backbone_title(backbone)} on {machine}"] = rows.set_index(
                 ["precision", "what", "bound"]
             )["ratio"]
     table = pd.DataFrame(columns)
@@ -265,6 +303,12 @@ PASSAGES: dict[str, Callable[[Path, str], str]] = {
     "ledger": ledger,
     "hours": lambda root, up: _hours(root, False),
     "hours_text": lambda root, up: _hours(root, True),
+    "minutes_demo": lambda root, up: _minutes(root, "bash run_all.sh"),
+    "minutes_tests": lambda root, up: _minutes(root, "bash run_tests.sh"),
+    "expected": expected,
+    "decoded": decoded,
+    "runs_paper": lambda root, up: runs(root, "paper"),
+    "runs_mini": lambda root, up: runs(root, "mini"),
     "speed": ratios,
     "targets": targets,
     "suite": suite,
