@@ -7,6 +7,7 @@ pvera/report/front_page.py says what it writes, and where.
 """
 
 import sys
+from pathlib import Path
 
 from options import ROOT, Parser
 
@@ -18,17 +19,18 @@ from pvera.study.script import run
 def main() -> None:
     parser = Parser(__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing")
-    check = parser.parse_args().check
+    parser.add_argument("--root", type=Path, default=ROOT, help="folder of README.md and docs/ (%(default)s)")
+    options = parser.parse_args()
     old = False
-    for path, up in front_page.pages(ROOT).items():
+    for path, up in front_page.pages(options.root).items():
         text = path.read_text(encoding="utf-8")
-        written = front_page.rewrite(text, ROOT, up)
+        written = front_page.rewrite(text, options.root, up)
         if written != text:
             old = True
-            print(f"{path.relative_to(ROOT)}: {'out of date' if check else 'written'}")
-            if not check:
+            print(f"{path.relative_to(options.root)}: {'out of date' if options.check else 'written'}")
+            if not options.check:
                 write_atomically(path, written.encode())
-    sys.exit(int(check and old))
+    sys.exit(int(options.check and old))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Passages of README.md and docs/ that hold numbers or verdicts, written from result tables.
 
-A passage stands between `<!-- program: NAME -->` and `<!-- end -->`. NAME is a key of `PASSAGES`, or the Markdown file of
-a table, which is put there whole. A marker that ends its line holds a paragraph of its own, any other a few words.
+A passage stands between `<!-- program: NAME -->` and `<!-- end -->`. NAME is a key of `PASSAGES`, or the Markdown file
+of a table, which is put there whole. A marker that ends its line holds paragraphs, any other a few words.
 """
 
 import re
@@ -65,7 +65,7 @@ def rewrite(text: str, root: Path, up: str = "") -> str:
 
 def pages(root: Path) -> dict[Path, str]:
     """Return the pages with passages, each with the root as seen from it."""
-    paths = {root / "README.md": "", **{path: "../" for path in sorted((root / "docs").glob("*.md"))}}
+    paths = {root / "README.md": "", **dict.fromkeys(sorted((root / "docs").glob("*.md")), "../")}
     return {path: up for path, up in paths.items() if MARKED.search(path.read_text(encoding="utf-8"))}
 
 
@@ -112,7 +112,7 @@ def claims(root: Path, up: str) -> str:
         text, effect, backbone = texts
         rows.append([text, f"**{row.verdict}**" if row.verdict in (HOLDS, FAILS) else row.verdict, effect, backbone,
                      link])  # fmt: skip
-    return markdown.table(["Claim", "Here it", "Effect [95 % interval]", "Measured on", "More"], rows)
+    return markdown.table(["Claim", "Verdict here", "Effect [95 % interval]", "Measured on", "More"], rows)
 
 
 def _interval(row: pd.Series, before: str = "") -> str:
@@ -127,28 +127,36 @@ WORDS = {HOLDS: "holds", FAILS: "fails", UNDECIDED: "is undecided"}
 
 
 def verdict(root: Path, up: str) -> str:
-    """Return two sentences: the verdict on the primary claim at this scale, and how all claims fare."""
+    """Return the verdict on the primary claim at this scale, how all claims fare, and what was not run."""
     row = claim(root, *PRIMARY)
     counts = pd.read_csv(root / TABLES / "claims.csv")["verdict"].value_counts()
     hold, fail, undecided, untestable = (counts.get(kind, 0) for kind in VERDICTS)
-    return (
-        f"**Does it hold?** That PVeRA beats VeRA **{WORDS.get(row.verdict, row.verdict)}** at the scale run here "
-        f"({backbone_title(row.backbone)}, {row.scale}): {row.reading}, 95 % interval {_interval(row)}. Of "
-        f"[{counts.sum()} claims]({up}{TABLES}/claims.md), {hold} hold, {fail} fail, {undecided} are undecided and "
-        f"{untestable} cannot be tested here."
-    )
+    said = [
+        f"**Does it hold?** That PVeRA beats VeRA **{WORDS.get(row.verdict, row.verdict)}** at the scale run here, a "
+        f"{backbone_title(row.backbone)} on {row.scale.replace(', ', ' with ')}: {row.reading}, 95 % interval "
+        f"{_interval(row)}.",
+        f"Of [{counts.sum()} claims]({up}{TABLES}/claims.md), {hold} hold, {fail} fail, {undecided} are undecided and "
+        f"{untestable} cannot be tested here.",
+    ]
+    return " ".join(said + [NOT_RUN] * (not _paper_was_run(root)))
+
+
+NOT_RUN = "The paper's own experiment, DINOv2 on VTAB-1k, is ready to run but was not run: no GPU was at hand."
+
+
+def _paper_was_run(root: Path) -> bool:
+    return (root / "results/paper/benchmark").exists()
 
 
 def scale(root: Path, up: str) -> str:
     """Return sentences on the scale and the limits of what was run."""
     row = claim(root, *PRIMARY)
-    accuracy = published.load(root / "results/published").accuracies("dinov2_b").mean(axis=1)
-    lead = accuracy["pvera"] - accuracy["vera"]
+    accuracies = published.load(root / "results/published").accuracies("dinov2_b")
+    lead = (accuracies.loc["pvera"] - accuracies.loc["vera"]).mean()
     said = [
         f"The paper reports PVeRA {plain(lead, 1)} points above VeRA, on {backbone_title('dinov2_b')} and the "
-        f"{len(published.load(root / 'results/published').accuracies('dinov2_b').columns)} data sets of VTAB-1k. Here, "
-        f"a true difference of {plain(row.could_be_shown, 1)} points would be shown in 80 of 100 repetitions; a smaller "
-        "one may stay undecided."
+        f"{len(accuracies.columns)} data sets of VTAB-1k. Here, a true difference of {plain(row.could_be_shown, 1)} "
+        "points would be shown in 80 of 100 repetitions; a smaller one may stay undecided."
     ]
     if runs := re.search(r"\.ipynb\)\. (Profile .+)", _existing(root / TABLES / "claims.md").read_text("utf-8")):
         said.append(f"The runs: {runs[1]}")
@@ -158,10 +166,25 @@ def scale(root: Path, up: str) -> str:
             f"Trained until patience ends (profile `long`), PVeRA ends {longer.reading} ({longer.verdict}; "
             f"[duration]({up}analysis/duration.ipynb))."
         )
-    if not (root / "results/paper/benchmark").exists():
-        said.append("The paper's own experiment is ready to run but has not been run: it needs a GPU, DINOv2's weights "
-                    "and VTAB-1k.")  # fmt: skip
+    if not _paper_was_run(root):
+        said.append(NOT_RUN)
     return " ".join(said)
+
+
+def duration(root: Path, up: str) -> str:
+    """Return how long PVeRA and VeRA train, and what the limit on epochs of `mini` costs each."""
+    data = pd.read_csv(_existing(root / TABLES / "duration.csv"))
+    data = data[data["part"] == "Images"]
+    of_methods = data.groupby("method").agg({"best": "median", "early_accuracy": "mean", "accuracy": "mean"})
+    gain = 100 * (of_methods["accuracy"] - of_methods["early_accuracy"])
+    place = of_methods["best"].rank(ascending=False, method="min")
+    said = [
+        f"{METHODS[name].title} has its best epoch at {of_methods['best'][name]:.0f} in the median (place "
+        f"{place[name]:.0f} of {len(place)}, the slowest first) and gains {plain(gain[name], 1)} points of validation "
+        f"accuracy beyond the limit of `{PROFILE}`"
+        for name in ("pvera", "vera")
+    ]
+    return f"Trained until patience ends (profile `long`): {'; '.join(said)}. [Duration]({up}analysis/duration.ipynb)."
 
 
 # Audit and ledger
@@ -210,7 +233,8 @@ def ledger(root: Path, up: str) -> str:
     return (
         f"Paper and published program differ, or leave open what they do, in {len(LEDGER)} points; [the ledger]"
         f"({up}PROTOCOL.md) lists them, and {len(switches)} switches measure them one at a time. The largest effects "
-        f"beyond chance on `{PROFILE}`, with 95 % intervals over data sets and seeds:\n\n{shown}"
+        f"on `{PROFILE}` that a change of random numbers does not explain; data sets differ, as the 95 % intervals in "
+        f"brackets say:\n\n{shown}"
     )
 
 
@@ -263,9 +287,9 @@ def ratios(root: Path, up: str) -> str:
             rows = rows[rows["part"].isin(["step", "evaluate", "sample", "probe", "peft"])]
             rows = rows[~rows["what"].str.startswith("memory")]
             machine = speed.machine(record).removeprefix("cpu: ")
-            columns[f"{backbone_title(backbone)} on {machine}"] = rows.set_index(
-                ["precision", "what", "bound"]
-            )["ratio"]
+            columns[f"{backbone_title(backbone)} on {machine}"] = rows.set_index(["precision", "what", "bound"])[
+                "ratio"
+            ]
     table = pd.DataFrame(columns)
     order = [key for one in columns.values() for key in one.index]
     table = table.loc[list(dict.fromkeys(order))]
@@ -298,6 +322,7 @@ PASSAGES: dict[str, Callable[[Path, str], str]] = {
     "verdict": verdict,
     "claims": claims,
     "scale": scale,
+    "duration": duration,
     "audit": findings,
     "checks": checks,
     "ledger": ledger,
