@@ -26,6 +26,13 @@ def test_every_passage_is_shown():
     assert {name for name in names if not name.endswith(".md")} <= set(front_page.PASSAGES)
 
 
+def test_markers_within_a_line_do_not_begin_it():
+    """A comment that begins a line ends the paragraph before it."""
+    for page in front_page.pages(ROOT):
+        for line in page.read_text().splitlines():
+            assert not line.startswith("<!--") or line.endswith("-->") and line.count("<!--") == 1, (page.name, line)
+
+
 @pytest.fixture
 def copy(tmp_path):
     """The pages, and what they are written from."""

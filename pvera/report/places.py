@@ -1,6 +1,5 @@
 """The place of every notebook, table and figure in the paper, as docs/figures.md lists them."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -86,13 +85,19 @@ def listing(root: Path, profile: str, up: str) -> str:
     for path in outputs(root, profile):
         files[place_of(path.stem)].append(path)
     rows = []
-    for place, tables_and_figures in files.items():
-        shown = [*tables_and_figures, *map(Path, place.more)]
-        notebook = [Path(f"analysis/{place.notebook}.ipynb")] * bool(place.notebook)
-        made_by = (name if name in EXPERIMENTS else _link(Path(name), up, code=True) for name in place.made_by)
-        cells = (", ".join(made_by), _links(notebook, up), _links(shown, up))
-        rows.append([place.where, place.what, *(cell or "–" for cell in cells)])
-    return markdown.table(["In the paper", "What", "Made by", "Notebook", "Tables and figures"], rows)
+    for place, paths in files.items():
+        paths += map(Path, place.more)
+        pictures = [path for path in paths if path.suffix in (".png", ".svg")]
+        made_by = (f"`{n}`" if n in EXPERIMENTS else _link(Path(n), up, f"`{Path(n).name}`") for n in place.made_by)
+        notebook = Path(f"analysis/{place.notebook}.ipynb")
+        cells = (
+            ", ".join(made_by),
+            ", ".join(_link(path, up) for path in paths if path not in pictures),
+            ", ".join(_link(path, up) for path in pictures),
+        )
+        what = _link(notebook, up, place.what) if place.notebook else place.what
+        rows.append([place.where, what, *(cell or "–" for cell in cells)])
+    return markdown.table(["In the paper", "Notebook", "Made by", "Tables", "Figures"], rows)
 
 
 def pictures(root: Path, profile: str, up: str, across: int = 3, width: int = 270) -> str:
@@ -108,10 +113,5 @@ def pictures(root: Path, profile: str, up: str, across: int = 3, width: int = 27
     return "\n".join(["<table>", *rows, "</table>"])
 
 
-def _link(path: Path, up: str, code: bool = False) -> str:
-    title = f"`{path.name}`" if code else path.stem
-    return f"[{title}]({up}{path.as_posix()})"
-
-
-def _links(paths: Iterable[Path], up: str) -> str:
-    return " ".join(_link(path, up) for path in paths)
+def _link(path: Path, up: str, title: str = "") -> str:
+    return f"[{title or path.stem.replace('_', ' ')}]({up}{path.as_posix()})"
