@@ -210,7 +210,7 @@ def findings(root: Path, up: str) -> str:
         place = wrong.loc[exchanged.index[0], "place"].split(",")[0]
         text += (
             f" In {place}, {before} stars do not follow; if the columns of {one} and {other} exchanged theirs, {after} "
-            "would not."
+            "would be left."
         )
     return f"{text}\n\n{shown}"
 
@@ -280,24 +280,25 @@ def runs(root: Path, profile: str) -> str:
 
 
 def ratios(root: Path, up: str) -> str:
-    """Return the table of speed: the ratio of each part to its bound, a column per machine and backbone."""
+    """Return the tables of speed, one per precision: time over bound, a column per backbone and machine."""
     columns = {}
     for record in speed.load_records(root / "results/performance"):
+        machine = re.sub(r"^cpu: |\(R\)| Processor", "", speed.machine(record))
         for backbone, rows in speed.by_backbone(record).items():
             rows = rows[rows["part"].isin(["step", "evaluate", "sample", "probe", "peft"])]
             rows = rows[~rows["what"].str.startswith("memory")]
-            machine = speed.machine(record).removeprefix("cpu: ")
-            columns[f"{backbone_title(backbone)} on {machine}"] = rows.set_index(["precision", "what", "bound"])[
-                "ratio"
-            ]
+            columns[f"{backbone_title(backbone)}, {machine}"] = rows.set_index(["precision", "what", "bound"])["ratio"]
     table = pd.DataFrame(columns)
-    order = [key for one in columns.values() for key in one.index]
-    table = table.loc[list(dict.fromkeys(order))]
-    rows = [
-        [*map(markdown.escape, key), *("–" if pd.isna(value) else plain(value, 2) for value in row)]
-        for key, row in zip(table.index, table.to_numpy(), strict=True)
-    ]
-    return markdown.table(["Precision", "What", "Bound", *table.columns], rows, "lll" + "c" * len(table.columns))
+    table = table.loc[list(dict.fromkeys(key for column in columns.values() for key in column.index))]
+    shown = []
+    for precision, part in table.groupby(level="precision", sort=False):
+        rows = [
+            [markdown.escape(what), bound.replace("frozen ", ""), *(plain(ratio, 2) for ratio in ratios_of_row)]
+            for (_, what, bound), ratios_of_row in zip(part.index, part.to_numpy(), strict=True)
+        ]
+        shown.append(f"**{precision}**")
+        shown.append(markdown.table(["Time of", "Bound", *part.columns], rows, "ll" + "c" * len(part.columns)))
+    return "\n\n".join(shown)
 
 
 def targets(root: Path, up: str) -> str:
