@@ -1,5 +1,7 @@
 """Numbers and verdicts of the pages are those of the committed tables; a page that is out of date is told."""
 
+import csv
+import json
 import re
 import shutil
 from pathlib import Path
@@ -11,6 +13,7 @@ from pvera.errors import InputError
 from pvera.report import front_page, places
 
 ROOT = Path(__file__).resolve().parents[1]
+TABLES = ROOT / "results/mini/tables"
 
 
 @pytest.mark.parametrize("page", front_page.pages(ROOT), ids=lambda page: page.name)
@@ -69,6 +72,55 @@ def test_the_counted_verdicts_are_those_of_the_table(copy):
     assert f"{hold} hold, " in front_page.verdict(copy, "")
     (copy / "results/mini/tables/claims.csv").write_text(table.replace(",holds,", ",fails,"))
     assert "0 hold, " in front_page.verdict(copy, "")
+
+
+def rows(path: Path) -> list[dict]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_numbers_are_those_of_the_tables():
+    """Each computed anew, without the module's own ways of reading."""
+    audit = rows(ROOT / "results/published/audit.csv")
+    wrong = [row for row in audit if row["verdict"] == "does not follow"]
+    stars = sum(row["check"] == "stars" for row in wrong)
+    said = front_page.findings(ROOT, "")
+    assert f"Of {len(audit)} checks" in said and f"and {len(wrong)} [do not]" in said and f"| stars | {stars} |" in said
+
+    effects = {row["switch"]: row for row in rows(TABLES / "protocol.csv") if row["metric"] == "accuracy"}
+    alone = [row for name, row in effects.items() if name != "published" and row["beyond"] == "True"]
+    largest = max(alone, key=lambda row: abs(float(row["mean"])))
+    table = front_page.ledger(ROOT, "").split(" :-: |\n")[1].splitlines()
+    assert table[0].startswith("| All differences at once | ")
+    assert f"{abs(float(largest['mean'])):.1f} (" in table[1]
+
+    trainings = [row for row in rows(TABLES / "spent.csv") if not row["experiment"].startswith("language")]
+    assert front_page.content("hours", ROOT, "") == f"{sum(float(row['seconds']) for row in trainings) / 7200:.1f}"
+
+    primary = rows(TABLES / "claims.csv")[0]
+    assert primary["claim"] == front_page.PRIMARY[1]
+    low, high = (f"{float(primary[end]):.2g}".replace("-", "−") for end in ("low", "high"))
+    first = front_page.claims(ROOT, "").splitlines()[2]
+    assert f"{primary['reading']} [{low}, {high}]" in first and primary["verdict"] in first
+
+    record = json.loads((ROOT / "results/performance/speed_cpu_amd_epyc.json").read_text())
+    (step,) = (
+        row
+        for row in record["rows"]
+        if (row["part"], row["precision"], row["what"]) == ("step", "float32", "PVeRA, r = 256")
+    )
+    assert f"| PVeRA, r = 256 | forward and backward | {step['ratio']:.2f} |" in front_page.ratios(ROOT, "")
+
+
+def test_longer_trainings_are_compared_by_epoch_and_gain(copy):
+    """A table of two runs: PVeRA's gain is that of the data, and it takes longer."""
+    head = "method,dataset,seed,epochs,patience,best,early_loss,loss,early_accuracy,accuracy,test,part\n"
+    of_pvera = "pvera,digits,0,98,True,70,1,1,0.50,0.53,0.5,Images\n"
+    of_vera = "vera,digits,0,31,True,11,1,1,0.5,0.5,0.5,Images\n"
+    (copy / "results/mini/tables/duration.csv").write_text(head + of_pvera + of_vera)
+    said = front_page.duration(copy, "")
+    assert "PVeRA has its best epoch at 70 in the median (place 1 of 2, the slowest first) and gains 3.0 points" in said
+    assert "VeRA has its best epoch at 11 in the median (place 2 of 2, the slowest first) and gains 0.0 points" in said
 
 
 def test_what_was_not_run_is_said_until_it_is_run(copy):
