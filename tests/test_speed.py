@@ -96,7 +96,7 @@ def test_summary_names_the_machine_of_each_comparison():
     rows = [*peft_rows(), vars(row("LoRA, merged", "evaluate", ratio=1.01, target=1.02))]
     rows.append(vars(row("VeRA, merged", "evaluate", ratio=1.03, target=1.02)))
     assert summary([{"environment": MADE_BY, "rows": rows}]) == (
-        "**Answer.** On 1 machines, 2 of 3 targets are met; a merged model takes at most 1.02 of the frozen backbone's "
+        "**Answer.** In 1 record, 2 of 3 targets are met; a merged model takes at most 1.02 of the frozen backbone's "
         "time in 1 of 2 measurements. PVeRA's training step takes this share of peft's time: 0.80 (float32, cpu: Some "
         "(R) CPU, 2 threads)."
     )

@@ -16,7 +16,7 @@ def summary(records: Sequence[dict]) -> str:
     if len(merged):
         at_most = f"takes at most {merged['target'].max():.2f} of the frozen backbone's time"
         parts.append(f"a merged model {at_most} in {_count(merged)} measurements")
-    text = f"**Answer.** On {rows['machine'].nunique()} machines, {'; '.join(parts)}."
+    text = f"**Answer.** In {len(records)} record{'s' * (len(records) != 1)}, {'; '.join(parts)}."
     peft = rows[rows["bound"].str.startswith("the step of peft")]
     if len(peft):
         ratios = ", ".join(f"{row.ratio:.2f} ({row.precision}, {row.machine})" for row in peft.itertuples())
