@@ -47,6 +47,7 @@ class Topic:
 
     title: of the page. notebook: in analysis/. names: tables and figures are called so, or begin so ("<name>_").
     place: in the paper; empty for what the paper lacks. printed: its numbers in the paper, as Markdown.
+    see: files that show what no table or figure does.
     """
 
     title: str
@@ -54,6 +55,7 @@ class Topic:
     names: tuple[str, ...]
     place: str = ""
     printed: Callable[[Published], str] | None = None
+    see: tuple[str, ...] = ()
 
     @property
     def heading(self) -> str:
@@ -87,7 +89,13 @@ TOPICS = (
         "Tables 6 to 8",
         lambda p: "\n\n".join(published_detailed(p, b).markdown() for b in BACKBONES),
     ),
-    Topic("VeRA and PVeRA", "protocol", ("protocol",), "Figure 2, Algorithm 2"),
+    Topic(
+        "VeRA and PVeRA, and what differs between the paper and its program",
+        "protocol",
+        ("protocol",),
+        "Figure 2, Algorithm 2",
+        see=("PROTOCOL.md", "pvera/adapters/vera.py", "pvera/adapters/pvera.py"),
+    ),
     Topic(
         "Cost",
         "computational_efficiency",
@@ -183,8 +191,10 @@ class Pages:
 
     def notebook(self, file: Path, page: str) -> str:
         """Return a notebook, executed for the profile, as Markdown; its code is folded."""
-        copy = self.root / "figures" / self.profile / file.name
-        cells = nbformat.read(file if self.profile == "mini" else copy, as_version=4).cells
+        executed = file if self.profile == "mini" else self.root / "figures" / self.profile / file.name
+        if not executed.exists():
+            raise InputError(f"{executed} is missing: `bash run_all.sh {self.profile}` makes it")
+        cells = nbformat.read(executed, as_version=4).cells
         parts, heading, pictures = [], file.stem, 0
         for cell in cells:
             if cell.cell_type == "markdown":
@@ -219,6 +229,7 @@ class Pages:
         ]
         said = f"[The notebook](../{notebook}) explains what stands here"
         parts = [f"# {topic.heading}", said + (", from these runs:" if behind else "."), "\n".join(behind)]
+        parts += [f"[`{name}`](../{self.add(self.root / name)})" for name in topic.see]
         for figure in figures:
             picture = f"../{self.add(figure)}"
             parts.append(f'[![{alt(topic.title)}: {alt(figure.stem)}]({picture}){{ width="{WIDTH}" }}]({picture})')

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import nbformat
@@ -142,6 +144,19 @@ def test_a_notebook_is_folded_code_and_what_it_shows(root):
     page = (root / "build" / Pages(root, "mini", root / "build").add(root / "analysis/c.ipynb")).read_text()
     assert "# Title\n\n[a](../docs/a.md)" in page
     assert '??? note "Code"\n\n    ```python\n    `1`\n    ```' in page
+
+
+def test_a_notebook_that_was_not_executed_for_the_profile_is_named(root):
+    with pytest.raises(InputError, match=r"figures/demo/c\.ipynb is missing: `bash run_all\.sh demo` makes it"):
+        Pages(root, "demo", root / "build").add(root / "analysis/c.ipynb")
+
+
+@pytest.mark.parametrize("arguments", [["none"], ["mini", "more"]])
+def test_run_report_refuses_an_unknown_profile_before_the_set_up(tmp_path, arguments):
+    shutil.copy(ROOT / "run_report.sh", tmp_path)
+    ended = subprocess.run(["bash", tmp_path / "run_report.sh", *arguments], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"error: no profile '{' '.join(arguments)}' in experiments/profiles\n"
 
 
 def test_a_profile_without_tables_is_bad_input(capsys):
