@@ -157,9 +157,9 @@ def compare(model: AdaptedModel, analysis: Ensemble, tests: dict[str, ImageData]
 def _places(analysis: Ensemble, tests: dict[str, ImageData]) -> Iterator[tuple[Place | str, ImageData]]:
     """Yield what is predicted: the splits, corrupted test images, and images of other data sets."""
     name, count = analysis.dataset, analysis.settings["shifted_images"]
+    yield TEST, tests[name]
     for part in (TRAIN, VALIDATION):
         yield part, tests[f"{name}/{part}"]
-    yield TEST, tests[name]
     first = tests[name].first(count)
     for corruption in corruptions.CORRUPTIONS if analysis.settings["shifts"] else ():
         for severity in corruptions.SEVERITIES:
