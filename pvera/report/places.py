@@ -51,6 +51,8 @@ PLACES = (
     Place(BEYOND, "every claim with its verdict", "claims", (), ("claims*",)),
     Place(BEYOND, "what in PVeRA does it", "components", ("components", "equal_budget", "alpha"),
           ("components*",)),
+    Place(BEYOND, "uncertainty against rivals", "uncertainty_baselines",
+          ("dropout", "beta_effects", "experiments/rivals.py"), ("rivals*", "beta_effects*")),
     Place(BEYOND, "statistics: Friedman, intervals, multiple comparisons", "comparison", ("benchmark",),
           ("comparison*",)),
     Place(BEYOND, "how long the trainings last", "duration",
