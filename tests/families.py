@@ -383,7 +383,10 @@ def check_users_hooks(case: Case):
     for training in (False, True):
         seen.clear()
         model.train(training)(case.inputs)
-        assert len(seen) >= len(linear)
+        if case.example in BIASES_APART and case.method.key not in MERGEABLE - {"linear"}:
+            assert not seen  # no adapter reads the projections, which the plain encoder does not call
+        else:
+            assert len(seen) >= len(linear)
         for module, x, y in seen:
             close(y, F.linear(x, module.weight, module.bias))
 
