@@ -109,8 +109,8 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
             _check_head(encoder, layers[0].dim)
         return layers
     raise InputError(
-        f"{type(encoder).__name__} is neither a timm vision transformer with layers attn.qkv, or q_proj, k_proj and "
-        f"v_proj, of equal width nor a bare encoder of transformers out of {', '.join(TRANSFORMERS)}"
+        f"{type(encoder).__name__} is neither a timm vision transformer with fused attn.qkv, or q_proj, k_proj and "
+        f"v_proj of equal width, nor a bare encoder of transformers ({', '.join(TRANSFORMERS)})"
     )
 
 
