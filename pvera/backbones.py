@@ -110,8 +110,8 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
 
     weights: a .safetensors file, or a pickled one of tensors only, in place of the published weights.
     seed: seed of the random weights where `pretrained` is false.
-    InputError: unknown name, a model that takes no adapters, weights that cannot be downloaded or do not fit, DINOv2 with
-    another number of tokens than the paper's.
+    InputError: unknown name, a model that takes no adapters, weights that cannot be downloaded or do not fit, DINOv2
+    with another number of tokens than the paper's.
     """
     timm_name, options = architecture(name)
     if weights is not None:
