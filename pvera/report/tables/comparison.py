@@ -54,9 +54,6 @@ APART = ("vera", "linear")  # the method that PVeRA extends, and the weakest one
 CORRECTIONS = {"": "uncorrected", "_holm": "Holm", "_bh": "BH"}
 
 
-# The evidence
-
-
 @dataclass(frozen=True)
 class Evidence:
     """Accuracies to compare, and their spread over seeds.
@@ -282,9 +279,6 @@ def small_samples(evidence: Evidence, sizes: Iterable[int]) -> pd.DataFrame:
                 row[method] = (np.abs(gap) >= difference).mean()
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-# The tables
 
 
 def comparison(compared: Comparison, name: str = "comparison") -> Table:
