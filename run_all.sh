@@ -42,7 +42,7 @@ if [ ! -f "experiments/profiles/$profile.yaml" ]; then
 fi
 
 wait=
-scripts="train uncertainty out_of_distribution latents"
+scripts="train uncertainty out_of_distribution latents rivals"
 for argument in "$@"; do
     case $argument in
         --slurm*) wait=--wait ;;

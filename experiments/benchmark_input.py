@@ -42,8 +42,11 @@ PARTS = ("share", "preparation", "memory")
 SHARE, SPEED_UP, MEMORY = 0.02, 0.75, 1024  # bounds: of an epoch, per core, MiB
 LARGEST = "dsprites_loc"
 DISTINCT = 64  # images of a split; the others are links to them
-# 17 tokens of width 64, 6 layers. Worker processes import this file, so they have the name as well.
-backbones.NAMES["stand_in"] = ("test_vit", {"img_size": 224, "patch_size": 56})
+
+
+def name_stand_in() -> None:
+    """Name a backbone of 17 tokens of width 64 and 6 layers."""
+    backbones.NAMES["stand_in"] = ("test_vit", {"img_size": 224, "patch_size": 56})
 
 
 def main() -> None:
@@ -52,6 +55,7 @@ def main() -> None:
     parser.add_argument("--folder", help="folder of the temporary files (default: the system's)")
     parser.output()
     options = parser.parse_args()
+    name_stand_in()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
@@ -196,5 +200,7 @@ def describe(table: pd.DataFrame) -> str:
     return f"{page}\n\n{machines}. Measured by experiments/benchmark_input.py.\n"
 
 
+if __name__ == "__mp_main__":  # in a worker process
+    name_stand_in()
 if __name__ == "__main__":
     run(main)

@@ -1,4 +1,4 @@
-"""Frozen backbones: the small one that ships with the package, DINOv2, and any timm ViT with a fused qkv."""
+"""Frozen backbones: the small one that ships with the package, DINOv2, and any timm ViT that takes adapters."""
 
 import hashlib
 import mmap
@@ -110,8 +110,8 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
 
     weights: a .safetensors file, or a pickled one of tensors only, in place of the published weights.
     seed: seed of the random weights where `pretrained` is false.
-    InputError: unknown name, no fused attn.qkv, weights that cannot be downloaded or do not fit, DINOv2 with another
-    number of tokens than the paper's.
+    InputError: unknown name, a model that takes no adapters, weights that cannot be downloaded or do not fit, DINOv2
+    with another number of tokens than the paper's.
     """
     timm_name, options = architecture(name)
     if weights is not None:
@@ -147,7 +147,7 @@ def image_size(model: nn.Module) -> int:
 
 
 def shapes(name: str) -> nn.Module:
-    """Return a backbone without weights, on the meta device. InputError for an unknown name and no fused attn.qkv."""
+    """Return a backbone without weights, on the meta device. InputError as `load`."""
     timm_name, options = architecture(name)
     model = timm.create_model(timm_name, num_classes=0, device="meta", **options)
     encoder_layers(model)

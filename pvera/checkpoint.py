@@ -137,7 +137,7 @@ def _drawn(member: Member) -> dict[str, Tensor] | None:
 def _backbone_digest(vit: nn.Module) -> str:
     """Return the hash of the tensors that merging never changes, without the pooler, which nothing here reads."""
     merged = {id(p) for x in encoder_layers(vit) for m, _ in x.projections for p in m.parameters()}
-    merged |= {id(x.mlp_out.weight) for x in encoder_layers(vit)}
+    merged |= {id(p) for x in encoder_layers(vit) for p in (x.mlp_out.weight, *x.biases.values())}
     read = {n: p for n, p in vit.named_parameters() if not n.startswith("pooler.")}
     return _digest({n: p for n, p in read.items() if id(p) not in merged})
 

@@ -1,7 +1,7 @@
 """The layers of a frozen encoder, as adapters see them: projections, norms and MLPs.
 
-timm's vision transformers are recognised by the names of their modules; BERT, RoBERTa, DeBERTa-v2 and -v3, and DINOv2
-of transformers by the name of their class. Neither package is imported.
+timm's vision transformers are recognised by the names of their modules, encoders of transformers by the name of their
+class. Neither package is imported.
 """
 
 from collections.abc import Callable
@@ -23,6 +23,8 @@ class EncoderLayer:
     attention, mlp: the modules whose outputs are added to the residual stream.
     mlp_norm: the LayerNorm before the MLP; None where it follows the MLP (BERT, timm's `rpn` models).
     mlp_out: the MLP's last linear layer, which the hidden activation enters.
+    bias_owner: the module that keeps the biases of queries, keys and values apart from their fused layer, as `q_bias`,
+        `k_bias` (zero) and `v_bias` (BEiT, EVA); else None.
     reader: the module whose first argument the projections read; None unless they read position embeddings as well
         (DeBERTa).
     """
@@ -33,6 +35,7 @@ class EncoderLayer:
     mlp_norm: nn.Module | None
     mlp_out: nn.Linear
     mlp: nn.Module
+    bias_owner: nn.Module | None = None
     reader: nn.Module | None = None
 
     @property
@@ -47,9 +50,24 @@ class EncoderLayer:
         """Return views of the frozen weight (d_out, d_in) and bias (d_out) of "q", "k" or "v"."""
         for linear, positions in self.projections:
             if position in positions:
-                weight, bias = per_position(linear, positions)
+                weight, bias = self.per_position(linear, positions)
                 return weight[positions.index(position)], bias[positions.index(position)]
         raise KeyError(position)
+
+    def per_position(self, linear: nn.Linear, positions: str) -> tuple[Tensor, Tensor]:
+        """Return weight (p, d_out, d_in) and bias (p, d_out) of the p positions that `linear` makes."""
+        weight = linear.weight.unflatten(0, (len(positions), -1))
+        if biases := self.biases:
+            return weight, torch.stack([biases.get(p, torch.zeros_like(biases["q"])) for p in positions])
+        bias = linear.bias if linear.bias is not None else linear.weight.new_zeros(linear.out_features)
+        return weight, bias.unflatten(0, (len(positions), -1))
+
+    @property
+    def biases(self) -> dict[str, Tensor]:
+        """The biases that lie apart from the projections, by position."""
+        parameters = {} if self.bias_owner is None else self.bias_owner._parameters
+        named = {p: parameters.get(f"{p}_bias") for p in "qkv"}
+        return {p: bias for p, bias in named.items() if bias is not None}
 
 
 @dataclass(frozen=True)
@@ -72,36 +90,33 @@ class Shape:
         return cls(patches + vit.num_prefix_tokens, layers[0].dim, len(layers), patches, patch_inputs)
 
 
-def per_position(linear: nn.Linear, positions: str) -> tuple[Tensor, Tensor]:
-    """Return weight (p, d_out, d_in) and bias (p, d_out) of the p positions that `linear` makes."""
-    count = len(positions)
-    bias = linear.bias if linear.bias is not None else linear.weight.new_zeros(linear.out_features)
-    return linear.weight.unflatten(0, (count, -1)), bias.unflatten(0, (count, -1))
-
-
 def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     """Return the layers of an encoder, in order.
 
     InputError for
 
     - an encoder of another kind,
-    - a vision transformer that reads `attn.qkv` without calling it (BEiT and EVA with a bias for q),
-    - layers that differ in width (Hiera),
+    - layers that differ in width (Hiera), or keys that are narrower than queries,
     - features that are not (batch, width of the layers), or that leave a classification head.
     """
-    names = [kind.__name__ for kind in type(encoder).__mro__]
-    read = next((TRANSFORMERS[name] for name in names if name in TRANSFORMERS), _timm)
+    read = TRANSFORMERS.get(_class(encoder), _timm)
     try:
         layers = read(encoder)
     except (AttributeError, TypeError):
         layers = []
     if layers and all(map(_keeps_width, layers)) and len({layer.dim for layer in layers}) == 1:
-        _check_head(encoder, layers[0].dim)
+        if read is _timm:
+            _check_head(encoder, layers[0].dim)
         return layers
     raise InputError(
-        f"{type(encoder).__name__} is neither a timm vision transformer with fused attn.qkv layers nor a "
-        "bare BERT, RoBERTa, DeBERTa-v2 or DINOv2 encoder of transformers"
+        f"{type(encoder).__name__} is neither a timm vision transformer with fused attn.qkv, or q_proj, k_proj and "
+        f"v_proj of equal width, nor a bare encoder of transformers ({', '.join(TRANSFORMERS)})"
     )
+
+
+def _class(encoder: object) -> str:
+    """Return the class name by which an encoder of transformers is known here; "" for other encoders."""
+    return next((kind.__name__ for kind in type(encoder).__mro__ if kind.__name__ in TRANSFORMERS), "")
 
 
 def _keeps_width(layer: EncoderLayer) -> bool:
@@ -124,12 +139,26 @@ def _check_head(encoder: nn.Module, dim: int) -> None:
 
 
 def _timm(vit: Any) -> list[EncoderLayer]:
-    if any(getattr(b.attn, "q_bias", None) is not None for b in vit.blocks):
-        return []
     return [
-        EncoderLayer(b, [(b.attn.qkv, "qkv")], b.attn, None if _post_norm_block(b) else b.norm2, b.mlp.fc2, b.mlp)
-        for b in vit.blocks
+        EncoderLayer(x, _projections(y), y, None if _post_norm_block(x) else x.norm2, x.mlp.fc2, x.mlp, _bias_owner(y))
+        for x in vit.blocks
+        for y in [x.attn]
     ]
+
+
+def _projections(attention: Any) -> list[tuple[nn.Linear, str]]:
+    """Return the fused layer `qkv`, or the three layers of EVA-02's larger models."""
+    if attention.qkv is not None:
+        return [(attention.qkv, "qkv")]
+    return _separate(attention)
+
+
+def _bias_owner(attention: nn.Module) -> nn.Module | None:
+    return attention if attention._parameters.get("q_bias") is not None else None
+
+
+def _separate(attention: Any) -> list[tuple[nn.Linear, str]]:
+    return [(attention.q_proj, "q"), (attention.k_proj, "k"), (attention.v_proj, "v")]
 
 
 def _post_norm_block(block: nn.Module) -> bool:
@@ -161,11 +190,26 @@ def _post_norm(x: Any, projections: list[tuple[nn.Linear, str]], **more: Any) ->
 
 
 def _dinov2(encoder: Any) -> list[EncoderLayer]:
-    return [
-        EncoderLayer(x, [(y.q_proj, "q"), (y.k_proj, "k"), (y.v_proj, "v")], y.o_proj, x.norm2, x.mlp.fc2, x.mlp)
-        for x in encoder.encoder.layer
-        for y in [x.attention]
-    ]
+    return [_pre_norm(x, x.attention, x.attention.o_proj, x.norm2, x.mlp.fc2) for x in encoder.encoder.layer]
+
+
+def _dinov3(encoder: Any) -> list[EncoderLayer]:
+    return [_pre_norm(x, x.attention, x.attention.o_proj, x.norm2, x.mlp.down_proj) for x in encoder.model.layer]
+
+
+def _vit(encoder: Any) -> list[EncoderLayer]:
+    return [_pre_norm(x, x.attention, x.attention.o_proj, x.layernorm_after, x.mlp.fc2) for x in encoder.layers]
+
+
+def _clip(encoder: Any) -> list[EncoderLayer]:
+    """Return the layers of CLIP's or SigLIP's image encoder. InputError for a SigLIP that does not pool."""
+    if not getattr(encoder, "use_head", True):
+        raise InputError(f"{type(encoder).__name__} pools nothing: create it with vision_use_head=True")
+    return [_pre_norm(x, x.self_attn, x.self_attn.out_proj, x.layer_norm2, x.mlp.fc2) for x in encoder.encoder.layers]
+
+
+def _pre_norm(x: Any, attention: Any, out: nn.Module, mlp_norm: nn.Module, mlp_out: nn.Linear) -> EncoderLayer:
+    return EncoderLayer(x, _separate(attention), out, mlp_norm, mlp_out, x.mlp)
 
 
 #: Encoders of transformers by class name. Others have modules of the same names that compute something else.
@@ -175,12 +219,26 @@ TRANSFORMERS: dict[str, Callable[[Any], list[EncoderLayer]]] = {
     "DebertaV2Model": _deberta,
     "Dinov2Model": _dinov2,
     "Dinov2WithRegistersModel": _dinov2,
+    "DINOv3ViTModel": _dinov3,
+    "ViTModel": _vit,
+    "CLIPVisionModel": _clip,
+    "SiglipVisionModel": _clip,
 }
+#: Those whose `pooler_output` is read, as timm does: CLIP's class token behind the last LayerNorm, which
+#: `last_hidden_state` lacks, and SigLIP's attention pooling, as it has no class token. Other poolers are trained for
+#: other tasks, or not at all.
+POOLING = ("CLIPVisionModel", "SiglipVisionModel")
 
 
-def pooled(output: Any) -> Tensor:
-    """Return features (batch, dim) from an encoder's output: timm's as it is, of transformers' the first token."""
-    features = output if isinstance(output, Tensor) else output.last_hidden_state[:, 0]
+def pooled(encoder: nn.Module, output: Any) -> Tensor:
+    """Return features (batch, dim) from the encoder's output: timm's as it is; of transformers' the first token, or
+    what encoders of `POOLING` pool."""
+    if isinstance(output, Tensor):
+        features = output
+    elif _class(encoder) in POOLING:
+        features = output.pooler_output
+    else:
+        features = output.last_hidden_state[:, 0]
     if features.ndim != 2:
         raise InputError(
             f"the backbone returns features of shape {tuple(features.shape)}, not (batch, dim): create "
@@ -206,7 +264,7 @@ def reads_class_token_only(vit: nn.Module, last: EncoderLayer, image: Tensor) ->
     handle = last.mlp_norm.register_forward_hook(track)
     try:
         with torch.inference_mode(False), torch.enable_grad():
-            features = pooled(vit(image.clone()))
+            features = pooled(vit, vit(image.clone()))
             if len(entered) != 1 or entered[0].ndim != 3 or not features.requires_grad:
                 return False
             weights = torch.linspace(-1, 1, features.shape[-1], device=features.device)

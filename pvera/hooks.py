@@ -11,13 +11,32 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle as Handle
+from torch.utils.hooks import RemovableHandle
 
 from pvera.adapters import Adapter
-from pvera.encoders import EncoderLayer, per_position
+from pvera.encoders import EncoderLayer
 
 #: Parameters that were changed, with their old values.
 Replaced = list[tuple[Tensor, Tensor]]
+
+
+@dataclass
+class _CallsProjection:
+    """Makes an attention call its fused layer: without a `q_bias`, it does not read that layer's weight beside it.
+
+    An instance attribute hides the parameter, which stays in the state under its name; `remove` shows it again.
+    """
+
+    attention: nn.Module
+
+    def __post_init__(self) -> None:
+        self.attention.__dict__["q_bias"] = None
+
+    def remove(self) -> None:
+        del self.attention.__dict__["q_bias"]
+
+
+Handle = RemovableHandle | _CallsProjection
 
 
 def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) -> list[Handle]:
@@ -25,9 +44,12 @@ def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) ->
 
     The hooks are plain objects, not closures: a copy or a pickle of the model carries hooks of its own.
     """
-    handles = []
+    handles: list[Handle] = []
     if "project" in sites:
         read = _Held()
+        if layer.bias_owner is not None:
+            handles.append(_CallsProjection(layer.bias_owner))
+            handles.append(layer.projections[0][0].register_forward_hook(_AddBiases(layer)))
         if layer.reader is not None:
             handles.append(layer.reader.register_forward_pre_hook(read.hold))
             handles.append(layer.reader.register_forward_hook(read.release, always_call=True))
@@ -56,6 +78,15 @@ class _Held:
 
     def release(self, *_) -> None:
         self.tensor = None
+
+
+@dataclass
+class _AddBiases:
+    layer: EncoderLayer
+
+    def __call__(self, module, args, y: Tensor) -> Tensor:
+        _, bias = self.layer.per_position(module, "qkv")
+        return y + bias.flatten().to(y.dtype)
 
 
 @dataclass
@@ -152,11 +183,12 @@ def merge(layer: EncoderLayer, adapter: Adapter) -> Replaced:
     replaced: Replaced = []
     if hasattr(adapter, "project"):
         for linear, positions in layer.projections:
-            weight, bias = (t.clone() for t in per_position(linear, positions))
+            weight, bias = (t.clone() for t in layer.per_position(linear, positions))
             weight, bias = adapter.merge_projection(weight, bias, positions)
             replaced.append(_replace(linear.weight, weight.flatten(0, 1)))
             if linear.bias is not None:
                 replaced.append(_replace(linear.bias, bias.flatten()))
+            replaced += [_replace(old, bias[positions.index(p)]) for p, old in layer.biases.items()]
     if hasattr(adapter, "hidden"):
         replaced.append(_replace(layer.mlp_out.weight, adapter.merge_hidden(layer.mlp_out.weight)))
     return replaced

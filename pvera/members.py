@@ -52,7 +52,7 @@ class Member(nn.Module):
     @property
     def sampled(self) -> list[SampledAdapter]:
         """The adapters that have a distribution."""
-        return [adapter for adapter in self.layers if isinstance(adapter, SampledAdapter)]
+        return [adapter for adapter in self.layers if isinstance(adapter, SampledAdapter) and adapter.samples]
 
     @property
     def samples(self) -> bool:

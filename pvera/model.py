@@ -27,8 +27,8 @@ def adapt(
 ) -> "AdaptedModel":
     """Freeze `vit`, attach `method` and a linear head, and return the adapted model.
 
-    vit: a timm vision transformer with fused qkv, or a bare encoder of transformers for images or text, as its
-        `AutoModel` loads it; docs/backbones.md lists both. It is used, not copied: `unload` gives it back.
+    vit: a timm vision transformer, or a bare encoder of transformers for images or text; docs/backbones.md lists both.
+        It is used, not copied: `unload` gives it back.
     method: one method, or a sequence of them (a grid). Each member of a grid has adapters and a head of its own over
         the one backbone.
     seed: one for all members, or one for each.
@@ -36,7 +36,8 @@ def adapt(
     The model takes images (batch, 3, height, width), or the mapping that a tokenizer returns: input_ids and
     attention_mask, each (batch, tokens), and the encoder's other inputs. The head reads what timm's
     `forward_head(..., pre_logits=True)` returns: the class token, the mean of the tokens, or their attention pooling.
-    For transformers it reads the first token. Trained tensors have the backbone's precision, at least fp32.
+    For transformers it reads the first token, or CLIP's and SigLIP's `pooler_output`. Trained tensors have the
+    backbone's precision, at least fp32.
 
     InputError for a backbone that cannot be adapted and for arguments out of range.
     """
@@ -115,7 +116,7 @@ class AdaptedModel(nn.Module):
                 output = self.backbone(inputs.repeat(members, 1, 1, 1) if members > 1 else inputs)
             finally:
                 self._sparing = False
-            return pooled(output).unflatten(0, (members, -1))
+            return pooled(self.backbone, output).unflatten(0, (members, -1))
 
     def _text_features(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Make one pass per member: DeBERTa's position embeddings have no batch that could be repeated."""
@@ -126,7 +127,7 @@ class AdaptedModel(nn.Module):
             try:
                 for member in active if self._adapts else active[:1]:
                     self.active = [member]
-                    features.append(pooled(self.backbone(**inputs)))
+                    features.append(pooled(self.backbone, self.backbone(**inputs)))
             finally:
                 self.active = active
         return torch.stack(features)

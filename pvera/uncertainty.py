@@ -140,3 +140,30 @@ def t_interval(samples: np.ndarray, axis: int = 0, level: float = 0.95) -> tuple
     mean = samples.mean(axis)
     half = optional("scipy.stats", "study").t.ppf((1 + level) / 2, k - 1) * samples.std(axis, ddof=1) / np.sqrt(k)
     return mean - half, mean + half
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """The entropy of a mean prediction and its two parts in nats, (n,) each (Depeweg et al., ICML 2018).
+
+    total: of the mean probabilities. expected: mean entropy of the single predictions, "aleatoric". mutual: the
+    difference, mutual information of label and draw, "epistemic"; zero for one draw.
+    """
+
+    total: np.ndarray
+    expected: np.ndarray
+    mutual: np.ndarray
+
+
+def decompose(probabilities: np.ndarray | Tensor) -> Decomposition:
+    """Decompose the entropy of probabilities (k, n, classes) of k draws, or of k members of an ensemble."""
+    probabilities = np.asarray(probabilities, np.float64)
+    if probabilities.ndim != 3 or not len(probabilities):
+        raise InputError(f"probabilities {probabilities.shape} are not (k, n, classes)")
+    total, expected = _entropy(probabilities.mean(0)), _entropy(probabilities).mean(0)
+    return Decomposition(total, expected, np.maximum(total - expected, 0))  # below zero only by rounding
+
+
+def _entropy(probabilities: np.ndarray) -> np.ndarray:
+    """Return −Σ p log p over the last axis, where 0 log 0 = 0."""
+    return -(probabilities * np.log(np.where(probabilities > 0, probabilities, 1))).sum(-1)

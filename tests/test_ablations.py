@@ -12,7 +12,9 @@ from test_tables import lines, parsed
 from pvera.errors import InputError
 from pvera.report import published, tables
 from pvera.report.plots import ablations as plots
+from pvera.report.plots import style
 from pvera.report.tables import Ablation
+from pvera.report.tables.ablations import failures
 
 PAPER = published.load(Path(__file__).parents[1] / "results" / "published")
 
@@ -131,14 +133,30 @@ def test_without_a_counterpart_the_claims_cannot_be_told():
 
 
 def test_figure():
+    """Differences from the value in the place of the paper's best, ours and the paper's."""
     found = Ablation.of(runs_of(), "rank")
-    figure = plots.ablation(
-        ["8", "16", "32", "64"], found.mean(), found.by_seed(), {"64": 1.875, "128": 1.821}, "Rank r"
-    )
+    figure = plots.of_runs(runs_of(), "rank", PAPER, "Rank r")
     FigureCanvasAgg(figure).draw()
     here, there = figure.axes
-    seeds, means = here.lines[:2], here.lines[2:]
-    assert [line.get_ydata().tolist() for line in seeds] == found.by_seed().T.tolist()
-    assert [line.get_ydata()[0] for line in means] == found.mean().tolist()
+    gaps = found.above(32).mean(1)
+    means = [line for line in here.lines if line.get_marker() == style("pvera").marker and line.get_markersize() == 4.5]
+    np.testing.assert_allclose([line.get_ydata()[0] for line in means], gaps)
     assert [line.get_mfc() == "white" for line in means] == [True, True, True, False]
-    assert [label.get_text() for label in there.get_xticklabels()] == ["64", "128"]
+    dots = [line.get_ydata() for line in here.lines if line.get_markersize() == 2]
+    np.testing.assert_allclose(dots, found.by_seed() - found.by_seed()[2])
+    assert [label.get_text() for label in there.get_xticklabels()] == ["64", "128", "256", "512"]
+    assert [(text.get_position()[0], text.get_text()) for text in here.texts] == [(0, "1×"), (2, "1×")]  # log 4 = 1.39
+
+
+def test_trainings_that_learned_nothing_are_counted():
+    """Ten classes: equal scores lose log 10 = 2.303; above 95 % of it nothing was learned."""
+    losses = {"digits": [[1.0, 2.18, 1.2, 2.3], [1.1, 2.2, 1.1, 1.0]]}
+    found = Ablation.of(runs_of(losses), "rank")
+    assert found.failed().sum((1, 2)).tolist() == [0, 1, 0, 1]
+    assert parsed(tables.ablation(runs_of(losses), "rank", PAPER))["failed"].tolist() == [0, 1, 0, 1]
+    assert failures(runs_of(losses), "rank") == (
+        "Trainings that learned nothing: r = 16 in 1 of 2 (Digits); r = 64 in 1 of 2 (Digits). "
+        "A comparison with these values says little."
+    )
+    here, _ = plots.of_runs(runs_of(losses), "rank", PAPER, "Rank r").axes
+    assert [(text.get_position()[0], text.get_text()) for text in here.texts] == [(1, "1×"), (3, "1×")]

@@ -14,8 +14,8 @@ from pvera.data.image_folders import load_split
 from pvera.errors import InputError
 from pvera.report import readings
 from pvera.seeding import derive
-from pvera.study import analyses, cluster, experiments, results
-from pvera.study.description import Draws
+from pvera.study import analyses, cluster, results
+from pvera.study.description import Draws, Rivals
 from pvera.study.profiles import Profile
 from pvera.study.scheduler import pending
 
@@ -105,7 +105,8 @@ def test_draws_of_another_adapter_are_not_held_against_the_predictions(profile, 
 
 
 def test_the_share_of_the_work_is_reported(profile, root):
-    for experiment in experiments.analyses_of_adapters():
+    profile = profile.with_(rivals=Rivals([*profile.methods]))
+    for experiment in ("uncertainty", "out_of_distribution", "latents", "rivals"):
         steps = []
         profile.runs(experiment, root)[0].execute(on_step=steps.append)
         assert steps == sorted(steps) and steps[0] > 0 and steps[-1] <= 100
@@ -273,7 +274,7 @@ def test_a_job_on_a_cluster_finds_them(profile, root, in_process):
 def test_bad_input_is_one_line_and_exit_code_2(profile, root, tmp_path, capsys, in_process):
     for path in root.rglob("*.safetensors"):
         path.unlink()
-    for name in experiments.analyses_of_adapters():
+    for name in ("uncertainty", "out_of_distribution", "latents"):
         error = scripts.refusal(name, capsys, *arguments(tmp_path))
         assert error.endswith(".safetensors: is gone; run its experiment again")
     error = scripts.refusal("uncertainty", capsys, *arguments(tmp_path), "--datasets", "imagenet")

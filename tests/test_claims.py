@@ -16,7 +16,8 @@ from pvera.report.tables.verdicts import UNTESTABLE, VERDICTS
 from pvera.study import results
 
 PAPER = published.load(ROOT / "results" / "published")
-TOPICS = ["Main table", "Components", "Rank", "Position", "Cost", "Calibration", "Uncertainty", "Intervals",
+TOPICS = ["Main table", "Components", "Rank", "Position", "Cost", "Calibration", "Uncertainty",
+    "Uncertainty against rivals", "Intervals",
           "Out-of-distribution detection", "Latents", "Language"]  # fmt: skip
 
 

@@ -155,7 +155,7 @@ def test_critical_difference_diagram_joins_what_cannot_be_told_apart():
     values = np.array([[9.0, 9, 9, 9, 9], [8, 8, 8, 8, 8], [1, 1, 1, 1, 2], [0, 0, 0, 0, 1]])
     found = friedman(values)
     ax = draw.critical_difference(Figure().subplots(), ["lora", "dora", "vera", "pvera"], found)
-    bars = [line.get_xdata() for line in ax.lines if line.get_linewidth() == 2.2]
+    bars = [line.get_ydata() for line in ax.lines if line.get_linewidth() == 2.2]
     expected = [found.ranks[list(clique)] for clique in found.cliques]
     assert len(bars) == len(expected) == 2
     for bar, ranks in zip(bars, expected):
@@ -166,7 +166,19 @@ def test_critical_difference_diagram_joins_what_cannot_be_told_apart():
 def test_improvement_matrix_shows_each_pair_once(compared):
     ax = draw.improvement(Figure().subplots(), compared.improvement)
     texts = {text.get_position(): text.get_text() for text in ax.texts}
-    assert len(texts) == 3 * 2 and texts[(1.5, 2.5)] == "67" and texts[(2.5, 1.5)] == "33"  # PVeRA over VeRA
+    assert len(texts) == 3 and texts[(1.5, 1.5)] == "67"  # PVeRA over VeRA
+    rows, columns = ([label.get_text() for label in labels] for labels in (ax.get_yticklabels(), ax.get_xticklabels()))
+    assert rows[-1] == "PVeRA" and columns[-1] == "VeRA"
+
+
+def test_rank_diagrams_stand_side_by_side_and_hide_no_method(of_paper):
+    figure = draw.ranks(list(of_paper.values()))
+    figure.canvas.draw()
+    assert len(figure.axes) == 3
+    for ax, compared in zip(figure.axes, of_paper.values()):
+        assert len(ax.texts) == len(compared.methods)
+        places = np.sort([text.get_position()[1] for text in ax.texts])
+        assert np.diff(places).min() >= 0.55 - 1e-9 and ax.get_title().endswith("19 data sets")
 
 
 @pytest.fixture
@@ -184,7 +196,7 @@ def demo(tmp_path):
 
 def test_notebooks_on_three_data_sets(demo, monkeypatch):
     text, pictures = run("comparison.ipynb", demo, "demo", monkeypatch)
-    assert len(pictures) == 4 and all(picture.is_file() for picture in pictures)
+    assert len(pictures) == 5 and all(picture.is_file() for picture in pictures)
     runs = results.load_runs(demo / "results", "demo")
     table = comparison.comparison(comparison.compare(comparison.of_runs(runs)), "comparison_tiny")
     assert table.markdown().strip() in text

@@ -78,8 +78,18 @@ def test_two_panels_are_lettered_and_say_what_they_were_made_of():
 def test_curves_keep_the_best_of_what_has_ended():
     found = duration.curves([*RUNS, trained("vera", [0.2], dataset="vessels")])
     assert list(found) == ["digits", "vessels"] and list(found["vessels"]) == ["vera"]
-    np.testing.assert_allclose(found["digits"]["pvera"], [1.0, 0.9, 0.7, 0.7, 0.5, 0.5])
-    np.testing.assert_allclose(found["digits"]["vera"], [0.6, 0.5, 0.5])
+    curve = found["digits"]["pvera"]
+    np.testing.assert_allclose(curve.mean, [1.0, 0.9, 0.7, 0.7, 0.5, 0.5])
+    assert (curve.low <= curve.mean).all() and (curve.mean <= curve.high).all() and len(curve.low) == 6
+    np.testing.assert_allclose(found["digits"]["vera"].mean, [0.6, 0.5, 0.5])
+
+
+def test_bands_are_the_range_of_seeds_and_the_chosen_epoch_is_their_median():
+    runs = [trained("vera", [0.9, 0.8]), trained("vera", [0.7, 0.6, 0.4], seed=1)]
+    curve = duration.curves(runs)["digits"]["vera"]
+    np.testing.assert_allclose(curve.low, [0.7, 0.6, 0.4])
+    np.testing.assert_allclose(curve.high, [0.9, 0.8, 0.8])
+    assert curve.chosen == np.median([run["chosen"]["epoch"] + 1 for run in runs])
 
 
 def test_figure():
@@ -88,12 +98,16 @@ def test_figure():
     dashed, *drawn = ax.lines
     assert set(dashed.get_xdata()) == {3}
     np.testing.assert_array_equal(drawn[2].get_xdata(), np.arange(1, 7))
-    np.testing.assert_allclose(drawn[2].get_ydata(), losses["pvera"])
-    np.testing.assert_allclose(drawn[3].get_xydata(), [[6, 0.5]])
+    np.testing.assert_allclose(drawn[2].get_ydata(), losses["pvera"].mean)
+    chosen = losses["pvera"].chosen
+    np.testing.assert_allclose(
+        drawn[3].get_xydata(), [[chosen, np.interp(chosen, np.arange(1, 7), losses["pvera"].mean)]]
+    )
+    assert [text.get_text() for text in ax.texts] == ["VeRA", "PVeRA"] and len(ax.collections) == 2
     assert [text.get_text() for text in draw.learning({"digits": losses}, 3).legends[0].get_texts()] == [
-        "VeRA",
-        "PVeRA",
-        "end of training",
+        "mean over seeds",
+        "range of seeds",
+        "chosen epoch (median over seeds)",
         "last epoch of the shorter profile",
     ]
 

@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT, SETUPTOOLS = PYPROJECT["project"], PYPROJECT["tool"]["setuptools"]
 EXTRAS = PROJECT["optional-dependencies"]
+SITE = EXTRAS.pop("site")  # in an environment of its own
 MODULES = SETUPTOOLS["py-modules"]
 LIBRARY = "".join(path.read_text() for path in sorted((ROOT / "pvera").glob("*.py")))
 PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
@@ -52,8 +53,8 @@ def pins(lines, python: str) -> dict[str, Version]:
     return found
 
 
-def lock(python: str) -> dict[str, Version]:
-    lines = (ROOT / "requirements.lock").read_text().splitlines()
+def lock(python: str, name: str = "requirements.lock") -> dict[str, Version]:
+    lines = (ROOT / name).read_text().splitlines()
     return pins([line for line in lines if not line.startswith("#")], python)
 
 
@@ -66,6 +67,13 @@ def test_lock_pins_every_dependency_within_its_bounds(python):
             assert requirement.extras <= set(EXTRAS), line
         elif requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
             assert locked[canonicalize_name(requirement.name)] in requirement.specifier, line
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_lock_of_the_site_pins_its_extra_within_its_bounds(python):
+    locked = lock(python, "requirements-site.lock")
+    for requirement in map(Requirement, SITE):
+        assert locked[canonicalize_name(requirement.name)] in requirement.specifier, requirement
 
 
 def test_conda_environment_has_the_locked_versions():
@@ -104,7 +112,7 @@ def declared(*extras: str) -> set[str]:
         ("pvera/study/**/*.py", declared("study", "slurm")),
         ("pvera/report/**/*.py", declared("study", "report", "notebooks") | {"ipython"}),  # jupyter's kernel
         ("experiments/*.py", declared(*EXTRAS)),  # peft is compared with
-        ("tests/*.py", declared(*EXTRAS) | {"ipython"}),
+        ("tests/*.py", declared(*EXTRAS) | {"ipython", "report-pages"}),  # of experiments/
     ],
 )
 def test_what_is_imported_is_declared(pattern, declared):

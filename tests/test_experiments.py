@@ -1,4 +1,4 @@
-"""The registry of experiments, and who reads it: scripts, notebooks, the README; plans that read nothing."""
+"""The registry of experiments, and who reads it: scripts, notebooks, docs/figures.md; plans that read nothing."""
 
 import builtins
 import re
@@ -34,12 +34,12 @@ def test_each_waits_for_an_earlier_one():
 
 
 def test_notebooks_are_those_that_read_the_results():
-    """A notebook that reads an experiment's results is in its entry; a row of the README names both."""
-    table = [line for line in (ROOT / "README.md").read_text().splitlines() if "(analysis/" in line]
+    """A notebook that reads an experiment's results is in its entry; a row of docs/figures.md names both."""
+    table = [line for line in (ROOT / "docs/figures.md").read_text().splitlines() if "(../analysis/" in line]
     for experiment in EXPERIMENTS.values():
         named = []
         for notebook in experiment.notebooks:
-            rows = [line for line in table if f"(analysis/{notebook}.ipynb)" in line]
+            rows = [line for line in table if f"(../analysis/{notebook}.ipynb)" in line]
             assert rows, notebook
             named += [experiment.name in row or f"{experiment.script}.py" in row for row in rows]
         assert any(named) or not named, experiment.name

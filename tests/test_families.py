@@ -80,7 +80,8 @@ READS = {
     "first token": lambda encoder, tokens: tokens[:, 0],
     "mean of class and distillation token": lambda encoder, tokens: (tokens[:, 0] + tokens[:, 1]) / 2,
     "mean of the patches": lambda encoder, tokens: tokens[:, encoder.num_prefix_tokens :].mean(1),
-    "attention pooling of all tokens": lambda encoder, tokens: encoder.attn_pool(tokens),
+    "class token behind the last LayerNorm": lambda encoder, tokens: encoder.post_layernorm(tokens[:, 0]),
+    "attention pooling of all tokens": lambda encoder, tokens: getattr(encoder, "attn_pool", encoder.head)(tokens),
     "attention pooling of the patches": lambda encoder, tokens: encoder.attn_pool(
         tokens[:, encoder.num_prefix_tokens :]
     ),
@@ -128,7 +129,9 @@ def test_refused(example):
 def kind(encoder) -> tuple:
     """What distinguishes families for the library."""
     parts = encoder, encoder.blocks[0], encoder.blocks[0].attn, encoder.blocks[0].mlp
-    return *(type(part).__name__ for part in parts), getattr(encoder, "global_pool", None)
+    attention = encoder.blocks[0].attn
+    projections = attention.qkv is not None, getattr(attention, "q_bias", None) is not None
+    return *(type(part).__name__ for part in parts), getattr(encoder, "global_pool", None), *projections
 
 
 @pytest.mark.slow

@@ -63,9 +63,9 @@ def test_a_model_that_was_rounded_can_be_saved_and_loaded(key, dtype, tmp_path):
     assert torch.equal(again.eval()(images), model(images))
 
 
-def test_other_random_matrices_are_still_told(tmp_path):
+def test_matrices_that_no_seed_draws_travel_in_the_file(tmp_path):
     model = pvera.adapt(make_vit(), METHODS["vera"], CLASSES).to(torch.bfloat16)
     model.members[0].shared.A.mul_(1.01)
     pvera.save(model, tmp_path / "adapter.safetensors")
-    with pytest.raises(pvera.InputError, match="other frozen random matrices"):
-        pvera.load(make_vit().to(torch.bfloat16), tmp_path / "adapter.safetensors")
+    again = pvera.load(make_vit().to(torch.bfloat16), tmp_path / "adapter.safetensors")
+    assert torch.equal(again.members[0].shared.A, model.members[0].shared.A)

@@ -10,16 +10,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from pvera import backbones
 from pvera.data import store
 
 SCRIPT = Path(__file__).resolve().parents[1] / "experiments" / "benchmark_input.py"
-
-
-@pytest.fixture(autouse=True)
-def _names_as_before(monkeypatch):
-    """The script names a backbone of its own, which must not stay for the tests that follow."""
-    monkeypatch.setattr(backbones, "NAMES", dict(backbones.NAMES))
 
 
 def test_batches_from_the_store_cost_little_of_an_epoch(tmp_path, monkeypatch):

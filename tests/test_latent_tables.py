@@ -118,7 +118,12 @@ def test_latent_claims():
 
 def test_latent_maps_share_one_scale_per_method():
     figure = maps.maps([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
-    titles = [ax.get_ylabel() for ax in figure.axes]
-    assert titles == ["Image", "VeRA", "PVeRA\nmean", "PVeRA\ndraw 1", "PVeRA\ndraw 2"]
-    limits = [ax.images[0].get_clim() for ax in figure.axes[1:]]
-    assert limits == [(0, 3), (0, 4), (0, 4), (0, 4)]
+    figure.canvas.draw()
+    shown = [ax for ax in figure.axes if ax.images]
+    titles = [ax.get_ylabel() for ax in shown]
+    assert titles == ["Image", "VeRA", "PVeRA,\nmean", "draw 1\n− mean", "draw 2\n− mean"]
+    limits = [ax.images[0].get_clim() for ax in shown[1:]]
+    assert limits == [(0, 3), (0, 3), (-3, 3), (-3, 3)]
+    np.testing.assert_array_equal(shown[3].images[0].get_array(), [[1, 1], [1, 1]])  # the draw minus its mean
+    assert {ax.images[0].get_interpolation() for ax in shown} == {"nearest"}
+    assert len(figure.axes) - len(shown) == 3  # the colour bars

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from pvera import InputError, LoRA, PVeRA
 from pvera.report.plots import speed as figures
+from pvera.report.tables.speed import summary
 from pvera.study import speed
 from pvera.study.speed import Measurement
 
@@ -84,17 +85,41 @@ def test_peak_of_memory():
     assert 120 * 2**20 < peak - before < 160 * 2**20 and after - before < 40 * 2**20
 
 
+def peft_rows():
+    """Ours and peft's of one method, and their quotient, which has no bound."""
+    ours, theirs = row("PVeRA, r = 9"), row("peft 1.0, PVeRA, r = 9, step", "peft", ratio=1.5, target=None)
+    quotient = Measurement("peft", "tiny", "float32", "PVeRA, r = 9, step", "the step of peft 1.0", 1.2, 1.5, 0.8)
+    return [vars(ours), vars(theirs), vars(quotient)]
+
+
+def test_summary_names_the_machine_of_each_comparison():
+    rows = [*peft_rows(), vars(row("LoRA, merged", "evaluate", ratio=1.01, target=1.02))]
+    rows.append(vars(row("VeRA, merged", "evaluate", ratio=1.03, target=1.02)))
+    assert summary([{"environment": MADE_BY, "rows": rows}]) == (
+        "**Answer.** In 1 record, 2 of 3 targets are met; a merged model takes at most 1.02 of the frozen backbone's "
+        "time in 1 of 2 measurements. PVeRA's training step takes this share of peft's time: 0.80 (float32, cpu: Some "
+        "(R) CPU, 2 threads)."
+    )
+
+
 def test_figures():
     rows = pd.DataFrame(map(vars, [
         row(), row(precision="bfloat16", ratio=1.4), row("free", target=None),
         row("PVeRA, 2 draws", part="sample", ratio=1.1),
         Measurement("step", "tiny", "bfloat16", "PVeRA, bf16", "the same in fp32", 0.6, 1.0, 0.6, 0.5), row("last"),
     ]))  # fmt: skip
-    figure = figures.against_bounds(rows, "a processor")
-    first, second = figure.axes
-    assert [label.get_text() for label in first.get_yticklabels()] == ["PVeRA, r = 8", "free", "last"]
+    other = pd.DataFrame([vars(row("last", ratio=1.9)), *peft_rows()])
+    figure = figures.against_bounds({"one processor": rows, "another": other}, "a backbone")
+    first, last, second, _, peft_here, peft_there = figure.axes
+    assert [label.get_text() for label in first.get_yticklabels()] == ["PVeRA, r = 8", "free", "last", "PVeRA, r = 9"]
     assert [label.get_text() for label in second.get_yticklabels()] == ["PVeRA, 2 draws"]
-    assert figure.get_suptitle() == "a processor"
+    assert figure.get_suptitle() == "a backbone" and first.get_title("left").startswith("one processor")
+    assert [line.get_xdata()[0] for line in last.lines if line.get_marker() in "os"] == [1.9, 1.2]
+    assert [label.get_text() for label in peft_here.get_yticklabels()] == [
+        "PVeRA, r = 9, step: here",
+        "PVeRA, r = 9, step: peft 1.0",
+    ]
+    assert [line.get_xdata()[0] for line in peft_there.lines if line.get_marker() in "os"] == [1.2, 1.5]
     points = [line.get_xdata()[0] for line in first.lines if line.get_marker() in "os"]
     assert points == [1.2, 1.4, 1.2, 1.2]
     swept = [
@@ -103,11 +128,13 @@ def test_figures():
         for value in (2, 4, 8)
         for precision in ("float32", "bfloat16")
     ]
-    figure = figures.sweep(pd.DataFrame(map(vars, swept)), "a processor")
+    figure = figures.sweep({"a processor": pd.DataFrame(map(vars, swept))}, "a backbone")
     assert isinstance(figure, Figure) and len(figure.axes) == 4
+    key = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert key == ["a processor, float32", "a processor, bfloat16"]
     for ax, label in zip(figure.axes, speed.SWEPT.values()):
         assert ax.get_xlabel() == label
-        assert [list(line.get_ydata()) for line in ax.lines if len(line.get_xdata())] == [[1, 2, 4]] * 2
+        assert [list(line.get_ydata()) for line in ax.lines if line.get_marker() in "os"] == [[1, 2, 4]] * 2
 
 
 def test_notebook_without_timings(tmp_path, monkeypatch):

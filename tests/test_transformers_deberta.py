@@ -17,6 +17,8 @@ from transformers import (
     GPT2Model,
     RobertaPreLayerNormConfig,
     RobertaPreLayerNormModel,
+    SiglipVisionConfig,
+    SiglipVisionModel,
 )
 
 import pvera
@@ -105,8 +107,14 @@ def test_adaptformer_is_for_pre_norm_layers(name):
     ],
 )
 def test_other_models_are_refused(encoder):
-    with pytest.raises(InputError, match="is neither a timm vision transformer .* nor a bare BERT"):
+    with pytest.raises(InputError, match="is neither a timm vision transformer .* nor a bare encoder of transformers"):
         pvera.adapt(encoder(), METHODS["lora"], CLASSES)
+
+
+def test_siglip_without_its_pooling_is_refused():
+    config = SiglipVisionConfig(**DINOV2, vision_use_head=False)
+    with pytest.raises(InputError, match="pools nothing: create it with vision_use_head=True"):
+        pvera.adapt(SiglipVisionModel(config), METHODS["lora"], CLASSES)
 
 
 def test_encoders_that_only_look_alike_are_refused():

@@ -264,7 +264,7 @@ def test_figures_of_draws_show_the_tables_numbers():
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == [
         "Correct",
         "Incorrect",
-        "Normal draws",
+        "Normal scores",
     ]
     figure = plots.detection(HAND)
     (ax,) = figure.axes
@@ -287,4 +287,4 @@ def test_examples_stand_in_two_rows():
     assert [text.get_text() for text in shown[1].texts] == ["none", "none", "[0.40, 0.60]"]
     top, bottom = plots.teaser(HAND[0].examples).axes[1::2]
     assert top.get_yticklabels()[0].get_text() == "0" and bottom.get_yticklabels()[0].get_text() == "1"
-    assert [text.get_text() for text in top.texts] == ["95 %: [0.40, 0.60]"]
+    assert [text.get_text() for text in top.texts] == ["[0.40, 0.60]"]

@@ -153,5 +153,5 @@ def test_every_backbone_encoder_and_switch_has_a_full_name():
 
 def test_colours_of_methods_mean_methods_alone():
     colours = {matplotlib.colors.to_hex(style(name).colour) for name in METHODS}
-    others = [colour for colour, _ in speed.PRECISIONS.values()] + [uncertainty.RIGHT, uncertainty.WRONG]
+    others = [colour for colour, _ in speed.PRECISIONS.values()] + [uncertainty.CORRECT, uncertainty.INCORRECT]
     assert colours.isdisjoint(map(matplotlib.colors.to_hex, others))

@@ -66,6 +66,7 @@ def test_what_is_measured_again_is_replaced(tmp_path):
     assert list(cells)[-1] == "All"
 
 
+@pytest.mark.slow
 def test_the_script_trains_and_draws_with_both(tmp_path, capfd):
     other = tmp_path / "other"
     for name in ("pvera", "experiments"):

@@ -49,17 +49,22 @@ def make_profile(folder, datasets=("digits", "vessels", "sprites"), **changes) -
     return Profile(**settings | changes)
 
 
-def make_adapters(profile: Profile, root) -> None:
-    """A record of the benchmark for every run of `profile`, its predictions, and an adapter with random
+def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None:
+    """A record for every run of an experiment of `profile`, its predictions, and an adapter with random
     weights."""
     frozen = backbones.load("tiny")
-    for run in profile.runs("benchmark", root):
+    for run in profile.runs(experiment, root):
         task = tasks.task(run.dataset)
         model = pvera.adapt(frozen.model, run.candidates[0].method, task.classes, run.seed)
         adapter = checkpoint.dumps(perturb(model, run.seed, 0.3))
         model.unload()
         scores = np.random.default_rng(run.seed).dirichlet(np.ones(task.classes), IMAGES)
         record = make_record(
-            run.method, run.dataset, run.seed, profile=profile.name, grid={"learning_rate": [1e-3, 1e-4]}
+            run.method,
+            run.dataset,
+            run.seed,
+            profile=profile.name,
+            experiment=run.experiment,
+            grid={"learning_rate": [1e-3, 1e-4]},
         )
         results.write(run.path, record, scores, np.arange(IMAGES) % task.classes, adapter)

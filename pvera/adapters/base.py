@@ -56,6 +56,8 @@ class Method:
                 raise InputError(f"{self.title}: {field.name} must be a positive integer, not {value!r}")
             if field.name == "alpha" and not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
                 raise InputError(f"{self.title}: alpha must be a positive number, not {value!r}")
+            if field.name == "dropout" and not (isinstance(value, (int, float)) and 0 <= value < 1):
+                raise InputError(f"{self.title}: dropout must be a number from 0 and below 1, not {value!r}")
             if field.name == "targets":
                 object.__setattr__(self, "targets", _targets(self.title, value))
             choices = field.metadata.get("choices")

@@ -3,7 +3,8 @@
     x_LoRA = (x Wᵀ + b_W) + α/r (x A B)                    (Eq. 3)
     W ← W + α/r (A B)ᵀ                                     (the merge)
 
-A (d × r) and B (r × d) are trained, one pair per layer and position. A starts as N(0, 1/r), B as zero.
+A (d × r) and B (r × d) are trained, one pair per layer and position. A starts as N(0, 1/r), B as zero. Dropout, if
+any, drops part of the x in x A B (`dropped`).
 """
 
 import math
@@ -13,7 +14,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.base import Adapter, Method, add_products, matching, products, select
+from pvera.adapters.base import Method, add_products, matching, products, select
+from pvera.adapters.dropped import DroppedAdapter
 from pvera.encoders import EncoderLayer, Shape
 from pvera.seeding import generator
 
@@ -24,16 +26,19 @@ class LoRA(Method):
 
     rank: r.   alpha: α of Eq. 3.   targets: the adapted projections, letters of "qkv".
     same_draw: A starts alike in every layer, as in the published program, which sets its seed anew for each layer.
+    dropout: share of the input x of A that training drops.
     """
 
     key: ClassVar[str] = "lora"
     title: ClassVar[str] = "LoRA"
     colour: ClassVar[str] = "#332288"
     marker: ClassVar[str] = "X"
+    LATER: ClassVar[frozenset[str]] = frozenset({"dropout"})
     rank: int = 64
     alpha: float = 16.0
     targets: str = "qv"
     same_draw: bool = False
+    dropout: float = 0.0
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "LoRAAdapter":
         return LoRAAdapter(self, layer.dim, index, seed)
@@ -42,15 +47,15 @@ class LoRA(Method):
         return len(self.targets) * 2 * shape.tokens * self.rank * shape.dim
 
 
-class LoRAAdapter(Adapter):
+class LoRAAdapter(DroppedAdapter):
     """A (d, p, r) and B (p, r, d) of one layer, for the p targets."""
 
     def __init__(self, method: LoRA, dim: int, index: int, seed: int):
-        super().__init__()
+        super().__init__(index, seed, method.dropout)
         self.method = method
         self.A, self.B = low_rank_pair(dim, method, 0 if method.same_draw else index, seed)
 
-    def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
+    def add(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         targets, at = matching(self.method.targets, positions)
         if not targets:
             return y

@@ -1,6 +1,6 @@
 """The state of an adapter with a distribution: its settings, its noise, and its KL term."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -23,14 +23,19 @@ class Pass(NamedTuple):
 
 
 class SampledAdapter(Adapter):
-    """An adapter that draws a latent z.
+    """An adapter that draws a latent z, or what dropout leaves of its input.
 
+    samples: whether there is a distribution to draw from.
     draws_in_training: whether z is drawn in training mode.
     sampling: whether z is drawn; None: where the mode says so.
     with_kl: whether the KL term is computed; without it, a pass with z = μ needs no variance.
     mean_in_weights: whether the frozen weights hold the mean, so that the adapter adds z − μ.
     tokens: (n, t) bool, False for padding; None: no token is padding.
     """
+
+    @property
+    def samples(self) -> bool:
+        return True
 
     def __init__(self, index: int, seed: int, draws_in_training: bool = True):
         super().__init__()
@@ -75,13 +80,20 @@ class SampledAdapter(Adapter):
 
     def noise(self, like: Tensor, now: Pass) -> Tensor:
         """Return ε ~ N(0, I) in the shape of `like` (n, t, p, r), in fp32 or better; zero at padding."""
+        return self._drawn(torch.randn, like, now)
+
+    def uniform(self, like: Tensor, now: Pass) -> Tensor:
+        """Return numbers from uniform(0, 1) in the shape of `like` (n, t, d), in fp32 or better; zero at padding."""
+        return self._drawn(torch.rand, like, now)
+
+    def _drawn(self, draw: Callable[..., Tensor], like: Tensor, now: Pass) -> Tensor:
         dtype = torch.promote_types(like.dtype, torch.float32)
         if like.is_meta:
             return torch.empty_like(like, dtype=dtype)
         assert now.source is not None, "the pass draws no noise"
         source = now.source.clone_state() if recomputing() else self._generator
         shape = like.shape if now.tokens is None else (int(now.tokens.sum()), *like.shape[2:])
-        draws = torch.randn(shape, generator=source, device=like.device, dtype=dtype)
+        draws = draw(shape, generator=source, device=like.device, dtype=dtype)
         if now.tokens is None:
             return draws
         noise = torch.zeros_like(like, dtype=dtype)  # no draw for padding: its length changes no other draw

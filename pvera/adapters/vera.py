@@ -5,6 +5,7 @@
 
 A (d × r) and B (r × d) are random and frozen; all layers share one pair per position, or one pair for all positions.
 Only the vectors d (r) and b (d) are trained. b starts at zero, so the adapter starts as the identity.
+Dropout, if any, drops part of the x in x A (`dropped`).
 """
 
 import math
@@ -14,7 +15,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters.base import Adapter, Method, add_products, matching, products, select
+from pvera.adapters.base import Method, add_products, matching, products, select
+from pvera.adapters.dropped import DroppedAdapter
 from pvera.encoders import EncoderLayer, Shape
 from pvera.seeding import generator
 
@@ -28,18 +30,20 @@ class VeRA(Method):
     rank: r, the length of d.   alpha: α of Eq. 4.   targets: the adapted projections, letters of "qkv".
     init: distribution of A and B, "normal" (Section 3.1) or "uniform" (Kaiming, the published program).
     pair: one A, B per "position" (the published program), or one "shared" by all targets (PEFT).
+    dropout: share of the input x of A that training drops.
     """
 
     key: ClassVar[str] = "vera"
     title: ClassVar[str] = "VeRA"
     colour: ClassVar[str] = "#0072B2"
     marker: ClassVar[str] = "h"
-    LATER: ClassVar[frozenset[str]] = frozenset({"pair"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"pair", "dropout"})
     rank: int = 256
     alpha: float = 16.0
     targets: str = "qv"
     init: str = field(default="normal", metadata={"choices": ("normal", "uniform")})
     pair: str = field(default="position", metadata={"choices": PAIRS})
+    dropout: float = 0.0
 
     def shared(self, dim: int, seed: int) -> "SharedMatrices":
         return SharedMatrices(self, dim, seed)
@@ -75,16 +79,16 @@ class SharedMatrices(nn.Module):
         return [0] if self.one else targets
 
 
-class VeRAAdapter(Adapter):
+class VeRAAdapter(DroppedAdapter):
     """d (p, r) and b (p, d) of one layer, for the p targets."""
 
     def __init__(self, method: VeRA, dim: int, shared: SharedMatrices, index: int, seed: int):
-        super().__init__()
+        super().__init__(index, seed, method.dropout)
         self.method, self.shared = method, shared
         self.d = nn.Parameter(draw_scale((len(method.targets), method.rank), seed, index))
         self.b = nn.Parameter(torch.zeros(len(method.targets), dim))
 
-    def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
+    def add(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         targets, at = matching(self.method.targets, positions)
         return add_scaled(self, y, self.latent(x, targets), targets, at) if targets else y  # Eq. 4
 

@@ -6,6 +6,7 @@ below `<root>/<data set>/`. `splits` has the interface that data of all kinds sh
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import re
@@ -81,6 +82,16 @@ class ImageData:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def with_images(self, images: np.ndarray, labels: Tensor | None = None) -> ImageData:
+        """Return other images (n, size, size, 3) uint8, normalised alike; labels: (n,), those of `self` by default."""
+        other = copy.copy(self)
+        other.images, other.labels = images, self.labels if labels is None else labels
+        return other
+
+    def first(self, count: int) -> ImageData:
+        """Return the first `count` images."""
+        return self.with_images(self.images[:count], self.labels[:count])
 
     def __getitem__(self, index) -> Tensor:
         """Return normalised images (len(index), 3, size, size)."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.adapters.base import matching
-from pvera.encoders import EncoderLayer, per_position
+from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
 from pvera.members import Member
 from pvera.model import AdaptedModel
@@ -34,7 +34,7 @@ def export_peft(model: AdaptedModel, folder: str | Path, sampling: bool = False)
     """Write the one active member of `model` to `folder`, as `peft.PeftModel.from_pretrained` loads it.
 
     The head becomes PEFT's module to save `head` where the backbone has a place for it: give PEFT timm's model made
-    with `num_classes`. Otherwise it lies in head.safetensors, for the first token of the encoder.
+    with `num_classes`. Otherwise it lies in head.safetensors, for the encoder's features.
 
     sampling: PEFT's PVeRA draws z in evaluation too (`sample_at_inference`). Without it the mean alone has to agree.
 
@@ -42,6 +42,7 @@ def export_peft(model: AdaptedModel, folder: str | Path, sampling: bool = False)
 
     - AdaptFormer, Bottleneck, linear probing and methods of one's own, which PEFT does not have,
     - DoRA with norms over the output dimension, as in the published protocol,
+    - timm's models with biases beside attn.qkv (BEiT, EVA), where PEFT's adapters have no effect,
     - `sampling` of another method than PVeRA; of a pair per position where the projections are layers of their own;
       of DeBERTa, whose position embeddings PEFT would give noise.
     """
@@ -50,6 +51,7 @@ def export_peft(model: AdaptedModel, folder: str | Path, sampling: bool = False)
     member = model.members[model.active[0]]
     if type(member.method) not in EXPORTS:
         raise InputError(f"PEFT has no {member.method.title}: export {', '.join(kind.title for kind in EXPORTS)}")
+    files.require_calls(model._layers)
     if sampling:
         _require_distribution(model._layers, member.method)
     names = {id(module): name for name, module in model.backbone.named_modules()}
@@ -162,7 +164,7 @@ def _low_rank(layers: list[EncoderLayer], member: Member, name: Callable[[nn.Mod
             tensors[f"{start}.lora_A.weight"] = A.flatten(1).T
             tensors[f"{start}.lora_B.weight"] = blocks(B, at, len(positions))
             if dora:
-                weight, _ = per_position(linear, positions)
+                weight, _ = layer.per_position(linear, positions)
                 magnitudes = weight.to(adapter.m).norm(dim=2)
                 magnitudes[at] = adapter.m[targets]
                 tensors[f"{start}.lora_magnitude_vector"] = magnitudes.flatten()

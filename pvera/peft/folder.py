@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
 from pvera.files import write_atomically
 
@@ -32,7 +33,7 @@ POSITIONS = {"qkv": "qkv"} | {
     for start, end in ((position, "_proj"), (name, ""), (name, "_proj"))
 }
 #: Names of an MLP's last linear layer, inside its encoder layer.
-MLP_OUT = ("mlp.fc2", "output.dense")
+MLP_OUT = ("mlp.fc2", "mlp.down_proj", "output.dense")
 _TENSOR = re.compile(
     r"(?:.*\.)?(?:layers?|blocks)\.(?P<layer>\d+)\.(?P<module>.+)\."
     r"(?P<name>p?vera_lambda_[bd]|lora_[AB]|lora_magnitude_vector|ia3_l)(?:\.weight)?"
@@ -88,6 +89,14 @@ class AdapterFolder:
         if not isinstance(value, (int, float)) or not value > 0:
             raise InputError(f"{self.path / CONFIG}: {name} must be a positive number, not {value!r}")
         return value
+
+
+def require_calls(layers: list[EncoderLayer]) -> None:
+    """Raise InputError where adapters of PEFT have no effect, as the backbone does not call its projections."""
+    if layers[0].bias_owner is not None:
+        raise InputError(
+            "PEFT's adapters have no effect on this backbone: it reads the weight of attn.qkv without calling the layer"
+        )
 
 
 def write(

@@ -15,7 +15,7 @@ from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.encoders import EncoderLayer, encoder_layers
 from pvera.errors import InputError
 from pvera.model import AdaptedModel, adapt
-from pvera.peft.folder import AdapterFolder, read
+from pvera.peft.folder import AdapterFolder, read, require_calls
 
 #: A method, and its member's tensors by name.
 Import = tuple[Method, dict[str, Tensor]]
@@ -49,10 +49,12 @@ def import_peft(
         keys and values together. Without `sampling` its mean is read, which is a VeRA.
 
     InputError, with the backbone unchanged, for other methods and options, for an adapter of another backbone's width
-    or depth, for a head that the folder lacks or that does not read d features, and for `sampling` where it cannot be.
+    or depth, for timm's models with biases beside attn.qkv, where PEFT's adapters have no effect, for a head that the
+    folder lacks or that does not read d features, and for `sampling` where it cannot be.
     """
     adapter = read(folder)
     layers = encoder_layers(backbone)
+    require_calls(layers)
     kind = adapter.config["peft_type"]
     if kind not in IMPORTS:
         raise InputError(f"{folder} holds {kind}: only {', '.join(IMPORTS)} can be read")

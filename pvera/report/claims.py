@@ -14,7 +14,16 @@ from pvera.errors import InputError
 from pvera.report import efficiency, readings
 from pvera.report.published import Published
 from pvera.report.scores import Scores, by_backbone
-from pvera.report.tables import ablations, benchmark, calibration, components, cost, latents, out_of_distribution
+from pvera.report.tables import (
+    ablations,
+    benchmark,
+    calibration,
+    components,
+    cost,
+    latents,
+    out_of_distribution,
+    rivals,
+)
 from pvera.report.tables import uncertainty as draws
 from pvera.report.tables.language import majority_class, reported
 from pvera.report.tables.language import statements as of_language
@@ -95,6 +104,8 @@ def topics(root, profile: str, paper: Published) -> list[Topic]:
 
     values = by_backbone(out_of_distribution.load_values(root, profile))
     maps = by_backbone(readings.load(root, profile, "latents"))
+    compared = rivals.load(root, profile)
+    of_rivals = {compared.record["backbone"]: compared} if compared else {}
     parts = components.load(root, profile)
     options = "--experiments components equal_budget"
     taken_apart = of(by_backbone(chain(*parts.values())), fixed(components.STATEMENTS), lambda group: parts,
@@ -111,6 +122,8 @@ def topics(root, profile: str, paper: Published) -> list[Topic]:
             of(runs, fixed(calibration.CLAIMS), lambda group: Scores.of(group, "ace"), train("train")),
         ),
         Topic("Uncertainty", "Section 4.3, Figure 5", "uncertainty", of_draws(draws.spread_statements)),
+        Topic("Uncertainty against rivals", "not in the paper", "uncertainty_baselines",
+              of(of_rivals, fixed(rivals.CLAIMS), same, train("rivals"))),
         Topic("Intervals", "Section 4.3, Appendix C", "intervals", of_draws(draws.interval_statements)),
         Topic(
             "Out-of-distribution detection", "Section 4.4, Figure 6", "out_of_distribution",

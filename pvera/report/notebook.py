@@ -8,7 +8,7 @@ from IPython import display
 from matplotlib.figure import Figure
 
 from pvera.report import plots
-from pvera.report.tables import Table, answer
+from pvera.report.tables import Table, closing
 from pvera.report.tables.names import backbone_title
 
 WIDTH = 510  # pixels of a figure of one column
@@ -69,10 +69,10 @@ class Page:
             self.show(of_backbone[name], backbone)
 
     def show_verdicts(self, tables: dict[str, dict[str, Table]], name: str) -> None:
-        """Show the verdict table `name` of each backbone, and count its verdicts in one sentence."""
+        """Show the verdict table `name` of each backbone, and close with `tables.closing`."""
         for backbone, of_backbone in tables.items():
             self.show(of_backbone[name], backbone)
-            self.say(answer(of_backbone[name].data["verdict"]))
+            self.say(closing(of_backbone[name]))
 
     def draw(self, figure: Figure, name: str = "", width: int = WIDTH) -> None:
         """Save a figure in all formats and show it; without a name, show it in the notebook alone."""

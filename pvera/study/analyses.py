@@ -31,12 +31,14 @@ class Analysis(Run):
 
     trained_record: the record of that training.   compute: (model, analysis, test data by name, report) -> arrays.
     tested: data sets whose test images it is given.   settings: whatever else influences the numbers.
+    fitted: whether it is given the training and validation split of its data set too (`Inputs.for_analysis`).
     """
 
     trained_record: str = ""
     compute: Callable | None = None
     tested: tuple[str, ...] = ()
     settings: dict = field(default_factory=dict, hash=False)
+    fitted: bool = False
 
     @classmethod
     def of(cls, run: Run, experiment: str, compute: Callable, tested: tuple[str, ...], **settings) -> "Analysis":
@@ -83,6 +85,7 @@ class Analysis(Run):
     def config(self, inputs: Inputs | None = None) -> dict:
         inputs = inputs or Inputs()
         shortened = {} if self.images is None else {"images": self.images}
+        fitted = {"splits_sha256": inputs.splits_sha256(self)} if self.fitted else {}
         return {
             "seed": self.seed,
             "adapter_sha256": sha256(self.adapter),
@@ -91,6 +94,7 @@ class Analysis(Run):
             "data_sha256": inputs.tests_sha256(self),
             "precision": self.precision,
             "batch": BATCH,
+            **fitted,
             **self.settings,
             **shortened,
         }

@@ -20,6 +20,7 @@ from pvera.study.validation import (
     Natural,
     Rate,
     Several,
+    Share,
     Switch,
     Text,
     Weight,
@@ -92,6 +93,34 @@ class Draws:
 
 
 @validated
+class Rivals:
+    """What is held against PVeRA's draws, on the first backbone.
+
+    methods: those whose adapters are compared. draws: numbers of draws, of PVeRA and of dropout.
+    dropout: share of the adapters' input that LoRA and VeRA drop in trainings of their own.
+    shifts: whether test images are corrupted. shifted_images: how many are, and how many of other data sets are given.
+    shift_draws: number of draws for these images, and along β.
+    betas: the values of β that PVeRA is trained with on the first data set of each category.
+    out: data set -> others that lie out of its distribution; by default the next one of its category (near) and the
+        next one of another category (far).
+    """
+
+    methods: Several[Name] = field(default_factory=lambda: ["linear", "lora", "vera", "pvera"])
+    draws: Several[Count] = field(default_factory=lambda: [1, 4, 16])
+    dropout: Share = 0.1
+    shifts: Switch = True
+    shifted_images: Count = 250
+    shift_draws: Count = 4
+    betas: Distinct[Weight] = field(default_factory=list)
+    out: dict[Name, Several[Name]] | None = None
+
+    def __post_init__(self):
+        with at("shift_draws"):
+            if self.shift_draws not in self.draws:
+                raise InputError(f"{self.shift_draws} is none of draws ({', '.join(map(str, self.draws))})")
+
+
+@validated
 class Description:
     """A profile's backbones, data sets, methods with their grids, seeds, budget and protocol.
 
@@ -130,6 +159,7 @@ class Description:
     ablations: Ablations | None = None
     effects: Effects | None = None
     uncertainty: Draws = Draws()
+    rivals: Rivals | None = None
     weights: dict[Name, Text] = field(default_factory=dict)
     deterministic: Switch = False
     images: Count | None = None
@@ -192,6 +222,7 @@ class Description:
         inherited = {key: getattr(self, key) for key in keys} | {
             "ablations": None,
             "effects": None,
+            "rivals": None,
             "alpha": [],
             "search_rates": [],
             "component_seeds": [],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pvera.errors import InputError
-from pvera.study import analyses, plan
+from pvera.study import analyses, plan, rivals
 
 if TYPE_CHECKING:
     from pvera.study.profiles import Profile
@@ -91,6 +91,20 @@ BENCHMARK = Experiment(
         "uncertainty",
     ),
     paper="Figures 3 and 4, Tables 1, 4 and 6 to 8",
+)
+DROPOUT = Experiment(
+    "dropout",
+    "Dropout",
+    "LoRA and VeRA with dropout, for Monte Carlo dropout",
+    plan.dropout,
+    keep=True,
+)
+BETA_EFFECTS = Experiment(
+    "beta_effects",
+    "Effects of β",
+    "PVeRA along β, from no KL term to one that outweighs the loss",
+    plan.beta_effects,
+    keep=True,
 )
 LANGUAGE_BETA = Experiment(
     "language_beta",
@@ -184,6 +198,25 @@ EXPERIMENTS = {
             notebooks=("latents",),
             paper="Figure 7",
         ),
+        DROPOUT,
+        BETA_EFFECTS,
+        *(
+            Experiment(
+                name,
+                title,
+                about,
+                plan.rivals,
+                script="rivals",
+                compute=rivals.compare,
+                after=after,
+                notebooks=("uncertainty_baselines",),
+            )
+            for name, title, about, after in (
+                ("rivals", "Rivals", "one pass, draws, ensembles and Laplace with the benchmark's adapters", BENCHMARK),
+                ("dropout_rivals", "Rivals, dropout", "Monte Carlo dropout of LoRA and VeRA", DROPOUT),
+                ("beta_rivals", "Rivals along β", "draws of PVeRA along β", BETA_EFFECTS),
+            )
+        ),
         LANGUAGE_BETA,
         Experiment(
             "language",
@@ -226,10 +259,7 @@ def analyses_of_adapters() -> tuple[str, ...]:
 
 def named(folder: str) -> Experiment:
     """Return the experiment whose results lie in `folder`, a variant's as well. InputError for none."""
-    for name, experiment in EXPERIMENTS.items():
-        if folder == name:
-            return experiment
-    for name, experiment in EXPERIMENTS.items():
-        if folder.startswith(f"{name}_"):
-            return experiment
+    names = [name for name in EXPERIMENTS if folder == name or folder.startswith(f"{name}_")]
+    if names:
+        return EXPERIMENTS[max(names, key=len)]
     raise InputError(f"there is no experiment {folder!r}; choose from {', '.join(EXPERIMENTS)}")

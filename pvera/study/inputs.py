@@ -84,9 +84,16 @@ class Inputs:
         return self._placed(run, device, (run.dataset,), splits.PARTS)
 
     def for_analysis(self, run, device: str) -> tuple[Backbone | Encoder, dict[str, splits.Data]]:
-        """Return the backbone on `device`, and the test data of each data set on which an analysis is `tested`."""
+        """Return the backbone on `device`, and the test data of each data set on which an analysis is `tested`.
+
+        One that is `fitted` also gets "<data set>/train" and "<data set>/validation".
+        """
         frozen, tests = self._placed(run, device, run.tested, ("test",))
-        return frozen, dict(zip(run.tested, tests, strict=True))
+        data = dict(zip(run.tested, tests, strict=True))
+        if run.fitted:
+            _, parts = self._placed(run, device, (run.dataset,), splits.PARTS)
+            data |= {f"{run.dataset}/{part}": split for part, split in zip(splits.PARTS[:2], parts, strict=False)}
+        return frozen, data
 
     def describe_backbone(self, run) -> dict:
         """Return `weights_sha256`, and `image_size` or `max_length`, of the run's backbone."""

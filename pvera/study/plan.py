@@ -17,6 +17,7 @@ from pvera.errors import InputError
 from pvera.study import results
 from pvera.study.analyses import Analysis
 from pvera.study.protocol import PUBLISHED_BETA, Protocol, one_at_a_time, protocol
+from pvera.study.rivals import Ensemble
 from pvera.study.runs import Candidate, Run
 from pvera.study.training import TrainingConfig
 
@@ -153,14 +154,83 @@ def uncertainty(profile: Profile, experiment: Experiment, root) -> list[Analysis
     ]
 
 
+def dropout(profile: Profile, experiment: Experiment, root) -> list[Run]:
+    """List LoRA and VeRA with dropout, whose masks are drawn again at inference; with the grid's most chosen value."""
+    return [
+        training_run(
+            profile, experiment, root, backbone, dataset, method, seed, fixed=True,
+            changes={"dropout": profile.rivals.dropout},
+        )
+        for backbone in profile.backbones[:1]
+        for dataset in profile.datasets
+        for seed in profile.seeds
+        for method in ("lora", "vera")
+        if profile.rivals and method in profile.methods and method in profile.rivals.methods
+    ]  # fmt: skip
+
+
+def beta_effects(profile: Profile, experiment: Experiment, root) -> list[Run]:
+    """List PVeRA along β on the first data set of each category; each value below "beta_effects_<β>"."""
+    return [
+        training_run(
+            profile, experiment, root, backbone, dataset, "pvera", seed, fixed=True, variant=f"{beta:g}",
+            changes={"beta": beta},
+        )
+        for beta in (profile.rivals.betas if profile.rivals and "pvera" in profile.methods else ())
+        for backbone in profile.backbones[:1]
+        for dataset in first_of_categories(profile)
+        for seed in profile.seeds
+    ]  # fmt: skip
+
+
+def rivals(profile: Profile, experiment: Experiment, root) -> list[Ensemble]:
+    """List an analysis of all seeds' adapters per data set, method and variant of the trainings before."""
+    if not profile.rivals:
+        return []
+    settings = asdict(profile.rivals)
+    along_beta = experiment.after.lists is beta_effects
+    chosen = ("draws", "shifts", "shifted_images", "shift_draws")
+    settings = {name: settings[name] for name in chosen}
+    if along_beta:
+        draws = [k for k in settings["draws"] if k <= settings["shift_draws"]]
+        settings |= {"shifts": False, "draws": draws}
+    of_adapters: dict[tuple, list[Run]] = {}
+    for run in adapters(profile, experiment, root, *profile.rivals.methods):
+        of_adapters.setdefault((run.experiment, run.dataset, run.method), []).append(run)
+    listed = []
+    for (trained, dataset, _), runs in of_adapters.items():
+        name = experiment.name + trained.removeprefix(experiment.after.name)
+        tested = (dataset, *(() if along_beta else out_of(profile, dataset)))
+        first = Ensemble.of(runs[0], name, experiment.compute, tested, **settings)
+        listed.append(replace(first, fitted=True, records=tuple(str(run.path) for run in runs)))
+    return listed
+
+
+def out_of(profile: Profile, dataset: str) -> tuple[str, ...]:
+    """Return the data sets that lie out of the distribution of `dataset`: see `Rivals.out`."""
+    if profile.rivals.out is not None:
+        return tuple(profile.rivals.out.get(dataset, ()))
+    place = profile.datasets.index(dataset)
+    category = {name: tasks.task(name, profile.data).category for name in profile.datasets}
+    others = profile.datasets[place + 1 :] + profile.datasets[:place]
+    near = [name for name in others if category[name] == category[dataset]]
+    far = [name for name in others if category[name] != category[dataset]]
+    return (*near[:1], *far[:1])
+
+
+def first_of_categories(profile: Profile) -> tuple[str, ...]:
+    """Return the first data set of each category, in the profile's order."""
+    category = {name: tasks.task(name, profile.data).category for name in reversed(profile.datasets)}
+    first = {of: name for name, of in category.items()}
+    return tuple(name for name in profile.datasets if name in first.values())
+
+
 def out_of_distribution(profile: Profile, experiment: Experiment, root) -> list[Analysis]:
     """List the adapters of the first data set of each category, each on all of these data sets (Section 4.4).
 
     The paper does not name its three.
     """
-    category = {name: tasks.task(name, profile.data).category for name in reversed(profile.datasets)}
-    first = {of: name for name, of in category.items()}
-    tested = tuple(name for name in profile.datasets if name in first.values())
+    tested = first_of_categories(profile)
     return [
         Analysis.of(run, experiment.name, experiment.compute, tested)
         for run in adapters(profile, experiment, root, "vera", "pvera")

@@ -55,6 +55,7 @@ WITHIN = {
     "image_size": ("backbone",),
     "max_length": ("backbone",),
     "data_sha256": ("backbone", "dataset"),
+    "splits_sha256": ("backbone", "dataset"),
     "tested": ("backbone", "dataset"),
     "hyperparameters": ("backbone", "method"),
     "adapter_sha256": ("backbone", "dataset", "method", "seed"),

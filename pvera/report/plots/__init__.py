@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
+from scipy.optimize import isotonic_regression
 
 from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.files import write_atomically
@@ -20,6 +21,7 @@ from pvera.report.statistics import mean_and_std
 from pvera.report.tables import groups
 
 COLUMN = 3.4  # inches, the width of a column of a two-column paper
+PAGE = 7.0  # inches, the width of both columns
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,43 @@ PVERA_MEAN = entry("PVeRA's mean", line="-", colour=style("pvera").colour, alpha
 def note(figure: Figure, text: str) -> None:
     """Add a small line below the axes that explains what a key cannot show."""
     figure.supxlabel(text, fontsize=6, color="0.3")
+
+
+def spaced(places: Iterable[float], gap: float, low: float = -np.inf, high: float = np.inf) -> np.ndarray:
+    """Move places apart, so that neighbours keep their order and are at least `gap` apart, between `low` and `high`.
+
+    The moves are as small as they can be (least squares).
+    """
+    places = np.asarray(list(places), dtype=float)
+    order, steps = np.argsort(places, kind="stable"), gap * np.arange(len(places))
+    moved = np.empty_like(places)
+    if len(places):
+        moved[order] = np.clip(isotonic_regression(places[order] - steps).x, low, high - steps[-1]) + steps
+    return moved
+
+
+def ranges(values: Iterable[float], gap: float = 0.4) -> list[tuple[float, float]]:
+    """Return the limits of an axis that shows `values`, with margins.
+
+    These are two ranges, for a broken axis, where the widest empty stretch takes more than `gap` of the whole.
+    """
+    values = np.sort(np.asarray(list(values), dtype=float))
+    parts, steps = [values], np.diff(values)
+    if steps.max(initial=0) > gap * np.ptp(values):
+        parts = np.split(values, [steps.argmax() + 1])
+    margin = 0.06 * sum(map(np.ptp, parts)) or 1.0
+    return [(part[0] - margin, part[-1] + margin) for part in parts]
+
+
+def break_between(one: Axes, other: Axes, axis: str = "x") -> None:
+    """Mark the break of an axis: `one` is the left or lower part, `other` the part right of it or above."""
+    look = {"linestyle": "", "color": "black", "clip_on": False, "markersize": 5, "mew": 0.6}
+    ends = ((one, (1, 0)), (other, (0, 0))) if axis == "x" else ((one, (0, 1)), (other, (0, 0)))
+    for ax, (x, y) in ends:
+        slash = [(-0.4, -1), (0.4, 1)] if axis == "x" else [(-1, -0.4), (1, 0.4)]
+        ax.plot(x, y, marker=slash, transform=ax.transAxes, **look)
+    other.spines["left" if axis == "x" else "bottom"].set_visible(False)
+    other.tick_params(**{"left" if axis == "x" else "bottom": False})
 
 
 def benchmark(scores: Scores) -> Figure:

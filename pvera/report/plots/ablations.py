@@ -1,4 +1,4 @@
-"""The ablations of rank and position (Tables 2 and 3)."""
+"""The ablations of rank and position (Tables 2 and 3): losses above that of the paper's choice."""
 
 from collections.abc import Sequence
 
@@ -9,43 +9,65 @@ from matplotlib.figure import Figure
 
 from pvera.report.plots import COLUMN, RC, entry, key, style
 from pvera.report.published import Published
-from pvera.report.tables.ablations import Ablation, published
+from pvera.report.statistics import mean_and_std
+from pvera.report.tables.ablations import Ablation, interval, published, references
+
+FAILED = "#BB0000"
 
 
-def losses(ax: Axes, labels: list[str], mean: np.ndarray, by_seed: np.ndarray | None = None) -> Axes:
-    """Draw the mean loss (values,) of each labelled value at equal distances, the lowest filled.
-
-    by_seed: (values, seeds), a grey line per seed.
-    """
-    look, places = style("pvera"), np.arange(len(mean))
-    if by_seed is not None:
-        ax.plot(places, by_seed, "-o", color="0.7", markersize=2, linewidth=0.6, mew=0)
-    for place, value in zip(places, mean, strict=True):
+def differences(ax: Axes, labels: Sequence[str], mean: np.ndarray) -> Axes:
+    """Draw the mean difference (values,) of each labelled value at equal distances, the lowest filled."""
+    look = style("pvera")
+    for place, value in enumerate(mean):
         face = look.colour if value == np.nanmin(mean) else "white"
         ax.plot(place, value, look.marker, color=look.colour, mfc=face, markersize=4.5, mew=1, zorder=3)
-    ax.set_xticks(places, labels)
-    ax.margins(x=0.1, y=0.12)
+    ax.axhline(0, color="0.5", linewidth=0.6, zorder=0)
+    ax.set_xticks(range(len(mean)), labels, fontsize=6)
+    ax.margins(x=0.1, y=0.15)
     ax.grid(axis="y", color="0.9", linewidth=0.6)
     return ax
 
 
-def ablation(labels: list[str], mean: np.ndarray, by_seed: np.ndarray, paper: dict[str, float], name: str) -> Figure:
-    """Draw `losses` of our values and of the paper's (label -> loss), each on its own axis, at column width."""
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 1.8), layout="constrained")
-        here, there = figure.subplots(1, 2)
-        losses(here, labels, mean, by_seed).set_title("Here")
-        losses(there, list(paper), np.array(list(paper.values()))).set_title("Paper")
-        here.set_ylabel("Validation loss (nats)")
-        figure.supxlabel(name, fontsize=8)
-        marker, colour = style("pvera").marker, style("pvera").colour
-        entries = [entry("one seed", "o", "-", "0.7", markersize=2), entry("mean", marker, colour=colour, mfc="white")]
-        key(figure, [*entries, entry("lowest mean", marker, colour=colour)])
-    return figure
+def measured(ax: Axes, labels: Sequence[str], ours: Ablation, base) -> Axes:
+    """Draw `differences` from the value `base`, with a dot per seed, the interval over data sets, and the number of
+    trainings that learned nothing."""
+    by_seed = ours.by_seed()
+    gaps, reference = ours.above(base), ours.values.index(base)
+    differences(ax, labels, mean_and_std(gaps, axis=1)[0])
+    for place, (seeds, low, high) in enumerate(zip(by_seed - by_seed[reference], *interval(gaps), strict=True)):
+        shift = np.linspace(-0.12, 0.12, len(seeds)) + 0.25
+        ax.plot(place + shift, seeds, "o", color="0.5", markersize=2, mew=0)
+        ax.plot([place, place], [low, high], color=style("pvera").colour, linewidth=1)
+    for place, failed in enumerate(ours.failed().sum((1, 2))):
+        if failed:
+            ax.text(place, 1, f"{failed}×", color=FAILED, fontsize=6, ha="center", va="bottom",
+                    transform=ax.get_xaxis_transform())  # fmt: skip
+    return ax
 
 
 def of_runs(runs: Sequence[dict], hyperparameter: str, paper: Published, name: str) -> Figure:
-    """Draw `ablation` of one experiment's runs and the paper's table; name: the label of the values."""
+    """Draw the differences of one experiment's runs beside the paper's, each on its own axis; name: the axis of values.
+
+    Both are differences from the paper's best value, or from our lowest where it has no counterpart.
+    """
     ours, theirs = Ablation.of(runs, hyperparameter), published(paper, hyperparameter)["loss"]
-    paper_losses = {str(value).upper(): loss for value, loss in theirs.items()}
-    return ablation([str(value).upper() for value in ours.values], ours.mean(), ours.by_seed(), paper_losses, name)
+    base, best = references(ours, theirs.to_frame())
+    base = ours.values[int(np.nanargmin(ours.mean()))] if base is None else base
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(COLUMN, 2.1), layout="constrained")
+        here, there = figure.subplots(1, 2)
+        labels, paper_labels = ([str(value).upper() for value in values] for values in (ours.values, theirs.index))
+        measured(here, labels, ours, base).set_title("Here", pad=10)
+        differences(there, paper_labels, theirs.to_numpy() - theirs[best]).set_title("Paper", pad=10)
+        here.set_ylabel("Validation loss above that of\nthe paper's choice (nats)", fontsize=6.5)
+        figure.supxlabel(name, fontsize=8)
+        marker, colour = style("pvera").marker, style("pvera").colour
+        entries = [
+            entry("one seed", "o", colour="0.5", markersize=2),
+            entry("mean, 95 % interval over data sets", marker, "-", colour, mfc="white"),
+            entry("lowest mean", marker, colour=colour),
+        ]
+        if ours.failed().any():
+            entries.append(entry("n trainings learned nothing", "$n×$", colour=FAILED, markersize=7))
+        key(figure, entries, columns=2)
+    return figure

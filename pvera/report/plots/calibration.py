@@ -1,5 +1,7 @@
 """Calibration: errors per method (the paper's Figure 4), reliability diagrams, errors against accuracies."""
 
+from collections.abc import Sequence
+
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -9,10 +11,12 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from pvera.metrics import Reliability
-from pvera.report.plots import COLUMN, PVERA_MEAN, RC, SEED, entry, key, method_rows, style
+from pvera.report.plots import COLUMN, PAGE, PVERA_MEAN, RC, SEED, entry, key, method_rows, style
 from pvera.report.scores import Scores
 from pvera.report.statistics import mean_and_std
-from pvera.report.tables.layout import signed
+from pvera.report.tables import calibration as tables
+from pvera.report.tables.layout import NOTHING, signed
+from pvera.report.tables.names import dataset_title
 
 FEW = 10  # images; a bin with fewer has no point
 
@@ -58,15 +62,14 @@ def reliability(ax: Axes, bins: Reliability, colour: str) -> Axes:
     return ax
 
 
-def against_accuracy(ax: Axes, accuracy: Scores, error: Scores) -> Axes:
-    """Draw error against accuracy in percent, a marker per method and data set (means over seeds)."""
-    x, y = (100 * mean_and_std(scores.values, axis=1)[0] for scores in (accuracy, error))
-    for row, method in enumerate(accuracy.methods):
-        look = style(method)
-        ax.plot(x[row], y[row], look.marker, color=look.colour, markersize=4, mec="white", mew=0.4,
-                label=look.title)  # fmt: skip
-    ax.set(xlabel="Test accuracy (%)", ylabel="ACE (%)")
-    ax.set_ylim(bottom=0)
+def against_accuracy(ax: Axes, accuracy: np.ndarray, error: np.ndarray, methods: Sequence[str]) -> Axes:
+    """Draw error against accuracy in percent on one data set, (methods,), a marker per method."""
+    for x, y, look in zip(accuracy, error, map(style, methods), strict=True):
+        ax.plot(x, y, look.marker, color=look.colour, markersize=4, mec="white", mew=0.4, label=look.title)
+    ax.margins(0.1)
+    ax.set_ylim(0, 1.12 * np.nanmax(error))
+    ax.xaxis.set_major_locator(MaxNLocator(4))
+    ax.yaxis.set_major_locator(MaxNLocator(4))
     ax.grid(color="0.9", linewidth=0.6)
     return ax
 
@@ -101,9 +104,22 @@ def diagrams(bins: dict[str, Reliability]) -> Figure:
 
 
 def confound(accuracy: Scores, error: Scores) -> Figure:
-    """Draw `against_accuracy` at column width."""
+    """Draw `against_accuracy` for each data set (means over seeds), three in a row at page width."""
+    means = [100 * mean_and_std(scores.values, axis=1)[0] for scores in (accuracy, error)]
+    correlations = tables.confound(accuracy, error)
+    columns = min(3, len(accuracy.datasets))
+    rows = -(-len(accuracy.datasets) // columns)
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 2.6), layout="constrained")
-        against_accuracy(figure.subplots(), accuracy, error)
-        figure.legend(loc="outside upper center", ncols=4, handletextpad=0.2, columnspacing=0.8)
+        figure = Figure(figsize=(PAGE * columns / 3, 0.9 + 1.35 * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for ax, (name, rho), x, y in zip(axes, correlations.items(), *(values.T for values in means), strict=False):
+            rank = NOTHING if np.isnan(rho) else signed(rho, 2)
+            against_accuracy(ax, x, y, accuracy.methods).set_title(f"{dataset_title(name)}   ρ = {rank}", fontsize=7)
+        for ax in axes[len(correlations) :]:
+            ax.set_visible(False)
+        figure.supxlabel("Test accuracy (%); each panel has its own axes", fontsize=8)
+        figure.supylabel("ACE (%), lower is better", fontsize=8)
+        looks = [style(method) for method in accuracy.methods]
+        spearman = entry("ρ: Spearman's correlation over the methods")
+        key(figure, [*(entry(look.title, look.marker, colour=look.colour) for look in looks), spearman], columns=5)
     return figure

@@ -1,5 +1,8 @@
 """Comparisons over data sets: critical difference, leads with their intervals, probability of improvement."""
 
+from collections.abc import Sequence
+from textwrap import wrap
+
 import matplotlib
 import numpy as np
 import pandas as pd
@@ -8,45 +11,54 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pvera.report.plots import COLUMN, RC, emphasise, method_rows, style
+from pvera.report.plots import COLUMN, PAGE, RC, emphasise, entry, key, method_rows, spaced, style
 from pvera.report.statistics import Friedman
 from pvera.report.tables.comparison import Comparison
 
 
-def critical_difference(ax: Axes, methods: list[str], friedman: Friedman) -> Axes:
-    """Draw average ranks, the best at the left (Demšar, 2006).
+def critical_difference(ax: Axes, methods: Sequence[str], friedman: Friedman) -> Axes:
+    """Draw average ranks on a vertical axis, the best at the top (Demšar, 2006), each with its method at the right.
 
-    Bars join methods that Nemenyi's test does not separate.
+    Bars join methods that Nemenyi's test does not separate. The bracket is its critical difference.
     """
-    k, order = len(methods), np.argsort(friedman.ranks, kind="stable")
-    first_row = 0.6 + 0.35 * len(friedman.cliques)
-    half = (k + 1) // 2
-    for place, m in enumerate(order):
-        look, rank = style(methods[m]), friedman.ranks[m]
-        left = place < half
-        row = first_row + 0.62 * (place if left else k - 1 - place)
-        side = 0.9 if left else k + 0.1
-        ax.plot([rank, rank, side], [0, row, row], color=look.colour, linewidth=0.9, clip_on=False)
-        ax.plot(rank, 0, look.marker, color=look.colour, markersize=4, mec="white", mew=0.4, zorder=3,
-                clip_on=False)  # fmt: skip
-        ax.text(side + (-0.08 if left else 0.08), row, f"{look.title} {rank:.2f}", va="center",
-                ha="right" if left else "left", color=look.colour if methods[m] == "pvera" else "black",
-                fontweight="bold" if methods[m] == "pvera" else "normal")  # fmt: skip
+    k, look_of = len(methods), [style(method) for method in methods]
+    for look, method, rank, place in zip(look_of, methods, friedman.ranks, spaced(friedman.ranks, 0.55), strict=True):
+        ax.plot([0, 0.12, 0.4, 0.5], [rank, rank, place, place], color=look.colour, linewidth=0.8, clip_on=False)
+        ax.plot(0.5, place, look.marker, color=look.colour, markersize=4, mec="white", mew=0.4, clip_on=False)
+        ax.text(0.6, place, f"{look.title} {rank:.2f}", va="center", fontsize=6.5,
+                color=look.colour if method == "pvera" else "black",
+                fontweight="bold" if method == "pvera" else "normal")  # fmt: skip
     for i, clique in enumerate(friedman.cliques):
         ends = friedman.ranks[list(clique)].min(), friedman.ranks[list(clique)].max()
-        ax.plot(ends, [0.4 + 0.35 * i] * 2, color="0.25", linewidth=2.2, solid_capstyle="round")
-    width = min(friedman.critical_difference, k - 1)
-    ax.plot([1, 1 + width], [-1.1, -1.1], color="black", linewidth=1, marker="|", markersize=4)
-    text = f"critical difference {friedman.critical_difference:.2f}"
-    ax.text(1 + width / 2, -1.2, text, ha="center", va="bottom")
-    ax.set_xlim(1, k)
-    ax.set_ylim(first_row + 0.62 * half, -1.6)
-    ax.spines[["left", "bottom"]].set_visible(False)
-    ax.spines["top"].set(visible=True, position=("data", 0))
-    ax.tick_params(axis="x", top=True, bottom=False, labeltop=True, labelbottom=False, pad=2)
-    ax.set_xticks(range(1, k + 1))
-    ax.set_yticks([])
+        ax.plot([-0.35 - 0.1 * i] * 2, ends, color="0.25", linewidth=2.2, solid_capstyle="butt")
+    left = -0.48 - 0.1 * len(friedman.cliques)
+    ax.plot([left] * 2, [1, 1 + min(friedman.critical_difference, k - 1)], color="black", linewidth=0.8, marker="_",
+            markersize=4)  # fmt: skip
+    ax.set_xlim(left - 0.1, 2.3)
+    ax.set_ylim(k + 0.4, 0.6)
+    ax.spines["left"].set_position(("data", 0))
+    ax.spines["left"].set_bounds(1, k)
+    ax.spines["bottom"].set_visible(False)
+    ax.tick_params(axis="y", labelsize=5.5, length=2, pad=1)
+    ax.set_yticks(range(1, k + 1))
+    ax.set_xticks([])
     return ax
+
+
+def ranks(compared: Sequence[Comparison]) -> Figure:
+    """Draw `critical_difference` of several comparisons side by side, on one scale of ranks."""
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(PAGE * max(len(compared), 2) / 4, 2.6), layout="constrained")
+        for ax, one in zip(figure.subplots(1, len(compared), squeeze=False)[0], compared, strict=True):
+            methods = list(one.methods.index)
+            critical_difference(ax, methods, one.ranks)
+            datasets = f"{len(one.evidence.scores.datasets)} data sets"
+            ax.set_title("\n".join([*wrap(one.evidence.name, 26), datasets]), fontsize=6.5)
+        figure.supylabel("Average rank over data sets (top: 1, best)", fontsize=7)
+        bars = {"marker": "", "line": "-", "colour": "0.25", "linewidth": 2.2}
+        entries = [entry("bar: not separated by Nemenyi's test", **bars)]
+        key(figure, [*entries, entry("bracket: its critical difference", "_", "-", "black")], columns=2)
+    return figure
 
 
 def leads(ax: Axes, table: pd.DataFrame) -> Axes:
@@ -70,30 +82,33 @@ def leads(ax: Axes, table: pd.DataFrame) -> Axes:
 
 
 def improvement(ax: Axes, table: pd.DataFrame) -> Axes:
-    """Draw the probability in percent that the row's method is better than the column's, in greys."""
-    titles = [style(method).title for method in table]
+    """Draw the probability in percent that the row's method is better than the column's, in greys.
+
+    Each pair stands once, below the diagonal; the other half would be the rest to 100 %.
+    """
+    table = table.iloc[1:, :-1]
     seaborn.heatmap(
-        100 * table.to_numpy(), mask=np.eye(len(table), dtype=bool), vmin=0, vmax=100, cmap="Greys", annot=True,
-        fmt=".0f", annot_kws={"fontsize": 6}, linewidths=0.6, square=True, cbar=False, xticklabels=titles,
-        yticklabels=titles, ax=ax,
+        100 * table.to_numpy(), mask=np.triu(np.ones(table.shape, dtype=bool), k=1), vmin=0, vmax=100, cmap="Greys",
+        annot=True, fmt=".0f", annot_kws={"fontsize": 6}, linewidths=0.6, square=True, cbar=False,
+        xticklabels=[style(method).title for method in table], ax=ax,
+        yticklabels=[style(method).title for method in table.index],
     )  # fmt: skip
     ax.tick_params(length=0)
     ax.tick_params(axis="y", rotation=0)
-    emphasise(ax, list(table))
+    emphasise(ax, list(table.index))
     return ax
 
 
 def comparison(compared: Comparison) -> Figure:
-    """Draw `critical_difference`, `leads` and `improvement`, one above the other, at column width."""
-    methods = list(compared.methods.index)
+    """Draw `leads` above `improvement`, at column width."""
+    methods = len(compared.methods)
     with matplotlib.rc_context(RC):
-        heights = [0.75 + 0.1 * len(methods), 0.5 + 0.14 * (len(methods) - 1), 0.8 + 0.22 * len(methods)]
-        figure = Figure(figsize=(COLUMN, sum(heights) + 0.6), layout="constrained")
-        axes = [part.subplots() for part in figure.subfigures(3, 1, height_ratios=heights)]
-        title = "Average rank (1 is best)\nBars join methods that Nemenyi's test does not separate"
-        critical_difference(axes[0], methods, compared.ranks).set_title(title, fontsize=6.5)
-        leads(axes[1], compared.methods)
-        axes[1].set_title("95 % intervals: thin over data sets,\nthick over seeds alone", fontsize=6.5)
-        title = "P(row better than column on a data set), %"
-        improvement(axes[2], compared.improvement).set_title(title, fontsize=6.5)
+        heights = [0.75 + 0.14 * (methods - 1), 0.8 + 0.22 * (methods - 1)]
+        figure = Figure(figsize=(COLUMN, sum(heights) + 0.4), layout="constrained")
+        top, bottom = (part.subplots() for part in figure.subfigures(2, 1, height_ratios=heights))
+        leads(top, compared.methods)
+        intervals = "95 % intervals: thin over data sets, thick over seeds alone"
+        top.set_title(f"PVeRA's average minus that of each method\n{intervals}", fontsize=6.5)
+        title = "Probability that the row is better than the column on a data set (%)"
+        improvement(bottom, compared.improvement).set_title(title, fontsize=6.5)
     return figure

@@ -4,45 +4,71 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from pvera.adapters import METHODS
-from pvera.report.plots import COLUMN, RC, entry, key, style
+from pvera.report.plots import COLUMN, PAGE, RC, entry, key, spaced, style
+from pvera.report.tables.duration import Curve
 from pvera.report.tables.names import dataset_title
 
+GAP = 0.105  # least distance of two labels, a share of the axes' height
 
-def curves(ax: Axes, losses: dict[str, np.ndarray], cap: int) -> Axes:
-    """Draw the lowest validation loss up to each epoch, (epochs,) per method, on a logarithmic axis of epochs.
 
-    A marker stands where the longest training of a method ended. The dashed line is `cap`, the shorter profile's last
-    epoch.
+def curves(ax: Axes, losses: dict[str, Curve], cap: int) -> Axes:
+    """Draw the lowest validation loss up to each epoch on a logarithmic axis of epochs, and name each curve.
+
+    Band: range over seeds. A marker stands at the chosen epoch (median over seeds). The dashed line is `cap`, the
+    shorter profile's last epoch.
     """
     ax.axvline(cap, color="0.5", linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
-    for method in (method for method in METHODS if method in losses):
-        look, loss = style(method), losses[method]
-        ax.plot(np.arange(1, len(loss) + 1), loss, color=look.colour, linewidth=1.4 if method == "pvera" else 0.9)
-        ax.plot(len(loss), loss[-1], look.marker, color=look.colour, markersize=4, mec="white", mew=0.4, zorder=3,
-                label=look.title)  # fmt: skip
+    methods = [method for method in METHODS if method in losses]
+    for method in methods:
+        look, curve, front = style(method), losses[method], method == "pvera"
+        epochs = np.arange(1, len(curve.mean) + 1)
+        ax.fill_between(epochs, curve.low, curve.high, color=look.colour, alpha=0.25 if front else 0.1, linewidth=0)
+        ax.plot(epochs, curve.mean, color=look.colour, linewidth=1.4 if front else 0.9)
+        at_chosen = np.interp(curve.chosen, epochs, curve.mean)
+        ax.plot(curve.chosen, at_chosen, look.marker, color=look.colour, markersize=4, mec="white", mew=0.4, zorder=3)
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter("{x:g}")
+    ax.margins(x=0.02)
     ax.grid(color="0.93", linewidth=0.6)
+    _name(ax, {method: losses[method] for method in methods})
     return ax
 
 
-def learning(losses: dict[str, dict[str, np.ndarray]], cap: int) -> Figure:
+def _name(ax: Axes, losses: dict[str, Curve]) -> None:
+    """Write each method's name right of the axes, as near to its last loss as the other names allow."""
+    low, high = ax.get_ylim()
+    ends = [curve.mean[-1] for curve in losses.values()]
+    places = spaced([(end - low) / (high - low) for end in ends], GAP, 0, 1)
+    for (method, curve), end, place in zip(losses.items(), ends, places, strict=True):
+        ax.annotate(
+            style(method).title, (len(curve.mean), end), (1.03, place), "data", "axes fraction", fontsize=5.5,
+            color=style(method).colour, va="center", fontweight="bold" if method == "pvera" else "normal",
+            arrowprops={"arrowstyle": "-", "color": style(method).colour, "linewidth": 0.3, "alpha": 0.6},
+        )  # fmt: skip
+
+
+def learning(losses: dict[str, dict[str, Curve]], cap: int) -> Figure:
     """Draw `curves`, a panel per data set: three in a row at page width, or a single one at column width."""
     columns = min(len(losses), 3)
     rows = -(-len(losses) // columns)
     with matplotlib.rc_context(RC):
-        width = COLUMN if columns == 1 else 2 * COLUMN
-        figure = Figure(figsize=(width, 1.0 + 1.5 * rows), layout="constrained")
+        width = COLUMN if columns == 1 else PAGE
+        figure = Figure(figsize=(width, 0.8 + 1.6 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for ax, (dataset, of_dataset) in zip(axes, losses.items(), strict=False):
             curves(ax, of_dataset, cap).set_title(dataset_title(dataset))
         for ax in axes[len(losses) :]:
             ax.set_visible(False)
-        figure.supylabel("Best validation loss (nats)", fontsize=8)
+        figure.supylabel("Lowest validation loss so far (nats)", fontsize=8)
         figure.supxlabel("Epochs", fontsize=8)
-        handles, _ = axes[0].get_legend_handles_labels()
-        limit = entry("last epoch of the shorter profile", line="--", colour="0.5")
-        key(figure, [*handles, entry("end of training", "o"), limit], columns=3 if columns == 1 else 5)
+        entries = [
+            entry("mean over seeds", line="-"),
+            Patch(color="0.8", label="range of seeds"),
+            entry("chosen epoch (median over seeds)", "o"),
+            entry("last epoch of the shorter profile", line="--", colour="0.5"),
+        ]
+        key(figure, entries, columns=2 if columns == 1 else 4)
     return figure

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
@@ -104,37 +105,52 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
 
 
 def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
-    """Draw a column per image; below it VeRA's latent, PVeRA's mean and its draws (`readings.load`), where present.
+    """Draw a column per image; below it each method's latent (PVeRA: its mean), then each draw minus the mean.
 
-    Maps are upsampled smoothly. Each method has one colour scale, from the lowest to the highest value of its mean and
-    draws.
+    latents: `readings.load`. A cell is a patch, as it is. Each row of latents has a colour bar; all differences of a
+    method share one, centred at zero.
     """
-    rows = [("Image", None, None, None)]
-    for record, arrays in sorted(latents, key=lambda one: one[0]["method"] != "vera"):
-        title, every = METHODS[record["method"]].title, np.concatenate([arrays["mu"][None], arrays["draws"]])
-        limits = every.min(), every.max()
-        rows.append((f"{title}\nmean" if len(arrays["draws"]) else title, arrays["mu"], limits, record["method"]))
-        rows += [(f"{title}\ndraw {i + 1}", draw, limits, record["method"]) for i, draw in enumerate(arrays["draws"])]
+    latents = sorted(latents, key=lambda one: one[0]["method"] != "vera")
     record, arrays = latents[0]
-    pixels, side = arrays["pixels"], arrays["pixels"].shape[1]
+    pixels, rows = arrays["pixels"], 1 + sum(1 + len(arrays["draws"]) for _, arrays in latents)
     with matplotlib.rc_context(RC):
-        width = (COLUMN - 0.5) / len(pixels)
-        figure = Figure(figsize=(COLUMN, 0.4 + width * len(rows)))
-        grid = figure.subplots(len(rows), len(pixels), squeeze=False)
-        height = figure.get_figheight()
-        figure.subplots_adjust(0.5 / COLUMN, 0.25 / height, 0.998, 1 - 0.15 / height, 0.04, 0.04)
-        note(figure, "First principal component over the patches\nYellow: high, blue: low; one scale per method")
-        for axes, (title, shown, limits, method) in zip(grid, rows, strict=True):
-            for i, ax in enumerate(axes):
-                if shown is None:
-                    ax.imshow(pixels[i], interpolation="nearest")
-                    ax.set_title(class_name(record["dataset"], int(arrays["labels"][i])), fontsize=6.5, pad=2)
-                else:
-                    ax.imshow(shown[i], "viridis", vmin=limits[0], vmax=limits[1], interpolation="bicubic",
-                              extent=(0, side, side, 0))  # fmt: skip
-                ax.set_xticks([])
-                ax.set_yticks([])
-                ax.spines[:].set_visible(False)
-            axes[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=6.5, labelpad=3,
-                               color=style(method).colour if method else "black")  # fmt: skip
+        size = (COLUMN - 1.2) / len(pixels)
+        figure = Figure(figsize=(COLUMN, 0.75 + (size + 0.03) * rows), layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.01, h_pad=0.01, wspace=0.02, hspace=0.02)
+        grid = iter(figure.subplots(rows, len(pixels), squeeze=False))
+        axes = _row(next(grid), "Image", pixels)
+        for ax, label in zip(axes, arrays["labels"], strict=True):
+            ax.set_title(class_name(record["dataset"], int(label)), fontsize=6.5, pad=2)
+        for record, arrays in latents:
+            look, mean, draws = style(record["method"]), arrays["mu"], arrays["draws"]
+            title = f"{look.title},\nmean" if len(draws) else look.title
+            axes = _row(next(grid), title, mean, look.colour, cmap="viridis", vmin=mean.min(), vmax=mean.max())
+            _colour_bar(figure, axes)
+            most = np.abs(draws - mean).max(initial=0)
+            below = [
+                _row(next(grid), f"draw {i + 1}\n− mean", draw - mean, look.colour, cmap="BrBG", vmin=-most, vmax=most)
+                for i, draw in enumerate(draws)
+            ]
+            if below:
+                _colour_bar(figure, np.ravel(below))
+        note(figure, "One cell per patch: its query latent in the last layer, on the first\n"
+                     "principal component of the mean (no unit). PVeRA's draws: minus its mean")  # fmt: skip
     return figure
+
+
+def _row(axes: Sequence[Axes], title: str, pictures: np.ndarray, colour: str = "black", **scale) -> Sequence[Axes]:
+    """Draw pictures (images, height, width[, 3]) side by side, with a title at the left."""
+    for ax, picture in zip(axes, pictures, strict=True):
+        ax.imshow(picture, interpolation="nearest", **scale)
+        ax.set_xticks([])
+        ax.set_yticks([])
+        ax.spines[:].set_visible(False)
+    axes[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=6.5, labelpad=3, color=colour)
+    return axes
+
+
+def _colour_bar(figure: Figure, axes: Sequence[Axes]) -> None:
+    bar = figure.colorbar(axes[0].images[0], ax=axes, pad=0.01, fraction=0.06, aspect=6 * len(axes) / 5)
+    bar.ax.tick_params(labelsize=5.5, length=2)
+    bar.ax.yaxis.set_major_locator(MaxNLocator(3))
+    bar.outline.set_linewidth(0.4)

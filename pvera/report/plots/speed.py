@@ -1,26 +1,57 @@
 """Time and memory against the bound that a frozen backbone sets (`study.speed`)."""
 
+import re
+from collections.abc import Sequence
+from itertools import cycle
+
 import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pvera.report.plots import COLUMN, RC, entry, key
+from pvera.report.plots import COLUMN, PAGE, RC, entry, key
+from pvera.study import speed
 from pvera.study.speed import SWEPT
 
 #: Colour and marker of each precision: greys, as colours stand for methods.
 PRECISIONS = {"float32": ("black", "o"), "bfloat16": ("0.4", "s"), "float16": ("0.75", "D")}
 PARTS = {"step": "Training step", "evaluate": "Evaluation", "sample": "Sampling", "memory": "Memory of a step",
-         "peft": "The package peft"}  # fmt: skip
+         "peft": "Here and in the package peft"}  # fmt: skip
 
 
-def ratios(ax: Axes, rows: pd.DataFrame) -> Axes:
-    """Draw the ratio to the bound of every row of one part, a line each; a stroke marks the target.
+def by_machine(records: Sequence[dict]) -> dict[str, dict[str, pd.DataFrame]]:
+    """Return {backbone: {machine: rows}} of all records."""
+    parts: dict[str, dict[str, pd.DataFrame]] = {}
+    for record in records:
+        name = re.sub(r"cpu: |cuda: |\(R\)|\(TM\)", "", speed.machine(record))
+        for backbone, rows in speed.by_backbone(record).items():
+            parts.setdefault(backbone, {})[name] = rows
+    return parts
+
+
+def compared(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that have a bound of the frozen backbone; beside those of peft, ours of the same pass."""
+    rows = rows[~rows["bound"].str.contains("fp32|of peft")]
+    peft = rows[rows["part"] == "peft"]
+    named = peft["what"].str.extract(r"^(?P<package>\S+ \S+), (?P<method>.*), (?P<kind>\w+)$")
+    pairs = []
+    for part, kind, ending in (("step", "step", ""), ("evaluate", "evaluation", ", merged")):
+        for method in named.loc[named["kind"] == kind, "method"].unique():
+            ours = rows[(rows["part"] == part) & (rows["what"] == method + ending)]
+            pairs.append(ours.assign(part="peft", what=f"{method}, {kind}: here{ending}"))
+            there = (named["method"] == method) & (named["kind"] == kind)
+            package = named.loc[there, "package"]
+            pairs.append(peft[there].assign(what=[f"{method}, {kind}: {name}" for name in package]))
+    rows = pd.concat([rows[rows["part"] != "peft"], *pairs])
+    return rows[rows["part"].isin(PARTS)]
+
+
+def ratios(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> Axes:
+    """Draw the ratio to the bound of the rows of one part, a line per name; a stroke marks the target.
 
     Half precision stands a little lower.
     """
-    names = list(dict.fromkeys(rows["what"]))
     for row in rows.itertuples():
         colour, marker = PRECISIONS[row.precision]
         y = names.index(row.what)
@@ -36,43 +67,60 @@ def ratios(ax: Axes, rows: pd.DataFrame) -> Axes:
     return ax
 
 
-def against_bounds(rows: pd.DataFrame, title: str) -> Figure:
-    """Draw `ratios` of the parts of one backbone, one above the other, at column width."""
-    rows = rows[~rows["bound"].str.contains("fp32|peft")]  # a comparison of two programs has no bound
-    parts = [part for part in PARTS if (rows["part"] == part).any()]
-    heights = [rows.loc[rows["part"] == part, "what"].nunique() + 1.5 for part in parts]
+def against_bounds(machines: dict[str, pd.DataFrame], title: str) -> Figure:
+    """Draw `ratios` of one backbone: a column per machine, the parts one above the other; machines: `by_machine`."""
+    machines = {name: compared(rows) for name, rows in machines.items()}
+    rows = pd.concat(machines.values())
+    names = {part: list(dict.fromkeys(rows.loc[rows["part"] == part, "what"])) for part in PARTS}
+    names = {part: listed for part, listed in names.items() if listed}
+    heights = [len(listed) + 1.5 for listed in names.values()]
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 0.6 + 0.15 * sum(heights)), layout="constrained")
-        axes = figure.subplots(len(parts), 1, sharex=True, squeeze=False, height_ratios=heights).ravel()
-        for ax, part in zip(axes, parts, strict=True):
-            ratios(ax, rows[rows["part"] == part]).set_title(PARTS[part], loc="left", fontsize=7)
-        axes[-1].set_xlabel("Ratio to the bound (1: the frozen backbone)")
-        figure.suptitle(title, fontsize=7)
+        width = COLUMN if len(machines) == 1 else PAGE
+        figure = Figure(figsize=(width, 0.8 + 0.15 * sum(heights)), layout="constrained")
+        grid = figure.subplots(len(names), len(machines), sharex=True, sharey="row", squeeze=False,
+                               height_ratios=heights)  # fmt: skip
+        for axes, (name, measured) in zip(grid.T, machines.items(), strict=True):
+            for ax, (part, listed) in zip(axes, names.items(), strict=True):
+                ratios(ax, measured[measured["part"] == part], listed).set_title(PARTS[part], loc="left", fontsize=7)
+            axes[0].set_title(f"{name}\n{PARTS[next(iter(names))]}", loc="left", fontsize=7)
+            axes[-1].set_xlabel("Ratio to the bound (1: the frozen backbone)")
+        figure.suptitle(title, fontsize=8)
         target = entry("target (at most)", "|", colour="0.4", markersize=6)
         key(figure, [*_legend(rows), target], columns=4, place="lower")
     return figure
 
 
-def sweep(rows: pd.DataFrame, title: str) -> Figure:
-    """Draw PVeRA's training step against its bound as one size grows, a panel per size; rows: those of part "sweep"."""
-    axis, value = rows["what"].str.rsplit(n=1).str[0], rows["what"].str.rsplit(n=1).str[1].astype(int)
+def sweep(machines: dict[str, pd.DataFrame], title: str) -> Figure:
+    """Draw PVeRA's training step against its bound as one size grows, a panel per size, a line per machine and
+    precision; machines: `by_machine`."""
+    lines = {}
+    for name, rows in machines.items():
+        swept = rows[rows["part"] == "sweep"]
+        for precision, part in swept.groupby("precision", sort=False):
+            lines[name, precision] = part
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 2.9), layout="constrained")
-        for ax, (name, label) in zip(figure.subplots(2, 2, sharey=True).ravel(), SWEPT.items(), strict=True):
-            for precision, (colour, marker) in PRECISIONS.items():
-                swept = rows[(axis == name) & (rows["precision"] == precision)]
-                look = {"marker": marker, "color": colour, "markersize": 3.5, "linewidth": 0.9}
-                ax.plot(value[swept.index], swept["ratio"], **look)
-            ticks = sorted(set(value[axis == name]))
+        figure = Figure(figsize=(PAGE, 2.0), layout="constrained")
+        for ax, (name, label) in zip(figure.subplots(1, len(SWEPT), sharey=True), SWEPT.items(), strict=True):
+            for ((_, precision), rows), dashes in zip(lines.items(), cycle(["-", "--", ":"]), strict=False):
+                axis, value = rows["what"].str.rsplit(n=1).str[0], rows["what"].str.rsplit(n=1).str[1].astype(int)
+                colour, marker = PRECISIONS[precision]
+                ticks = value[axis == name]
+                ax.plot(ticks, rows.loc[axis == name, "ratio"], dashes, marker=marker, color=colour, markersize=3.5,
+                        linewidth=0.9)  # fmt: skip
             if name != "grid":
                 ax.set_xscale("log", base=2)
-            ax.set_xticks(ticks, ticks)
+            ax.set_xticks(sorted(set(ticks)), sorted(set(ticks)))
             ax.minorticks_off()
+            ax.axhline(1, color="0.8", linewidth=0.6, zorder=0)
             ax.set_xlabel(label)
             ax.grid(color="0.93", linewidth=0.6)
-        figure.supylabel("Training step of PVeRA, ratio to the bound", fontsize=8)
-        figure.suptitle(title, fontsize=7)
-        key(figure, _legend(rows), place="lower")
+        figure.supylabel("Training step of PVeRA\n(ratio to the bound)", fontsize=7)
+        figure.suptitle(title, fontsize=8)
+        entries = [
+            entry(f"{name}, {precision}", PRECISIONS[precision][1], dashes, PRECISIONS[precision][0])
+            for (name, precision), dashes in zip(lines, cycle(["-", "--", ":"]), strict=False)
+        ]
+        key(figure, entries, columns=2, place="lower")
     return figure
 
 

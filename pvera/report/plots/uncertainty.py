@@ -1,7 +1,7 @@
 """Figures of the draws: violins of their spread and of interval widths, both by number of draws, and images with their
 intervals (Section 4.3, Appendix C)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import matplotlib
 import numpy as np
@@ -12,17 +12,15 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from statsmodels.stats.proportion import proportion_confint
 
 from pvera.data.tasks import class_name
-from pvera.report.plots import COLUMN, RC, note, style
+from pvera.report.plots import COLUMN, RC, entry, key, note, style
 from pvera.report.readings import Example
 from pvera.report.statistics import RankSum
 from pvera.report.tables import uncertainty as tables
 from pvera.report.tables.layout import signed
 from pvera.report.tables.names import dataset_title
 
-PAGE = 7.0  # inches, the width of a page's text
-
 #: Colours of correct and incorrect predictions; no method has them, and colour-blind readers can tell them.
-RIGHT, WRONG = "#4D9221", "#762A83"
+CORRECT, INCORRECT = "#4D9221", "#762A83"
 
 
 STARS = "**** p ≤ 0.0001 … * p ≤ 0.05"
@@ -62,37 +60,52 @@ def bracket(ax: Axes, one: float, other: float, height: float, text: str) -> Axe
     return ax
 
 
-def compared(ax: Axes, right: np.ndarray, wrong: np.ndarray, labels: Sequence[str]) -> Axes:
+def compared(ax: Axes, correct: np.ndarray, incorrect: np.ndarray) -> Axes:
     """Draw violins of correct and incorrect images, with the significance that the latter have higher values."""
-    violins(ax, (right, wrong), labels, (RIGHT, WRONG))
-    test: RankSum = tables.compare(wrong, right)
+    violins(ax, (correct, incorrect), ("Correct", "Incorrect"), (CORRECT, INCORRECT))
+    test: RankSum = tables.compare(incorrect, correct)
     if np.isfinite(test.p_value):
         bracket(ax, 0, 1, 1.02, f"{stars(test.p_value)}   δ = {signed(test.cliffs_delta, 2)}")
     return ax
 
 
-def pairs(runs: tables.Runs, of, labels: Sequence[str], title: str) -> Figure:
-    """Draw `compared` for each of the paper's numbers of draws; of: `tables.spread_of` or `tables.width_of`."""
+def pairs(runs: tables.Runs, of: Callable, title: str, definition: str, highest: float = np.inf) -> Figure:
+    """Draw `compared` for each of the paper's numbers of draws, on one scale up to at most `highest`.
+
+    of: `tables.spread_of` or `tables.width_of`. definition: when an image counts as correct. The figure says which
+    share of the values lies above `highest`.
+    """
     draws = tables.shown_draws(runs)
+    values = {k: of(runs, k) for k in draws}
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 2.25), layout="constrained")
-        (axes,) = figure.subplots(1, len(draws), sharey=of is tables.spread_of, squeeze=False)
+        figure = Figure(figsize=(COLUMN, 2.5), layout="constrained")
+        (axes,) = figure.subplots(1, len(draws), sharey=True, squeeze=False)
         for ax, k in zip(axes, draws, strict=True):
-            compared(ax, *of(runs, k), labels)
+            compared(ax, *values[k])
             ax.set_title(f"{k} draws", pad=14)
         axes[0].set_ylabel(title)
-        note(figure, f"bar: quartiles; white: median; δ: Cliff's delta\n{STARS}: incorrect is higher")
+        every = {k: np.concatenate(values[k]) for k in draws}
+        axes[0].set_ylim(0, min(highest, 1.05 * max(one.max(initial=0) for one in every.values())) or 1)
+        text = f"bar: quartiles; white: median; δ: Cliff's delta\n{STARS}: incorrect is higher\n{definition}"
+        if beyond := [
+            f"{100 * (one > highest).mean():.1f} % of {k}" for k, one in every.items() if (one > highest).any()
+        ]:
+            text += f"\nnot drawn: widths above {highest:g}, {' and '.join(beyond)} draws"
+        note(figure, text)
     return figure
 
 
 def spread(runs: tables.Runs) -> Figure:
     """Draw the paper's violins of the standard deviation of the softmax scores, over all data sets."""
-    return pairs(runs, tables.spread_of, ("Correct", "Incorrect"), "SD of the softmax score")
+    definition = "correct: more than half of the draws predict the true class"
+    return pairs(runs, tables.spread_of, "SD of the highest softmax score", definition)
 
 
 def widths(runs: tables.Runs) -> Figure:
     """Draw the appendix's violins of the interval widths, over all data sets."""
-    return pairs(runs, tables.width_of, ("Correct", "Incorrect"), "Width of the 95 % interval")
+    definition = "correct: the class that most draws predict is the true one"
+    return pairs(runs, tables.width_of, "Width of the 95 % interval of the mean\nscore of the predicted class",
+                 definition, 1)  # fmt: skip
 
 
 def detection(runs: tables.Runs) -> Figure:
@@ -135,25 +148,20 @@ def _axis_of_draws(ax: Axes, draws: Sequence[int]) -> None:
 
 
 def by_draws(runs: tables.Runs) -> Figure:
-    """Draw (a) mean widths by number of draws and of normal draws; (b) coverage with its 95 % Wilson interval."""
+    """Draw (a) mean widths up to 1, by number of draws, and those of normal scores; (b) coverage with its interval."""
     data = tables.by_draws(runs)
     draws = list(data["draws"])
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 2.0), layout="constrained")
         left, right = figure.subplots(1, 2)
-        for name, title, colour, marker in (("right", "Correct", RIGHT, "o"), ("wrong", "Incorrect", WRONG, "s")):
-            left.plot(draws, data[name], color=colour, marker=marker, markersize=4, label=title)
-            normal = data["factor"] * data[name].iloc[-1] / data["factor"].iloc[-1]
-            left.plot(draws, normal, color=colour, linestyle=":", linewidth=0.9)
-        left.plot([], [], color="0.3", linestyle=":", linewidth=0.9, label="Normal draws")
-        shown = data[["right", "wrong"]]
-        lowest, highest = shown.min(axis=None), shown.max(axis=None)
-        if highest > 0:  # 0: all draws are equal
-            left.set_yscale("log")
-        left.set_ylim(bottom=10 ** np.floor(np.log10(lowest)) if lowest > 0 else None)
-        left.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        left.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
-        left.set_title("Mean interval width")
+        shown = data[data[["right", "wrong"]].max(axis=1) <= 1]  # wider than all scores: such an interval says nothing
+        for name, title, colour, marker in (("right", "Correct", CORRECT, "o"), ("wrong", "Incorrect", INCORRECT, "s")):
+            left.plot(shown["draws"], shown[name], color=colour, marker=marker, markersize=4, label=title)
+            normal = shown["factor"] * data[name].iloc[-1] / data["factor"].iloc[-1]
+            left.plot(shown["draws"], normal, color=colour, linestyle=":", linewidth=0.9)
+        left.plot([], [], color="0.3", linestyle=":", linewidth=0.9, label="Normal scores")
+        left.set_ylim(bottom=0)
+        left.set_title("Mean width of the 95 % interval\nof the mean score", fontsize=7)
         left.legend(fontsize=6, handlelength=1.6)
         low, high = proportion_confint(data["covered"], data["intervals"], method="wilson")
         share = data["covered"] / data["intervals"]
@@ -161,10 +169,12 @@ def by_draws(runs: tables.Runs) -> Figure:
         right.errorbar(draws, 100 * share, errors, color=style("pvera").colour, marker="o", markersize=4,
                        linewidth=1.0, capsize=2)  # fmt: skip
         right.axhline(95, color="0.4", linestyle="--", linewidth=0.8)
-        right.set_title("Coverage (%)")
+        right.set_title("Coverage (%), with its\n95 % Wilson interval", fontsize=7)
         right.annotate("nominal", (1, 95), xycoords=right.get_yaxis_transform(), ha="right", va="bottom", fontsize=6)
         for ax in (left, right):
             _axis_of_draws(ax, draws)
+        if left_out := sorted(set(draws) - set(shown["draws"])):
+            note(figure, f"not drawn: widths above 1 ({', '.join(map(str, left_out))} draws)")
     return figure
 
 
@@ -173,8 +183,8 @@ def example(ax: Axes, shown: Example) -> Axes:
     _picture(ax, shown)
     texts = (
         (class_name(shown.dataset, shown.label), "black"),
-        (class_name(shown.dataset, shown.predicted), RIGHT if shown.right else WRONG),
-        (f"[{shown.low:.2f}, {shown.high:.2f}]", "black"),
+        (class_name(shown.dataset, shown.predicted), CORRECT if shown.right else INCORRECT),
+        (_interval(shown), "black"),
     )
     for line, (text, colour) in enumerate(texts):
         _below(ax, line, 0.5, 0, _short(text), ha="center", color=colour)
@@ -182,12 +192,18 @@ def example(ax: Axes, shown: Example) -> Axes:
     return ax
 
 
+def _interval(shown: Example) -> str:
+    """Return the interval of the mean score, within the range of scores."""
+    low, high = np.clip([shown.low, shown.high], 0, 1)
+    return f"[{low:.2f}, {high:.2f}]"
+
+
 def _picture(ax: Axes, shown: Example) -> None:
     ax.imshow(shown.pixels, interpolation="nearest")
     ax.set_xticks([])
     ax.set_yticks([])
     for spine in ax.spines.values():
-        spine.set(visible=True, color=RIGHT if shown.right else WRONG, linewidth=1.2)
+        spine.set(visible=True, color=CORRECT if shown.right else INCORRECT, linewidth=1.2)
 
 
 def _short(text: str, length: int = 16) -> str:
@@ -209,25 +225,24 @@ def examples(runs: tables.Runs, columns: int = 6) -> Figure:
     columns = min(columns, max(map(len, parts)))
     rows = [part[i : i + columns] for part in parts for i in range(0, len(part), columns)]
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(0.55 + 1.05 * columns, 1.5 * len(rows)))
+        figure = Figure(figsize=(0.55 + 1.05 * columns, 0.15 + 1.5 * len(rows)))
         grid = figure.subplots(len(rows), columns, squeeze=False)
         left = 0.55 / figure.get_figwidth()
-        figure.subplots_adjust(
-            left, 0.36 / figure.get_figheight(), 0.995, 1 - 0.17 / figure.get_figheight(), 0.12, 0.62
-        )
+        figure.subplots_adjust(left, 0.5 / figure.get_figheight(), 0.995, 1 - 0.17 / figure.get_figheight(), 0.12, 0.62)
         for axes, row in zip(grid, rows, strict=True):
             for ax in axes[len(row) :]:
                 ax.set_visible(False)
             for ax, shown in zip(axes, row, strict=False):
                 example(ax, shown)
             _row_labels(axes[0], row[0].right)
+        note(figure, "predicted: the class that most draws predict; interval: 95 % interval of the mean of its score")
     return figure
 
 
 def _row_labels(ax: Axes, right: bool) -> None:
     """Label a row: correct or incorrect, and the lines below its images."""
-    ax.set_ylabel("Correct" if right else "Incorrect", color=RIGHT if right else WRONG, fontsize=8, labelpad=10)
-    for line, text in enumerate(("true", "predicted", "interval")):
+    ax.set_ylabel("Correct" if right else "Incorrect", color=CORRECT if right else INCORRECT, fontsize=8, labelpad=10)
+    for line, text in enumerate(("true class", "predicted", "interval")):
         _below(ax, line, 0, -4, text, ha="right", color="0.4")
 
 
@@ -243,16 +258,20 @@ def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
     A bar shows the interval of the predicted class's mean score.
     """
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 1.15 * len(shown) + 0.35), layout="constrained")
-        grid = figure.subplots(len(shown), 2, width_ratios=(1, 2.4), squeeze=False)
-        for row, (one, (picture, ax)) in enumerate(zip(shown, grid, strict=True)):
+        figure = Figure(figsize=(COLUMN, 1.15 * len(shown) + 0.85), layout="constrained")
+        grid = figure.subplots(len(shown), 2, width_ratios=(1, 2.4), sharex="col", squeeze=False)
+        for one, (picture, ax) in zip(shown, grid, strict=True):
             _picture(picture, one)
             picture.set_xlabel(f"true: {_short(class_name(one.dataset, one.label))}", fontsize=6.5, labelpad=3)
             scores(ax, one, classes)
-            if row < len(shown) - 1:
-                ax.set_xticklabels([])
-            else:
-                ax.set_xlabel("Softmax score (dot: one draw; bar: 95 % interval of the mean)", fontsize=6)
+        grid[-1, 1].set_xlabel("Softmax score")
+        look = {"markersize": 2.6, "markeredgewidth": 0}
+        key(figure, [
+            entry("draw, predicted class is correct", "o", colour=CORRECT, **look),
+            entry("draw, it is incorrect", "o", colour=INCORRECT, **look),
+            entry("draw, another class", "o", colour="0.55", **look),
+            entry("95 % interval of the mean, predicted class (bold)", "|", "-", "black", linewidth=1.6),
+        ], columns=1)  # fmt: skip
     return figure
 
 
@@ -261,17 +280,19 @@ def scores(ax: Axes, shown: Example, classes: int = 3) -> Axes:
     mean = shown.scores.mean(0)
     order = sorted(range(len(mean)), key=lambda c: (c != shown.predicted, -mean[c]))[:classes]
     for row, c in enumerate(order):
-        colour = (RIGHT if shown.right else WRONG) if row == 0 else "0.55"
+        colour = (CORRECT if shown.right else INCORRECT) if row == 0 else "0.55"
         jitter = np.linspace(-0.16, 0.16, len(shown.scores))
         ax.plot(shown.scores[:, c], row + jitter, "o", color=colour, markersize=2.6, alpha=0.7, mew=0)
-    ax.plot([shown.low, shown.high], [-0.36, -0.36], color="black", linewidth=1.6, solid_capstyle="butt")
-    ax.plot([shown.low, shown.high], [-0.36, -0.36], "|", color="black", markersize=5)
-    place = min(max((shown.low + shown.high) / 2, 0.17), 0.83)
-    ax.text(place, -0.52, f"95 %: [{shown.low:.2f}, {shown.high:.2f}]", ha="center", va="bottom", fontsize=6)
+    ends = np.clip([shown.low, shown.high], 0, 1)
+    ax.plot(ends, [-0.36, -0.36], color="black", linewidth=1.6, solid_capstyle="butt")
+    ax.plot(ends, [-0.36, -0.36], "|", color="black", markersize=5)
+    place = min(max(ends.mean(), 0.17), 0.83)
+    ax.text(place, -0.52, _interval(shown), ha="center", va="bottom", fontsize=6)
     ax.set_yticks(range(len(order)), [_short(class_name(shown.dataset, c)) for c in order])
     ax.get_yticklabels()[0].set_fontweight("bold")
     ax.set_ylim(len(order) - 0.5, -0.95)
     ax.set_xlim(-0.02, 1.02)
+    ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x", color="0.9", linewidth=0.6)
     return ax

@@ -30,7 +30,7 @@ from pvera.report.tables.benchmark import (
 from pvera.report.tables.language import above_majority, language, language_of_profile, language_verdicts
 from pvera.report.tables.layout import Cell, Panel, Row, Table
 from pvera.report.tables.profile import of_profile, per_backbone
-from pvera.report.tables.verdicts import Claim, Statement, answer, verdict_table
+from pvera.report.tables.verdicts import Claim, Statement, answer, closing, verdict_table
 
 __all__ = [
     "CLAIMS",
@@ -48,6 +48,7 @@ __all__ = [
     "above_majority",
     "accuracies",
     "answer",
+    "closing",
     "comparisons",
     "detailed",
     "grid",

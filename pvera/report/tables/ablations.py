@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report.published import Published
 from pvera.report.scores import Scores
@@ -18,8 +19,10 @@ from pvera.report.statistics import mean_and_std, t_interval
 from pvera.report.tables.against_paper import counterparts
 from pvera.report.tables.benchmark import about
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, plain, signed, thousands
+from pvera.report.tables.names import dataset_title
 from pvera.report.tables.verdicts import Statement, Untestable, judge, verdict_table
 
+LEARNED = 0.95
 #: Hyperparameter in which the members differ -> its experiment, which names the table.
 EXPERIMENTS = {"rank": "rank", "targets": "position"}
 
@@ -76,6 +79,12 @@ class Ablation:
         means = mean_and_std(np.where(self.complete, self.losses, np.nan), axis=1)[0]
         return means - (means[self.values.index(reference)] if reference in self.values else np.nan)
 
+    def failed(self) -> np.ndarray:
+        """Mark trainings that learned nothing, (values, seeds, data sets): their best loss is above `LEARNED` of log C,
+        that of equal scores for all C classes."""
+        equal = [np.log(TASKS[name].classes) if name in TASKS else np.inf for name in self.datasets]
+        return self.losses > LEARNED * np.array(equal)
+
     def lowest(self) -> np.ndarray:
         """Count the pairs of data set and seed on which each value has the lowest loss, (values,)."""
         return np.bincount(self.losses[:, self.complete].argmin(0), minlength=len(self.values))
@@ -84,6 +93,13 @@ class Ablation:
 def published(paper: Published, hyperparameter: str) -> pd.DataFrame:
     """Return Table 2 or 3 of the paper: columns loss and parameters, rows values."""
     return getattr(paper, EXPERIMENTS[hyperparameter]).set_index(hyperparameter)
+
+
+def references(ours: Ablation, theirs: pd.DataFrame) -> tuple:
+    """Return the value of `ours` in the place of the paper's best, None where it has none, and the paper's best."""
+    best = theirs["loss"].idxmin()
+    pairs = counterparts(ours.values, list(theirs.index))
+    return next((value for value, published_value in pairs.items() if published_value == best), None), best
 
 
 def title(hyperparameter: str, value) -> str:
@@ -106,8 +122,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     """Build Table 2 or 3 here and in the paper, with intervals over data sets of the differences between values."""
     ours, theirs = Ablation.of(runs, hyperparameter), published(paper, hyperparameter)
     pairs = counterparts(ours.values, list(theirs.index))
-    best = theirs["loss"].idxmin()
-    base = next((value for value, published_value in pairs.items() if published_value == best), None)
+    base, best = references(ours, theirs)
     gaps = ours.above(base)
     gap = mean_and_std(gaps, axis=1)[0]
     low, high = interval(gaps)
@@ -124,6 +139,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
             "high": high,
             "above_reference_paper": paired["loss"].to_numpy() - theirs["loss"].min(),
             "lowest": ours.lowest(),
+            "failed": ours.failed().sum((1, 2)),
             "parameters": ours.parameters,
             "parameters_paper": paired["parameters"].to_numpy(),
         }
@@ -144,6 +160,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
         (f"95 % interval above {here}, here", intervals, False),
         ("Standard deviation over seeds, here", [plain(v, 3) for v in data["std_over_seeds"]], True),
         (f"Lowest of {ours.complete.sum()}, here", [str(n) for n in data["lowest"]], False),
+        (f"Learned nothing of {ours.complete.size}, here", [str(n) for n in data["failed"]], False),
         ("Trained numbers, here", [thousands(n) for n in data["parameters"]], True),
         ("Trained numbers, paper", [thousands(n) for n in data["parameters_paper"]], False),
     ]
@@ -158,7 +175,8 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     caption = (
         f"Best validation loss of PVeRA (nats), mean over {_count(ours.datasets, 'data set')} and "
         f"{_count(ours.seeds, 'seed')}. Bold: lowest. Differences are taken within data set and seed; their interval "
-        "is a t-interval over data sets."
+        f"is a t-interval over data sets. Learned nothing: trainings whose best loss is above {100 * LEARNED:.0f} % of "
+        "that of equal scores for all classes."
     )
     if not ours.complete.all():
         caption += f" Of {ours.complete.size} pairs of data set and seed, {ours.complete.sum()} have every value."
@@ -207,6 +225,31 @@ def ablation_verdicts(runs: Sequence[dict], hyperparameter: str, paper: Publishe
     name = EXPERIMENTS[hyperparameter]
     return verdict_table(f"{name}_claims", f"The paper's claims about its table of {name}s.", about(runs), claims,
                          ours.seeds)  # fmt: skip
+
+
+def failures(runs: Sequence[dict], hyperparameter: str) -> str:
+    """Say in a sentence which values learned nothing on which data sets."""
+    ours = Ablation.of(runs, hyperparameter)
+    parts = []
+    for value, failed in zip(ours.values, ours.failed(), strict=True):
+        if names := [dataset_title(ours.datasets[d]) for d in np.flatnonzero(failed.any(0))]:
+            parts.append(f"{title(hyperparameter, value)} in {failed.sum()} of {failed.size} ({', '.join(names)})")
+    if not parts:
+        return "Every training learned something."
+    return f"Trainings that learned nothing: {'; '.join(parts)}. A comparison with these values says little."
+
+
+def answer(runs: Sequence[dict], hyperparameter: str, paper: Published) -> str:
+    """Say in a sentence which value has the lowest loss here and in the paper."""
+    ours, theirs = Ablation.of(runs, hyperparameter), published(paper, hyperparameter)
+    means, best = ours.mean(), theirs["loss"].idxmin()
+    name = partial(title, hyperparameter)
+    if np.isnan(means).all():
+        return "**Answer.** No data set and seed has every value yet."
+    return (
+        f"**Answer.** The lowest mean loss here is that of {name(ours.values[np.nanargmin(means)])}, "
+        f"{plain(np.nanmin(means), 3)} nats; in the paper it is that of {name(best)}."
+    )
 
 
 def _count(things: Sequence, name: str) -> str:

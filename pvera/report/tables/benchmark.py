@@ -230,7 +230,8 @@ def main(runs: list[dict]) -> Table:
         "Test accuracy (%) of each method, mean over seeds. Average: over all data sets; Avg.: over those of one "
         "category. Bold: best. Underlined: second best. Values that print alike share a mark."
     )
-    panel = Panel("", tuple(header), tuple(rows))
+    above = [name.capitalize() for name in scores.categories] + ["Averages"] * (1 + len(categories))
+    panel = Panel("", tuple(header), tuple(rows), tuple(above))
     return Table("main", caption, about(runs), (panel,), values.reset_index(), upright=False)
 
 
@@ -275,11 +276,11 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
         columns = sorted(set(part["value"]), reverse=descending)
         rows = []
         for method, values in part.groupby("method", sort=False):
-            text = {row.value: "fixed" if row.fixed else f"{100 * row.share:.0f}%" for row in values.itertuples()}
+            text = {row.value: "fixed" if row.fixed else f"{100 * row.share:.0f}" for row in values.itertuples()}
             cells = tuple(Cell(text.get(value, NOTHING)) for value in columns)
             rows.append(Row(METHODS[method].title, cells))
         built.append(Panel(title, tuple(map(number, columns)), tuple(rows)))
-    caption = "Share of runs that chose each value of a method's grid, by the lowest validation loss."
+    caption = "Share of runs (%) that chose each value of a method's grid, by the lowest validation loss."
     if searches:
         caption += f" β: searched before the other grids, once per data set (seed {searches[0]['seed']})."
     without = [METHODS[m].title for m in Scores.of(runs).methods if m not in set(choices["method"])]

@@ -33,16 +33,25 @@ from pvera.report.statistics import (
     signed_rank,
 )
 from pvera.report.tables.benchmark import REFERENCE, about, left_out, lower_p_values, marks, pooled_counts
-from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, interval, lettered, p_value, percent, signed
+from pvera.report.tables.layout import (
+    NOTHING,
+    Cell,
+    Panel,
+    Row,
+    Table,
+    interval,
+    lettered,
+    p_value,
+    percent,
+    signed,
+    thousands,
+)
 from pvera.report.tables.names import backbone_title
 
 SEED = 0  # of the bootstrap and of the subsets
 SUBSETS = 2000
 APART = ("vera", "linear")  # the method that PVeRA extends, and the weakest one
 CORRECTIONS = {"": "uncorrected", "_holm": "Holm", "_bh": "BH"}
-
-
-# The evidence
 
 
 @dataclass(frozen=True)
@@ -272,9 +281,6 @@ def small_samples(evidence: Evidence, sizes: Iterable[int]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-# The tables
-
-
 def comparison(compared: Comparison, name: str = "comparison") -> Table:
     """Build the table of all statistics per method, in three panels."""
     evidence, table = compared.evidence, compared.methods
@@ -288,7 +294,7 @@ def comparison(compared: Comparison, name: str = "comparison") -> Table:
             signed(row["lead"], 1), interval(None, row["lead_low"], row["lead_high"]), seeds,
             p_value(row["signed_rank_holm"]),
         ]  # fmt: skip
-        averages_.append(_row(title, [*cells, f"{100 * row['highest']:.0f}%"]))
+        averages_.append(_row(title, [*cells, f"{100 * row['highest']:.0f}"]))
         gap = row["rank"] - table.at[REFERENCE, "rank"]
         apart = "yes" if abs(gap) >= compared.ranks.critical_difference else "no"
         better = interval(row["improvement"], row["improvement_low"], row["improvement_high"], 2)
@@ -303,7 +309,7 @@ def comparison(compared: Comparison, name: str = "comparison") -> Table:
     panels = (
         Panel(
             "Averages",
-            ("Average", "95 % interval", "PVeRA's lead", "95 % interval", "Other seeds", "p", "Highest in"),
+            ("Average", "95 % interval", "PVeRA's lead", "95 % interval", "Other seeds", "p", "Highest in (%)"),
             tuple(averages_),
         ),
         Panel(
@@ -334,8 +340,8 @@ def sizes(evidence: Evidence, of: Iterable[int], name: str = "comparison_sizes")
     rows = []
     for row in data.itertuples():
         shares = (getattr(row, column) for column in ("highest", *APART))
-        shares = (NOTHING if np.isnan(share) else f"{100 * share:.0f}%" for share in shares)
-        cells = [f"{row.critical_difference:.2f}", f"{row.least_p_value:.2g}", f"{row.resamples:.3g}"]
+        shares = (NOTHING if np.isnan(share) else f"{100 * share:.0f}" for share in shares)
+        cells = [f"{row.critical_difference:.2f}", p_value(row.least_p_value), thousands(row.resamples)]
         rows.append(_row(str(row.datasets), [*cells, *shares]))
     k = len(evidence.scores.methods)
     caption = (
@@ -344,8 +350,8 @@ def sizes(evidence: Evidence, of: Iterable[int], name: str = "comparison_sizes")
         "Resamples: different ones of the bootstrap. Right: share of random choices of that many data sets in which "
         "PVeRA has the highest average, and in which Nemenyi's test separates it from another method."
     )
-    apart = (f"Apart from {METHODS[method].title}" for method in APART)
-    header = ("Critical difference", "Least p", "Resamples", "PVeRA highest", *apart)
+    apart = (f"Apart from {METHODS[method].title} (%)" for method in APART)
+    header = ("Critical difference", "Least p", "Resamples", "PVeRA highest (%)", *apart)
     return Table(name, caption, evidence.about, (Panel("", header, tuple(rows)),), data)
 
 

@@ -26,7 +26,7 @@ def cost_table(costs: pd.DataFrame) -> Table:
         title = (
             f"{backbone_title(backbone)}, grids of {profile}: "
             f"{thousands(first['backbone_parameters'])} parameters, "
-            f"{_gmac(first['backbone_multiply_adds'])} GMAC"
+            f"{_gmac(*[first['backbone_multiply_adds']] * 2)} GMAC"
         )
         panels.append(Panel(title, HEADER, tuple(map(_row, part.itertuples()))))
     caption = (
@@ -47,14 +47,17 @@ HEADER = (
 def _row(configuration) -> Row:
     cells = [
         thousands(configuration.adapter_parameters),
-        f"{100 * configuration.adapter_parameters / configuration.backbone_parameters:.3g}",
+        f"{100 * configuration.adapter_parameters / configuration.backbone_parameters:.3f}",
         thousands(configuration.frozen_parameters) if configuration.frozen_parameters else NOTHING,
     ]
     for total in (configuration.inference, configuration.sampled, configuration.merged):
         if np.isnan(total):
             cells += [NOTHING, NOTHING]
         else:
-            cells += [_gmac(total), f"{_added(total, configuration.backbone_multiply_adds):.1f}"]
+            cells += [
+                _gmac(total, configuration.backbone_multiply_adds),
+                f"{_added(total, configuration.backbone_multiply_adds):.1f}",
+            ]
     label = ", ".join(
         [METHODS[configuration.method].title, *(f"{name} {value}" for name, value in configuration.grid.items())]
     )
@@ -74,7 +77,7 @@ def cost_claims(paper: Published, points: pd.DataFrame | None, real: bool, scale
     for text, quote, measure in CLAIMS:
         value, reading, holds = _measured(points, measure)
         number = _printed(paper, quote)
-        text += "" if number is None else f": {number:g}%"
+        text += "" if number is None else f": {number:g} %"
         if not reading:
             claims.append(Claim(text, UNTESTABLE, "no runs of every method, or no counts", scale=scale))
             continue
@@ -98,7 +101,7 @@ def cost_verdicts(paper: Published, counted: pd.DataFrame, here: dict[str, pd.Da
     for i, (text, quote, measure) in enumerate(CLAIMS):
         number = _printed(paper, quote)
         printed = paper.quote(quote) if quote else ""
-        cells = [NOTHING if not printed else printed if number is None else f"{printed}%"]
+        cells = [NOTHING if not printed else printed if number is None else f"{printed} %"]
         for column, claims in judged.items():
             claim = claims[i]
             cells += [claim.reading, claim.verdict]
@@ -143,14 +146,14 @@ def _few_numbers(points: pd.DataFrame) -> Measured:
 def _orders_of_magnitude(points: pd.DataFrame) -> Measured:
     sizes = points["adapter_parameters"]
     times = sizes.drop(["pvera", "linear"]) / sizes["pvera"]
-    text = ", ".join(f"{METHODS[key].title} {value:.3g}" for key, value in times.items())
+    text = ", ".join(f"{METHODS[key].title} {value:.1f}" for key, value in times.items())
     return times.median(), text, bool((np.log10(times) >= 1.5).mean() > 0.5)
 
 
 def _more(method: str, column: str) -> Callable[[pd.DataFrame], Measured]:
     def percent(points: pd.DataFrame) -> Measured:
         value = _added(points.at[method, column], points.at[method, "backbone_multiply_adds"])
-        return value, f"{value:.2f}%", None
+        return value, f"{value:.2f} %", None
 
     return percent
 
@@ -158,13 +161,13 @@ def _more(method: str, column: str) -> Callable[[pd.DataFrame], Measured]:
 def _merged(points: pd.DataFrame) -> Measured:
     mergeable = points.loc[["lora", "vera", "pvera"]]
     value = _added(mergeable["merged"], mergeable["backbone_multiply_adds"]).abs().max()
-    return value, f"{value:.2f}%", bool(value == 0)
+    return value, f"{value:.2f} %", bool(value == 0)
 
 
 def _not_merged(points: pd.DataFrame) -> Measured:
     modules = points.loc[["bottleneck", "adaptformer"]]
     added = _added(modules["training"], modules["backbone_multiply_adds"])
-    text = ", ".join(f"{METHODS[key].title} {value:.2f}%" for key, value in added.items())
+    text = ", ".join(f"{METHODS[key].title} {value:.2f} %" for key, value in added.items())
     return added.max(), text, bool(modules["merged"].isna().all() and (added > 0).all())
 
 
@@ -184,5 +187,6 @@ def _added(total, backbone):
     return 100 * (total / backbone - 1)
 
 
-def _gmac(number: float) -> str:
-    return f"{number / GIGA:.4g}"
+def _gmac(number: float, backbone: float) -> str:
+    """Format with the decimals that show four digits of the backbone's count."""
+    return f"{number / GIGA:.{max(0, 3 - int(np.floor(np.log10(backbone / GIGA))))}f}"

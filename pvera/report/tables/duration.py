@@ -1,5 +1,7 @@
 """Trainings that run until their patience ends, and the cost of stopping them earlier."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
@@ -109,20 +111,44 @@ def duration_table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
     return Table("duration", caption, described, lettered(panels), pd.concat(frames, ignore_index=True))
 
 
-def curves(runs: list[dict]) -> dict[str, dict[str, np.ndarray]]:
-    """Return data set -> method -> lowest validation loss up to each epoch, (epochs of the longest run,), mean over
-    seeds. A training that has ended keeps its best."""
+def limits(parts: dict[str, tuple[list[dict], dict]]) -> str:
+    """Say in one sentence per part of `load` when its trainings and those of the shorter profile stop."""
+    sentences = []
+    for title, (runs, shorter) in parts.items():
+        longer = runs[0]["config"]
+        sentences.append(
+            f"{title}: the shorter profile stops after {shorter['max_epochs']} epochs at most, or "
+            f"{shorter['patience']} without an improvement; the longer one after {longer['patience']} without an "
+            f"improvement ({longer['max_epochs']} epochs at most)."
+        )
+    return " ".join(sentences)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The lowest validation loss up to each epoch, (epochs of the longest run,): mean, lowest and highest over seeds.
+
+    chosen: median over seeds of the chosen epoch, from 1. A training that has ended keeps its best.
+    """
+
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    chosen: float
+
+
+def curves(runs: list[dict]) -> dict[str, dict[str, Curve]]:
+    """Return data set -> method -> `Curve` of the runs that did not diverge."""
     scores = Scores.of(runs)
-    curves_of: dict[str, dict[str, np.ndarray]] = {name: {} for name in scores.datasets}
+    curves_of: dict[str, dict[str, Curve]] = {name: {} for name in scores.datasets}
     for dataset in scores.datasets:
         for method in scores.methods:
-            losses = [
-                np.fmin.accumulate(validation(run, "loss"))
-                for run in runs
-                if run["chosen"] and (run["dataset"], run["method"]) == (dataset, method)
-            ]
+            trained = [run for run in runs if run["chosen"] and (run["dataset"], run["method"]) == (dataset, method)]
+            losses = [np.fmin.accumulate(validation(run, "loss")) for run in trained]
             if losses:
                 longest = max(map(len, losses))
-                padded = [np.pad(loss, (0, longest - len(loss)), mode="edge") for loss in losses]
-                curves_of[dataset][method] = mean_and_std(np.stack(padded), axis=0)[0]
+                padded = np.stack([np.pad(loss, (0, longest - len(loss)), mode="edge") for loss in losses])
+                chosen = float(np.median([run["chosen"]["epoch"] + 1 for run in trained]))
+                mean = mean_and_std(padded, axis=0)[0]
+                curves_of[dataset][method] = Curve(mean, np.nanmin(padded, 0), np.nanmax(padded, 0), chosen)
     return curves_of

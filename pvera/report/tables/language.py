@@ -35,10 +35,11 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
     cells = data.set_index(["method", "dataset"])
     methods = [m for m in METHODS if m in set(data["method"])]
 
-    marked = {
-        name: dict(zip(methods, marks(cells["mean"].get((method, name), np.nan) for method in methods), strict=True))
-        for name in datasets
-    }
+    ahead = beaten(runs, majority)
+    marked = {}
+    for name in datasets:
+        of_task = marks(cells["mean"].get((method, name), np.nan) for method in methods)
+        marked[name] = {m: mark * ((m, name) in ahead) for m, mark in zip(methods, of_task, strict=True)}
     floor = data.groupby("dataset")["majority"].first()
     ours = [Row("Majority class", tuple(Cell(percent(floor[name])) for name in datasets))]
     for method in methods:
@@ -64,8 +65,9 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
         ]
     caption = (
         "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews correlation (MCC). "
-        "Bold: best. Underlined: second best. Star: accuracy significantly below PVeRA's (one-sided binomial test of "
-        "the pooled seeds). The star refers to the accuracy also where the correlation is shown, as in the paper."
+        "Bold: best. Underlined: second best. A method is marked only where each of its seeds beats the majority "
+        "class. Star: accuracy significantly below PVeRA's (one-sided binomial test of the pooled seeds). The star "
+        "refers to the accuracy also where the correlation is shown, as in the paper."
     )
     return Table("language", caption, about(runs), tuple(panels), data)
 
@@ -82,6 +84,14 @@ def scores(runs: list[dict]) -> pd.DataFrame:
     metrics = [glue.TASKS[name].metric for name in task_scores.datasets]
     data = comparisons(runs)
     return data.assign(mean=mean.T.ravel(), std=std.T.ravel(), metric=np.repeat(metrics, len(task_scores.methods)))
+
+
+def beaten(runs: list[dict], majority: dict[str, float]) -> set[tuple[str, str]]:
+    """Return (method, task) of the methods of which every seed scores above the majority class."""
+    task_scores = reported(runs)
+    floor = np.array([majority.get(name, np.nan) for name in task_scores.datasets])
+    above = np.nanmin(task_scores.values, axis=1, initial=np.inf) > floor
+    return {(task_scores.methods[m], task_scores.datasets[d]) for m, d in np.argwhere(above)}
 
 
 def statements(majority: dict[str, float], datasets: Sequence[str] = ()) -> list[Statement]:

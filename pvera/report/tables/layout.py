@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from string import ascii_lowercase
 
@@ -34,11 +35,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Panel:
-    """A titled grid of rows under one header."""
+    """A titled grid of rows under one header.
+
+    groups: empty, or a title for each column; equal titles of neighbours stand once, above the header.
+    """
 
     title: str
     header: tuple[str, ...]
     rows: tuple[Row, ...]
+    groups: tuple[str, ...] = ()
+
+    def spans(self) -> list[tuple[str, int]]:
+        """Return each title of `groups` once, with its number of columns."""
+        return [(title, len(list(columns))) for title, columns in groupby(self.groups)]
 
 
 def lettered(panels: Sequence[Panel]) -> tuple[Panel, ...]:
@@ -66,19 +75,31 @@ class Table:
     upright: bool = True  # False: column titles are turned by 90 degrees in LaTeX
 
     def markdown(self, about: bool = True) -> str:
-        """Return the panels in Markdown, then the caption, with or without the runs behind it."""
-        parts = []
+        """Return the caption's first sentence, the panels in Markdown, then the rest of the caption.
+
+        about: with the runs behind the table.
+        """
+        title, *rest = _sentences(self.caption)
+        parts = [f"**{_escape_stars(title)}**"] if title else []
         for panel in self.panels:
-            rows = ([row.label, *map(_markdown, row.cells)] for row in panel.rows)
-            parts.append(markdown.table(["", *panel.header], rows, "l" + "c" * len(panel.header)))
+            rows = [[row.label, *map(_markdown, row.cells)] for row in panel.rows]
+            header = ["", *panel.header]
+            if panel.groups:  # Markdown has one header: the categories, each above its first column
+                rows.insert(0, ["", *(f"**{title}**" for title in panel.header)])
+                header = ["", *(cell for title, span in panel.spans() for cell in (title, *[""] * (span - 1)))]
+            parts.append(markdown.table(header, rows, "l" + "c" * len(panel.header)))
             if panel.title:
                 parts[-1] = f"**{panel.title}**\n\n{parts[-1]}"
-        caption = f"{self.caption} {self.about}" if about else self.caption
-        return "\n\n".join([*parts, _escape_stars(caption)]) + "\n"
+        notes = " ".join(filter(None, [*rest, self.about if about else ""]))
+        return "\n\n".join([*parts, *filter(None, [_escape_stars(notes)])]) + "\n"
 
     def latex(self) -> str:
         """Return the table in LaTeX, with the packages that it needs in its first line."""
         lines = ["% needs the packages booktabs, adjustbox and graphicx", r"\begin{table*}", r"\centering"]
+        lines += [
+            rf"\caption{{{_latex(f'{self.caption} {self.about}'.strip())}}}",
+            rf"\label{{tab:{self.name}}}",
+        ]
         for panel in self.panels:
             header = [_latex(title) for title in panel.header]
             if not self.upright:
@@ -89,6 +110,7 @@ class Table:
                 r"\begin{adjustbox}{max width=\textwidth}",
                 rf"\begin{{tabular}}{{l{'c' * len(header)}}}",
                 r"\toprule",
+                *_latex_groups(panel),
                 " & ".join(["", *header]) + r" \\",
                 r"\midrule",
             ]
@@ -97,8 +119,6 @@ class Table:
                 lines += [r"\midrule"] * row.rule + [" & ".join([_latex(row.label), *cells]) + r" \\"]
             lines += [r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"]
         lines += [
-            rf"\caption{{{_latex(f'{self.caption} {self.about}')}}}",
-            rf"\label{{tab:{self.name}}}",
             r"\end{table*}",
         ]
         return "\n".join(lines) + "\n"
@@ -176,6 +196,12 @@ def number(value) -> str:
     return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
+def _sentences(caption: str) -> tuple[str, str]:
+    """Split a caption after its first sentence, at a full stop that a capital letter follows."""
+    first, *rest = re.split(r"(?<=\.)\s+(?=[A-Z+%±(])", caption, maxsplit=1)
+    return first, *rest
+
+
 def _escape_stars(text: str) -> str:
     return text.replace("*", r"\*")
 
@@ -183,6 +209,16 @@ def _escape_stars(text: str) -> str:
 def _markdown(cell: Cell) -> str:
     text = _escape_stars(cell.text)
     return {"best": f"**{text}**", "second": f"<ins>{text}</ins>"}.get(cell.mark, text)
+
+
+def _latex_groups(panel: Panel) -> list[str]:
+    """Return the line of a panel's column groups, and the rules under it; empty without groups."""
+    cells, rules, column = [""], [], 2
+    for title, span in panel.spans():
+        cells.append(rf"\multicolumn{{{span}}}{{c}}{{{_latex(title)}}}")
+        rules.append(rf"\cmidrule(lr){{{column}-{column + span - 1}}}")
+        column += span
+    return [" & ".join(cells) + r" \\", " ".join(rules)] if panel.groups else []
 
 
 def _latex_cell(cell: Cell) -> str:

@@ -189,6 +189,12 @@ def numbers(claim: Claim) -> dict:
     }
 
 
+def closing(table: Table) -> str:
+    """Count the verdicts of a `verdict_table` and state its first claim with its verdict and effect."""
+    first = table.data.iloc[0]
+    return f"{answer(table.data['verdict'])} {first['claim']}: {first['verdict']} ({first['reading']})."
+
+
 def answer(verdicts: Iterable[str]) -> str:
     """Count verdicts in one sentence, e.g. those in the data of a `verdict_table`."""
     verdicts = list(verdicts)

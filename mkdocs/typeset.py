@@ -1,0 +1,19 @@
+"""A MkDocs hook: formulas become MathML, which browsers draw without a script, and numbers with ± are not broken."""
+
+import html
+import re
+
+from latex2mathml.converter import convert
+
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\s*\\([(\[])(.*?)\\[)\]]\s*</\1>', re.DOTALL)
+
+
+def on_page_content(content: str, **_) -> str:
+    """Replace the formulas that pymdownx.arithmatex has marked, and the spaces around ±."""
+    return FORMULA.sub(to_mathml, content).replace(" ± ", "\u00a0±\u00a0")
+
+
+def to_mathml(formula: re.Match) -> str:
+    tag, opening, latex = formula.groups()
+    display = "block" if opening == "[" else "inline"
+    return f'<{tag} class="formula">{convert(html.unescape(latex).strip(), display=display)}</{tag}>'

@@ -1,0 +1,50 @@
+"""Dropout of an adapter's input (Srivastava et al., JMLR 2014), which Monte Carlo dropout keeps at inference (Gal and
+Ghahramani, ICML 2016).
+
+    x ← x ⊙ m / (1 − p),  m ~ Bernoulli(1 − p)
+
+The frozen product sees all of x; the adapter's product sees the rest that dropout leaves.
+"""
+
+from torch import Tensor
+
+from pvera.adapters.sampled import SampledAdapter
+
+
+class DroppedAdapter(SampledAdapter):
+    """An adapter that adds a linear function of its input; training drops a share `dropout` of that input.
+
+    Subclasses implement `add`. Without dropout there is no distribution to sample from.
+    """
+
+    def __init__(self, index: int, seed: int, dropout: float):
+        super().__init__(index, seed)
+        self.dropout = dropout
+
+    @property
+    def samples(self) -> bool:
+        return self.dropout > 0
+
+    def add(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
+        """Return y (n, t, q, d) with the adapter's function of x (n, t, d) added at its targets in `positions`."""
+        raise NotImplementedError
+
+    def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
+        return self.add(self.dropped(x, positions) if self.samples else x, y, positions)
+
+    def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
+        """Return `project` without dropout: position embeddings belong to no sample."""
+        return y if self.mean_in_weights else self.add(x, y, positions)
+
+    def dropped(self, x: Tensor, positions: str) -> Tensor:
+        """Return what dropout leaves of x, or its difference from x where the frozen weights hold the mean."""
+        now = self.settings(positions, x.device)
+        mean = 0 if now.mean_in_weights else 1
+        if not now.sampling:
+            return x * mean
+        kept = (self.uniform(x, now) >= self.dropout).to(x.dtype) / (1 - self.dropout)
+        return x * (kept + (mean - 1))
+
+    def kl_divergence(self) -> float:
+        """Return zero: dropout has no KL term."""
+        return 0.0

@@ -1,0 +1,343 @@
+"""Passages of README.md and docs/ that hold numbers or verdicts, written from result tables.
+
+A passage stands between `<!-- program: NAME -->` and `<!-- end -->`. NAME is a key of `PASSAGES`, or the Markdown file
+of a table, which is put there whole. A marker that ends its line holds paragraphs, any other a few words.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from pvera.adapters import METHODS
+from pvera.data import vtab
+from pvera.data.suite import RECIPES
+from pvera.data.tasks import TASKS
+from pvera.errors import InputError
+from pvera.report import audit, places, published
+from pvera.report.audit.core import CONTRADICTS, FOLLOWS
+from pvera.report.ledger import LEDGER
+from pvera.report.tables.layout import plain, signed
+from pvera.report.tables.names import backbone_title, switch_title
+from pvera.report.tables.verdicts import FAILS, HOLDS, UNDECIDED, VERDICTS
+from pvera.study import markdown, speed
+from pvera.study.experiments import EXPERIMENTS
+from pvera.study.profiles import Profile
+
+PROFILE = "mini"
+TABLES = f"results/{PROFILE}/tables"
+MARKED = re.compile(r"<!-- program: (\S+) -->(\n?)(.*?)<!-- end -->", re.DOTALL)
+
+#: The claims in short: topic, and how the claim begins. Of several that begin so, e.g. for 4 and 16 draws, the last.
+PRIMARY = ("Main table", "PVeRA is better than VeRA on average")
+CLAIMS = (
+    PRIMARY,
+    ("Main table", "PVeRA has the highest average"),
+    ("Main table", "Linear probing has the lowest average"),
+    ("Cost", "PVeRA trains few numbers"),
+    ("Cost", "PVeRA adds, sampling as in training"),
+    ("Calibration", "LoRA, VeRA and PVeRA are all better calibrated than the other adapters"),
+    ("Uncertainty", "Incorrect predictions have the higher standard deviation"),
+    ("Uncertainty", "Not in the paper: the spread"),
+    ("Out-of-distribution detection", "PVeRA's values are lower in distribution (mean value)"),
+    ("Language", "PVeRA is better than VeRA on average"),
+)
+SWITCHES_SHOWN = 3  # of the ledger, the largest
+VTAB = [task for task in TASKS.values() if task.suite == "vtab"]
+CORES = 2  # of the machine that the text speaks of; runs are processes of one thread
+
+
+def rewrite(text: str, root: Path, up: str = "") -> str:
+    """Return a page with every passage written anew; up: the root as seen from the page, e.g. "../".
+
+    InputError for an unknown passage, and for a table that is missing or lacks what a passage shows.
+    """
+
+    def passage(match: re.Match) -> str:
+        name, line_ends, _ = match.groups()
+        made = content(name, root, up)
+        made = f"\n\n{made}\n\n" if line_ends else made
+        return f"<!-- program: {name} -->{made}<!-- end -->"
+
+    return MARKED.sub(passage, text)
+
+
+def pages(root: Path) -> dict[Path, str]:
+    """Return the pages with passages, each with the root as seen from it."""
+    paths = {root / "README.md": "", **dict.fromkeys(sorted((root / "docs").glob("*.md")), "../")}
+    return {path: up for path, up in paths.items() if MARKED.search(path.read_text(encoding="utf-8"))}
+
+
+def content(name: str, root: Path, up: str) -> str:
+    """Return the passage `name`."""
+    if name.endswith(".md"):
+        return _existing(root / name).read_text(encoding="utf-8").strip()
+    if name not in PASSAGES:
+        raise InputError(f"there is no passage {name!r}; there are: {', '.join(PASSAGES)}")
+    return PASSAGES[name](root, up)
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise InputError(f"{path}: missing; the notebooks make it: experiments/execute_notebooks.py")
+    return path
+
+
+# Claims
+
+
+def claim(root: Path, topic: str, start: str, table: str = "claims") -> pd.Series:
+    """Return the row of a claim: of its first backbone the last claim of `topic` that begins with `start`."""
+    path = _existing(root / TABLES / f"{table}.csv")
+    rows = pd.read_csv(path)
+    if missing := {"verdict", "low", "high", "reading", "scale"} - set(rows):
+        raise InputError(f"{path}: no column {min(missing)!r}; execute the notebooks anew")
+    rows = rows[rows["claim"].str.startswith(start)]
+    if topic:
+        rows = rows[rows["topic"] == topic]
+        rows = rows[rows["backbone"] == rows["backbone"].iloc[0]] if len(rows) else rows
+    if rows.empty:
+        raise InputError(f"{path}: no claim {start!r} of {topic or table}; see CLAIMS in pvera/report/front_page.py")
+    return rows.iloc[-1]
+
+
+def claims(root: Path, up: str) -> str:
+    """Return the table of the claims in short."""
+    rows = []
+    for topic, start in CLAIMS:
+        row = claim(root, topic, start)
+        link = f"[{topic.lower()}]({up}analysis/{row.notebook}.ipynb)"
+        texts = map(markdown.escape, (row.claim, f"{row.reading}{_interval(row, ' ')}", backbone_title(row.backbone)))
+        text, effect, backbone = texts
+        rows.append([text, f"**{row.verdict}**" if row.verdict in (HOLDS, FAILS) else row.verdict, effect, backbone,
+                     link])  # fmt: skip
+    return markdown.table(["Claim", "Verdict here", "Effect [95 % interval]", "Measured on", "More"], rows)
+
+
+def _interval(row: pd.Series, before: str = "") -> str:
+    """Return the interval with two significant digits, after `before`; empty for a count."""
+    if pd.isna(row.low):
+        return ""
+    low, high = (f"{value:.2g}".replace("-", "−") for value in (row.low, row.high))
+    return f"{before}[{low}, {high}]"
+
+
+WORDS = {HOLDS: "holds", FAILS: "fails", UNDECIDED: "is undecided"}
+
+
+def verdict(root: Path, up: str) -> str:
+    """Return the verdict on the primary claim at this scale, how all claims fare, and what was not run."""
+    row = claim(root, *PRIMARY)
+    counts = pd.read_csv(root / TABLES / "claims.csv")["verdict"].value_counts()
+    hold, fail, undecided, untestable = (counts.get(kind, 0) for kind in VERDICTS)
+    said = [
+        f"**Does it hold?** That PVeRA beats VeRA **{WORDS.get(row.verdict, row.verdict)}** at the scale run here, a "
+        f"{backbone_title(row.backbone)} on {row.scale.replace(', ', ' with ')}: {row.reading}, 95 % interval "
+        f"{_interval(row)}.",
+        f"Of [{counts.sum()} claims]({up}{TABLES}/claims.md), {hold} hold, {fail} fail, {undecided} are undecided and "
+        f"{untestable} cannot be tested here.",
+    ]
+    return " ".join(said + [NOT_RUN] * (not _paper_was_run(root)))
+
+
+NOT_RUN = "The paper's own experiment, DINOv2 on VTAB-1k, is ready to run but was not run: no GPU was at hand."
+
+
+def _paper_was_run(root: Path) -> bool:
+    return (root / "results/paper/benchmark").exists()
+
+
+def scale(root: Path, up: str) -> str:
+    """Return sentences on the scale and the limits of what was run."""
+    row = claim(root, *PRIMARY)
+    accuracies = published.load(root / "results/published").accuracies("dinov2_b")
+    lead = (accuracies.loc["pvera"] - accuracies.loc["vera"]).mean()
+    said = [
+        f"The paper reports PVeRA {plain(lead, 1)} points above VeRA, on {backbone_title('dinov2_b')} and the "
+        f"{len(accuracies.columns)} data sets of VTAB-1k. Here, a true difference of {plain(row.could_be_shown, 1)} "
+        "points would be shown in 80 of 100 repetitions; a smaller one may stay undecided."
+    ]
+    if runs := re.search(r"\.ipynb\)\. (Profile .+)", _existing(root / TABLES / "claims.md").read_text("utf-8")):
+        said.append(f"The runs: {runs[1]}")
+    if (root / TABLES / "duration_claims.csv").exists():
+        longer = claim(root, "", PRIMARY[1], "duration_claims")
+        said.append(
+            f"Trained until patience ends (profile `long`), PVeRA ends {longer.reading} ({longer.verdict}; "
+            f"[duration]({up}analysis/duration.ipynb))."
+        )
+    if not _paper_was_run(root):
+        said.append(NOT_RUN)
+    return " ".join(said)
+
+
+def duration(root: Path, up: str) -> str:
+    """Return how long PVeRA and VeRA train, and what the limit on epochs of `mini` costs each."""
+    data = pd.read_csv(_existing(root / TABLES / "duration.csv"))
+    data = data[data["part"] == "Images"]
+    of_methods = data.groupby("method").agg({"best": "median", "early_accuracy": "mean", "accuracy": "mean"})
+    gain = 100 * (of_methods["accuracy"] - of_methods["early_accuracy"])
+    place = of_methods["best"].rank(ascending=False, method="min")
+    said = [
+        f"{METHODS[name].title} has its best epoch at {of_methods['best'][name]:.0f} in the median (place "
+        f"{place[name]:.0f} of {len(place)}, the slowest first) and gains {plain(gain[name], 1)} points of validation "
+        f"accuracy beyond the limit of `{PROFILE}`"
+        for name in ("pvera", "vera")
+    ]
+    return f"Trained until patience ends (profile `long`): {'; '.join(said)}. [Duration]({up}analysis/duration.ipynb)."
+
+
+# Audit and ledger
+
+
+def findings(root: Path, up: str) -> str:
+    """Return what the audit found: how many checks follow, and each kind of contradiction with an example."""
+    table = pd.read_csv(_existing(root / "results/published/audit.csv"), keep_default_na=False)
+    wrong = table[table["verdict"] == CONTRADICTS]
+    rows = []
+    for check, part in wrong.groupby("check", sort=False):
+        first = part.iloc[0]
+        example = map(markdown.escape, (first.place, f"printed {first.printed}, recomputed {first.recomputed}"))
+        rows.append([check, str(len(part)), "; ".join(example)])
+    shown = markdown.table(["Printed thing", "Contradictions", "One of them"], rows, "lcl")
+    text = (
+        f"Of {len(table)} checks of printed numbers against each other, {(table['verdict'] == FOLLOWS).sum()} follow "
+        f"and {len(wrong)} [do not]({up}results/published/audit.md)."
+    )
+    exchanged = wrong["note"].str.extract(r"if (\w+) and (\w+) exchanged stars, (\d+) instead of (\d+) stars").dropna()
+    if len(exchanged):
+        one, other, after, before = exchanged.iloc[0]
+        place = wrong.loc[exchanged.index[0], "place"].split(",")[0]
+        text += (
+            f" In {place}, {before} stars do not follow; if the columns of {one} and {other} exchanged theirs, {after} "
+            "would be left."
+        )
+    return f"{text}\n\n{shown}"
+
+
+def ledger(root: Path, up: str) -> str:
+    """Return what the protocol ledger found: its size, and the effect of all switches and of the largest ones."""
+    table = pd.read_csv(_existing(root / TABLES / "protocol.csv"))
+    wide = table.set_index(["switch", "metric"])
+    accuracy = table[(table["metric"] == "accuracy") & table["beyond"].astype(bool)].set_index("switch")["mean"]
+    largest = accuracy.drop("published", errors="ignore").abs().nlargest(SWITCHES_SHOWN).index
+    rows = []
+    for name in ["published", *largest]:
+        cells = []
+        for metric in ("accuracy", "ece"):
+            row = wide.loc[(name, metric)]
+            cells.append(f"{signed(row['mean'], 1)} ({signed(row.low, 1)} to {signed(row.high, 1)})")
+        rows.append([switch_title(name), *cells])
+    switches = {name for row in LEDGER for name in row.switches}
+    shown = markdown.table(["What the published program does", "Accuracy (points)", "ECE (points)"], rows, "lcc")
+    return (
+        f"Paper and published program differ, or leave open what they do, in {len(LEDGER)} points; [the ledger]"
+        f"({up}PROTOCOL.md) lists them, and {len(switches)} switches measure them one at a time. The largest effects "
+        f"on `{PROFILE}` that a change of random numbers does not explain; data sets differ, as the 95 % intervals in "
+        f"brackets say:\n\n{shown}"
+    )
+
+
+# Times
+
+
+def _hours(root: Path, text: bool) -> str:
+    """Return the hours that the recorded runs of images, or of text, take on `CORES` cores."""
+    spent = pd.read_csv(_existing(root / TABLES / "spent.csv"))
+    of_text = spent["experiment"].isin(["language", "language_beta"])
+    return plain(spent.loc[of_text if text else ~of_text, "seconds"].sum() / 3600 / CORES, 1)
+
+
+def _minutes(root: Path, command: str) -> str:
+    """Return the minutes that a command took, on the machines that it was measured on."""
+    spent = pd.read_csv(root / "results/performance/commands.csv").set_index("command").loc[[command]]
+    return f"{spent['from_minutes'].min()} to {spent['to_minutes'].max()} minutes"
+
+
+def expected(root: Path, up: str) -> str:
+    """Return the averages that `demo` ends with, in words."""
+    averages = pd.read_csv(root / "results/performance/demo.csv").sort_values("average", ascending=False)
+    words = [f"{row.average} for {METHODS[row.method].title}" for row in averages.itertuples()]
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def decoded(root: Path, up: str) -> str:
+    """Return the size of VTAB-1k's images, decoded once to 224 pixels."""
+    images = sum(task.test_images + vtab.TRAINING["train800val200"] for task in VTAB)
+    return f"{images * 224 * 224 * 3 / 1e9:.0f} GB"
+
+
+def runs(root: Path, profile: str) -> str:
+    """Return the table of a profile's runs by experiment."""
+    plan = Profile.read(root / f"experiments/profiles/{profile}.yaml")
+    counts = {name: len(plan.runs(name, "results")) for name in plan.experiments}
+    rows = [
+        [f"`{name}`", EXPERIMENTS[name].about, EXPERIMENTS[name].paper or "–", str(count)]
+        for name, count in counts.items()
+        if count
+    ]
+    return markdown.table(["Experiment", "What", "In the paper", "Runs"], rows, "lllr")
+
+
+def ratios(root: Path, up: str) -> str:
+    """Return the tables of speed, one per precision: time over bound, a column per backbone and machine."""
+    columns = {}
+    for record in speed.load_records(root / "results/performance"):
+        machine = re.sub(r"^cpu: |\(R\)| Processor", "", speed.machine(record))
+        for backbone, rows in speed.by_backbone(record).items():
+            rows = rows[rows["part"].isin(["step", "evaluate", "sample", "probe", "peft"])]
+            rows = rows[~rows["what"].str.startswith("memory")]
+            columns[f"{backbone_title(backbone)}, {machine}"] = rows.set_index(["precision", "what", "bound"])["ratio"]
+    table = pd.DataFrame(columns)
+    table = table.loc[list(dict.fromkeys(key for column in columns.values() for key in column.index))]
+    shown = []
+    for precision, part in table.groupby(level="precision", sort=False):
+        rows = [
+            [markdown.escape(what), bound.replace("frozen ", ""), *(plain(ratio, 2) for ratio in ratios_of_row)]
+            for (_, what, bound), ratios_of_row in zip(part.index, part.to_numpy(), strict=True)
+        ]
+        shown.append(f"**{precision}**")
+        shown.append(markdown.table(["Time of", "Bound", *part.columns], rows, "ll" + "c" * len(part.columns)))
+    return "\n\n".join(shown)
+
+
+def targets(root: Path, up: str) -> str:
+    """Return how many targets each machine meets."""
+    records = speed.load_records(root / "results/performance")
+    return "\n".join(f"- {speed.machine(record)}: {speed.verdict(record).splitlines()[0]}" for record in records)
+
+
+def suite(root: Path, up: str) -> str:
+    """Return the table of the demonstration suite's tasks."""
+    rows = [[recipe.title, recipe.category, str(len(recipe.classes)), recipe.measures] for recipe in RECIPES.values()]
+    return markdown.table(["Task", "Category", "Classes", "What it measures"], rows)
+
+
+def checks(root: Path, up: str) -> str:
+    """Return the audit's table of verdicts by kind of check."""
+    table = pd.read_csv(_existing(root / "results/published/audit.csv"), keep_default_na=False)
+    return audit.table(audit.summary(table).reset_index())
+
+
+PASSAGES: dict[str, Callable[[Path, str], str]] = {
+    "verdict": verdict,
+    "claims": claims,
+    "scale": scale,
+    "duration": duration,
+    "audit": findings,
+    "checks": checks,
+    "ledger": ledger,
+    "hours": lambda root, up: _hours(root, False),
+    "hours_text": lambda root, up: _hours(root, True),
+    "minutes_demo": lambda root, up: _minutes(root, "bash run_all.sh"),
+    "minutes_tests": lambda root, up: _minutes(root, "bash run_tests.sh"),
+    "expected": expected,
+    "decoded": decoded,
+    "runs_paper": lambda root, up: runs(root, "paper"),
+    "runs_mini": lambda root, up: runs(root, "mini"),
+    "speed": ratios,
+    "targets": targets,
+    "suite": suite,
+    "places": lambda root, up: places.listing(root, PROFILE, up),
+    "pictures": lambda root, up: places.pictures(root, PROFILE, up),
+}

@@ -1,0 +1,154 @@
+"""Ways to uncertainty: risk and coverage, scores against passes, calibration against severity, and scores along β."""
+
+from collections.abc import Iterable, Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from pvera.report.plots import COLUMN, RC, entry, key, note, style
+from pvera.report.tables import beta_effects
+from pvera.report.tables import rivals as tables
+from pvera.report.tables.layout import number
+from pvera.report.tables.rivals import KEY, Rivals, over_tasks, title
+
+#: Way -> line and marker; the colour is the method's, lighter with dropout.
+LOOKS = {"pass": ("-", "o"), "laplace": ("-.", "s"), "draws": ("--", "^"), "ensemble": (":", "D")}
+
+
+def look(method: str, source: str, way: str) -> dict:
+    """Return the looks of a way in every figure."""
+    line, marker = LOOKS[way]
+    faint = source != "rivals"
+    return {"color": style(method).colour, "linestyle": line, "marker": marker, "alpha": 0.5 if faint else 1.0}
+
+
+def shown(keys: Iterable[tuple]) -> list[tuple]:
+    """Return each way that figures show, with the most passes that it has: with dropout its draws alone."""
+    most: dict[tuple, int] = {}
+    for passes, method, source, way in keys:
+        if source == "rivals" or way == "draws":
+            most[method, source, way] = max(passes, most.get((method, source, way), 0))
+    return tables.ordered((passes, *rest) for rest, passes in most.items())
+
+
+def _key_of_ways(figure: Figure, keys: Sequence[tuple]) -> None:
+    """Add a key with an entry per way."""
+    entries = []
+    for passes, method, source, way in keys:
+        looks = look(method, source, way)
+        entries.append(
+            entry(title(method, source, way, passes), looks["marker"], looks["linestyle"], looks["color"],
+                  alpha=looks["alpha"])
+        )  # fmt: skip
+    key(figure, entries)
+
+
+def risk_coverage(rivals: Rivals) -> Figure:
+    """Draw the selective risk by coverage, mean over data sets and seeds, for each way with the most passes."""
+    risk = over_tasks(rivals.coverage, "risk", [*KEY, "coverage"])
+    keys = shown({index[:4] for index in risk.index})
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(2 * COLUMN, 3.2), layout="constrained")
+        ax = figure.subplots()
+        for passes, method, source, way in keys:
+            curve = risk[(passes, method, source, way)].sort_index()
+            looks = look(method, source, way) | {"marker": ""}
+            ax.plot(100 * curve.index, 100 * curve, linewidth=1, **looks)
+        ax.set_xlabel("Coverage (%): images with the highest scores first")
+        ax.set_ylabel("Selective risk (%)")
+        ax.grid(color="0.92", linewidth=0.6)
+        ax.set_ylim(bottom=0)
+        _key_of_ways(figure, keys)
+    return figure
+
+
+#: Title of a panel -> column of `tables.DIFFERENCES`.
+COST_PANELS = {"NLL": "NLL", "ACE (points)": "ACE (points)", "AUROC of errors": "AUROC of errors"}
+
+
+def scores_against_cost(rivals: Rivals) -> Figure:
+    """Draw scores by forward passes per image: markers for means over data sets and seeds; lines join draws."""
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(2 * COLUMN, 2.9), layout="constrained")
+        axes = figure.subplots(1, len(COST_PANELS))
+        keys: list[tuple] = []
+        for ax, (name, column) in zip(axes, COST_PANELS.items(), strict=True):
+            means = {k: np.nanmean(table.mean(axis=1)) for k, table in tables.compared(rivals, column).items()}
+            keys = tables.ordered(means)
+            for _, method, source, way in shown(keys):
+                of_way = sorted((k[0], mean) for k, mean in means.items() if k[1:] == (method, source, way))
+                ax.plot(*zip(*of_way, strict=True), linewidth=0.8, markersize=4, mew=0, **look(method, source, way))
+            _axis_of_passes(ax, sorted({k[0] for k in keys}))
+            ax.set_title(name)
+        _key_of_ways(figure, shown(keys))
+    return figure
+
+
+def _axis_of_passes(ax: Axes, passes: Sequence[int]) -> None:
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(passes, list(map(str, passes)))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel("Forward passes per image")
+    ax.grid(axis="y", color="0.92", linewidth=0.6)
+
+
+def calibration_by_severity(rivals: Rivals) -> Figure:
+    """Draw the ACE by severity, mean over corruptions, data sets and seeds, before and after temperature scaling."""
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(2 * COLUMN, 2.9), layout="constrained")
+        axes = figure.subplots(1, 2, sharey=True)
+        keys: list[tuple] = []
+        for ax, scaled in zip(axes, (False, True), strict=True):
+            ace = over_tasks(rivals.shift[rivals.shift["scaled"] == scaled], "ace", [*KEY, "severity"])
+            keys = shown({index[:4] for index in ace.index})
+            for way in keys:
+                curve = ace[way].sort_index()
+                ax.plot(curve.index, 100 * curve, linewidth=1, markersize=3.5, mew=0, **look(*way[1:]))
+            ax.set_title("With a temperature" if scaled else "As trained")
+            ax.set_xlabel("Severity of corruptions (0: none)")
+            ax.grid(axis="y", color="0.92", linewidth=0.6)
+        axes[0].set_ylabel("ACE (points)")
+        axes[0].set_ylim(bottom=0)
+        _key_of_ways(figure, keys)
+    return figure
+
+
+#: Title of a panel -> column of `beta_effects.along_beta` and factor, for one pass and for draws.
+BETA_PANELS = {
+    "Accuracy (%)": (("accuracy", 100), None),
+    "ACE (points)": (("ace", 100), ("ace_draws", 100)),
+    "AUROC of errors": (("auroc", 1), ("auroc_spread", 1)),
+    "Mutual information (nats)": (None, ("mutual", 1)),
+}
+
+
+def along_beta(along: Rivals) -> Figure:
+    """Draw scores along β: lines for means over data sets and seeds, dots for seeds; the line marks 10⁻⁶."""
+    means, seeds = (beta_effects.along_beta(along, by) for by in (("beta",), ("beta", "seed")))
+    betas = sorted(means["beta"])
+    place = {beta: i for i, beta in enumerate(betas)}
+    pvera = style("pvera").colour
+    looks = {0: ("0.25", "s"), 1: (pvera, "o")}
+    with matplotlib.rc_context(RC):
+        figure = Figure(figsize=(2 * COLUMN, 2.1), layout="constrained")
+        for ax, (name, columns) in zip(figure.subplots(1, len(BETA_PANELS)), BETA_PANELS.items(), strict=True):
+            for i, column in enumerate(columns):
+                if column is None:
+                    continue
+                (value, factor), (colour, marker) = column, looks[i]
+                ax.plot(seeds["beta"].map(place), factor * seeds[value], ".", color=colour, markersize=2, alpha=0.5)
+                ax.plot(means["beta"].map(place), factor * means[value], color=colour, marker=marker, markersize=3,
+                        linewidth=1)  # fmt: skip
+            if beta_effects.PUBLISHED in place:
+                ax.axvline(place[beta_effects.PUBLISHED], color="0.6", linestyle=":", linewidth=0.8)
+            ax.set_xticks(range(len(betas)), [number(beta) for beta in betas], rotation=45)
+            ax.set_xlabel("β")
+            ax.set_title(name, fontsize=7)
+            ax.grid(axis="y", color="0.92", linewidth=0.6)
+        key(figure, [entry("one pass with the mean", "s", "-", "0.25"), entry("draws", "o", "-", pvera),
+                     entry("β = 10⁻⁶, the published program's", line=":")])  # fmt: skip
+        note(figure, "dots: seeds; AUROC of one pass by its highest score, of draws by their spread")
+    return figure

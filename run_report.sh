@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+trap 'exit 130' INT
+
+usage() {
+    cat <<'TEXT'
+usage: bash run_report.sh [profile]
+
+Builds a site from what a profile's notebooks have made (default: mini, whose results a clone has): the claims, every
+table and figure by its place in the paper, the notebooks, the documentation and the library's reference. It needs no
+server and no network to be read. Sets up .venv and .venv-site on first use; then it takes about a minute.
+TEXT
+}
+
+profile=${1:-mini}
+if [ "$profile" = -h ] || [ "$profile" = --help ]; then
+    usage
+    exit
+fi
+if [ $# -gt 1 ] || [ ! -f "experiments/profiles/$profile.yaml" ]; then
+    echo "error: no profile '$*' in experiments/profiles" >&2
+    exit 2
+fi
+
+source setup_env.sh
+# MkDocs has an environment of its own, so that it changes no version behind the results.
+site_made_from="$PWD $(cksum <requirements-site.lock)"
+if [ "$(cat .venv-site/complete 2>/dev/null)" != "$site_made_from" ]; then
+    echo "Setting up .venv-site from requirements-site.lock: less than a minute, once." >&2
+    python -m venv --clear .venv-site
+    .venv-site/bin/python -m pip install -qq --no-compile --disable-pip-version-check -r requirements-site.lock
+    echo "$site_made_from" >.venv-site/complete
+fi
+
+report="build/report/$profile"
+python experiments/report_pages.py --profile "$profile"
+NO_MKDOCS_2_WARNING=1 .venv-site/bin/python -m mkdocs build --strict --quiet --config-file "$report/mkdocs.yml"
+echo "Report: $report/site/index.html"

@@ -1,0 +1,69 @@
+"""Corruptions of images: what each changes, and how much."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pvera import InputError
+from pvera.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+
+by_name = pytest.mark.parametrize("name", CORRUPTIONS)
+
+
+def pictures(size=32, count=3):
+    """Smooth pictures with an edge, away from black and white."""
+    grid = np.linspace(80, 170, size)
+    base = np.broadcast_to(grid[:, None, None], (size, size, 3)).copy()
+    base[: size // 2, : size // 2] += 40
+    return np.stack([base + shift for shift in range(count)]).astype(np.uint8)
+
+
+@by_name
+def test_severity_0_changes_nothing(name):
+    np.testing.assert_array_equal(corrupt(pictures(), name, 0), pictures())
+
+
+@by_name
+@pytest.mark.parametrize("size", [32, 96])
+def test_each_severity_is_further_from_the_image(name, size):
+    images = pictures(size)
+    distances = []
+    for severity in SEVERITIES:
+        changed = corrupt(images, name, severity)
+        assert changed.shape == images.shape and changed.dtype == np.uint8
+        distances.append(np.abs(changed.astype(float) - images).mean())
+    assert distances[0] > 0 and distances[-1] > 1.2 * distances[0]
+    assert all(later > 0.97 * earlier for earlier, later in zip(distances, distances[1:]))
+
+
+def test_strengths():
+    images = np.full((40, 32, 32, 3), 128, np.uint8)
+    noise = corrupt(images, "noise", 5).astype(float) - 128
+    assert noise.std() == pytest.approx(0.1 * 255, rel=0.01) and abs(noise.mean()) < 1
+    one = pictures()[:1]
+    mean = one.mean((1, 2), keepdims=True)
+    np.testing.assert_allclose(corrupt(one, "contrast", 2), mean + 0.5 * (one - mean), atol=0.51)
+    file = io.BytesIO()
+    Image.fromarray(one[0]).save(file, "JPEG", quality=40)
+    np.testing.assert_array_equal(corrupt(one, "jpeg", 5)[0], np.asarray(Image.open(file)))
+    spot = np.zeros((1, 33, 33, 3), np.uint8)
+    spot[:, 16, 16] = 255
+    blurred = corrupt(spot, "blur", 5)[0, :, :, 0].astype(float)
+    assert blurred[16, 16] / 255 == pytest.approx(1 / (2 * np.pi), abs=0.01), "a Gaussian of one pixel"
+
+
+@by_name
+def test_an_image_is_corrupted_alike_in_every_batch(name):
+    images = pictures(count=5)
+    whole = corrupt(images, name, 3)
+    parts = [corrupt(images[start : start + 2], name, 3, first=start) for start in (0, 2, 4)]
+    np.testing.assert_array_equal(whole, np.concatenate(parts))
+    np.testing.assert_array_equal(images, pictures(count=5))
+
+
+@pytest.mark.parametrize("name, severity", [("fog", 1), ("noise", 6), ("noise", -1)])
+def test_unknown_ones(name, severity):
+    with pytest.raises(InputError, match="corruptions are noise, blur, contrast, jpeg"):
+        corrupt(pictures(), name, severity)

@@ -1,0 +1,96 @@
+"""Dropout in LoRA and VeRA: what it drops, when, and what of the rest of the library notices it."""
+
+import pytest
+import torch
+from tiny import make_vit, perturb
+
+import pvera
+from pvera import InputError, LoRA, VeRA, checkpoint
+
+METHODS = [LoRA(rank=3, dropout=0.25), VeRA(rank=8, dropout=0.25)]
+by_key = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.key)
+
+
+def adapted(method, seed=0):
+    return perturb(pvera.adapt(make_vit(), method, 4, seed), scale=0.3)
+
+
+@by_key
+def test_the_adapter_sees_what_dropout_leaves(method):
+    """Eq. 3 and 4 with x ⊙ m / (1 − p) in the place of x, in the adapter's product alone."""
+    adapter = adapted(method).members[0].layers[0].train()
+    x, y = torch.randn(5, 7, 24, generator=torch.Generator().manual_seed(1)), torch.zeros(5, 7, 3, 24)
+    seen = []
+    add = adapter.add
+    adapter.add = lambda x, y, positions: seen.append(x) or add(x, y, positions)
+    adapter.passes.begin()
+    result = adapter.project(x, y, "qkv")
+    kept = seen[0] / x
+    assert ((kept.abs() < 1e-6) | ((kept - 4 / 3).abs() < 1e-5)).all()
+    assert abs((kept > 0).float().mean() - 0.75) < 0.05
+    torch.testing.assert_close(result, add(x * kept, y, "qkv"))
+    adapter.passes.begin()
+    adapter.project(x, y, "qkv")
+    assert not torch.equal(seen[0], seen[1]), "each pass has a mask of its own"
+
+
+@by_key
+def test_evaluation_drops_nothing(method, images):
+    plain = adapted(type(method)(rank=method.rank)).eval()
+    model = adapted(method)
+    assert not torch.equal(model(images), model(images))
+    assert torch.equal(model.eval()(images), plain(images))
+    assert model.kl_divergence() == 0
+
+
+@by_key
+def test_draws_are_the_passes_of_training(method, images):
+    """The mean in the frozen weights changes no draw, and the draws' mean comes near the mean's scores."""
+    model = adapted(method).eval()
+    drawn = pvera.sample(model, images, 3, seed=5)
+    with model.sampling(seed=5):
+        one_by_one = torch.stack([model(images).softmax(-1) for _ in range(3)])
+    torch.testing.assert_close(drawn, one_by_one.detach(), atol=1e-5, rtol=1e-4)
+    assert drawn.std(0).max() > 1e-3
+    assert torch.equal(drawn, pvera.sample(model, images, 3, seed=5))
+
+
+def test_without_dropout_there_is_nothing_to_draw(images):
+    for method in (LoRA(rank=3), VeRA(rank=8)):
+        with pytest.raises(InputError, match="has no distribution to sample from"):
+            pvera.sample(adapted(method).eval(), images, 2)
+
+
+def test_configurations_without_dropout_are_described_as_before():
+    assert LoRA().describe() == {"rank": 64, "alpha": 16.0, "targets": "qv", "same_draw": False}
+    assert VeRA().describe() == {"rank": 256, "alpha": 16.0, "targets": "qv", "init": "normal"}
+    assert LoRA(dropout=0.1).describe()["dropout"] == VeRA(dropout=0.1).describe()["dropout"] == 0.1
+
+
+@by_key
+def test_a_saved_adapter_keeps_it(method, images, tmp_path):
+    model = adapted(method).eval()
+    checkpoint.save(model, tmp_path / "adapter.safetensors")
+    expected = pvera.sample(model, images, 2, seed=1)
+    loaded = checkpoint.load(make_vit(), tmp_path / "adapter.safetensors").eval()
+    assert loaded.members[0].method == method
+    assert torch.equal(pvera.sample(loaded, images, 2, seed=1), expected)
+
+
+@by_key
+def test_gradient_checkpointing_repeats_the_mask(method, images):
+    gradients = []
+    for repeats in (False, True):
+        model = adapted(method)
+        model.backbone.set_grad_checkpointing(repeats)
+        model(images).square().sum().backward()
+        gradients.append([p.grad for p in model.members[0].layers.parameters()])
+    for plain, repeated in zip(*gradients):
+        torch.testing.assert_close(plain, repeated)
+
+
+@pytest.mark.parametrize("share", [1, -0.1, "half", float("nan")])
+def test_a_share_out_of_range(share):
+    for method in (LoRA, VeRA):
+        with pytest.raises(InputError, match="dropout must be a number from 0 and below 1"):
+            method(dropout=share)

@@ -1,0 +1,155 @@
+"""Numbers and verdicts of the pages are those of the committed tables; a page that is out of date is told."""
+
+import csv
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import scripts
+
+from pvera.errors import InputError
+from pvera.report import front_page, places
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLES = ROOT / "results/mini/tables"
+
+
+@pytest.mark.parametrize("page", front_page.pages(ROOT), ids=lambda page: page.name)
+def test_pages_are_up_to_date(page):
+    text = page.read_text()
+    stale = "run `python experiments/front_page.py`"
+    assert front_page.rewrite(text, ROOT, front_page.pages(ROOT)[page]) == text, stale
+
+
+def test_every_passage_is_shown():
+    names = {name for page in front_page.pages(ROOT) for name, *_ in front_page.MARKED.findall(page.read_text())}
+    assert set(front_page.PASSAGES) - names == set()
+    assert {name for name in names if not name.endswith(".md")} <= set(front_page.PASSAGES)
+
+
+def test_markers_within_a_line_do_not_begin_it():
+    """A comment that begins a line ends the paragraph before it."""
+    for page in front_page.pages(ROOT):
+        for line in page.read_text().splitlines():
+            assert not line.startswith("<!--") or line.endswith("-->") and line.count("<!--") == 1, (page.name, line)
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """The pages, and what they are written from."""
+    for name in ("docs", "results/mini/tables", "results/published", "results/performance", "experiments/profiles"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "figures").symlink_to(ROOT / "figures")
+    shutil.copy(ROOT / "README.md", tmp_path)
+    return tmp_path
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text, old
+    path.write_text(text.replace(old, new))
+
+
+def test_a_changed_table_changes_the_page(copy, capsys):
+    row = front_page.claim(copy, *front_page.PRIMARY)
+    page = copy / "README.md"
+    before = page.read_text()
+    assert scripts.outcome("front_page", capsys, "--root", copy, "--check") == (0, "", "")
+    edit(copy / "results/mini/tables/claims.csv", row.reading, "0.7 points above VeRA")
+    status, said, _ = scripts.outcome("front_page", capsys, "--root", copy, "--check")
+    assert status == 1 and "README.md: out of date\n" in said and page.read_text() == before
+    status, said, _ = scripts.outcome("front_page", capsys, "--root", copy)
+    assert status == 0 and "README.md: written\n" in said
+    assert page.read_text() == before.replace(row.reading, "0.7 points above VeRA")
+    assert scripts.outcome("front_page", capsys, "--root", copy) == (0, "", "")
+
+
+def test_the_counted_verdicts_are_those_of_the_table(copy):
+    table = (copy / "results/mini/tables/claims.csv").read_text()
+    hold = len(re.findall(r",holds,", table))
+    assert f"{hold} hold, " in front_page.verdict(copy, "")
+    (copy / "results/mini/tables/claims.csv").write_text(table.replace(",holds,", ",fails,"))
+    assert "0 hold, " in front_page.verdict(copy, "")
+
+
+def rows(path: Path) -> list[dict]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_numbers_are_those_of_the_tables():
+    """Each computed anew, without the module's own ways of reading."""
+    audit = rows(ROOT / "results/published/audit.csv")
+    wrong = [row for row in audit if row["verdict"] == "does not follow"]
+    stars = sum(row["check"] == "stars" for row in wrong)
+    said = front_page.findings(ROOT, "")
+    assert f"Of {len(audit)} checks" in said and f"and {len(wrong)} [do not]" in said and f"| stars | {stars} |" in said
+
+    effects = {row["switch"]: row for row in rows(TABLES / "protocol.csv") if row["metric"] == "accuracy"}
+    alone = [row for name, row in effects.items() if name != "published" and row["beyond"] == "True"]
+    largest = max(alone, key=lambda row: abs(float(row["mean"])))
+    table = front_page.ledger(ROOT, "").split(" :-: |\n")[1].splitlines()
+    assert table[0].startswith("| All differences at once | ")
+    assert f"{abs(float(largest['mean'])):.1f} (" in table[1]
+
+    trainings = [row for row in rows(TABLES / "spent.csv") if not row["experiment"].startswith("language")]
+    assert front_page.content("hours", ROOT, "") == f"{sum(float(row['seconds']) for row in trainings) / 7200:.1f}"
+
+    primary = rows(TABLES / "claims.csv")[0]
+    assert primary["claim"] == front_page.PRIMARY[1]
+    low, high = (f"{float(primary[end]):.2g}".replace("-", "−") for end in ("low", "high"))
+    first = front_page.claims(ROOT, "").splitlines()[2]
+    assert f"{primary['reading']} [{low}, {high}]" in first and primary["verdict"] in first
+
+    record = json.loads((ROOT / "results/performance/speed_cpu_amd_epyc.json").read_text())
+    (step,) = (
+        row
+        for row in record["rows"]
+        if (row["part"], row["precision"], row["what"]) == ("step", "float32", "PVeRA, r = 256")
+    )
+    assert f"| PVeRA, r = 256 | forward and backward | {step['ratio']:.2f} |" in front_page.ratios(ROOT, "")
+
+
+def test_longer_trainings_are_compared_by_epoch_and_gain(copy):
+    """A table of two runs: PVeRA's gain is that of the data, and it takes longer."""
+    head = "method,dataset,seed,epochs,patience,best,early_loss,loss,early_accuracy,accuracy,test,part\n"
+    of_pvera = "pvera,digits,0,98,True,70,1,1,0.50,0.53,0.5,Images\n"
+    of_vera = "vera,digits,0,31,True,11,1,1,0.5,0.5,0.5,Images\n"
+    (copy / "results/mini/tables/duration.csv").write_text(head + of_pvera + of_vera)
+    said = front_page.duration(copy, "")
+    assert "PVeRA has its best epoch at 70 in the median (place 1 of 2, the slowest first) and gains 3.0 points" in said
+    assert "VeRA has its best epoch at 11 in the median (place 2 of 2, the slowest first) and gains 0.0 points" in said
+
+
+def test_what_was_not_run_is_said_until_it_is_run(copy):
+    assert front_page.NOT_RUN in front_page.verdict(copy, "") and front_page.NOT_RUN in front_page.scale(copy, "")
+    (copy / "results/paper/benchmark").mkdir(parents=True)
+    assert front_page.NOT_RUN not in front_page.verdict(copy, "") + front_page.scale(copy, "")
+
+
+def test_bad_tables_and_passages_are_named(copy):
+    with pytest.raises(InputError, match="there is no passage 'weather'; there are: verdict, claims"):
+        front_page.rewrite("<!-- program: weather --><!-- end -->", copy)
+    with pytest.raises(InputError, match="main.md: missing; the notebooks make it"):
+        (copy / "results/mini/tables/main.md").unlink()
+        front_page.content("results/mini/tables/main.md", copy, "")
+    with pytest.raises(InputError, match="no claim 'PVeRA sings' of Main table"):
+        front_page.claim(copy, "Main table", "PVeRA sings")
+    with pytest.raises(InputError, match=r"claims\.csv: no column 'reading'"):
+        edit(copy / "results/mini/tables/claims.csv", "reading", "words")
+        front_page.claim(copy, *front_page.PRIMARY)
+
+
+def test_a_figure_without_a_place_is_named():
+    assert places.place_of("calibration_accuracy_tiny").where == "Figure 4"
+    assert places.place_of("out_of_distribution_claims").notebook == "out_of_distribution"
+    with pytest.raises(InputError, match="no pattern in PLACES fits nowhere_tiny"):
+        places.place_of("nowhere_tiny")
+
+
+def test_paths_of_places_exist():
+    for place in places.PLACES:
+        for name in (*place.made_by, *place.more):
+            assert name in places.EXPERIMENTS or (ROOT / name).exists(), name

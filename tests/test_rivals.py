@@ -1,0 +1,248 @@
+"""Ways to uncertainty with the adapters of all seeds: each against the library, and what identities must hold."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scripts
+import torch
+from tiny import make_vit, perturb
+from trained import IMAGES, make_adapters, make_profile
+
+import pvera
+from pvera import PVeRA, backbones, metrics, posthoc
+from pvera.data.image_folders import load_split
+from pvera.errors import InputError
+from pvera.seeding import derive
+from pvera.study import analyses, results, rivals, training
+from pvera.study.description import Rivals
+from pvera.study.experiments import named
+from pvera.study.profiles import Profile
+from pvera.study.scheduler import pending
+
+METHODS = {"linear": {}, "lora": {"rank": 4}, "vera": {"rank": 8}, "pvera": {"rank": 8}}
+SETTINGS = Rivals(draws=[1, 2, 3], shifted_images=10, shift_draws=2, betas=[0.0, 1e-6])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("rivals")
+
+
+@pytest.fixture(scope="module")
+def profile(folder):
+    made = make_profile(folder, ["digits", "textures", "vessels"], methods=METHODS, rivals=SETTINGS)
+    for experiment in ("benchmark", "dropout", "beta_effects"):
+        make_adapters(made, folder / "results", experiment)
+    return made
+
+
+@pytest.fixture(scope="module")
+def executed(profile, folder):
+    """Each kind of analysis on the first data set, executed: (run, frames) by experiment and method."""
+    made = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(analyses, "BATCH", 16)
+        for experiment in ("rivals", "dropout_rivals", "beta_rivals"):
+            for run in profile.runs(experiment, folder / "results"):
+                if run.dataset == "digits" and (experiment, run.method) not in made:
+                    run.execute()
+                    made[experiment, run.method] = run, rivals.read_frames(run.path)
+    return made
+
+
+def opened(run, index=0):
+    frozen = backbones.load("tiny")
+    split = load_split(run.data_root, run.dataset, "test", 32)
+    return pvera.load(frozen.model, run.adapters[index]).eval(), split.data(frozen, torch.device("cpu")), split.labels
+
+
+def chosen(frame, **where):
+    for name, value in where.items():
+        frame = frame[frame[name] == value]
+    return frame
+
+
+def test_what_is_planned(profile, folder):
+    root = folder / "results"
+    assert {(run.dataset, run.method): run.tested for run in profile.runs("rivals", root)} == {
+        (dataset, method): tested
+        for dataset, tested in {
+            "digits": ("digits", "textures", "vessels"),
+            "textures": ("textures", "digits", "vessels"),
+            "vessels": ("vessels", "digits"),  # no other one of its category
+        }.items()
+        for method in METHODS
+    }
+    assert {run.method for run in profile.runs("dropout_rivals", root)} == {"lora", "vera"}
+    assert all(run.candidates[0].method.dropout == 0.1 for run in profile.runs("dropout", root))
+    along = profile.runs("beta_rivals", root)
+    assert [(run.experiment, run.dataset) for run in along] == [
+        (f"beta_rivals_{beta}", dataset) for beta in ("0", "1e-06") for dataset in ("digits", "vessels")
+    ]
+    assert {run.tested for run in along} == {("digits",), ("vessels",)} and not along[0].settings["shifts"]
+    assert [run.candidates[0].beta for run in profile.runs("beta_effects", root)[::4]] == [0, 1e-6]
+    assert named("beta_effects_1e-06").name == "beta_effects" and named("beta_rivals_0").name == "beta_rivals"
+    paper = profile.with_(rivals=replace(SETTINGS, out={"digits": ["vessels"]})).runs("rivals", root)
+    assert {run.dataset: run.tested for run in paper}["digits"] == ("digits", "vessels")
+    assert {run.dataset: run.tested for run in paper}["vessels"] == ("vessels",)
+    assert profile.with_(rivals=SETTINGS).runs("rivals", root)[0] == profile.runs("rivals", root)[0]
+
+
+def test_a_profile_without_them_lists_nothing(folder):
+    plain = Profile.read(scripts.EXPERIMENTS / "profiles" / "demo.yaml")
+    for experiment in ("dropout", "beta_effects", "rivals", "dropout_rivals", "beta_rivals"):
+        assert plain.runs(experiment, folder) == []
+    with pytest.raises(InputError, match="shift_draws: 4 is none of draws"):
+        Rivals(draws=[1, 2])
+
+
+def test_ways_and_their_passes(executed):
+    def ways(key):
+        table = executed[key][1]["scores"]
+        return {(row.way, row.passes, row.seed) for row in table.itertuples()}
+
+    single = {("pass", 1, 0), ("pass", 1, 1), ("ensemble", 2, -1)}
+    laplace = {("laplace", 1, 0), ("laplace", 1, 1)}
+    draws = {("draws", k, seed) for k in (1, 2, 3) for seed in (0, 1)}
+    assert ways(("rivals", "lora")) == single
+    assert ways(("rivals", "linear")) == ways(("rivals", "vera")) == single | laplace
+    assert ways(("rivals", "pvera")) == ways(("dropout_rivals", "lora")) == single | draws
+    assert ways(("beta_rivals", "pvera")) == {way for way in single | draws if way[1] < 3}
+    for key, (_, frames) in executed.items():
+        shifts = frames["shift"]
+        assert shifts.empty == (key[0] == "beta_rivals")
+        if not shifts.empty:
+            assert {*shifts["severity"]} == {0, 1, 2, 3, 4, 5} and shifts["corruption"].nunique() == 4
+            assert {*frames["out"]["other"]} == {"textures", "vessels"}
+            assert not chosen(shifts, way="draws", passes=3).size, "no more draws under shift than settings say"
+
+
+def test_one_pass_is_the_benchmarks(executed):
+    for (experiment, method), (run, frames) in executed.items():
+        for index in (0, 1):
+            model, test, labels = opened(run, index)
+            probabilities = training.predict(model, test)
+            model.unload()
+            expected = metrics.evaluate(probabilities, labels)
+            (row,) = chosen(frames["scores"], way="pass", seed=index, scaled=False).itertuples()
+            for name in rivals.METRICS:
+                assert getattr(row, name) == pytest.approx(expected[name], abs=1e-5), (experiment, method, name)
+
+
+def test_draws_are_those_of_the_library(executed, monkeypatch):
+    monkeypatch.setattr(analyses, "BATCH", 16)
+    for key in (("rivals", "pvera"), ("dropout_rivals", "vera")):
+        run, frames = executed[key]
+        model, test, labels = opened(run, 1)
+        parts = [pvera.sample(model, test[s : s + 16], 3, derive(1, "uncertainty", s)) for s in (0, 16, 32)]
+        model.unload()
+        mean = torch.cat(parts, 1).double().mean(0).numpy()
+        (row,) = chosen(frames["scores"], way="draws", passes=3, seed=1, scaled=False).itertuples()
+        assert row.nll == pytest.approx(metrics.nll(mean, labels), abs=1e-5)
+        assert row.mutual > 0 and row.total == pytest.approx(row.expected + row.mutual)
+
+
+def test_temperature_changes_no_accuracy(executed):
+    for _, frames in executed.values():
+        for name in ("scores", "shift"):
+            table = frames[name]
+            if not table.empty:
+                before, after = (table[table["scaled"] == scaled] for scaled in (False, True))
+                np.testing.assert_array_equal(before["accuracy"], after["accuracy"])
+                assert (before["nll"].to_numpy() != after["nll"].to_numpy()).any()
+
+
+def test_an_ensemble_of_one_is_its_member():
+    scores = np.random.default_rng(0).dirichlet(np.ones(3), (2, 7))
+    ways = [
+        rivals.Way("pass", 1, seed, {"test": rivals.Prediction.of(part[None])}, 2.0) for seed, part in enumerate(scores)
+    ]
+    one, both = rivals.ensemble(ways[:1]), rivals.ensemble(ways)
+    np.testing.assert_array_equal(one.predictions["test"].probabilities, scores[0])
+    assert (one.passes, one.milliseconds, one.predictions["test"].spread) == (1, 2.0, None)
+    np.testing.assert_allclose(both.predictions["test"].probabilities, scores.mean(0))
+    assert (both.passes, both.milliseconds) == (2, 4.0)
+
+
+def test_an_ensemble_takes_one_pass_per_member(profile, folder, monkeypatch):
+    """Of every image of every place; only VeRA's and linear probing's Laplace reads training images."""
+    (run,) = (r for r in profile.runs("rivals", folder / "results") if (r.dataset, r.method) == ("digits", "lora"))
+    seen = []
+    features = pvera.AdaptedModel.features
+    monkeypatch.setattr(pvera.AdaptedModel, "features", lambda self, x: seen.append(len(x)) or features(self, x))
+    monkeypatch.setattr(results, "write", lambda *_, **__: None)
+    run.execute()
+    assert sum(seen) == 2 * (4 + IMAGES + 20 * 10 + 2 * 10)
+
+
+def test_draws_without_variance_equal_the_mean(images):
+    """16 draws of a PVeRA with σ → 0."""
+    model = perturb(pvera.adapt(make_vit(), PVeRA(rank=8), 4, 0), scale=0.3).eval()
+    spread = pvera.sample(model, images, 16).std(0).max()
+    for adapter in model.members[0].layers:
+        distribution = adapter.distribution
+        adapter.distribution = lambda x, targets, of=distribution: (of(x, targets)[0], torch.tensor(-200.0))
+        adapter.noise_around_mean = lambda x, targets, now, of=distribution: 0 * of(x, targets)[0]
+    assert spread > 1e-3
+    with model.sampling(seed=0), torch.no_grad():
+        drawn = torch.stack([model(images).softmax(-1) for _ in range(16)])
+        merged = pvera.sample(model, images, 16)
+    mean = model(images).softmax(-1).detach()
+    for draws in (drawn, merged):
+        torch.testing.assert_close(draws, mean.expand(16, -1, -1), atol=1e-5, rtol=1e-4)
+    combined = rivals.Prediction.of(drawn.numpy())
+    assert combined.entropy.mutual.max() < 1e-6 and combined.spread.max() < 1e-6
+
+
+def test_severity_0_are_the_images_before(executed):
+    run, frames = executed["rivals", "vera"]
+    model, test, labels = opened(run)
+    probabilities = training.predict(model, test)[:10]
+    model.unload()
+    rows = chosen(frames["shift"], way="pass", seed=0, severity=0, scaled=False)
+    assert len(rows) == 4 and rows["nll"].nunique() == 1
+    assert rows["nll"].iloc[0] == pytest.approx(metrics.nll(probabilities, labels[:10]), abs=1e-5)
+    worst = chosen(frames["shift"], way="pass", seed=0, severity=5, corruption="noise", scaled=False)
+    assert abs(worst["nll"].iloc[0] - rows["nll"].iloc[0]) > 1e-4
+
+
+def test_laplace_is_the_librarys(executed):
+    run, frames = executed["rivals", "vera"]
+    frozen = backbones.load("tiny")
+    model = pvera.load(frozen.model, run.adapters[0]).eval()
+    parts = {}
+    for part in ("train800", "val200", "test"):
+        split = load_split(run.data_root, run.dataset, part, 32)
+        with torch.no_grad():
+            parts[part] = model.features(split.data(frozen, torch.device("cpu"))[:])[0], split.labels
+    head = model.unload() and model.members[0].head
+    posterior = posthoc.LastLayer.fit(head.weight, head.bias, parts["train800"][0])
+    prior = posterior.choose_prior(*parts["val200"])
+    (row,) = chosen(frames["scores"], way="laplace", seed=0, scaled=False).itertuples()
+    features, labels = parts["test"]
+    assert row.nll == pytest.approx(metrics.nll(posterior.predict(features, prior), labels), abs=1e-4)
+
+
+def test_what_exists_is_known_by_all_adapters(profile, folder):
+    runs = [run for run in profile.runs("rivals", folder / "results") if run.dataset == "vessels"]
+    lora = runs[1]
+    assert pending([lora]) == [lora]
+    lora.execute()
+    assert pending([lora]) == [] and len(results.read(lora.path)["config"]["adapter_sha256"]) == 2
+    second = lora.adapters[1].with_suffix(".json")
+    trained = results.read(second), *results.read_predictions(second)
+    adapter = lora.adapters[1].read_bytes()
+    results.write(second, *trained, adapter + b" ")
+    assert lora.state() == "different"
+    results.write(second, trained[0] | {"chosen": None, "test": None})
+    (alone,) = pending([lora], replace=True)
+    assert alone.seeds == [0], "a seed that diverged is left out"
+    alone.execute()
+    assert set(rivals.read_frames(alone.path)["scores"]["way"]) == {"pass"}, "one member is no ensemble"
+    results.write(second, *trained, adapter)
+
+
+def test_the_script_names_its_experiments(capsys):
+    status, text, _ = scripts.outcome("rivals", capsys, "--help")
+    assert status == 0 and "dropout_rivals" in text and "beta_rivals" in text

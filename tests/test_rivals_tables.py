@@ -1,0 +1,241 @@
+"""Tables, figures, notebook and claims of the rivals, on predictions made by hand."""
+
+import numpy as np
+import pytest
+from notebook import run as run_notebook
+from records import CATEGORIES
+
+from pvera.report.plots import rivals as figures
+from pvera.report.tables import beta_effects
+from pvera.report.tables import rivals as tables
+from pvera.report.tables.verdicts import UNTESTABLE, judge
+from pvera.study import results, rivals
+from pvera.study.rivals import ALL_SEEDS, Prediction, Way
+
+SEEDS, CLASSES, IMAGES = (0, 1), 4, 60
+PLACES = {
+    "validation": 40,
+    "test": IMAGES,
+    **{("shift", name, severity): 20 for name in ("noise", "blur") for severity in (1, 2, 3, 4, 5)},
+    ("out", "vessels"): 20,
+    ("out", "digits"): 20,
+}
+LABELS = {
+    place: np.random.default_rng([3, i]).integers(0, CLASSES, n)
+    for i, (place, n) in enumerate((p, n) for p, n in PLACES.items() if p in ("validation", "test"))
+}
+
+
+def drawn(source, k: int, sure: float, place, spread: float = 0.5) -> np.ndarray:
+    """Scores (k, n, classes) of logits about `sure` times the label's one-hot vector; less sure under shift."""
+    n = PLACES[place]
+    if place[0] == "shift":
+        sure = sure * (1 - place[2] / 8)
+    labels = LABELS[place] if isinstance(place, str) else LABELS["test"][:n]
+    base = source.normal(size=(n, CLASSES)) + (0 if place[0] == "out" else sure) * np.eye(CLASSES)[labels]
+    logits = base + spread * source.normal(size=(k, n, CLASSES))
+    return np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+
+
+def write(root, experiment, dataset, method, numbers, sure, laplace=False, places=PLACES):
+    """The result of one `Ensemble`, with one pass and `numbers` of draws per seed."""
+    source = np.random.default_rng([*experiment.encode(), *dataset.encode(), *method.encode()])
+    ways = []
+    for seed in SEEDS:
+        scores = {place: drawn(source, max([1, *numbers]), sure, place) for place in places}
+        for name, k in [("pass", 1), *(("draws", k) for k in numbers), *([("laplace", 1)] if laplace else [])]:
+            predictions = {place: Prediction.of(part[:k]) for place, part in scores.items()}
+            ways.append(Way(name, k, seed, predictions, 0.5 * k))
+    ways.append(rivals.ensemble([way for way in ways if way.name == "pass"]))
+    frames = rivals.frames(ways, LABELS, 20)
+    config = {"seed": 0, "adapter_sha256": ["a", "b"], "shifted_images": 20, "tested": [dataset]}
+    record = {
+        "schema": results.SCHEMA,
+        "profile": "mine",
+        "experiment": experiment,
+        "backbone": "tiny",
+        "dataset": dataset,
+        "category": CATEGORIES[dataset],
+        "method": method,
+        "seed": 0,
+        "protocol": "corrected",
+        "config": config,
+        "config_hash": results.config_hash(config),
+    }
+    path = results.run_path(root, *(record[key] for key in results.IDENTITY))
+    results.write(path, record, arrays=rivals._columns(frames))
+    return frames
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("rivals") / "results"
+    for dataset in ("digits", "vessels", "sprites"):
+        for method, sure in (("linear", 1.0), ("lora", 2.0), ("vera", 1.5), ("pvera", 2.5)):
+            draws = [1, 2, 4] if method == "pvera" else []
+            write(root, "rivals", dataset, method, draws, sure, laplace=method in rivals.LAPLACE)
+        write(root, "dropout_rivals", dataset, "vera", [1, 2, 4], 1.4)
+        few = {place: n for place, n in PLACES.items() if isinstance(place, str)}
+        for beta, sure in (("0", 2.0), ("1e-06", 1.8), ("0.1", 0.2)):
+            write(root, f"beta_rivals_{beta}", dataset, "pvera", [1, 2], sure, places=few)
+    return root
+
+
+@pytest.fixture(scope="module")
+def loaded(root):
+    return tables.load(root, "mine")
+
+
+def test_frames_come_back_as_they_were_written(tmp_path):
+    frames = write(tmp_path, "rivals", "digits", "pvera", [1, 2], 2.0)
+    (path,) = tmp_path.rglob("*.json")
+    again = rivals.read_frames(path)
+    for name, frame in frames.items():
+        assert list(again[name]) == list(frame)
+        for column in frame:
+            np.testing.assert_array_equal(again[name][column], frame[column])
+    assert again["scores"]["scaled"].dtype == bool
+
+
+def test_blocks_hold_equal_numbers_of_passes(loaded):
+    table = tables.scores_table(loaded)
+    rows = {panel.title: [row.label for row in panel.rows] for panel in table.panels}
+    assert rows == {
+        "(a) 1 forward pass": [
+            "Linear",
+            "Linear, Laplace",
+            "LoRA",
+            "VeRA",
+            "VeRA, Laplace",
+            "VeRA with dropout",
+            "VeRA with dropout, 1 draw",
+            "PVeRA",
+            "PVeRA, 1 draw",
+        ],
+        "(b) 2 forward passes": [
+            "Linear, ensemble of 2",
+            "LoRA, ensemble of 2",
+            "VeRA, ensemble of 2",
+            "VeRA with dropout, 2 draws",
+            "VeRA with dropout, ensemble of 2",
+            "PVeRA, 2 draws",
+            "PVeRA, ensemble of 2",
+        ],
+        "(c) 4 forward passes": ["VeRA with dropout, 4 draws", "PVeRA, 4 draws"],
+    }
+
+
+def test_cells_are_means_over_seeds_then_data_sets(loaded):
+    frame = loaded.scores
+    part = frame[(frame["method"] == "pvera") & (frame["way"] == "draws") & (frame["passes"] == 4)]
+    by_hand = {
+        scaled: np.mean(
+            [part[(part["dataset"] == d) & (part["scaled"] == scaled)]["nll"].mean() for d in loaded.datasets]
+        )
+        for scaled in (False, True)
+    }
+    (row,) = (row for row in tables.scores_table(loaded).panels[2].rows if row.label == "PVeRA, 4 draws")
+    texts = [cell.text for cell in row.cells]
+    assert (texts[1], texts[5]) == tuple(f"{by_hand[scaled]:.3f}" for scaled in (False, True))
+    assert texts[3].endswith(")") and "(" in texts[3], "a calibration error stands beside its floor"
+    assert texts[-1] == "2.00"
+
+
+def test_an_ensemble_is_compared_with_each_seed(loaded):
+    values = tables.compared(loaded, "NLL")
+    ensemble = values[2, "vera", "rivals", "ensemble"]
+    assert list(ensemble.columns) == list(SEEDS) and (ensemble[0] == ensemble[1]).all()
+    frame = loaded.scores
+    (digits,) = frame[(frame["seed"] == ALL_SEEDS) & (frame["method"] == "vera") & (frame["source"] == "rivals")
+                      & (frame["dataset"] == "digits") & ~frame["scaled"]]["nll"]  # fmt: skip
+    assert ensemble.loc["digits", 0] == digits
+    table = tables.differences_table(loaded)
+    gap = (ensemble - values[tables.REFERENCE]).mean(axis=1).mean()
+    data = table.data
+    row = data[(data["way"] == "ensemble") & (data["method"] == "vera") & (data["score"] == "NLL")
+               & (data["source"] == "rivals")]  # fmt: skip
+    assert row["mean"].item() == pytest.approx(gap) and row["low"].item() < gap < row["high"].item()
+    assert "PVeRA" not in [r.label for panel in table.panels for r in panel.rows], "it is what others are compared with"
+
+
+def test_detection_and_shift(loaded):
+    detection = tables.detection_table(loaded)
+    once, draws = (
+        next(row for panel in detection.panels for row in panel.rows if row.label == name)
+        for name in ("PVeRA", "PVeRA, 4 draws")
+    )
+    assert [cell.text for cell in once.cells][2:4] == ["–", "–"], "one pass has no spread"
+    assert all(cell.text != "–" for cell in draws.cells)
+    out = tables.near_or_far(loaded)
+    same = out[(out["dataset"] == "digits") & (out["other"] == "digits")]
+    assert set(same["distance"]) == {tables.NEAR} and set(out["distance"]) == {tables.NEAR, tables.FAR}
+    rows = {row.label: row for panel in tables.shift_table(loaded).panels for row in panel.rows}
+    frame = loaded.shift
+    part = frame[(frame["method"] == "pvera") & (frame["way"] == "draws") & (frame["passes"] == 4)]
+    worst = part[(part["severity"] == 5) & ~part["scaled"]]["ace"].mean()
+    assert rows["PVeRA, 4 draws"].cells[4].text == f"{100 * worst:.1f}"
+
+
+def test_claims_are_judged_on_paired_scores(loaded):
+    claims = {claim.text: claim for claim in judge(loaded, tables.CLAIMS)}
+    assert len(claims) == 5
+    draws = next(claim for text, claim in claims.items() if "lower NLL than one pass with its mean" in text)
+    values = tables.compared(loaded, "NLL")
+    gain = values[tables.REFERENCE] - values[4, "pvera", "rivals", "draws"]
+    assert draws.effect.mean == pytest.approx(gain.mean(axis=1).mean()) and draws.effect.mean > 0
+    assert "lower" in draws.reading
+    assert list(tables.verdicts(loaded).data["verdict"]) == [claim.verdict for claim in claims.values()]
+
+
+def test_claims_without_dropout_are_not_testable(root, tmp_path):
+    for dataset in ("digits", "vessels"):
+        write(tmp_path, "rivals", dataset, "pvera", [1, 2], 2.0)
+    verdicts = {claim.text: claim.verdict for claim in judge(tables.load(tmp_path, "mine"), tables.CLAIMS)}
+    assert [verdict == UNTESTABLE for verdict in verdicts.values()] == [False, False, False, True, True]
+
+
+def test_along_beta(root):
+    along = beta_effects.load(root, "mine")
+    data = beta_effects.along_beta(along)
+    assert list(data["beta"]) == [0, 1e-6, 0.1]
+    assert data["accuracy"].iloc[0] > data["accuracy"].iloc[2]
+    table = beta_effects.beta_table(along)
+    assert [row.label for row in table.panels[0].rows] == ["0", "10⁻⁶ (published)", "0.1"]
+    assert len(beta_effects.along_beta(along, ("beta", "seed"))) == 6
+
+
+def test_nothing_yet(tmp_path):
+    assert tables.load(tmp_path, "mine") is None and beta_effects.load(tmp_path, "mine") is None
+
+
+def test_figures(loaded, root):
+    risk = figures.risk_coverage(loaded).axes[0]
+    keys = figures.shown({tuple(row) for row in loaded.coverage[tables.KEY].itertuples(index=False)})
+    assert len(risk.lines) == len(keys) == 12
+    linear = next(line for line, key in zip(risk.lines, keys) if key[1:] == ("linear", "rivals", "pass"))
+    frame = loaded.coverage
+    part = frame[(frame["method"] == "linear") & (frame["way"] == "pass")]
+    np.testing.assert_allclose(linear.get_ydata()[-1], 100 * part[part["coverage"] == 1]["risk"].mean())
+    cost = figures.scores_against_cost(loaded)
+    assert [ax.get_title() for ax in cost.axes] == list(figures.COST_PANELS)
+    draws = [line for line in cost.axes[0].lines if list(line.get_xdata()) == [1, 2, 4]]
+    assert len(draws) == 2
+    severity = figures.calibration_by_severity(loaded)
+    assert all(list(line.get_xdata()) == [0, 1, 2, 3, 4, 5] for ax in severity.axes for line in ax.lines)
+    beta = figures.along_beta(beta_effects.load(root, "mine"))
+    assert [ax.get_title() for ax in beta.axes] == list(figures.BETA_PANELS)
+
+
+def test_the_notebook(root, monkeypatch):
+    text, pictures = run_notebook("uncertainty_baselines.ipynb", root.parent, "mine", monkeypatch)
+    assert [path.stem for path in pictures] == [
+        "rivals_cost",
+        "rivals_risk_coverage",
+        "rivals_severity",
+        "beta_effects",
+    ]
+    assert "For calibrated scores: with one pass **" in text and "nan" not in text
+    written = {path.stem for path in (root / "mine/tables").glob("*.md")}
+    assert written == {
+        "rivals", "rivals_detection", "rivals_differences", "rivals_shift", "rivals_claims", "beta_effects"
+    }  # fmt: skip

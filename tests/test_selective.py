@@ -1,0 +1,80 @@
+"""Risk and coverage by hand, against scikit-learn, and against the closed form of AUGRC."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import auc, roc_auc_score
+from torch import tensor
+from torchmetrics.functional.classification import binary_specificity_at_sensitivity
+
+from pvera import InputError, selective
+from pvera.study.rivals import told_apart
+
+UNCERTAINTY, WRONG = [0.1, 0.4, 0.2, 0.9], [0, 1, 0, 1]
+
+
+def test_by_hand():
+    np.testing.assert_allclose(selective.selective_risk(UNCERTAINTY, WRONG), [0, 0, 1 / 3, 1 / 2])
+    assert selective.aurc(UNCERTAINTY, WRONG) == pytest.approx((1 / 3 + 1 / 2) / 4)
+    # Generalised risks 0, 0, 0, 1/4, 1/2: trapezia of width 1/4.
+    assert selective.augrc(UNCERTAINTY, WRONG) == pytest.approx((1 / 8 + 3 / 8) / 4)
+    assert selective.selective_accuracy(UNCERTAINTY, WRONG, 0.5) == 1
+    assert selective.selective_accuracy(UNCERTAINTY, WRONG, 0.75) == pytest.approx(2 / 3)
+    assert selective.selective_accuracy(UNCERTAINTY, WRONG, 0.6) == pytest.approx(2 / 3), "rounded up"
+    assert selective.selective_accuracy(UNCERTAINTY, WRONG, 1) == 0.5
+
+
+def test_equals_have_no_order():
+    """Whichever order two equal images stand in, the result is the mean of both orders."""
+    one, other = ([1, 2, 2, 3], [0, 1, 0, 0]), ([1, 2, 2, 3], [0, 0, 1, 0])
+    for of in (selective.aurc, selective.augrc, selective.selective_accuracy):
+        assert of(*one) == of(*other)
+    orders = [selective.aurc([1, 2, 3, 4], wrong) for _, wrong in (one, other)]
+    assert selective.aurc(*one) == pytest.approx(np.mean(orders))
+
+
+SAMPLES = st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=2, max_size=60)
+
+
+@given(SAMPLES)
+def test_augrc_is_that_of_traub_et_al(sample):
+    """Their closed form: (1 − AUROC) · accuracy · (1 − accuracy) + ½ (1 − accuracy)²."""
+    uncertainty, wrong = (np.array(part) for part in zip(*sample))
+    accuracy = 1 - wrong.mean()
+    auroc = roc_auc_score(wrong, uncertainty) if 0 < accuracy < 1 else 0.5
+    expected = (1 - auroc) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2
+    assert selective.augrc(uncertainty, wrong) == pytest.approx(expected, abs=1e-12)
+
+
+def test_aurc_is_the_area_under_the_curve():
+    source = np.random.default_rng(0)
+    uncertainty = source.random(4000)
+    wrong = source.random(4000) < uncertainty
+    coverage, risk = np.arange(1, 4001) / 4000, selective.selective_risk(uncertainty, wrong)
+    assert selective.aurc(uncertainty, wrong) == pytest.approx(auc(coverage, risk), abs=1e-3)
+    # An uncertainty that is the probability of an error: the risk at coverage c is c/2.
+    assert selective.aurc(uncertainty, wrong) == pytest.approx(0.25, abs=0.02)
+
+
+def test_told_apart_against_torchmetrics():
+    source = np.random.default_rng(1)
+    inside, outside = source.normal(0, 1, 300), source.normal(1.5, 1, 200)
+    scores = tensor(1 / (1 + np.exp(np.concatenate([inside, outside]))))
+    accepted = tensor([1] * 300 + [0] * 200)
+    specificity, _ = binary_specificity_at_sensitivity(scores, accepted, 0.95)
+    result = told_apart(inside, outside)
+    assert result["fpr"] == pytest.approx(1 - float(specificity))
+    assert result["auroc"] == pytest.approx((outside[:, None] > inside).mean())
+    assert told_apart(inside, inside + 100) == {"auroc": 1.0, "fpr": 0.0}
+
+
+@pytest.mark.parametrize("uncertainty, wrong", [([0.1], [0, 1]), ([np.nan, 1], [0, 1]), ([1, 2], [0, 2]), ([], [])])
+def test_bad_input(uncertainty, wrong):
+    with pytest.raises(InputError):
+        selective.selective_risk(uncertainty, wrong)
+
+
+def test_a_coverage_out_of_range():
+    with pytest.raises(InputError, match="a coverage lies above 0"):
+        selective.selective_accuracy(UNCERTAINTY, WRONG, 0)
