@@ -108,6 +108,7 @@ TOPICS = (
     Topic("Out of distribution", "out_of_distribution", ("out_of_distribution",), "Figure 6"),
     Topic("Latents", "latents", ("latents",), "Figure 7"),
     Topic("Intervals", "intervals", ("intervals", "teaser_interval"), "Figures 1, 8 and 9"),
+    Topic("Uncertainty against rivals", "uncertainty_baselines", ("rivals", "beta_effects")),
     Topic("What in PVeRA does it", "components", ("components", "equal_budget", "image_leads")),
     Topic("Support of the ranking", "comparison", ("comparison",)),
     Topic("Longer trainings", "duration", ("duration",)),
