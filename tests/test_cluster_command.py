@@ -157,7 +157,9 @@ def test_status_needs_slurm_only_once_something_was_submitted(slurm, profile, ro
 
 def test_experiments_are_submitted_alone(slurm, folder, capsys, profile, root):
     _, output, _ = train(folder, capsys, "--slurm", "--experiments", "beta")
-    assert output.startswith("small: 0 of 1 runs are there") and submitted(root) == [[["beta/tiny/vessels/pvera/seed0"]]]
+    assert output.startswith("small: 0 of 1 runs are there") and submitted(root) == [
+        [["beta/tiny/vessels/pvera/seed0"]]
+    ]
     train(folder, capsys, "--slurm", "--experiments", "benchmark")
     assert slurm.jobs["9"]["flags"]["dependency"] == "afterany:7", "though the search was submitted before"
     _, output, _ = train(folder, capsys, "--status", "--experiments", "benchmark")

@@ -58,7 +58,10 @@ def test_a_new_hyperparameter_is_left_out_at_its_default():
 def test_each_value_is_searched_with_each_rate(profile, tmp_path):
     for experiment, method, values in (("beta", "pvera", [0.0, 1e-3]), ("alpha", "vera", [4.0, 16.0])):
         listed = profile.runs(experiment, tmp_path)
-        assert [(run.dataset, run.method, run.seed) for run in listed] == [("digits", method, 0), ("vessels", method, 0)]
+        assert [(run.dataset, run.method, run.seed) for run in listed] == [
+            ("digits", method, 0),
+            ("vessels", method, 0),
+        ]
         for run in listed:
             assert [c.grid for c in run.candidates] == [
                 {experiment: value, "learning_rate": rate} for value in values for rate in RATES

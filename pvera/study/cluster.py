@@ -152,7 +152,7 @@ def submit(
 ) -> Submission:
     """Submit the runs without a result that are neither queued nor running.
 
-    The search of β goes first, and runs that need its result wait for its jobs to end. InputError if sbatch
+    Searches go first, and runs that need what they find wait for their jobs to end. InputError if sbatch
     refuses, and as `scheduler.pending` and `inputs.require`.
     """
     require_slurm()
@@ -164,16 +164,17 @@ def submit(
         missing = pending(list(runs.values()), replace)
         new = [run for run in missing if run.path not in active]
         require(new)
-        searches = [run for run in new if run.searches]
+        jobs = _submit_arrays([run for run in new if not run.waits], profile, root, site, replace)
         waiting = [run for run in new if run.waits]
-        ready = [run for run in new if not run.searches and not run.waits]
-        jobs = _submit_arrays(searches, profile, root, site, replace)
-        jobs += _submit_arrays(ready, profile, root, site, replace)
-        if waiting:
+        while waiting:
+            later = {str(run.path) for run in waiting}
+            # A search may itself wait for another one.
+            turn = [run for run in waiting if later.isdisjoint(record for _, record in run.searched)]
             active = _queue(profile, root)
-            folder = {path: path.relative_to(root).parts[1] for path in active}
-            after = {job for path, (job, _) in active.items() if named(folder[path]).searches}
-            jobs += _submit_arrays(waiting, profile, root, site, replace, sorted(after))
+            awaited = {Path(record) for run in turn for _, record in run.searched}
+            after = {active[path][0] for path in awaited & active.keys()}
+            jobs += _submit_arrays(turn, profile, root, site, replace, sorted(after))
+            waiting = [run for run in waiting if run not in turn]
     return Submission(len(runs), len(runs) - len(missing), len(missing) - len(new), len(new), jobs)
 
 

@@ -29,6 +29,8 @@ from pvera.study.protocol import Protocol
 from pvera.study.training import TrainingConfig
 
 SYMBOLS = {"beta": "β", "alpha": "α"}
+#: Stands in `Run.searched` for the whole grid, of which one candidate is to be found.
+GRID = "grid"
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,9 @@ class Candidate:
 class Run:
     """One training, as its result file describes it.
 
-    searched: a hyperparameter that is still to be found, and the result file of the search that finds it.
-    searches: other runs wait for the value that it finds.   keep: predictions and adapter are kept beside the record.
+    searched: the hyperparameters that are still to be found, each with the result file of the run that finds it; `GRID`
+        for the best of the candidates.
+    keep: predictions and adapter are kept beside the record.
     """
 
     profile: str
@@ -74,8 +77,7 @@ class Run:
     weights: str | None = None  # a local file
     deterministic: bool = False
     images: int | None = None  # of each split, at most
-    searched: tuple[str, str] | None = None
-    searches: bool = False
+    searched: tuple[tuple[str, str], ...] = ()
     keep: bool = False
 
     @property
@@ -93,22 +95,25 @@ class Run:
 
     @property
     def waits(self) -> bool:
-        """Whether a hyperparameter is still to be found by its search."""
-        return self.searched is not None
+        """Whether a hyperparameter is still to be found."""
+        return bool(self.searched)
 
     def resolved(self) -> "Run | None":
-        """Return the run with the value that its search chose; as it is while there is none.
+        """Return the run with the values that were found; those whose result is missing stay in `searched`.
 
         None where there is nothing to run (`analyses.Analysis`).
         """
-        if self.searched is None or not Path(self.searched[1]).exists():
-            return self
-        name, record = self.searched
-        chosen = results.read(record)["chosen"]
-        if chosen is None:
-            return self
-        found = tuple(candidate.with_(name, chosen["grid"][name]) for candidate in self.candidates)
-        return replace(self, candidates=found, searched=None)
+        run = self
+        for name, record in self.searched:
+            chosen = results.read(record)["chosen"] if Path(record).exists() else None
+            if chosen is None:
+                break
+            if name == GRID:
+                found = (run.candidates[chosen["member"]],)
+            else:
+                found = tuple(candidate.with_(name, chosen["grid"][name]) for candidate in run.candidates)
+            run = replace(run, candidates=found, searched=run.searched[1:])
+        return run
 
     def config(self, inputs: Inputs | None = None) -> dict:
         """Return everything that influences the numbers of the result, and nothing else."""
@@ -153,8 +158,11 @@ def execute(
     """Train, choose, test and write the result file of `run`. InputError while it waits for a search."""
     run, inputs = run.resolved(), inputs or Inputs()
     if run.searched:
-        name = SYMBOLS.get(run.searched[0], run.searched[0])
-        raise InputError(f"{name} of {run.dataset} is not known: its search has no result, or all of it diverged")
+        name, record = run.searched[0]
+        what = "the best of the grid" if name == GRID else SYMBOLS.get(name, name)
+        raise InputError(
+            f"{what} for {run.dataset} is not known: {record} is missing, or all of its trainings diverged"
+        )
     started = time.perf_counter()
     frozen, (train, validation, test) = inputs.for_training(run, device)
     kind, labels, count = splits.kind(run.dataset), test.labels.cpu().numpy(), len(run.candidates)
