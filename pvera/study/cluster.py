@@ -30,7 +30,7 @@ from tqdm import tqdm
 from pvera import __version__
 from pvera.errors import InputError
 from pvera.files import require_writable, write_atomically
-from pvera.study.experiments import analyses_of_adapters, named
+from pvera.study.experiments import analyses_of_adapters
 from pvera.study.inputs import Inputs, require
 from pvera.study.profiles import Profile
 from pvera.study.runs import Run
