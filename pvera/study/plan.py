@@ -282,8 +282,8 @@ def training_run(
     rules, options = rules or protocol(profile.protocol), dict(profile.methods[method])
     grid, most_chosen = options.pop("grid", {}), options.pop("most_chosen", None)
     name = experiment.name if variant is None else f"{experiment.name}_{variant}"
-    after, searched = experiment.after, None
-    if after and after.searches and SEARCHED[after.searches] == method and after.searches not in (changes or {}):
+    after, searched, changes = experiment.after, None, changes or {}
+    if after and after.searches and SEARCHED[after.searches] == method and after.searches not in changes:
         if after.searches == "beta":
             options["beta"] = PUBLISHED_BETA.get(dataset)
         if options.get(after.searches) is None:
@@ -301,7 +301,7 @@ def training_run(
         options, points = options | points[0], values
     elif values:
         points = [value | point for value in values for point in points]
-    options |= rules.adapters.get(method, {}) | (changes or {})
+    options |= rules.adapters.get(method, {}) | changes
     return Run(
         profile.name,
         name,
