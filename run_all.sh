@@ -42,7 +42,8 @@ if [ ! -f "experiments/profiles/$profile.yaml" ]; then
 fi
 
 wait=
-scripts="train uncertainty out_of_distribution latents rivals"
+scripts="train uncertainty out_of_distribution latents"
+grep -q '^rivals:' "experiments/profiles/$profile.yaml" && scripts+=" rivals"
 for argument in "$@"; do
     case $argument in
         --slurm*) wait=--wait ;;

@@ -7,16 +7,13 @@ results/<profile>/latents/<backbone>/<dataset>/<method>/seed<k>.json and, beside
 results are not computed again; the script reports those of another adapter.
 """
 
-from options import parse_training
-from profile_options import changed, read_profile
-from train import start
+from train import launch
 
 from pvera.study.script import run
 
 
 def main() -> None:
-    options = parse_training(__doc__, "latents")
-    start(changed(read_profile(options.profile), options), options)
+    launch(__doc__, "latents")
 
 
 if __name__ == "__main__":

@@ -8,16 +8,13 @@ and, beside it, .npz with a value per image. Existing results are not computed a
 another adapter.
 """
 
-from options import parse_training
-from profile_options import changed, read_profile
-from train import start
+from train import launch
 
 from pvera.study.script import run
 
 
 def main() -> None:
-    options = parse_training(__doc__, "out_of_distribution")
-    start(changed(read_profile(options.profile), options), options)
+    launch(__doc__, "out_of_distribution")
 
 
 if __name__ == "__main__":

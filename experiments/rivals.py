@@ -10,16 +10,13 @@ first seed, and, beside it, .npz with the scores. Existing results are not compu
 other adapters.
 """
 
-from options import parse_training
-from profile_options import changed, read_profile
-from train import start
+from train import launch
 
 from pvera.study.script import run
 
 
 def main() -> None:
-    options = parse_training(__doc__, "rivals")
-    start(changed(read_profile(options.profile), options), options)
+    launch(__doc__, "rivals")
 
 
 if __name__ == "__main__":

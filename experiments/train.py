@@ -31,7 +31,12 @@ from pvera.study.script import run
 
 
 def main() -> None:
-    options = parse_training(__doc__, "train")
+    launch(__doc__, "train")
+
+
+def launch(description: str, script: str) -> None:
+    """Read the command line of `script` and the profile that it names, and start the script's experiments."""
+    options = parse_training(description, script)
     start(changed(read_profile(options.profile), options), options)
 
 

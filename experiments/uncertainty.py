@@ -8,16 +8,13 @@ holds the mean of many further draws. Writes results/<profile>/uncertainty/<back
 beside it, .npz. Existing results are not computed again; the script reports those of another adapter.
 """
 
-from options import parse_training
-from profile_options import changed, read_profile
-from train import start
+from train import launch
 
 from pvera.study.script import run
 
 
 def main() -> None:
-    options = parse_training(__doc__, "uncertainty")
-    start(changed(read_profile(options.profile), options), options)
+    launch(__doc__, "uncertainty")
 
 
 if __name__ == "__main__":

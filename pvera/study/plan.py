@@ -287,12 +287,12 @@ def training_run(
     rules, options = rules or protocol(profile.protocol), dict(profile.methods[method])
     grid, most_chosen = options.pop("grid", {}), options.pop("most_chosen", None)
     name = experiment.name if variant is None else f"{experiment.name}_{variant}"
-    after, searched = experiment.after, []
+    after, searched, changes = experiment.after, [], changes or {}
 
     def record(folder: str) -> str:
         return str(results.run_path(root, profile.name, folder, backbone, dataset, method, profile.seeds[0]))
 
-    if after and after.searches and SEARCHED[after.searches] == method and after.searches not in (changes or {}):
+    if after and after.searches and SEARCHED[after.searches] == method and after.searches not in changes:
         if after.searches == "beta":
             options["beta"] = PUBLISHED_BETA.get(dataset)
         if options.get(after.searches) is None:
@@ -311,7 +311,7 @@ def training_run(
         points = [value | point for value in values for point in points]
     elif profile.search_once and len(points) > 1 and seed != profile.seeds[0]:
         searched.append((GRID, record(chooser or name)))
-    options |= rules.adapters.get(method, {}) | (changes or {})
+    options |= rules.adapters.get(method, {}) | changes
     return Run(
         profile.name,
         name,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -61,10 +62,14 @@ def load(root, profile: str) -> dict[str, list[dict]]:
     return components
 
 
+def _every(runs: Runs) -> list[dict]:
+    return list(chain.from_iterable(runs.values()))
+
+
 def values(runs: Runs) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Return the test accuracy (%) per component, (tasks, seeds), NaN where a run is missing, and the tasks."""
     scores = {name: Scores.of(of_component) for name, of_component in runs.items()}
-    whole = Scores.of([run for of_component in runs.values() for run in of_component])
+    whole = Scores.of(_every(runs))
     aligned = {}
     for name, own in scores.items():
         table = np.full((len(whole.datasets), len(whole.seeds)), np.nan)
@@ -98,8 +103,7 @@ def table(runs: Runs) -> Table:
         "seeds. Equal budget: VeRA's α was searched with as many configurations as PVeRA's β. Epoch: the median of the "
         "chosen ones. Capped: chosen trainings that the limit of epochs ended."
     )
-    every = [run for of_component in runs.values() for run in of_component]
-    return Table("components", caption, about(every), (Panel("", header, tuple(rows)),), pd.DataFrame(data))
+    return Table("components", caption, about(_every(runs)), (Panel("", header, tuple(rows)),), pd.DataFrame(data))
 
 
 def by_task(runs: Runs) -> Table:
@@ -126,8 +130,9 @@ def by_task(runs: Runs) -> Table:
         "Differences of test accuracy (points) in pairs of seeds, ± half the 95 % interval for other seeds on these "
         "same tasks (Student's t). It says nothing about other tasks."
     )
-    every = [run for of_component in runs.values() for run in of_component]
-    return Table("components_by_task", caption, about(every), (Panel("", header, tuple(rows)),), pd.DataFrame(data))
+    return Table(
+        "components_by_task", caption, about(_every(runs)), (Panel("", header, tuple(rows)),), pd.DataFrame(data)
+    )
 
 
 def _with_half(mean: float, half: float) -> str:
@@ -161,7 +166,7 @@ def claims(runs: Runs) -> list[Claim]:
 
 def claims_table(runs: Runs) -> Table:
     """Build the table of `claims`."""
-    every = [run for of_component in runs.values() for run in of_component]
+    every = _every(runs)
     seeds = sorted({run["seed"] for run in every})
     caption = "Does PVeRA improve on VeRA, and what in it does so?"
     return verdict_table("components_claims", caption, about(every), claims(runs), seeds)
