@@ -106,11 +106,11 @@ def files(root: Path, profile: str) -> list[Path]:
     """List the files that a notebook may read: the library and results.
 
     Results are those of the profile, the published ones, the costs of the paper's sizes, the timings, and the runs
-    compared with `mini` (half precision, longer trainings). Adapters and their page do not count: no notebook reads
+    compared with `mini` (half precision). Adapters and their page do not count: no notebook reads
     them, and a clone lacks some.
     """
     read = [*(ROOT / "pvera").rglob("*.py")]
-    for name in dict.fromkeys([profile, "published", "paper/cost", "performance", "bfloat16", "long", "mini"]):
+    for name in dict.fromkeys([profile, "published", "paper/cost", "performance", "bfloat16", "mini"]):
         folder = root / "results" / name
         others = {folder / "tables", folder / "slurm"}
         results = (

@@ -10,7 +10,6 @@ from test_tables import lines, parsed
 
 from pvera.report.plots import duration as draw
 from pvera.report.tables import duration
-from pvera.study.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[1]
 NAN = float("nan")
@@ -50,7 +49,7 @@ def test_kept_by_hand(losses, changes, epoch):
 def test_by_hand():
     table = duration.duration_table({"Images": (RUNS, SHORT)})
     assert table.panels[0].title == "Images (Digits), 3 of 4 ended by patience"
-    assert table.panels[0].header[2] == "Val. acc., 3 epochs, patience 20"
+    assert table.panels[0].header[2] == "Val. acc., 3 epochs"
     # PVeRA: epochs 5 and 3; the loss falls from 0.8 to 0.4 and stays at 0.6. VeRA is chosen before epoch 3.
     assert {row[0]: row[1:] for row in lines(table)} == {
         "VeRA": ["2 (1 to 2)", "0.00", "<ins>1.5</ins>", "<ins>1.5</ins>", "**60.0**"],
@@ -108,22 +107,30 @@ def test_figure():
         "mean over seeds",
         "range of seeds",
         "chosen epoch (median over seeds)",
-        "last epoch of the shorter profile",
+        "limit of 3 epochs",
     ]
 
 
+def test_where_pvera_stands_with_the_limit_and_without_it():
+    said = duration.answer({"Images": (RUNS, SHORT)})
+    assert said == (
+        "**Answer.** Images: by validation accuracy PVeRA is place 1 of 2; stopped after 3 epochs it would be place 1."
+    )
+
+
+def test_only_trainings_beyond_the_limit_are_compared(tmp_path, monkeypatch):
+    limited = [run | {"config": run["config"] | {"max_epochs": duration.LIMIT}} for run in RUNS]
+    records = {"benchmark": RUNS, "language": limited}
+    monkeypatch.setattr(duration.results, "load_runs", lambda root, profile, name, optional: records[name])
+    ((title, (runs, shorter)),) = duration.load(tmp_path, "mine").items()
+    assert (title, runs) == ("Images", RUNS) and shorter == RUNS[0]["config"] | {"max_epochs": duration.LIMIT}
+
+
 def test_committed_results():
-    """Every method has three seeds on each data set, none ran into the limit of its epochs, each kept the epoch that
-    its losses say, and accuracies are those of the stored scores."""
-    profile = Profile.read(ROOT / "experiments" / "profiles" / "long.yaml")
-    parts = duration.load(ROOT / "results")
-    assert parts.keys() == duration.PARTS.keys()
-    for (runs, _), of in zip(parts.values(), (profile, profile.of_language())):
-        assert {run["dataset"] for run in runs} == set(of.datasets) and {
-            run["method"] for run in runs
-        } == of.methods.keys()
-        assert len(runs) == len(of.datasets) * len(of.methods) * len(of.seeds)
-        assert duration.durations(runs, runs[0]["config"])["patience"].all()
-        for run in runs:
-            assert duration.epoch_kept(duration.validation(run, "loss"), run["config"]) == run["chosen"]["epoch"]
-        assert np.mean([hold_stored(ROOT / "results", run)[2] for run in runs]) > 0.5
+    """No chosen training ran into the limit of its epochs, each kept the epoch that its losses say, and accuracies
+    are those of the stored scores."""
+    runs, _ = duration.load(ROOT / "results", "mini")["Images"]
+    assert duration.durations(runs, runs[0]["config"])["patience"].all()
+    for run in runs:
+        assert duration.epoch_kept(duration.validation(run, "loss"), run["config"]) == run["chosen"]["epoch"]
+    assert np.mean([hold_stored(ROOT / "results", run)[2] for run in runs]) > 0.5

@@ -112,7 +112,7 @@ def test_numbers_are_those_of_the_tables():
     assert f"| PVeRA, r = 256 | forward and backward | {step['ratio']:.2f} |" in front_page.ratios(ROOT, "")
 
 
-def test_longer_trainings_are_compared_by_epoch_and_gain(copy):
+def test_trainings_to_their_end_are_compared_by_epoch_and_gain(copy):
     """A table of two runs: PVeRA's gain is that of the data, and it takes longer."""
     head = "method,dataset,seed,epochs,patience,best,early_loss,loss,early_accuracy,accuracy,test,part\n"
     of_pvera = "pvera,digits,0,98,True,70,1,1,0.50,0.53,0.5,Images\n"

@@ -45,8 +45,7 @@ def computed() -> dict[str, tables.Table]:
     made += [comparison.support(list(compared.values())[1:])]
     for language in tables.language_of_profile(ROOT / "results", "mini", PAPER.language).values():
         made += language
-    parts = duration.load(ROOT / "results")
-    made.append(duration.duration_table(parts))
+    made.append(duration.duration_table(duration.load(ROOT / "results", "mini")))
     return {table.name: table for table in made}
 
 
@@ -61,7 +60,7 @@ def test_tables_without_notebooks():
 @pytest.mark.timeout(1800)
 def test_notebooks_make_the_same_tables_again(tmp_path):
     """Without tables and figures, in a copy of what a fresh clone has: the same tables, as many figures."""
-    read = [f"results/{name}" for name in ("published", "performance", "paper/cost", "mini", "bfloat16", "long")]
+    read = [f"results/{name}" for name in ("published", "performance", "paper/cost", "mini", "bfloat16")]
     for folder in ("analysis", *read):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("tables"))
     for file in (ROOT / "pyproject.toml", ROOT / "PROTOCOL.md"):

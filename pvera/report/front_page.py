@@ -18,6 +18,7 @@ from pvera.errors import InputError
 from pvera.report import audit, places, published
 from pvera.report.audit.core import CONTRADICTS, FOLLOWS
 from pvera.report.ledger import LEDGER
+from pvera.report.tables.duration import LIMIT
 from pvera.report.tables.layout import plain, signed
 from pvera.report.tables.names import backbone_title, switch_title
 from pvera.report.tables.verdicts import FAILS, HOLDS, UNDECIDED, VERDICTS
@@ -160,19 +161,13 @@ def scale(root: Path, up: str) -> str:
     ]
     if runs := re.search(r"\.ipynb\)\. (Profile .+)", _existing(root / TABLES / "claims.md").read_text("utf-8")):
         said.append(f"The runs: {runs[1]}")
-    if (root / TABLES / "duration_claims.csv").exists():
-        longer = claim(root, "", PRIMARY[1], "duration_claims")
-        said.append(
-            f"Trained until patience ends (profile `long`), PVeRA ends {longer.reading} ({longer.verdict}; "
-            f"[duration]({up}analysis/duration.ipynb))."
-        )
     if not _paper_was_run(root):
         said.append(NOT_RUN)
     return " ".join(said)
 
 
 def duration(root: Path, up: str) -> str:
-    """Return how long PVeRA and VeRA train, and what the limit on epochs of `mini` costs each."""
+    """Return how long PVeRA and VeRA train, and what a limit on epochs would cost each."""
     data = pd.read_csv(_existing(root / TABLES / "duration.csv"))
     data = data[data["part"] == "Images"]
     of_methods = data.groupby("method").agg({"best": "median", "early_accuracy": "mean", "accuracy": "mean"})
@@ -181,10 +176,10 @@ def duration(root: Path, up: str) -> str:
     said = [
         f"{METHODS[name].title} has its best epoch at {of_methods['best'][name]:.0f} in the median (place "
         f"{place[name]:.0f} of {len(place)}, the slowest first) and gains {plain(gain[name], 1)} points of validation "
-        f"accuracy beyond the limit of `{PROFILE}`"
+        f"accuracy beyond {LIMIT} epochs"
         for name in ("pvera", "vera")
     ]
-    return f"Trained until patience ends (profile `long`): {'; '.join(said)}. [Duration]({up}analysis/duration.ipynb)."
+    return f"Trained until patience ends, {'; '.join(said)}. [Duration]({up}analysis/duration.ipynb)."
 
 
 # Audit and ledger

@@ -56,7 +56,7 @@ PLACES = (
     Place(BEYOND, "statistics: Friedman, intervals, multiple comparisons", "comparison", ("benchmark",),
           ("comparison*",)),
     Place(BEYOND, "how long the trainings last", "duration",
-          ("experiments/train.py", "experiments/train_language.py", "experiments/profiles/long.yaml"), ("duration*",)),
+          ("experiments/train.py", "experiments/train_language.py"), ("duration*",)),
     Place(BEYOND, "speed against its bound", "speed",
           ("experiments/benchmark_speed.py", "experiments/benchmark_versions.py"), ("speed*", "precision*", "spent*"),
           ("results/performance/versions.csv",)),

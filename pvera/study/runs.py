@@ -160,9 +160,7 @@ def execute(
     if run.searched:
         name, record = run.searched[0]
         what = "the best of the grid" if name == GRID else SYMBOLS.get(name, name)
-        raise InputError(
-            f"{what} for {run.dataset} is not known: {record} is missing, or all of its trainings diverged"
-        )
+        raise InputError(f"{what} of {run.dataset} is not known: {record} is missing, or all of it diverged")
     started = time.perf_counter()
     frozen, (train, validation, test) = inputs.for_training(run, device)
     kind, labels, count = splits.kind(run.dataset), test.labels.cpu().numpy(), len(run.candidates)

@@ -17,8 +17,7 @@ GAP = 0.105  # least distance of two labels, a share of the axes' height
 def curves(ax: Axes, losses: dict[str, Curve], cap: int) -> Axes:
     """Draw the lowest validation loss up to each epoch on a logarithmic axis of epochs, and name each curve.
 
-    Band: range over seeds. A marker stands at the chosen epoch (median over seeds). The dashed line is `cap`, the
-    shorter profile's last epoch.
+    Band: range over seeds. A marker stands at the chosen epoch (median over seeds). The dashed line is the limit `cap`.
     """
     ax.axvline(cap, color="0.5", linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
     methods = [method for method in METHODS if method in losses]
@@ -68,7 +67,7 @@ def learning(losses: dict[str, dict[str, Curve]], cap: int) -> Figure:
             entry("mean over seeds", line="-"),
             Patch(color="0.8", label="range of seeds"),
             entry("chosen epoch (median over seeds)", "o"),
-            entry("last epoch of the shorter profile", line="--", colour="0.5"),
+            entry(f"limit of {cap} epochs", line="--", colour="0.5"),
         ]
         key(figure, entries, columns=2 if columns == 1 else 4)
     return figure

@@ -1,4 +1,4 @@
-"""Trainings that run until their patience ends, and the cost of stopping them earlier."""
+"""Trainings that run until their patience ends, and what a limit on their epochs would have cost."""
 
 from dataclasses import dataclass
 
@@ -16,15 +16,17 @@ from pvera.study.training import History, TrainingConfig, stop_early
 
 #: Parts of the table -> their experiment.
 PARTS = {"Images": "benchmark", "Texts": "language"}
+#: The limit on epochs with which trainings are compared; short comparisons often have one like it.
+LIMIT = 20
 
 
-def load(root, profile: str = "long", shorter: str = "mini") -> dict[str, tuple[list[dict], dict]]:
-    """Load, by part, the runs of `profile` below `root` and the training config of the profile `shorter`."""
+def load(root, profile: str) -> dict[str, tuple[list[dict], dict]]:
+    """Load, by part, the runs that may train beyond `LIMIT`, and their training config with that limit."""
     parts = {}
     for title, experiment in PARTS.items():
-        runs, others = (results.load_runs(root, name, experiment, optional=True) for name in (profile, shorter))
-        if runs and others:
-            parts[title] = runs, others[0]["config"]
+        runs = results.load_runs(root, profile, experiment, optional=True)
+        if runs and runs[0]["config"]["max_epochs"] > LIMIT:
+            parts[title] = runs, runs[0]["config"] | {"max_epochs": LIMIT}
     return parts
 
 
@@ -94,15 +96,14 @@ def duration_table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
             ]
             cells += [Cell(percent(100 * mean[name]), marked[name][i]) for name in marked]
             rows.append(Row(METHODS[key].title, tuple(cells)))
-        early = f"Val. acc., {shorter['max_epochs']} epochs, patience {shorter['patience']}"
+        early = f"Val. acc., {shorter['max_epochs']} epochs"
         header = ("Chosen epoch", "Loss", early, "Val. acc.", "Test acc.")
         names = ", ".join(dict.fromkeys(map(dataset_title, data["dataset"])))
         ended = f"{data['patience'].sum()} of {len(data)} ended by patience"
         panels.append(Panel(f"{title} ({names}), {ended}", header, tuple(rows)))
         frames.append(data.assign(part=title))
     caption = (
-        "Trainings that run until their patience ends, and the same trainings stopped at the limits of the shorter "
-        "profile. Chosen epoch: median and range. Loss: validation loss (nats) at the chosen epoch minus that of the "
+        "Trainings that run until their patience ends, and the same trainings stopped at a limit of epochs. Chosen epoch: median and range. Loss: validation loss (nats) at the chosen epoch minus that of the "
         "shorter training. Accuracies (%): on the validation split for the shorter training, then on the validation "
         "and the test split at the chosen epoch. Bold: best. Underlined: second best. Means over seeds, then over data "
         "sets."
@@ -111,17 +112,20 @@ def duration_table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
     return Table("duration", caption, described, lettered(panels), pd.concat(frames, ignore_index=True))
 
 
-def limits(parts: dict[str, tuple[list[dict], dict]]) -> str:
-    """Say in one sentence per part of `load` when its trainings and those of the shorter profile stop."""
+def answer(parts: dict[str, tuple[list[dict], dict]]) -> str:
+    """Say in one sentence per part of `load` where PVeRA stands with the limit and without it."""
     sentences = []
     for title, (runs, shorter) in parts.items():
-        longer = runs[0]["config"]
-        sentences.append(
-            f"{title}: the shorter profile stops after {shorter['max_epochs']} epochs at most, or "
-            f"{shorter['patience']} without an improvement; the longer one after {longer['patience']} without an "
-            f"improvement ({longer['max_epochs']} epochs at most)."
-        )
-    return " ".join(sentences)
+        means = of_methods(durations(runs, shorter))
+        if "pvera" in means.index:
+            early, late = (
+                int(means[name].rank(ascending=False, method="min")["pvera"]) for name in ("early_accuracy", "accuracy")
+            )
+            sentences.append(
+                f"{title}: by validation accuracy PVeRA is place {late} of {len(means)}; stopped after "
+                f"{shorter['max_epochs']} epochs it would be place {early}."
+            )
+    return " ".join(["**Answer.**", *sentences])
 
 
 @dataclass(frozen=True)
