@@ -31,9 +31,14 @@ TABLES = f"results/{PROFILE}/tables"
 MARKED = re.compile(r"<!-- program: (\S+) -->(\n?)(.*?)<!-- end -->", re.DOTALL)
 
 #: The claims in short: topic, and how the claim begins. Of several that begin so, e.g. for 4 and 16 draws, the last.
-PRIMARY = ("Main table", "PVeRA is better than VeRA on average")
+PRIMARY = ("Components", "PVeRA is more accurate than VeRA")
+PARTS = {
+    "the noise in training": ("Components", "The noise makes PVeRA more accurate"),
+    "the KL term": ("Components", "The KL term makes PVeRA more accurate"),
+}
 CLAIMS = (
     PRIMARY,
+    *PARTS.values(),
     ("Main table", "PVeRA has the highest average"),
     ("Main table", "Linear probing has the lowest average"),
     ("Cost", "PVeRA trains few numbers"),
@@ -89,12 +94,16 @@ def _existing(path: Path) -> Path:
 
 
 def claim(root: Path, topic: str, start: str, table: str = "claims") -> pd.Series:
-    """Return the row of a claim: of its first backbone the last claim of `topic` that begins with `start`."""
+    """Return the row of a claim: of its first backbone the one of `topic` that reads `start`, else the last one that
+    begins so.
+    """
     path = _existing(root / TABLES / f"{table}.csv")
     rows = pd.read_csv(path)
     if missing := {"verdict", "low", "high", "reading", "scale"} - set(rows):
         raise InputError(f"{path}: no column {min(missing)!r}; execute the notebooks anew")
     rows = rows[rows["claim"].str.startswith(start)]
+    if (rows["claim"] == start).any():
+        rows = rows[rows["claim"] == start]
     if topic:
         rows = rows[rows["topic"] == topic]
         rows = rows[rows["backbone"] == rows["backbone"].iloc[0]] if len(rows) else rows
@@ -136,10 +145,21 @@ def verdict(root: Path, up: str) -> str:
         f"**Does it hold?** That PVeRA beats VeRA **{WORDS.get(row.verdict, row.verdict)}** at the scale run here, a "
         f"{backbone_title(row.backbone)} on {row.scale.replace(', ', ' with ')}: {row.reading}, 95 % interval "
         f"{_interval(row)}.",
+        f"Of what PVeRA adds, {_parts(root)} ([components]({up}analysis/components.ipynb)).",
         f"Of [{counts.sum()} claims]({up}{TABLES}/claims.md), {hold} hold, {fail} fail, {undecided} are undecided and "
         f"{untestable} cannot be tested here.",
     ]
     return " ".join(said + [NOT_RUN] * (not _paper_was_run(root)))
+
+
+def _parts(root: Path) -> str:
+    """Say of each part of PVeRA whether it makes it more accurate, and by how much."""
+    rows = {part: claim(root, *named) for part, named in PARTS.items()}
+    words = {HOLDS: "helps", FAILS: "harms", UNDECIDED: "is undecided"}
+    return " and ".join(
+        f"{part} {words.get(row.verdict, row.verdict)}: {row.reading}{_interval(row, ' ')}"
+        for part, row in rows.items()
+    )
 
 
 NOT_RUN = "The paper's own experiment, DINOv2 on VTAB-1k, is ready to run but was not run: no GPU was at hand."

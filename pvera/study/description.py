@@ -8,6 +8,7 @@ from pydantic import Field
 
 from pvera import backbones, text_encoders
 from pvera.adapters import METHODS
+from pvera.encoders import POOLS
 from pvera.data import tasks
 from pvera.errors import InputError
 from pvera.study.protocol import protocol
@@ -138,6 +139,7 @@ class Description:
     weights: per backbone a local file of its weights, instead of the hub's.
     deterministic: see `training.deterministic`.
     images: for trials, how many images (or texts) of each split are used, the first ones.
+    pool: of texts, "first" token or "mean" of the tokens; by default as the encoder was trained.
     language: the language experiment, a profile of its own (see `of_language`), whose data sets are text.
     """
 
@@ -165,6 +167,7 @@ class Description:
     weights: dict[Name, Text] = field(default_factory=dict)
     deterministic: Switch = False
     images: Count | None = None
+    pool: Text | None = None
     language: "Description | None" = None
     text: Switch = field(default=False, metadata={GIVEN: True})
 
@@ -173,6 +176,11 @@ class Description:
             protocol(self.protocol)
         with at("precision"):
             choose("precision", self.precision, PRECISIONS)
+        with at("pool"):
+            if self.pool is not None:
+                if not self.text:
+                    raise InputError("is for texts, so it belongs to `language`")
+                choose("pooling", self.pool, POOLS)
         with at("backbones"):
             for name in self.backbones:
                 if self.text:

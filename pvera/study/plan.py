@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from pvera import text_encoders
 from pvera.adapters import METHODS
 from pvera.data import tasks
 from pvera.errors import InputError
@@ -328,6 +329,7 @@ def training_run(
         weights=profile.weights.get(backbone),
         deterministic=profile.deterministic,
         images=profile.images,
+        pool=(profile.pool or text_encoders.pool(backbone)) if profile.text else "first",
         searched=tuple(searched),
         keep=experiment.keep,
     )

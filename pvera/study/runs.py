@@ -77,6 +77,7 @@ class Run:
     weights: str | None = None  # a local file
     deterministic: bool = False
     images: int | None = None  # of each split, at most
+    pool: str = "first"  # of texts: see `pvera.adapt`
     searched: tuple[tuple[str, str], ...] = ()
     keep: bool = False
 
@@ -119,6 +120,7 @@ class Run:
         """Return everything that influences the numbers of the result, and nothing else."""
         inputs, training_config = inputs or Inputs(), asdict(self.training)
         shortened = {} if self.images is None else {"images": self.images}
+        pooled = {} if self.pool == "first" else {"pool": self.pool}
         return {
             "seed": self.seed,
             "members": [asdict(c) | {"method": c.method.describe()} for c in self.candidates],
@@ -129,6 +131,7 @@ class Run:
             "data_sha256": inputs.splits_sha256(self),
             "precision": self.precision,
             **shortened,
+            **pooled,
         }
 
     def state(self, inputs: Inputs | None = None) -> str:
@@ -166,7 +169,7 @@ def execute(
     kind, labels, count = splits.kind(run.dataset), test.labels.cpu().numpy(), len(run.candidates)
     seeds = [derive(run.seed, "member", m) if run.protocol.own_draws else run.seed for m in range(count)]
     task = tasks.task(run.dataset, run.data_root)
-    model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds)
+    model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds, run.pool)
     try:
         chosen, scores, probabilities, adapter = None, None, None, None
         with training.deterministic(run.deterministic), training.autocast(device, run.precision):

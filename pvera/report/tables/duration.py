@@ -103,7 +103,8 @@ def duration_table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
         panels.append(Panel(f"{title} ({names}), {ended}", header, tuple(rows)))
         frames.append(data.assign(part=title))
     caption = (
-        "Trainings that run until their patience ends, and the same trainings stopped at a limit of epochs. Chosen epoch: median and range. Loss: validation loss (nats) at the chosen epoch minus that of the "
+        "Trainings that run until their patience ends, and the same trainings stopped at a limit of epochs. Chosen "
+        "epoch: median and range. Loss: validation loss (nats) at the chosen epoch minus that of the "
         "shorter training. Accuracies (%): on the validation split for the shorter training, then on the validation "
         "and the test split at the chosen epoch. Bold: best. Underlined: second best. Means over seeds, then over data "
         "sets."
