@@ -8,8 +8,8 @@ from pydantic import Field
 
 from pvera import backbones, text_encoders
 from pvera.adapters import METHODS
-from pvera.encoders import POOLS
 from pvera.data import tasks
+from pvera.encoders import POOLS
 from pvera.errors import InputError
 from pvera.study.protocol import protocol
 from pvera.study.training import PRECISIONS, TrainingConfig

@@ -16,7 +16,6 @@ from pvera.report.tables.verdicts import Claim, Statement, Untestable, judge, ve
 from pvera.study import results
 from pvera.study.plan import COMPONENTS
 
-
 #: Component -> its title.
 TITLES = {
     "vera": "VeRA",
