@@ -164,17 +164,20 @@ def submit(
         missing = pending(list(runs.values()), replace)
         new = [run for run in missing if run.path not in active]
         require(new)
-        jobs = _submit_arrays([run for run in new if not run.waits], profile, root, site, replace)
-        waiting = [run for run in new if run.waits]
-        while waiting:
-            later = {str(run.path) for run in waiting}
-            # A search may itself wait for another one.
-            turn = [run for run in waiting if later.isdisjoint(record for _, record in run.searched)]
-            active = _queue(profile, root)
-            awaited = {Path(record) for run in turn for _, record in run.searched}
-            after = {active[path][0] for path in awaited & active.keys()}
-            jobs += _submit_arrays(turn, profile, root, site, replace, sorted(after))
-            waiting = [run for run in waiting if run not in turn]
+        jobs, left = 0, new
+        while left:
+            # A search may itself wait for another one. What others wait for shares no job with what nobody waits for.
+            paths, awaited = {run.path for run in left}, {path for run in left for path in run.awaited}
+            groups: dict[tuple[bool, bool], list[Run]] = {}
+            for run in left:
+                if paths.isdisjoint(run.awaited):
+                    groups.setdefault((run.waits, run.path not in awaited), []).append(run)
+            for (waits, _), group in sorted(groups.items()):
+                active = _queue(profile, root) if waits else {}
+                after = {active[path][0] for run in group for path in run.awaited if path in active}
+                jobs += _submit_arrays(group, profile, root, site, replace, sorted(after))
+            submitted = {run.path for group in groups.values() for run in group}
+            left = [run for run in left if run.path not in submitted]
     return Submission(len(runs), len(runs) - len(missing), len(missing) - len(new), len(new), jobs)
 
 

@@ -99,6 +99,11 @@ class Run:
         """Whether a hyperparameter is still to be found."""
         return bool(self.searched)
 
+    @property
+    def awaited(self) -> tuple[Path, ...]:
+        """The result files that it waits for."""
+        return tuple(Path(record) for _, record in self.searched)
+
     def resolved(self) -> "Run | None":
         """Return the run with the values that were found; those whose result is missing stay in `searched`.
 
