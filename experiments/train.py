@@ -57,27 +57,30 @@ def train(profile: Profile, options: Namespace) -> None:
     if not options.list:
         require_writable(options.results)
     names = [name for name in EXPERIMENTS if name in options.experiments]
-    # What needs β waits for the search. All others share the workers, so that none is idle between experiments.
-    for searching in (True, False):
+    announced = False
+    while True:
         missing = []
         for experiment in names:
-            if bool(EXPERIMENTS[experiment].searches) != searching:
-                continue
             runs = resolve(profile.runs(experiment, options.results))
-            if not runs:
-                continue
-            lacking = pending(runs, options.replace)
+            lacking = pending([one for one in runs if not one.waits], options.replace)
+            lacking += [one for one in runs if one.waits]
             missing += lacking
-            there = len(runs) - len(lacking)
-            print(f"{profile.name}, {experiment}: {there} of {len(runs)} runs are there", flush=True)
+            if runs and not announced:
+                there = len(runs) - len(lacking)
+                print(f"{profile.name}, {experiment}: {there} of {len(runs)} runs are there", flush=True)
             if options.list:
                 for one in lacking:
                     print(f"  missing: {one.name}")
-        if missing and not options.list:
-            prepare(missing)
-            # The longest first, which leaves the least to wait for at the end.
-            missing.sort(key=lambda one: len(one.candidates), reverse=True)
-            run_all(missing, " and ".join(dict.fromkeys(one.experiment for one in missing)), workers, device)
+        if not missing or options.list:
+            return
+        announced = True
+        # All that waits for no search shares the workers; its results let others start. Where none does, a run that
+        # waits says what it lacks.
+        ready = [one for one in missing if not one.waits] or missing
+        prepare(ready)
+        # The longest first, which leaves the least to wait for at the end.
+        ready.sort(key=lambda one: len(one.candidates), reverse=True)
+        run_all(ready, " and ".join(dict.fromkeys(one.experiment for one in ready)), workers, device)
 
 
 def submit(profile: Profile, options: Namespace) -> None:

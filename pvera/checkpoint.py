@@ -4,7 +4,8 @@ One safetensors file holds the trained tensors of one member in fp32. Its metada
 with its hyperparameters, the number of classes, the seed that draws the frozen random matrices again, hashes of these
 matrices and of the backbone, and a checksum of all this.
 
-Random matrices from elsewhere, which no seed draws, lie in the file: that is version 2. All else is version 1.
+Random matrices from elsewhere, which no seed draws, lie in the file: that is version 2. A model of text that does not
+read the first token has its `pool` in the metadata: that is version 3. All else is version 1.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ from pvera.files import write_atomically
 from pvera.members import Member
 from pvera.model import AdaptedModel, adapt
 
-VERSION = 2
+VERSION = 3
 
 
 def save(model: AdaptedModel, path: str | Path) -> None:
@@ -40,7 +41,7 @@ def dumps(model: AdaptedModel) -> bytes:
     held = dict(member.trained()) if drawn is not None else member.trained() | dict(member.named_buffers())
     tensors = {n: t.detach().float().cpu().contiguous() for n, t in held.items()}
     described = {
-        "version": 1 if drawn is not None else VERSION,
+        "version": 3 if model.pool != "first" else 1 if drawn is not None else 2,
         "method": member.method.key,
         "hyperparameters": member.method.describe(),
         "num_classes": member.num_classes,
@@ -48,6 +49,8 @@ def dumps(model: AdaptedModel) -> bytes:
         "frozen_sha256": _digest(_frozen(member)),
         "backbone_sha256": _backbone_digest(model.backbone),
     }
+    if model.pool != "first":
+        described["pool"] = model.pool
     described["sha256"] = _checksum(described, tensors)
     return serialize(tensors, metadata={"pvera": json.dumps(described)})
 
@@ -74,12 +77,14 @@ def load(model: nn.Module, path: str | Path) -> AdaptedModel:
         method = METHODS[described["method"]](**described["hyperparameters"])
     except TypeError as error:
         raise InputError(f"{path} holds a hyperparameter that {described['method']} does not have: {error}") from None
-    num_classes, seed = described["num_classes"], described["seed"]
+    num_classes, seed, pool = described["num_classes"], described["seed"], described.get("pool", "first")
     if isinstance(model, AdaptedModel):
+        if model.pool != pool:
+            raise InputError(f"{path} pools tokens by {pool!r}, not by {model.pool!r}")
         _check(model.members[model.active[0]], method, described, tensors, path)
     else:  # adapted only once the file is known to be good
         _check(Member(method, encoder_layers(backbone), num_classes, seed), method, described, tensors, path)
-        model = adapt(backbone, method, num_classes, seed)
+        model = adapt(backbone, method, num_classes, seed, pool)
     model.members[model.active[0]].fill(tensors)
     return model
 
@@ -92,8 +97,9 @@ def _check(member: Member, method: Method, described: dict, tensors: dict, path:
             f" with {member.num_classes}"
         )
     named: dict[str, Tensor] = dict(member.trained())
-    if described["version"] > 1:
-        named |= dict(member.named_buffers())
+    buffers = dict(member.named_buffers())
+    if described["version"] > 1 and not buffers.keys().isdisjoint(tensors):
+        named |= buffers
     elif described["frozen_sha256"] != _digest(_frozen(member)):
         raise InputError(f"{path} was trained with other frozen random matrices (seed {described['seed']})")
     if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in named.items()}:

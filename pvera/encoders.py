@@ -230,13 +230,27 @@ TRANSFORMERS: dict[str, Callable[[Any], list[EncoderLayer]]] = {
 POOLING = ("CLIPVisionModel", "SiglipVisionModel")
 
 
-def pooled(encoder: nn.Module, output: Any) -> Tensor:
-    """Return features (batch, dim) from the encoder's output: timm's as it is; of transformers' the first token, or
-    what encoders of `POOLING` pool."""
+#: Encoders of text.
+TEXT = ("BertModel", "RobertaModel", "DebertaV2Model")
+#: Features of a text: the first token, or the mean of its tokens, as sentence encoders are trained.
+POOLS = ("first", "mean")
+
+
+def pooled(encoder: nn.Module, output: Any, pool: str = "first", tokens: Tensor | None = None) -> Tensor:
+    """Return features (batch, dim) from the encoder's output: timm's as it is; of transformers' what encoders of
+    `POOLING` pool, or what `pool` of `POOLS` names.
+
+    tokens: (batch, tokens), false where a text is padded; None without padding.
+    """
     if isinstance(output, Tensor):
         features = output
     elif _class(encoder) in POOLING:
         features = output.pooler_output
+    elif pool == "mean":
+        hidden = output.last_hidden_state
+        weights = torch.ones(hidden.shape[:2], device=hidden.device) if tokens is None else tokens
+        weights = weights.to(hidden.dtype).unsqueeze(-1)
+        features = (hidden * weights).sum(1) / weights.sum(1)
     else:
         features = output.last_hidden_state[:, 0]
     if features.ndim != 2:
@@ -245,6 +259,11 @@ def pooled(encoder: nn.Module, output: Any) -> Tensor:
             "it with a global_pool that leaves one vector for each image"
         )
     return features
+
+
+def reads_text(encoder: nn.Module) -> bool:
+    """Return whether `encoder` is one of `TEXT`."""
+    return _class(encoder) in TEXT
 
 
 def reads_class_token_only(vit: nn.Module, last: EncoderLayer, image: Tensor) -> bool:

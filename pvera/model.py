@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pvera.adapters import Adapter, Method
 from pvera.adapters.base import SITES
 from pvera.adapters.sampled import with_settings
-from pvera.encoders import encoder_layers, pooled, reads_class_token_only
+from pvera.encoders import POOLS, encoder_layers, pooled, reads_class_token_only, reads_text
 from pvera.errors import InputError
 from pvera.hooks import Handle, Replaced, attach, merge, restore
 from pvera.members import Member, grid
@@ -24,6 +24,7 @@ def adapt(
     method: Method | Sequence[Method],
     num_classes: int,
     seed: int | Sequence[int] = 0,
+    pool: str = "first",
 ) -> "AdaptedModel":
     """Freeze `vit`, attach `method` and a linear head, and return the adapted model.
 
@@ -32,6 +33,7 @@ def adapt(
     method: one method, or a sequence of them (a grid). Each member of a grid has adapters and a head of its own over
         the one backbone.
     seed: one for all members, or one for each.
+    pool: the features of a text: "first" token, or "mean" of all tokens but padding.
 
     The model takes images (batch, 3, height, width), or the mapping that a tokenizer returns: input_ids and
     attention_mask, each (batch, tokens), and the encoder's other inputs. The head reads what timm's
@@ -41,7 +43,7 @@ def adapt(
 
     InputError for a backbone that cannot be adapted and for arguments out of range.
     """
-    return AdaptedModel(vit, method, num_classes, seed)
+    return AdaptedModel(vit, method, num_classes, seed, pool)
 
 
 class AdaptedModel(nn.Module):
@@ -59,8 +61,12 @@ class AdaptedModel(nn.Module):
     members: Sequence[Member]
     backbone: nn.Module
 
-    def __init__(self, vit: nn.Module, method: Method | Sequence[Method], num_classes: int, seed):
+    def __init__(self, vit: nn.Module, method: Method | Sequence[Method], num_classes: int, seed, pool: str):
         super().__init__()
+        if pool not in POOLS:
+            raise InputError(f"pool must be one of {', '.join(POOLS)}, not {pool!r}")
+        if pool != "first" and not reads_text(vit):
+            raise InputError(f"pool={pool!r} is for text; of images, the backbone pools")
         if getattr(vit, "_adapted", False):
             raise InputError("this backbone has adapters already; call unload() on the adapted model first")
         self.single = isinstance(method, Method)
@@ -71,6 +77,7 @@ class AdaptedModel(nn.Module):
         if len({frozenset(_sites(member.layers[0])) for member in self.members}) > 1:
             raise InputError("the members of a grid must adapt the same places of the layer")
         self.backbone = vit.requires_grad_(False)
+        self.pool = pool
         self.active = list(range(len(methods)))
         self._merged: list[int] | None = None  # the members that were active when merged
         self._replaced: Replaced = []
@@ -121,13 +128,14 @@ class AdaptedModel(nn.Module):
     def _text_features(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Make one pass per member: DeBERTa's position embeddings have no batch that could be repeated."""
         active, mask = self.active, inputs.get("attention_mask")
+        tokens = None if mask is None else mask.bool()
         adapters = [adapter for m in active for adapter in self.members[m].sampled]
         features = []
-        with with_settings(adapters, tokens=None if mask is None else mask.bool()):
+        with with_settings(adapters, tokens=tokens):
             try:
                 for member in active if self._adapts else active[:1]:
                     self.active = [member]
-                    features.append(pooled(self.backbone, self.backbone(**inputs)))
+                    features.append(pooled(self.backbone, self.backbone(**inputs), self.pool, tokens))
             finally:
                 self.active = active
         return torch.stack(features)

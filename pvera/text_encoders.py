@@ -24,6 +24,8 @@ NAMES = {
     "roberta_base": "FacebookAI/roberta-base",
 }
 PACKAGED = ("minilm",)
+#: Encoders that were trained with the mean of the tokens; the others read the first token (`encoders.POOLS`).
+MEAN = ("minilm",)
 MAX_LENGTH = 128  # tokens, as in transformers' own GLUE script; longer texts are cut
 
 
@@ -74,6 +76,11 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
     model.eval().requires_grad_(False)
     length = min(MAX_LENGTH, tokenizer.model_max_length)
     return Encoder(model, tokenizer, name, length, weights_sha256(model.state_dict()))
+
+
+def pool(name: str) -> str:
+    """Return how the encoder `name` makes features of tokens, one of `encoders.POOLS`."""
+    return "mean" if name in MEAN else "first"
 
 
 def weight_files(name: str, weights: str | Path | None = None) -> list[Path]:

@@ -58,7 +58,7 @@ def training(profile: Profile, experiment: str, method: str, root: Path) -> dict
     """Execute the run of a method, and return its numbers: curves of each member, and test scores."""
     (run,) = (run for run in profile.runs(experiment, root) if run.method == method)
     # Texts' β is searched, which these runs leave out.
-    run = replace(run, candidates=tuple(replace(c, beta=c.beta or 1e-4) for c in run.candidates), searched=None)
+    run = replace(run, candidates=tuple(replace(c, beta=c.beta or 1e-4) for c in run.candidates), searched=())
     runs.execute(run)
     record = results.read(run.path)
     return {"curves": [member["curve"] for member in record["members"]], "test": record["test"]}

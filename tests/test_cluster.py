@@ -48,6 +48,17 @@ def test_search_of_beta_goes_first_and_what_needs_it_waits(slurm, profile, root)
     assert slurm.jobs["11"]["flags"]["dependency"] == "afterany:7"
 
 
+def test_a_grid_that_the_first_seed_searches_waits_for_beta_and_the_others_for_it(slurm, profile, root):
+    grid = {"pvera": {"rank": 4, "grid": {"learning_rate": [1e-2, 1e-3]}, "most_chosen": 1e-2}}
+    submit(profile.with_(search_once=True, methods=grid), root)
+    assert submitted(root) == [
+        [["beta/tiny/retina/pvera/seed0"]],
+        [["benchmark/tiny/retina/pvera/seed0"]],
+        [["benchmark/tiny/retina/pvera/seed1"]],
+    ]
+    assert [job["flags"].get("dependency") for job in slurm.jobs.values()] == [None, "afterany:7", "afterany:7:8"]
+
+
 def test_site_reaches_sbatch(slurm, profile, root):
     submit(
         profile,

@@ -58,7 +58,10 @@ def test_a_new_hyperparameter_is_left_out_at_its_default():
 def test_each_value_is_searched_with_each_rate(profile, tmp_path):
     for experiment, method, values in (("beta", "pvera", [0.0, 1e-3]), ("alpha", "vera", [4.0, 16.0])):
         listed = profile.runs(experiment, tmp_path)
-        assert [(run.dataset, run.method, run.seed) for run in listed] == [("digits", method, 0), ("retina", method, 0)]
+        assert [(run.dataset, run.method, run.seed) for run in listed] == [
+            ("digits", method, 0),
+            ("retina", method, 0),
+        ]
         for run in listed:
             assert [c.grid for c in run.candidates] == [
                 {experiment: value, "learning_rate": rate} for value in values for rate in RATES
@@ -87,7 +90,7 @@ def test_components_differ_in_what_they_are_named_after(profile, tmp_path):
 def test_a_searched_value_reaches_the_runs_that_wait(profile, tmp_path):
     run = next(run for run in profile.runs("equal_budget", tmp_path) if run.seed == 1)
     assert run.waits and run.resolved() == run
-    with pytest.raises(InputError, match="α of digits is not known: its search has no result, or all of it diverged"):
+    with pytest.raises(InputError, match="α of digits is not known: .*/alpha/.* is missing, or all of it diverged"):
         runs.execute(run)
     search = profile.runs("alpha", tmp_path)[0]
     runs.execute(replace(search, training=replace(search.training, epochs=1)))
@@ -96,6 +99,41 @@ def test_a_searched_value_reaches_the_runs_that_wait(profile, tmp_path):
     assert not ready.waits
     assert [c.method.alpha for c in ready.candidates] == 2 * [chosen["alpha"]]
     assert [c.adapter_lr for c in ready.candidates] == [1e-2, 1e-3]
+
+
+def test_the_first_seed_searches_for_the_others(profile, tmp_path):
+    profile = profile.with_(search_once=True, training=replace(profile.training, epochs=1))
+
+    def runs_of(method: str) -> dict[tuple[str, int], runs.Run]:
+        listed = [*profile.runs("benchmark", tmp_path), *profile.runs("components", tmp_path)]
+        return {(r.experiment, r.seed): r for r in listed if r.method == method and r.dataset == "digits"}
+
+    vera = runs_of("vera")
+    assert not vera["benchmark", 0].waits
+    assert not runs_of("lora")["benchmark", 1].waits, "there is no grid"
+    assert vera["benchmark", 1].waits and vera["components_vera", 2].waits
+    with pytest.raises(InputError, match="the best of the grid of digits is not known: .*/benchmark/.* is missing"):
+        runs.execute(vera["benchmark", 1])
+    runs.execute(vera["benchmark", 0])
+    chosen = results.read(vera["benchmark", 0].path)["chosen"]["grid"]
+    for run in (vera["benchmark", 1], vera["components_vera", 2]):
+        ready = run.resolved()
+        assert not ready.waits and [c.grid for c in ready.candidates] == [chosen]
+
+    pvera_runs = runs_of("pvera")
+    own_search = pvera_runs["components_no_noise", 1].searched
+    assert own_search == (("grid", str(pvera_runs["components_no_noise", 0].path)),)
+    of_beta = profile.runs("beta", tmp_path)[0]
+    first, second = pvera_runs["benchmark", 0], pvera_runs["benchmark", 1]
+    assert first.searched == (("beta", str(of_beta.path)),)
+    assert second.searched == (*first.searched, ("grid", str(first.path)))
+    runs.execute(replace(of_beta, training=profile.training))
+    beta = results.read(of_beta.path)["chosen"]["grid"]["beta"]
+    halfway = second.resolved()
+    assert halfway.searched == second.searched[1:] and {c.beta for c in halfway.candidates} == {beta}
+    runs.execute(first)
+    (candidate,) = second.resolved().candidates
+    assert candidate.beta == beta and candidate.grid == results.read(first.path)["chosen"]["grid"]
 
 
 def test_ablations_search_the_rates_of_searches(profile, tmp_path):

@@ -41,7 +41,7 @@ def test_rows_join_the_benchmark_and_further_seeds(runs):
     for name, counts in CORRECT.items():
         np.testing.assert_allclose(accuracies[name], counts)
     table = components.table(runs)
-    assert [row.label for row in table.panels[0].rows] == [components.COMPONENTS[name].title for name in CORRECT]
+    assert [row.label for row in table.panels[0].rows] == [components.TITLES[name] for name in CORRECT]
     assert table.panels[0].rows[0].cells[0].text == "52.0 ± 2.0"
     assert table.panels[0].rows[-1].cells[2].text == "52.5"
 

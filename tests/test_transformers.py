@@ -315,3 +315,29 @@ def test_round_trip(tmp_path, key):
     assert torch.equal(loaded(text), model(text))
     with pytest.raises(InputError, match="another backbone"):
         pvera.load(make_encoder("deberta-v3", seed=4), tmp_path / "adapter.safetensors")
+
+
+def test_mean_pooling_leaves_padding_out(tmp_path):
+    """Features are the mean of the tokens' hidden states; a text's own do not depend on the padding of its batch."""
+    text, plain = make_text(), make_encoder("bert")
+    mask = text["attention_mask"]
+    assert not mask.all(), "some text must be padded"
+    model = perturb(pvera.adapt(copy.deepcopy(plain), PVeRA(rank=8), CLASSES, pool="mean")).eval()
+    features = model.features(text)[0]
+    hidden = model.backbone(**text).last_hidden_state
+    for row, states in enumerate(hidden):
+        torch.testing.assert_close(features[row], states[mask[row].bool()].mean(0))
+    alone = {name: tensor[:1, : mask[0].sum()] for name, tensor in text.items()}
+    torch.testing.assert_close(model.features(alone)[0, 0], features[0], atol=1e-5, rtol=0)
+    pvera.save(model, tmp_path / "a.safetensors")
+    loaded = pvera.load(copy.deepcopy(plain), tmp_path / "a.safetensors").eval()
+    assert loaded.pool == "mean" and torch.equal(loaded(text), model(text))
+    with pytest.raises(InputError, match="pools tokens by 'mean', not by 'first'"):
+        pvera.load(pvera.adapt(copy.deepcopy(plain), PVeRA(rank=8), CLASSES), tmp_path / "a.safetensors")
+
+
+def test_pooling_is_checked():
+    with pytest.raises(InputError, match="pool must be one of first, mean, not 'max'"):
+        pvera.adapt(make_encoder("bert"), PVeRA(rank=8), CLASSES, pool="max")
+    with pytest.raises(InputError, match="is for text; of images, the backbone pools"):
+        pvera.adapt(make_vit(), PVeRA(rank=8), CLASSES, pool="mean")

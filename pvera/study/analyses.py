@@ -43,7 +43,7 @@ class Analysis(Run):
     @classmethod
     def of(cls, run: Run, experiment: str, compute: Callable, tested: tuple[str, ...], **settings) -> "Analysis":
         """Build the analysis of the adapter that `run` leaves."""
-        changes = {"experiment": experiment, "searches": False, "keep": False}
+        changes = {"experiment": experiment, "keep": False}
         return cls(
             **vars(run) | changes,
             trained_record=str(run.path),

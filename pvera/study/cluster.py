@@ -30,7 +30,7 @@ from tqdm import tqdm
 from pvera import __version__
 from pvera.errors import InputError
 from pvera.files import require_writable, write_atomically
-from pvera.study.experiments import analyses_of_adapters, named
+from pvera.study.experiments import analyses_of_adapters
 from pvera.study.inputs import Inputs, require
 from pvera.study.profiles import Profile
 from pvera.study.runs import Run
@@ -152,7 +152,7 @@ def submit(
 ) -> Submission:
     """Submit the runs without a result that are neither queued nor running.
 
-    The search of β goes first, and runs that need its result wait for its jobs to end. InputError if sbatch
+    Searches go first, and runs that need what they find wait for their jobs to end. InputError if sbatch
     refuses, and as `scheduler.pending` and `inputs.require`.
     """
     require_slurm()
@@ -164,16 +164,20 @@ def submit(
         missing = pending(list(runs.values()), replace)
         new = [run for run in missing if run.path not in active]
         require(new)
-        searches = [run for run in new if run.searches]
-        waiting = [run for run in new if run.waits]
-        ready = [run for run in new if not run.searches and not run.waits]
-        jobs = _submit_arrays(searches, profile, root, site, replace)
-        jobs += _submit_arrays(ready, profile, root, site, replace)
-        if waiting:
-            active = _queue(profile, root)
-            folder = {path: path.relative_to(root).parts[1] for path in active}
-            after = {job for path, (job, _) in active.items() if named(folder[path]).searches}
-            jobs += _submit_arrays(waiting, profile, root, site, replace, sorted(after))
+        jobs, left = 0, new
+        while left:
+            # A search may itself wait for another one. What others wait for shares no job with what nobody waits for.
+            paths, awaited = {run.path for run in left}, {path for run in left for path in run.awaited}
+            groups: dict[tuple[bool, bool], list[Run]] = {}
+            for run in left:
+                if paths.isdisjoint(run.awaited):
+                    groups.setdefault((run.waits, run.path not in awaited), []).append(run)
+            for (waits, _), group in sorted(groups.items()):
+                active = _queue(profile, root) if waits else {}
+                after = {active[path][0] for run in group for path in run.awaited if path in active}
+                jobs += _submit_arrays(group, profile, root, site, replace, sorted(after))
+            submitted = {run.path for group in groups.values() for run in group}
+            left = [run for run in left if run.path not in submitted]
     return Submission(len(runs), len(runs) - len(missing), len(missing) - len(new), len(new), jobs)
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 from pvera import backbones, text_encoders
 from pvera.adapters import METHODS
 from pvera.data import tasks
+from pvera.encoders import POOLS
 from pvera.errors import InputError
 from pvera.study.protocol import protocol
 from pvera.study.training import PRECISIONS, TrainingConfig
@@ -132,11 +133,13 @@ class Description:
     beta: the values of β searched on data sets for which the published program states none.
     alpha: as many values of VeRA's α, which give it as many configurations to choose from.
     search_rates: the learning rates with which each value of β and α is tried, instead of the most chosen one.
+    search_once: the first seed searches each grid, and the other seeds train the value that it chose.
     component_seeds: of the experiments on PVeRA's components, which are left out where there are none.
     further_seeds: of VeRA and PVeRA, beside `seeds`.
     weights: per backbone a local file of its weights, instead of the hub's.
     deterministic: see `training.deterministic`.
     images: for trials, how many images (or texts) of each split are used, the first ones.
+    pool: of texts, "first" token or "mean" of the tokens; by default as the encoder was trained.
     language: the language experiment, a profile of its own (see `of_language`), whose data sets are text.
     """
 
@@ -154,6 +157,7 @@ class Description:
     beta: Distinct[Weight] = field(default_factory=list)
     alpha: Distinct[Rate] = field(default_factory=list)
     search_rates: Distinct[Rate] = field(default_factory=list)
+    search_once: Switch = False
     component_seeds: Distinct[Natural] = field(default_factory=list)
     further_seeds: Distinct[Natural] = field(default_factory=list)
     ablations: Ablations | None = None
@@ -163,6 +167,7 @@ class Description:
     weights: dict[Name, Text] = field(default_factory=dict)
     deterministic: Switch = False
     images: Count | None = None
+    pool: Text | None = None
     language: "Description | None" = None
     text: Switch = field(default=False, metadata={GIVEN: True})
 
@@ -171,6 +176,11 @@ class Description:
             protocol(self.protocol)
         with at("precision"):
             choose("precision", self.precision, PRECISIONS)
+        with at("pool"):
+            if self.pool is not None:
+                if not self.text:
+                    raise InputError("is for texts, so it belongs to `language`")
+                choose("pooling", self.pool, POOLS)
         with at("backbones"):
             for name in self.backbones:
                 if self.text:

@@ -1,8 +1,8 @@
 """The runs of each experiment, from the profile alone: no result is read, and no weights or data.
 
 Each function takes a profile, the entry of its experiment in `experiments`, and the folder of results. Two things
-depend on results, so they are settled when runs are started (`Run.resolved`): the β that a search chose, and whether a
-training left an adapter.
+depend on results, so they are settled when runs are started (`Run.resolved`): the values that a search chose, and
+whether a training left an adapter.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
+from pvera import text_encoders
 from pvera.adapters import METHODS
 from pvera.data import tasks
 from pvera.errors import InputError
@@ -18,7 +19,7 @@ from pvera.study import results
 from pvera.study.analyses import Analysis
 from pvera.study.protocol import PUBLISHED_BETA, Protocol, one_at_a_time, protocol
 from pvera.study.rivals import Ensemble
-from pvera.study.runs import Candidate, Run
+from pvera.study.runs import GRID, Candidate, Run
 from pvera.study.training import TrainingConfig
 
 if TYPE_CHECKING:
@@ -82,13 +83,16 @@ def components(profile: Profile, experiment: Experiment, root) -> list[Run]:
     The benchmark trains the first and the last with the profile's seeds; these are further ones.
     """
     return [
-        training_run(profile, experiment, root, backbone, dataset, method, seed, variant=name, changes=changes)
+        training_run(
+            profile, experiment, root, backbone, dataset, method, seed, variant=name, changes=changes,
+            chooser=None if changes else "benchmark",
+        )
         for name, (method, changes) in COMPONENTS.items()
         for backbone in profile.backbones[:1]
         for dataset in profile.datasets
         for seed in (profile.component_seeds if changes else profile.further_seeds)
         if method in profile.methods
-    ]
+    ]  # fmt: skip
 
 
 def equal_budget(profile: Profile, experiment: Experiment, root) -> list[Run]:
@@ -272,23 +276,28 @@ def training_run(
     fixed: bool = False,
     values: list[dict] | None = None,
     changes: dict | None = None,
+    chooser: str | None = None,
 ) -> Run:
     """Build one training of a profile.
 
     variant: its folder is "<experiment>_<variant>".   rules: instead of the profile's protocol.
     fixed: the grid's most chosen value instead of all.   values: the members, each with every value of the grid.
     changes: hyperparameters that differ from the profile's.
+    chooser: the folder of the first seed's run that searches the grid for this one (`search_once`), if not its own.
     """
     rules, options = rules or protocol(profile.protocol), dict(profile.methods[method])
     grid, most_chosen = options.pop("grid", {}), options.pop("most_chosen", None)
     name = experiment.name if variant is None else f"{experiment.name}_{variant}"
-    after, searched, changes = experiment.after, None, changes or {}
+    after, searched, changes = experiment.after, [], changes or {}
+
+    def record(folder: str) -> str:
+        return str(results.run_path(root, profile.name, folder, backbone, dataset, method, profile.seeds[0]))
+
     if after and after.searches and SEARCHED[after.searches] == method and after.searches not in changes:
         if after.searches == "beta":
             options["beta"] = PUBLISHED_BETA.get(dataset)
         if options.get(after.searches) is None:
-            record = results.run_path(root, profile.name, after.name, backbone, dataset, method, profile.seeds[0])
-            searched = after.searches, str(record)
+            searched.append((after.searches, record(after.name)))
     if fixed or backbone in profile.fixed_grid:
         if grid and most_chosen is None:
             raise InputError(
@@ -301,6 +310,8 @@ def training_run(
         options, points = options | points[0], values
     elif values:
         points = [value | point for value in values for point in points]
+    elif profile.search_once and len(points) > 1 and seed != profile.seeds[0]:
+        searched.append((GRID, record(chooser or name)))
     options |= rules.adapters.get(method, {}) | changes
     return Run(
         profile.name,
@@ -318,8 +329,8 @@ def training_run(
         weights=profile.weights.get(backbone),
         deterministic=profile.deterministic,
         images=profile.images,
-        searched=searched,
-        searches=experiment.searches is not None,
+        pool=(profile.pool or text_encoders.pool(backbone)) if profile.text else "first",
+        searched=tuple(searched),
         keep=experiment.keep,
     )
 

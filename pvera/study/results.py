@@ -54,6 +54,7 @@ WITHIN = {
     "weights_sha256": ("backbone",),
     "image_size": ("backbone",),
     "max_length": ("backbone",),
+    "pool": ("backbone",),
     "data_sha256": ("backbone", "dataset"),
     "splits_sha256": ("backbone", "dataset"),
     "tested": ("backbone", "dataset"),

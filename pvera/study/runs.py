@@ -29,6 +29,8 @@ from pvera.study.protocol import Protocol
 from pvera.study.training import TrainingConfig
 
 SYMBOLS = {"beta": "β", "alpha": "α"}
+#: Stands in `Run.searched` for the whole grid, of which one candidate is to be found.
+GRID = "grid"
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,9 @@ class Candidate:
 class Run:
     """One training, as its result file describes it.
 
-    searched: a hyperparameter that is still to be found, and the result file of the search that finds it.
-    searches: other runs wait for the value that it finds.   keep: predictions and adapter are kept beside the record.
+    searched: the hyperparameters that are still to be found, each with the result file of the run that finds it; `GRID`
+        for the best of the candidates.
+    keep: predictions and adapter are kept beside the record.
     """
 
     profile: str
@@ -74,8 +77,8 @@ class Run:
     weights: str | None = None  # a local file
     deterministic: bool = False
     images: int | None = None  # of each split, at most
-    searched: tuple[str, str] | None = None
-    searches: bool = False
+    pool: str = "first"  # of texts: see `pvera.adapt`
+    searched: tuple[tuple[str, str], ...] = ()
     keep: bool = False
 
     @property
@@ -93,27 +96,36 @@ class Run:
 
     @property
     def waits(self) -> bool:
-        """Whether a hyperparameter is still to be found by its search."""
-        return self.searched is not None
+        """Whether a hyperparameter is still to be found."""
+        return bool(self.searched)
+
+    @property
+    def awaited(self) -> tuple[Path, ...]:
+        """The result files that it waits for."""
+        return tuple(Path(record) for _, record in self.searched)
 
     def resolved(self) -> "Run | None":
-        """Return the run with the value that its search chose; as it is while there is none.
+        """Return the run with the values that were found; those whose result is missing stay in `searched`.
 
         None where there is nothing to run (`analyses.Analysis`).
         """
-        if self.searched is None or not Path(self.searched[1]).exists():
-            return self
-        name, record = self.searched
-        chosen = results.read(record)["chosen"]
-        if chosen is None:
-            return self
-        found = tuple(candidate.with_(name, chosen["grid"][name]) for candidate in self.candidates)
-        return replace(self, candidates=found, searched=None)
+        run = self
+        for name, record in self.searched:
+            chosen = results.read(record)["chosen"] if Path(record).exists() else None
+            if chosen is None:
+                break
+            if name == GRID:
+                found = (run.candidates[chosen["member"]],)
+            else:
+                found = tuple(candidate.with_(name, chosen["grid"][name]) for candidate in run.candidates)
+            run = replace(run, candidates=found, searched=run.searched[1:])
+        return run
 
     def config(self, inputs: Inputs | None = None) -> dict:
         """Return everything that influences the numbers of the result, and nothing else."""
         inputs, training_config = inputs or Inputs(), asdict(self.training)
         shortened = {} if self.images is None else {"images": self.images}
+        pooled = {} if self.pool == "first" else {"pool": self.pool}
         return {
             "seed": self.seed,
             "members": [asdict(c) | {"method": c.method.describe()} for c in self.candidates],
@@ -124,6 +136,7 @@ class Run:
             "data_sha256": inputs.splits_sha256(self),
             "precision": self.precision,
             **shortened,
+            **pooled,
         }
 
     def state(self, inputs: Inputs | None = None) -> str:
@@ -153,14 +166,15 @@ def execute(
     """Train, choose, test and write the result file of `run`. InputError while it waits for a search."""
     run, inputs = run.resolved(), inputs or Inputs()
     if run.searched:
-        name = SYMBOLS.get(run.searched[0], run.searched[0])
-        raise InputError(f"{name} of {run.dataset} is not known: its search has no result, or all of it diverged")
+        name, record = run.searched[0]
+        what = "the best of the grid" if name == GRID else SYMBOLS.get(name, name)
+        raise InputError(f"{what} of {run.dataset} is not known: {record} is missing, or all of it diverged")
     started = time.perf_counter()
     frozen, (train, validation, test) = inputs.for_training(run, device)
     kind, labels, count = splits.kind(run.dataset), test.labels.cpu().numpy(), len(run.candidates)
     seeds = [derive(run.seed, "member", m) if run.protocol.own_draws else run.seed for m in range(count)]
     task = tasks.task(run.dataset, run.data_root)
-    model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds)
+    model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds, run.pool)
     try:
         chosen, scores, probabilities, adapter = None, None, None, None
         with training.deterministic(run.deterministic), training.autocast(device, run.precision):

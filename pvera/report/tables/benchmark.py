@@ -113,14 +113,17 @@ def lower_p_values(correct: np.ndarray, n: np.ndarray, reference: np.ndarray) ->
 def grid_choices(runs: list[dict]) -> pd.DataFrame:
     """Count how often each grid value was chosen: one row per method, hyperparameter and value of its grid.
 
-    runs: how many runs chose among these values. fixed: the grid has a single value.
+    runs: how many runs chose among these values; a run that took the value of another one's search does not count.
+    fixed: the grid has a single value.
     """
     rows = []
     keys = dict.fromkeys([*PANELS, *(key for run in runs for member in run["members"] for key in member["grid"])])
     for method, key in product(METHODS, keys):
         searches = [run for run in runs if run["method"] == method and run["chosen"] and key in run["chosen"]["grid"]]
-        chosen = [run["chosen"]["grid"][key] for run in searches]
         values = {member["grid"][key] for run in searches for member in run["members"]}
+        if len(values) > 1:
+            searches = [run for run in searches if len(run["members"]) > 1]
+        chosen = [run["chosen"]["grid"][key] for run in searches]
         for value in sorted(values, reverse=_panel(key)[1]):
             row = {"method": method, "hyperparameter": key, "value": value, "chosen": chosen.count(value)}
             rows.append(row | {"runs": len(searches), "fixed": len(values) == 1})

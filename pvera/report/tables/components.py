@@ -1,7 +1,6 @@
 """What in PVeRA does it: VeRA, then one change at a time up to PVeRA, paired by task and seed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
@@ -15,23 +14,15 @@ from pvera.report.tables.layout import Cell, Panel, Row, Table, percent, plain, 
 from pvera.report.tables.names import dataset_title
 from pvera.report.tables.verdicts import Claim, Statement, Untestable, judge, verdict_table
 from pvera.study import results
+from pvera.study.plan import COMPONENTS
 
-
-@dataclass(frozen=True)
-class Component:
-    """One row: its title, and the experiments, with their method, whose runs it consists of."""
-
-    title: str
-    experiments: tuple[str, ...]
-    method: str
-
-
-COMPONENTS = {
-    "vera": Component("VeRA", ("benchmark", "components_vera"), "vera"),
-    "equal_budget": Component("VeRA, equal budget", ("equal_budget",), "vera"),
-    "no_noise": Component("PVeRA, z = μ, β = 0", ("components_no_noise",), "pvera"),
-    "no_kl": Component("PVeRA, z drawn, β = 0", ("components_no_kl",), "pvera"),
-    "pvera": Component("PVeRA", ("benchmark", "components_pvera"), "pvera"),
+#: Component -> its title.
+TITLES = {
+    "vera": "VeRA",
+    "equal_budget": "VeRA, equal budget",
+    "no_noise": "PVeRA, z = μ, β = 0",
+    "no_kl": "PVeRA, z drawn, β = 0",
+    "pvera": "PVeRA",
 }
 
 #: Name of a contrast -> (component, the one that it is compared with). With z = μ and β = 0, PVeRA is VeRA with other
@@ -47,15 +38,24 @@ CONTRASTS = {
 Runs = Mapping[str, list[dict]]  # component -> records
 
 
+def experiments(component: str) -> tuple[str, tuple[str, ...]]:
+    """Return the method of a component, and the experiments whose runs it consists of."""
+    if component not in COMPONENTS:
+        return "vera", (component,)
+    method, changes = COMPONENTS[component]
+    return method, (*(() if changes else ("benchmark",)), f"components_{component}")
+
+
 def load(root, profile: str) -> dict[str, list[dict]]:
     """Load the records of each component on the profile's first backbone; one without runs is left out."""
     components = {}
-    for name, component in COMPONENTS.items():
+    for name in TITLES:
+        method, trained = experiments(name)
         runs = [
             run
-            for experiment in component.experiments
+            for experiment in trained
             for run in results.load_runs(root, profile, experiment, optional=True)
-            if run["method"] == component.method
+            if run["method"] == method
         ]
         if runs:
             components[name] = [run for run in runs if run["backbone"] == runs[0]["backbone"]]
@@ -92,7 +92,7 @@ def table(runs: Runs) -> Table:
         epochs = [run["chosen"]["epoch"] + 1 for run in of_component if run["chosen"]]
         capped = [run for run in of_component if run["chosen"] and chosen_member(run)["status"] == "epoch limit"]
         cells += [Cell(percent(average)), Cell(f"{np.median(epochs):.0f}"), Cell(str(len(capped)))]
-        rows.append(Row(COMPONENTS[name].title, tuple(cells)))
+        rows.append(Row(TITLES[name], tuple(cells)))
         data += [
             {"component": name, "dataset": dataset, "mean": m, "std": s, "runs": int((~np.isnan(seeds)).sum())}
             for dataset, m, s, seeds in zip(datasets, mean, std, accuracies[name], strict=True)
@@ -142,7 +142,7 @@ def _with_half(mean: float, half: float) -> str:
 def _contrast(name: str, runs: Runs) -> dict[str, np.ndarray]:
     for component in CONTRASTS[name]:
         if component not in runs:
-            raise Untestable(f"no runs of {COMPONENTS[component].title}")
+            raise Untestable(f"no runs of {TITLES[component]}")
     accuracies, _ = values(runs)
     one, other = CONTRASTS[name]
     return {"": accuracies[one] - accuracies[other]}
