@@ -38,6 +38,7 @@ def adapt(
     The model takes images (batch, 3, height, width), or the mapping that a tokenizer returns: input_ids and
     attention_mask, each (batch, tokens), and the encoder's other inputs. The head reads what timm's
     `forward_head(..., pre_logits=True)` returns: the class token, the mean of the tokens, or their attention pooling.
+    A grid also takes images of each active member's own, (members, batch, 3, height, width).
     For transformers it reads the first token, or CLIP's and SigLIP's `pooler_output`. Trained tensors have the
     backbone's precision, at least fp32.
 
@@ -109,18 +110,24 @@ class AdaptedModel(nn.Module):
 
         RuntimeError if another member was merged. InputError unless `inputs` are images or text (see `adapt`).
         """
-        _check(inputs)
+        _check(inputs, self.single)
         with self._lock:
             if self._merged is not None and self.active != self._merged:
                 raise RuntimeError(f"member {self._merged[0]} is merged: call unmerge_() to compute another one")
             if not isinstance(inputs, Tensor):
                 return self._text_features(inputs)
             members = len(self.active) if self._adapts else 1
+            if inputs.ndim == 5:
+                if len(inputs) != len(self.active):
+                    raise InputError(f"images of {len(inputs)} members were given to {len(self.active)} active ones")
+                members, images = len(inputs), inputs.flatten(0, 1)
+            else:
+                images = inputs.repeat(members, 1, 1, 1) if members > 1 else inputs
             if self.last_mlp_on_class_token and self._class_token is None:
-                self._class_token = self._reads_class_token_only(inputs[:1])
+                self._class_token = self._reads_class_token_only(images[:1])
             self._sparing = self.last_mlp_on_class_token and bool(self._class_token)
             try:
-                output = self.backbone(inputs.repeat(members, 1, 1, 1) if members > 1 else inputs)
+                output = self.backbone(images)
             finally:
                 self._sparing = False
             return pooled(self.backbone, output).unflatten(0, (members, -1))
@@ -313,7 +320,7 @@ class AdaptedModel(nn.Module):
         return torch.cat([getattr(a, site)(*part, **kwargs) for a, part in zip(adapters, parts, strict=True)])
 
 
-def _check(inputs: object) -> None:
+def _check(inputs: object, single: bool) -> None:
     """InputError unless `inputs` are a batch of images or of texts."""
     if isinstance(inputs, Mapping):
         if not inputs or not all(isinstance(t, Tensor) and len(t) for t in inputs.values()):
@@ -323,7 +330,7 @@ def _check(inputs: object) -> None:
             )
     elif not isinstance(inputs, Tensor):
         raise InputError(f"the model takes a tensor of images or a tokenizer's mapping, not {type(inputs).__name__}")
-    elif inputs.ndim != 4 or not len(inputs) or not inputs.is_floating_point():
+    elif inputs.ndim not in ((4,) if single else (4, 5)) or not len(inputs) or not inputs.is_floating_point():
         raise InputError(
             "images are a floating-point tensor (batch, 3, height, width) of at least one image, not "
             f"{inputs.dtype} of shape {tuple(inputs.shape)}"

@@ -216,8 +216,8 @@ def test_other_safetensors_file(path):
 
 
 def test_newer_version(path):
-    rewritten(path, lambda tensors, described: described.update(version=3))
-    refused(path, "format version 3, newer than this program's 2")
+    rewritten(path, lambda tensors, described: described.update(version=4))
+    refused(path, "format version 4, newer than this program's 3")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pvera import backbones
 from pvera.data.image_folders import ImageData, load_split
 from pvera.report.scores import chosen_member
 from pvera.study import results, runs, training
+from pvera.study.analyses import Analysis, uncertainties
 from pvera.study.description import Ablations, Effects
 from pvera.study.profiles import Profile
 from pvera.study.protocol import CORRECTED, PUBLISHED
@@ -93,6 +94,40 @@ def test_records_hold_what_made_them_and_repeat_bit_for_bit(small_profile, tmp_p
         min(record["members"][0]["curve"]["validation_loss"]), rel=1e-5
     )
     assert record["test"]["correct"] == round(record["test"]["accuracy"] * 30)
+
+
+def test_runs_that_differ_in_their_seed_train_side_by_side(small_profile, tmp_path):
+    """Each record is that of the run alone, but for what it says of its making."""
+    profile = replace(small_profile, seeds=[0, 1, 2])
+    listed = [run for run in profile.runs("benchmark", tmp_path / "alone") if run.method == "lora"]
+    groups = runs.side_by_side(listed)
+    assert [[run.seed for run in group] for group in groups] == [[0, 1], [2]], "four members at most"
+    for run in listed:
+        runs.execute(run)
+    together = [run for run in profile.runs("benchmark", tmp_path / "together") if run.method == "lora"]
+    first, *beside = runs.side_by_side(together)[0]
+    first.execute(beside=beside)
+    for one, other in zip(together[:2], listed[:2], strict=True):
+        made, expected = results.read(one.path), results.read(other.path)
+        assert made["environment"].pop("seeds_side_by_side") == [0, 1]
+        assert made["environment"] == expected["environment"] and made["config"] == expected["config"]
+        assert made["chosen"] == expected["chosen"]
+        assert made["test"]["nll"] == pytest.approx(expected["test"]["nll"], rel=1e-4)
+        for member, alone in zip(made["members"], expected["members"], strict=True):
+            assert member["curve"]["validation_loss"] == pytest.approx(alone["curve"]["validation_loss"], rel=1e-4)
+        scores, alone = (results.read_predictions(path)[0] for path in (one.path, other.path))
+        np.testing.assert_allclose(scores, alone, atol=2e-3)  # kept as fp16
+    assert not together[2].path.exists()
+
+
+def test_what_trains_together_is_of_one_method_data_set_and_experiment(small_profile, tmp_path):
+    listed = [run for name in ("beta", "benchmark") for run in small_profile.runs(name, tmp_path)]
+    groups = runs.side_by_side(listed)
+    assert sorted(len(group) for group in groups) == [1, 1, 1, 2]
+    assert [run for group in groups for run in group if run.waits] == [run for run in listed if run.waits]
+    assert all(len(group) == 1 for group in groups if group[0].waits), "what waits for β is not known yet"
+    analyses = [Analysis.of(run, "uncertainty", uncertainties, (run.dataset,)) for run in listed]
+    assert runs.side_by_side(analyses) == [[analysis] for analysis in analyses]
 
 
 def test_a_record_says_when_members_ended_together(small_profile, frozen, tmp_path):

@@ -251,7 +251,7 @@ def prepare(root: str | Path, name: str, size: int) -> str:
 
 # The interface of `splits`
 
-MODELS, PACKAGE = backbones, "timm"
+MODELS, PACKAGE, SIDE_BY_SIDE = backbones, "timm", True
 scores = metrics.evaluate
 
 

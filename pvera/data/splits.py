@@ -66,10 +66,12 @@ class Kind(Protocol):
 
     MODELS: the module whose `load` and `weight_files` give frozen models that read such data.
     PACKAGE: the package that these models come from.
+    SIDE_BY_SIDE: whether members share a pass, so that it pays to train several seeds at once.
     """
 
     MODELS: ModuleType
     PACKAGE: str
+    SIDE_BY_SIDE: bool
 
     def reading(self, frozen: Backbone | Encoder) -> dict:
         """Return, as JSON, all that the numbers read from a file depend on in `frozen`."""

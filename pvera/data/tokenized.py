@@ -97,7 +97,7 @@ def digest(splits: Iterable[TextSplit]) -> str:
 
 # The interface of `splits`
 
-MODELS, PACKAGE = text_encoders, "transformers"
+MODELS, PACKAGE, SIDE_BY_SIDE = text_encoders, "transformers", False
 
 
 def scores(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:

@@ -8,7 +8,7 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -152,9 +152,52 @@ class Run:
         device: str = "cpu",
         on_step: Callable[[int], None] = lambda step: None,
         inputs: Inputs | None = None,
+        beside: Sequence["Run"] = (),
     ) -> None:
-        """Train, choose, test and write the result file. InputError while it waits for a search."""
-        execute(self, device, on_step, inputs)
+        """Train, choose, test and write the result file. InputError while it waits for a search.
+
+        beside: runs of other seeds that train side by side with this one (`side_by_side`).
+        """
+        execute(self, device, on_step, inputs, beside)
+
+    def with_seed(self, seed: int) -> "Run":
+        """Return the run with another seed and none of its hyperparameters: equal for runs that can train together."""
+        return replace(self, seed=seed, candidates=(), searched=())
+
+
+#: Members that train side by side, at most, where grids of several seeds do. On a processor more of them gain little.
+TOGETHER = 4
+
+
+def side_by_side(runs: Sequence[Run]) -> list[list[Run]]:
+    """Group runs that differ in their seed alone, at most `TOGETHER` members to a group.
+
+    Each group takes the place of its first run. Texts train alone: their members share no pass.
+    """
+    groups: list[list[Run]] = []
+    last: dict[Run, list[Run]] = {}
+    for run in runs:
+        key = run.with_seed(0) if type(run) is Run and not run.waits and splits.kind(run.dataset).SIDE_BY_SIDE else run
+        group = last.get(key)
+        if group and sum(len(one.candidates) for one in [*group, run]) <= TOGETHER:
+            group.append(run)
+        else:
+            last[key] = [run]
+            groups.append(last[key])
+    return groups
+
+
+@dataclass
+class Outcome:
+    """The members of a run as its record describes them, the test labels, and, unless all diverged, the chosen member
+    with its scores, predictions and adapter."""
+
+    members: list[dict]
+    labels: np.ndarray
+    chosen: dict | None = None
+    scores: dict | None = None
+    probabilities: np.ndarray | None = None
+    adapter: bytes | None = None
 
 
 def execute(
@@ -162,90 +205,120 @@ def execute(
     device: str = "cpu",
     on_epoch: Callable[[int], None] = lambda epoch: None,
     inputs: Inputs | None = None,
+    beside: Sequence[Run] = (),
 ) -> None:
-    """Train, choose, test and write the result file of `run`. InputError while it waits for a search."""
-    run, inputs = run.resolved(), inputs or Inputs()
-    if run.searched:
-        name, record = run.searched[0]
-        what = "the best of the grid" if name == GRID else SYMBOLS.get(name, name)
-        raise InputError(f"{what} of {run.dataset} is not known: {record} is missing, or all of it diverged")
+    """Train, choose, test and write the result file of `run`, and of the runs `beside` it.
+
+    InputError while one waits for a search.
+    """
+    runs, inputs = [cast(Run, one.resolved()) for one in (run, *beside)], inputs or Inputs()
+    for one in runs:
+        _require_found(one)
     started = time.perf_counter()
-    frozen, (train, validation, test) = inputs.for_training(run, device)
-    kind, labels, count = splits.kind(run.dataset), test.labels.cpu().numpy(), len(run.candidates)
-    seeds = [derive(run.seed, "member", m) if run.protocol.own_draws else run.seed for m in range(count)]
-    task = tasks.task(run.dataset, run.data_root)
-    model = adapt(frozen.model, [c.method for c in run.candidates], task.classes, seeds, run.pool)
+    first, candidates = runs[0], [candidate for one in runs for candidate in one.candidates]
+    frozen, (train, validation, test) = inputs.for_training(first, device)
+    task = tasks.task(first.dataset, first.data_root)
+    seeds = [
+        derive(one.seed, "member", m) if one.protocol.own_draws else one.seed
+        for one in runs
+        for m in range(len(one.candidates))
+    ]
+    model = adapt(frozen.model, [c.method for c in candidates], task.classes, seeds, first.pool)
     try:
-        chosen, scores, probabilities, adapter = None, None, None, None
-        with training.deterministic(run.deterministic), training.autocast(device, run.precision):
+        with training.deterministic(first.deterministic), training.autocast(device, first.precision):
             histories = training.fit(
                 model,
                 train,
                 validation,
-                [(c.adapter_lr, c.head_lr) for c in run.candidates],
-                [c.beta for c in run.candidates],
-                run.training,
-                run.protocol,
-                run.seed,
+                [(c.adapter_lr, c.head_lr) for c in candidates],
+                [c.beta for c in candidates],
+                first.training,
+                first.protocol,
+                [one.seed for one in runs for _ in one.candidates],
                 on_epoch,
             )
-            best = training.choose(histories, run.protocol)
-            if best is not None:
-                chosen = {
-                    "member": best,
-                    "epoch": histories[best].best_epoch,
-                    "grid": run.candidates[best].grid,
-                }
-                model.active = [best]
-                model.members[best].load_state_dict(histories[best].best_state, strict=False)
-                adapter = checkpoint.dumps(model)
-                probabilities = training.predict(model, test)
-                scores = kind.scores(probabilities, labels)
+            outcomes, trained = [], 0
+            for one in runs:
+                members = range(trained, trained + len(one.candidates))
+                outcomes.append(_test(one, model, histories, members, test))
+                trained = members.stop
             made_by = environment(device) | {
                 "weights_file_sha256": frozen.file_sha256,
-                kind.PACKAGE: importlib.metadata.version(kind.PACKAGE),
+                splits.kind(first.dataset).PACKAGE: importlib.metadata.version(splits.kind(first.dataset).PACKAGE),
             }
-        members = [
-            {
-                "grid": candidate.grid,
-                "status": history.status,
-                "best_validation_loss": history.best_loss,
-                "best_epoch": history.best_epoch,
-                "epochs": history.epochs,
-                "adapter_parameters": member.count()["adapter"],
-                "head_parameters": member.count()["head"],
-                "curve": {
-                    "train_loss": history.train_loss,
-                    "kl": history.kl,
-                    "validation_loss": history.validation_loss,
-                    "validation_accuracy": history.validation_accuracy,
-                },
-            }
-            for candidate, history, member in zip(run.candidates, histories, model.members, strict=True)
-        ]
     finally:
         model.unload()
+    if beside:
+        made_by["seeds_side_by_side"] = [one.seed for one in runs]
+    seconds, epochs = time.perf_counter() - started, sum(history.epochs for history in histories)
+    for one, outcome in zip(runs, outcomes, strict=True):
+        share = sum(member["epochs"] for member in outcome.members) / epochs
+        cost = {"wall_seconds": round(seconds * share, 2), "peak_memory_mb": peak_memory(device)}
+        _write(one, outcome, inputs, task.category, made_by, cost)
+
+
+def _require_found(run: Run) -> None:
+    """Raise InputError where a hyperparameter is still to be found."""
+    if run.searched:
+        name, record = run.searched[0]
+        what = "the best of the grid" if name == GRID else SYMBOLS.get(name, name)
+        raise InputError(f"{what} of {run.dataset} is not known: {record} is missing, or all of it diverged")
+
+
+def _test(run: Run, model, histories: Sequence[training.History], members: range, test) -> Outcome:
+    """Choose among the `members` of the model that are the run's, and test the chosen one."""
+    of_run = [(histories[m], model.members[m].count()) for m in members]
+    described = [
+        {
+            "grid": candidate.grid,
+            "status": history.status,
+            "best_validation_loss": history.best_loss,
+            "best_epoch": history.best_epoch,
+            "epochs": history.epochs,
+            "adapter_parameters": count["adapter"],
+            "head_parameters": count["head"],
+            "curve": {
+                "train_loss": history.train_loss,
+                "kl": history.kl,
+                "validation_loss": history.validation_loss,
+                "validation_accuracy": history.validation_accuracy,
+            },
+        }
+        for candidate, (history, count) in zip(run.candidates, of_run, strict=True)
+    ]
+    outcome = Outcome(described, test.labels.cpu().numpy())
+    best = training.choose([history for history, _ in of_run], run.protocol)
+    if best is not None:
+        m, history = members[best], of_run[best][0]
+        outcome.chosen = {"member": best, "epoch": history.best_epoch, "grid": run.candidates[best].grid}
+        model.active = [m]
+        model.members[m].load_state_dict(history.best_state, strict=False)
+        outcome.adapter = checkpoint.dumps(model)
+        outcome.probabilities = training.predict(model, test)
+        outcome.scores = splits.kind(run.dataset).scores(outcome.probabilities, outcome.labels)
+    return outcome
+
+
+def _write(run: Run, outcome: Outcome, inputs: Inputs, category: str, made_by: dict, cost: dict) -> None:
+    """Write the result file of `run`, with what it keeps beside it."""
     config = run.config(inputs)
     record = {
         "schema": results.SCHEMA,
         **{name: getattr(run, name) for name in results.IDENTITY},
-        "category": task.category,
+        "category": category,
         "protocol": run.protocol.name,
         "data_copy": inputs.copy_name(run),
         **own.provenance(run.data_root, run.dataset),
         "config": config,
         "config_hash": results.config_hash(config),
-        "members": members,
-        "chosen": chosen,
-        "test": scores,
+        "members": outcome.members,
+        "chosen": outcome.chosen,
+        "test": outcome.scores,
         "environment": made_by,
-        "cost": {
-            "wall_seconds": round(time.perf_counter() - started, 2),
-            "peak_memory_mb": peak_memory(device),
-        },
+        "cost": cost,
     }
     if run.keep:
-        results.write(run.path, record, probabilities, labels, adapter)
+        results.write(run.path, record, outcome.probabilities, outcome.labels, outcome.adapter)
     else:
         results.write(run.path, record)
 

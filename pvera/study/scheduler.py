@@ -18,7 +18,7 @@ from pvera import processes
 from pvera.errors import InputError
 from pvera.files import require_writable
 from pvera.study.inputs import Inputs
-from pvera.study.runs import Run
+from pvera.study.runs import Run, side_by_side
 from pvera.study.training import CUBLAS
 
 
@@ -75,7 +75,7 @@ def run_all(runs: Sequence[Run], title: str, workers: int = 1, device: str = "cp
     failures: list[str] = []
     try:
         with _signals_kept_from_children():
-            futures: dict[Future, Run] = {pool.submit(_work, run): run for run in runs}
+            futures: dict[Future, list[Run]] = {pool.submit(_work, *group): group for group in side_by_side(runs)}
         for future in as_completed(futures):
             try:
                 future.result()
@@ -84,16 +84,16 @@ def run_all(runs: Sequence[Run], title: str, workers: int = 1, device: str = "cp
                     "a worker process was killed, perhaps for lack of memory: try fewer --workers"
                 ) from None
             except Exception as error:
-                failure = f"{futures[future].name}: {error}"
+                names = [run.name for run in futures[future]]
                 if keep_going:
                     traceback.print_exception(error)
-                    failures.append(failure)
+                    failures += [f"{name}: {error}" for name in names]
                 elif isinstance(error, InputError):
                     raise
                 else:
-                    raise RuntimeError(failure) from error
+                    raise RuntimeError(f"{names[0]}: {error}") from error
             else:
-                bar.update()
+                bar.update(len(futures[future]))
         pool.shutdown()
     except BaseException:
         children = list((getattr(pool, "_processes", None) or {}).values())
@@ -150,8 +150,9 @@ def _start_worker(places, steps) -> None:
         torch.cuda.set_device(_device)
 
 
-def _work(run: Run) -> None:
-    run.execute(_device, lambda step: _steps.send((run.name, step, run.steps)), _inputs)
+def _work(run: Run, *beside: Run) -> None:
+    together = {"beside": beside} if beside else {}
+    run.execute(_device, lambda step: _steps.send((run.name, step, run.steps)), _inputs, **together)
     _steps.send((run.name, None, run.steps))
 
 
