@@ -74,6 +74,14 @@ def test_the_counted_verdicts_are_those_of_the_table(copy):
     assert "0 hold, " in front_page.verdict(copy, "")
 
 
+def test_the_first_screen_says_which_part_of_pvera_helps(copy):
+    said = front_page.verdict(copy, "")
+    for part, (topic, start) in front_page.PARTS.items():
+        (row,) = (r for r in rows(TABLES / "claims.csv") if r["topic"] == topic and r["claim"].startswith(start))
+        word = {"holds": "helps", "fails": "harms", "undecided": "is undecided"}[row["verdict"]]
+        assert f"{part} {word}: {row['reading']}" in said
+
+
 def rows(path: Path) -> list[dict]:
     with open(path, newline="") as file:
         return list(csv.DictReader(file))
@@ -97,8 +105,8 @@ def test_numbers_are_those_of_the_tables():
     trainings = [row for row in rows(TABLES / "spent.csv") if not row["experiment"].startswith("language")]
     assert front_page.content("hours", ROOT, "") == f"{sum(float(row['seconds']) for row in trainings) / 7200:.1f}"
 
-    primary = rows(TABLES / "claims.csv")[0]
-    assert primary["claim"] == front_page.PRIMARY[1]
+    (primary,) = (row for row in rows(TABLES / "claims.csv") if row["claim"] == front_page.PRIMARY[1])
+    assert primary["topic"] == "Components"
     low, high = (f"{float(primary[end]):.2g}".replace("-", "−") for end in ("low", "high"))
     first = front_page.claims(ROOT, "").splitlines()[2]
     assert f"{primary['reading']} [{low}, {high}]" in first and primary["verdict"] in first

@@ -108,7 +108,8 @@ def _about(runs: dict[str, list[dict]]) -> str:
     seeds, datasets = sorted({run["seed"] for run in first}), {run["dataset"] for run in first}
     return (
         f"Profile {first[0]['profile']}, backbone {backbone_title(first[0]['backbone'])}, {len(datasets)} data sets, "
-        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, the most chosen value of each grid{searched}; "
+        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, at most {first[0]['config']['max_epochs']} epochs, the most "
+        f"chosen value of each grid{searched}; "
         f"{sum(map(len, runs.values()))} runs."
     )
 
