@@ -106,11 +106,11 @@ def _about(runs: dict[str, list[dict]]) -> str:
     first = next(iter(runs.values()))
     searched = " (`joint_stop`: all of them, for up to 500 epochs)" if GRID_REFERENCE in runs else ""
     seeds, datasets = sorted({run["seed"] for run in first}), {run["dataset"] for run in first}
+    profile, backbone, epochs = first[0]["profile"], first[0]["backbone"], first[0]["config"]["max_epochs"]
     return (
-        f"Profile {first[0]['profile']}, backbone {backbone_title(first[0]['backbone'])}, {len(datasets)} data sets, "
-        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, at most {first[0]['config']['max_epochs']} epochs, the most "
-        f"chosen value of each grid{searched}; "
-        f"{sum(map(len, runs.values()))} runs."
+        f"Profile {profile}, backbone {backbone_title(backbone)}, {len(datasets)} data sets, "
+        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, at most {epochs} epochs, the most chosen value of "
+        f"each grid{searched}; {sum(map(len, runs.values()))} runs."
     )
 
 
