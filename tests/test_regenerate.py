@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from pvera.data import suite
 from pvera.report import effects, efficiency, published, tables
 from pvera.report.tables import calibration, comparison, cost, duration, ledger, pairs
 from pvera.study import cost_records, results
@@ -37,7 +38,7 @@ def computed() -> dict[str, tables.Table]:
     made += [cost.cost_table(costs), cost.cost_verdicts(PAPER, efficiency.of_paper(costs, PAPER), here)]
     floors = calibration.floors(ROOT / "results", runs)
     made += [calibration.calibration(runs, floors), calibration.calibration_verdicts(runs)]
-    made += [pairs.image_leads_table(ROOT / "results", runs)]
+    made += [pairs.image_leads_table(ROOT / "results", runs, suite.shared_units())]
     evidence = {"tiny": comparison.of_runs(runs)}
     evidence |= {f"published_{b}": comparison.of_published(PAPER, b) for b in published.BACKBONES}
     compared = {name: comparison.compare(found) for name, found in evidence.items()}

@@ -48,7 +48,7 @@ def image_leads(root, runs: list[dict], units: Mapping[str, np.ndarray] | None =
                 raise InputError(f"{dataset}, seed {seed}: {method} and {REFERENCE} were tested on other images")
             differences.append(100.0 * ours - 100.0 * theirs)
         lead = np.mean(differences, axis=0)
-        of_images = units.get(dataset)
+        of_images = units[dataset][: len(lead)] if dataset in units else None  # a trial has the first images alone
         low, high = cluster_interval(lead, of_images)
         rows.append(
             {
