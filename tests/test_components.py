@@ -68,6 +68,13 @@ def test_each_value_is_searched_with_each_rate(profile, tmp_path):
             ]
             assert [c.adapter_lr for c in run.candidates] == 2 * RATES
     assert [c.method.alpha for c in listed[0].candidates] == [4.0, 4.0, 16.0, 16.0]
+    for name, method in (("beta", "pvera"), ("alpha", "vera")):
+        single = profile.with_(**{name: [2.0]})
+        assert single.runs(name, tmp_path) == [], "a single value needs no search"
+        (run, *_) = (r for r in single.runs({"beta": "benchmark", "alpha": "equal_budget"}[name], tmp_path)
+                     if r.method == method)  # fmt: skip
+        values = [c.beta if name == "beta" else c.method.alpha for c in run.candidates]
+        assert not run.waits and set(values) == {2.0}
     assert profile.with_(alpha=[]).runs("alpha", tmp_path) == []
     assert profile.with_(alpha=[]).runs("equal_budget", tmp_path) == []
     with pytest.raises(InputError, match="beta: is missing, the values to search for digits"):

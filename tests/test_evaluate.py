@@ -91,9 +91,9 @@ def test_every_method_gives_the_bits_of_its_run(protocol, tmp_path):
         methods={name: {} for name in METHODS} | {"vera": {"rank": 8}, "pvera": {"rank": 8}},
         training=TrainingConfig(epochs=1),
     )
-    (search,), trainings = profile.runs("beta", tmp_path / "r"), profile.runs("benchmark", tmp_path / "r")
+    trainings = profile.runs("benchmark", tmp_path / "r")
     inputs = Inputs()
-    for run in (search, *trainings):
+    for run in trainings:
         runs.execute(run, inputs=inputs)
     frozen = backbones.load("tiny")
     (split,) = splits.load(profile.data, "vessels", frozen, ("test",))

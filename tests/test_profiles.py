@@ -337,7 +337,21 @@ class Recorded(Inputs):
 @pytest.mark.parametrize(
     "name, experiments",
     [
-        ("mini", ("beta", "benchmark", "components", "alpha", "equal_budget", "rank", "position", "protocol", "language_beta", "language")),
+        (
+            "mini",
+            (
+                "beta",
+                "benchmark",
+                "components",
+                "alpha",
+                "equal_budget",
+                "rank",
+                "position",
+                "protocol",
+                "language_beta",
+                "language",
+            ),
+        ),
     ],
 )
 def test_committed_results_are_those_that_the_profiles_list(name, experiments):

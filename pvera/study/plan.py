@@ -46,7 +46,7 @@ def search(profile: Profile, experiment: Experiment, root) -> list[Run]:
     """List the runs that choose a hyperparameter on the validation loss, with the first seed, one per data set.
 
     PVeRA's β (Section 3.2), where the data set has no published value; VeRA's α, where the profile has an equal budget.
-    InputError where the profile has no values of β to choose from.
+    A single value needs no search. InputError where the profile has no values of β to choose from.
     """
     name, method = experiment.searches, SEARCHED[experiment.searches]
     searched = [dataset for dataset in profile.datasets if name != "beta" or dataset not in PUBLISHED_BETA]
@@ -54,6 +54,8 @@ def search(profile: Profile, experiment: Experiment, root) -> list[Run]:
         return []
     if not getattr(profile, name):
         raise InputError(f"profile {profile.name!r}: {name}: is missing, the values to search for {searched[0]}")
+    if len(getattr(profile, name)) == 1:
+        return []
     values = with_rates(profile, [{name: value} for value in getattr(profile, name)])
     return [
         training_run(profile, experiment, root, backbone, dataset, method, profile.seeds[0], fixed=True, values=values)
@@ -294,10 +296,13 @@ def training_run(
         return str(results.run_path(root, profile.name, folder, backbone, dataset, method, profile.seeds[0]))
 
     if after and after.searches and SEARCHED[after.searches] == method and after.searches not in changes:
-        if after.searches == "beta":
-            options["beta"] = PUBLISHED_BETA.get(dataset)
-        if options.get(after.searches) is None:
-            searched.append((after.searches, record(after.name)))
+        key = after.searches
+        if key == "beta":
+            options[key] = PUBLISHED_BETA.get(dataset)
+        if options.get(key) is None and len(getattr(profile, key)) == 1:
+            (options[key],) = getattr(profile, key)
+        if options.get(key) is None:
+            searched.append((key, record(after.name)))
     if fixed or backbone in profile.fixed_grid:
         if grid and most_chosen is None:
             raise InputError(
