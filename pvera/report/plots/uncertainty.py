@@ -268,7 +268,7 @@ def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
         look = {"markersize": 2.6, "markeredgewidth": 0}
         key(figure, [
             entry("draw, predicted class is correct", "o", colour=CORRECT, **look),
-            entry("draw, it is incorrect", "o", colour=INCORRECT, **look),
+            entry("draw, predicted class is incorrect", "o", colour=INCORRECT, **look),
             entry("draw, another class", "o", colour="0.55", **look),
             entry("95 % interval of the mean, predicted class (bold)", "|", "-", "black", linewidth=1.6),
         ], columns=1)  # fmt: skip
