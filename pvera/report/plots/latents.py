@@ -51,8 +51,8 @@ def detection(ax: Axes, data: pd.DataFrame) -> Axes:
             part = data[(data["method"] == method) & (data["model"] == pair[0]) & (data["tested"] == pair[1])]
             look, height = style(method), place + side
             ax.plot(part["auroc"], np.full(len(part), height + 0.09), "o", color=look.colour, markersize=2, mew=0)
-            ax.plot(part["auroc"].mean(), height - 0.09, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4,
-                    zorder=3)  # fmt: skip
+            ax.plot(part["auroc"].mean(), height - 0.09, look.marker, color=look.colour, markersize=4.2, mec="white",
+                    mew=0.4, zorder=3)  # fmt: skip
     ax.axvline(0.5, color="0.3", linewidth=0.8, linestyle="--", zorder=1)
     ax.set_yticks(range(len(pairs)), [f"{dataset_title(one)}, given {dataset_title(other)}" for one, other in pairs])
     ax.set_ylim(len(pairs) - 0.5, -0.5)

@@ -132,10 +132,10 @@ def detection(runs: tables.Runs) -> Figure:
             color="0.4",
         )
         _axis_of_draws(ax, list(runs[0].estimates))
-        ax.set_xlabel("Draws (line: mean over data sets and seeds; band: range of seeds)")
         ax.set_ylabel("AUROC, incorrect predictions")
         ax.get_legend().remove()
-        figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=1.6)
+        figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=2.4)
+        note(figure, "line: mean over data sets and seeds; band: range of seeds")
     return figure
 
 

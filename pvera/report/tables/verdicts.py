@@ -60,7 +60,7 @@ class Statement(NamedTuple):
     all are positive on average. It raises `Untestable` where results are missing. above, below: how a positive and a
     negative mean read, with {size} and the {name} of the smallest contrast. shown: a difference in the units of the
     words, where they are others; it keeps order and sign. units: what is replicated; "seeds" for a claim about one data
-    set.
+    set. turned: the names of contrasts for which `above` and `below` change places.
     """
 
     text: str
@@ -70,6 +70,7 @@ class Statement(NamedTuple):
     digits: int = 1
     shown: Callable[[float], float] = float
     units: str = "data sets"
+    turned: tuple[str, ...] = ()
 
     def judge(self, results) -> Claim:
         """Judge the claim on the results that `contrasts` takes."""
@@ -103,7 +104,8 @@ class Statement(NamedTuple):
         size = plain(abs(effect.mean), self.digits)
         if not size.strip("0."):
             return "no difference"
-        return (self.above if effect.mean > 0 else self.below).format(size=size, name=effect.name)
+        above = (effect.mean > 0) != (effect.name in self.turned)
+        return (self.above if above else self.below).format(size=size, name=effect.name)
 
 
 def verdict(effect: Effect) -> str:
