@@ -139,7 +139,8 @@ def test_verdicts_are_counted():
     assert answer([HOLDS, HOLDS, FAILS, UNDECIDED, UNTESTABLE]) == (
         "**Answer.** Of 5 claims, 2 hold, 1 fails, 1 is undecided and 1 is not testable here."
     )
-    assert answer([HOLDS]) == ("**Answer.** Of 1 claim, 1 holds, 0 fail, 0 are undecided and 0 are not testable here.")
+    assert answer([HOLDS]) == "**Answer.** Of 1 claim, 1 holds."
+    assert answer([HOLDS, FAILS, FAILS]) == "**Answer.** Of 3 claims, 1 holds and 2 fail."
 
 
 def test_every_backbone_encoder_and_switch_has_a_full_name():
