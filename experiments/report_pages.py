@@ -145,17 +145,17 @@ class Pages:
         return "".join([*parts, self._relink(text[end:], source, page)])
 
     def _relink(self, text: str, source: Path, page: str) -> str:
-        def link(found: re.Match) -> str:
-            picture, label, target = found.groups()
+        def link(match: re.Match) -> str:
+            picture, label, target = match.groups()
             label = LINK.sub(link, label)  # a picture that is a link
             target = self.target(target, source, page)
             return label if target is None else f"{picture}[{label}]({target})"
 
-        def attribute(found: re.Match) -> str:  # MkDocs leaves links in HTML as they are
-            target = self.target(found[2], source, page) or "#"
-            return f'{found[1]}="{html_of(target)}"'
+        def attribute(match: re.Match) -> str:  # MkDocs leaves links in HTML as they are
+            target = self.target(match[2], source, page) or "#"
+            return f'{match[1]}="{html_of(target)}"'
 
-        text = REMOTE_PICTURE.sub(lambda found: found[1] or found[2] or "", text)
+        text = REMOTE_PICTURE.sub(lambda match: match[1] or match[2] or "", text)
         text = ATTRIBUTE.sub(attribute, LINK.sub(link, text))
         return re.sub(r"<(details|div|p)(?=[ >])", r'<\1 markdown="1"', text)
 

@@ -16,7 +16,7 @@ from pvera.report.tables.speed import summary
 from pvera.study import speed
 from pvera.study.speed import Measurement
 
-MADE_BY = {"device": "cpu: Some (R) CPU", "threads": 2, "torch": "2", "timm": "1"}
+MADE_BY = {"device": "cpu: Some(R) CPU", "threads": 2, "torch": "2", "timm": "1"}
 
 
 def row(what="PVeRA, r = 8", part="step", precision="float32", ratio=1.2, target=1.25, backbone="tiny"):
@@ -98,8 +98,8 @@ def test_summary_names_the_machine_of_each_comparison():
     rows.append(vars(row("VeRA, merged", "evaluate", ratio=1.03, target=1.02)))
     assert summary([{"environment": MADE_BY, "rows": rows}]) == (
         "**Answer.** In 1 record, 2 of 3 targets are met; a merged model takes at most 1.02 of the frozen backbone's "
-        "time in 1 of 2 measurements. PVeRA's training step takes this share of peft's time: 0.80 (float32, cpu: Some "
-        "(R) CPU, 2 threads)."
+        "time in 1 of 2 measurements. PVeRA's training step takes this share of peft's time: 0.80 (float32, Some CPU, "
+        "2 threads)."
     )
 
 

@@ -19,7 +19,7 @@ from pvera.report import audit, places, published
 from pvera.report.audit.core import CONTRADICTS, FOLLOWS
 from pvera.report.ledger import LEDGER
 from pvera.report.tables.layout import interval, plain, signed
-from pvera.report.tables.names import backbone_title, switch_title
+from pvera.report.tables.names import backbone_title, machine_title, switch_title
 from pvera.report.tables.verdicts import FAILS, HOLDS, UNDECIDED, VERDICTS
 from pvera.study import markdown, speed
 from pvera.study.experiments import EXPERIMENTS
@@ -282,7 +282,7 @@ def ratios(root: Path, up: str) -> str:
     """Return the tables of speed, one per precision: time over bound, a column per backbone and machine."""
     columns = {}
     for record in speed.load_records(root / "results/performance"):
-        machine = re.sub(r"^cpu: |\(R\)| Processor", "", speed.machine(record))
+        machine = machine_title(record)
         for backbone, rows in speed.by_backbone(record).items():
             rows = rows[rows["part"].isin(["step", "evaluate", "sample", "probe", "peft"])]
             rows = rows[~rows["what"].str.startswith("memory")]
@@ -303,7 +303,7 @@ def ratios(root: Path, up: str) -> str:
 def targets(root: Path, up: str) -> str:
     """Return how many targets each machine meets."""
     records = speed.load_records(root / "results/performance")
-    return "\n".join(f"- {speed.machine(record)}: {speed.verdict(record).splitlines()[0]}" for record in records)
+    return "\n".join(f"- {machine_title(record)}: {speed.verdict(record).splitlines()[0]}" for record in records)
 
 
 def suite(root: Path, up: str) -> str:

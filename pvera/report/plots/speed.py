@@ -1,6 +1,5 @@
 """Time and memory against the bound that a frozen backbone sets (`study.speed`)."""
 
-import re
 from collections.abc import Iterable, Sequence
 from itertools import cycle
 
@@ -11,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pvera.report.plots import COLUMN, PAGE, RC, entry, key
+from pvera.report.tables.names import machine_title
 from pvera.study import speed
 from pvera.study.speed import SWEPT
 
@@ -25,7 +25,7 @@ def by_machine(records: Sequence[dict]) -> dict[str, dict[str, pd.DataFrame]]:
     """Return {backbone: {machine: rows}} of all records."""
     parts: dict[str, dict[str, pd.DataFrame]] = {}
     for record in records:
-        name = re.sub(r"cpu: |cuda: |\(R\)|\(TM\)", "", speed.machine(record))
+        name = machine_title(record)
         for backbone, rows in speed.by_backbone(record).items():
             parts.setdefault(backbone, {})[name] = rows
     return parts
