@@ -68,6 +68,6 @@ def of_runs(runs: Sequence[dict], hyperparameter: str, paper: Published, name: s
             entry("lowest mean", marker, colour=colour),
         ]
         if ours.failed().any():
-            entries.append(entry("n trainings learned nothing", "$n×$", colour=FAILED, markersize=7))
+            entries.append(entry("n learned nothing", "$n×$", colour=FAILED, markersize=7))
         key(figure, entries, columns=2)
     return figure
