@@ -126,6 +126,7 @@ def test_the_side_of_a_difference_stands_in_words(difference, words):
 def test_table_by_hand():
     claims = [judged([1.0, 3.0], [4.0, 4.0]), judged([1.0, 3.0])]
     table = verdict_table("t", "Claims.", "", claims, (0, 1))
+    assert table.markdown().startswith("**Claims.**\n")
     first, second = ([cell.text for cell in row.cells] for row in table.panels[0].rows)
     assert first[:3] == ["undecided", "3.0 points above the others", "[−9.7, 15.7]"]
     assert first[5] == "+2.5, +3.5"  # means of 1 and 4, and of 3 and 4
