@@ -20,12 +20,13 @@ def temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
     probabilities: (N, C) of a validation split, a softmax or a mean of several; labels: (N,).
     """
-    logs, labels = torch.from_numpy(_logs(probabilities)), torch.from_numpy(np.asarray(labels, np.int64))
-    if labels.shape != logs.shape[:1] or not len(labels):
-        raise InputError(f"probabilities {(*logs.shape,)} and labels {(*labels.shape,)} are not (N, C) and (N,)")
+    logs, targets = _logs(probabilities), np.asarray(labels, np.int64)
+    if targets.shape != logs.shape[:1] or not targets.size:
+        raise InputError(f"probabilities {logs.shape} and labels {targets.shape} are not (N, C) and (N,)")
+    log_p, target = torch.from_numpy(logs), torch.from_numpy(targets)
 
     def loss(log_temperature: float) -> float:
-        return F.cross_entropy(logs / np.exp(log_temperature), labels).item()
+        return F.cross_entropy(log_p / np.exp(log_temperature), target).item()
 
     # The loss is convex in 1/T, so it falls and then rises in log T.
     minimise = optional("scipy.optimize", "study").minimize_scalar
