@@ -5,16 +5,37 @@ import warnings
 from pathlib import Path
 
 import IPython.display
+import matplotlib
 import nbformat
 from IPython.display import Image, Markdown
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from pvera.report import plots
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def whole(content):
+    """`plots.content`, after which each figure must hold all its texts and keys."""
+
+    def checked(figure: Figure, ending: str) -> bytes:
+        file = content(figure, ending)
+        if ending == "png":
+            figure.set_dpi(300)
+            with matplotlib.rc_context(plots.RC):
+                drawn = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())
+            outside = max(-drawn.x0, -drawn.y0, drawn.x1 - figure.get_figwidth(), drawn.y1 - figure.get_figheight())
+            assert outside < 0.02, f"{outside:.2f} inches are cut off"
+        return file
+
+    return checked
 
 
 def run(name: str, root: Path, profile: str, monkeypatch) -> tuple[str, list[Path]]:
     """Runs analysis/`name` as if the repository lay at `root`: its Markdown, and the pictures that it shows.
 
-    A warning is an error.
+    A warning is an error, and so is a figure that does not hold all that is drawn.
     """
     notebook = nbformat.read(ROOT / "analysis" / name, as_version=4)
     nbformat.validate(notebook)
@@ -25,6 +46,7 @@ def run(name: str, root: Path, profile: str, monkeypatch) -> tuple[str, list[Pat
     monkeypatch.setattr(IPython.display, "display", shown.append)
     monkeypatch.setenv("PVERA_PROFILE", profile)
     monkeypatch.chdir(root)
+    monkeypatch.setattr(plots, "content", whole(plots.content))
     names = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -99,9 +99,11 @@ def test_numbers_are_those_of_the_tables():
 
     primary = rows(TABLES / "claims.csv")[0]
     assert primary["claim"] == front_page.PRIMARY[1]
-    low, high = (f"{float(primary[end]):.2g}".replace("-", "−") for end in ("low", "high"))
+    decimals = len(re.search(r"\.(\d+)", primary["reading"])[1])
+    low, high = (f"{float(primary[end]):.{decimals}f}".replace("-", "−") for end in ("low", "high"))
     first = front_page.claims(ROOT, "").splitlines()[2]
-    assert f"{primary['reading']} [{low}, {high}]" in first and primary["verdict"] in first
+    assert f"{primary['reading']} [{low}, {high}]; " in first
+    assert re.search(rf"\[\**{primary['verdict']}\**\]\(analysis/{primary['notebook']}\.ipynb\)", first)
 
     record = json.loads((ROOT / "results/performance/speed_cpu_amd_epyc.json").read_text())
     (step,) = (

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 import report_pages
 import scripts
-from report_pages import TOPICS, Pages, write_report
+from report_pages import PRINTED, Pages, Topic, write_report
 
 from pvera.errors import InputError
 from pvera.study.experiments import EXPERIMENTS
@@ -69,7 +69,7 @@ def test_every_place_in_the_paper_that_an_experiment_reproduces_has_its_page():
     assert numbered("Figures 3 and 4, Tables 1, 4 and 6 to 8") == {
         *("Figure 3", "Figure 4", "Table 1", "Table 4", "Table 6", "Table 7", "Table 8")
     }
-    notebook = {place: topic.notebook for topic in TOPICS for place in numbered(topic.place)}
+    notebook = {place: topic.notebook for topic in Topic.all() for place in numbered(topic.place)}
     for experiment in EXPERIMENTS.values():
         for place in numbered(experiment.paper):
             assert notebook[place] in experiment.notebooks, place
@@ -77,7 +77,29 @@ def test_every_place_in_the_paper_that_an_experiment_reproduces_has_its_page():
 
 
 def test_every_notebook_has_a_topic_but_the_claims():
-    assert {topic.notebook for topic in TOPICS} == {p.stem for p in (ROOT / "analysis").glob("*.ipynb")} - {"claims"}
+    assert {topic.notebook for topic in Topic.all()} == {p.stem for p in (ROOT / "analysis").glob("*.ipynb")} - {
+        "claims"
+    }
+
+
+def test_a_notebook_s_rows_share_a_page():
+    topic = next(topic for topic in Topic.all() if topic.notebook == "intervals")
+    assert topic.heading == "Figure 1b, Figures 8 and 9: An interval; interval widths; examples"
+    assert topic.page == "paper/intervals.md" and topic.stems == ["teaser", "intervals"]
+    assert set(PRINTED) <= {topic.notebook for topic in Topic.all()}
+
+
+def test_a_page_shows_drawings_and_links_to_what_makes_it(report):
+    protocol = pages(report)["paper/protocol.md"]
+    assert "](../docs/pvera.svg){ width" in protocol
+    assert "[`pvera/adapters/vera.py`](../pvera/adapters/vera.py.md)" in protocol
+
+
+def test_a_table_without_a_place_is_named(root):
+    (root / "results/mini/tables").mkdir()
+    (root / "results/mini/tables/nowhere.md").write_text("# Nowhere\n")
+    with pytest.raises(InputError, match="no pattern in PLACES fits nowhere"):
+        Pages(root, "mini", root / "build").results()
 
 
 def test_the_paper_s_numbers_stand_beside_ours(report):

@@ -6,6 +6,7 @@ import notebook
 import pandas as pd
 import pytest
 import scripts
+import speed_bench
 import torch
 from matplotlib.figure import Figure
 
@@ -15,7 +16,7 @@ from pvera.report.tables.speed import summary
 from pvera.study import speed
 from pvera.study.speed import Measurement
 
-MADE_BY = {"device": "cpu: Some (R) CPU", "threads": 2, "torch": "2", "timm": "1"}
+MADE_BY = {"device": "cpu: Some(R) CPU", "threads": 2, "torch": "2", "timm": "1"}
 
 
 def row(what="PVeRA, r = 8", part="step", precision="float32", ratio=1.2, target=1.25, backbone="tiny"):
@@ -97,8 +98,8 @@ def test_summary_names_the_machine_of_each_comparison():
     rows.append(vars(row("VeRA, merged", "evaluate", ratio=1.03, target=1.02)))
     assert summary([{"environment": MADE_BY, "rows": rows}]) == (
         "**Answer.** In 1 record, 2 of 3 targets are met; a merged model takes at most 1.02 of the frozen backbone's "
-        "time in 1 of 2 measurements. PVeRA's training step takes this share of peft's time: 0.80 (float32, cpu: Some "
-        "(R) CPU, 2 threads)."
+        "time in 1 of 2 measurements. PVeRA's training step takes this share of peft's time: 0.80 (float32, Some CPU, "
+        "2 threads)."
     )
 
 
@@ -129,12 +130,38 @@ def test_figures():
         for precision in ("float32", "bfloat16")
     ]
     figure = figures.sweep({"a processor": pd.DataFrame(map(vars, swept))}, "a backbone")
-    assert isinstance(figure, Figure) and len(figure.axes) == 4
-    key = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert key == ["a processor, float32", "a processor, bfloat16"]
-    for ax, label in zip(figure.axes, speed.SWEPT.values()):
-        assert ax.get_xlabel() == label
-        assert [list(line.get_ydata()) for line in ax.lines if line.get_marker() in "os"] == [[1, 2, 4]] * 2
+    assert isinstance(figure, Figure) and len(figure.axes) == 8
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a processor"]
+    assert [figure.axes[0].get_ylabel(), figure.axes[4].get_ylabel()] == ["float32", "bfloat16"]
+    assert [ax.get_xlabel() for ax in figure.axes[4:]] == list(speed.SWEPT.values())
+    for ax in figure.axes:
+        assert [list(line.get_ydata()) for line in ax.lines if line.get_marker() in "os"] == [[1, 2, 4]]
+
+
+def test_quartiles_are_bars():
+    spread = Measurement("step", "tiny", "float32", "VeRA", "frozen", 1.0, 1.0, 1.1, 1.2, 1.05, 1.25)
+    (rows,) = speed.by_backbone({"rows": [vars(spread), vars(row())]}).values()
+    figure = figures.against_bounds({"a processor": rows}, "a backbone")
+    bars = [list(line.get_xdata()) for line in figure.axes[0].lines]
+    assert [1.05, 1.25] in bars
+    assert figure.legends[0].get_texts()[-1].get_text() == "quartiles over timed pairs"
+    assert "| 1.100 (1.050 to 1.250) | 1.20 | met |" in speed.describe({"environment": MADE_BY, "rows": [vars(spread)]})
+    swept = pd.DataFrame([vars(spread) | {"part": "sweep", "what": f"{size} 2"} for size in speed.SWEPT])
+    (bar,) = figures.sweep({"a processor": swept}, "a backbone").axes[0].collections
+    assert bar.get_segments()[0].tolist() == [[2, 1.05], [2, 1.25]]
+
+
+def test_paired_measurements_have_quartiles():
+    bench = speed_bench.Bench.__new__(speed_bench.Bench)
+    bench.backbone, bench.precision, bench.repeats = "tiny", "float32", 3
+    seconds = iter([9, 9, 2, 1, 4, 2, 9, 3])  # the warm-up, then three pairs
+    bench.seconds = lambda function: function()
+    values = bench.paired(lambda: next(seconds), lambda: next(seconds))
+    assert values == (4, 2, 2, 2, 2.5)
+    measured = bench.row("step", "a", "b", values, 1.2)
+    assert (measured.ratio, measured.target, measured.low, measured.high) == (2, 1.2, 2, 2.5)
+    seconds = iter([3, 2])
+    assert bench.paired(lambda: next(seconds), lambda: next(seconds), repeats=1, warm=False) == (3, 2, 1.5)
 
 
 def test_notebook_without_timings(tmp_path, monkeypatch):

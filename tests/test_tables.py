@@ -210,7 +210,7 @@ def test_dora_claims_count_best_data_sets_and_places():
     assert row["difference"] == pytest.approx(1) and row["verdict"] == "undecided"
     # DoRA has the highest average, 60; PVeRA 53.7 lies below it, so it is not second
     second = verdicts.loc["DoRA has the second highest average"]
-    assert second["reading"] == "6.3 points on the wrong side of PVeRA"
+    assert second["reading"] == "6.3 points above PVeRA"
 
 
 def test_claims_about_stability():

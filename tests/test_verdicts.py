@@ -126,6 +126,7 @@ def test_the_side_of_a_difference_stands_in_words(difference, words):
 def test_table_by_hand():
     claims = [judged([1.0, 3.0], [4.0, 4.0]), judged([1.0, 3.0])]
     table = verdict_table("t", "Claims.", "", claims, (0, 1))
+    assert table.markdown().startswith("**Claims.**\n")
     first, second = ([cell.text for cell in row.cells] for row in table.panels[0].rows)
     assert first[:3] == ["undecided", "3.0 points above the others", "[−9.7, 15.7]"]
     assert first[5] == "+2.5, +3.5"  # means of 1 and 4, and of 3 and 4
@@ -139,7 +140,8 @@ def test_verdicts_are_counted():
     assert answer([HOLDS, HOLDS, FAILS, UNDECIDED, UNTESTABLE]) == (
         "**Answer.** Of 5 claims, 2 hold, 1 fails, 1 is undecided and 1 is not testable here."
     )
-    assert answer([HOLDS]) == ("**Answer.** Of 1 claim, 1 holds, 0 fail, 0 are undecided and 0 are not testable here.")
+    assert answer([HOLDS]) == "**Answer.** Of 1 claim, 1 holds."
+    assert answer([HOLDS, FAILS, FAILS]) == "**Answer.** Of 3 claims, 1 holds and 2 fail."
 
 
 def test_every_backbone_encoder_and_switch_has_a_full_name():

@@ -15,9 +15,9 @@ BEYOND = "beyond"
 class Place:
     """A row of the list.
 
-    where: in the paper, or `BEYOND`. what: its subject. notebook: in analysis/. made_by: experiments (keys of
-    `EXPERIMENTS`) and files, from the root. files: patterns of the names of its tables and figures, without ending.
-    more: further files that show it.
+    where: in the paper, or `BEYOND`. what: its subject. notebook: in analysis/; the rows of one notebook share a page
+    of the report. made_by: experiments (keys of `EXPERIMENTS`) and files, from the root. files: patterns of the names
+    of its tables and figures, without ending. more: further files that show it.
     """
 
     where: str
@@ -30,7 +30,7 @@ class Place:
 
 UNCERTAINTY, PVERA = "experiments/uncertainty.py", "pvera/adapters/pvera.py"
 PLACES = (
-    Place("Figures 1a and 2", "architecture: VeRA and PVeRA", "", ("pvera/adapters/vera.py", PVERA), (),
+    Place("Figures 1a and 2", "architecture: VeRA and PVeRA", "protocol", ("pvera/adapters/vera.py", PVERA), (),
           ("docs/pvera.svg",)),
     Place("Figure 1b", "an interval", "intervals", ("benchmark", UNCERTAINTY), ("teaser_*",)),
     Place("Figure 3", "computational efficiency", "computational_efficiency", ("benchmark", "experiments/cost.py"),

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.metrics import roc_auc_score, roc_curve
+from sklearn.metrics import roc_curve
 
 from pvera import checkpoint, metrics, posthoc, selective, uncertainty
 from pvera.data import corruptions
@@ -314,7 +314,7 @@ def _detect(rows: dict, way: Way, place: dict, labels: dict, count: int) -> None
             place
             | {
                 "by": name,
-                "auroc": roc_auc_score(wrong, values) if 0 < wrong.sum() < len(wrong) else np.nan,
+                "auroc": selective.auroc(values, wrong),
                 "aurc": selective.aurc(values, wrong),
                 "augrc": selective.augrc(values, wrong),
                 "selective_accuracy": selective.selective_accuracy(values, wrong, COVERAGE),
@@ -342,7 +342,7 @@ def told_apart(inside: np.ndarray, outside: np.ndarray) -> dict[str, float]:
     certainty = -np.concatenate([inside, outside])
     false, true, _ = roc_curve(accepted, certainty, drop_intermediate=False)
     first = np.searchsorted(true, ACCEPTED - 1e-12)
-    return {"auroc": float(roc_auc_score(accepted, certainty)), "fpr": float(false[first])}
+    return {"auroc": selective.auroc(certainty, accepted), "fpr": float(false[first])}
 
 
 def _columns(parts: dict[str, pd.DataFrame]) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Where the paper's printed tables contradict themselves (`report.audit`)."""
+"""Contradictions in the paper's printed tables (`report.audit`)."""
 
 import matplotlib
 import numpy as np
@@ -63,7 +63,7 @@ def audit(paper: Published) -> Figure:
                 ax.set_yticklabels([])
         bars.barh(range(len(wrong)), wrong, color=CONTRADICTION, height=0.6)
         for row, (name, count) in enumerate(wrong.items()):
-            bars.text(0, row - 0.4, f"{name}: {count}", fontsize=6, va="bottom")
+            bars.text(0.2, row - 0.4, f"{name}: {count}", fontsize=6, va="bottom")
         bars.set_ylim(len(wrong) - 0.4, -0.9)
         bars.set_yticks([])
         bars.set_xlabel("Contradictions")

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from pvera.study import speed
+from pvera.report.tables.names import machine_title
 
 
 def summary(records: Sequence[dict]) -> str:
     """Say how many targets are met, how many merged models are, and how our step compares with that of peft."""
-    rows = pd.concat([pd.DataFrame(record["rows"]).assign(machine=speed.machine(record)) for record in records])
+    rows = pd.concat([pd.DataFrame(record["rows"]).assign(machine=machine_title(record)) for record in records])
     aimed = rows.dropna(subset="target")
     parts = [f"{_count(aimed)} targets are met"]
     merged = aimed[(aimed["part"] == "evaluate") & aimed["what"].str.endswith("merged")]
