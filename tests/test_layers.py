@@ -24,33 +24,25 @@ def seconds(statement: str) -> float:
     return time.perf_counter() - start
 
 
-def test_the_library_loads_nothing_heavy_beyond_timm():
+def test_the_library_loads_nothing_heavy_beyond_timm_and_no_extra():
+    """`import pvera` loads nothing heavy beyond what timm loads; no module of the library imports it at its top."""
+    modules = [f"pvera.{path.stem}" for path in (ROOT / "pvera").glob("*.py") if path.stem != "__init__"]
+    # torch and torchvision import some of these packages if they are installed, so only the library's imports fail.
     program = f"""
-import pvera_torchvision, sys
+import builtins, pvera_torchvision, sys
 pvera_torchvision.declare_missing()
 import timm
 before = set(sys.modules)
-import pvera
-assert "pvera.adapters" in set(sys.modules) - before
-heavy = (set(sys.modules) - before) & {HEAVY!r}
-assert not heavy, heavy
-"""
-    ended = run(sys.executable, "-c", program)
-    assert ended.returncode == 0, ended.stderr
-
-
-def test_extras_are_imported_where_they_are_used():
-    """Every module of the library loads without the packages of the extras."""
-    modules = [f"pvera.{path.stem}" for path in (ROOT / "pvera").glob("*.py") if path.stem != "__init__"]
-    # torch and torchvision use what they find of these: only imports of the library itself are refused.
-    program = f"""
-import builtins, sys
 imported = builtins.__import__
 def refuse(name, globals=None, *rest, **more):
     package = name.partition(".")[0]
     assert package not in {HEAVY!r} or not (globals or {{}}).get("__name__", "").startswith("pvera"), name
     return imported(name, globals, *rest, **more)
 builtins.__import__ = refuse
+import pvera
+assert "pvera.adapters" in set(sys.modules) - before
+heavy = (set(sys.modules) - before) & {HEAVY!r}
+assert not heavy, heavy
 import {", ".join(modules)}
 """
     ended = run(sys.executable, "-c", program)
@@ -74,33 +66,34 @@ def copy(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "file, line",
-    [
-        ("pvera/model.py", "from pvera.study import runs"),
-        ("pvera/data/store.py", "from pvera.report import scores"),
-        ("pvera/hooks.py", "import pvera.model"),
-        ("pvera/adapters/lora.py", "import pvera.adapters.dora"),
-        ("pvera/new.py", ""),
-    ],
-)
-def test_an_import_against_the_layers_is_noticed(copy, file, line):
-    with open(copy / file, "a") as module:
-        module.write(f"\n{line}\n")
-    ended = run(BIN / "lint-imports", "--no-cache", cwd=copy)
-    assert ended.returncode == 1, ended.stdout
+AGAINST_THE_LAYERS = {
+    "pvera/model.py": "import pvera.study.runs",
+    "pvera/data/store.py": "import pvera.report.scores",
+    "pvera/hooks.py": "import pvera.model",
+    "pvera/adapters/lora.py": "import pvera.adapters.dora",
+}
 
 
-def test_layers_hold(copy):
+def test_layers_hold_and_each_import_against_them_is_noticed(copy):
     ended = run(BIN / "lint-imports", "--no-cache", cwd=copy)
     assert ended.returncode == 0, ended.stdout
+    for file, line in AGAINST_THE_LAYERS.items():
+        with open(copy / file, "a") as module:
+            module.write(f"\n{line}\n")
+    (copy / "pvera/new.py").touch()
+    ended = run(BIN / "lint-imports", "--no-cache", cwd=copy)
+    assert ended.returncode == 1
+    for file, line in AGAINST_THE_LAYERS.items():
+        importer, imported = file.removesuffix(".py").replace("/", "."), line.removeprefix("import ")
+        assert f"{importer} -> {imported}" in ended.stdout, ended.stdout
+    assert "pvera.new" in ended.stdout, "a module without a place in the layers"
 
 
 def test_types_hold_and_a_wrong_one_is_noticed(copy):
-    command = (BIN / "mypy", "--cache-dir", ROOT / ".mypy_cache")  # run_tests.sh has just filled it
-    ended = run(*command, cwd=copy)
-    assert ended.returncode == 0, ended.stdout
     with open(copy / "pvera/seeding.py", "a") as module:
         module.write("\nWRONG: str = derive(0)\n")
-    ended = run(*command, cwd=copy)
-    assert ended.returncode == 1 and "pvera/seeding.py" in ended.stdout
+    # run_tests.sh has just filled the cache.
+    ended = run(BIN / "mypy", "--cache-dir", ROOT / ".mypy_cache", cwd=copy)
+    assert ended.returncode == 1, ended.stdout
+    (error,) = [line for line in ended.stdout.splitlines() if ": error: " in line]
+    assert error.startswith("pvera/seeding.py"), "the one wrong type is the one written here"

@@ -70,10 +70,6 @@ def command(folder, *more) -> list[str]:
     return [sys.executable, str(SCRIPT), *arguments(folder, *more)]
 
 
-def call(folder, *more) -> subprocess.CompletedProcess:
-    return subprocess.run(command(folder, *more), capture_output=True, text=True)
-
-
 def numbers(folder, results) -> dict:
     """Every record without its time and memory (and its hash, which holds them), by its place."""
     records = {
@@ -83,22 +79,12 @@ def numbers(folder, results) -> dict:
 
 
 def test_workers_take_weights_determinism_and_few_images(folder):
+    """Two worker processes; the script itself runs in this one."""
     state = backbones.load("tiny", pretrained=False).model.state_dict()
     safetensors.torch.save_file(state, folder / "mine.safetensors")
-    command = (
-        "results",
-        "--methods",
-        "lora",
-        "--seeds",
-        "0",
-        "--weights",
-        f"tiny={folder / 'mine.safetensors'}",
-        "--deterministic",
-        "--images",
-        "16",
-    )
-    done = call(folder, *command)
-    assert done.returncode == 0, done.stderr
+    weights = ("--weights", f"tiny={folder / 'mine.safetensors'}")
+    options = (*weights, "--methods", "lora", "--deterministic", "--images", 16)
+    scripts.execute("train", *arguments(folder, "results", *options))
     record = json.loads((folder / "results/small/benchmark/tiny/retina/lora/seed0.json").read_text())
     file = hashlib.sha256((folder / "mine.safetensors").read_bytes()).hexdigest()
     assert record["environment"]["weights_file_sha256"] == file
@@ -114,14 +100,14 @@ def test_killed_runs_resume_and_end_with_the_same_results_whatever_the_number_of
     whole = numbers(folder, "whole")
     assert len(whole) == 1 + 3 * 2
 
-    for wait, workers in ((1, "1"), (3, "3")):  # results that must exist before the kill
+    for wait, workers in ((1, "1"), (4, "3")):  # results that must exist before the kill
         process = start(folder, "killed", "--workers", workers)
         until(lambda: len(list((folder / "killed").rglob("*.json"))) >= wait, process)
         process.send_signal(signal.SIGKILL)
         process.wait()
         until(lambda: not marked(folder))  # its workers must end by themselves
     before = {p: p.stat().st_mtime_ns for p in (folder / "killed").rglob("*.json")}
-    assert call(folder, "killed").returncode == 0
+    scripts.execute("train", *arguments(folder, "killed"))
     assert numbers(folder, "killed") == whole
     assert all(p.stat().st_mtime_ns == t for p, t in before.items()), "what was there is not made again"
 
