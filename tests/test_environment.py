@@ -1,4 +1,4 @@
-"""The lists of packages agree, what is imported is declared, and an environment is set up once and whole."""
+"""The lists of packages agree, imports are declared, and setup_env.sh makes an environment once and completely."""
 
 import ast
 import importlib.metadata
@@ -39,7 +39,7 @@ def names(*lists: list[str]) -> set[str]:
 
 
 def pins(lines, python: str) -> dict[str, Version]:
-    """Package -> its version on `python`; every line must name exactly one, that of no particular build."""
+    """Return package -> version on `python`; every line must pin one version, without a build."""
     found = {}
     for line in lines:
         requirement = Requirement(line)
@@ -93,7 +93,7 @@ def test_no_platform_specific_package_is_locked():
 
 
 def test_installed_versions_are_the_locked_ones():
-    # The build after "+" is the machine's: torch 2.13.0+cpu is torch 2.13.0.
+    # The build after "+" depends on the machine: torch 2.13.0+cpu is torch 2.13.0.
     locked = lock("{}.{}".format(*sys.version_info))
     installed = {name: Version(Version(importlib.metadata.version(name)).public) for name in locked}
     assert installed == locked
@@ -111,8 +111,8 @@ def declared(*extras: str) -> set[str]:
         ("pvera/data/**/*.py", declared("study", "language")),
         ("pvera/study/**/*.py", declared("study", "slurm")),
         ("pvera/report/**/*.py", declared("study", "report", "notebooks") | {"ipython"}),  # jupyter's kernel
-        ("experiments/*.py", declared(*EXTRAS)),  # peft is compared with
-        ("tests/*.py", declared(*EXTRAS) | {"ipython", "report-pages"}),  # of experiments/
+        ("experiments/*.py", declared(*EXTRAS)),  # peft for comparisons
+        ("tests/*.py", declared(*EXTRAS) | {"ipython", "report-pages"}),  # report_pages is a script
     ],
 )
 def test_what_is_imported_is_declared(pattern, declared):
@@ -131,7 +131,7 @@ def test_what_is_imported_is_declared(pattern, declared):
         assert {canonicalize_name(name) for name in providers.get(module, [module])} & declared, module
 
 
-# The cure for a torchvision whose operators do not load, on a stand-in for it
+# Declaring the operators of a torchvision that cannot load them, on a stand-in for torchvision
 
 
 def put_torchvision(folder: Path, kind: str) -> None:
@@ -185,7 +185,7 @@ for kind in {list(declares)}:
 
 @pytest.fixture
 def entry_point(tmp_path):
-    """The environment of a process that finds the entry point as an installation leaves it, but not the package."""
+    """Environment variables of a process that finds the installed entry point but not the package."""
     for module in MODULES:
         shutil.copy(ROOT / f"{module}.py", tmp_path)
     ((group, entries),) = PROJECT["entry-points"].items()
@@ -197,7 +197,7 @@ def entry_point(tmp_path):
 
 
 def printed(program: str, environment: dict) -> str:
-    """By a process of its own, in a folder without the package."""
+    """Return the output of a new process, in a folder without the package."""
     command = [sys.executable, "-c", f"{program}; print('loaded')"]
     folder = environment["PYTHONPATH"].partition(os.pathsep)[0]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
@@ -212,7 +212,7 @@ def test_torchvision_loads_wherever_the_package_is_installed(program, entry_poin
 
 
 def test_a_failure_is_left_to_torchvision(entry_point, tmp_path):
-    """It must not become one of `import torch`."""
+    """A failure to declare must not fail `import torch`."""
     (tmp_path / "torchvision").mkdir()
     (tmp_path / "torchvision/__init__.py").touch()
     module = tmp_path / "pvera_torchvision.py"
@@ -244,7 +244,7 @@ def test_an_error_inside_a_package_is_not_taken_for_a_missing_one(tmp_path, monk
         optional("halfway", "study")
 
 
-# Setting up .venv, with a Python that only pretends to install
+# Setting up .venv, with a stand-in for Python that does not install
 
 
 PYTHON = """#!/bin/bash
@@ -262,7 +262,7 @@ esac
 
 @pytest.fixture
 def clone(tmp_path):
-    """What the set-up needs of the repository, and a PATH with the pretending Python first."""
+    """The files that setup_env.sh needs, and a PATH that starts with the stand-in for Python."""
     for name in ("setup_env.sh", "run_all.sh", "requirements.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "experiments/profiles", tmp_path / "experiments/profiles")

@@ -1,4 +1,4 @@
-"""The store of decoded images: made once, made anew when its source changes, never half-made."""
+"""The store of decoded images: written once, rewritten when its source changes, never incomplete."""
 
 import hashlib
 import os
@@ -48,7 +48,7 @@ def decoded(root, split="test") -> np.ndarray:
 
 
 def files() -> list[str]:
-    """Names of what the store holds, locks apart."""
+    """Return the names of the store's files, without locks."""
     found = (path for path in store.folder().rglob("*") if path.is_file())
     return sorted(path.name for path in found if path.suffix != ".lock")
 
@@ -66,7 +66,7 @@ def test_decodes_once_into_a_read_only_map(root, monkeypatch):
     assert np.array_equal(again.images, first.images) and again.names == first.names
     assert len(files()) == 1
     with pytest.raises(AssertionError, match="called"):
-        load(root, "val200")  # not there yet
+        load(root, "val200")  # not decoded yet
 
 
 def test_processes_decode_the_same(root, monkeypatch):
@@ -91,7 +91,7 @@ def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
     assert image_folders.digest(splits) == expected.hexdigest()
 
     (remembered,) = (store.folder() / "digests").iterdir()
-    remembered.write_text("")  # as a full disk may leave it
+    remembered.write_text("")  # a full disk may leave it empty
     monkeypatch.undo()
     monkeypatch.setenv(store.VARIABLE, str(root / "cache"))
     assert image_folders.digest(splits) == expected.hexdigest() == remembered.read_text()
@@ -107,9 +107,9 @@ def test_a_changed_image_is_decoded_anew(root):
     image.write_bytes(other)
     assert np.array_equal(load(root).images[7], before[8])
     image.write_bytes(content)
-    os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))  # as some archivers do
+    os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))  # like some archivers
     assert np.array_equal(load(root).images, before) and load(root).key != key
-    assert len(files()) == 1, "what is outdated is removed"
+    assert len(files()) == 1, "outdated files are removed"
 
 
 def test_changed_labels_change_the_digest(root):
@@ -260,7 +260,7 @@ def test_batches_from_the_store_are_those_from_memory(root, backbone):
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory in use from /proc")
 def test_a_test_split_is_never_in_memory_as_a_whole(tmp_path, backbone):
-    shape = (5000, 224, 224, 3)  # 750 MB, all of it a hole in the file
+    shape = (5000, 224, 224, 3)  # 750 MB, a sparse file
     np.lib.format.open_memmap(tmp_path / "test.npy", mode="w+", dtype=np.uint8, shape=shape).flush()
     images = np.lib.format.open_memmap(tmp_path / "test.npy", mode="r")
     split = image_folders.ImageSplit(images, np.zeros(len(images), np.int64), [])

@@ -23,7 +23,7 @@ from pvera.report.tables.profile import of_runs
 ROOT = Path(__file__).parents[1]
 PAPER = published.load(ROOT / "results" / "published")
 
-# Correct answers of 10 000, per seed. Means in per cent: see the table that they make.
+# Correct answers of 10 000, per seed. MAIN shows their means in per cent.
 HAND = {
     "linear": {"digits": [4900, 5100], "photographs": [8000, 8000], "retina": [1000, 1000]},
     "lora": {"digits": [6004, 6004], "photographs": [8000, 8000], "retina": [2000, 2000]},
@@ -44,7 +44,7 @@ MAIN = """\
 
 
 def runs_of(correct, images=10000, **changes):
-    """Records of {method: {data set: correct answers per seed}}; None where a run is missing."""
+    """Return records of {method: {data set: correct answers per seed}}; None for a missing run."""
     return [
         make_record(method, dataset, seed, right, images, **changes)
         for method, of_method in correct.items()
@@ -55,7 +55,7 @@ def runs_of(correct, images=10000, **changes):
 
 
 def lines(table, about=False):
-    """The cells of a Markdown table, line by line, without the lines of the header."""
+    """Return the cells of a Markdown table, line by line, without the header."""
     rows = [line for line in table.markdown(about).splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
@@ -201,8 +201,8 @@ def test_dora_claims_count_best_data_sets_and_places():
     dora = {"digits": [9000, 9000], "photographs": [8000, 8000], "retina": [1000, 1000]}
     verdicts = tables.main_verdicts(runs_of(HAND | {"dora": dora})).data.set_index("claim")
     row = verdicts.loc["DoRA is best on more data sets than any other"]
-    # Best on digits and, with two others, on photographs; those two and PVeRA (retina) have one each, PVeRA on one
-    # seed: with the first seed VeRA is best on retina.
+    # DoRA is best on digits and ties with two methods on photographs. Those two and PVeRA (retina) are best on one data
+    # set each; PVeRA on one seed only, as VeRA is best on retina with the first seed.
     assert row["difference"] == pytest.approx(1) and row["verdict"] == "undecided"
     # DoRA has the highest average, 60; PVeRA 53.7 lies below it, so it is not second
     second = verdicts.loc["DoRA has the second highest average"]
