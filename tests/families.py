@@ -91,8 +91,8 @@ class Layer:
     """Places in one encoder layer.
 
     projections: in the order q, k, v, or one fused projection. attention, mlp: submodules whose outputs join the
-    residual
-    stream. between: the submodule that reads the stream between attention and MLP. biases: separate ones of q and v."""
+    residual stream. between: the submodule that reads the stream between attention and MLP. biases: separate ones of q
+    and v."""
 
     block: nn.Module
     projections: list[nn.Linear]

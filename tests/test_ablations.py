@@ -133,7 +133,7 @@ def test_without_a_counterpart_the_claims_cannot_be_told():
 
 
 def test_figure():
-    """Differences from the value in the place of the paper's best, ours and the paper's."""
+    """The figure shows our differences and the paper's from the value in the place of the paper's best."""
     found = Ablation.of(runs_of(), "rank")
     figure = plots.of_runs(runs_of(), "rank", PAPER, "Rank r")
     FigureCanvasAgg(figure).draw()
@@ -149,7 +149,7 @@ def test_figure():
 
 
 def test_trainings_that_learned_nothing_are_counted():
-    """Ten classes: equal scores lose log 10 = 2.303; above 95 % of it nothing was learned."""
+    """With ten classes, equal scores have the loss log 10 = 2.303; a training above 95 % of it learned nothing."""
     losses = {"digits": [[1.0, 2.18, 1.2, 2.3], [1.1, 2.2, 1.1, 1.0]]}
     found = Ablation.of(runs_of(losses), "rank")
     assert found.failed().sum((1, 2)).tolist() == [0, 1, 0, 1]

@@ -1,4 +1,4 @@
-"""What is computed of trained adapters: the arrays against the library, resuming, and what is refused."""
+"""Analyses of trained adapters: arrays against the library, resuming, refusals."""
 
 import json
 
@@ -34,7 +34,7 @@ def root(tmp_path):
 
 
 def opened(run):
-    """The adapter of an analysis on its backbone, and the test images of its data set."""
+    """Load an analysis' adapter onto its backbone, and the test images of its data set."""
     frozen = backbones.load("tiny")
     split = load_split(run.data_root, run.dataset, "test", 32)
     test = split.data(frozen, torch.device("cpu"))
@@ -113,7 +113,7 @@ def test_the_share_of_the_work_is_reported(profile, root):
 
 
 def test_out_of_distribution(tmp_path):
-    """Three models on three data sets: of two natural ones the first."""
+    """Three models on three data sets; of the two natural data sets, the first."""
     profile = make_profile(tmp_path, ["digits", "photographs", "retina", "sprites"], seeds=[0])
     root = tmp_path / "results"
     make_adapters(profile, root)
@@ -208,7 +208,7 @@ def test_a_training_that_diverged_is_left_out(profile, root):
     results.write(run.trained, record)
     assert pending(profile.runs("uncertainty", root)) == []
     assert [run.method for run in pending(profile.runs("latents", root))] == ["vera"]
-    assert [run.method for run in profile.runs("latents", root)] == ["vera", "pvera"], "the plan reads no results"
+    assert [run.method for run in profile.runs("latents", root)] == ["vera", "pvera"], "planning reads no results"
 
 
 @pytest.mark.parametrize("settings", [[], [1, 2], [4, 2], [2, 2]])
@@ -240,7 +240,7 @@ def test_results_of_different_settings_do_not_mix(tmp_path):
 
 
 def arguments(tmp_path) -> list:
-    """What each script is given, with its profile in a file."""
+    """Return each script's arguments, with the profile in a file."""
     profile = {
         "data": str(tmp_path / "data"),
         "backbones": ["tiny"],

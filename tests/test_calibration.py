@@ -17,7 +17,7 @@ TEST = {"images": 10, "correct": 5, "accuracy": 0.5, "nll": 1.0, "brier": 0.5}
 
 
 def runs_of(errors):
-    """method -> data set -> ACE per seed; ECE is twice that."""
+    """Return records of {method: {data set: ACE per seed}}; ECE is twice ACE."""
     return [
         make_record(method, dataset, seed, test=TEST | {"ace": ace, "ece": 2 * ace})
         for method, of_method in errors.items()
@@ -69,12 +69,12 @@ def test_table_marks_the_lowest_and_prints_the_floors():
     assert table.panels[0].header[:2] == ("ACE", "Floor")
     assert [pvera.cells[i].mark for i in (0, 4)] == ["best", "best"]
     assert vera.cells[0].mark == "second" and vera.cells[3].text == "2.00 [2.00, 2.00]"
-    assert vera.cells[6].mark == pvera.cells[6].mark == "best"  # equals share the mark
+    assert vera.cells[6].mark == pvera.cells[6].mark == "best"  # ties share the mark
     assert {"ace_mean", "ece_mean", "ace_floor", "ece_floor", "nll", "brier", "accuracy"} <= set(table.data)
 
 
 def test_floors_are_those_of_the_stored_scores(tmp_path):
-    """A calibrated model's errors, from the confidences of each run; averaged by the geometric mean."""
+    """Floors are a calibrated model's errors for each run's confidences, averaged by the geometric mean."""
     runs, rng = runs_of(HAND), np.random.default_rng(0)
     for path, record in zip(write_all(tmp_path, runs), runs):
         scores = rng.dirichlet([1, 1, 1], 200)

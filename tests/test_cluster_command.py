@@ -1,4 +1,4 @@
-"""Submitting to SLURM from the command line, what is refused, and what a submission records."""
+"""Submitting to SLURM from the command line: refusals, and the submission's record."""
 
 import fcntl
 import json
@@ -76,7 +76,7 @@ def test_code_version_is_recorded(slurm, profile, root):
 
 
 def train(folder, capsys, *arguments) -> tuple[int, str, str]:
-    """Exit status of train.py, its output, and its errors."""
+    """Run train.py and return its exit status, output and errors."""
     files = ["--profile", folder / "small.yaml", "--results", folder / "results"]
     return scripts.outcome("train", capsys, *files, *arguments)
 

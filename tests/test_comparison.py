@@ -19,7 +19,7 @@ IMAGES = 1000
 
 
 def runs_of(correct):
-    """method -> data set -> right answers of 1000 per seed (None: no run)."""
+    """Return records of {method: {data set: correct answers of 1000 per seed}}; None for a missing run."""
     return [
         make_record(method, dataset, seed, count, IMAGES)
         for method, of_method in correct.items()
@@ -74,7 +74,7 @@ def test_lead_over_seeds_is_that_of_the_statistics(compared):
 
 
 def test_leads_are_paired_over_data_sets():
-    """The same lead on each data set has no doubt, however the data sets differ."""
+    """An equal lead on each data set has an interval of width zero, however the data sets differ."""
     correct = {"vera": {"digits": [100], "retina": [500], "sprites": [900]},
                "pvera": {"digits": [150], "retina": [550], "sprites": [950]}}  # fmt: skip
     found = comparison.compare(comparison.of_runs(runs_of(correct))).methods
@@ -120,7 +120,7 @@ def test_published_evidence(backbone, of_paper):
     np.testing.assert_allclose(found.methods["average"], table.mean(axis=1))
     np.testing.assert_allclose(found.methods["rank"], table.rank(ascending=False).mean(axis=1))
     np.testing.assert_array_equal(found.methods["printed"], PAPER.accuracies(backbone, "star").sum(axis=1))
-    # Where the stars made again differ from the printed ones, the audit says so too, or leaves it open
+    # Where recomputed stars differ from the printed ones, the audit reports a contradiction or leaves it open
     decided, printed = audit.decisions(PAPER, backbone), PAPER.accuracies(backbone, "star")
     open_or_wrong = decided.isna() | audit.contradictions(decided, printed)
     differ = (evidence.lower < LEVEL)[:-1] != evidence.printed[:-1]
@@ -136,7 +136,7 @@ def test_small_samples_by_hand():
     found = comparison.small_samples(evidence, (3, 19, 30)).set_index("datasets")
     assert found.loc[3, "critical_difference"] == pytest.approx(3.031 * np.sqrt(72 / 18), abs=2e-3)
     assert found.loc[3, "least_p_value"] == 7 / 8 and found.loc[3, "resamples"] == 10
-    assert found.loc[19, "highest"] == 1  # there is one choice of all
+    assert found.loc[19, "highest"] == 1  # there is one way to choose all
     assert found.loc[19, "linear"] == 1 and found.loc[19, "vera"] == 0
     assert 0 < found.loc[3, "highest"] < 1 and np.isnan(found.loc[30, "highest"])
 

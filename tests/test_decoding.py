@@ -1,4 +1,4 @@
-"""What becomes of an image file: 8-bit RGB as it is meant to be seen, or one line that names the file."""
+"""Decoding of image files: 8-bit RGB as displayed, or a one-line error that names the file."""
 
 import os
 import struct
@@ -51,7 +51,7 @@ def png(values: np.ndarray) -> bytes:
 
 def tiff(content: bytes, bits: int, channels: int = 1, kind: int = 1, inverted: bool = False, turn: int = 1) -> bytes:
     """A little-endian TIFF file of SIDE x SIDE pixels; kind 1: unsigned, 2: signed, 3: float."""
-    depths = 8 + 2 + 10 * 12 + 4  # where they lie, behind the header and ten entries
+    depths = 8 + 2 + 10 * 12 + 4  # their offset, after the header and ten entries
     tags = [
         (256, 1, SIDE),
         (257, 1, SIDE),
@@ -118,7 +118,7 @@ def test_values_without_a_defined_range_are_refused(folder, case):
     assert "the range of its values is not defined" in refusal(folder, "a.tiff")
 
 
-# How an image that is stored under an orientation is to be shown.
+# The displayed image for each stored orientation.
 SHOWN = {
     1: lambda x: x,
     2: lambda x: x[:, ::-1],

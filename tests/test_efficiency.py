@@ -57,7 +57,7 @@ def arguments(folder, *more) -> list:
     return ["--profile", folder / "small.yaml", "--results", folder / "results", *more]
 
 
-# What is counted, and where it is kept
+# Counting
 
 
 def test_every_value_of_a_grid_is_counted_and_a_learning_rate_is_none(folder):
@@ -128,7 +128,7 @@ def test_damaged_files_are_refused(tmp_path):
         cost_records.read_record(tmp_path / "other.json")
 
 
-# What was counted
+# The committed counts
 
 
 def test_committed_counts_are_those_of_their_profiles():

@@ -1,4 +1,4 @@
-"""GLUE's files with their quirks, the split into training and validation, and the tasks of our own grammar."""
+"""GLUE's files with their quirks, the split into training and validation, and the generated tasks."""
 
 import os
 from collections import Counter
@@ -14,7 +14,7 @@ from pvera.data import glue, grammar
 from pvera.errors import InputError
 from pvera.study.results import write_atomically
 
-#: Lines as the original files hold them.
+#: Lines of the original files.
 LINES = {
     "cola": b"gj04\t1\t\tOur friends won't buy this analysis.\ngj04\t0\t*\tThe \"more pseudo they.\n",
     "mrpc": b"\xef\xbb\xbfQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
@@ -114,7 +114,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """Files as the hub's, in a folder; returns what was asked for."""
+    """Serve files from a folder like the hub; return the list of requests."""
     import huggingface_hub
 
     asked = []
@@ -154,7 +154,8 @@ def made():
 
 @pytest.mark.parametrize("name", grammar.RECIPES)
 def test_generated_task(made, name, tmp_path):
-    """As large as said, balanced, without a text twice, as published, and read back from its files."""
+    """Sizes are as declared; classes are balanced; no text occurs twice; the hash is the published one; files read
+    back."""
     parts = made[name]
     assert {split: len(part) for split, part in parts.items()} == {"train": 1000, "dev": 1000}
     assert all(np.bincount(part.labels).tolist() == [500, 500] for part in parts.values())
@@ -170,7 +171,7 @@ def test_generated_task(made, name, tmp_path):
 
 
 def test_acceptable_sentences_obey_the_rules(made):
-    """Read with another grammar: a pattern per rule."""
+    """Sentences are parsed by a second grammar, with a pattern per rule."""
     for part in made["acceptability"].values():
         for (sentence,), label in zip(part.texts, part.labels):
             words = sentence.rstrip(".").lower().split()
@@ -196,7 +197,7 @@ def test_acceptable_sentences_obey_the_rules(made):
 
 
 def test_paraphrases_tell_one_event(made):
-    """Without articles, synonyms and word order: the same bag of words, and equal roles."""
+    """Without articles, synonyms and word order, paraphrases have the same words and roles."""
     back = {new: old for old, new in grammar.SYNONYMS.items()}
 
     def told(sentence):

@@ -27,7 +27,7 @@ def random_predictions(seed, n=500, classes=7, sharpness=3.0):
 @st.composite
 def predictions(draw):
     n, classes = draw(st.integers(1, 40)), draw(st.integers(2, 5))
-    positive = st.integers(0, 8)  # few values: many ties, exact zeros and ones
+    positive = st.integers(0, 8)  # few distinct values give many ties, and exact zeros and ones
     scores = draw(hnp.arrays(np.float64, (n, classes), elements=positive))
     scores[:, 0] += scores.sum(1) == 0
     labels = draw(hnp.arrays(np.int64, n, elements=st.integers(0, classes - 1)))
@@ -55,7 +55,7 @@ def test_by_hand():
 
 def test_ties_share_their_answers_over_the_bins_they_span():
     same = np.full((4, 2), [0.75, 0.25])
-    # Two of four are right, in whatever order: 2 |.5 - .75| in each of two bins
+    # Two of four are correct, whatever the order: 2 |.5 - .75| in each of two bins
     for labels in ([0, 0, 1, 1], [0, 1, 0, 1]):
         assert metrics.ace(same, np.array(labels), bins=2) == pytest.approx(0.25)
     # Ranks {.6, .75} and {.75, .75}, one of the three .75 right: |1 + 1/3 - 1.35| + |2/3 - 1.5|
@@ -95,7 +95,7 @@ def test_confidence_zero_and_one_are_counted():
     # A confidence of exactly one shares the last bin with .95
     mixed = np.array([[1.0, 0.0], [0.95, 0.05]])
     assert metrics.ece(mixed, np.array([1, 0]), bins=2) == pytest.approx(abs(1 - 1.95) / 2)
-    # Of two classes no confidence is zero, of a list of confidences one may be
+    # With two classes no confidence is zero; in a list of confidences one may be
     assert metrics.reliability([0.0, 1.0], [0, 1]).count.tolist() == [1, *[0] * 13, 1]
     assert metrics.reliability([0.0, 1.0], [1, 0]).error == 1
 
@@ -169,7 +169,7 @@ def test_evaluate_and_half_precision():
     assert found["correct"] / 500 == found["accuracy"]
     for metric in METRICS:
         assert found[metric.__name__] == metric(probabilities, labels)
-        # What the stored predictions give back
+        # Metrics of the stored half-precision predictions
         assert metric(probabilities.astype(np.float16), labels.astype(np.int16)) == pytest.approx(
             found[metric.__name__], abs=2e-3
         )
@@ -225,9 +225,9 @@ def test_one_bin_has_the_mean_absolute_deviation_of_a_binomial():
         assert found[name].mean() == pytest.approx(closed, rel=0.02)
 
 
-@pytest.mark.parametrize("rounding", [3, 1])  # of confidences: ties over the edges of bins with equal mass
+@pytest.mark.parametrize("rounding", [3, 1])  # of confidences, for ties across the edges of equal-mass bins
 def test_a_calibrated_model_has_its_floor(rounding):
-    """The errors of labels drawn here, by `reliability`, have the mean and the spread of those drawn there."""
+    """Errors of labels drawn by this test, from `reliability`, have the same mean and spread as the floor's."""
     rng = np.random.default_rng(0)
     confidence = rng.uniform(0.3, 1, 400).round(rounding)
     found = metrics.calibrated_errors(confidence, draws=1000)

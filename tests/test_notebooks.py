@@ -1,4 +1,4 @@
-"""Notebooks are executed on a profile's results when something changed, and fail by name."""
+"""Notebooks run on a profile's results when something changed; errors name the notebook."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def test_a_notebook_runs_again_when_its_inputs_or_outputs_changed(root):
 
 
 def test_as_many_side_by_side_as_there_are_processors(root, monkeypatch):
-    """Each of two waits for what the other writes; a third finds a place when one of them has ended."""
+    """Two notebooks wait for each other's file; a third starts when one of them has ended."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     (root / "analysis/count.ipynb").unlink()
     meet = """\
@@ -115,7 +115,7 @@ def test_a_failing_cell_is_named_and_nothing_is_written(root, capsys):
     notebook(root, "1 + 1", "raise ValueError('first line\\nthe last line')")
     with pytest.raises(SystemExit) as ended:
         execute(root)
-    assert ended.value.code == "error: count.ipynb: the last line"  # a text: printed to stderr, exit code 1
+    assert ended.value.code == "error: count.ipynb: the last line"  # Python prints a text to stderr and exits with 1
     assert not (root / "figures").exists()
 
 

@@ -1,4 +1,4 @@
-"""One's own pictures: every form in which they lie on disk, checked, split and decoded."""
+"""The user's own pictures: every form on disk, checks, splits and decoding."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ SPLITS = image_folders.SPLIT_OF
 
 
 def lists(root, name="mine") -> dict[str, dict[str, int]]:
-    """Path and label of each picture, per split."""
+    """Return the path and label of each picture, per split."""
     classes = tasks.task(name, root).classes
     return {
         part: {e.path: e.label for e in image_folders.read_split_file(root / name, split, classes)}
@@ -29,7 +29,7 @@ def refusal(root, source, name="mine", **options) -> str:
     with pytest.raises(InputError) as caught:
         own.install(root, name, source, **options)
     assert "\n" not in str(caught.value)
-    assert not (root / name / "own.json").exists(), "nothing half-made is taken for a data set"
+    assert not (root / name / "own.json").exists(), "an incomplete data set is never left"
     return str(caught.value)
 
 
@@ -172,7 +172,7 @@ def test_unreadable_pictures_of_one_split_are_named_at_once(copy, tmp_path):
 
 
 def duplicate(copy, label: str, part: str = "") -> None:
-    """A byte-for-byte copy of a cat's picture as another class, or in another split."""
+    """Copy a cat's picture byte for byte into another class or split."""
     source = next(file for file in sorted((copy / part / "cat").iterdir()))
     shutil.copy(source, copy / label / f"twin{source.suffix}")
 

@@ -1,4 +1,4 @@
-"""A ninth method of a user's own goes everywhere that the paper's eight go."""
+"""A user's ninth method works everywhere that the paper's eight methods work."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +85,7 @@ def profile(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def root(profile, tmp_path_factory):
-    """Results of the whole profile, trained as experiments/train.py does."""
+    """Results of the whole profile, trained like in experiments/train.py."""
     root = tmp_path_factory.mktemp("results")
     for experiment in ("beta", "benchmark"):
         for run in pending(profile.runs(experiment, root)):
@@ -125,7 +125,7 @@ def test_its_row_comes_after_the_papers_in_the_tables(root, found):
     assert list(built["detailed"].panels[0].header) == titles
     assert "Bias" in [row.label for panel in built["grid"].panels for row in panel.rows]
     for name in ("main_paper", "detailed_paper", "grid_paper", "main_claims"):
-        assert "Bias" not in built[name].markdown(about=False), "the paper does not have it"
+        assert "Bias" not in built[name].markdown(about=False), "the paper has no such row"
     floors = calibration.floors(root, found)
     assert [row.label for row in calibration.calibration(found, floors).panels[0].rows] == titles
     compared = comparison.compare(comparison.of_runs(found))
@@ -136,7 +136,7 @@ def test_its_row_comes_after_the_papers_in_the_tables(root, found):
     ] == titles
 
 
-def test_the_papers_claims_are_held_of_its_own_methods_alone(found):
+def test_verdicts_on_the_papers_claims_ignore_other_methods(found):
     raised = [run | {"test": run["test"] | {"accuracy": 1.0}} if run["method"] == "bias" else run for run in found]
     without = [run for run in found if run["method"] != "bias"]
     for held in (tables.main_verdicts, calibration.calibration_verdicts):
@@ -233,5 +233,5 @@ def test_what_cannot_be_registered():
         with pytest.raises(InputError, match=says):
             pvera.register(cls)
     assert before == pvera.METHODS
-    assert pvera.register(Bias) is Bias, "again is no error: modules are imported anew in workers and notebooks"
+    assert pvera.register(Bias) is Bias, "registering again is no error: workers and notebooks import modules again"
     assert tuple(pvera.METHODS)[:8] == pvera.PAPER_METHODS and len(pvera.PAPER_METHODS) == 8

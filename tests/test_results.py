@@ -307,8 +307,7 @@ def test_runs_that_may_not_share_a_table(tmp_path, other, says):
 
 def test_what_may_differ(tmp_path):
     """Backbones have different weights, data sets different data and β, methods different grids. The copy of the data
-    may be
-    unknown, as for data sets without a lossless original."""
+    may be unknown, as for data sets without a lossless original."""
     beta = {"members": [{"method": {"learning_rate": rate}, "beta": 1e-6} for rate in (1e-3, 1e-4)]}
     records = [
         make_record("pvera"),

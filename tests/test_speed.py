@@ -86,7 +86,7 @@ def test_peak_of_memory():
 
 
 def peft_rows():
-    """Ours and peft's of one method, and their quotient, which has no bound."""
+    """Make the rows of one method: ours, PEFT's, and their ratio, which has no bound."""
     ours, theirs = row("PVeRA, r = 9"), row("peft 1.0, PVeRA, r = 9, step", "peft", ratio=1.5, target=None)
     quotient = Measurement("peft", "tiny", "float32", "PVeRA, r = 9, step", "the step of peft 1.0", 1.2, 1.5, 0.8)
     return [vars(ours), vars(theirs), vars(quotient)]

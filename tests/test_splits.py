@@ -1,4 +1,4 @@
-"""One interface to images and texts, and digests that are remembered until the data changes."""
+"""One interface to images and texts, and digests that are cached until the data change."""
 
 import os
 import shutil
@@ -69,7 +69,7 @@ def forbidden(*arguments, **options):
 
 @pytest.fixture
 def unread(monkeypatch):
-    """From its call on, neither images nor texts can be loaded."""
+    """After its call, loading images or texts fails."""
 
     def forbid():
         for module in (image_folders, tokenized):
@@ -146,7 +146,7 @@ def replace(image):
     shutil.copy(image.with_name("1.bmp"), new)
     times = os.stat(image.parent)
     os.replace(new, image)
-    os.utime(image.parent, ns=(times.st_atime_ns, times.st_mtime_ns))  # as rsync does
+    os.utime(image.parent, ns=(times.st_atime_ns, times.st_mtime_ns))  # like rsync
 
 
 def rewrite(image):

@@ -21,8 +21,8 @@ DRAWS = {"draws": [4, 16], "truth_draws": 50}
 
 
 def adapter(dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1), width=None, covered=(1, 0)):
-    """An adapter's draws: `right` images are those of which all draws are, the others have none; 16 draws
-    have half the spread of 4, and a width is twice the spread if it is not given."""
+    """Make an adapter's draws. All draws are correct on `right` images, none on the others. 16 draws have half the
+    spread of 4. An interval is by default twice as wide as the spread."""
     right, sd = np.array(right, bool), np.array(sd)
     width = 2 * sd if width is None else np.array(width)
     labels = np.zeros(len(sd), int)
@@ -54,9 +54,9 @@ def cells(table, panel=0):
 
 
 def test_spread_by_hand():
-    """Digits, four draws: right .1 .2 .1 .2, wrong .3 .1 .3 .4. Of 16 pairs the wrong one is higher in
-    4 + 0 + 4 + 4 = 12, lower in 2 (.1 < .2, twice) and equal in 2, so Cliff's delta is 10 / 16; seed 0 alone
-    has (2 + 0 - 1) / 4 and seed 1 4 / 4."""
+    """Digits, four draws: correct .1 .2 .1 .2, incorrect .3 .1 .3 .4. In 16 pairs the incorrect one is higher in
+    4 + 0 + 4 + 4 = 12, lower in 2 (.1 < .2, twice) and equal in 2: Cliff's delta is 10 / 16. Seed 0 alone has
+    (2 + 0 - 1) / 4, seed 1 alone 4 / 4."""
     table = uncertainty.spread(HAND)
     assert [panel.title for panel in table.panels] == ["(a) 4 draws", "(b) 16 draws"]
     right, wrong = [0.1, 0.2, 0.1, 0.2], [0.3, 0.1, 0.3, 0.4]
@@ -97,9 +97,8 @@ def test_random_spreads_against_scikit_learn():
 
 
 def test_detection_table_averages_data_sets_not_runs():
-    """Digits has two seeds, in which the wrong images are the higher ones in 2.5 and 4 of 4 pairs; Retina has
-    one, in which they are in none. So the data sets have .8125 and 0, and .406 between them; the adapters
-    have .542."""
+    """Incorrect images are higher in 2.5 and 4 of 4 pairs on the two seeds of Digits, and in none on the seed of
+    Retina. So the data sets have .8125 and 0 with mean .406; the mean over adapters would be .542."""
     table = uncertainty.detection_table(HAND)
     found = cells(table)
     assert found["Digits"][0] == "0.812" and found["Retina"][0] == "0.000"
@@ -107,7 +106,7 @@ def test_detection_table_averages_data_sets_not_runs():
 
 
 def test_widths_beside_the_paper():
-    """Of all three adapters the right ones are .2 .4 .2 .4 .8 .4 .4 wide, the wrong ones .6 .2 .6 .8 .2."""
+    """Over all three adapters, correct images have widths .2 .4 .2 .4 .8 .4 .4, incorrect ones .6 .2 .6 .8 .2."""
     table = uncertainty.widths(HAND, PAPER)
     right, wrong = 2.8 / 7, 2.4 / 5
     theirs = [float(PAPER.quote(f"width_{name}")) for name in ("correct", "incorrect")]
@@ -131,7 +130,7 @@ def test_by_draws_by_hand():
 
 
 def test_claims_count_data_sets_alike():
-    """Pooled, the wrong ones spread more. By data set Digits has a delta of .25 and 1, Retina -1 on one seed."""
+    """Pooled, incorrect images spread more. By data set, delta is .25 and 1 on Digits, and -1 on Retina's one seed."""
     data = uncertainty.spread_verdicts(HAND).data.set_index("claim")
     for k in (4, 16):
         claim = f"Incorrect predictions have the higher standard deviation within a data set, {k} draws"
@@ -143,7 +142,7 @@ def test_claims_count_data_sets_alike():
 
 
 def test_an_adapter_that_is_always_right(recwarn):
-    """Nothing is wrong, so nothing can be told from it; every number that needs it is a dash."""
+    """No answer is incorrect; every number that needs one is a dash."""
     runs = [adapter(right=(1, 1, 1, 1))]
     assert cells(uncertainty.spread(runs))["Digits"] == ["0.0", "0.1750", "–", "–", "–", "–"]
     assert cells(uncertainty.by_draws_table(runs))["4 draws"] == ["0.350", "–", "3.18", "–", "50.0"]

@@ -35,7 +35,7 @@ def statement(**changes):
 
 
 def judged(*rows, **changes):
-    """The verdict on one contrast of differences (data sets, seeds)."""
+    """Return the verdict on one contrast of differences (data sets, seeds)."""
     return statement(**changes).judge({"the others": np.array(rows, float)})
 
 
@@ -56,7 +56,7 @@ def test_an_interval_over_data_sets_decides(rows, verdict):
 
 
 def test_seeds_that_agree_do_not_make_up_for_few_data_sets():
-    """Twenty seeds agree that the method is ahead, on one data set by far and on one not at all."""
+    """On twenty seeds the method is far ahead on one data set and not ahead on the other."""
     rows = np.tile([[10.0], [0.1]], 20) + np.random.default_rng(0).normal(0, 0.01, (2, 20))
     claim = judged(*rows)
     assert claim.verdict == UNDECIDED and min(claim.by_seed) > 4
