@@ -305,6 +305,9 @@ def test_draws(name):
     assert torch.equal(probabilities, pvera.sample(model, text, k=4, seed=2))
     assert len(probabilities[:, 0, 0].unique()) == 4
     close(pvera.sample(model, make_text(padding=5), k=4, seed=2), probabilities)
+    # `sample` merges the mean into the weights, which DeBERTa's position embeddings pass as well.
+    with model.sampling(2), torch.no_grad():
+        close(torch.stack([model(text).softmax(-1) for _ in range(4)]), probabilities)
 
 
 @pytest.mark.parametrize("key", TEXT_METHODS)
