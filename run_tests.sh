@@ -8,11 +8,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 trap 'exit 130' INT
 source setup_env.sh
-if [ $# -eq 0 ]; then
+if [ $# -eq 0 ]; then # types and layers are tests: tests/test_layers.py
     ruff check --quiet .
     ruff format --check --quiet .
-    mypy
-    lint-imports
 fi
 # Two processes of one thread each: the models are too small to share among threads.
 export OMP_NUM_THREADS=1
