@@ -51,7 +51,7 @@ def test_merged_equals_unmerged(key, qkv_bias):
         features = model.features(images)[0]
         assert model.merge_() is model and model.merged
         torch.testing.assert_close(model(images), unmerged, rtol=0, atol=1e-5)
-        # It is the backbone alone that now computes the adapted features.
+        # Now the backbone alone computes the adapted features.
         torch.testing.assert_close(vit(images), features, rtol=0, atol=1e-5)
         if key != "linear":
             assert (features - plain).abs().max() > 1e-3

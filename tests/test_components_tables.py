@@ -20,7 +20,7 @@ CORRECT = {
 
 
 def records(name: str):
-    """Seeds 0 and 1 of VeRA and PVeRA are the benchmark's, seed 2 a component's."""
+    """Return records. Seeds 0 and 1 of VeRA and PVeRA come from the benchmark, seed 2 from a component."""
     method = "vera" if name == "vera" else "pvera"
     for dataset, counts in zip(TASKS, CORRECT[name], strict=True):
         for seed, correct in enumerate(counts):

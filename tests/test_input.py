@@ -1,5 +1,4 @@
-"""What reading images costs. The bounds are those of experiments/benchmark_input.py, which the slow test runs
-whole."""
+"""The cost of reading images. Bounds are those of experiments/benchmark_input.py; the slow test runs all of it."""
 
 import os
 import runpy
@@ -51,7 +50,7 @@ def test_the_page_is_one_table_and_the_machines():
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_every_bound_holds(tmp_path):
-    """On a machine that does nothing else; 12 GB on the disk."""
+    """It needs an idle machine and 12 GB on the disk."""
     command = [sys.executable, str(SCRIPT), "--folder", str(tmp_path), "--output", str(tmp_path / "output")]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stdout + done.stderr

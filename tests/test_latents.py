@@ -1,5 +1,4 @@
-"""The last layer's latents against the weights themselves, and their maps against a principal component by
-hand."""
+"""The last layer's latents against the weights, and their maps against a principal component by hand."""
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ def adapted(method, vit=None):
 
 
 def last_input(model, images):
-    """What enters the last layer's projections, from the layers one by one."""
+    """Return the input of the last layer's projections, layer by layer."""
     vit = model.backbone
     x = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))
     for block in vit.blocks[:-1]:

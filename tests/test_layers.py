@@ -1,4 +1,4 @@
-"""The library stands on its own: its layers, its types, and what importing it costs."""
+"""The library's layers, types and imports."""
 
 import shutil
 import statistics
@@ -51,7 +51,7 @@ import {", ".join(modules)}
 
 @pytest.mark.slow
 def test_import_takes_little_longer_than_timm():
-    """Medians of three fresh processes each, which take turns."""
+    """Compare medians of three new processes each, which take turns."""
     pairs = [(seconds("import pvera_torchvision as p; p.declare_missing(); import timm"), seconds("import pvera"))]
     pairs += [(seconds("import timm"), seconds("import pvera")) for _ in range(2)]
     timm, pvera = (statistics.median(column) for column in zip(*pairs))

@@ -24,7 +24,7 @@ def adapted(method, backbone=None, seed=0):
 
 
 def spread(method, model, backbone):
-    """The model with a pair per position, each of which is a copy of `model`'s shared one."""
+    """Return the model with one pair per position, each a copy of `model`'s shared pair."""
     cls = type(method)
     copies = pvera.adapt(backbone, cls(rank=8, targets=method.targets), CLASSES).double()
     copies.members[0].fill(model.members[0].trained())
@@ -36,7 +36,7 @@ def spread(method, model, backbone):
 @pytest.mark.parametrize("backbone", [make_vit, lambda: as_dinov2(make_vit())], ids=["fused", "separate"])
 @pytest.mark.parametrize("method", SHARED, ids=str)
 def test_a_shared_pair_is_the_same_pair_at_every_position(method, backbone):
-    """Mean, draws, KL term, gradients, draws around a merged mean, merged weights."""
+    """Equal are mean, draws, KL term, gradients, draws around a merged mean, and merged weights."""
     images, results = make_images().double(), []
     model = adapted(method, backbone().double())
     for one in (model, spread(method, model, backbone().double())):
@@ -62,7 +62,7 @@ def test_a_pair_is_shared_or_not():
 
 
 def test_the_default_leaves_descriptions_as_they_were():
-    """So configurations of committed results keep their hashes, and adapter files can be read by earlier versions."""
+    """Configurations of committed results keep their hashes, and earlier versions can read adapter files."""
     for method in (VeRA(), PVeRA()):
         assert "pair" not in method.describe()
         assert replace(method, pair="shared").describe() == method.describe() | {"pair": "shared"}

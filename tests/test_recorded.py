@@ -1,6 +1,6 @@
 """Runs give the numbers that they gave before: each method on images and on texts, and an analysis.
 
-Within rounding, as processors and versions of torch round otherwise.
+Numbers are equal up to rounding, which depends on processor and torch.
 """
 
 import json

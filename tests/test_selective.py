@@ -26,7 +26,7 @@ def test_by_hand():
 
 
 def test_equals_have_no_order():
-    """Whichever order two equal images stand in, the result is the mean of both orders."""
+    """For two equal images the result is the mean over both orders."""
     one, other = ([1, 2, 2, 3], [0, 1, 0, 0]), ([1, 2, 2, 3], [0, 0, 1, 0])
     for of in (selective.aurc, selective.augrc, selective.selective_accuracy):
         assert of(*one) == of(*other)

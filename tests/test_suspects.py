@@ -34,11 +34,12 @@ def test_many_equal_cells_without_spread_are_named(paper):
     assert "constant" not in finding.note
     change(paper.detailed, "std", 0.1, **row("dinov2_l", "pvera"))
     change(paper.detailed, "std", 0.1, **row("dinov2_s", "pvera"))
-    assert suspects(paper) == {}  # eight of 24 are no more than a third
+    assert suspects(paper) == {}  # eight of 24 are only a third
 
 
 def test_a_failed_cell_and_the_average_that_it_moves(paper):
-    """Bottleneck on ViT-S, 45 everywhere but for 2 and 20 (median of the column 48.5): 41.3 and, without them, 45."""
+    """Bottleneck on ViT-S has 45 everywhere, except 2 and 20 (median of the column 48.5): mean 41.3, and 45 without
+    them."""
     change(paper.detailed, "accuracy", 2.0, **row("dinov2_s", "bottleneck"))
     change(paper.detailed, "accuracy", 20.0, **row("dinov2_s", "bottleneck", "dtd"))
     change(paper.detailed, "accuracy", 42.0, backbone="dinov2_s", method="linear")
@@ -57,7 +58,7 @@ def test_a_failed_cell_and_the_average_that_it_moves(paper):
 
 @pytest.mark.parametrize("ddof", [0, 1])
 def test_the_divisor_is_found_where_a_seed_answers_at_random(paper, ddof):
-    assert audit.divisor(paper) is None  # no seed fell behind
+    assert audit.divisor(paper) is None  # no seed failed
     pd.testing.assert_frame_equal(audit.sample_std(paper, "dinov2_b"), paper.accuracies("dinov2_b", "std"))
     for dataset in ("cifar", "dtd"):
         seeds = [80.0, 80.0, 100 / TASKS[dataset].classes]

@@ -1,4 +1,4 @@
-"""What k draws say about an image: Algorithm 1 and intervals, by hand and against scipy."""
+"""Statistics of k draws per image: Algorithm 1 and intervals, by hand and against scipy."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from pvera import uncertainty
 from pvera.errors import InputError
 from pvera.uncertainty import estimate
 
-# Scores of two classes in four draws; the first class's are given.
+# Scores of the first of two classes in four draws.
 FIRST = {
     "sure": [0.9, 0.9, 0.9, 0.9],
     "torn": [0.6, 0.4, 0.6, 0.4],  # two draws for each class
@@ -50,7 +50,7 @@ def test_interval_by_hand():
     "scores, expected",
     [
         ([[0.6, 0.4, 0.0], [0.1, 0.9, 0.0]], 1),  # one vote each, the second class has the higher mean
-        ([[0.6, 0.4, 0.0], [0.4, 0.6, 0.0]], 0),  # equal in that as well: the first
+        ([[0.6, 0.4, 0.0], [0.4, 0.6, 0.0]], 0),  # equal means too: the first class wins
         ([[0.4, 0.3, 0.3], [0.0, 0.0, 1.0], [0.4, 0.3, 0.3]], 0),  # votes count more than the mean
     ],
 )

@@ -1,4 +1,4 @@
-"""Two versions of the program, timed in turn: the table by hand, and the script on two copies of this one."""
+"""Two versions of the program, timed in turn: the table by hand, and the script on two copies of this version."""
 
 import shutil
 from pathlib import Path
