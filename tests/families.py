@@ -242,9 +242,9 @@ def gradients(case: Case, model) -> dict[str, Tensor]:
     model.train()
     losses = [model(case.inputs).square().mean() + 1e-3 * model.kl_divergence() for _ in range(2)]
     sum(losses).backward()
-    found = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+    gradients_of = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
     model.zero_grad()
-    return found | {"loss": sum(losses).detach()}
+    return gradients_of | {"loss": sum(losses).detach()}
 
 
 def check_reference(case: Case):

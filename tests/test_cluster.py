@@ -113,11 +113,11 @@ def test_states_are_told_by_the_result_files_first(slurm, profile, root):
     slurm.set("8", 0, "RUNNING")
     linear, lora = [run for run in profile.runs("benchmark", root) if run.seed == 0 and run.method != "pvera"]
     runs.execute(linear)
-    found = states(profile, root)
-    assert found["benchmark/linear/0"] == "done", "though its job still runs"
-    assert found["benchmark/lora/0"] == "running"
+    before = states(profile, root)
+    assert before["benchmark/linear/0"] == "done", "though its job still runs"
+    assert before["benchmark/lora/0"] == "running"
     slurm.set("8", 0, "")
-    assert states(profile, root) == found | {"benchmark/lora/0": "failed"}, "completed, but without result"
+    assert states(profile, root) == before | {"benchmark/lora/0": "failed"}, "completed, but without result"
     text = cluster.describe(cluster.status(profile, root))
     assert text.splitlines()[-3:] == ["failed: benchmark/tiny/retina/lora/seed0", "", "  | it never started"]
     assert text.splitlines()[-5].split() == ["total", "1", "0", "5", "1", "0"]

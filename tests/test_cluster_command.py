@@ -60,8 +60,8 @@ def test_code_version(tmp_path):
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "a")
     (tmp_path / "results.json").write_text("1")
-    found = cluster.code_version(tmp_path)
-    assert found["commit"] == git(tmp_path, "rev-parse", "HEAD").strip() and found["dirty"] is False
+    version = cluster.code_version(tmp_path)
+    assert version["commit"] == git(tmp_path, "rev-parse", "HEAD").strip() and version["dirty"] is False
     (tmp_path / "pvera/a.py").write_text("2")
     assert cluster.code_version(tmp_path)["dirty"] is True
 

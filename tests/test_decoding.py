@@ -138,8 +138,8 @@ def test_the_exif_orientation_is_applied(folder, orientation, suffix):
     exif[ExifTags.Base.Orientation] = orientation
     file = folder / f"a.{suffix}"
     Image.fromarray(EIGHT).save(file, exif=exif, lossless=True, quality=100, subsampling=0)
-    found, expected = read_back(folder, file.name), SHOWN[orientation](EIGHT)
-    assert np.abs(found.astype(int) - expected).max() <= (8 if suffix == "jpg" else 0)
+    decoded, expected = read_back(folder, file.name), SHOWN[orientation](EIGHT)
+    assert np.abs(decoded.astype(int) - expected).max() <= (8 if suffix == "jpg" else 0)
 
 
 def test_orientation_comes_before_resizing_and_beside_sixteen_bits(folder):

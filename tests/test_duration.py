@@ -76,12 +76,12 @@ def test_two_panels_are_lettered_and_say_what_they_were_made_of():
 
 
 def test_curves_keep_the_best_of_what_has_ended():
-    found = duration.curves([*RUNS, trained("vera", [0.2], dataset="retina")])
-    assert list(found) == ["digits", "retina"] and list(found["retina"]) == ["vera"]
-    curve = found["digits"]["pvera"]
+    curves = duration.curves([*RUNS, trained("vera", [0.2], dataset="retina")])
+    assert list(curves) == ["digits", "retina"] and list(curves["retina"]) == ["vera"]
+    curve = curves["digits"]["pvera"]
     np.testing.assert_allclose(curve.mean, [1.0, 0.9, 0.7, 0.7, 0.5, 0.5])
     assert (curve.low <= curve.mean).all() and (curve.mean <= curve.high).all() and len(curve.low) == 6
-    np.testing.assert_allclose(found["digits"]["vera"].mean, [0.6, 0.5, 0.5])
+    np.testing.assert_allclose(curves["digits"]["vera"].mean, [0.6, 0.5, 0.5])
 
 
 def test_bands_are_the_range_of_seeds_and_the_chosen_epoch_is_their_median():

@@ -221,9 +221,9 @@ def test_claims(costs, paper):
     table = tables.cost_verdicts(paper, points, {"tiny": worse, "some": points.drop("lora")})
     verdicts = table.data.pivot(index="claim", columns="where", values="verdict")
     assert (verdicts[tables.REAL] == "holds").all()
-    own = verdicts["small ViT (32 px), here"]
-    percentages = own.index.str.contains("VeRA adds")
-    assert (own[~percentages] == "fails").all() and (own[percentages] == "not testable here").all()
+    here = verdicts["small ViT (32 px), here"]
+    percentages = here.index.str.contains("VeRA adds")
+    assert (here[~percentages] == "fails").all() and (here[percentages] == "not testable here").all()
     assert (verdicts["some, here"] == "not testable here").all()
     printed = table.data[(table.data["where"] == tables.REAL) & table.data["printed"].isin(["15.7", "10.5"])]
     assert printed.set_index("printed")["value"].round(2).to_dict() == {"15.7": 15.71, "10.5": 10.47}

@@ -40,7 +40,7 @@ def names(*lists: list[str]) -> set[str]:
 
 def pins(lines, python: str) -> dict[str, Version]:
     """Return package -> version on `python`; every line must pin one version, without a build."""
-    found = {}
+    versions = {}
     for line in lines:
         requirement = Requirement(line)
         (specifier,) = requirement.specifier
@@ -48,9 +48,9 @@ def pins(lines, python: str) -> dict[str, Version]:
         assert specifier.operator == "==" and "*" not in specifier.version and version.local is None, line
         if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
             name = canonicalize_name(requirement.name)
-            assert name not in found, f"{name} is pinned twice for Python {python}"
-            found[name] = version
-    return found
+            assert name not in versions, f"{name} is pinned twice for Python {python}"
+            versions[name] = version
+    return versions
 
 
 def lock(python: str, name: str = "requirements.lock") -> dict[str, Version]:
@@ -118,7 +118,7 @@ def declared(*extras: str) -> set[str]:
 def test_what_is_imported_is_declared(pattern, declared):
     paths = list(ROOT.glob(pattern))
     assert paths
-    own = {"pvera", *MODULES, *(path.stem for path in paths)}
+    ours = {"pvera", *MODULES, *(path.stem for path in paths)}
     imported = set()
     for path in paths:
         for node in ast.walk(ast.parse(path.read_text())):
@@ -127,7 +127,7 @@ def test_what_is_imported_is_declared(pattern, declared):
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 imported.add(node.module.partition(".")[0])
     providers = importlib.metadata.packages_distributions()
-    for module in imported - own - sys.stdlib_module_names:
+    for module in imported - ours - sys.stdlib_module_names:
         assert {canonicalize_name(name) for name in providers.get(module, [module])} & declared, module
 
 

@@ -39,10 +39,10 @@ def place(root, name, content: bytes, split="dev"):
 @pytest.mark.parametrize("name", LINES)
 def test_original_files(tmp_path, name):
     place(tmp_path, name, LINES[name])
-    found = glue.load_split(tmp_path, name, "test")
+    loaded = glue.load_split(tmp_path, name, "test")
     texts, labels = READ[name]
-    assert found.texts == texts
-    assert found.labels.tolist() == labels and found.labels.dtype == np.int64
+    assert loaded.texts == texts
+    assert loaded.labels.tolist() == labels and loaded.labels.dtype == np.int64
 
 
 sentences = st.text(st.characters(blacklist_characters="\t\r\n", blacklist_categories=("Cs",)), min_size=1)
@@ -56,8 +56,8 @@ def test_what_is_written_is_read(tmp_path_factory, data, name):
     labels = np.array([data.draw(st.integers(0, 1)) for _ in texts])
     file = tmp_path_factory.mktemp("tsv") / "dev.tsv"
     file.write_bytes(glue.encode(glue.Texts(texts, labels), layout))
-    found = glue.read(file, layout)
-    assert found.texts == texts and found.labels.tolist() == labels.tolist()
+    loaded = glue.read(file, layout)
+    assert loaded.texts == texts and loaded.labels.tolist() == labels.tolist()
 
 
 def test_split_is_a_fixed_permutation(tmp_path):
@@ -130,8 +130,8 @@ def hub(tmp_path, monkeypatch):
 def test_hub(tmp_path, hub):
     table = pd.DataFrame({"sentence1": ["a  b", "c"], "sentence2": ["d\n", "e"], "label": [1, 0], "idx": [0, 1]})
     table.to_parquet(tmp_path / "rte_validation-00000-of-00001.parquet")
-    found = glue.from_hub(glue.TASKS["rte"], "dev")
-    assert (found.texts, found.labels.tolist()) == ([("a b", "d"), ("c", "e")], [1, 0])
+    downloaded = glue.from_hub(glue.TASKS["rte"], "dev")
+    assert (downloaded.texts, downloaded.labels.tolist()) == ([("a b", "d"), ("c", "e")], [1, 0])
     table = pd.DataFrame({"sentence": ["a"], "label": [1], "idx": [0]})
     table.to_parquet(tmp_path / "cola_train-00000-of-00001.parquet")
     assert glue.from_hub(glue.TASKS["cola"], "train").texts == [("a",)]

@@ -150,12 +150,12 @@ def test_evaluation_loss_kl_and_every_gradient_are_the_programs(name, dtype, mon
         assert_close(kl, expected["step.kl"], close)
     else:
         assert not kl.any() and not expected["step.kl"].any()
-    for i, own in enumerate(gradients):
+    for i, ours in enumerate(gradients):
         theirs = member_tensors(expected, "gradient", name, i)
-        assert own.keys() == theirs.keys()
+        assert ours.keys() == theirs.keys()
         scale = max(tensor.abs().max().item() for tensor in theirs.values())
-        for each in own:
-            assert_close(own[each], theirs[each], close, scale)
+        for each in ours:
+            assert_close(ours[each], theirs[each], close, scale)
     assert len(gradients) == ALL[name]["members"]
 
 

@@ -16,9 +16,9 @@ SCRIPT = Path(__file__).resolve().parents[1] / "experiments" / "benchmark_input.
 
 def test_batches_from_the_store_cost_little_of_an_epoch(tmp_path, monkeypatch):
     monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
-    found = runpy.run_path(str(SCRIPT))["share"](tmp_path, "tiny", 160)
-    assert found["what"] == "share of an epoch on tiny at 32 pixels"
-    assert 0 < float(found["value"].removesuffix(" %")) < 2 and found["holds"]
+    share = runpy.run_path(str(SCRIPT))["share"](tmp_path, "tiny", 160)
+    assert share["what"] == "share of an epoch on tiny at 32 pixels"
+    assert 0 < float(share["value"].removesuffix(" %")) < 2 and share["holds"]
 
 
 def test_parts_that_are_not_measured_again_stay(tmp_path):

@@ -133,12 +133,12 @@ def test_the_last_backbone_stays_loaded(profile, tmp_path):
 
 def test_the_same_bits_with_inputs_of_its_own_or_shared(profile, tmp_path):
     """What a worker keeps loaded from run to run changes no number of the next."""
-    shared, found = Inputs(), []
+    shared, records = Inputs(), []
     for name, of in (("own", lambda: Inputs()), ("shared", lambda: shared)):
         for run in [*profile.runs("beta", tmp_path / name), *profile.runs("benchmark", tmp_path / name)]:
             runs.execute(run, inputs=of())
         (one,) = profile.runs("uncertainty", tmp_path / name)
         one.execute(inputs=of())
         arrays = results.read_arrays(one.path)
-        found.append((results.read(run.path)["members"], {key: value.tobytes() for key, value in arrays.items()}))
-    assert found[0] == found[1]
+        records.append((results.read(run.path)["members"], {key: value.tobytes() for key, value in arrays.items()}))
+    assert records[0] == records[1]

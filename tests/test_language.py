@@ -294,10 +294,10 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
             assert run.state() == "done"
     (search,) = results.load_runs(root, "small", "language_beta")
     assert not list((root / "small" / "language_beta").rglob("*.npz"))
-    found = results.load_runs(root, "small", "language")
+    records = results.load_runs(root, "small", "language")
     test = tokenized.load_splits(text_folder, "acceptability", encoder)[2]
-    assert [run["method"] for run in found] == sorted(METHODS)
-    for record in found:
+    assert [run["method"] for run in records] == sorted(METHODS)
+    for record in records:
         assert (record["category"], record["config"]["max_length"]) == ("language", 30)
         assert "image_size" not in record["config"] and record["environment"]["transformers"]
         run = next(run for run in text.runs("language", root) if run.method == record["method"])
@@ -305,9 +305,9 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
         assert labels.tolist() == test.labels.tolist()
         assert record["test"]["matthews"] == pytest.approx(matthews_corrcoef(labels, probabilities.argmax(1)))
         assert record["test"]["correct"] == (probabilities.argmax(1) == labels).sum()
-    assert len(found[4]["members"]) == 2  # LoRA's grid
-    assert {m["beta"] for m in found[5]["config"]["members"]} == {search["chosen"]["grid"]["beta"]}
-    scores = Scores.of(found, "matthews")
+    assert len(records[4]["members"]) == 2  # LoRA's grid
+    assert {m["beta"] for m in records[5]["config"]["members"]} == {search["chosen"]["grid"]["beta"]}
+    scores = Scores.of(records, "matthews")
     assert scores.values.shape == (7, 1, 1) and scores.categories == ("language",)
     # GLUE's files are missing, so its task is left out; the other tasks run.
     scripts.execute("train_language", *arguments(profile, "--seeds", "0", "--list"))

@@ -101,10 +101,10 @@ def test_a_csv_file(pictures, tmp_path):
         "label,extra,Path,split\n" + "".join(f"{x},,{pictures / p},{s}\n" for p, x, s in rows)
     )
     own.install(tmp_path, "mine", tmp_path / "a.csv")
-    found = lists(tmp_path)
-    assert {part: len(of) for part, of in found.items()} == {"train": 40, "validation": 20, "test": 20}
-    assert all(tasks.class_names("mine", tmp_path)[label] == p.split("/")[-2] for p, label in found["test"].items())
-    assert all((tmp_path / "mine" / path).is_file() for path in found["train"])
+    installed = lists(tmp_path)
+    assert {part: len(of) for part, of in installed.items()} == {"train": 40, "validation": 20, "test": 20}
+    assert all(tasks.class_names("mine", tmp_path)[label] == p.split("/")[-2] for p, label in installed["test"].items())
+    assert all((tmp_path / "mine" / path).is_file() for path in installed["train"])
 
     beside = pictures.parent / "b.csv"  # relative paths, and no splits
     beside.write_text("path,label\n" + "".join(f"pictures/{p},{x}\n" for p, x, _ in rows))

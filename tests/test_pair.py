@@ -43,11 +43,11 @@ def test_a_shared_pair_is_the_same_pair_at_every_position(method, backbone):
         with one.sampling(seed=1) if method.key == "pvera" else torch.enable_grad():
             logits = one(images)
         (logits.square().sum() + one.kl_divergence()).backward()
-        found = [logits, one.kl_divergence(), *(p.grad for p in one.members[0].trained().values())]
+        outputs = [logits, one.kl_divergence(), *(p.grad for p in one.members[0].trained().values())]
         if method.key == "pvera":
-            found.append(pvera.sample(one, images, k=2, seed=3))
+            outputs.append(pvera.sample(one, images, k=2, seed=3))
         one.eval()
-        results.append([*found, one(images), one.merge_()(images)])
+        results.append([*outputs, one(images), one.merge_()(images)])
     torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
     assert model.members[0].shared.A.shape[-2] == len(model.members[0].shared.B) == 1
 

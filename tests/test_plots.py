@@ -45,10 +45,10 @@ def test_labels_stay_between_their_bounds():
     ],
 )
 def test_an_axis_breaks_at_a_wide_empty_stretch(values, expected):
-    found = plots.ranges(values)
-    margin = expected[0][0] - found[0][0]
+    ranges = plots.ranges(values)
+    margin = expected[0][0] - ranges[0][0]
     assert margin > 0
-    np.testing.assert_allclose(found, [(low - margin, high + margin) for low, high in expected])
+    np.testing.assert_allclose(ranges, [(low - margin, high + margin) for low, high in expected])
 
 
 def test_a_broken_axis_is_marked_and_loses_its_inner_edge():

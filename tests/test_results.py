@@ -182,8 +182,8 @@ def test_a_forgotten_adapter_is_not_missed(tmp_path, capsys):
     kept, pruned = tmp_path / "digits" / "seed0.json", tmp_path / "sprites" / "seed0.json"
     for path in (kept, pruned):
         results.write(path, record, np.eye(2), np.arange(2), b"an adapter")
-    found = scripts.outcome("prune", capsys, tmp_path / "sprites")
-    assert found == (0, "deleted 1 adapters\n", "")
+    outcome = scripts.outcome("prune", capsys, tmp_path / "sprites")
+    assert outcome == (0, "deleted 1 adapters\n", "")
     assert [path.with_suffix(".safetensors").exists() for path in (kept, pruned)] == [True, False]
     assert [results.state(path, record["config_hash"]) for path in (kept, pruned)] == ["done", "done"]
     np.testing.assert_array_equal(results.read_predictions(pruned)[0], np.eye(2))
@@ -272,8 +272,8 @@ def test_not_text(tmp_path):
 def test_load_runs(tmp_path):
     records = [make_record(m, d, s) for d in ("digits", "retina") for m in ("linear", "pvera") for s in (0, 1)]
     write_all(tmp_path, records[::-1])
-    found = results.load_runs(tmp_path, "mine")
-    assert [{key: run[key] for key in records[0]} for run in found] == records  # sorted by path
+    loaded = results.load_runs(tmp_path, "mine")
+    assert [{key: run[key] for key in records[0]} for run in loaded] == records  # sorted by path
     with pytest.raises(InputError, match="no results of experiment 'rank'"):
         results.load_runs(tmp_path, "mine", "rank")
     assert results.load_runs(tmp_path, "mine", "rank", optional=True) == []

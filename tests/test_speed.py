@@ -27,8 +27,8 @@ def test_what_is_measured_again_is_replaced(tmp_path):
     assert path.name == "speed_cpu_some_r_cpu.json"
     speed.update(path, MADE_BY, [row("a"), row("a", precision="bfloat16"), row("b")])
     speed.update(path, MADE_BY, [row("b", part="memory"), row("a", ratio=1.1)])
-    found = [(r["what"], r["part"], r["precision"], r["ratio"]) for r in speed.read_record(path)["rows"]]
-    assert found == [
+    rows = [(r["what"], r["part"], r["precision"], r["ratio"]) for r in speed.read_record(path)["rows"]]
+    assert rows == [
         ("a", "step", "float32", 1.1),
         ("a", "step", "bfloat16", 1.2),
         ("b", "step", "float32", 1.2),

@@ -49,8 +49,8 @@ def decoded(root, split="test") -> np.ndarray:
 
 def files() -> list[str]:
     """Return the names of the store's files, without locks."""
-    found = (path for path in store.folder().rglob("*") if path.is_file())
-    return sorted(path.name for path in found if path.suffix != ".lock")
+    paths = (path for path in store.folder().rglob("*") if path.is_file())
+    return sorted(path.name for path in paths if path.suffix != ".lock")
 
 
 def forbidden(*arguments, **options):

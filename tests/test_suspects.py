@@ -43,11 +43,11 @@ def test_a_failed_cell_and_the_average_that_it_moves(paper):
     change(paper.detailed, "accuracy", 2.0, **row("dinov2_s", "bottleneck"))
     change(paper.detailed, "accuracy", 20.0, **row("dinov2_s", "bottleneck", "dtd"))
     change(paper.detailed, "accuracy", 42.0, backbone="dinov2_s", method="linear")
-    found = suspects(paper)
-    assert list(found) == [
+    cells = suspects(paper)
+    assert list(cells) == [
         "Table 7 (ViT-S/14), Bottleneck on CIFAR-100", "Table 7 (ViT-S/14), average of Bottleneck"
     ]  # fmt: skip
-    cell, average = found.values()
+    cell, average = cells.values()
     assert (cell.printed, cell.recomputed) == ("2.0", "median of the methods 48.5")
     assert average.printed == "Bottleneck and Linear: 41.4 and 42.0 over all data sets"
     assert average.recomputed == (
@@ -73,10 +73,10 @@ def test_the_divisor_is_found_where_a_seed_answers_at_random(paper, ddof):
 
 def test_what_the_published_numbers_hold():
     paper = published.load(FOLDER)
-    found = suspects(paper)
-    assert found["Tables 6 to 8, Retinopathy"].printed == "14 of 24 cells are 73.6 ± 0.0"
-    assert "PVeRA's on ViT-L/14" in found["Tables 6 to 8, Retinopathy"].note
-    assert [f.printed for place, f in found.items() if place.endswith("Sun397")] == ["1.1", "1.0", "3.4"]
+    cells = suspects(paper)
+    assert cells["Tables 6 to 8, Retinopathy"].printed == "14 of 24 cells are 73.6 ± 0.0"
+    assert "PVeRA's on ViT-L/14" in cells["Tables 6 to 8, Retinopathy"].note
+    assert [f.printed for place, f in cells.items() if place.endswith("Sun397")] == ["1.1", "1.0", "3.4"]
     assert audit.divisor(paper) == 0
     halfway = [f for f in audit.check_cells(paper) if "no count" in f.note]
     assert len(halfway) == 3 and {f.verdict for f in halfway} == {CONTRADICTS}

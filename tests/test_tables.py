@@ -262,12 +262,12 @@ def test_latex():
 def test_of_profile(tmp_path):
     runs = runs_of(HAND)
     write_all(tmp_path, runs)
-    (found,) = tables.of_profile(tmp_path, "mine", PAPER).values()
-    assert list(found) == ["main", "main_paper", "main_claims", "detailed", "detailed_paper", "grid", "grid_paper"]
-    assert found["main"].markdown().startswith(MAIN)
-    paths = [path for table in found.values() for path in table.write(tmp_path / "tables")]
+    (built,) = tables.of_profile(tmp_path, "mine", PAPER).values()
+    assert list(built) == ["main", "main_paper", "main_claims", "detailed", "detailed_paper", "grid", "grid_paper"]
+    assert built["main"].markdown().startswith(MAIN)
+    paths = [path for table in built.values() for path in table.write(tmp_path / "tables")]
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {path.name for path in paths}
-    assert len(paths) == 21 and (tmp_path / "tables/main.md").read_text() == found["main"].markdown()
+    assert len(paths) == 21 and (tmp_path / "tables/main.md").read_text() == built["main"].markdown()
 
     write_all(tmp_path, [make_record(backbone="large", config={"weights_sha256": "v"})])
     both = tables.of_profile(tmp_path, "mine", PAPER)
@@ -345,8 +345,8 @@ def test_notebook(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
     assert "missing: VeRA on Digits (seed 1)." in shown
     assert "PVeRA is better than VeRA on average | undecided" in shown
-    (found,) = tables.of_profile(tmp_path / "results", "mine", PAPER).values()
+    (built,) = tables.of_profile(tmp_path / "results", "mine", PAPER).values()
     for name in ("main", "main_paper", "main_claims"):
-        assert found[name].markdown(about=False).strip() in shown
-        assert (tmp_path / f"results/mine/tables/{name}.tex").read_text() == found[name].latex()
+        assert built[name].markdown(about=False).strip() in shown
+        assert (tmp_path / f"results/mine/tables/{name}.tex").read_text() == built[name].latex()
     assert {path.name for path in (tmp_path / "figures/mine").iterdir()} == {"main_tiny.png", "main_tiny.pdf"}

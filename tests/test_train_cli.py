@@ -131,12 +131,12 @@ def until(condition, process: subprocess.Popen | None = None) -> None:
 
 def marked(folder) -> list[Path]:
     """Return the /proc folders of the running processes that `start` started."""
-    found = []
+    places = []
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended meanwhile
             if f"STARTED_BY_TEST={folder}\0".encode() in (place / "environ").read_bytes():
-                found.append(place)
-    return found
+                places.append(place)
+    return places
 
 
 @pytest.mark.timeout(1800)

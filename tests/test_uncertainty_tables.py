@@ -61,9 +61,9 @@ def test_spread_by_hand():
     assert [panel.title for panel in table.panels] == ["(a) 4 draws", "(b) 16 draws"]
     right, wrong = [0.1, 0.2, 0.1, 0.2], [0.3, 0.1, 0.3, 0.4]
     p = stats.mannwhitneyu(wrong, right, alternative="greater").pvalue
-    found = cells(table)
-    assert found["Digits"] == ["50.0", "0.1500", "0.2750", f"{p:.4f}", "+0.62", "+0.25, +1.00"]
-    assert found["Retina"][:3] == ["25.0", "0.2667", "0.1000"] and found["Retina"][4:] == ["−1.00", "−1.00"]
+    shown = cells(table)
+    assert shown["Digits"] == ["50.0", "0.1500", "0.2750", f"{p:.4f}", "+0.62", "+0.25, +1.00"]
+    assert shown["Retina"][:3] == ["25.0", "0.2667", "0.1000"] and shown["Retina"][4:] == ["−1.00", "−1.00"]
     assert cells(table, 1)["Digits"][1:3] == ["0.0750", "0.1375"]
     pooled = table.data[(table.data["group"] == uncertainty.ALL) & (table.data["draws"] == 4)].iloc[0]
     both = stats.mannwhitneyu([*wrong, 0.1], [*right, 0.4, 0.2, 0.2], alternative="greater")
@@ -79,10 +79,10 @@ def test_random_spreads_against_scikit_learn():
     ]  # fmt: skip
     every = uncertainty.detection(runs).set_index(["dataset", "seed", "way", "draws"])["auroc"]
     for run in runs:
-        wrong, k, found = ~run.most.correct, 16, every[run.record["dataset"]]
+        wrong, k, row = ~run.most.correct, 16, every[run.record["dataset"]]
         for way, values in ((uncertainty.SD, run.most.sd), (uncertainty.SCORE, 1 - run.most.centre)):
-            assert found[run.record["seed"], way, k] == pytest.approx(roc_auc_score(wrong, values))
-        assert found[run.record["seed"], uncertainty.SINGLE, 0] == pytest.approx(
+            assert row[run.record["seed"], way, k] == pytest.approx(roc_auc_score(wrong, values))
+        assert row[run.record["seed"], uncertainty.SINGLE, 0] == pytest.approx(
             roc_auc_score(wrong, 1 - run.single_pass)
         )
     by_draws = uncertainty.by_draws(runs).set_index("draws")
@@ -100,9 +100,9 @@ def test_detection_table_averages_data_sets_not_runs():
     """Incorrect images are higher in 2.5 and 4 of 4 pairs on the two seeds of Digits, and in none on the seed of
     Retina. So the data sets have .8125 and 0 with mean .406; the mean over adapters would be .542."""
     table = uncertainty.detection_table(HAND)
-    found = cells(table)
-    assert found["Digits"][0] == "0.812" and found["Retina"][0] == "0.000"
-    assert found["Mean over 2 data sets"][0] == "0.406"
+    shown = cells(table)
+    assert shown["Digits"][0] == "0.812" and shown["Retina"][0] == "0.000"
+    assert shown["Mean over 2 data sets"][0] == "0.406"
 
 
 def test_widths_beside_the_paper():
@@ -110,11 +110,11 @@ def test_widths_beside_the_paper():
     table = uncertainty.widths(HAND, PAPER)
     right, wrong = 2.8 / 7, 2.4 / 5
     theirs = [float(PAPER.quote(f"width_{name}")) for name in ("correct", "incorrect")]
-    found = [[row.label, *(cell.text for cell in row.cells)] for row in table.panels[0].rows]
-    assert found[0] == ["Paper", f"{theirs[0]:.3f}", f"{theirs[1]:.3f}", f"{theirs[1] / theirs[0]:.2f}"]
-    assert found[1] == ["Here, 4 draws", f"{right:.3f}", f"{wrong:.3f}", "1.20"]
-    assert found[2] == ["Difference", f"{right - theirs[0]:+.3f}", f"{wrong - theirs[1]:+.3f}", "–"]
-    assert found[3][1:] == [f"{right / 2:.3f}", f"{wrong / 2:.3f}", "1.20"]
+    rows = [[row.label, *(cell.text for cell in row.cells)] for row in table.panels[0].rows]
+    assert rows[0] == ["Paper", f"{theirs[0]:.3f}", f"{theirs[1]:.3f}", f"{theirs[1] / theirs[0]:.2f}"]
+    assert rows[1] == ["Here, 4 draws", f"{right:.3f}", f"{wrong:.3f}", "1.20"]
+    assert rows[2] == ["Difference", f"{right - theirs[0]:+.3f}", f"{wrong - theirs[1]:+.3f}", "–"]
+    assert rows[3][1:] == [f"{right / 2:.3f}", f"{wrong / 2:.3f}", "1.20"]
     assert cells(table, 1)["Retina"][0] == "25.0"
 
 
@@ -122,10 +122,10 @@ def test_by_draws_by_hand():
     """t(3) = 3.1824, so a t-interval of four draws is 3.1824 standard deviations wide; t(15) = 2.1314,
     1.0657."""
     table = uncertainty.by_draws_table(HAND)
-    found = cells(table)
-    assert found["4 draws"][2] == "3.18" and found["16 draws"][2] == "1.07"
-    assert [row[-1] for row in found.values()] == ["50.0", "50.0"] and "share of 6 intervals" in table.caption
-    low, *_, high = found["4 draws"][:2]
+    shown = cells(table)
+    assert shown["4 draws"][2] == "3.18" and shown["16 draws"][2] == "1.07"
+    assert [row[-1] for row in shown.values()] == ["50.0", "50.0"] and "share of 6 intervals" in table.caption
+    low, *_, high = shown["4 draws"][:2]
     assert (low, high) == ("0.400", "0.480")
 
 

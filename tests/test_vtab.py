@@ -114,9 +114,9 @@ def test_what_is_wrong_is_said(kitti, case):
     file, change, message = DAMAGES[case]
     assert verdict(kitti).right
     edit(kitti / "kitti" / file, change)
-    found, split = verdict(kitti), file.removesuffix(".txt")
-    assert found.states == dict.fromkeys(image_folders.SPLITS, "right") | {split: "wrong"}
-    assert any(finding.startswith(message) for finding in found.findings), found.findings
+    checked, split = verdict(kitti), file.removesuffix(".txt")
+    assert checked.states == dict.fromkeys(image_folders.SPLITS, "right") | {split: "wrong"}
+    assert any(finding.startswith(message) for finding in checked.findings), checked.findings
 
 
 def test_missing_splits_and_data_sets(kitti, call):
@@ -139,8 +139,8 @@ def test_sun397_lacks_a_class(tmp_path):
     vtab_like.write(tmp_path, ["sun397"])
     for file in ("train800.txt", "val200.txt", "train800val200.txt"):
         edit(tmp_path / "sun397" / file, lambda lines: [line.replace(" 396\n", " 395\n") for line in lines])
-    found = verdict(tmp_path, "sun397")
-    assert found.right and found.notes == ["train800val200: no image of 1 of 397 classes, as in every copy"]
+    checked = verdict(tmp_path, "sun397")
+    assert checked.right and checked.notes == ["train800val200: no image of 1 of 397 classes, as in every copy"]
     both = tmp_path / "sun397" / "train800val200.txt"
     edit(both, lambda lines: [line.replace(" 394\n", " 395\n") for line in lines])
     assert verdict(tmp_path, "sun397").findings == ["train800val200: no image of 2 of 397 classes"]
@@ -150,9 +150,9 @@ def test_equal_images_under_two_names_are_noted(kitti):
     image = kitti / "kitti" / "images" / "test" / "9.png"
     image.unlink()
     shutil.copy(kitti / "kitti" / "images" / "val200" / "0.png", image)
-    found = verdict(kitti)
-    assert found.right
-    assert found.notes == ["test: 1 images equal a training image byte for byte, one is images/test/9.png"]
+    checked = verdict(kitti)
+    assert checked.right
+    assert checked.notes == ["test: 1 images equal a training image byte for byte, one is images/test/9.png"]
 
 
 def test_published_checksums_are_held(kitti, monkeypatch):
@@ -161,8 +161,8 @@ def test_published_checksums_are_held(kitti, monkeypatch):
     monkeypatch.setattr(vtab, "known_checksums", {"lossless, 32 test images": {"kitti": seen}}.get)
     assert verdict(kitti, **seen).right
     seen["val200"] = seen["test"]
-    found = verdict(kitti)
-    assert found.findings == ["val200: names and labels are not those of the published copy"]
+    checked = verdict(kitti)
+    assert checked.findings == ["val200: names and labels are not those of the published copy"]
 
 
 def test_the_table_of_published_checksums():
