@@ -124,7 +124,7 @@ def test_other_runs_are_bad_input():
         Ablation.of([make_record("pvera")], "rank")
 
 
-def test_without_a_counterpart_the_claims_cannot_be_told():
+def test_without_a_counterpart_the_claims_are_not_testable():
     runs = runs_of({"digits": [[1.0, 2.0]]}, [8, 16])
     judged = {(row[1], row[2]) for row in lines(tables.ablation_verdicts(runs, "rank", PAPER))}
     assert judged == {("not testable here", "no counterpart of r = 256 in the grid"),

@@ -91,7 +91,7 @@ def test_loaded_as_it_was_estimated(profile, root):
     assert right.low < right.scores[:, right.predicted].mean() < right.high
 
 
-def test_draws_of_another_adapter_are_not_held_against_the_predictions(profile, root):
+def test_draws_of_another_adapter_are_not_compared_with_the_predictions(profile, root):
     (run,) = profile.runs("uncertainty", root)
     run.execute()
     record, (scores, labels) = results.read(run.trained), results.read_predictions(run.trained)
@@ -150,7 +150,7 @@ def test_latents(profile, root):
     assert stored["draws"].shape == (4, 5, 4, 4)
 
 
-def test_what_exists_is_known_by_adapter_data_and_settings(profile, root, tmp_path):
+def test_existing_results_are_identified_by_adapter_data_and_settings(profile, root, tmp_path):
     (run,) = profile.runs("uncertainty", root)
     assert run.state() == "missing" and pending([run]) == [run]
     run.execute()
@@ -255,7 +255,7 @@ def arguments(tmp_path) -> list:
 
 
 @pytest.mark.parametrize("name, count", [("uncertainty", 1), ("out_of_distribution", 2), ("latents", 2)])
-def test_scripts_do_what_is_missing(profile, root, tmp_path, capsys, in_process, name, count):
+def test_scripts_compute_missing_results(profile, root, tmp_path, capsys, in_process, name, count):
     status, output, errors = scripts.outcome(name, capsys, *arguments(tmp_path))
     assert (status, output) == (0, f"mine, {name}: 0 of {count} runs are there\n") and "100%" in errors
     written = {path: path.stat().st_mtime_ns for path in (root / "mine" / name).rglob("*.*")}

@@ -20,7 +20,7 @@ def some_scores(methods=3, seeds=3, datasets=5):
     return rng.normal(0.6, 0.2, (1, 1, datasets)) + rng.normal(0, 0.05, (methods, seeds, datasets))
 
 
-def test_a_resample_holds_whole_data_sets_the_same_for_all_methods():
+def test_a_resample_has_whole_data_sets_the_same_for_all_methods():
     # The digits encode method, seed and data set
     scores = np.fromfunction(lambda m, s, d: 100 * m + 10 * s + d, (2, 3, 4))
     drawn = resample(scores, np.random.default_rng(0), 200)

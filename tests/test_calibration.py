@@ -128,7 +128,7 @@ def test_claims_by_hand():
     assert verdicts(HAND)[:2] == ["not testable here"] * 2
 
 
-def test_kept_says_whether_two_methods_can_be_told_apart():
+def test_kept_says_whether_two_methods_are_distinguishable():
     def sentence(errors):
         return calibration.vera_against_pvera(calibration.geometric_means(Scores.of(runs_of(errors), "ace")))
 
@@ -166,7 +166,7 @@ def test_predictions_are_pooled_per_method(tmp_path):
         calibration.predictions(tmp_path, runs)
 
 
-def test_reliability_diagram_shows_what_is_in_it():
+def test_reliability_diagram_shows_its_numbers():
     confidence = np.r_[np.full(20, 0.9), np.full(20, 0.5), np.full(3, 0.2)]
     correct = np.r_[np.arange(20) < 16, np.arange(20) < 12, np.zeros(3)]
     reliability = metrics.reliability(confidence, correct)

@@ -129,7 +129,7 @@ def refused(message, answer) -> None:
     assert errors.startswith("error: ") and message in errors and errors.count("\n") == 1
 
 
-def test_what_is_lacking_is_one_line_and_exit_code_2(slurm, folder, capsys, monkeypatch):
+def test_missing_requirements_are_one_line_and_exit_code_2(slurm, folder, capsys, monkeypatch):
     refused("no_such.yaml cannot be read", train(folder, capsys, "--slurm", "no_such.yaml"))
     (folder / "binary.yaml").write_bytes(b"\x80\xff")
     refused("binary.yaml is no text", train(folder, capsys, "--slurm", folder / "binary.yaml"))

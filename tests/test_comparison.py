@@ -99,7 +99,7 @@ def test_a_comparison_needs_pvera_and_another(methods):
         comparison.of_runs(runs_of({method: HAND[method] for method in methods}))
 
 
-def test_sentences_say_what_the_numbers_do(compared):
+def test_sentences_agree_with_the_numbers(compared):
     lines = "\n".join(comparison.summary(compared))
     assert "PVeRA's average, 54.0, is 2.8 points below that of the best other method, LoRA." in lines
     assert "below PVeRA: 2 uncorrected" in lines and "above it: 3 uncorrected" in lines
@@ -151,7 +151,7 @@ def test_support_counts_tables(of_paper):
     assert table.caption.startswith("PVeRA has the highest average in 3 of 3 tables.")
 
 
-def test_critical_difference_diagram_joins_what_cannot_be_told_apart():
+def test_critical_difference_diagram_joins_indistinguishable_methods():
     values = np.array([[9.0, 9, 9, 9, 9], [8, 8, 8, 8, 8], [1, 1, 1, 1, 2], [0, 0, 0, 0, 1]])
     result = friedman(values)
     ax = draw.critical_difference(Figure().subplots(), ["lora", "dora", "vera", "pvera"], result)

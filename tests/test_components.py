@@ -71,7 +71,7 @@ def test_each_value_is_searched_with_each_rate(profile, tmp_path):
         profile.with_(beta=[]).runs("beta", tmp_path)
 
 
-def test_components_differ_in_what_they_are_named_after(profile, tmp_path):
+def test_components_differ_only_as_their_names_say(profile, tmp_path):
     listed = {(run.experiment, run.dataset, run.seed): run for run in profile.runs("components", tmp_path)}
     assert {key[0] for key in listed} == {f"components_{name}" for name in ("vera", "no_noise", "no_kl", "pvera")}
     assert {key[2] for key in listed if key[0] == "components_vera"} == {2}, "the benchmark trains the others"

@@ -80,7 +80,7 @@ def test_figure_shows_every_seed_of_every_contrast(runs):
     plt.close(figure)
 
 
-def test_searches_say_what_they_chose_and_whether_it_lies_at_the_edge(tmp_path):
+def test_searches_state_their_choice_and_whether_it_is_at_the_edge(tmp_path):
     values = [0.0, 1e-3, 1e-2]
     for task, chosen in zip(TASKS, (1, 2), strict=True):
         write_all(tmp_path, [make_record("pvera", task, 0, grid={"beta": values}, chosen=chosen, experiment="beta")])

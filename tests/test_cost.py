@@ -74,7 +74,7 @@ def test_two_images_cost_twice_one(vit):
     assert two == 2 * one
 
 
-def test_closed_forms_are_what_torch_counts():
+def test_closed_forms_equal_torchs_counts():
     """Closed forms equal torch's count at the size of ViT-B/14, from shapes alone."""
     vit = backbones.shapes("dinov2_b")
     image, shape = cost.one_image(vit), cost.Shape.of(vit)

@@ -237,7 +237,7 @@ def test_only_regular_files_are_opened(folder):
         image_folders.load_split(folder.parent, "digits", "test", SIDE)
 
 
-def test_another_decoder_decodes_anew_and_equal_pixels_have_equal_digests(folder, monkeypatch):
+def test_another_decoder_decodes_again_and_equal_pixels_have_equal_digests(folder, monkeypatch):
     Image.fromarray(EIGHT).save(folder / "a.png")
     for split in image_folders.RUN_SPLITS:
         (folder / f"{split}.txt").write_text("a.png 3\n")

@@ -16,7 +16,7 @@ def adapted(method, seed=0):
 
 
 @by_key
-def test_the_adapter_sees_what_dropout_leaves(method):
+def test_the_adapter_reads_the_masked_input(method):
     """Eq. 3 and 4 hold with x ⊙ m / (1 − p) instead of x, in the adapter's product only."""
     adapter = adapted(method).members[0].layers[0].train()
     x, y = torch.randn(5, 7, 24, generator=torch.Generator().manual_seed(1)), torch.zeros(5, 7, 3, 24)

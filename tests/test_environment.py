@@ -115,7 +115,7 @@ def declared(*extras: str) -> set[str]:
         ("tests/*.py", declared(*EXTRAS) | {"ipython", "report-pages"}),  # report_pages is a script
     ],
 )
-def test_what_is_imported_is_declared(pattern, declared):
+def test_imports_are_declared(pattern, declared):
     paths = list(ROOT.glob(pattern))
     assert paths
     ours = {"pvera", *MODULES, *(path.stem for path in paths)}
@@ -346,7 +346,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("argument", REFUSED)
-def test_what_run_all_does_not_take_is_refused_before_the_set_up(clone, argument):
+def test_unknown_arguments_of_run_all_are_refused_before_the_set_up(clone, argument):
     ended = subprocess.run(["bash", clone / "run_all.sh", argument], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == f"error: {REFUSED[argument]}\n"

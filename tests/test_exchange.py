@@ -60,7 +60,7 @@ def close(actual, expected):
 
 @pytest.mark.parametrize("library", BACKBONES)
 @pytest.mark.parametrize("method", EXPORTED, ids=str)
-def test_peft_computes_what_was_exported(tmp_path, images, method, library):
+def test_peft_computes_the_exported_adapter(tmp_path, images, method, library):
     """PEFT's outputs are equal, unmerged and merged."""
     model = trained(method, library)
     pvera.export_peft(model, tmp_path)
@@ -236,7 +236,7 @@ def test_imported_adapters_train_on(tmp_path, images):
 
 
 @pytest.mark.parametrize("names", [("weight", "bias"), ("classifier.weight", "classifier.bias")])
-def test_a_head_in_a_file_of_its_own(tmp_path, images, names):
+def test_a_head_in_a_separate_file(tmp_path, images, names):
     theirs = saved(configurations(SEPARATE)["vera"], tmp_path, "transformers")
     head = {names[0]: torch.randn(7, 24), names[1]: torch.randn(7)}
     save_file(head, tmp_path / "classifier.safetensors")

@@ -123,7 +123,7 @@ def test_longer_trainings_are_compared_by_epoch_and_gain(copy):
     assert "VeRA has its best epoch at 11 in the median (place 2 of 2, the slowest first) and gains 0.0 points" in said
 
 
-def test_what_was_not_run_is_said_until_it_is_run(copy):
+def test_missing_runs_are_stated_until_they_exist(copy):
     assert front_page.NOT_RUN in front_page.verdict(copy, "") and front_page.NOT_RUN in front_page.scale(copy, "")
     (copy / "results/paper/benchmark").mkdir(parents=True)
     assert front_page.NOT_RUN not in front_page.verdict(copy, "") + front_page.scale(copy, "")

@@ -50,7 +50,7 @@ sentences = st.text(st.characters(blacklist_characters="\t\r\n", blacklist_categ
 
 @settings(max_examples=50, deadline=None, derandomize=True, database=None)
 @given(st.data(), st.sampled_from(list(glue.TASKS)))
-def test_what_is_written_is_read(tmp_path_factory, data, name):
+def test_written_files_read_back(tmp_path_factory, data, name):
     layout = glue.TASKS[name].layout
     texts = data.draw(st.lists(st.tuples(*[sentences] * len(layout.texts)), min_size=1, max_size=5))
     labels = np.array([data.draw(st.integers(0, 1)) for _ in texts])

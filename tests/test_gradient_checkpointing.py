@@ -125,7 +125,7 @@ def test_reentrant_checkpoints():
         loss.backward()
 
 
-def test_a_pass_that_lies_too_far_back_is_refused():
+def test_a_pass_too_far_back_is_refused():
     model = models(METHODS["pvera"])[1]
     loss = objective(model, make_images())
     for _ in range(recompute.KEPT):

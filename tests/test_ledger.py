@@ -87,7 +87,7 @@ def test_rows_point_into_the_code_and_say_what_both_protocols_do(row):
         ("experiments/profiles/paper.yaml", "ia3"),
     ],
 )
-def test_a_pointer_to_what_is_not_there_is_noticed(where):
+def test_a_dangling_pointer_is_noticed(where):
     with pytest.raises((AttributeError, AssertionError, KeyError)):
         resolve(*where)
 
@@ -191,7 +191,7 @@ def test_a_reference_of_another_protocol_is_refused():
         effects.differences({"corrected": [reference]})
 
 
-def test_what_concerns_a_grid_is_compared_with_runs_of_the_grid():
+def test_a_switch_of_the_grid_is_compared_with_runs_of_the_grid():
     runs = paired("joint_stop", [0.52, 0.53]) | {"corrected": paired("shuffle", [0.5] * 2)["corrected"]}
     for run in (run for name in ("joint_stop", "corrected_grid") for run in runs[name]):
         run["config"]["max_epochs"] = 500  # unlike the runs of `corrected`

@@ -164,7 +164,7 @@ READS_MORE = {
 
 @pytest.mark.parametrize("case", READS_MORE)
 @pytest.mark.parametrize("key", ["bottleneck", "adaptformer", "pvera"])
-def test_tokens_that_the_head_reads_are_not_spared(case, key):
+def test_tokens_that_the_head_reads_are_not_skipped(case, key):
     name, options = READS_MORE[case]
     vit = randomise(timm.create_model(name, num_classes=0, **options), seed=1).eval()
     model = perturb(pvera.adapt(vit, METHODS[key], CLASSES)).eval()

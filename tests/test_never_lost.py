@@ -93,7 +93,7 @@ def test_read_only_results_are_refused_before_any_training(read_only, folder, in
     assert files(read_only) == []
 
 
-def test_what_cannot_be_written_whole_leaves_what_was_there(tmp_path):
+def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     results.write_atomically(tmp_path / "table.md", b"old")
     # A limit on the size of files stops the write in the kernel, as a full disk does.
     _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -106,7 +106,7 @@ def test_what_cannot_be_written_whole_leaves_what_was_there(tmp_path):
     assert files(tmp_path) == ["table.md"] and (tmp_path / "table.md").read_bytes() == b"old"
 
 
-def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+def test_files_of_a_killed_writer_are_removed_and_those_of_a_running_one_stay(tmp_path):
     names = (".seed0.json.a.tmp", ".seed0.json.b.tmp", ".seed1.json.c.tmp")
     killed, living, other = (tmp_path / name for name in names)
     for path in (killed, living, other):
@@ -151,7 +151,7 @@ def test_data_that_cannot_be_written_to_is_checked_all_the_same(tmp_path, capsys
         assert files(disk) == before
 
 
-def test_what_a_killed_decoding_left_of_changed_images_is_removed(folder, monkeypatch):
+def test_files_of_a_killed_decoding_of_changed_images_are_removed(folder, monkeypatch):
     monkeypatch.setenv(store.VARIABLE, str(folder / "cache"))
     made = image_folders.load_split(folder / "data", "retina", "test", 32)
     left = Path(made.images.filename).with_name("test-32-0123456789abcdef.partial")

@@ -119,7 +119,7 @@ def test_numbers_are_classes_in_their_order(pictures, tmp_path):
     assert own.install(tmp_path, "mine", tmp_path / "a.csv")["classes"] == ["-1", "1", "2", "10"]
 
 
-def test_what_is_no_picture_by_name_is_left_out_and_said(copy, tmp_path):
+def test_files_that_are_no_pictures_by_name_are_skipped_and_reported(copy, tmp_path):
     (copy / "cat" / "notes.txt").write_text("a cat")
     (copy / "cat" / ".DS_Store").write_bytes(b"x")
     (copy / "cat" / "more").mkdir()
@@ -269,7 +269,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_one_line(case, copy, tmp_path):
+def test_errors_are_one_line(case, copy, tmp_path):
     change, message = WRONG[case]
     place = change(copy)
     assert message in refusal(tmp_path, copy / place if isinstance(place, str) else copy)

@@ -178,7 +178,7 @@ def shown(figure) -> list[str]:
     return [*texts, *(text.get_text() for legend in figure.legends for text in legend.get_texts())]
 
 
-def test_it_has_a_look_of_its_own_in_figures(root, all_runs):
+def test_it_has_a_unique_style_in_figures(root, all_runs):
     looks = [plots.style(key) for key in pvera.METHODS]
     assert (looks[-1].title, looks[-1].colour, looks[-1].marker) == ("Bias", plots.COLOURS[0], plots.MARKERS[0])
     assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == 9
@@ -210,7 +210,7 @@ def test_results_of_a_method_that_is_not_imported_say_so(root, monkeypatch):
         results.load_runs(root, "mine")
 
 
-def test_what_cannot_be_registered():
+def test_refused_registrations():
     @dataclass(frozen=True)
     class Other(pvera.Method):
         key: ClassVar[str] = "pvera"

@@ -83,7 +83,7 @@ def with_other_matrices(seed=0):
     return model
 
 
-def test_matrices_that_no_seed_draws_lie_in_the_file(tmp_path, images):
+def test_matrices_that_no_seed_draws_are_in_the_file(tmp_path, images):
     model, path = with_other_matrices(), tmp_path / "adapter.safetensors"
     pvera.save(model, path)
     described, names = description(path)

@@ -58,7 +58,7 @@ def test_a_broken_axis_is_marked_and_loses_its_inner_edge():
     assert len(one.lines) == len(other.lines) == 1
 
 
-def test_no_width_above_one_is_drawn_and_their_share_is_told():
+def test_widths_above_one_are_not_drawn_and_their_share_is_stated():
     widths = {4: (np.array([0.2, 0.4]), np.array([0.5, 1.5])), 16: (np.array([0.1, 0.2]), np.array([0.2, 0.3]))}
 
     class Run:

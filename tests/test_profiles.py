@@ -249,13 +249,13 @@ WRONG = {  # keys of the file -> start of the message
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named_with_its_key(case, tmp_path):
+def test_errors_name_the_key(case, tmp_path):
     keys, message = WRONG[case]
     assert refusal(write(tmp_path, **keys)).startswith(message)
 
 
 @pytest.mark.parametrize("key", sorted(KEYS.keys() - {"beta"}))
-def test_what_is_missing_is_named(key, tmp_path):
+def test_missing_keys_are_named(key, tmp_path):
     assert refusal(write(tmp_path, key)) == f"{key}: is missing"
 
 
@@ -283,7 +283,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_what_is_no_profile_is_refused(case, tmp_path):
+def test_files_that_are_no_profiles_are_refused(case, tmp_path):
     content, message = FILES[case]
     (tmp_path / "my.yaml").write_bytes(content)
     assert refusal(tmp_path / "my.yaml").startswith(message)

@@ -112,7 +112,7 @@ def parts(page: str) -> tuple[dict, str]:
     return yaml.safe_load(metadata), text
 
 
-def test_the_card_says_what_the_file_gives(alone, tmp_path, capsys):
+def test_the_card_agrees_with_the_file(alone, tmp_path, capsys):
     published(capsys, *alone, "--output", tmp_path / "out", "--draws", 4, "--license", "cc-by-4.0")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"README.md", "adapter.safetensors"}
     assert sha256(tmp_path / "out" / "adapter.safetensors") == sha256(alone[0])

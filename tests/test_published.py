@@ -108,7 +108,7 @@ def test_categories_are_those_of_the_data_sets(paper, name):
     assert set(table["category"]) == set(CATEGORIES)
 
 
-def test_wide_tables_hold_the_cells_of_the_long_ones(paper):
+def test_wide_tables_have_the_cells_of_the_long_ones(paper):
     wide = paper.accuracies("dinov2_l", "std")
     assert list(wide.index) == list(METHODS) and list(wide.columns) == published.DATASETS
     row = paper.detailed.query("backbone == 'dinov2_l' and method == 'lora' and dataset == 'kitti'").iloc[0]

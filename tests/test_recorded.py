@@ -51,7 +51,7 @@ def test_an_analysis(images, tmp_path):
     assert_close(recorded.analysis(images, tmp_path), NUMBERS["uncertainty"])
 
 
-def test_the_comparison_sees_what_differs():
+def test_the_comparison_notices_differences():
     pvera = NUMBERS["images"]["pvera"]
     for other in (pvera | {"test": {}}, pvera | {"curves": pvera["curves"][:1]}, NUMBERS["images"]["vera"]):
         with pytest.raises(AssertionError):

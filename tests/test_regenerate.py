@@ -94,7 +94,7 @@ def same(new: str, committed: str, name: str) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1.01 * unit * (unit < 1), err_msg=name)
 
 
-def test_the_comparison_sees_what_differs():
+def test_the_comparison_notices_differences():
     same("a,b\n1.000001,x\n", "a,b\n1,x\n", "t.csv")
     same("| PVeRA | −1.3 |", "| PVeRA | −1.4 |", "t.md")
     for new in ("a,b\n1.01,x\n", "a,b\n1,y\n", "a\n1\n"):

@@ -202,7 +202,7 @@ def test_committed_runs_are_whole():
     assert len(COMMITTED) > 600 and states == {"done"}
 
 
-def test_what_cannot_be_read_is_not_written(tmp_path):
+def test_unreadable_records_are_not_written(tmp_path):
     record = make_record()
     del record["members"]
     with pytest.raises(InputError, match="lacks members"):
@@ -305,7 +305,7 @@ def test_runs_that_may_not_share_a_table(tmp_path, other, says):
     assert "\n" not in str(caught.value)
 
 
-def test_what_may_differ(tmp_path):
+def test_allowed_differences(tmp_path):
     """Backbones have different weights, data sets different data and β, methods different grids. The copy of the data
     may be unknown, as for data sets without a lossless original."""
     beta = {"members": [{"method": {"learning_rate": rate}, "beta": 1e-6} for rate in (1e-3, 1e-4)]}

@@ -63,7 +63,7 @@ def chosen(frame, **where):
     return frame
 
 
-def test_what_is_planned(profile, folder):
+def test_planned_runs(profile, folder):
     root = folder / "results"
     assert {(run.dataset, run.method): run.tested for run in profile.runs("rivals", root)} == {
         (dataset, method): tested
@@ -225,7 +225,7 @@ def test_laplace_is_the_librarys(executed):
     assert row.nll == pytest.approx(metrics.nll(posterior.predict(features, prior), labels), abs=1e-4)
 
 
-def test_what_exists_is_known_by_all_adapters(profile, folder):
+def test_existing_results_are_identified_by_all_adapters(profile, folder):
     runs = [run for run in profile.runs("rivals", folder / "results") if run.dataset == "retina"]
     lora = runs[1]
     assert pending([lora]) == [lora]

@@ -98,7 +98,7 @@ def test_frames_come_back_as_they_were_written(tmp_path):
     assert again["scores"]["scaled"].dtype == bool
 
 
-def test_blocks_hold_equal_numbers_of_passes(loaded):
+def test_blocks_have_equal_numbers_of_passes(loaded):
     table = tables.scores_table(loaded)
     rows = {panel.title: [row.label for row in panel.rows] for panel in table.panels}
     assert rows == {

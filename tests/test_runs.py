@@ -74,7 +74,7 @@ def complete(profile: Profile, root) -> dict[str, dict]:
     return {str(p.relative_to(root)): json.loads(p.read_text()) for p in sorted(root.rglob("*.json"))}
 
 
-def test_records_hold_what_made_them_and_repeat_bit_for_bit(small_profile, tmp_path):
+def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, tmp_path):
     first, second = (complete(small_profile, tmp_path / name) for name in ("a", "b"))
     assert len(first) == 1 + 2 * 2
     for path, record in first.items():
@@ -209,7 +209,7 @@ def test_fixed_grid_takes_the_most_chosen_value(small_profile):
     }
 
 
-def test_what_exists_is_not_run_again_nor_overwritten(small_profile, tmp_path):
+def test_existing_results_are_neither_repeated_nor_overwritten(small_profile, tmp_path):
     complete(small_profile, tmp_path)
     assert pending(small_profile.runs("benchmark", tmp_path)) == []
     missing = small_profile.runs("benchmark", tmp_path)[1]

@@ -57,7 +57,7 @@ def test_aurc_is_the_area_under_the_curve():
     assert selective.aurc(uncertainty, wrong) == pytest.approx(0.25, abs=0.02)
 
 
-def test_told_apart_against_torchmetrics():
+def test_specificity_at_sensitivity_against_torchmetrics():
     source = np.random.default_rng(1)
     inside, outside = source.normal(0, 1, 300), source.normal(1.5, 1, 200)
     scores = tensor(1 / (1 + np.exp(np.concatenate([inside, outside]))))

@@ -22,7 +22,7 @@ def row(what="PVeRA, r = 8", part="step", precision="float32", ratio=1.2, target
     return Measurement(part, backbone, precision, what, "frozen forward and backward", ratio, 1.0, ratio, target)
 
 
-def test_what_is_measured_again_is_replaced(tmp_path):
+def test_repeated_measurements_replace_old_ones(tmp_path):
     path = speed.record_path(tmp_path, MADE_BY["device"])
     assert path.name == "speed_cpu_some_r_cpu.json"
     speed.update(path, MADE_BY, [row("a"), row("a", precision="bfloat16"), row("b")])

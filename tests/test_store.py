@@ -97,7 +97,7 @@ def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
     assert image_folders.digest(splits) == expected.hexdigest() == remembered.read_text()
 
 
-def test_a_changed_image_is_decoded_anew(root):
+def test_a_changed_image_is_decoded_again(root):
     before = np.array(load(root).images)
     key = load(root).key
     image = root / "digits" / "test" / "7.png"
@@ -130,7 +130,7 @@ def test_sizes_and_folders_do_not_share_a_place(root):
 
 
 @pytest.mark.parametrize("damage", [b"", b"not an array", None])
-def test_a_damaged_store_is_made_anew(root, damage):
+def test_a_damaged_store_is_rewritten(root, damage):
     before = np.array(load(root).images)
     (file,) = store.folder().rglob("*.npy")
     file.write_bytes(file.read_bytes()[:-1] if damage is None else damage)
@@ -164,7 +164,7 @@ def refused(root) -> str:
     return str(caught.value)
 
 
-def test_too_little_space_is_said_before_decoding(root, monkeypatch):
+def test_too_little_space_is_reported_before_decoding(root, monkeypatch):
     usage = shutil.disk_usage(root)
     monkeypatch.setattr(store.shutil, "disk_usage", lambda path: type(usage)(usage.total, usage.used, 1000))
     monkeypatch.setattr(image_folders, "decode", forbidden)

@@ -71,7 +71,7 @@ def test_the_divisor_is_found_where_a_seed_answers_at_random(paper, ddof):
     assert finding.recomputed == ("n", "n − 1")[ddof] and finding.verdict == UNCHECKED
 
 
-def test_what_the_published_numbers_hold():
+def test_suspected_cells_of_the_published_numbers():
     paper = published.load(FOLDER)
     cells = suspects(paper)
     assert cells["Tables 6 to 8, Retinopathy"].printed == "14 of 24 cells are 73.6 ± 0.0"

@@ -292,7 +292,7 @@ print({"matplotlib", "seaborn"} & sys.modules.keys())
     assert done.stdout == "set()\n"
 
 
-def test_every_method_has_a_look_of_its_own():
+def test_every_method_has_a_unique_style():
     looks = [plots.style(key) for key in adapters.METHODS]
     assert len(looks) == 8 and [look.title for look in looks] == [m.title for m in adapters.METHODS.values()]
     for attribute, others in (("colour", plots.COLOURS), ("marker", plots.MARKERS)):

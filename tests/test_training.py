@@ -308,7 +308,7 @@ def test_weights_are_cast_once_under_autocast_only(backbone, splits):
     assert not torch.equal(half, expected) and torch.equal(backbone.model(images), expected)
 
 
-def test_strict_determinism_refuses_what_has_no_deterministic_implementation(backbone, splits):
+def test_strict_determinism_refuses_operations_without_a_deterministic_implementation(backbone, splits):
     numbers = torch.zeros(3)
     with training.deterministic(False):
         numbers.put_(torch.tensor([0, 0]), torch.ones(2))

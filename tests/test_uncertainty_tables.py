@@ -164,7 +164,7 @@ def test_draws_that_are_all_equal(recwarn):
     assert not recwarn.list
 
 
-def test_data_sets_stand_by_category_and_seeds_are_counted():
+def test_data_sets_are_ordered_by_category_and_seeds_are_counted():
     runs = [adapter("sprites"), adapter("retina"), adapter("photographs", seed=2), adapter("digits")]
     assert list(uncertainty.groups(runs)) == ["All data sets", "Digits", "Photographs", "Retina", "Sprites"]
     assert "seeds 0, 2: 4 adapters on 4 data sets, 16 images in all" in uncertainty.about(runs)

@@ -93,7 +93,7 @@ def test_missing_methods_and_runs_are_not_testable_with_a_reason():
     assert statement().judge(gone).reading == "no runs to compare with LoRA"
 
 
-def test_seeds_may_be_what_is_replicated():
+def test_seeds_may_be_the_replicated_unit():
     claim = judged([1.0, 2.0, 3.0], units="seeds")
     assert claim.scale == "3 seeds" and claim.by_seed == (1, 2, 3)
     assert claim.effect.low == pytest.approx(2 - t.ppf(0.975, 2) / np.sqrt(3))
@@ -116,7 +116,7 @@ def test_other_units_keep_the_verdict():
         (NAN, "no runs to compare with the others"),
     ],
 )
-def test_the_side_of_a_difference_stands_in_words(difference, words):
+def test_the_side_of_a_difference_is_stated_in_words(difference, words):
     made = judged([difference], [difference])
     assert made.reading == words
     (row,) = verdict_table("t", "Claims.", "", [made], []).panels[0].rows

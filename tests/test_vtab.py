@@ -110,7 +110,7 @@ def kitti(whole, tmp_path):
 
 
 @pytest.mark.parametrize("case", DAMAGES)
-def test_what_is_wrong_is_said(kitti, case):
+def test_wrong_files_are_reported(kitti, case):
     file, change, message = DAMAGES[case]
     assert verdict(kitti).right
     edit(kitti / "kitti" / file, change)
@@ -155,7 +155,7 @@ def test_equal_images_under_two_names_are_noted(kitti):
     assert checked.notes == ["test: 1 images equal a training image byte for byte, one is images/test/9.png"]
 
 
-def test_published_checksums_are_held(kitti, monkeypatch):
+def test_published_checksums_are_checked(kitti, monkeypatch):
     seen = verdict(kitti).checksums
     assert set(seen) == set(image_folders.SPLITS) and len(set(seen.values())) == 4
     monkeypatch.setattr(vtab, "known_checksums", {"lossless, 32 test images": {"kitti": seen}}.get)
@@ -250,7 +250,7 @@ def test_own_data_does_not_train_as_vtab(tmp_path, check):
 
 
 @pytest.mark.parametrize("case", DAMAGES)
-def test_what_is_wrong_does_not_train(kitti, case):
+def test_wrong_data_do_not_train(kitti, case):
     file, change, message = DAMAGES[case]
     vtab_like.shorten(kitti)
     inputs.require(wanted(kitti, "kitti", images=4))
@@ -278,7 +278,7 @@ def test_a_record_of_other_labels_stops_training(kitti, call):
         inputs.prepare(wanted(kitti, "kitti"))
 
 
-def test_what_is_accepted_trains_under_a_name_of_its_own(tmp_path, call):
+def test_accepted_data_train_under_another_name(tmp_path, call):
     own_data(tmp_path)
     vtab_like.write(tmp_path, ["svhn"], side=32)
     arguments = ("--root", tmp_path, "--datasets", "svhn", "eurosat", "--size", 32)

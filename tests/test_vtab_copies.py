@@ -19,7 +19,7 @@ from pvera.study.training import TrainingConfig
 # The two copies
 
 
-def test_the_copies_are_told_apart_by_content(tmp_path):
+def test_the_copies_are_distinguished_by_content(tmp_path):
     assert vtab.copy_name(tmp_path) is None
     vtab_like.write(tmp_path, ["caltech101"], suffix="jpg")
     assert vtab.copy_name(tmp_path) is None, "its originals are JPEG files"

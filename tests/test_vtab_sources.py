@@ -54,7 +54,7 @@ def test_archives(whole, tmp_path, call, file, prefix):
     assert call(*arguments, "--replace")[0] == 0 and not (tmp_path / "data/kitti/mine").exists()
 
 
-def test_only_what_is_asked_for_is_taken(tmp_path, call):
+def test_only_requested_data_sets_are_installed(tmp_path, call):
     vtab_like.write(tmp_path / "all", ["kitti", "dtd"])
     source = archive(tmp_path / "all", tmp_path / "all.zip")
     assert (
