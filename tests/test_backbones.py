@@ -236,6 +236,7 @@ def trained(archive, tmp_path_factory):
     return output
 
 
+@pytest.mark.xdist_group("fork server")
 def test_pretraining_ends_with_weights_that_load(trained):
     made = metadata(trained)
     assert made["weights_sha256"] == backbones.load("tiny", weights=trained).weights_sha256
@@ -245,11 +246,13 @@ def test_pretraining_ends_with_weights_that_load(trained):
     assert [p.name for p in trained.parent.iterdir()] == [trained.name]
 
 
+@pytest.mark.xdist_group("fork server")
 def test_pretraining_repeats_and_resumes_bit_for_bit(archive, trained, tmp_path, capsys):
     """A run is killed after its first epoch; another resumes from its checkpoint."""
     output = tmp_path / "weights.safetensors"
     checkpoint = output.with_suffix(".checkpoint")
-    process = processes.context("pvera.backbones").Process(target=pretrain, args=(archive, output))
+    context = processes.context("pvera.study.runs")  # one server serves all tests of the group
+    process = context.Process(target=pretrain, args=(archive, output))
     process.start()
     while not checkpoint.exists() and process.is_alive():
         time.sleep(0.005)
@@ -267,6 +270,7 @@ def refused(capsys, args, *says):
     assert status == 2 and error.startswith("error: ") and all(s in error for s in says), error
 
 
+@pytest.mark.xdist_group("fork server")
 def test_existing_weights_are_kept(archive, trained, capsys):
     before = trained.read_bytes()
     refused(capsys, (archive, trained), "--force")

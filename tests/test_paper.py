@@ -129,6 +129,7 @@ def check_tables(folder: Path, runs: list[dict], backbone: str, images: int) -> 
     np.testing.assert_allclose(written["average"], expected.mean(axis=1)[written.index], atol=1e-3)
 
 
+@pytest.mark.xdist_group("fork server")
 def test_two_data_sets_on_the_small_backbone(script, tmp_path):
     names, images = ["dtd", "kitti"], 16
     prepare(script, tmp_path, names, 32)

@@ -69,6 +69,7 @@ def test_decodes_once_into_a_read_only_map(root, monkeypatch):
         load(root, "val200")  # not decoded yet
 
 
+@pytest.mark.xdist_group("fork server")
 def test_processes_decode_the_same(root, monkeypatch):
     monkeypatch.setattr(store, "FEW", COUNT - 1)
     assert np.array_equal(load(root, processes=2).images, decoded(root))
@@ -216,6 +217,7 @@ def start(root, seconds: float, name: str = "digest") -> BaseProcess:
     return process
 
 
+@pytest.mark.xdist_group("fork server")
 def test_two_processes_decode_once(root):
     names = ("one", "other")
     for process in [start(root, 0.05, name) for name in names]:
@@ -225,6 +227,7 @@ def test_two_processes_decode_once(root):
     assert sorted((root / "log").read_text().split()) == sorted(f"test/{i}.png" for i in range(COUNT))
 
 
+@pytest.mark.xdist_group("fork server")
 def test_killed_while_it_decodes(root):
     process = start(root, 0.5)
     deadline = time.time() + 200

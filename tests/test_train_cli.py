@@ -78,6 +78,7 @@ def numbers(folder, results) -> dict:
     return {str(p): {k: v for k, v in r.items() if k not in ("cost", "sha256")} for p, r in records.items()}
 
 
+@pytest.mark.xdist_group("fork server")
 def test_workers_take_weights_determinism_and_few_images(folder):
     """Two worker processes; the script itself runs in this one."""
     state = backbones.load("tiny", pretrained=False).model.state_dict()
