@@ -7,19 +7,19 @@ usage() {
     cat <<'TEXT'
 usage: bash run_all.sh [demo|mini|paper] [options of experiments/train.py]
 
-Sets up .venv on first use, trains what the profile still lacks, looks at its adapters (uncertainty, out of
+Sets up .venv on first use, trains the profile's missing runs, analyses their adapters (uncertainty, out of
 distribution, latents, costs), executes the notebooks in analysis/ on its results and prints the main table.
 
   demo    three small tasks, no download (default): 12 to 14 minutes on two cores, set-up included
   mini    six tasks with full grids, no download: about 3 1/2 hours on two cores, two hours more for text
   paper   VTAB-1k on DINOv2, GLUE on DeBERTa-V3: downloads what is not there, and needs a GPU
 
-Interrupted, it goes on where it stopped. Results lie in results/<profile>, figures and executed notebooks in
+After an interruption, the same command resumes. Results lie in results/<profile>, figures and executed notebooks in
 figures/<profile>; the notebooks of mini, whose results are committed, in analysis/.
 
 With options the language experiment is left out: experiments/train_language.py trains it. Among the options are
 
-  --slurm [FILE]   submits the runs to a cluster, as FILE says (experiments/slurm.yaml), and waits for them
+  --slurm [FILE]   submits the runs to the cluster in FILE (experiments/slurm.yaml), and waits for them
   --workers N      trains N runs side by side on this machine, on its GPUs in turn
   --help           this text; python experiments/train.py --help lists all options
 TEXT
@@ -55,9 +55,9 @@ for argument in "$@"; do
     esac
 done
 
-spent=
-ended() { # notes how long the part of the work took that ends here
-    spent+="  $1 $((SECONDS - ${since:-0})) s"
+seconds=
+ended() { # adds the seconds of the part that ends here
+    seconds+="  $1 $((SECONDS - ${since:-0})) s"
     since=$SECONDS
 }
 
@@ -75,14 +75,14 @@ for script in $scripts; do
 done
 python experiments/cost.py --profile "$profile"
 ended cost
-# The language experiment, where the profile has one and no option asks for a part of the others alone.
+# The language experiment, if the profile has one and no option selects a part of the others.
 if [ $# -eq 0 ] && grep -q '^language:' "experiments/profiles/$profile.yaml"; then
     [ "$profile" = paper ] && [ ! -e data/text/CoLA ] && from_hub=--glue || from_hub=
     python experiments/make_texts.py $from_hub
     python experiments/train_language.py --profile "$profile"
     ended language
 fi
-# The committed notebooks are those of mini, and so are the numbers of README and docs.
+# The committed notebooks and the numbers of README and docs are mini's.
 [ "$profile" = mini ] && in_place=--inplace || in_place=
 python experiments/execute_notebooks.py --profile "$profile" $in_place
 [ "$profile" != mini ] || python experiments/front_page.py
@@ -94,4 +94,4 @@ done
 echo
 echo "Tables:  results/$profile/tables"
 echo "Figures: figures/$profile"
-echo "Time:   $spent"
+echo "Time:   $seconds"

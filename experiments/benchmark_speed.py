@@ -46,7 +46,7 @@ from pvera.study.speed import FASTER, GRID, Measurement
 from pvera.study.training import PRECISIONS, TrainingConfig
 
 EPOCHS, TRAIN, VALIDATION = 500, 800, 200  # epochs and images of linear probing
-SWEEP_DEPTH = 4  # layers in a sweep over anything but depth
+SWEEP_DEPTH = 4  # layers in sweeps over other sizes than depth
 
 
 def main() -> None:
@@ -138,7 +138,7 @@ def draws(bench: Bench) -> list[Measurement]:
 
 
 def probe(bench: Bench) -> list[Measurement]:
-    """Time it once, as it takes minutes."""
+    """Time linear probing once, as it takes minutes."""
     frozen = backbones.load(bench.backbone, pretrained=False)
     frozen.model.to(bench.device)
     train, validation = (images(frozen, bench.device, count) for count in (TRAIN, VALIDATION))
@@ -217,7 +217,7 @@ def size(bench: Bench) -> list[Measurement]:
 
 
 def peft(bench: Bench) -> list[Measurement]:
-    """Time peft as its users train it: a head on the class token, cross entropy without a KL term."""
+    """Time PEFT's usual training: a head on the class token, cross entropy without a KL term."""
     import peft
     import transformers
 

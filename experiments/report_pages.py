@@ -1,4 +1,4 @@
-"""Write the pages of the report that one can browse, from what a profile's notebooks have made.
+"""Write the pages of the report from the outputs of a profile's notebooks.
 
     python experiments/report_pages.py --profile mini
 
@@ -160,7 +160,7 @@ class Pages:
         return re.sub(r"<(details|div|p)(?=[ >])", r'<\1 markdown="1"', text)
 
     def target(self, target: str, source: Path, page: str) -> str | None:
-        """Return a link of `source` as it must stand on `page`; None where it leads to a folder without a page."""
+        """Return a link of `source`, rewritten for `page`; None if it leads to a folder without a page."""
         path, mark, anchor = target.partition("#")
         if not path or re.match(r"[a-z]+:", path):
             return target
@@ -175,7 +175,7 @@ class Pages:
         return added if file.suffix in CODE else added + mark + anchor
 
     def notebook(self, file: Path, page: str) -> str:
-        """Return a notebook, executed for the profile, as Markdown; its code is folded."""
+        """Return a notebook, executed for the profile, as Markdown with collapsed code."""
         executed = file if self.profile == "mini" else self.root / "figures" / self.profile / file.name
         if not executed.exists():
             raise InputError(f"{executed} is missing: `bash run_all.sh {self.profile}` makes it")
@@ -283,12 +283,12 @@ def indent(text: str) -> str:
 
 
 def alt(text: str) -> str:
-    """Return a text that can describe a picture: plain words."""
+    """Return a picture's description in plain words."""
     return re.sub(r"[\[\]*`_]+", " ", text).strip()
 
 
 def html_of(target: str) -> str:
-    """Return the page that MkDocs makes of a Markdown page, in the same folder."""
+    """Return the HTML page that MkDocs makes from a Markdown page, in the same folder."""
     return re.sub(r"\.md(?=#|$)", ".html", re.sub(r"README\.md(?=#|$)", "index.md", target))
 
 
@@ -305,7 +305,7 @@ def grid_of(frame: pd.DataFrame) -> str:
 
 
 def write_report(root: Path, profile: str, folder: Path) -> list:
-    """Write the pages and MkDocs' configuration to `folder`, in place of what is there; return the navigation."""
+    """Replace `folder` by the pages and MkDocs' configuration; return the navigation."""
     notebooks = root / ("analysis" if profile == "mini" else f"figures/{profile}")
     if not any((root / "results" / profile / "tables").glob("*.md")) or not any(notebooks.glob("*.ipynb")):
         raise InputError(f"no tables of {profile!r}: `bash run_all.sh {profile}` makes them")

@@ -1,4 +1,4 @@
-"""One backbone in one precision on one device, with the steps and passes that benchmark_speed.py times in pairs."""
+"""A backbone, precision and device, with the steps and passes that benchmark_speed.py times in pairs."""
 
 import copy
 import statistics
@@ -34,7 +34,7 @@ class Bench:
         with backbones.seeded(0):
             vit = timm.create_model(name, num_classes=0, **arguments | options)
         self.vit = vit.eval().requires_grad_(False).to(device)
-        self.plain = copy.deepcopy(self.vit).to(PRECISIONS[precision])  # weights in that precision: the fastest bound
+        self.plain = copy.deepcopy(self.vit).to(PRECISIONS[precision])  # cast weights: the fastest bound
         source = torch.Generator().manual_seed(0)
         self.images = torch.randn(BATCH, 3, *vit.patch_embed.img_size, generator=source).to(device)
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)

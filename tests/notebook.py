@@ -1,4 +1,4 @@
-"""A notebook's code cells in this process, which is quicker than a kernel, with what they show."""
+"""A notebook's code cells and outputs, in this process, which is faster than a kernel."""
 
 import shutil
 import warnings
@@ -12,6 +12,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from pvera.report import plots
+
+from pvera.report.statistics.bootstrap import resample
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -33,10 +35,12 @@ def whole(content):
 
 
 def run(name: str, root: Path, profile: str, monkeypatch) -> tuple[str, list[Path]]:
-    """Runs analysis/`name` as if the repository lay at `root`: its Markdown, and the pictures that it shows.
+    """Run analysis/`name` as if the repository lay at `root`; return its Markdown and the pictures that it shows.
 
-    A warning is an error, and so is a figure that does not hold all that is drawn.
+    A warning is an error, and so is a figure that does not hold all that is drawn. Until the test ends, intervals come
+    from few resamples: other tests check them.
     """
+    monkeypatch.setattr(resample, "__defaults__", (200,))
     notebook = nbformat.read(ROOT / "analysis" / name, as_version=4)
     nbformat.validate(notebook)
     (root / "pyproject.toml").touch()

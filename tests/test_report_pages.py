@@ -1,4 +1,4 @@
-"""The report has every result, notebook and document, and its links lead somewhere. Nothing is built here."""
+"""The report has every result, notebook and document, and its links work. No site is built here."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def report(tmp_path_factory):
 
 
 def listed(navigation) -> list[str]:
-    """All pages below a part of the navigation."""
+    """Return all pages below a part of the navigation."""
     if isinstance(navigation, str):
         return [navigation]
     parts = navigation.values() if isinstance(navigation, dict) else navigation
@@ -57,7 +57,7 @@ def test_pages_of_results_have_every_table_and_figure(report):
 
 
 def numbered(places: str) -> set[str]:
-    """Each figure, table and algorithm of "Figures 3 and 4, Tables 1, 4 and 6 to 8"."""
+    """Return each figure, table and algorithm in a text such as "Figures 3 and 4, Tables 1, 4 and 6 to 8"."""
     single, kind = set(), ""
     for word, first, last in re.findall(r"(Figure|Table|Algorithm)s?|(\d+)(?: to (\d+))?", places):
         kind = word or kind
@@ -162,7 +162,7 @@ def test_a_link_that_leads_nowhere_is_named(root):
         Pages(root, "mini", root / "build").add(root / "docs/a.md")
 
 
-def test_a_notebook_is_folded_code_and_what_it_shows(root):
+def test_a_notebook_page_has_collapsed_code_and_outputs(root):
     page = (root / "build" / Pages(root, "mini", root / "build").add(root / "analysis/c.ipynb")).read_text()
     assert "# Title\n\n[a](../docs/a.md)" in page
     assert '??? note "Code"\n\n    ```python\n    `1`\n    ```' in page

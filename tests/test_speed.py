@@ -23,13 +23,13 @@ def row(what="PVeRA, r = 8", part="step", precision="float32", ratio=1.2, target
     return Measurement(part, backbone, precision, what, "frozen forward and backward", ratio, 1.0, ratio, target)
 
 
-def test_what_is_measured_again_is_replaced(tmp_path):
+def test_repeated_measurements_replace_old_ones(tmp_path):
     path = speed.record_path(tmp_path, MADE_BY["device"])
     assert path.name == "speed_cpu_some_r_cpu.json"
     speed.update(path, MADE_BY, [row("a"), row("a", precision="bfloat16"), row("b")])
     speed.update(path, MADE_BY, [row("b", part="memory"), row("a", ratio=1.1)])
-    found = [(r["what"], r["part"], r["precision"], r["ratio"]) for r in speed.read_record(path)["rows"]]
-    assert found == [
+    rows = [(r["what"], r["part"], r["precision"], r["ratio"]) for r in speed.read_record(path)["rows"]]
+    assert rows == [
         ("a", "step", "float32", 1.1),
         ("a", "step", "bfloat16", 1.2),
         ("b", "step", "float32", 1.2),
@@ -87,7 +87,7 @@ def test_peak_of_memory():
 
 
 def peft_rows():
-    """Ours and peft's of one method, and their quotient, which has no bound."""
+    """Make the rows of one method: ours, PEFT's, and their ratio, which has no bound."""
     ours, theirs = row("PVeRA, r = 9"), row("peft 1.0, PVeRA, r = 9, step", "peft", ratio=1.5, target=None)
     quotient = Measurement("peft", "tiny", "float32", "PVeRA, r = 9, step", "the step of peft 1.0", 1.2, 1.5, 0.8)
     return [vars(ours), vars(theirs), vars(quotient)]
