@@ -20,6 +20,7 @@ from pvera.report.audit.core import CONTRADICTS, FOLLOWS
 from pvera.report.ledger import LEDGER
 from pvera.report.tables.layout import plain, signed
 from pvera.report.tables.names import backbone_title, switch_title
+from pvera.report.tables.speed import missed
 from pvera.report.tables.verdicts import FAILS, HOLDS, UNDECIDED, VERDICTS
 from pvera.study import markdown, speed
 from pvera.study.experiments import EXPERIMENTS
@@ -283,11 +284,12 @@ def ratios(root: Path, up: str) -> str:
     """Return the tables of speed, one per precision: time over bound, a column per backbone and machine."""
     columns = {}
     for record in speed.load_records(root / "results/performance"):
-        machine = re.sub(r"^cpu: |\(R\)| Processor", "", speed.machine(record))
         for backbone, rows in speed.by_backbone(record).items():
             rows = rows[rows["part"].isin(["step", "evaluate", "sample", "probe", "peft"])]
             rows = rows[~rows["what"].str.startswith("memory")]
-            columns[f"{backbone_title(backbone)}, {machine}"] = rows.set_index(["precision", "what", "bound"])["ratio"]
+            columns[f"{backbone_title(backbone)}, {speed.short(record)}"] = rows.set_index(
+                ["precision", "what", "bound"]
+            )["ratio"]
     table = pd.DataFrame(columns)
     table = table.loc[list(dict.fromkeys(key for column in columns.values() for key in column.index))]
     shown = []
@@ -304,7 +306,7 @@ def ratios(root: Path, up: str) -> str:
 def targets(root: Path, up: str) -> str:
     """Return how many targets each machine meets."""
     records = speed.load_records(root / "results/performance")
-    return "\n".join(f"- {speed.machine(record)}: {speed.verdict(record).splitlines()[0]}" for record in records)
+    return "\n".join(f"- {speed.machine(record)}: {speed.verdict(record)}" for record in records)
 
 
 def suite(root: Path, up: str) -> str:
@@ -337,6 +339,7 @@ PASSAGES: dict[str, Callable[[Path, str], str]] = {
     "runs_mini": lambda root, up: runs(root, "mini"),
     "speed": ratios,
     "targets": targets,
+    "missed": lambda root, up: missed(speed.load_records(root / "results/performance")),
     "suite": suite,
     "places": lambda root, up: places.listing(root, PROFILE, up),
     "pictures": lambda root, up: places.pictures(root, PROFILE, up),

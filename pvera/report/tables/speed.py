@@ -1,10 +1,65 @@
-"""Closing sentences on the records of speed (`study.speed`)."""
+"""The missed targets and the closing sentences on the records of speed (`study.speed`)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
-from pvera.study import speed
+from pvera.report.tables.layout import plain
+from pvera.report.tables.names import backbone_title
+from pvera.study import markdown, speed
+from pvera.study.speed import Measurement
+
+SPREAD = 0.02  # beyond a target; medians of few pairs on a shared machine differ by more
+#: Why a measurement misses its target: its part, how its name begins (a precision also counts), and the reason. The
+#: first that fits; those of the small backbone and within the spread come before.
+REASONS = (
+    ("evaluate", "", "no adapter is left: the spread of few pairs and, in bf16, the casts of autocast"),
+    ("sample", "", "normal numbers come from one thread, and products with A and B"),
+    ("memory", "(IA)³", "the hidden activation of the MLP is kept once more, for the gradient of its scale"),
+    ("memory", "DoRA", "the frozen queries and values are kept, for the gradient of their magnitudes"),
+    ("memory", "PVeRA", "3 r numbers per token and adapted projection are kept"),
+    ("memory", "VeRA", "2 r numbers per token and adapted projection are kept"),
+    ("memory", "bfloat16", "autocast leaves the residual stream in fp32; that of the bound is in bf16"),
+    ("step", "PVeRA, r = 256, bf16", "the frozen backbone itself gains no more from bf16 on this processor"),
+    ("step", "PVeRA", "products with A and B, twice as many columns as in VeRA, and normal numbers from one thread"),
+)
+SMALL = "a pass takes milliseconds, so the calls of many small operators count"
+NEAR = "within the spread of medians of few pairs"
+
+
+def missed(records: Sequence[dict]) -> str:
+    """Return the missed targets as one Markdown table, with a column per machine and the reason."""
+    ratios: dict[Measurement, dict[str, str]] = {}
+    for record in records:
+        for row in (Measurement(**row) for row in record["rows"]):
+            if row.met is False:
+                kind = replace(row, value=0.0, bound_value=0.0, ratio=0.0)
+                ratios.setdefault(kind, {})[speed.short(record)] = (plain(row.ratio, 2), reason(row))
+    machines = list(dict.fromkeys(speed.short(record) for record in records))
+    lines = []
+    for kind, by_machine in ratios.items():
+        reasons = dict.fromkeys(said for _, said in by_machine.values())
+        shown = [by_machine[machine][0] if machine in by_machine else "–" for machine in machines]
+        what = f"{kind.what}, memory" if kind.part == "memory" else kind.what
+        about = [what, backbone_title(kind.backbone), kind.precision, kind.bound.replace("frozen ", "")]
+        lines.append([*map(markdown.escape, about), f"{kind.target:.2f}", *shown, "; ".join(reasons)])
+    header = ["Of", "Backbone", "Precision", "Bound", "Target", *machines, "Reason"]
+    return markdown.table(header, lines, "llll" + "c" * (len(machines) + 1) + "l")
+
+
+def reason(row: Measurement) -> str:
+    """Return why a measurement misses its target."""
+    if row.target is not None and row.part != "memory" and row.ratio <= row.target + SPREAD:
+        return NEAR
+    if row.backbone == "tiny" and row.part in ("step", "sample"):
+        return SMALL
+    fitting = (
+        said
+        for part, start, said in REASONS
+        if part == row.part and (row.what.startswith(start) or row.precision == start)
+    )
+    return next(fitting, NEAR)
 
 
 def summary(records: Sequence[dict]) -> str:
