@@ -15,7 +15,7 @@ from pvera.data import vtab
 from pvera.data.suite import RECIPES
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
-from pvera.report import audit, places, published
+from pvera.report import audit, places, published, scaling
 from pvera.report.audit.core import CONTRADICTS, FOLLOWS
 from pvera.report.ledger import LEDGER
 from pvera.report.tables.layout import plain, signed
@@ -340,6 +340,12 @@ PASSAGES: dict[str, Callable[[Path, str], str]] = {
     "speed": ratios,
     "targets": targets,
     "missed": lambda root, up: missed(speed.load_records(root / "results/performance")),
+    "scaling_steps": lambda root, up: scaling.steps(root),
+    "scaling_passes": lambda root, up: scaling.passes(root),
+    "scaling_runs": lambda root, up: scaling.runs(root),
+    "scaling_cards": lambda root, up: scaling.cards(root),
+    "scaling_searches": lambda root, up: scaling.searches(root),
+    "scaling_epochs": lambda root, up: str(scaling.EPOCHS),
     "suite": suite,
     "places": lambda root, up: places.listing(root, PROFILE, up),
     "pictures": lambda root, up: places.pictures(root, PROFILE, up),

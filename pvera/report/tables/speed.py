@@ -11,11 +11,11 @@ from pvera.study import markdown, speed
 from pvera.study.speed import Measurement
 
 SPREAD = 0.02  # beyond a target; medians of few pairs on a shared machine differ by more
-#: Why a measurement misses its target: its part, how its name begins (a precision also counts), and the reason. The
-#: first that fits; those of the small backbone and within the spread come before.
+#: Why a measurement misses its target: its part, the beginning of its name or its precision, and the reason. The first
+#: that fits holds, unless the measurement is near its target or of the small backbone.
 REASONS = (
     ("evaluate", "", "no adapter is left: the spread of few pairs and, in bf16, the casts of autocast"),
-    ("sample", "", "normal numbers come from one thread, and products with A and B"),
+    ("sample", "", "products with A and B; normal numbers from one thread are a smaller part"),
     ("memory", "(IA)³", "the hidden activation of the MLP is kept once more, for the gradient of its scale"),
     ("memory", "DoRA", "the frozen queries and values are kept, for the gradient of their magnitudes"),
     ("memory", "PVeRA", "3 r numbers per token and adapted projection are kept"),
@@ -29,21 +29,21 @@ NEAR = "within the spread of medians of few pairs"
 
 
 def missed(records: Sequence[dict]) -> str:
-    """Return the missed targets as one Markdown table, with a column per machine and the reason."""
-    ratios: dict[Measurement, dict[str, str]] = {}
+    """Return the missed targets as one Markdown table, with a column per machine and the reason of the worst."""
+    misses: dict[Measurement, dict[str, Measurement]] = {}
     for record in records:
         for row in (Measurement(**row) for row in record["rows"]):
             if row.met is False:
                 kind = replace(row, value=0.0, bound_value=0.0, ratio=0.0)
-                ratios.setdefault(kind, {})[speed.short(record)] = (plain(row.ratio, 2), reason(row))
+                misses.setdefault(kind, {})[speed.short(record)] = row
     machines = list(dict.fromkeys(speed.short(record) for record in records))
     lines = []
-    for kind, by_machine in ratios.items():
-        reasons = dict.fromkeys(said for _, said in by_machine.values())
-        shown = [by_machine[machine][0] if machine in by_machine else "–" for machine in machines]
+    for kind, rows in misses.items():
+        shown = [plain(rows[machine].ratio, 3) if machine in rows else "–" for machine in machines]
+        worst = max(rows.values(), key=lambda row: row.ratio)
         what = f"{kind.what}, memory" if kind.part == "memory" else kind.what
         about = [what, backbone_title(kind.backbone), kind.precision, kind.bound.replace("frozen ", "")]
-        lines.append([*map(markdown.escape, about), f"{kind.target:.2f}", *shown, "; ".join(reasons)])
+        lines.append([*map(markdown.escape, about), f"{kind.target:.2f}", *shown, reason(worst)])
     header = ["Of", "Backbone", "Precision", "Bound", "Target", *machines, "Reason"]
     return markdown.table(header, lines, "llll" + "c" * (len(machines) + 1) + "l")
 
