@@ -25,7 +25,8 @@ from pvera.errors import InputError
 from pvera.files import write_atomically
 
 NAME = "forked"
-IMPORTED = (__name__, "pvera.report.claims", "pvera.report.notebook")  # by the server, once
+#: The modules that the server imports, once: those of most notebooks, and what matplotlib imports to save a figure.
+IMPORTED = (__name__, "pvera.report.claims", "pvera.report.notebook", "matplotlib.backends.backend_pdf", "scipy.stats")
 #: Errors of the input or the disk, not of a cell.
 REFUSED = ("InputError", "OSError", "PermissionError")
 

@@ -1,0 +1,79 @@
+"""run_all.sh runs the scripts of a profile in turn: which of them, with which options, and in which process."""
+
+import subprocess
+import sys
+
+import pytest
+import run_profile
+
+FIRST = ["data", "train", "uncertainty", "out_of_distribution", "latents"]
+
+
+@pytest.fixture
+def planned(monkeypatch, tmp_path):
+    """The parts of a profile by name, in an empty folder; `stale`: whether a notebook is out of date."""
+    monkeypatch.chdir(tmp_path)
+
+    def plan(profile, *options, stale=False):
+        monkeypatch.setattr(run_profile, "outdated", lambda root, name, in_place: [stale] * stale)
+        return dict(run_profile.parts(profile, list(options)))
+
+    return plan
+
+
+def test_demo(planned):
+    of_demo = ("--profile", "demo")
+    parts = planned("demo")
+    assert list(parts) == [*FIRST, "cost", "notebooks"]
+    assert parts["data"] == [("make_suite",)] and parts["train"] == [("train", *of_demo)]
+    assert parts["notebooks"] == []
+    assert planned("demo", stale=True)["notebooks"] == [("execute_notebooks", *of_demo)]
+
+
+def test_mini_has_text_committed_notebooks_and_the_front_page(planned):
+    of_mini = ("--profile", "mini")
+    parts = planned("mini", stale=True)
+    assert list(parts) == [*FIRST, "rivals", "cost", "language", "notebooks"]
+    assert parts["language"] == [("make_texts",), ("train_language", *of_mini)]
+    assert parts["notebooks"] == [("execute_notebooks", *of_mini, "--inplace"), ("front_page",)]
+    assert planned("mini")["notebooks"] == [("front_page",)]
+
+
+def test_paper_prepares_what_is_not_there(planned, tmp_path):
+    parts = planned("paper")
+    assert parts["data"] == [("prepare_vtab", "--no-decode")] and parts["language"][0] == ("make_texts", "--glue")
+    assert "data" not in planned("paper", "--data=elsewhere") and "data" not in planned("paper", "--data", "elsewhere")
+    (tmp_path / "data/vtab-1k").mkdir(parents=True)
+    (tmp_path / "data/vtab-1k/vtab-1k.json").touch()
+    (tmp_path / "data/text/CoLA").mkdir(parents=True)
+    parts = planned("paper")
+    assert "data" not in parts and parts["language"][0] == ("make_texts",)
+
+
+def test_options_go_to_what_trains_and_analyses(planned):
+    parts = planned("mini", "--slurm", "site.yaml", "--seeds", "0")
+    assert "language" not in parts, "an option may ask for a part of the others alone"
+    passed = ("--profile", "mini", "--slurm", "site.yaml", "--seeds", "0", "--wait")
+    for script in ("train", "uncertainty", "rivals"):
+        assert parts[script] == [(script, *passed)]
+    assert parts["cost"] == [("cost", "--profile", "mini")]
+    chosen = planned("demo", "--experiments=rank")
+    assert list(chosen) == ["data", "train", "cost", "notebooks"]
+
+
+def test_scripts_run_here_and_notebooks_in_a_process_of_their_own(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    monkeypatch.setattr(subprocess, "run", lambda command: pytest.fail("a script was started anew"))
+    with pytest.raises(SystemExit) as ended:
+        run_profile.call("cost", "--help")
+    assert not ended.value.code and "Count parameters and multiply-adds" in capsys.readouterr().out
+    started = []
+    monkeypatch.setattr(
+        subprocess, "run", lambda command: started.append(command) or subprocess.CompletedProcess(command, 2)
+    )
+    with pytest.raises(SystemExit) as ended:
+        run_profile.call("execute_notebooks", "--profile", "demo")
+    assert ended.value.code == 2, "that of the process"
+    assert started == [
+        [sys.executable, str(run_profile.ROOT / "experiments/execute_notebooks.py"), "--profile", "demo"]
+    ]
