@@ -5,6 +5,7 @@ A fork has these modules imported and has executed nothing, so every notebook be
 """
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -138,6 +139,7 @@ class _Popen:
 def _serve(options: Sequence[str], folder: str, environment: dict[str, str]) -> None:
     """Become a kernel."""
     os.setsid()  # Ctrl-C is for the parent
+    gc.freeze()  # statsmodels collects garbage in every test: not among what the server has imported
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

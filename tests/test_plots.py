@@ -83,7 +83,7 @@ def test_language_figure_shows_seeds_means_majority_and_paper():
 
 
 def test_audit_figure_shows_every_contradictory_star():
-    figure = audit_plots.audit(PAPER)
+    figure = audit_plots.audit(PAPER, audit.audit(PAPER))
     figure.canvas.draw()
     *grid, bars = figure.axes
     assert len(grid) == len(published.TABLES)
