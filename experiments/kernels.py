@@ -26,8 +26,16 @@ from pvera.errors import InputError
 from pvera.files import write_atomically
 
 NAME = "forked"
-#: The modules that the server imports, once: those of most notebooks, and what matplotlib imports to save a figure.
-IMPORTED = (__name__, "pvera.report.claims", "pvera.report.notebook", "matplotlib.backends.backend_pdf", "scipy.stats")
+#: The modules that the server imports, once: what the main module and most notebooks import, and what matplotlib
+#: imports to save a figure.
+IMPORTED = (
+    "execute_notebooks",
+    __name__,
+    "pvera.report.claims",
+    "pvera.report.notebook",
+    "matplotlib.backends.backend_pdf",
+    "scipy.stats",
+)
 #: Errors of the input or the disk, not of a cell.
 REFUSED = ("InputError", "OSError", "PermissionError")
 

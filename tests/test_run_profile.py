@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import run_profile
+
+from pvera.study import scheduler
 
 FIRST = ["data", "train", "uncertainty", "out_of_distribution", "latents"]
 
@@ -77,3 +80,20 @@ def test_scripts_run_here_and_notebooks_in_a_process_of_their_own(monkeypatch, c
     assert started == [
         [sys.executable, str(run_profile.ROOT / "experiments/execute_notebooks.py"), "--profile", "demo"]
     ]
+
+
+def test_all_kinds_of_runs_get_workers_from_one_server(monkeypatch, tmp_path):
+    """A process has one server, with what its first call asks for: it must suit the calls that follow."""
+    asked = []
+
+    def context(*modules):
+        asked.extend(modules)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(scheduler.processes, "context", context)
+    with pytest.raises(KeyboardInterrupt):
+        scheduler.run_all([SimpleNamespace(results_root=tmp_path)], "one")
+    program = "import sys; [__import__(name) for name in sys.argv[1:]]; print(*sys.modules)"
+    command = [sys.executable, "-c", program, *(name for name in asked if name.startswith("pvera."))]
+    imported = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert {"pvera.study.runs", "pvera.study.analyses", "pvera.study.rivals", "pvera.study.profiles"} <= {*imported}
