@@ -64,6 +64,24 @@ def test_options_go_to_what_trains_and_analyses(planned):
     assert list(chosen) == ["data", "train", "cost", "notebooks"]
 
 
+def test_command_line_and_what_is_printed_at_the_end(monkeypatch, tmp_path, capsys):
+    (tmp_path / "results/demo/tables").mkdir(parents=True)
+    for name in ("main_tiny", "main_paper", "rank"):
+        (tmp_path / f"results/demo/tables/{name}.md").write_text(f"table {name}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run_profile, "ROOT", tmp_path)
+    monkeypatch.setattr(run_profile, "parts", lambda profile, options: [("train", [(profile, *options)])])
+    called = []
+    monkeypatch.setattr(run_profile, "call", lambda *words: called.append(words))
+    options = ["--methods", "pvera", "vera", "--slurm"]
+    monkeypatch.setattr(sys, "argv", ["run_profile.py", "--spent", "environment 3 s", "demo", *options])
+    run_profile.main()
+    assert called == [("demo", *options)]
+    printed = capsys.readouterr().out
+    assert printed.startswith("table main_tiny\n\nTables: ")
+    assert printed.endswith("Time:    environment 3 s  train 0 s\n")
+
+
 def test_scripts_run_here_and_notebooks_in_a_process_of_their_own(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setattr(subprocess, "run", lambda command: pytest.fail("a script was started anew"))
