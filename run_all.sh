@@ -41,13 +41,8 @@ if [ ! -f "experiments/profiles/$profile.yaml" ]; then
     exit 2
 fi
 
-wait=
-scripts="train uncertainty out_of_distribution latents"
-grep -q '^rivals:' "experiments/profiles/$profile.yaml" && scripts+=" rivals"
 for argument in "$@"; do
     case $argument in
-        --slurm*) wait=--wait ;;
-        --experiments*) scripts=train ;;
         --results* | --status | --list)
             echo "error: $argument is for experiments/train.py; here results lie in results/$profile" >&2
             exit 2
@@ -55,43 +50,5 @@ for argument in "$@"; do
     esac
 done
 
-seconds=
-ended() { # adds the seconds of the part that ends here
-    seconds+="  $1 $((SECONDS - ${since:-0})) s"
-    since=$SECONDS
-}
-
 source setup_env.sh
-ended environment
-if [ "$profile" != paper ]; then
-    python experiments/make_suite.py
-elif [ ! -e data/vtab-1k/vtab-1k.json ] && [[ " $* " != *" --data"[\ =]* ]]; then
-    python experiments/prepare_vtab.py --no-decode
-fi
-ended data
-for script in $scripts; do
-    python "experiments/$script.py" --profile "$profile" "$@" $wait
-    ended "$script"
-done
-python experiments/cost.py --profile "$profile"
-ended cost
-# The language experiment, if the profile has one and no option selects a part of the others.
-if [ $# -eq 0 ] && grep -q '^language:' "experiments/profiles/$profile.yaml"; then
-    [ "$profile" = paper ] && [ ! -e data/text/CoLA ] && from_hub=--glue || from_hub=
-    python experiments/make_texts.py $from_hub
-    python experiments/train_language.py --profile "$profile"
-    ended language
-fi
-# The committed notebooks and the numbers of README and docs are mini's.
-[ "$profile" = mini ] && in_place=--inplace || in_place=
-python experiments/execute_notebooks.py --profile "$profile" $in_place
-[ "$profile" != mini ] || python experiments/front_page.py
-ended notebooks
-
-for table in "results/$profile/tables/"main*.md; do
-    [[ $table == *main_paper* ]] || cat "$table"
-done
-echo
-echo "Tables:  results/$profile/tables"
-echo "Figures: figures/$profile"
-echo "Time:   $seconds"
+python experiments/run_profile.py --spent "environment $SECONDS s" "$profile" "$@"

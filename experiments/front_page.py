@@ -30,7 +30,8 @@ def main() -> None:
             print(f"{path.relative_to(options.root)}: {'out of date' if options.check else 'written'}")
             if not options.check:
                 write_atomically(path, written.encode())
-    sys.exit(int(options.check and old))
+    if options.check and old:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from options import ROOT, Parser
 from pvera.adapters import METHODS
 from pvera.errors import InputError
 from pvera.files import write_atomically
-from pvera.report.places import BEYOND, PLACES, Place, place_of
+from pvera.report.places import BEYOND, PLACES, Place, has_results, place_of
 from pvera.report.published import BACKBONES, Published, load
 from pvera.report.tables import published_detailed
 from pvera.report.tables.names import backbone_title, dataset_title
@@ -175,11 +175,15 @@ class Pages:
         return added if file.suffix in CODE else added + mark + anchor
 
     def notebook(self, file: Path, page: str) -> str:
-        """Return a notebook, executed for the profile, as Markdown with collapsed code."""
+        """Return a notebook, executed for the profile, as Markdown with collapsed code.
+
+        Where the profile has no results for it, without what it shows.
+        """
         executed = file if self.profile == "mini" else self.root / "figures" / self.profile / file.name
-        if not executed.exists():
+        without_results = not executed.exists() and not has_results(self.root, self.profile, file.stem)
+        if not executed.exists() and not without_results:
             raise InputError(f"{executed} is missing: `bash run_all.sh {self.profile}` makes it")
-        cells = nbformat.read(executed, as_version=4).cells
+        cells = nbformat.read(file if without_results else executed, as_version=4).cells
         parts, heading, pictures = [], file.stem, 0
         for cell in cells:
             if cell.cell_type == "markdown":
@@ -187,7 +191,7 @@ class Pages:
                 heading = ([heading] + re.findall(r"^#+ (.+)$", cell.source, re.MULTILINE))[-1]
                 continue
             parts.append('??? note "Code"\n\n' + indent(fence(cell.source, "python")))
-            for output in cell.get("outputs", []):
+            for output in [] if without_results else cell.get("outputs", []):
                 data = output.get("data", {})
                 if "image/png" in data:
                     pictures += 1
@@ -201,6 +205,8 @@ class Pages:
                     parts.append(self.relink(data["text/markdown"], file, page))
                 elif text := output.get("text", data.get("text/plain")):
                     parts.append(fence(text, "text"))
+        if without_results:
+            parts.append(f"The profile {self.profile} has no results for this notebook.")
         return "\n\n".join(parts) + "\n"
 
     def topic(self, topic: Topic, tables: list[Path], figures: list[Path]) -> str:

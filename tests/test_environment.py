@@ -111,7 +111,7 @@ def declared(*extras: str) -> set[str]:
         ("pvera/data/**/*.py", declared("study", "language")),
         ("pvera/study/**/*.py", declared("study", "slurm")),
         ("pvera/report/**/*.py", declared("study", "report", "notebooks") | {"ipython"}),  # jupyter's kernel
-        ("experiments/*.py", declared(*EXTRAS)),  # peft for comparisons
+        ("experiments/*.py", declared(*EXTRAS) | {"ipykernel", "jupyter-client"}),  # of jupyter; peft for comparisons
         ("tests/*.py", declared(*EXTRAS) | {"ipython", "report-pages"}),  # report_pages is a script
     ],
 )

@@ -39,8 +39,10 @@ def test_markers_within_a_line_do_not_begin_it():
 @pytest.fixture
 def copy(tmp_path):
     """Copy the pages and the files that they are written from."""
-    for name in ("docs", "results/mini/tables", "results/published", "results/performance", "experiments/profiles"):
+    read = ("mini/tables", "published", "performance", "paper/cost")
+    for name in ("docs", "experiments/profiles", *(f"results/{name}" for name in read)):
         shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "experiments/slurm.yaml", tmp_path / "experiments")
     (tmp_path / "figures").symlink_to(ROOT / "figures")
     shutil.copy(ROOT / "README.md", tmp_path)
     return tmp_path

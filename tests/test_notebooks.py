@@ -66,6 +66,33 @@ def test_a_copy_is_executed_and_again_when_its_inputs_or_outputs_changed(root):
     assert runs(root) == 1
 
 
+def test_a_notebook_without_results_of_its_experiments_is_left_out(root):
+    """Table 5 is made by experiments/train_language.py, which `demo` does not run."""
+    (root / "analysis/count.ipynb").rename(root / "analysis/language.ipynb")
+    (root / "results/demo/benchmark").mkdir()
+    execute(root)
+    assert not (root / "figures").exists()
+    (root / "results/demo/language").mkdir()
+    execute(root)
+    assert runs(root) == 1
+
+
+CLEAN = """\
+import builtins, sys
+print(hasattr(builtins, "left_over"), "left_over" in globals(), "pvera.report.claims" in sys.modules)
+builtins.left_over = left_over = 1"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="this system has no fork server")
+def test_each_kernel_has_the_imports_done_and_is_otherwise_new(root):
+    notebook(root, CLEAN)
+    (root / "analysis/again.ipynb").write_bytes((root / "analysis/count.ipynb").read_bytes())
+    subprocess.run([sys.executable, SCRIPT, "--profile", "demo", "--root", root], check=True)
+    for name in ("again", "count"):
+        (cell,) = nbformat.read(root / f"figures/demo/{name}.ipynb", as_version=4).cells
+        assert cell.outputs[0].text == "False False True\n"
+
+
 def test_as_many_side_by_side_as_there_are_processors(root, monkeypatch):
     """Two notebooks wait for each other's file; a third starts when one of them has ended."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)

@@ -83,7 +83,8 @@ def test_language_figure_shows_seeds_means_majority_and_paper():
 
 
 def test_audit_figure_shows_every_contradictory_star():
-    figure = audit_plots.audit(PAPER)
+    findings = audit.audit(PAPER)
+    figure = audit_plots.audit(PAPER, findings)
     figure.canvas.draw()
     *grid, bars = figure.axes
     assert len(grid) == len(published.TABLES)
@@ -95,6 +96,5 @@ def test_audit_figure_shows_every_contradictory_star():
             if line.get_marker() == "*"
         }
         assert drawn == {(method, name) for method, row in wrong.iterrows() for name in row.index[row]}
-    findings = audit.audit(PAPER)
     counts = findings.loc[findings["verdict"] == audit.CONTRADICTS, "check"].value_counts()
     assert sorted(bar.get_width() for bar in bars.patches) == sorted(counts)

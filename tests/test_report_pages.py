@@ -173,6 +173,16 @@ def test_a_notebook_that_was_not_executed_for_the_profile_is_named(root):
         Pages(root, "demo", root / "build").add(root / "analysis/c.ipynb")
 
 
+def test_a_notebook_without_results_of_the_profile_shows_nothing_of_another(root):
+    (root / "results/demo/benchmark").mkdir(parents=True)
+    cell = nbformat.v4.new_code_cell("1", outputs=[nbformat.v4.new_output("stream", text="shown for mini")])
+    cells = [nbformat.v4.new_markdown_cell("# Title"), cell]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), root / "analysis/language.ipynb")
+    page = (root / "build" / Pages(root, "demo", root / "build").add(root / "analysis/language.ipynb")).read_text()
+    assert page.endswith("The profile demo has no results for this notebook.\n") and "# Title" in page
+    assert "shown" not in page
+
+
 @pytest.mark.parametrize("arguments", [["none"], ["mini", "more"]])
 def test_run_report_refuses_an_unknown_profile_before_the_set_up(tmp_path, arguments):
     shutil.copy(ROOT / "run_report.sh", tmp_path)

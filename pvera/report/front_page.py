@@ -15,11 +15,12 @@ from pvera.data import vtab
 from pvera.data.suite import RECIPES
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
-from pvera.report import audit, places, published
+from pvera.report import audit, places, published, scaling
 from pvera.report.audit.core import CONTRADICTS, FOLLOWS
 from pvera.report.ledger import LEDGER
 from pvera.report.tables.layout import interval, plain, signed
 from pvera.report.tables.names import backbone_title, machine_title, switch_title
+from pvera.report.tables.speed import missed
 from pvera.report.tables.verdicts import FAILS, HOLDS, UNDECIDED, VERDICTS
 from pvera.study import markdown, speed
 from pvera.study.experiments import EXPERIMENTS
@@ -282,11 +283,12 @@ def ratios(root: Path, up: str) -> str:
     """Return the tables of speed, one per precision: time over bound, a column per backbone and machine."""
     columns = {}
     for record in speed.load_records(root / "results/performance"):
-        machine = machine_title(record)
         for backbone, rows in speed.by_backbone(record).items():
             rows = rows[rows["part"].isin(["step", "evaluate", "sample", "probe", "peft"])]
             rows = rows[~rows["what"].str.startswith("memory")]
-            columns[f"{backbone_title(backbone)}, {machine}"] = rows.set_index(["precision", "what", "bound"])["ratio"]
+            columns[f"{backbone_title(backbone)}, {machine_title(record)}"] = rows.set_index(
+                ["precision", "what", "bound"]
+            )["ratio"]
     table = pd.DataFrame(columns)
     table = table.loc[list(dict.fromkeys(key for column in columns.values() for key in column.index))]
     shown = []
@@ -303,7 +305,7 @@ def ratios(root: Path, up: str) -> str:
 def targets(root: Path, up: str) -> str:
     """Return how many targets each machine meets."""
     records = speed.load_records(root / "results/performance")
-    return "\n".join(f"- {machine_title(record)}: {speed.verdict(record).splitlines()[0]}" for record in records)
+    return "\n".join(f"- {machine_title(record)}: {speed.verdict(record)}" for record in records)
 
 
 def suite(root: Path, up: str) -> str:
@@ -336,6 +338,13 @@ PASSAGES: dict[str, Callable[[Path, str], str]] = {
     "runs_mini": lambda root, up: runs(root, "mini"),
     "speed": ratios,
     "targets": targets,
+    "missed": lambda root, up: missed(speed.load_records(root / "results/performance")),
+    "scaling_steps": lambda root, up: scaling.steps(root),
+    "scaling_passes": lambda root, up: scaling.passes(root),
+    "scaling_runs": lambda root, up: scaling.runs(root),
+    "scaling_cards": lambda root, up: scaling.cards(root),
+    "scaling_searches": lambda root, up: scaling.searches(root),
+    "scaling_epochs": lambda root, up: str(scaling.EPOCHS),
     "suite": suite,
     "places": lambda root, up: places.listing(root, PROFILE, up),
     "pictures": lambda root, up: places.pictures(root, PROFILE, up),

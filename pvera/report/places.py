@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pvera.errors import InputError
 from pvera.study import markdown
-from pvera.study.experiments import EXPERIMENTS
+from pvera.study.experiments import EXPERIMENTS, of_script
 
 BEYOND = "beyond"
 
@@ -64,6 +64,17 @@ PLACES = (
     Place(BEYOND, "audit of the published numbers", "audit", ("experiments/read_published.py",), ("audit*",),
           ("results/published/audit.md",)),
 )  # fmt: skip
+
+
+def has_results(root: Path, profile: str, notebook: str) -> bool:
+    """Return whether a profile has results of an experiment that `PLACES` names for a notebook in analysis/.
+
+    True for a notebook without experiments.
+    """
+    makers = [Path(maker) for place in PLACES if place.notebook == notebook for maker in place.made_by]
+    names = {name for maker in makers for name in (of_script(maker.stem) if maker.suffix else [maker.name])}
+    folders = [folder.name for folder in (root / "results" / profile).iterdir() if folder.is_dir()]
+    return not names or any(folder == name or folder.startswith(f"{name}_") for name in names for folder in folders)
 
 
 def outputs(root: Path, profile: str) -> list[Path]:

@@ -114,15 +114,9 @@ def by_backbone(record: dict) -> dict[str, pd.DataFrame]:
 
 
 def verdict(record: dict) -> str:
-    """Count the targets that are met, and list the rows that miss theirs, as Markdown."""
-    rows = [row for row in (Measurement(**row) for row in record["rows"]) if row.met is not None]
-    missed = [row for row in rows if not row.met]
-    lines = [
-        f"- {row.backbone}, {row.precision}, {row.part}: {row.what} takes {row.ratio:.3f} of "
-        f"{row.bound}, the target is {row.target:.2f}"
-        for row in missed
-    ]
-    return "\n".join([f"{len(rows) - len(missed)} of {len(rows)} targets are met.", "", *lines])
+    """Count the targets that are met."""
+    met = [row.met for row in (Measurement(**row) for row in record["rows"]) if row.met is not None]
+    return f"{sum(met)} of {len(met)} targets are met."
 
 
 def machine(record: dict) -> str:

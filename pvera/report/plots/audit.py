@@ -2,6 +2,7 @@
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -50,9 +51,8 @@ def table(ax: Axes, paper: Published, backbone: str) -> Axes:
     return ax
 
 
-def audit(paper: Published) -> Figure:
-    """Draw `table` for the three detailed tables, and beside them the contradictions per kind of check."""
-    findings = checks.audit(paper)
+def audit(paper: Published, findings: pd.DataFrame) -> Figure:
+    """Draw `table` for the three detailed tables, and beside them the contradictions of `audit` per kind of check."""
     wrong = findings[findings["verdict"] == checks.CONTRADICTS]["check"].value_counts()
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(PAGE, 3.6), layout="constrained")
