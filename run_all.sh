@@ -7,19 +7,19 @@ usage() {
     cat <<'TEXT'
 usage: bash run_all.sh [demo|mini|paper] [options of experiments/train.py]
 
-Sets up .venv on first use, trains what the profile still lacks, looks at its adapters (uncertainty, out of
+Sets up .venv on first use, trains the profile's missing runs, analyses their adapters (uncertainty, out of
 distribution, latents, costs), executes the notebooks in analysis/ on its results and prints the main table.
 
   demo    three small tasks, no download (default): 12 to 14 minutes on two cores, set-up included
   mini    six tasks with full grids, no download: about 3 1/2 hours on two cores, two hours more for text
   paper   VTAB-1k on DINOv2, GLUE on DeBERTa-V3: downloads what is not there, and needs a GPU
 
-Interrupted, it goes on where it stopped. Results lie in results/<profile>, figures and executed notebooks in
+After an interruption, the same command resumes. Results lie in results/<profile>, figures and executed notebooks in
 figures/<profile>; the notebooks of mini, whose results are committed, in analysis/.
 
 With options the language experiment is left out: experiments/train_language.py trains it. Among the options are
 
-  --slurm [FILE]   submits the runs to a cluster, as FILE says (experiments/slurm.yaml), and waits for them
+  --slurm [FILE]   submits the runs to the cluster in FILE (experiments/slurm.yaml), and waits for them
   --workers N      trains N runs side by side on this machine, on its GPUs in turn
   --help           this text; python experiments/train.py --help lists all options
 TEXT
@@ -41,13 +41,8 @@ if [ ! -f "experiments/profiles/$profile.yaml" ]; then
     exit 2
 fi
 
-wait=
-scripts="train uncertainty out_of_distribution latents"
-grep -q '^rivals:' "experiments/profiles/$profile.yaml" && scripts+=" rivals"
 for argument in "$@"; do
     case $argument in
-        --slurm*) wait=--wait ;;
-        --experiments*) scripts=train ;;
         --results* | --status | --list)
             echo "error: $argument is for experiments/train.py; here results lie in results/$profile" >&2
             exit 2
@@ -55,43 +50,5 @@ for argument in "$@"; do
     esac
 done
 
-spent=
-ended() { # notes how long the part of the work took that ends here
-    spent+="  $1 $((SECONDS - ${since:-0})) s"
-    since=$SECONDS
-}
-
 source setup_env.sh
-ended environment
-if [ "$profile" != paper ]; then
-    python experiments/make_suite.py
-elif [ ! -e data/vtab-1k/vtab-1k.json ] && [[ " $* " != *" --data"[\ =]* ]]; then
-    python experiments/prepare_vtab.py --no-decode
-fi
-ended data
-for script in $scripts; do
-    python "experiments/$script.py" --profile "$profile" "$@" $wait
-    ended "$script"
-done
-python experiments/cost.py --profile "$profile"
-ended cost
-# The language experiment, where the profile has one and no option asks for a part of the others alone.
-if [ $# -eq 0 ] && grep -q '^language:' "experiments/profiles/$profile.yaml"; then
-    [ "$profile" = paper ] && [ ! -e data/text/CoLA ] && from_hub=--glue || from_hub=
-    python experiments/make_texts.py $from_hub
-    python experiments/train_language.py --profile "$profile"
-    ended language
-fi
-# The committed notebooks are those of mini, and so are the numbers of README and docs.
-[ "$profile" = mini ] && in_place=--inplace || in_place=
-python experiments/execute_notebooks.py --profile "$profile" $in_place
-[ "$profile" != mini ] || python experiments/front_page.py
-ended notebooks
-
-for table in "results/$profile/tables/"main*.md; do
-    [[ $table == *main_paper* ]] || cat "$table"
-done
-echo
-echo "Tables:  results/$profile/tables"
-echo "Figures: figures/$profile"
-echo "Time:   $spent"
+python experiments/run_profile.py --spent "environment $SECONDS s" "$profile" "$@"

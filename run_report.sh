@@ -7,9 +7,9 @@ usage() {
     cat <<'TEXT'
 usage: bash run_report.sh [profile]
 
-Builds a site from what a profile's notebooks have made (default: mini, whose results a clone has): the claims, every
-table and figure by its place in the paper, the notebooks, the documentation and the library's reference. It needs no
-server and no network to be read. Sets up .venv and .venv-site on first use; then it takes about a minute.
+Builds a site from the outputs of a profile's notebooks (default: mini, whose results a clone has): the claims, every
+table and figure by its place in the paper, the notebooks, the documentation and the library's reference. It can be
+read without a server and a network. Sets up .venv and .venv-site on first use; then it takes about a minute.
 TEXT
 }
 
@@ -24,7 +24,7 @@ if [ $# -gt 1 ] || [ ! -f "experiments/profiles/$profile.yaml" ]; then
 fi
 
 source setup_env.sh
-# MkDocs has an environment of its own, so that it changes no version behind the results.
+# MkDocs has a separate environment, so it changes no version behind the results.
 site_made_from="$PWD $(cksum <requirements-site.lock)"
 if [ "$(cat .venv-site/complete 2>/dev/null)" != "$site_made_from" ]; then
     echo "Setting up .venv-site from requirements-site.lock: less than a minute, once." >&2

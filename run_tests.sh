@@ -1,18 +1,16 @@
 #!/usr/bin/env bash
 # Checks the code in .venv, which is made on first use. Arguments go to pytest.
-#   bash run_tests.sh                  all that CI checks: style, types, layers, and the tests but the slow ones
-#   bash run_tests.sh -m slow          the slow tests alone
+#   bash run_tests.sh                  what CI checks: style, types, layers, and all tests except the slow ones
+#   bash run_tests.sh -m slow          only the slow tests
 #   bash run_tests.sh -n 0 -k merge    in one process, the tests whose name has "merge"
 # With PVERA_CIFAR10_ZIP=FILE, a zip of <class>/<number>.jpg, also the tests on CIFAR-10's photographs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 trap 'exit 130' INT
 source setup_env.sh
-if [ $# -eq 0 ]; then
+if [ $# -eq 0 ]; then # types and layers are tests: tests/test_layers.py
     ruff check --quiet .
     ruff format --check --quiet .
-    mypy
-    lint-imports
 fi
 # Two processes of one thread each: the models are too small to share among threads.
 export OMP_NUM_THREADS=1

@@ -1,6 +1,6 @@
-# Sourced from the repository's root: makes .venv hold what requirements.lock pins, and activates it.
-# .venv/complete is written last and says what the environment was made from, so one that was interrupted, is
-# outdated or was moved is made again.
+# Source it from the repository's root. It installs the packages of requirements.lock into .venv and activates it.
+# .venv/complete is written last and names the environment's sources. Interrupted, outdated and moved environments are
+# made again.
 
 find_python() { # prints the first Python for which the pinned packages have wheels
     local name
@@ -24,7 +24,7 @@ make_environment() {
     python=$(find_python)
     echo "Setting up .venv from requirements.lock: a minute or two, once." >&2
     "$python" -m venv --clear .venv
-    # Compiling what is never imported would take a third of the time.
+    # Compiling modules that are never imported would take a third of the time.
     .venv/bin/python -m pip install -qq --no-compile --disable-pip-version-check \
         -r requirements.lock -e '.[dev,language,notebooks,report,slurm,study,test]'
     echo "$made_from" >.venv/complete

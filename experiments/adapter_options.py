@@ -1,4 +1,4 @@
-"""The options that name a saved adapter and the images to evaluate it on."""
+"""Options for a saved adapter and the images to evaluate it on."""
 
 from argparse import Namespace
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from pvera.study.evaluation import Evaluation, evaluate, record_beside
 from pvera.study.training import PRECISIONS
 from pvera.study.validation import Natural, choose
 
-#: Where the data sets of a suite lie.
+#: Folders of the suites' data sets.
 ROOTS = {"demo": ROOT / "data" / "demo", "vtab": ROOT / "data" / "vtab-1k", "own": FOLDER}
 ALL = "all"
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """An evaluation with the names that it goes by; record: of the run that left the adapter, if it lies beside it."""
+    """An evaluation with its names; record: of the run that saved the adapter, if the file lies beside it."""
 
     evaluation: Evaluation
     frozen: backbones.Backbone
@@ -32,7 +32,7 @@ class Evaluated:
 
     @property
     def recorded(self) -> dict | None:
-        """The metrics of the record, where they are of the same split."""
+        """The record's metrics, if they are of the same split."""
         same = self.record and self.record["dataset"] == self.dataset and self.part == "test"
         return self.record["test"] if self.record and same else None
 
@@ -78,7 +78,7 @@ def evaluated(options: Namespace) -> Evaluated:
     root = _installed(options, record, name, source)
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if record and device == "cpu":
-        torch.set_num_threads(record["environment"]["threads"])  # with another number, sums are rounded otherwise
+        torch.set_num_threads(record["environment"]["threads"])  # another number of images rounds sums differently
     frozen = backbones.load(backbone, weights=options.weights)
     part = "test" if options.split == ALL else options.split
     (split,) = splits.load(root, name, frozen, (part,))
@@ -90,7 +90,7 @@ def evaluated(options: Namespace) -> Evaluated:
 
 
 def _data_set(options: Namespace, record: dict | None) -> tuple[str, str | None]:
-    """Return name and, of one's own pictures, folder."""
+    """Return the data set's name and, for the user's own pictures, their folder."""
     if options.data_set is None and record is None:
         raise InputError(f"which images is {options.adapter} to be evaluated on? Name them with --data-set")
     text = options.data_set or record["dataset"]
@@ -101,7 +101,7 @@ def _data_set(options: Namespace, record: dict | None) -> tuple[str, str | None]
 
 
 def _installed(options: Namespace, record: dict | None, name: str, source: str | None) -> Path:
-    """Return the root of the data set; one's own pictures are installed there first."""
+    """Return the root of the data set; the user's own pictures are installed there first."""
     if source is None:
         suite = tasks.TASKS[name].suite if name in tasks.TASKS else "own"
         if suite not in ROOTS:

@@ -41,7 +41,7 @@ from pvera.study.training import TrainingConfig
 PARTS = ("share", "preparation", "memory")
 SHARE, SPEED_UP, MEMORY = 0.02, 0.75, 1024  # bounds: of an epoch, per core, MiB
 LARGEST = "dsprites_loc"
-DISTINCT = 64  # images of a split; the others are links to them
+DISTINCT = 64  # images of a split; the rest are links to them
 
 
 def name_stand_in() -> None:
@@ -135,7 +135,7 @@ def preparation(folder: Path, images: int) -> dict:
         image_folders.load_split(root, LARGEST, "test", 224, processes=processes)
         return time.perf_counter() - start
 
-    seconds(1)  # starts the server from which workers fork
+    seconds(1)  # starts the fork server
     turns = [(seconds(1), seconds(cores())) for _ in range(5)]
     one, all_cores = map(min, zip(*turns, strict=True))
     bound = SPEED_UP * cores()

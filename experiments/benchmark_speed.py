@@ -3,9 +3,9 @@
     python experiments/benchmark_speed.py                                 # ViT-S, half an hour on two cores
     python experiments/benchmark_speed.py --device cuda --backbones dinov2_s dinov2_b dinov2_l
 
-Each part and its bound take turns in one process, after a warm-up; a ratio is the median over these pairs. Weights and
-images are random numbers. Memory is measured in a separate process, from before its first step to its peak (on a GPU,
-as torch allocates it).
+Each part and its bound take turns in one process, after a warm-up; a ratio is the median over these pairs, with
+quartiles. Weights and images are random numbers. Memory is measured in a separate process, from before its first step
+to its peak (on a GPU, as torch allocates it).
 
     part      measures                                                     against
     step      a training step: forward, loss, KL term, backward, AdamW     forward and backward of the frozen backbone
@@ -46,7 +46,7 @@ from pvera.study.speed import FASTER, GRID, Measurement
 from pvera.study.training import PRECISIONS, TrainingConfig
 
 EPOCHS, TRAIN, VALIDATION = 500, 800, 200  # epochs and images of linear probing
-SWEEP_DEPTH = 4  # layers in a sweep over anything but depth
+SWEEP_DEPTH = 4  # layers in sweeps over other sizes than depth
 
 
 def main() -> None:
@@ -86,8 +86,8 @@ def step(bench: Bench) -> list[Measurement]:
             factor += cost.adapter_multiply_adds(grid[0], shape) / cost.backbone_multiply_adds(shape)
             bound += ", and its own products"
         with bench.step(grid) as function:
-            seconds, frozen_seconds, ratio = bench.paired(function, bench.frozen_step(len(grid)))
-        values = seconds, frozen_seconds * factor, ratio / factor
+            seconds, frozen_seconds, *ratios = bench.paired(function, bench.frozen_step(len(grid)))
+        values = seconds, frozen_seconds * factor, *(ratio / factor for ratio in ratios)
         rows.append(bench.row("step", what, bound, values, speed.STEP[key]))
     if bench.precision == "bfloat16":
         full = Bench(bench.backbone, "float32", bench.device, bench.repeats, bench.keys)
@@ -138,7 +138,7 @@ def draws(bench: Bench) -> list[Measurement]:
 
 
 def probe(bench: Bench) -> list[Measurement]:
-    """Time it once, as it takes minutes."""
+    """Time linear probing once, as it takes minutes."""
     frozen = backbones.load(bench.backbone, pretrained=False)
     frozen.model.to(bench.device)
     train, validation = (images(frozen, bench.device, count) for count in (TRAIN, VALIDATION))
@@ -217,7 +217,7 @@ def size(bench: Bench) -> list[Measurement]:
 
 
 def peft(bench: Bench) -> list[Measurement]:
-    """Time peft as its users train it: a head on the class token, cross entropy without a KL term."""
+    """Time PEFT's usual training: a head on the class token, cross entropy without a KL term."""
     import peft
     import transformers
 

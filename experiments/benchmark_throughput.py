@@ -84,7 +84,7 @@ def measure(grid: Run, device: str, batches: int) -> dict[str, float]:
     ends = []
     try:
         with training.autocast(device, grid.precision):
-            # The first epoch warms up; the others end when all of their work has.
+            # The first epoch warms up; each later time includes all of the epoch's work.
             training.fit(
                 model,
                 train,
@@ -119,7 +119,7 @@ def images(frozen: Backbone, device: str, count: int, in_memory: bool = True) ->
 
 
 def seconds(function: Callable) -> float:
-    """Return the seconds of the second of two calls; both end with their results on the CPU."""
+    """Return the seconds of the second of two calls, until its result is on the CPU."""
     function()
     start = time.perf_counter()
     function()

@@ -4,8 +4,8 @@
     python experiments/benchmark_versions.py ../before --profile demo --datasets digits --seeds 0
 
 In every turn each version trains into an empty temporary folder (experiments/train.py, the search of β and the
-benchmark) and draws from its adapters (experiments/uncertainty.py). Options that this script does not have go to these
-two. Seconds are those in the records of the runs. Writes <output>/versions.csv, one row per experiment and method:
+benchmark) and draws from its adapters (experiments/uncertainty.py). Options unknown to this script go to these two.
+Seconds are those in the records of the runs. Writes <output>/versions.csv, one row per experiment and method:
 medians over the turns of seconds and of their ratio, and the difference of the two accuracies. Rows of other versions,
 profiles and machines stay.
 """
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def require_version(root: Path) -> None:
-    """Raise InputError where `root` is not the program, or Python takes the library from elsewhere."""
+    """Raise InputError if `root` is not this program, or Python imports the library from elsewhere."""
     if not all((root / "experiments" / f"{name}.py").is_file() for name, *_ in STEPS):
         raise InputError(f"{root}: there is no experiments/train.py or experiments/uncertainty.py")
     imported = python(root, "-c", "import pvera; print(pvera.__file__)", stdout=subprocess.PIPE, text=True)

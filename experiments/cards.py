@@ -3,8 +3,8 @@
     python experiments/make_suite.py && python experiments/cards.py --profile mini
 
 Writes results/<profile>/benchmark/README.md: for each adapter its method, data set, protocol and seed, and accuracy,
-NLL, Brier score, ECE and ACE on its test images. The 36 adapters of `mini` take one to two minutes. An adapter that
-does not give the accuracy that its run recorded ends it, with nothing written.
+NLL, Brier score, ECE and ACE on its test images. The 36 adapters of `mini` take one to two minutes. If an adapter does
+not reach its recorded accuracy, the script ends and writes nothing.
 """
 
 from argparse import Namespace
@@ -44,8 +44,9 @@ def main() -> None:
 
 
 def describe(folder: Path, data: Path | None) -> list[cards.Described]:
-    """Evaluate all adapters below `folder`. InputError where there are none, or one has lost its run's accuracy."""
-    torch.set_num_threads(1)  # as the runs
+    """Evaluate all adapters below `folder`. InputError if there are none, or an adapter's accuracy differs from its
+    run's."""
+    torch.set_num_threads(1)  # like the runs
     adapters = sorted(folder.glob(f"*/*/*/seed*{results.ADAPTER}"))
     if not adapters:
         raise InputError(f"{folder} holds no adapters: train first: experiments/train.py")

@@ -3,8 +3,8 @@
     python experiments/evaluate.py results/mini/benchmark/tiny/digits/pvera/seed0.safetensors
     python experiments/evaluate.py adapter.safetensors --backbone tiny --data-set pets=FOLDER --draws 16
 
-The record of a run beside the adapter says backbone and data set; its numbers stand beside those computed here, and are
-the same on the same kind of processor. The first command takes a few seconds, once experiments/make_suite.py has made
+The run's record beside the adapter gives backbone and data set. Its numbers are printed beside the computed ones; both
+are equal on the same kind of processor. The first command takes a few seconds, once experiments/make_suite.py has made
 the images, and prints the accuracy 42.4 % that profile `mini` recorded.
 """
 
@@ -52,7 +52,7 @@ def numbers(result: Evaluated) -> dict:
 
 
 def text(result: Evaluated) -> str:
-    """Return what is printed: a title, the metrics beside the recorded ones, the draws, and the classes."""
+    """Return the printed text: a title, computed and recorded metrics, the draws, and the classes."""
     evaluation, recorded = result.evaluation, result.recorded
     title = (
         f"{evaluation.method.title} on {result.frozen.name}, {result.dataset}: "

@@ -1,9 +1,9 @@
-"""Write the numbers and verdicts of README.md and docs/ anew, from the tables of `mini`, the audit and the ledger.
+"""Rewrite the numbers and verdicts of README.md and docs/ from the tables of `mini`, the audit and the ledger.
 
     python experiments/front_page.py            # after the notebooks; takes seconds
     python experiments/front_page.py --check    # change nothing; exit code 1 where a page is out of date
 
-pvera/report/front_page.py says what it writes, and where.
+pvera/report/front_page.py lists the passages.
 """
 
 import sys
@@ -30,7 +30,8 @@ def main() -> None:
             print(f"{path.relative_to(options.root)}: {'out of date' if options.check else 'written'}")
             if not options.check:
                 write_atomically(path, written.encode())
-    sys.exit(int(options.check and old))
+    if options.check and old:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Put the text tasks in place: the three that the repository generates, and GLUE's three.
+"""Install the text tasks: three generated ones, and three of GLUE.
 
 python experiments/make_texts.py                            the generated ones
 python experiments/make_texts.py --glue                     RTE, MRPC and CoLA as well, from the hub
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def glue_files(task: glue.TextTask, source: Path | None) -> dict[str, bytes]:
-    """Return a task's files, by their path below the root; print where a file has fewer or more texts than GLUE's."""
+    """Return a task's files by path below the root; print a line for each file whose size differs from GLUE's."""
     files = {}
     for split, count in (("train", task.train), ("dev", task.dev)):
         path = f"{task.folder}/{split}.tsv"

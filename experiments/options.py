@@ -55,7 +55,7 @@ class _Distinct(argparse.Action):
 
 
 def _device(text: str) -> str:
-    """Return the device if this machine has it; argparse's error otherwise."""
+    """Return the device, or raise argparse's error if this machine lacks it."""
     match = re.fullmatch(r"cpu|cuda(?::(\d+))?", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"must be cpu, cuda, or one such as cuda:1, not {text!r}")

@@ -1,4 +1,4 @@
-"""The options that name one's own pictures."""
+"""Options for the user's own pictures."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -33,7 +33,7 @@ class OwnData:
     def install(self, options: Namespace) -> None:
         """Install the data sets and let `options` name them: profile, data and data sets.
 
-        InputError as `own.install`, and for known data sets beside one's own.
+        InputError like `own.install`, and for known data sets beside the user's.
         """
         options.profile = options.profile or ("own" if options.data_set else "demo")
         if not options.data_set:
@@ -51,7 +51,7 @@ class OwnData:
 
 
 def named(text: str) -> tuple[str, str]:
-    """Return name and folder of NAME=FOLDER. InputError for another form."""
+    """Return the name and folder of NAME=FOLDER. InputError for another form."""
     name, _, source = text.partition("=")
     if not (name and source):
         raise InputError(f"--data-set takes NAME=FOLDER, not {text!r}")

@@ -1,10 +1,10 @@
-"""Put VTAB-1k in place, check it, and decode it once.
+"""Install VTAB-1k, check it, and decode it once.
 
     python experiments/prepare_vtab.py                          from the Hugging Face hub
     python experiments/prepare_vtab.py --source vtab-1k.zip     from an archive, or a folder, which is linked
     python experiments/prepare_vtab.py --check --no-decode      check the data in place
 
-Keeps data sets in place, and leaves out wrong ones of a source. Prints which splits are right, wrong or missing;
+Keeps installed data sets, and skips a source's wrong ones. Prints which splits are right, wrong or missing;
 training refuses wrong ones. The exit code is 0 when all data sets are right or accepted, 1 when one is wrong or
 missing, 2 for bad input and damaged images.
 """
@@ -106,7 +106,7 @@ def acceptable(verdict: vtab.Verdict) -> bool:
 
 
 def check(options: Namespace, taken: dict[str, vtab.Verdict]) -> list[vtab.Verdict]:
-    """Return a verdict per data set, from `taken` where it is there; record usable data sets at first use."""
+    """Return a verdict per data set, from `taken` if it has one; record usable data sets at first use."""
     record = vtab.read_record(options.root)
     before = repr(record)
     record["test_images"] = options.test_images or record["test_images"]

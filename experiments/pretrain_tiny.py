@@ -1,7 +1,8 @@
 """Pretrain the packaged small backbone by classification of CIFAR-10's training images.
 
-500 images per class are held out: they serve the reported accuracy alone. After a kill, the same command goes on after
-the last finished epoch and ends with the same weights.
+500 images per class are held out: they only give the reported accuracy. After a kill, the same command resumes after
+the last finished epoch and ends
+with the same weights.
 """
 
 import hashlib
@@ -179,7 +180,7 @@ def augment(images, args, noise):
 
 
 def optimizer(model, args, steps):
-    matrices = [p for p in model.parameters() if p.ndim >= 2 and p.shape[0] > 1]  # not tokens and positions
+    matrices = [p for p in model.parameters() if p.ndim >= 2 and p.shape[0] > 1]  # without tokens and positions
     others = [p for p in model.parameters() if p.ndim < 2 or p.shape[0] == 1]
     adamw = torch.optim.AdamW(
         [{"params": matrices, "weight_decay": args.weight_decay}, {"params": others, "weight_decay": 0.0}],
@@ -204,7 +205,7 @@ def logits(model, images, args):
 def train_epoch(model, adamw, schedule, images, labels, args, epoch):
     """Train one pass over images (N, 3, 32, 32) uint8 without the last, partial batch; return the mean loss."""
     model.train()
-    # Drawn from seed and epoch alone, so resuming needs no state of a generator.
+    # Drawn from seed and epoch alone, so a checkpoint needs no generator state.
     noise = seeding.generator(args.seed, "pretrain", epoch)
     order = torch.randperm(len(images), generator=noise)
     total, batches = 0.0, len(images) // args.batch_size

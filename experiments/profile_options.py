@@ -1,4 +1,4 @@
-"""Profiles as the options of a script change them."""
+"""Profiles, changed by a script's options."""
 
 import os
 from argparse import Namespace
@@ -18,7 +18,7 @@ def read_profile(name: str) -> Profile:
 
 
 def changed(profile: Profile, options: Namespace) -> Profile:
-    """Return `profile` with the changes of the command line: an option takes the place of the key of its name."""
+    """Return `profile` with the command line's changes: an option replaces the key of the same name."""
     if options.methods:
         unknown = {name: {} for name in options.methods if name not in profile.methods}
         kept = {name: profile.methods[name] for name in profile.methods if name in options.methods}

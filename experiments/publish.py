@@ -3,8 +3,8 @@
     python experiments/publish.py ADAPTER --output FOLDER                   the folder alone, nothing is sent
     python experiments/publish.py ADAPTER --repository USER/NAME            pushed; `hf auth login` comes first
 
-The card says method, data set, protocol and seed, numbers computed anew from the file, and how to load it. What names
-backbone and images, and the options of the evaluation, are those of experiments/evaluate.py. The folder holds README.md
+The card says method, data set, protocol and seed, numbers recomputed from the file, and how to load it. The options
+for backbone, images and evaluation are those of experiments/evaluate.py. The folder holds README.md
 (the card), adapter.safetensors and, where one lies beside the adapter, the record of its run as run.json; --with adds
 the files of another folder, such as the same adapter in PEFT's format. A few seconds, and the upload.
 """
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def require_free(folder: Path) -> None:
-    """Raise InputError unless it is a folder without files of the names that are written."""
+    """Raise InputError if `folder` is a file, or has files with the names that the script writes."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     if taken := [name for name in (ADAPTER, CARD, RECORD) if (folder / name).exists()]:
@@ -84,14 +84,14 @@ def write(options: Namespace, folder: Path) -> None:
 
 
 def push(folder: Path, repository: str, private: bool) -> str:
-    """Push the files to the hub, in one commit, and return the repository's address. InputError where it refuses."""
+    """Push the files to the hub, in one commit, and return the repository's address. InputError if the hub refuses."""
     hub = HfApi()
     try:
         address = hub.create_repo(repository, private=private, exist_ok=True)
         hub.upload_folder(repo_id=repository, folder_path=folder, commit_message="Adapter with its card")
     except HFValidationError as error:
         raise InputError(f"--repository: {' '.join(str(error).split())}") from None
-    except Exception as error:  # the transport has errors of its own, which change with the client's version
+    except Exception as error:  # the transport's errors change with the client's version
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise InputError(f"cannot push to {repository}: {reason}") from None
     return str(address)

@@ -29,8 +29,8 @@ BACKBONES = {
 }
 MARKS = {"textbf": "best", "underline": "second"}
 
-#: Sentences that the audit holds against the rest: each named group is a quote. They are searched for in a
-#: source of single blanks, in which the index {q, v} is written qv and \boldsymbol is left out.
+#: Sentences that the audit compares with the tables; each named group is a quote. The source is searched with single
+#: blanks, with the index {q, v} as qv, and without \boldsymbol.
 QUOTES = (
     r"consisting of (?P<datasets>\d+) datasets across (?P<categories>\w+) categories",
     r"compare the performance with (?P<other_adapters>\w+) other adapters",
@@ -86,7 +86,7 @@ QUOTES = (
     r"B \\in \\mathbb R\^\{(?P<shape_b_lora>r\\times d)\}",
     r"B_qv \\in \\mathbb R\^\{(?P<shape_b_pvera>d\\times r)\}",
 )
-#: Averages that the text gives for the tables that print none, likewise; the groups are backbone and methods.
+#: Averages in the text, of the tables that print none; the groups are backbone and methods.
 AVERAGES = (
     r"PVeRA's performance being \$(?P<dinov2_s__pvera>[\d.]+)\\%\$ with the second best performance being "
     r"for LoRA and DoRA at \$(?P<dinov2_s__lora__dora>[\d.]+)\\%\$ and VeRA average performance at "
@@ -224,7 +224,7 @@ def argument(text: str, start: int) -> tuple[str, int]:
     raise InputError(f"unbalanced braces after {text[start : start + 30].strip()!r}")
 
 
-#: Commands with their number of arguments, of which only the last is text.
+#: Commands with their number of arguments; only the last argument is text.
 WRAPPERS = {"textbf": 1, "underline": 1, "text": 1, "makecell": 1, "rotatebox": 2, "textcolor": 2, "multirow": 3}
 SYMBOLS = {
     r"\pm": "±",
@@ -252,7 +252,7 @@ SYMBOLS = {
 
 
 def plain(text: str) -> Cell:
-    """Return a cell or sentence without LaTeX and thin spaces; its mark and dot stand apart."""
+    """Return a cell or sentence without LaTeX and thin spaces, with its mark and dot as fields."""
     mark = dot = ""
     while match := re.search(rf"\\({'|'.join(WRAPPERS)}|coloreddot)\s*(?:\[[^\]]*\])?(?=\s*\{{)", text):
         name, end = match[1], match.end()

@@ -1,4 +1,4 @@
-"""Write the pages of the report that one can browse, from what a profile's notebooks have made.
+"""Write the pages of the report from the outputs of a profile's notebooks.
 
     python experiments/report_pages.py --profile mini
 
@@ -24,6 +24,7 @@ from options import ROOT, Parser
 from pvera.adapters import METHODS
 from pvera.errors import InputError
 from pvera.files import write_atomically
+from pvera.report.places import BEYOND, PLACES, Place, has_results, place_of
 from pvera.report.published import BACKBONES, Published, load
 from pvera.report.tables import published_detailed
 from pvera.report.tables.names import backbone_title, dataset_title
@@ -41,21 +42,42 @@ REMOTE_PICTURE = re.compile(
 )
 
 
+#: The paper's numbers of a notebook's subject, as Markdown.
+PRINTED: dict[str, Callable[[Published], str]] = {
+    "main_table": lambda paper: grid_of(paper.main_table().T),
+    "rank": lambda paper: grid_of(paper.rank.set_index("rank")),
+    "position": lambda paper: grid_of(paper.position.set_index("targets")),
+    "grid": lambda paper: grid_of(paper.grid.set_index("method")),
+    "language": lambda paper: grid_of(paper.language.pivot(index="method", columns="task", values="score")),
+    "detailed": lambda paper: "\n\n".join(published_detailed(paper, backbone).markdown() for backbone in BACKBONES),
+    "computational_efficiency": lambda paper: grid_of(
+        paper.averages.pivot_table(index="method", columns="backbone", values="average")
+    ),
+}
+
+
 @dataclass(frozen=True)
 class Topic:
-    """One page of results.
+    """One page of results: the rows of `PLACES` of one notebook. title, place: of these rows; beyond the paper, the
+    place is empty."""
 
-    title: of the page. notebook: in analysis/. names: tables and figures are called so, or begin so ("<name>_").
-    place: in the paper; empty for what the paper lacks. printed: its numbers in the paper, as Markdown.
-    see: files that show what no table or figure does.
-    """
-
-    title: str
     notebook: str
-    names: tuple[str, ...]
-    place: str = ""
-    printed: Callable[[Published], str] | None = None
-    see: tuple[str, ...] = ()
+    places: tuple[Place, ...]
+
+    @classmethod
+    def all(cls) -> list["Topic"]:
+        """Return the topics in the order of `PLACES`, without the claims, which have a page of their own."""
+        notebooks = dict.fromkeys(place.notebook for place in PLACES if place.notebook != "claims")
+        return [cls(notebook, tuple(p for p in PLACES if p.notebook == notebook)) for notebook in notebooks]
+
+    @property
+    def title(self) -> str:
+        title = "; ".join(place.what for place in self.places)
+        return title[:1].upper() + title[1:]
+
+    @property
+    def place(self) -> str:
+        return ", ".join(place.where for place in self.places if place.where != BEYOND)
 
     @property
     def heading(self) -> str:
@@ -65,56 +87,18 @@ class Topic:
     def page(self) -> str:
         return f"{'paper' if self.place else 'more'}/{self.notebook}.md"
 
-    def has(self, name: str) -> bool:
-        return any(name == own or name.startswith(f"{own}_") for own in self.names)
+    @property
+    def stems(self) -> list[str]:
+        """What the names of its tables and figures begin with."""
+        return [pattern.rstrip("_*") for place in self.places for pattern in place.files]
+
+    @property
+    def files(self) -> list[str]:
+        """The files that make or show what no table or figure does, from the root."""
+        names = [name for place in self.places for name in (*place.more, *place.made_by)]
+        return [name for name in dict.fromkeys(names) if name not in EXPERIMENTS]
 
 
-#: By the place in the paper, then what the paper lacks.
-TOPICS = (
-    Topic("The main table", "main_table", ("main",), "Table 1", lambda p: grid_of(p.main_table().T)),
-    Topic("The rank", "rank", ("rank",), "Table 2", lambda p: grid_of(p.rank.set_index("rank"))),
-    Topic("The position", "position", ("position",), "Table 3", lambda p: grid_of(p.position.set_index("targets"))),
-    Topic("Choices of the grids", "grid", ("grid",), "Table 4", lambda p: grid_of(p.grid.set_index("method"))),
-    Topic(
-        "Text",
-        "language",
-        ("language",),
-        "Table 5",
-        lambda p: grid_of(p.language.pivot(index="method", columns="task", values="score")),
-    ),
-    Topic(
-        "Every data set",
-        "detailed",
-        ("detailed",),
-        "Tables 6 to 8",
-        lambda p: "\n\n".join(published_detailed(p, b).markdown() for b in BACKBONES),
-    ),
-    Topic(
-        "VeRA and PVeRA, and what differs between the paper and its program",
-        "protocol",
-        ("protocol",),
-        "Figure 2, Algorithm 2",
-        see=("PROTOCOL.md", "pvera/adapters/vera.py", "pvera/adapters/pvera.py"),
-    ),
-    Topic(
-        "Cost",
-        "computational_efficiency",
-        ("cost",),
-        "Figure 3",
-        lambda p: grid_of(p.averages.pivot_table(index="method", columns="backbone", values="average")),
-    ),
-    Topic("Calibration", "calibration", ("calibration", "reliability"), "Figure 4"),
-    Topic("Uncertainty", "uncertainty", ("uncertainty",), "Figure 5, Algorithm 1"),
-    Topic("Out of distribution", "out_of_distribution", ("out_of_distribution",), "Figure 6"),
-    Topic("Latents", "latents", ("latents",), "Figure 7"),
-    Topic("Intervals", "intervals", ("intervals", "teaser_interval"), "Figures 1, 8 and 9"),
-    Topic("Uncertainty against rivals", "uncertainty_baselines", ("rivals", "beta_effects")),
-    Topic("What in PVeRA does it", "components", ("components", "equal_budget", "image_leads")),
-    Topic("Support of the ranking", "comparison", ("comparison",)),
-    Topic("Longer trainings", "duration", ("duration",)),
-    Topic("Speed", "speed", ("speed", "spent", "precision", "wall_time", "versions")),
-    Topic("The paper's own consistency", "audit", ("audit",)),
-)
 WIDTH = 640  # pixels of a picture
 TITLES = {"": "Here", "claims": "Does what the paper says hold?", "paper": "Beside the paper"}
 
@@ -161,22 +145,22 @@ class Pages:
         return "".join([*parts, self._relink(text[end:], source, page)])
 
     def _relink(self, text: str, source: Path, page: str) -> str:
-        def link(found: re.Match) -> str:
-            picture, label, target = found.groups()
+        def link(match: re.Match) -> str:
+            picture, label, target = match.groups()
             label = LINK.sub(link, label)  # a picture that is a link
             target = self.target(target, source, page)
             return label if target is None else f"{picture}[{label}]({target})"
 
-        def attribute(found: re.Match) -> str:  # MkDocs leaves links in HTML as they are
-            target = self.target(found[2], source, page) or "#"
-            return f'{found[1]}="{html_of(target)}"'
+        def attribute(match: re.Match) -> str:  # MkDocs leaves links in HTML as they are
+            target = self.target(match[2], source, page) or "#"
+            return f'{match[1]}="{html_of(target)}"'
 
-        text = REMOTE_PICTURE.sub(lambda found: found[1] or found[2] or "", text)
+        text = REMOTE_PICTURE.sub(lambda match: match[1] or match[2] or "", text)
         text = ATTRIBUTE.sub(attribute, LINK.sub(link, text))
         return re.sub(r"<(details|div|p)(?=[ >])", r'<\1 markdown="1"', text)
 
     def target(self, target: str, source: Path, page: str) -> str | None:
-        """Return a link of `source` as it must stand on `page`; None where it leads to a folder without a page."""
+        """Return a link of `source`, rewritten for `page`; None if it leads to a folder without a page."""
         path, mark, anchor = target.partition("#")
         if not path or re.match(r"[a-z]+:", path):
             return target
@@ -191,11 +175,15 @@ class Pages:
         return added if file.suffix in CODE else added + mark + anchor
 
     def notebook(self, file: Path, page: str) -> str:
-        """Return a notebook, executed for the profile, as Markdown; its code is folded."""
+        """Return a notebook, executed for the profile, as Markdown with collapsed code.
+
+        Where the profile has no results for it, without what it shows.
+        """
         executed = file if self.profile == "mini" else self.root / "figures" / self.profile / file.name
-        if not executed.exists():
+        without_results = not executed.exists() and not has_results(self.root, self.profile, file.stem)
+        if not executed.exists() and not without_results:
             raise InputError(f"{executed} is missing: `bash run_all.sh {self.profile}` makes it")
-        cells = nbformat.read(executed, as_version=4).cells
+        cells = nbformat.read(file if without_results else executed, as_version=4).cells
         parts, heading, pictures = [], file.stem, 0
         for cell in cells:
             if cell.cell_type == "markdown":
@@ -203,7 +191,7 @@ class Pages:
                 heading = ([heading] + re.findall(r"^#+ (.+)$", cell.source, re.MULTILINE))[-1]
                 continue
             parts.append('??? note "Code"\n\n' + indent(fence(cell.source, "python")))
-            for output in cell.get("outputs", []):
+            for output in [] if without_results else cell.get("outputs", []):
                 data = output.get("data", {})
                 if "image/png" in data:
                     pictures += 1
@@ -217,6 +205,8 @@ class Pages:
                     parts.append(self.relink(data["text/markdown"], file, page))
                 elif text := output.get("text", data.get("text/plain")):
                     parts.append(fence(text, "text"))
+        if without_results:
+            parts.append(f"The profile {self.profile} has no results for this notebook.")
         return "\n\n".join(parts) + "\n"
 
     def topic(self, topic: Topic, tables: list[Path], figures: list[Path]) -> str:
@@ -230,34 +220,28 @@ class Pages:
         ]
         said = f"[The notebook](../{notebook}) explains what stands here"
         parts = [f"# {topic.heading}", said + (", from these runs:" if behind else "."), "\n".join(behind)]
-        parts += [f"[`{name}`](../{self.add(self.root / name)})" for name in topic.see]
-        for figure in figures:
+        drawings = [self.root / name for name in topic.files if name.endswith(".svg")]
+        links = (f"[`{name}`](../{self.add(self.root / name)})" for name in topic.files if not name.endswith(".svg"))
+        parts.append(", ".join(links))
+        for figure in [*drawings, *figures]:
             picture = f"../{self.add(figure)}"
             parts.append(f'[![{alt(topic.title)}: {alt(figure.stem)}]({picture}){{ width="{WIDTH}" }}]({picture})')
         for table in tables:
-            rest = next(
-                (table.stem.removeprefix(name) for name in topic.names if table.stem.startswith(name)), table.stem
-            )
-            rest = rest.strip("_")
+            rest = re.sub(rf"^({'|'.join(topic.stems)})_?", "", table.stem)
             parts.append(f"## {TITLES.get(rest, rest.replace('_', ' ').capitalize())}")
             parts.append(self.relink(re.sub(r"\A# .*\n", "", table.read_text()), table, topic.page).strip())
-        if topic.printed:
-            parts += ["## The paper's numbers", topic.printed(load(self.root / "results" / "published"))]
+        if topic.notebook in PRINTED:
+            parts += ["## The paper's numbers", PRINTED[topic.notebook](load(self.root / "results" / "published"))]
         return self.write(topic.page, "\n\n".join(filter(None, parts)) + "\n")
 
     def results(self) -> tuple[list[dict], list[dict]]:
         """Write the pages of results; return the navigation of the paper's places and of the rest."""
-        paper, more, left = [], [], {*self.tables, *self.figures} - {self.claims}
-        for topic in TOPICS:
+        paper, more = [], []
+        for topic in Topic.all():
             tables, figures = (
-                [p for p in paths if p in left and topic.has(p.stem)] for paths in (self.tables, self.figures)
+                [path for path in paths if place_of(path.stem) in topic.places] for paths in (self.tables, self.figures)
             )
-            left -= {*tables, *figures}
             (paper if topic.place else more).append({topic.heading: self.topic(topic, tables, figures)})
-        if left:
-            others = Topic("Other tables and figures", "claims", ("",))
-            tables, figures = ([p for p in paths if p in left] for paths in (self.tables, self.figures))
-            more.append({others.heading: self.topic(others, tables, figures)})
         return paper, more
 
     @property
@@ -305,12 +289,12 @@ def indent(text: str) -> str:
 
 
 def alt(text: str) -> str:
-    """Return a text that can describe a picture: plain words."""
+    """Return a picture's description in plain words."""
     return re.sub(r"[\[\]*`_]+", " ", text).strip()
 
 
 def html_of(target: str) -> str:
-    """Return the page that MkDocs makes of a Markdown page, in the same folder."""
+    """Return the HTML page that MkDocs makes from a Markdown page, in the same folder."""
     return re.sub(r"\.md(?=#|$)", ".html", re.sub(r"README\.md(?=#|$)", "index.md", target))
 
 
@@ -327,7 +311,7 @@ def grid_of(frame: pd.DataFrame) -> str:
 
 
 def write_report(root: Path, profile: str, folder: Path) -> list:
-    """Write the pages and MkDocs' configuration to `folder`, in place of what is there; return the navigation."""
+    """Replace `folder` by the pages and MkDocs' configuration; return the navigation."""
     notebooks = root / ("analysis" if profile == "mini" else f"figures/{profile}")
     if not any((root / "results" / profile / "tables").glob("*.md")) or not any(notebooks.glob("*.ipynb")):
         raise InputError(f"no tables of {profile!r}: `bash run_all.sh {profile}` makes them")

@@ -1,4 +1,4 @@
-"""Hold PVeRA's draws against other ways to uncertainty on the same backbone.
+"""Compare PVeRA's draws with other uncertainty methods on the same backbone.
 
     python experiments/rivals.py --profile mini
 

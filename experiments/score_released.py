@@ -3,8 +3,9 @@
     python experiments/score_released.py --data data/vtab-1k --device cuda
 
 Downloads facebook/dinov2-base and leoflx/pvera_dinov2_b_<name> for each data set, or takes the adapters from a folder
-of such folders (--source). Reads the tensors themselves, under their names in any version of transformers: PEFT
-leaves a renamed adapter at its initial values, with only a warning. PVeRA takes its mean. An adapter without a head
+of such folders (--source). Reads the tensors directly, by their names in any version of transformers: PEFT only warns
+of renamed tensors and leaves
+them at their initial values. PVeRA takes its mean. An adapter without a head
 gets one by logistic regression on the features of the 1000 training images; its accuracy is that of the probe.
 
 Writes results/released/accuracy.csv, a row for each data set; rows of other data sets stay. The prepared data comes
@@ -63,7 +64,7 @@ BACKBONE = "facebook/dinov2-base"
 SIZE = 224
 # ImageNet's, as for every DINOv2.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-#: Strengths of the probe's regularisation, of which the validation images choose one.
+#: Strengths of the probe's regularisation; the validation images choose one.
 PROBES = np.logspace(-3, 3, 7)
 
 
@@ -110,7 +111,7 @@ def fetch(name: str, source: Path | None) -> Path:
         raise InputError(f"{source} has no adapter for {released}: it must lie in {candidates[0].name} or {released}")
     try:
         return Path(snapshot_download(repository, allow_patterns=list(FILES)))
-    except Exception as error:  # the download has exceptions of its own
+    except Exception as error:  # the hub client's exceptions vary
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
             f"cannot download {repository} ({reason}): get it elsewhere with `hf download {repository}` and give the "
@@ -126,7 +127,7 @@ def load_backbone(source: str, device: str) -> Backbone:
             model, report = transformers.Dinov2Model.from_pretrained(
                 source, dtype=torch.float32, output_loading_info=True
             )
-    except Exception as error:  # as for the download of an adapter
+    except Exception as error:  # like for the download of an adapter
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"cannot load {source} ({reason}): give its folder with --backbone") from None
     if report["missing_keys"]:  # transformers has drawn them at random
@@ -181,7 +182,7 @@ def card_accuracy(folder: Path) -> float | None:
     text = file.read_text(errors="replace") if file.is_file() else ""
     stated: list[float] = []
     if text.startswith("---"):
-        with suppress(Exception):  # a card may hold any text
+        with suppress(Exception):  # a card is free text
             results = ModelCard(text).data.eval_results or []
             stated = [float(result.metric_value) for result in results if result.metric_type == "accuracy"]
     if not stated:

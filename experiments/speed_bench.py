@@ -1,4 +1,4 @@
-"""One backbone in one precision on one device, with the steps and passes that benchmark_speed.py times in pairs."""
+"""A backbone, precision and device, with the steps and passes that benchmark_speed.py times in pairs."""
 
 import copy
 import statistics
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+import numpy as np
 import timm
 import torch
 from benchmark_throughput import CLASSES
@@ -33,13 +34,17 @@ class Bench:
         with backbones.seeded(0):
             vit = timm.create_model(name, num_classes=0, **arguments | options)
         self.vit = vit.eval().requires_grad_(False).to(device)
-        self.plain = copy.deepcopy(self.vit).to(PRECISIONS[precision])  # weights in that precision: the fastest bound
+        self.plain = copy.deepcopy(self.vit).to(PRECISIONS[precision])  # cast weights: the fastest bound
         source = torch.Generator().manual_seed(0)
         self.images = torch.randn(BATCH, 3, *vit.patch_embed.img_size, generator=source).to(device)
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
 
-    def row(self, part: str, what: str, bound: str, values: tuple[float, float, float], target=None) -> Measurement:
-        return Measurement(part, self.backbone, self.precision, what, bound, *values, target)
+    def row(self, part: str, what: str, bound: str, values: Sequence[float], target=None) -> Measurement:
+        """Return a row of the record; values: those of `paired`, or without the quartiles."""
+        value, bound_value, ratio, *quartiles = values
+        return Measurement(
+            part, self.backbone, self.precision, what, bound, value, bound_value, ratio, target, *quartiles
+        )
 
     def methods(self, *keys: str) -> list[Method]:
         """Return the methods `keys` (default: all measured ones) with the profile's most chosen hyperparameters."""
@@ -54,14 +59,17 @@ class Bench:
         return [one.candidates[0].method for one in runs if one.method in (keys or self.keys)]
 
     def paired(self, function: Callable, bound: Callable, repeats: int | None = None, warm: bool = True):
-        """Return medians over pairs, in which both take turns: seconds of each, and their ratio."""
+        """Time pairs, in which both take turns. Return the median seconds of each, and their ratio: the median, and
+        for two pairs or more the quartiles."""
         if warm:
             bound(), function()
         pairs = []
         for _ in range(repeats or self.repeats):
             pairs.append((self.seconds(function), self.seconds(bound)))
         first, second = zip(*pairs, strict=True)
-        return statistics.median(first), statistics.median(second), statistics.median(a / b for a, b in pairs)
+        ratios = [a / b for a, b in pairs]
+        quartiles = map(float, np.quantile(ratios, [0.25, 0.75])) if len(ratios) > 1 else ()
+        return statistics.median(first), statistics.median(second), statistics.median(ratios), *quartiles
 
     def seconds(self, function: Callable) -> float:
         self.finish()

@@ -1,11 +1,11 @@
-"""Train the language experiment of a profile (Table 5): GLUE, and text tasks that the repository makes itself.
+"""Train the language experiment of a profile (Table 5): GLUE, and generated text tasks.
 
     python experiments/train_language.py --profile mini
 
 Each run writes results/<profile>/<experiment>/<encoder>/<task>/<method>/seed<k>.json. Existing results are kept.
 
 GLUE's tasks without files in the profile's folder are left out, unless --datasets names them;
-experiments/make_texts.py --glue puts the files there. Everything else is as in experiments/train.py.
+experiments/make_texts.py --glue puts the files there. Other options are those of experiments/train.py.
 """
 
 from argparse import Namespace

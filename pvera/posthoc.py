@@ -20,15 +20,13 @@ def temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
     probabilities: (N, C) of a validation split, a softmax or a mean of several; labels: (N,).
     """
-    logs, labels = _logs(probabilities), np.asarray(labels, np.int64)
-    if labels.shape != logs.shape[:1] or not labels.size:
-        raise InputError(f"probabilities {logs.shape} and labels {labels.shape} are not (N, C) and (N,)")
+    logs, targets = _logs(probabilities), np.asarray(labels, np.int64)
+    if targets.shape != logs.shape[:1] or not targets.size:
+        raise InputError(f"probabilities {logs.shape} and labels {targets.shape} are not (N, C) and (N,)")
+    log_p, target = torch.from_numpy(logs), torch.from_numpy(targets)
 
     def loss(log_temperature: float) -> float:
-        cold = logs / np.exp(log_temperature)
-        peak = cold.max(1)
-        total = peak + np.log(np.exp(cold - peak[:, None]).sum(1))
-        return float((total - cold[np.arange(len(labels)), labels]).mean())
+        return F.cross_entropy(log_p / np.exp(log_temperature), target).item()
 
     # The loss is convex in 1/T, so it falls and then rises in log T.
     minimise = optional("scipy.optimize", "study").minimize_scalar
@@ -42,9 +40,7 @@ def scaled(probabilities: np.ndarray, temperature: float) -> np.ndarray:
     """
     if temperature == 1:
         return np.asarray(probabilities, np.float64)
-    cold = _logs(probabilities) / temperature
-    exponentials = np.exp(cold - cold.max(1, keepdims=True))
-    return exponentials / exponentials.sum(1, keepdims=True)
+    return torch.from_numpy(_logs(probabilities) / temperature).softmax(1).numpy()
 
 
 def _logs(probabilities: np.ndarray) -> np.ndarray:

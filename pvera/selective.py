@@ -6,7 +6,19 @@ Its *selective risk* is the share of incorrect predictions among those that it a
 
 import numpy as np
 
-from pvera.errors import InputError
+from pvera.errors import InputError, optional
+
+
+def auroc(uncertainty: np.ndarray, wrong: np.ndarray) -> float:
+    """Return the area under the ROC curve: P(a wrong one's uncertainty > a correct one's) + ½ P(equal), in [0, 1].
+
+    uncertainty: (N,). wrong: (N,), whether each prediction is incorrect. NaN where all are correct or all incorrect,
+    since there is no pair to order. InputError for NaN or shapes that do not match.
+    """
+    uncertainty, wrong = _checked(uncertainty, wrong)
+    if wrong.all() or not wrong.any():
+        return float("nan")
+    return float(optional("sklearn.metrics", "study").roc_auc_score(wrong, uncertainty))
 
 
 def selective_risk(uncertainty: np.ndarray, wrong: np.ndarray) -> np.ndarray:
@@ -46,10 +58,15 @@ def selective_accuracy(uncertainty: np.ndarray, wrong: np.ndarray, coverage: flo
 
 def _wrong_in_order(uncertainty: np.ndarray, wrong: np.ndarray) -> np.ndarray:
     """Return `wrong` (N,) in order of uncertainty, the mean among equals."""
+    uncertainty, wrong = _checked(uncertainty, wrong)
+    _, tied, counts = np.unique(uncertainty, return_inverse=True, return_counts=True)
+    return np.repeat(np.bincount(tied, wrong) / counts, counts)
+
+
+def _checked(uncertainty: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     uncertainty, wrong = np.asarray(uncertainty, np.float64), np.asarray(wrong)
     if uncertainty.ndim != 1 or wrong.shape != uncertainty.shape or not wrong.size:
         raise InputError(f"uncertainties {uncertainty.shape} and answers {wrong.shape} are not (N,) and (N,)")
     if np.isnan(uncertainty).any() or not np.isin(wrong, (0, 1)).all():
         raise InputError("an uncertainty is a number, and a prediction is incorrect (1) or correct (0)")
-    _, tied, counts = np.unique(uncertainty, return_inverse=True, return_counts=True)
-    return np.repeat(np.bincount(tied, wrong) / counts, counts)
+    return uncertainty, wrong

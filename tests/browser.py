@@ -55,7 +55,7 @@ class Browser:
         os.close(self.read)
 
     def call(self, method: str, **parameters) -> dict:
-        """Return the answer to one command; events that come before are kept."""
+        """Return the answer to one command; earlier events are kept."""
         self.count += 1
         message = {"id": self.count, "method": method, "params": parameters}
         if self.session:
@@ -78,7 +78,7 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def open(self, url: str) -> list[str]:
-        """Load a page; return what it asked of the network and the errors it reported."""
+        """Load a page; return its network requests and its errors."""
         self.events.clear()
         self.call("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):

@@ -1,5 +1,6 @@
 """Fixtures that several test files share. One thread: the models are tiny, and runs are then bit-equal."""
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,21 +15,28 @@ from pvera.data import store
 from pvera.study import scheduler
 
 torch.set_num_threads(1)
-# A busy machine takes longer than hypothesis' 200 ms for an example, which says nothing about the code.
+# On a busy machine an example may take longer than hypothesis' 200 ms.
 settings.register_profile("without deadline", deadline=None)
 settings.load_profile("without deadline")
+# Thousands of tests and large packages stay in memory: collecting garbage among them takes a fifth of the start.
+gc.disable()
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
-    """Decoded images go to a folder of the tests' own, in this process and those that it starts."""
+    """Decoded images go to a temporary folder, in this process and its children."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(store.VARIABLE, str(tmp_path_factory.mktemp("cache")))
         yield
 
 
 class OneWorker(ThreadPoolExecutor):
-    """In place of the scheduler's pool of processes, which take seconds to start."""
+    """One thread instead of the scheduler's pool of processes, which take seconds to start."""
 
     def __init__(self, workers, context, initializer, arguments):
         super().__init__(1, initializer=initializer, initargs=arguments)
@@ -53,6 +61,6 @@ def images():
 
 @pytest.fixture(scope="session")
 def vit_b():
-    """DINOv2's ViT-B without its weights, for what depends on shapes alone. Unload after adapting."""
+    """DINOv2's ViT-B without weights, for tests of shapes. Unload after adapting."""
     vit = timm.create_model("vit_base_patch14_dinov2", img_size=224, num_classes=0, device="meta")
     return vit.to_empty(device="cpu")

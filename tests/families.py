@@ -1,4 +1,4 @@
-"""Small encoders of many families with random weights, and what must hold of every method on each of them."""
+"""Small encoders of many families with random weights, and the checks of every method on each of them."""
 
 import copy
 import pickle
@@ -27,7 +27,7 @@ close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 
 SMALL = dict(img_size=32, patch_size=8, embed_dim=48, depth=2, num_heads=2)
 IMAGES = DINOV2 | {"intermediate_size": 96}
-#: Options of the examples that need others: of timm's models, or of transformers' configurations.
+#: Options that differ from the defaults: of timm's models, or of transformers' configurations.
 OPTIONS = {
     "vit_tiny_r_s16_p8_224": SMALL | {"img_size": 64, "patch_size": 1},
     "DebertaV2Model": SIZE | DEBERTA_V3 | {"share_att_key": False, "conv_kernel_size": 3},
@@ -41,7 +41,7 @@ OPTIONS = {
     "SiglipVisionModel": IMAGES,
     "vit_base_patch16_sapiens2": SMALL | {"num_kv_heads": 2},
 }
-#: Models of timm with biases beside `attn.qkv`, which they do not call.
+#: Models of timm that keep biases beside `attn.qkv` and do not call it.
 BIASES_APART = (
     "beit_base_patch16_224",
     "beitv2_base_patch16_224",
@@ -52,12 +52,12 @@ BIASES_APART = (
     "vit_base_patch16_dinov3_qkvb",
     "vit_huge_plus_patch16_dinov3_qkvb",
 )
-#: Encoders of transformers with a pooling of their own, which timm has too.
+#: Encoders of transformers that pool in a module of their own; timm's models have it too.
 POOLING = (transformers.CLIPVisionModel, transformers.SiglipVisionModel)
 
 
 def make(example: str, seed: int = 0) -> nn.Module:
-    """A small model of the example's class, with weights large enough that every part of it matters."""
+    """Make a small model of the example's class; its weights are large enough that every part matters."""
     kind = getattr(transformers, example.split("(")[0], None)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # buffers may be random too
@@ -65,7 +65,7 @@ def make(example: str, seed: int = 0) -> nn.Module:
             model = timm.create_model(example, pretrained=False, num_classes=0, **OPTIONS.get(example, SMALL))
         else:
             model = kind(kind.config_class(**OPTIONS.get(example, SIZE)))
-    return randomise(model, seed).eval().requires_grad_(False)  # fused attention rounds otherwise where it trains
+    return randomise(model, seed).eval().requires_grad_(False)  # fused attention rounds differently in training mode
 
 
 def make_inputs(encoder: nn.Module) -> Tensor | dict[str, Tensor]:
@@ -76,21 +76,23 @@ def make_inputs(encoder: nn.Module) -> Tensor | dict[str, Tensor]:
 
 
 def features_of(encoder: nn.Module, inputs) -> Tensor:
-    """What the head of a plain encoder reads, (batch, dim)."""
+    """Return the features that the head of a plain encoder reads, (batch, dim)."""
     if isinstance(encoder, transformers.PreTrainedModel):
         output = encoder(inputs) if isinstance(inputs, Tensor) else encoder(**inputs)
         return output.pooler_output if isinstance(encoder, POOLING) else output.last_hidden_state[:, 0]
     return encoder.forward_head(encoder.forward_features(inputs), pre_logits=True)
 
 
-# ---------------------------------------------------------------- layers, found without the library
+# ---------------------------------------------------------------- layers, located without the library
 
 
 @dataclass
 class Layer:
-    """Places in one encoder layer: projections in the order q, k, v, or the one that is all three; submodules whose
-    output the residual stream receives; the one that is given the stream between both halves; the biases of queries
-    and values that lie apart."""
+    """Places in one encoder layer.
+
+    projections: in the order q, k, v, or one fused projection. attention, mlp: submodules whose outputs join the
+    residual stream. between: the submodule that reads the stream between attention and MLP. biases: separate ones of q
+    and v."""
 
     block: nn.Module
     projections: list[nn.Linear]
@@ -101,7 +103,7 @@ class Layer:
     biases: dict[str, Tensor] = field(default_factory=dict)
 
     def frozen(self, position: str) -> list[Tensor]:
-        """Views of the weight and, where there is one, the bias of "q", "k" or "v"."""
+        """Return views of the weight and any bias of "q", "k" or "v"."""
         index, linear = "qkv".index(position), self.projections
         tensors = [t.data for t in linear[index % len(linear)].parameters()]
         tensors = tensors if len(linear) == 3 else [t.chunk(3)[index] for t in tensors]
@@ -143,7 +145,7 @@ def layers_of(encoder: nn.Module) -> list[Layer]:
 
 @torch.no_grad()
 def change_weights(layer: Layer, adapter: nn.Module, method) -> None:
-    """The closed form of a linear method, W ← ..., in the frozen weights."""
+    """Apply a linear method's closed form, W ← ..., to the frozen weights."""
     if method.key == "ia3":
         for scale, position in zip(adapter.l_kv, "kv"):
             for tensor in layer.frozen(position):
@@ -191,7 +193,7 @@ def bottleneck(part: nn.Module, x: Tensor) -> Tensor:
 
 
 def add_modules(layer: Layer, adapter: nn.Module, method) -> nn.Module:
-    """The block with modules for a method that has no closed form."""
+    """Return the block with modules added for a method without a closed form."""
     block = layer.block
     if method.key == "bottleneck":
         for place, part in ((layer.attention, adapter.attention), (layer.mlp, adapter.mlp)):
@@ -203,7 +205,7 @@ def add_modules(layer: Layer, adapter: nn.Module, method) -> nn.Module:
 
 
 def with_method(plain: nn.Module, member: nn.Module) -> nn.Module:
-    """A copy of a plain encoder that computes `member`'s method without the library."""
+    """Return a copy of a plain encoder that computes `member`'s method without the library."""
     encoder = copy.deepcopy(plain)
     blocks = blocks_of(encoder)
     for i, (layer, adapter) in enumerate(zip(layers_of(encoder), member.layers)):
@@ -236,17 +238,17 @@ class Case:
 
 
 def gradients(case: Case, model) -> dict[str, Tensor]:
-    """Loss and gradients of one training step of two passes, of the same noise for equal models."""
+    """Return the loss and gradients of one training step with two passes; equal models draw the same noise."""
     model.train()
     losses = [model(case.inputs).square().mean() + 1e-3 * model.kl_divergence() for _ in range(2)]
     sum(losses).backward()
-    found = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+    gradients_of = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
     model.zero_grad()
-    return found | {"loss": sum(losses).detach()}
+    return gradients_of | {"loss": sum(losses).detach()}
 
 
 def check_reference(case: Case):
-    """The features are those of an encoder that computes the method without the library."""
+    """The features equal those of an encoder that computes the method without the library."""
     plain, model = case.plain(), case.model()
     with torch.no_grad():
         features = model.features(case.inputs)[0]
@@ -256,7 +258,7 @@ def check_reference(case: Case):
 
 
 def check_grid(case: Case):
-    """A grid's members compute what each would alone."""
+    """Each member of a grid computes what it computes alone."""
     grid = perturb(pvera.adapt(case.plain(), [case.method] * 2, CLASSES, seed=[0, 1])).eval()
     for member, logits in zip(grid.members, case.logits(grid)):
         alone = case.model()
@@ -290,7 +292,7 @@ def equal_gradients(actual: dict[str, Tensor], expected: dict[str, Tensor]):
 
 
 def check_last_mlp(case: Case):
-    """Sparing the last MLP the tokens that the head does not read changes nothing."""
+    """Skipping unread tokens in the last MLP changes no logits."""
     model = case.model()
     expected = case.logits(model)
     model.last_mlp_on_class_token = True
@@ -298,7 +300,7 @@ def check_last_mlp(case: Case):
 
 
 def check_merging(case: Case):
-    """Merged, the logits are the same; unmerged, the weights are, bit for bit."""
+    """Merging keeps the logits; unmerging restores the weights bit for bit."""
     model = case.model()
     before, expected = copy.deepcopy(model.backbone.state_dict()), case.logits(model)
     if case.method.key not in MERGEABLE:
@@ -319,7 +321,7 @@ def equal_bits(actual: dict, expected: dict):
 
 
 def check_saving(case: Case, tmp_path):
-    """What is loaded onto an equal backbone computes the same logits."""
+    """An adapter loaded onto an equal backbone computes the same logits."""
     model = case.model()
     pvera.save(model, tmp_path / "adapter.safetensors")
     loaded = pvera.load(case.plain(), tmp_path / "adapter.safetensors").eval()
@@ -327,7 +329,7 @@ def check_saving(case: Case, tmp_path):
 
 
 def check_copying(case: Case):
-    """A copy computes the same, has the same gradients, and is trained alone."""
+    """A copy has the same logits and gradients; training it leaves the original unchanged."""
     model = case.model()
     expected, copied = case.logits(model), copy.deepcopy(model)
     assert torch.equal(case.logits(copied), expected)
@@ -357,7 +359,7 @@ def check_pickling(case: Case):
 
 
 def check_unloading(case: Case):
-    """The unloaded backbone is the plain one: its tensors bit for bit, its output, its hooks."""
+    """The unloaded backbone has the plain one's tensors (bit for bit), output and hooks."""
     plain = case.plain()
     model = case.model()
     case.logits(model)
@@ -374,7 +376,7 @@ def hooks(model: nn.Module) -> int:
 
 
 def check_users_hooks(case: Case):
-    """A hook registered before `adapt` sees what the frozen projection made, and may keep it."""
+    """A hook registered before `adapt` sees the frozen projection's output, and may keep it."""
     encoder, seen = case.plain(), []
     linear = [m for layer in layers_of(encoder) for m in layer.projections]
     for m in linear:
@@ -384,7 +386,7 @@ def check_users_hooks(case: Case):
         seen.clear()
         model.train(training)(case.inputs)
         if case.example in BIASES_APART and case.method.key not in MERGEABLE - {"linear"}:
-            assert not seen  # no adapter reads the projections, which the plain encoder does not call
+            assert not seen  # the plain encoder does not call these projections, and no adapter reads them
         else:
             assert len(seen) >= len(linear)
         for module, x, y in seen:

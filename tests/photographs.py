@@ -67,7 +67,7 @@ def make(folder: Path, count: int = 24, classes=tuple(CLASSES)) -> dict[str, Ima
 
 
 def listed(pictures) -> list[tuple[str, str, str]]:
-    """Path, label and split of every picture."""
+    """Return the path, label and split of every picture."""
     files = sorted(path.relative_to(pictures) for path in pictures.rglob("*.*"))
     return [(str(f), f.parent.name, ("test", "val", "train", "train")[i % 4]) for i, f in enumerate(files)]
 
@@ -82,5 +82,5 @@ def pictures(tmp_path_factory):
 
 @pytest.fixture
 def copy(pictures, tmp_path):
-    """One that a test may change."""
+    """A copy that a test may change."""
     return shutil.copytree(pictures, tmp_path / "pictures")

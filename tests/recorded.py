@@ -33,12 +33,12 @@ SETTINGS = dict(methods=METHODS, learning_rate=1e-2, training=TrainingConfig(bat
 
 
 def of_images(folder: Path) -> Profile:
-    """KITTI's place, as its β is published."""
+    """Return a profile of images under KITTI's name, whose β is published."""
     return trained.make_profile(folder, ["kitti"], **SETTINGS)
 
 
 def of_texts(folder: Path) -> Profile:
-    """A task of 60 texts, and an encoder that knows two words."""
+    """Return a profile of a task of 60 texts, with an encoder that knows two words."""
     text_tasks.write(folder / "texts", ["acceptability"])
     encoder = text_tasks.write_encoder(folder / "encoder", ["the", "teacher"])
     settings = SETTINGS | {"methods": {name: METHODS[name] for name in ON_TEXTS}}
@@ -57,7 +57,7 @@ def of_texts(folder: Path) -> Profile:
 def training(profile: Profile, experiment: str, method: str, root: Path) -> dict:
     """Execute the run of a method, and return its numbers: curves of each member, and test scores."""
     (run,) = (run for run in profile.runs(experiment, root) if run.method == method)
-    # Texts' β is searched, which these runs leave out.
+    # On texts β would be searched; these runs leave the search out.
     run = replace(run, candidates=tuple(replace(c, beta=c.beta or 1e-4) for c in run.candidates), searched=())
     runs.execute(run)
     record = results.read(run.path)

@@ -1,4 +1,4 @@
-"""Result records made by hand, for tests of what reads them."""
+"""Hand-made result records."""
 
 import numpy as np
 from sklearn.metrics import accuracy_score
@@ -18,9 +18,9 @@ CATEGORIES = {"digits": "natural", "textures": "natural", "vessels": "specialize
 
 
 def make_record(method="pvera", dataset="digits", seed=0, correct=5, images=10, chosen=0, grid=None, **changes):
-    """A record with `correct` of `images` right; chosen=None: every member diverged.
+    """Make a record with `correct` of `images`; chosen=None means that every member diverged.
 
-    `changes` replace keys of the record, `config` adds to its own.
+    `changes` replace keys of the record; `config` adds keys to the configuration.
     """
     ((name, values),) = (grid or GRIDS[method]).items()
     members = [
@@ -63,7 +63,7 @@ def make_record(method="pvera", dataset="digits", seed=0, correct=5, images=10, 
 
 
 def write_all(root, records):
-    """Each record where it belongs below `root`; returns the paths."""
+    """Write each record to its place below `root`; return the paths."""
     paths = [results.run_path(root, *(r[key] for key in results.IDENTITY)) for r in records]
     for path, record in zip(paths, records):
         results.write(path, record)
@@ -71,8 +71,9 @@ def write_all(root, records):
 
 
 def hold_stored(root, run) -> tuple[np.ndarray, np.ndarray, bool]:
-    """Asserts that the accuracy of a run below `root` is scikit-learn's, from the stored scores. Returns these
-    (n, classes), the labels (n,) and whether the scores decide: they are fp16, where the first two may be equal."""
+    """Check that the accuracy of a run below `root` is scikit-learn's on the stored scores.
+
+    Return the scores (n, classes), the labels (n,) and whether the scores decide: the two highest may tie in fp16."""
     scores, labels = results.read_predictions(results.run_path(root, *(run[key] for key in results.IDENTITY)))
     first = np.sort(scores, axis=1)[:, -2:]
     undecided = (first[:, 0] == first[:, 1]).mean()

@@ -1,4 +1,4 @@
-"""The scripts of experiments/ in this process, which spares importing torch anew."""
+"""The scripts of experiments/ in this process, without a new import of torch."""
 
 import runpy
 import sys
@@ -10,7 +10,7 @@ EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 
 
 def execute(name: str, *arguments) -> None:
-    """experiments/`name`.py with these arguments; SystemExit where it ends with a status."""
+    """Run experiments/`name`.py with these arguments; SystemExit if it ends with a status."""
     script = str(EXPERIMENTS / f"{name}.py")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [script, *map(str, arguments)])
@@ -19,7 +19,7 @@ def execute(name: str, *arguments) -> None:
 
 
 def outcome(name: str, capsys, *arguments) -> tuple[int, str, str]:
-    """The script's exit status, and what it alone printed: its output and its errors."""
+    """Run the script; return its exit status, output and errors."""
     capsys.readouterr()
     status = 0
     try:
@@ -30,7 +30,7 @@ def outcome(name: str, capsys, *arguments) -> tuple[int, str, str]:
 
 
 def refusal(name: str, capsys, *arguments) -> str:
-    """The one line of errors with which the script ends, with exit status 2."""
+    """Run the script, check that it ends with one line of errors and exit status 2, and return the line."""
     status, _, errors = outcome(name, capsys, *arguments)
     assert status == 2 and errors.startswith("error: ") and errors.count("\n") == 1, (status, errors)
     return errors.rstrip()

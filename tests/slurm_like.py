@@ -1,4 +1,4 @@
-"""Stand-ins for SLURM's commands, a small profile, and what has become of its runs."""
+"""Stand-ins for SLURM's commands, a small profile, and the states of its runs."""
 
 import json
 import os
@@ -29,7 +29,7 @@ SITE = {
     "array_limit": 3,
     "requeues": 2,
 }
-# Each prints what the real one would; jobs.json is the cluster's memory: id -> name, script, tasks' states.
+# Each prints the real command's output. jobs.json is the cluster's state: id -> name, script, states of tasks.
 COMMANDS = {
     "sbatch": """
 script = open(sys.argv[1]).read()
@@ -59,7 +59,7 @@ jobs[id]["states"][int(index or 0)] = "PENDING"
 
 
 class Cluster:
-    """SLURM's memory, seen from outside."""
+    """The state of the stand-in for SLURM."""
 
     def __init__(self, folder: Path):
         self.file = folder / "jobs.json"
@@ -78,13 +78,13 @@ class Cluster:
         return json.loads(self.file.read_text())
 
     def set(self, id: str, index: int, state: str) -> None:
-        """Of one task: PENDING, RUNNING, ..., or "" when the cluster has forgotten it."""
+        """Set one task's state: PENDING, RUNNING, ..., or "" once the cluster has forgotten it."""
         jobs = self.jobs
         jobs[id]["states"][index] = state
         self.file.write_text(json.dumps(jobs))
 
     def task(self, id: str, index: int) -> tuple[Path, dict[str, str]]:
-        """Log and environment of a task that starts now."""
+        """Return the log and environment of a task that starts now."""
         flags = self.jobs[id]["flags"]
         names = {"SLURM_JOB_ID": id}
         log = flags["output"].replace("%j", id)
@@ -95,7 +95,7 @@ class Cluster:
         return Path(log), names | {"SUBMITIT_EXECUTOR": "slurm"}
 
     def start(self, id: str, index: int = 0) -> subprocess.Popen:
-        """A task in a process group of its own."""
+        """Start a task in its own process group."""
         log, names = self.task(id, index)
         with open(log, "a") as file:
             return subprocess.Popen(
@@ -107,7 +107,7 @@ class Cluster:
             )
 
     def work(self, id: str, index: int = 0) -> int:
-        """A task from its start to its end, in this process; its exit status."""
+        """Run a task in this process and return its exit status."""
         log, names = self.task(id, index)
         with (
             pytest.MonkeyPatch.context() as patch,
@@ -133,7 +133,7 @@ class Cluster:
 
 @contextmanager
 def handlers_kept():
-    """Signals are handled afterwards as they were before."""
+    """Restore the signal handlers afterwards."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGCONT, signal.SIGUSR2)}
     try:
         yield
@@ -174,7 +174,7 @@ def only(*names) -> dict:
 
 
 def submitted(root) -> list[list[list[str]]]:
-    """Per array the runs of each of its jobs."""
+    """Return the runs of each job, per array."""
     files = sorted(root.glob("small/slurm/*/submission.json"))
     return [
         [[path.removeprefix("small/").removesuffix(".json") for path in job] for job in record["jobs"]]

@@ -30,11 +30,11 @@ RANKS = [8, 16, 32, 64]
 def runs_of(losses=LOSSES, values=RANKS, name="rank", softmax_in_loss=False):
     runs = []
     for dataset, seeds in losses.items():
-        for seed, own in enumerate(seeds):
+        for seed, losses_of_seed in enumerate(seeds):
             run = make_record(
                 "pvera", dataset, seed, grid={name: values}, config={"protocol": {"softmax_in_loss": softmax_in_loss}}
             )
-            for member, loss in zip(run["members"], own):
+            for member, loss in zip(run["members"], losses_of_seed):
                 member["best_validation_loss"] = loss
                 member["adapter_parameters"] = 100 * (1 + values.index(member["grid"][name]))
             runs.append(run)
@@ -103,9 +103,9 @@ def test_the_same_data_and_loss_compare_without_reserve():
 
 def test_a_pair_without_every_value_enters_no_mean():
     losses = {"digits": LOSSES["digits"], "vessels": [LOSSES["vessels"][0], [1.4, None, 1.4, 1.1]]}
-    found = Ablation.of(runs_of(losses), "rank")
-    assert found.complete.tolist() == [[True, True], [True, False]]
-    np.testing.assert_allclose(found.by_seed()[:, 1], LOSSES["digits"][1])
+    ablation = Ablation.of(runs_of(losses), "rank")
+    assert ablation.complete.tolist() == [[True, True], [True, False]]
+    np.testing.assert_allclose(ablation.by_seed()[:, 1], LOSSES["digits"][1])
     assert (
         "Of 4 pairs of data set and seed, 3 have every value."
         in tables.ablation(runs_of(losses), "rank", PAPER).caption
@@ -124,7 +124,7 @@ def test_other_runs_are_bad_input():
         Ablation.of([make_record("pvera")], "rank")
 
 
-def test_without_a_counterpart_the_claims_cannot_be_told():
+def test_without_a_counterpart_the_claims_are_not_testable():
     runs = runs_of({"digits": [[1.0, 2.0]]}, [8, 16])
     judged = {(row[1], row[2]) for row in lines(tables.ablation_verdicts(runs, "rank", PAPER))}
     assert judged == {("not testable here", "no counterpart of r = 256 in the grid"),
@@ -133,26 +133,26 @@ def test_without_a_counterpart_the_claims_cannot_be_told():
 
 
 def test_figure():
-    """Differences from the value in the place of the paper's best, ours and the paper's."""
-    found = Ablation.of(runs_of(), "rank")
+    """The figure shows our differences and the paper's from the value in the place of the paper's best."""
+    ablation = Ablation.of(runs_of(), "rank")
     figure = plots.of_runs(runs_of(), "rank", PAPER, "Rank r")
     FigureCanvasAgg(figure).draw()
     here, there = figure.axes
-    gaps = found.above(32).mean(1)
+    gaps = ablation.above(32).mean(1)
     means = [line for line in here.lines if line.get_marker() == style("pvera").marker and line.get_markersize() == 4.5]
     np.testing.assert_allclose([line.get_ydata()[0] for line in means], gaps)
     assert [line.get_mfc() == "white" for line in means] == [True, True, True, False]
     dots = [line.get_ydata() for line in here.lines if line.get_markersize() == 2]
-    np.testing.assert_allclose(dots, found.by_seed() - found.by_seed()[2])
+    np.testing.assert_allclose(dots, ablation.by_seed() - ablation.by_seed()[2])
     assert [label.get_text() for label in there.get_xticklabels()] == ["64", "128", "256", "512"]
     assert [(text.get_position()[0], text.get_text()) for text in here.texts] == [(0, "1×"), (2, "1×")]  # log 4 = 1.39
 
 
 def test_trainings_that_learned_nothing_are_counted():
-    """Ten classes: equal scores lose log 10 = 2.303; above 95 % of it nothing was learned."""
+    """With ten classes, equal scores have the loss log 10 = 2.303; a training above 95 % of it learned nothing."""
     losses = {"digits": [[1.0, 2.18, 1.2, 2.3], [1.1, 2.2, 1.1, 1.0]]}
-    found = Ablation.of(runs_of(losses), "rank")
-    assert found.failed().sum((1, 2)).tolist() == [0, 1, 0, 1]
+    ablation = Ablation.of(runs_of(losses), "rank")
+    assert ablation.failed().sum((1, 2)).tolist() == [0, 1, 0, 1]
     assert parsed(tables.ablation(runs_of(losses), "rank", PAPER))["failed"].tolist() == [0, 1, 0, 1]
     assert failures(runs_of(losses), "rank") == (
         "Trainings that learned nothing: r = 16 in 1 of 2 (Digits); r = 64 in 1 of 2 (Digits). "

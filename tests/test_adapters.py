@@ -29,7 +29,7 @@ from pvera import IA3, AdaptFormer, Bottleneck, DoRA, Linear, LoRA, PVeRA, VeRA
         (LoRA(rank=32), 1_179_648),
         (LoRA(rank=64), 2_359_296),
         (LoRA(rank=128), 4_718_592),
-        (DoRA(rank=32), 1_179_648 + 12 * 2 * 768),  # LoRA's, and the magnitudes of q and v
+        (DoRA(rank=32), 1_179_648 + 12 * 2 * 768),  # LoRA's number, plus the magnitudes of q and v
         (DoRA(rank=32, norm="output", train_magnitude=False), 1_179_648),
         (IA3(), 55_296),
         (Bottleneck(ratio=4), 7_100_928),
@@ -102,7 +102,8 @@ def test_without_layer_scale_both_places_of_adaptformer_are_one(images):
 
 @pytest.mark.parametrize("transpose, zero", [(True, "output"), (False, "input")])
 def test_which_side_of_the_weight_doras_zero_factor_is_on(transpose, zero):
-    """Moving the zero factor alone, ΔW's column space is that of the random one if this is on the output side."""
+    """Only the zero factor changes. ΔW then has the random factor's column space if that factor is on the output
+    side."""
     adapter = pvera.adapt(make_vit(), DoRA(rank=3, transpose=transpose), 5).members[0].layers[0]
     with torch.no_grad():
         adapter.B.normal_(generator=torch.Generator().manual_seed(0))
@@ -150,14 +151,14 @@ def test_frozen_draws(method, columns, init):
     assert not torch.equal(shared.A[..., 0, :], shared.A[..., 1, :])
     assert not torch.equal(shared.B[0], shared.B[1])
     assert all(layer.shared is shared for layer in members["qv"].layers)
-    # A position has the same matrices whatever else is adapted.
+    # A position's matrices do not depend on the other positions.
     assert torch.equal(shared.A[..., 1, :], members["v"].shared.A[..., 0, :])
     assert torch.equal(shared.B[1], members["v"].shared.B[0])
 
 
 @pytest.mark.parametrize("method", [VeRA, PVeRA])
 def test_scale_draws(method):
-    """d is ones times one number from uniform(1e-5, 1) per vector (Algorithm 2); b is zero."""
+    """d is constant per vector, drawn from uniform(1e-5, 1) (Algorithm 2); b is zero."""
     layers = pvera.adapt(make_vit(depth=200, dim=8), method(rank=4), 5).members[0].layers
     vectors = torch.stack([layer.d.detach() for layer in layers])  # (layers, p, r)
     if method is PVeRA:  # (layers, 2, p, r), and one vector is 2r long
@@ -172,7 +173,7 @@ def test_scale_draws(method):
 @pytest.mark.parametrize("key", METHODS)
 def test_seed_decides_the_initial_tensors(key):
     def initial(seed):
-        torch.manual_seed(torch.seed())  # the global state has no part in it
+        torch.manual_seed(torch.seed())  # the global random state does not matter
         member = pvera.adapt(make_vit(), METHODS[key], 5, seed).members[0]
         return torch.cat([t.flatten() for t in (*member.parameters(), *member.buffers())])
 
@@ -266,7 +267,7 @@ EQUATIONS = {
 
 
 def transcribed(vit, images, adapters, method):
-    """The class token of a pre-norm transformer with layer scale and the methods' equations."""
+    """Return the class token of a pre-norm transformer with layer scale and the methods' equations."""
 
     def same(y):
         return y
@@ -330,7 +331,7 @@ def test_forward_is_the_methods_equations(method, fused):
         features, transcribed(plain, images, model.members[0].layers, method), rtol=0, atol=1e-10
     )
     if method.key != "linear":
-        assert (features - unadapted).abs().max() > 0.05  # the comparison is not of nothing
+        assert (features - unadapted).abs().max() > 0.05  # the method changes the output
     head = model.members[0].head
     torch.testing.assert_close(model(images), features @ head.weight.T + head.bias, rtol=0, atol=1e-12)
 
@@ -360,7 +361,7 @@ def test_order_of_targets_does_not_matter():
     ids=str,
 )
 def test_gradients_are_the_numerical_ones(method):
-    """Of logits and KL term with respect to every trained tensor, in fp64 and through both layers."""
+    """Gradients of logits and KL term with respect to every trained tensor, in fp64, through both layers."""
     vit = make_vit(dim=8, img_size=8, patch_size=4).double()
     model = perturb(pvera.adapt(vit, method, num_classes=2).double())
     images = make_images(2, size=8).double()

@@ -51,7 +51,7 @@ def test_merged_equals_unmerged(key, qkv_bias):
         features = model.features(images)[0]
         assert model.merge_() is model and model.merged
         torch.testing.assert_close(model(images), unmerged, rtol=0, atol=1e-5)
-        # It is the backbone alone that now computes the adapted features.
+        # Now the backbone alone computes the adapted features.
         torch.testing.assert_close(vit(images), features, rtol=0, atol=1e-5)
         if key != "linear":
             assert (features - plain).abs().max() > 1e-3
@@ -65,7 +65,7 @@ def test_merged_equals_unmerged(key, qkv_bias):
 
 
 @pytest.mark.parametrize("method", [Bottleneck(ratio=4), AdaptFormer(ratio=4)], ids=str)
-def test_what_is_not_linear_cannot_be_merged(vit, images, method):
+def test_nonlinear_methods_cannot_be_merged(vit, images, method):
     model = perturb(pvera.adapt(vit, method, num_classes=5)).eval()
     expected = model(images)
     with pytest.raises(InputError, match=f"{method.title} is not linear and cannot be merged"):

@@ -18,7 +18,7 @@ from pvera import DoRA
 @pytest.mark.parametrize("norm", ["input", "output"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
 def test_dora_on_a_backbone_of_another_precision(dtype, norm, transpose):
-    """What it adds is as exact as the backbone's type: held against the same tensors in fp64."""
+    """DoRA's update is as exact as the backbone's type, compared with the same tensors in fp64."""
     method = DoRA(rank=3, norm=norm, transpose=transpose)
     vit, x = make_vit().to(dtype), make_images(5, size=24).flatten(2)[:, :, :24].to(dtype)
     adapter = perturb(pvera.adapt(vit, method, num_classes=5)).members[0].layers[0]

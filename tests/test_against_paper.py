@@ -14,7 +14,7 @@ PAPER = published.load(Path(__file__).parents[1] / "results" / "published")
 
 
 def on_vtab(values, backbone="dinov2_b", images=1000):
-    """Records with {method: {data set: accuracy in % per seed}}."""
+    """Return records of {method: {data set: accuracy in % per seed}}."""
     runs = []
     for method, of_method in values.items():
         for dataset, seeds in of_method.items():

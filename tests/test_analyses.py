@@ -1,4 +1,4 @@
-"""What is computed of trained adapters: the arrays against the library, resuming, and what is refused."""
+"""Analyses of trained adapters: arrays against the library, resuming, refusals."""
 
 import json
 
@@ -34,7 +34,7 @@ def root(tmp_path):
 
 
 def opened(run):
-    """The adapter of an analysis on its backbone, and the test images of its data set."""
+    """Load an analysis' adapter onto its backbone, and the test images of its data set."""
     frozen = backbones.load("tiny")
     split = load_split(run.data_root, run.dataset, "test", 32)
     test = split.data(frozen, torch.device("cpu"))
@@ -44,26 +44,26 @@ def opened(run):
 def test_uncertainty_against_the_library(profile, root):
     (run,) = profile.runs("uncertainty", root)
     run.execute()
-    found = results.read_arrays(run.path)
+    stored = results.read_arrays(run.path)
     model, test, split = opened(run)
     parts = ((test[start : start + 16], derive(0, "uncertainty", start)) for start in (0, 16, 32))
     scores = torch.cat([pvera.sample(model, images, 4, seed) for images, seed in parts], 1)
-    truth = pvera.sample(model, test[found["truth_images"]], 50, derive(0, "truth")).double().mean(0).numpy()
-    assert found["truth_images"].tolist() == [0, 10, 20, 29, 39]
-    for i, k in enumerate(found["draws"]):
+    truth = pvera.sample(model, test[stored["truth_images"]], 50, derive(0, "truth")).double().mean(0).numpy()
+    assert stored["truth_images"].tolist() == [0, 10, 20, 29, 39]
+    for i, k in enumerate(stored["draws"]):
         expected = uncertainty.estimate(scores[:k], split.labels)
         for name in uncertainty.STORED:
-            np.testing.assert_allclose(found[name][i], getattr(expected, name), rtol=1e-3, atol=1e-7)
-        for j, image in enumerate(found["truth_images"]):
+            np.testing.assert_allclose(stored[name][i], getattr(expected, name), rtol=1e-3, atol=1e-7)
+        for j, image in enumerate(stored["truth_images"]):
             inside = expected.low[image] <= truth[j, expected.predicted[image]] <= expected.high[image]
-            assert found["covered"][i, j] == inside
-    right, wrong = found["example_images"]
+            assert stored["covered"][i, j] == inside
+    right, wrong = stored["example_images"]
     for image, others in ((right, expected.right), (wrong, ~expected.right)):
         assert others[image]
         below = (expected.width[others] <= expected.width[image]).sum()
         assert below == (others.sum() + 1) // 2, "of median width"
-    np.testing.assert_array_equal(found["example_pixels"], split.images[[right, wrong]])
-    np.testing.assert_allclose(found["example_scores"][1], scores[:, wrong], atol=1e-3)
+    np.testing.assert_array_equal(stored["example_pixels"], split.images[[right, wrong]])
+    np.testing.assert_allclose(stored["example_scores"][1], scores[:, wrong], atol=1e-3)
     record = results.read(run.path)
     assert (record["experiment"], record["category"], record["protocol"]) == (
         "uncertainty",
@@ -77,21 +77,21 @@ def test_loaded_as_it_was_estimated(profile, root):
     (run,) = profile.runs("uncertainty", root)
     run.execute()
     arrays = results.read_arrays(run.path)
-    (found,) = readings.load_uncertainty(root, "mine")
-    assert list(found.estimates) == [2, 4]
-    np.testing.assert_array_equal(found.estimates[4].sd, arrays["sd"][1])
-    np.testing.assert_array_equal(found.estimates[2].right, arrays["predicted"][0] == arrays["labels"])
-    np.testing.assert_array_equal(found.covered[4], arrays["covered"][1])
+    (loaded,) = readings.load_uncertainty(root, "mine")
+    assert list(loaded.estimates) == [2, 4]
+    np.testing.assert_array_equal(loaded.estimates[4].sd, arrays["sd"][1])
+    np.testing.assert_array_equal(loaded.estimates[2].right, arrays["predicted"][0] == arrays["labels"])
+    np.testing.assert_array_equal(loaded.covered[4], arrays["covered"][1])
     kept, _ = results.read_predictions(run.trained)
-    np.testing.assert_array_equal(found.single_pass, kept.max(1))
-    right, wrong = found.examples
+    np.testing.assert_array_equal(loaded.single_pass, kept.max(1))
+    right, wrong = loaded.examples
     assert right.right and not wrong.right and right.pixels.shape == (32, 32, 3)
     assert wrong.predicted == arrays["predicted"][1, arrays["example_images"][1]]
     assert wrong.scores.shape == (4, 10)
     assert right.low < right.scores[:, right.predicted].mean() < right.high
 
 
-def test_draws_of_another_adapter_are_not_held_against_the_predictions(profile, root):
+def test_draws_of_another_adapter_are_not_compared_with_the_predictions(profile, root):
     (run,) = profile.runs("uncertainty", root)
     run.execute()
     record, (scores, labels) = results.read(run.trained), results.read_predictions(run.trained)
@@ -113,7 +113,7 @@ def test_the_share_of_the_work_is_reported(profile, root):
 
 
 def test_out_of_distribution(tmp_path):
-    """Three models on three data sets: of two natural ones the first."""
+    """Three models on three data sets; of the two natural data sets, the first."""
     profile = make_profile(tmp_path, ["digits", "textures", "vessels", "sprites"], seeds=[0])
     root = tmp_path / "results"
     make_adapters(profile, root)
@@ -124,33 +124,33 @@ def test_out_of_distribution(tmp_path):
     assert {run.tested for run in runs} == {("digits", "vessels", "sprites")}
     run = runs[3]
     run.execute()
-    found = results.read_arrays(run.path)
+    stored = results.read_arrays(run.path)
     model, _, _ = opened(run)
     for name in run.tested:
         split = load_split(run.data_root, name, "test", 32)
         test = split.data(backbones.load("tiny"), torch.device("cpu"))
         for kind, values in latents.adaptation(model, test[slice(None)]).items():
-            np.testing.assert_allclose(found[f"{name}_{kind}"], values, rtol=1e-4, atol=1e-6)
-    assert len(found) == 6 and all(values.shape == (IMAGES,) for values in found.values())
+            np.testing.assert_allclose(stored[f"{name}_{kind}"], values, rtol=1e-4, atol=1e-6)
+    assert len(stored) == 6 and all(values.shape == (IMAGES,) for values in stored.values())
 
 
 def test_latents(profile, root):
     vera, pvera_ = profile.runs("latents", root)
     for run in (vera, pvera_):
         run.execute()
-        found = results.read_arrays(run.path)
+        stored = results.read_arrays(run.path)
         model, test, split = opened(run)
-        assert found["labels"].tolist() == [0, 2, 4, 7, 9], "five of ten classes"
-        assert found["shown"].tolist() == [0, 2, 4, 7, 9], "the first image of each"
-        expected = latents.maps(model, test[found["shown"]], 4, 0)
-        np.testing.assert_allclose(found["mu"], expected.mu, atol=1e-4)
-        np.testing.assert_allclose(found["draws"], expected.draws, atol=1e-4)
-        np.testing.assert_array_equal(found["pixels"], split.images[found["shown"]])
+        assert stored["labels"].tolist() == [0, 2, 4, 7, 9], "five of ten classes"
+        assert stored["shown"].tolist() == [0, 2, 4, 7, 9], "the first image of each"
+        expected = latents.maps(model, test[stored["shown"]], 4, 0)
+        np.testing.assert_allclose(stored["mu"], expected.mu, atol=1e-4)
+        np.testing.assert_allclose(stored["draws"], expected.draws, atol=1e-4)
+        np.testing.assert_array_equal(stored["pixels"], split.images[stored["shown"]])
     assert results.read_arrays(vera.path)["draws"].shape == (0, 5, 4, 4)
-    assert found["draws"].shape == (4, 5, 4, 4)
+    assert stored["draws"].shape == (4, 5, 4, 4)
 
 
-def test_what_exists_is_known_by_adapter_data_and_settings(profile, root, tmp_path):
+def test_existing_results_are_identified_by_adapter_data_and_settings(profile, root, tmp_path):
     (run,) = profile.runs("uncertainty", root)
     assert run.state() == "missing" and pending([run]) == [run]
     run.execute()
@@ -208,7 +208,7 @@ def test_a_training_that_diverged_is_left_out(profile, root):
     results.write(run.trained, record)
     assert pending(profile.runs("uncertainty", root)) == []
     assert [run.method for run in pending(profile.runs("latents", root))] == ["vera"]
-    assert [run.method for run in profile.runs("latents", root)] == ["vera", "pvera"], "the plan reads no results"
+    assert [run.method for run in profile.runs("latents", root)] == ["vera", "pvera"], "planning reads no results"
 
 
 @pytest.mark.parametrize("settings", [[], [1, 2], [4, 2], [2, 2]])
@@ -240,7 +240,7 @@ def test_results_of_different_settings_do_not_mix(tmp_path):
 
 
 def arguments(tmp_path) -> list:
-    """What each script is given, with its profile in a file."""
+    """Return each script's arguments, with the profile in a file."""
     profile = {
         "data": str(tmp_path / "data"),
         "backbones": ["tiny"],
@@ -255,13 +255,13 @@ def arguments(tmp_path) -> list:
 
 
 @pytest.mark.parametrize("name, count", [("uncertainty", 1), ("out_of_distribution", 2), ("latents", 2)])
-def test_scripts_do_what_is_missing(profile, root, tmp_path, capsys, in_process, name, count):
+def test_scripts_compute_missing_results(profile, root, tmp_path, capsys, in_process, name, count):
     status, output, errors = scripts.outcome(name, capsys, *arguments(tmp_path))
     assert (status, output) == (0, f"mine, {name}: 0 of {count} runs are there\n") and "100%" in errors
     written = {path: path.stat().st_mtime_ns for path in (root / "mine" / name).rglob("*.*")}
     assert len(written) == 2 * count
-    found = scripts.outcome(name, capsys, *arguments(tmp_path))
-    assert found == (0, f"mine, {name}: {count} of {count} runs are there\n", "")
+    outcome = scripts.outcome(name, capsys, *arguments(tmp_path))
+    assert outcome == (0, f"mine, {name}: {count} of {count} runs are there\n", "")
     assert written == {path: path.stat().st_mtime_ns for path in (root / "mine" / name).rglob("*.*")}
 
 

@@ -1,4 +1,4 @@
-"""Backbones: the one that ships, names, weights from files; its pretraining end to end on a small archive."""
+"""Backbones: the packaged one, names, weights from files; pretraining end to end on a small archive."""
 
 import hashlib
 import json
@@ -122,7 +122,7 @@ def test_dinov2_with_other_tokens_is_refused(monkeypatch):
 
 
 def test_position_embedding_of_518_pixels_is_resampled_to_224(tmp_path):
-    """What is published has 37 x 37 positions and a mask token."""
+    """The published weights have 37 x 37 positions and a mask token."""
     state = dict(backbones.load("dinov2_s", pretrained=False).model.state_dict())
     state["pos_embed"] = torch.full((1, 1 + 37 * 37, 384), 0.5)
     state["mask_token"] = torch.zeros(1, 384)
@@ -190,7 +190,7 @@ def test_unsuitable_weights(tmp_path, name, write):
     assert name in one_line(error)
 
 
-# The pretraining. 2 x 40 images of noise about a mean of the class's own.
+# The pretraining, on 2 x 40 images of noise around each class's mean.
 
 
 def member(rng, mean, size=32):
@@ -236,6 +236,7 @@ def trained(archive, tmp_path_factory):
     return output
 
 
+@pytest.mark.xdist_group("fork server")
 def test_pretraining_ends_with_weights_that_load(trained):
     made = metadata(trained)
     assert made["weights_sha256"] == backbones.load("tiny", weights=trained).weights_sha256
@@ -245,11 +246,13 @@ def test_pretraining_ends_with_weights_that_load(trained):
     assert [p.name for p in trained.parent.iterdir()] == [trained.name]
 
 
+@pytest.mark.xdist_group("fork server")
 def test_pretraining_repeats_and_resumes_bit_for_bit(archive, trained, tmp_path, capsys):
-    """A run is killed after its first epoch, another goes on with what it left."""
+    """A run is killed after its first epoch; another resumes from its checkpoint."""
     output = tmp_path / "weights.safetensors"
     checkpoint = output.with_suffix(".checkpoint")
-    process = processes.context("pvera.backbones").Process(target=pretrain, args=(archive, output))
+    context = processes.context("pvera.study.runs")  # one server serves all tests of the group
+    process = context.Process(target=pretrain, args=(archive, output))
     process.start()
     while not checkpoint.exists() and process.is_alive():
         time.sleep(0.005)
@@ -267,6 +270,7 @@ def refused(capsys, args, *says):
     assert status == 2 and error.startswith("error: ") and all(s in error for s in says), error
 
 
+@pytest.mark.xdist_group("fork server")
 def test_existing_weights_are_kept(archive, trained, capsys):
     before = trained.read_bytes()
     refused(capsys, (archive, trained), "--force")

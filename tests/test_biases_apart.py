@@ -1,4 +1,4 @@
-"""timm's models that keep the biases of queries and values beside a fused layer, which they do not call (BEiT, EVA)."""
+"""timm's models with separate biases of queries and values beside a fused layer that they do not call (BEiT, EVA)."""
 
 import copy
 
@@ -22,7 +22,7 @@ def adapted(example: str, key: str):
 @pytest.mark.parametrize("example", EXAMPLES)
 @pytest.mark.parametrize("key", KEYS)
 def test_the_state_keeps_its_names(example, key):
-    """The adapted backbone has the plain one's tensors by the same names; merged, they load into a plain one."""
+    """The adapted backbone keeps the plain one's tensor names; the merged state loads into a plain backbone."""
     plain, model = make(example), adapted(example, key)
     inputs = make_inputs(plain)
     equal_bits(model.backbone.state_dict(), plain.state_dict())
@@ -42,7 +42,7 @@ def test_the_state_keeps_its_names(example, key):
 
 @pytest.mark.parametrize("key", KEYS)
 def test_unload_shows_the_biases_again(key):
-    """An adapted attention hides its parameter `q_bias`; the unloaded one, and that of a copy, has the same again."""
+    """An adapted attention hides its parameter `q_bias`; unloading restores it, also in a copy."""
     encoder = make(EXAMPLES[0])
     attention = encoder.blocks[0].attn
     biases, attributes = (attention.q_bias, attention.v_bias), set(vars(attention))
@@ -55,7 +55,7 @@ def test_unload_shows_the_biases_again(key):
 
 
 def test_autocast_and_half_precision():
-    """Biases of another precision than the products leave the products' precision as it is."""
+    """Biases of another precision do not change the products' precision."""
     model = adapted(EXAMPLES[0], "pvera")
     images, seen = make_inputs(model.backbone), []
     model.backbone.blocks[0].attn.qkv.register_forward_hook(lambda module, args, y: seen.append(y.dtype))
@@ -68,7 +68,7 @@ def test_autocast_and_half_precision():
 
 @pytest.mark.parametrize("example", BIASES_APART)
 def test_peft_is_refused(example, tmp_path):
-    """PEFT's adapters of the fused layer would do nothing, silently."""
+    """PEFT's adapters of the fused layer would silently do nothing."""
     with pytest.raises(InputError, match="PEFT's adapters have no effect on this backbone"):
         pvera.export_peft(adapted(example, "lora"), tmp_path / "export")
     assert not (tmp_path / "export").exists()

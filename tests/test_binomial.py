@@ -71,7 +71,7 @@ def test_corrected_agrees_with_scipy_and_statsmodels(p):
 
 
 def holm(p):
-    """Step-down: the j-th smallest of m times m − j + 1, never below one before it, at most 1."""
+    """Holm's step-down: the j-th smallest of m p-values times m − j + 1, monotone, at most 1."""
     adjusted, least = np.empty(len(p)), 0.0
     for j, index in enumerate(np.argsort(p)):
         least = max(least, min(1, (len(p) - j) * p[index]))
@@ -86,7 +86,7 @@ def test_holm_agrees_with_its_definition(p):
 
 @pytest.mark.parametrize("p", P_VALUES)
 def test_corrections_order(p):
-    """None finds what uncorrected tests do not; Holm finds no more than Benjamini-Hochberg; order is kept."""
+    """No correction finds more than uncorrected tests, nor Holm more than Benjamini-Hochberg; order is kept."""
     holm, bh = corrected(p), corrected(p, "fdr_bh")
     assert (holm >= bh - 1e-12).all() and (bh >= p - 1e-12).all() and holm.max() <= 1
     np.testing.assert_allclose(corrected(p[::-1]), holm[::-1])

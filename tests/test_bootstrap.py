@@ -20,8 +20,8 @@ def some_scores(methods=3, seeds=3, datasets=5):
     return rng.normal(0.6, 0.2, (1, 1, datasets)) + rng.normal(0, 0.05, (methods, seeds, datasets))
 
 
-def test_a_resample_holds_whole_data_sets_the_same_for_all_methods():
-    # The digits say which: method, seed, data set
+def test_a_resample_has_whole_data_sets_the_same_for_all_methods():
+    # The digits encode method, seed and data set
     scores = np.fromfunction(lambda m, s, d: 100 * m + 10 * s + d, (2, 3, 4))
     drawn = resample(scores, np.random.default_rng(0), 200)
     assert drawn.shape == (200, 2, 3, 4)
@@ -52,7 +52,7 @@ def test_variance_over_data_sets_by_its_closed_form():
 
 
 def test_interval_over_data_sets_agrees_with_scipy():
-    """One run each: scipy's paired bootstrap of the difference of two means."""
+    """With one run each, it is scipy's paired bootstrap of the difference of two means."""
     one, other = some_scores(methods=2, seeds=1, datasets=12)[:, 0]
     drawn = averages(resample(np.stack([one, other])[:, None], np.random.default_rng(0), 40_000))
     lead = (one - other).mean()
@@ -103,7 +103,7 @@ def test_probability_of_improvement_is_that_of_agarwal_et_al():
     one, other = rng.integers(0, 6, (5, 7)).astype(float), rng.integers(0, 5, (3, 7)).astype(float)
     one[3:, 2], other[2, [2, 5]] = NAN, NAN  # runs are missing, on each side and on both
     assert probability_of_improvement(one, other) == pytest.approx(agarwal(one, other))
-    # Data sets count alike, however many runs they have.
+    # Data sets have equal weight, however many runs they have.
     weights = (~np.isnan(one)).sum(0) * (~np.isnan(other)).sum(0)
     of_each = [agarwal(one[:, [d]], other[:, [d]]) for d in range(7)]
     assert agarwal(one, other) != pytest.approx(np.average(of_each, weights=weights))

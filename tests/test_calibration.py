@@ -17,7 +17,7 @@ TEST = {"images": 10, "correct": 5, "accuracy": 0.5, "nll": 1.0, "brier": 0.5}
 
 
 def runs_of(errors):
-    """method -> data set -> ACE per seed; ECE is twice that."""
+    """Return records of {method: {data set: ACE per seed}}; ECE is twice ACE."""
     return [
         make_record(method, dataset, seed, test=TEST | {"ace": ace, "ece": 2 * ace})
         for method, of_method in errors.items()
@@ -34,25 +34,25 @@ OTHERS = {m: {"digits": [0.09, 0.09], "vessels": [0.09, 0.09]} for m in ("bottle
 
 
 def test_geometric_means_by_hand():
-    found = calibration.geometric_means(Scores.of(runs_of(HAND), "ace"))
+    means = calibration.geometric_means(Scores.of(runs_of(HAND), "ace"))
     # (.04 .01 .16 .04)^(1/4) = .04, and (.01 .01 .04 .04)^(1/4) = .02
-    np.testing.assert_allclose(found["mean"], [0.04, 0.02])
-    np.testing.assert_allclose(found[["seed0", "seed1"]], [[0.08, 0.02], [0.02, 0.02]])
-    np.testing.assert_allclose(found["ratio"], [2, 1])
+    np.testing.assert_allclose(means["mean"], [0.04, 0.02])
+    np.testing.assert_allclose(means[["seed0", "seed1"]], [[0.08, 0.02], [0.02, 0.02]])
+    np.testing.assert_allclose(means["ratio"], [2, 1])
     # PVeRA's two data sets, .01 and .04: half of the resamples hold one twice, a factor of 2 from the mean. Two data
     # sets widen this by √2 · t(1) / z
     wider = np.sqrt(2) * t.ppf(0.975, 1) / norm.ppf(0.975)
-    np.testing.assert_allclose(found.loc["pvera", ["low", "high"]], [0.02 / 2**wider, 0.02 * 2**wider])
-    assert found.loc["pvera", "ratio_low"] == found.loc["pvera", "ratio_high"] == 1
+    np.testing.assert_allclose(means.loc["pvera", ["low", "high"]], [0.02 / 2**wider, 0.02 * 2**wider])
+    assert means.loc["pvera", "ratio_low"] == means.loc["pvera", "ratio_high"] == 1
     # VeRA's ratio is 2 on each data set
-    np.testing.assert_allclose(found.loc["vera", ["ratio_low", "ratio_high"]], 2)
+    np.testing.assert_allclose(means.loc["vera", ["ratio_low", "ratio_high"]], 2)
 
 
 def test_geometric_means_agree_with_scipy_and_without_pvera_have_no_ratio():
     values = np.random.default_rng(0).uniform(0.01, 0.2, (2, 3, 4))
-    found = calibration.geometric_means(Scores(values, ("lora", "vera"), (0, 1, 2), tuple("abcd"), ("natural",) * 4))
-    np.testing.assert_allclose(found["mean"], gmean(values, axis=(1, 2)))
-    assert found["ratio"].isna().all() and (found["low"] < found["mean"]).all()
+    means = calibration.geometric_means(Scores(values, ("lora", "vera"), (0, 1, 2), tuple("abcd"), ("natural",) * 4))
+    np.testing.assert_allclose(means["mean"], gmean(values, axis=(1, 2)))
+    assert means["ratio"].isna().all() and (means["low"] < means["mean"]).all()
 
 
 def floors(runs, ace=0.01, ece=0.005):
@@ -69,24 +69,24 @@ def test_table_marks_the_lowest_and_prints_the_floors():
     assert table.panels[0].header[:2] == ("ACE", "Floor")
     assert [pvera.cells[i].mark for i in (0, 4)] == ["best", "best"]
     assert vera.cells[0].mark == "second" and vera.cells[3].text == "2.00 [2.00, 2.00]"
-    assert vera.cells[6].mark == pvera.cells[6].mark == "best"  # equals share the mark
+    assert vera.cells[6].mark == pvera.cells[6].mark == "best"  # ties share the mark
     assert {"ace_mean", "ece_mean", "ace_floor", "ece_floor", "nll", "brier", "accuracy"} <= set(table.data)
 
 
 def test_floors_are_those_of_the_stored_scores(tmp_path):
-    """A calibrated model's errors, from the confidences of each run; averaged by the geometric mean."""
+    """Floors are a calibrated model's errors for each run's confidences, averaged by the geometric mean."""
     runs, rng = runs_of(HAND), np.random.default_rng(0)
     for path, record in zip(write_all(tmp_path, runs), runs):
         scores = rng.dirichlet([1, 1, 1], 200)
         results.write(path, record, scores, rng.integers(3, size=200))
-    found = calibration.floors(tmp_path, runs)
+    floors = calibration.floors(tmp_path, runs)
     path = tmp_path / "mine/benchmark/tiny/vessels/vera/seed1.json"
     errors = metrics.calibrated_errors(results.read_predictions(path)[0].max(1))
-    place = found["ace"].methods.index("vera"), 1, found["ace"].datasets.index("vessels")
-    assert found["ace"].values[place] == pytest.approx(gmean(errors["ace"]))
-    assert (found["ece"].values < found["ace"].values).mean() > 0.5 and not found["ece"].missing()
-    data = calibration.calibration(runs, found).data.set_index("method")
-    assert data.at["vera", "ace_floor"] == pytest.approx(gmean(found["ace"].values[place[0]].ravel()))
+    place = floors["ace"].methods.index("vera"), 1, floors["ace"].datasets.index("vessels")
+    assert floors["ace"].values[place] == pytest.approx(gmean(errors["ace"]))
+    assert (floors["ece"].values < floors["ace"].values).mean() > 0.5 and not floors["ece"].missing()
+    data = calibration.calibration(runs, floors).data.set_index("method")
+    assert data.at["vera", "ace_floor"] == pytest.approx(gmean(floors["ace"].values[place[0]].ravel()))
 
 
 def test_a_data_set_that_a_method_lacks_is_left_out():
@@ -128,7 +128,7 @@ def test_claims_by_hand():
     assert verdicts(HAND)[:2] == ["not testable here"] * 2
 
 
-def test_kept_says_whether_two_methods_can_be_told_apart():
+def test_kept_says_whether_two_methods_are_distinguishable():
     def sentence(errors):
         return calibration.vera_against_pvera(calibration.geometric_means(Scores.of(runs_of(errors), "ace")))
 
@@ -144,10 +144,10 @@ def test_confound_agrees_with_scipy():
     rng = np.random.default_rng(0)
     axes = ("lora", "vera", "pvera"), (0, 1), ("digits", "vessels"), ("natural", "specialized")
     accuracy, error = (Scores(rng.random((3, 2, 2)), *axes) for _ in range(2))
-    found = calibration.confound(accuracy, error)
+    confound = calibration.confound(accuracy, error)
     for d, name in enumerate(axes[2]):
         pair = accuracy.values[:, :, d].mean(1), error.values[:, :, d].mean(1)
-        assert found[name] == pytest.approx(spearmanr(*pair).statistic)
+        assert confound[name] == pytest.approx(spearmanr(*pair).statistic)
     assert "on Digits" in calibration.confound_summary(accuracy, error)
 
 
@@ -156,9 +156,9 @@ def test_predictions_are_pooled_per_method(tmp_path):
     for i, (path, record) in enumerate(zip(write_all(tmp_path, runs), runs)):
         confidence = 0.5 + 0.05 * i
         results.write(path, record, np.array([[confidence, 1 - confidence]]), np.array([i % 2]))
-    found = calibration.predictions(tmp_path, runs)
-    assert list(found) == ["vera", "pvera"]
-    confidence, correct = found["vera"]
+    pooled = calibration.predictions(tmp_path, runs)
+    assert list(pooled) == ["vera", "pvera"]
+    confidence, correct = pooled["vera"]
     np.testing.assert_allclose(confidence, [0.5, 0.55, 0.6, 0.65], atol=1e-3)
     np.testing.assert_array_equal(correct, [True, False, True, False])
     (tmp_path / "mine/benchmark/tiny/digits/vera/seed0.npz").unlink()
@@ -166,11 +166,11 @@ def test_predictions_are_pooled_per_method(tmp_path):
         calibration.predictions(tmp_path, runs)
 
 
-def test_reliability_diagram_shows_what_is_in_it():
+def test_reliability_diagram_shows_its_numbers():
     confidence = np.r_[np.full(20, 0.9), np.full(20, 0.5), np.full(3, 0.2)]
     correct = np.r_[np.arange(20) < 16, np.arange(20) < 12, np.zeros(3)]
-    found = metrics.reliability(confidence, correct)
-    figure = draw.diagrams({"vera": found})
+    reliability = metrics.reliability(confidence, correct)
+    figure = draw.diagrams({"vera": reliability})
     ax = figure.axes[0]
     (points,) = [line for line in ax.lines if line.get_marker() == "o"]
     np.testing.assert_allclose(points.get_xydata(), [[0.5, 0.6], [0.9, 0.8]])  # three images are too few
@@ -189,11 +189,11 @@ def test_notebook_on_two_methods_with_a_missing_run(tmp_path, monkeypatch):
         results.write(path, record, rng.dirichlet([1, 1, 1], 30), rng.integers(3, size=30))
     text, pictures = run("calibration.ipynb", tmp_path, "mine", monkeypatch)
     stored = calibration.floors(tmp_path / "results", runs)
-    (found,) = per_backbone(runs, lambda runs: [calibration.calibration(runs, stored)]).values()
-    assert found["calibration"].markdown(about=False).strip() in text
+    (tables,) = per_backbone(runs, lambda runs: [calibration.calibration(runs, stored)]).values()
+    assert tables["calibration"].markdown(about=False).strip() in text
     assert "missing: PVeRA on sprites (seed 1)" in text.replace("Sprites", "sprites")
     table = (tmp_path / "results/mine/tables/calibration.csv").read_text()
-    assert table == found["calibration"].csv()
+    assert table == tables["calibration"].csv()
     assert [picture.name for picture in pictures] == [
         "calibration_tiny.png", "reliability_tiny.png", "calibration_accuracy_tiny.png"
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Saving and loading: what was trained comes back bit for bit, and nothing else is taken for it."""
+"""Saving and loading: trained tensors come back bit for bit, and other files are refused."""
 
 import json
 
@@ -26,7 +26,7 @@ def trained(seed=0, method=METHODS["pvera"]):
 
 
 def content(path):
-    """Tensors and description of an adapter file."""
+    """Return the tensors and description of an adapter file."""
     with safe_open(path, "pt") as file:
         return {n: file.get_tensor(n) for n in file.keys()}, json.loads(file.metadata()["pvera"])  # noqa: SIM118  it cannot be iterated
 
@@ -43,7 +43,7 @@ def path(tmp_path):
 
 @pytest.mark.parametrize("method", CONFIGURATIONS, ids=str)
 def test_round_trip(tmp_path, images, method):
-    """Into a plain backbone, and into an adapted one with other values."""
+    """The file loads into a plain backbone and into an adapted one with other values."""
     model, path = trained(seed=3, method=method), tmp_path / "adapter.safetensors"
     expected = model(images)
     pvera.save(model, path)
@@ -74,7 +74,7 @@ def test_only_what_was_trained_is_saved(tmp_path):
 
 
 def test_size_on_vit_b(vit_b, tmp_path):
-    """For PVeRA and a head of 100 classes: 1.05 times the trained numbers in fp32."""
+    """PVeRA with a head of 100 classes takes at most 1.05 times its trained numbers in fp32."""
     model, path = pvera.adapt(vit_b, PVeRA(), num_classes=100), tmp_path / "adapter.safetensors"
     try:
         pvera.save(model, path)
@@ -98,7 +98,7 @@ def test_loaded_model_trains_on(path, images):
 
 
 def test_merged_model_saves_the_same_file(path, tmp_path):
-    """The backbone's hash leaves out what merging changes."""
+    """The backbone's hash leaves out the weights that merging changes."""
     pvera.save(trained().merge_(), tmp_path / "merged.safetensors")
     assert (tmp_path / "merged.safetensors").read_bytes() == path.read_bytes()
 
@@ -134,8 +134,8 @@ def test_one_member_of_a_grid(tmp_path, images):
 
 
 def refused(path, message, target=None):
-    """Loading `path` into `target` (both kinds by default) raises an InputError of one line that holds
-    `message`, and leaves the target as it was."""
+    """Check that loading `path` into `target` (by default both kinds) raises a one-line InputError that contains
+    `message`, and leaves the target unchanged."""
     targets = [target] if target is not None else [make_vit().train(), trained(seed=0)]
     for model in targets:
         adapted = isinstance(model, pvera.AdaptedModel)
@@ -157,7 +157,7 @@ def refused(path, message, target=None):
 
 
 def rewritten(path, change):
-    """Write the file anew after `change(tensors, described)`, as a program of its own would."""
+    """Rewrite the file after `change(tensors, described)`, like another program."""
     tensors, described = content(path)
     change(tensors, described)
     save_file(tensors, path, metadata={"pvera": json.dumps(described)})
@@ -183,7 +183,7 @@ def test_truncated_file(path):
 
 
 def test_damaged_file(path):
-    """One changed byte anywhere is noticed: in the length, the header, the description, the tensors."""
+    """One changed byte is noticed in the length, the header, the description and the tensors."""
     whole = path.read_bytes()
     header = 8 + int.from_bytes(whole[:8], "little")
     at = [
@@ -241,7 +241,7 @@ def test_other_random_matrices(path):
 
 
 def test_random_matrices_that_cannot_be_drawn_again(path, monkeypatch):
-    """As with another version of PyTorch, whose generator gives other numbers."""
+    """Another version of PyTorch may draw other numbers."""
     from pvera.adapters import vera
 
     draw = vera.generator
@@ -265,7 +265,7 @@ def test_merged_target(path):
     ],
 )
 def test_consistent_file_with_wrong_content(path, described, tensors, message):
-    """Even with a checksum that fits."""
+    """Inconsistent content is refused even with a correct checksum."""
     from pvera.checkpoint import _checksum
 
     def change(old_tensors, old):
@@ -279,5 +279,5 @@ def test_consistent_file_with_wrong_content(path, described, tensors, message):
 
 
 def test_backbone_of_another_size_of_image(path):
-    """The same weights at another resolution have another position embedding: another backbone."""
+    """At another resolution the position embedding differs, so the backbone is another one."""
     refused(path, "belongs to another backbone", make_vit(img_size=16))

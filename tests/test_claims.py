@@ -1,4 +1,4 @@
-"""The page of all claims, on the committed results, on hand-made ones, and on none."""
+"""The page of all claims, on committed results, on hand-made results, and without results."""
 
 import io
 import re
@@ -74,7 +74,7 @@ def test_without_results_every_claim_names_its_command(tmp_path):
 
 
 def test_notebook_writes_the_page(tmp_path, monkeypatch):
-    """On two methods of three data sets: what needs others is not testable, with a reason."""
+    """With two methods and three data sets, claims about other methods are not testable, with a reason."""
     (tmp_path / "results/paper").mkdir(parents=True)
     (tmp_path / "results/paper/cost").symlink_to(ROOT / "results/paper/cost")
     records = [
@@ -98,7 +98,8 @@ def test_notebook_writes_the_page(tmp_path, monkeypatch):
 
 
 def write_answers(root, correct):
-    """method -> data set -> seed -> whether each test image is answered correctly; two classes."""
+    """Write predictions on two classes from method -> data set -> seed -> whether each test image is answered
+    correctly."""
     records = []
     for method, of_method in correct.items():
         for dataset, of_seeds in of_method.items():

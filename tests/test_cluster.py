@@ -33,7 +33,7 @@ def test_runs_are_packed_and_arrays_split(slurm, profile, root):
     assert [[len(job) for job in array] for array in submitted(root.with_name("other"))] == [[1], [3, 1], [2]]
 
 
-def test_search_of_beta_goes_first_and_what_needs_it_waits(slurm, profile, root):
+def test_search_of_beta_goes_first_and_dependent_runs_wait(slurm, profile, root):
     submit(profile, root)
     searches, ready, waiting = submitted(root)
     assert searches == [["beta/tiny/vessels/pvera/seed0"]]
@@ -117,18 +117,18 @@ def test_jobs_are_known_after_a_crash_in_the_middle_of_the_submission(slurm, pro
     assert submit(profile, root).active == 1
 
 
-def test_states_are_told_by_the_result_files_first(slurm, profile, root):
+def test_states_follow_from_the_result_files_first(slurm, profile, root):
     assert set(states(profile, root).values()) == {"missing"}
     submit(profile, root)
     assert set(states(profile, root).values()) == {"queued"}
     slurm.set("8", 0, "RUNNING")
     linear, lora = [run for run in profile.runs("benchmark", root) if run.seed == 0 and run.method != "pvera"]
     runs.execute(linear)
-    found = states(profile, root)
-    assert found["benchmark/linear/0"] == "done", "though its job still runs"
-    assert found["benchmark/lora/0"] == "running"
+    before = states(profile, root)
+    assert before["benchmark/linear/0"] == "done", "though its job still runs"
+    assert before["benchmark/lora/0"] == "running"
     slurm.set("8", 0, "")
-    assert states(profile, root) == found | {"benchmark/lora/0": "failed"}, "completed, but without result"
+    assert states(profile, root) == before | {"benchmark/lora/0": "failed"}, "completed, but without result"
     text = cluster.describe(cluster.status(profile, root))
     assert text.splitlines()[-3:] == ["failed: benchmark/tiny/vessels/lora/seed0", "", "  | it never started"]
     assert text.splitlines()[-5].split() == ["total", "1", "0", "5", "1", "0"]
@@ -177,9 +177,7 @@ def two_runs(profile) -> Profile:
     return profile.with_(seeds=[0], methods=only("linear", "lora"))
 
 
-def test_job_is_requeued_before_its_time_limit_and_goes_on_with_what_is_missing(
-    slurm, in_process, profile, root, monkeypatch
-):
+def test_job_is_requeued_before_its_time_limit_and_resumes(slurm, in_process, profile, root, monkeypatch):
     profile = two_runs(profile)
     submit(profile, root)
     end, execute = threading.Event(), runs.execute

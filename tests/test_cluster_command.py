@@ -1,4 +1,4 @@
-"""Submitting to SLURM from the command line, what is refused, and what a submission records."""
+"""Submitting to SLURM from the command line: refusals, and the submission's record."""
 
 import fcntl
 import json
@@ -60,8 +60,8 @@ def test_code_version(tmp_path):
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "a")
     (tmp_path / "results.json").write_text("1")
-    found = cluster.code_version(tmp_path)
-    assert found["commit"] == git(tmp_path, "rev-parse", "HEAD").strip() and found["dirty"] is False
+    version = cluster.code_version(tmp_path)
+    assert version["commit"] == git(tmp_path, "rev-parse", "HEAD").strip() and version["dirty"] is False
     (tmp_path / "pvera/a.py").write_text("2")
     assert cluster.code_version(tmp_path)["dirty"] is True
 
@@ -76,7 +76,7 @@ def test_code_version_is_recorded(slurm, profile, root):
 
 
 def train(folder, capsys, *arguments) -> tuple[int, str, str]:
-    """Exit status of train.py, its output, and its errors."""
+    """Run train.py and return its exit status, output and errors."""
     files = ["--profile", folder / "small.yaml", "--results", folder / "results"]
     return scripts.outcome("train", capsys, *files, *arguments)
 
@@ -129,7 +129,7 @@ def refused(message, answer) -> None:
     assert errors.startswith("error: ") and message in errors and errors.count("\n") == 1
 
 
-def test_what_is_lacking_is_one_line_and_exit_code_2(slurm, folder, capsys, monkeypatch):
+def test_missing_requirements_are_one_line_and_exit_code_2(slurm, folder, capsys, monkeypatch):
     refused("no_such.yaml cannot be read", train(folder, capsys, "--slurm", "no_such.yaml"))
     (folder / "binary.yaml").write_bytes(b"\x80\xff")
     refused("binary.yaml is no text", train(folder, capsys, "--slurm", folder / "binary.yaml"))

@@ -19,7 +19,7 @@ IMAGES = 1000
 
 
 def runs_of(correct):
-    """method -> data set -> right answers of 1000 per seed (None: no run)."""
+    """Return records of {method: {data set: correct answers of 1000 per seed}}; None for a missing run."""
     return [
         make_record(method, dataset, seed, count, IMAGES)
         for method, of_method in correct.items()
@@ -57,8 +57,8 @@ def test_comparison_by_hand(compared):
 
 
 def test_stars_by_hand(compared):
-    own, reference = {"vera": (820, 1580, 680), "lora": (1020, 1780, 610)}, (920, 1680, 640)
-    for method, counts in own.items():
+    counts_of, reference = {"vera": (820, 1580, 680), "lora": (1020, 1780, 610)}, (920, 1680, 640)
+    for method, counts in counts_of.items():
         below = sum(binomial_star(c, 2 * IMAGES, r) for c, r in zip(counts, reference))
         above = sum(binomial_star(2 * IMAGES - c, 2 * IMAGES, 2 * IMAGES - r) for c, r in zip(counts, reference))
         assert compared.methods.at[method, "lower"] == below
@@ -74,13 +74,13 @@ def test_lead_over_seeds_is_that_of_the_statistics(compared):
 
 
 def test_leads_are_paired_over_data_sets():
-    """The same lead on each data set has no doubt, however the data sets differ."""
+    """An equal lead on each data set has an interval of width zero, however the data sets differ."""
     correct = {"vera": {"digits": [100], "vessels": [500], "sprites": [900]},
                "pvera": {"digits": [150], "vessels": [550], "sprites": [950]}}  # fmt: skip
-    found = comparison.compare(comparison.of_runs(runs_of(correct))).methods
-    vera = found.loc["vera"]
+    methods = comparison.compare(comparison.of_runs(runs_of(correct))).methods
+    vera = methods.loc["vera"]
     assert (vera["lead_low"], vera["lead_high"]) == pytest.approx((5, 5))
-    assert vera["high"] - vera["low"] > 50 and found.at["pvera", "highest"] == 1
+    assert vera["high"] - vera["low"] > 50 and methods.at["pvera", "highest"] == 1
 
 
 def test_missing_runs_leave_data_sets_out():
@@ -88,9 +88,9 @@ def test_missing_runs_leave_data_sets_out():
     evidence = comparison.of_runs(runs_of(correct))
     assert evidence.scores.datasets == ("digits", "sprites")
     assert "Over the 2 of 3 data sets" in evidence.about
-    found = comparison.compare(evidence).methods
-    assert found.at["vera", "average"] == pytest.approx((40 + 34) / 2)
-    assert np.isnan(found.at["vera", "lead_seeds"])  # one run has no spread
+    methods = comparison.compare(evidence).methods
+    assert methods.at["vera", "average"] == pytest.approx((40 + 34) / 2)
+    assert np.isnan(methods.at["vera", "lead_seeds"])  # one run has no spread
 
 
 @pytest.mark.parametrize("methods", [["lora", "vera"], ["pvera"]])
@@ -99,7 +99,7 @@ def test_a_comparison_needs_pvera_and_another(methods):
         comparison.of_runs(runs_of({method: HAND[method] for method in methods}))
 
 
-def test_sentences_say_what_the_numbers_do(compared):
+def test_sentences_agree_with_the_numbers(compared):
     lines = "\n".join(comparison.summary(compared))
     assert "PVeRA's average, 54.0, is 2.8 points below that of the best other method, LoRA." in lines
     assert "below PVeRA: 2 uncorrected" in lines and "above it: 3 uncorrected" in lines
@@ -113,32 +113,32 @@ def of_paper():
 
 @pytest.mark.parametrize("backbone", published.BACKBONES)
 def test_published_evidence(backbone, of_paper):
-    found = of_paper[backbone]
-    evidence = found.evidence
+    compared = of_paper[backbone]
+    evidence = compared.evidence
     assert evidence.scores.values.shape == (8, 1, 19) and not evidence.scores.missing()
     table = PAPER.accuracies(backbone)
-    np.testing.assert_allclose(found.methods["average"], table.mean(axis=1))
-    np.testing.assert_allclose(found.methods["rank"], table.rank(ascending=False).mean(axis=1))
-    np.testing.assert_array_equal(found.methods["printed"], PAPER.accuracies(backbone, "star").sum(axis=1))
-    # Where the stars made again differ from the printed ones, the audit says so too, or leaves it open
+    np.testing.assert_allclose(compared.methods["average"], table.mean(axis=1))
+    np.testing.assert_allclose(compared.methods["rank"], table.rank(ascending=False).mean(axis=1))
+    np.testing.assert_array_equal(compared.methods["printed"], PAPER.accuracies(backbone, "star").sum(axis=1))
+    # Where recomputed stars differ from the printed ones, the audit reports a contradiction or leaves it open
     decided, printed = audit.decisions(PAPER, backbone), PAPER.accuracies(backbone, "star")
     open_or_wrong = decided.isna() | audit.contradictions(decided, printed)
     differ = (evidence.lower < LEVEL)[:-1] != evidence.printed[:-1]
     assert list(decided.index) == list(evidence.scores.methods[:-1])
     assert differ.any() and open_or_wrong.to_numpy()[differ].all()
-    assert found.ranks.critical_difference == pytest.approx(3.031 * np.sqrt(8 * 9 / (6 * 19)), abs=2e-3)
-    assert (found.methods["lower_holm"] <= found.methods["lower_bh"]).all()
-    assert (found.methods["lower_bh"] <= found.methods["lower"]).all()
+    assert compared.ranks.critical_difference == pytest.approx(3.031 * np.sqrt(8 * 9 / (6 * 19)), abs=2e-3)
+    assert (compared.methods["lower_holm"] <= compared.methods["lower_bh"]).all()
+    assert (compared.methods["lower_bh"] <= compared.methods["lower"]).all()
 
 
 def test_small_samples_by_hand():
     evidence = comparison.of_published(PAPER, "dinov2_b")
-    found = comparison.small_samples(evidence, (3, 19, 30)).set_index("datasets")
-    assert found.loc[3, "critical_difference"] == pytest.approx(3.031 * np.sqrt(72 / 18), abs=2e-3)
-    assert found.loc[3, "least_p_value"] == 7 / 8 and found.loc[3, "resamples"] == 10
-    assert found.loc[19, "highest"] == 1  # there is one choice of all
-    assert found.loc[19, "linear"] == 1 and found.loc[19, "vera"] == 0
-    assert 0 < found.loc[3, "highest"] < 1 and np.isnan(found.loc[30, "highest"])
+    samples = comparison.small_samples(evidence, (3, 19, 30)).set_index("datasets")
+    assert samples.loc[3, "critical_difference"] == pytest.approx(3.031 * np.sqrt(72 / 18), abs=2e-3)
+    assert samples.loc[3, "least_p_value"] == 7 / 8 and samples.loc[3, "resamples"] == 10
+    assert samples.loc[19, "highest"] == 1  # there is one way to choose all
+    assert samples.loc[19, "linear"] == 1 and samples.loc[19, "vera"] == 0
+    assert 0 < samples.loc[3, "highest"] < 1 and np.isnan(samples.loc[30, "highest"])
 
 
 def test_support_counts_tables(of_paper):
@@ -151,12 +151,12 @@ def test_support_counts_tables(of_paper):
     assert table.caption.startswith("PVeRA has the highest average in 3 of 3 tables.")
 
 
-def test_critical_difference_diagram_joins_what_cannot_be_told_apart():
+def test_critical_difference_diagram_joins_indistinguishable_methods():
     values = np.array([[9.0, 9, 9, 9, 9], [8, 8, 8, 8, 8], [1, 1, 1, 1, 2], [0, 0, 0, 0, 1]])
-    found = friedman(values)
-    ax = draw.critical_difference(Figure().subplots(), ["lora", "dora", "vera", "pvera"], found)
+    result = friedman(values)
+    ax = draw.critical_difference(Figure().subplots(), ["lora", "dora", "vera", "pvera"], result)
     bars = [line.get_ydata() for line in ax.lines if line.get_linewidth() == 2.2]
-    expected = [found.ranks[list(clique)] for clique in found.cliques]
+    expected = [result.ranks[list(clique)] for clique in result.cliques]
     assert len(bars) == len(expected) == 2
     for bar, ranks in zip(bars, expected):
         np.testing.assert_allclose(bar, [ranks.min(), ranks.max()])
@@ -217,6 +217,6 @@ def test_notebook_on_two_methods(tmp_path, monkeypatch):
 def test_scores_complete():
     values = np.array([[[1.0, np.nan, 3.0], [np.nan, np.nan, 1.0]], [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]])
     scores = Scores(values, ("vera", "pvera"), (0, 1), ("digits", "nuclei", "vessels"), tuple("abc"))
-    found = scores.complete()
-    assert found.datasets == ("digits", "vessels") and found.categories == ("a", "c")
-    np.testing.assert_array_equal(found.values, values[:, :, [0, 2]])
+    complete = scores.complete()
+    assert complete.datasets == ("digits", "vessels") and complete.categories == ("a", "c")
+    np.testing.assert_array_equal(complete.values, values[:, :, [0, 2]])

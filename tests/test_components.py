@@ -1,4 +1,4 @@
-"""What in PVeRA does it: its variants without noise and KL term, and searches crossed with learning rates."""
+"""PVeRA's components: variants without noise and without KL term, and searches crossed with learning rates."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def test_without_noise_training_takes_the_mean():
     torch.testing.assert_close(models[False].train()(images), mean)
     torch.testing.assert_close(models[False].kl_divergence(), kl)
     with models[False].sampling(seed=0):
-        assert not torch.allclose(models[False](images), mean), "draws are still to be had"
+        assert not torch.allclose(models[False](images), mean), "draws are still possible"
 
 
 def test_a_new_hyperparameter_is_left_out_at_its_default():
@@ -81,10 +81,10 @@ def test_each_value_is_searched_with_each_rate(profile, tmp_path):
         profile.with_(beta=[]).runs("beta", tmp_path)
 
 
-def test_components_differ_in_what_they_are_named_after(profile, tmp_path):
+def test_components_differ_only_as_their_names_say(profile, tmp_path):
     listed = {(run.experiment, run.dataset, run.seed): run for run in profile.runs("components", tmp_path)}
     assert {key[0] for key in listed} == {f"components_{name}" for name in ("vera", "no_noise", "no_kl", "pvera")}
-    assert {key[2] for key in listed if key[0] == "components_vera"} == {2}, "the others are the benchmark's"
+    assert {key[2] for key in listed if key[0] == "components_vera"} == {2}, "the benchmark trains the others"
     assert {key[2] for key in listed if key[0] == "components_no_kl"} == {0, 1}
     of = {key[0].removeprefix("components_"): run for key, run in listed.items() if key[1] == "digits"}
     assert [(c.method.noise, c.beta) for c in of["no_noise"].candidates] == 2 * [(False, 0.0)]

@@ -20,7 +20,7 @@ CORRECT = {
 
 
 def records(name: str):
-    """Seeds 0 and 1 of VeRA and PVeRA are the benchmark's, seed 2 a component's."""
+    """Return records. Seeds 0 and 1 of VeRA and PVeRA come from the benchmark, seed 2 from a component."""
     method = "vera" if name == "vera" else "pvera"
     for dataset, counts in zip(TASKS, CORRECT[name], strict=True):
         for seed, correct in enumerate(counts):
@@ -80,7 +80,7 @@ def test_figure_shows_every_seed_of_every_contrast(runs):
     plt.close(figure)
 
 
-def test_searches_say_what_they_chose_and_whether_it_lies_at_the_edge(tmp_path):
+def test_searches_state_their_choice_and_whether_it_is_at_the_edge(tmp_path):
     values = [0.0, 1e-3, 1e-2]
     for task, chosen in zip(TASKS, (1, 2), strict=True):
         write_all(tmp_path, [make_record("pvera", task, 0, grid={"beta": values}, chosen=chosen, experiment="beta")])

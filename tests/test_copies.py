@@ -29,7 +29,7 @@ def train_one_step(model, images):
 
 @pytest.mark.parametrize("copying", COPIES)
 @pytest.mark.parametrize("method", [*METHODS.values(), [PVeRA(rank=2), PVeRA(rank=3)]], ids=[*METHODS, "grid"])
-def test_a_copy_computes_the_same_with_adapters_of_its_own(method, copying, images):
+def test_a_copy_computes_the_same_with_separate_adapters(method, copying, images):
     model = adapted(method).eval()
     expected = model(images)
     twin = COPIES[copying](model)
@@ -53,7 +53,7 @@ def test_a_copy_draws_the_noise_that_the_original_would(copying, images):
 
 
 @pytest.mark.parametrize("copying", COPIES)
-def test_a_copy_of_the_backbone_has_adapters_of_its_own(copying, images):
+def test_a_copy_of_the_backbone_has_separate_adapters(copying, images):
     model = adapted().eval()
     backbone = COPIES[copying](model.backbone)
     expected = model.features(images)[0]
@@ -92,6 +92,7 @@ def logits_of(model, images, queue):
     queue.put(model(images).detach().numpy())
 
 
+@pytest.mark.xdist_group("fork server")
 def test_another_process_gets_the_model(images):
     model = adapted().eval()
     context = processes.context("pvera")

@@ -14,7 +14,7 @@ from pvera.report import published
 
 ROOT = Path(__file__).resolve().parents[1]
 CLASSES = 5
-#: The methods of `tiny` and what else changes a count.
+#: The methods of `tiny`, and options that change a count.
 VARIED = [
     *METHODS.values(), Bottleneck(ratio=5), AdaptFormer(ratio=7), LoRA(rank=5, targets="k"),
     VeRA(rank=5, targets="qkv"), PVeRA(rank=5, targets="v"), DoRA(rank=3, targets="kv"),
@@ -58,7 +58,7 @@ def test_training_costs_what_inference_costs_without_a_distribution(vit, method)
 
 
 def test_passes_of_pvera(vit):
-    """The mean alone needs half of A; the KL term or a draw the whole."""
+    """The mean needs half of A; the KL term and draws need all of it."""
     model, images = pvera.adapt(vit, PVeRA(rank=8), CLASSES), make_images(1)
     counted = {"train": cost.multiply_adds(model.train(), images)}
     counted["eval"] = cost.multiply_adds(model.eval(), images)
@@ -74,8 +74,8 @@ def test_two_images_cost_twice_one(vit):
     assert two == 2 * one
 
 
-def test_closed_forms_are_what_torch_counts():
-    """At the size of ViT-B/14, from shapes alone."""
+def test_closed_forms_equal_torchs_counts():
+    """Closed forms equal torch's count at the size of ViT-B/14, from shapes alone."""
     vit = backbones.shapes("dinov2_b")
     image, shape = cost.one_image(vit), cost.Shape.of(vit)
 
@@ -145,7 +145,7 @@ def test_the_vit_is_left_as_it_was():
     for name, (trainable, values) in before[0].items():
         assert after[0][name][0] == trainable and torch.equal(after[0][name][1], values), name
     assert torch.equal(torch.random.get_rng_state(), random)
-    pvera.adapt(vit, PVeRA(rank=8), CLASSES)  # it can be adapted still
+    pvera.adapt(vit, PVeRA(rank=8), CLASSES)  # it can still be adapted
 
 
 def test_attention_is_fused_again_after_an_error(vit):

@@ -54,7 +54,7 @@ def test_reads_in_the_files_order(folder):
     assert np.array_equal(one.images, many.images) and one.names == many.names
 
 
-def test_unknown_names_list_what_there_is(tmp_path):
+def test_errors_for_unknown_names_list_the_known_ones(tmp_path):
     assert "'mnist'" in error(tmp_path, name="mnist") and "sun397" in error(tmp_path, name="mnist")
     assert "'train'" in error(tmp_path, split="train") and "train800val200" in error(tmp_path, split="train")
 

@@ -1,4 +1,4 @@
-"""What becomes of an image file: 8-bit RGB as it is meant to be seen, or one line that names the file."""
+"""Decoding of image files: 8-bit RGB as displayed, or a one-line error that names the file."""
 
 import os
 import struct
@@ -51,7 +51,7 @@ def png(values: np.ndarray) -> bytes:
 
 def tiff(content: bytes, bits: int, channels: int = 1, kind: int = 1, inverted: bool = False, turn: int = 1) -> bytes:
     """A little-endian TIFF file of SIDE x SIDE pixels; kind 1: unsigned, 2: signed, 3: float."""
-    depths = 8 + 2 + 10 * 12 + 4  # where they lie, behind the header and ten entries
+    depths = 8 + 2 + 10 * 12 + 4  # their offset, after the header and ten entries
     tags = [
         (256, 1, SIDE),
         (257, 1, SIDE),
@@ -118,7 +118,7 @@ def test_values_without_a_defined_range_are_refused(folder, case):
     assert "the range of its values is not defined" in refusal(folder, "a.tiff")
 
 
-# How an image that is stored under an orientation is to be shown.
+# The displayed image for each stored orientation.
 SHOWN = {
     1: lambda x: x,
     2: lambda x: x[:, ::-1],
@@ -138,8 +138,8 @@ def test_the_exif_orientation_is_applied(folder, orientation, suffix):
     exif[ExifTags.Base.Orientation] = orientation
     file = folder / f"a.{suffix}"
     Image.fromarray(EIGHT).save(file, exif=exif, lossless=True, quality=100, subsampling=0)
-    found, expected = read_back(folder, file.name), SHOWN[orientation](EIGHT)
-    assert np.abs(found.astype(int) - expected).max() <= (8 if suffix == "jpg" else 0)
+    decoded, expected = read_back(folder, file.name), SHOWN[orientation](EIGHT)
+    assert np.abs(decoded.astype(int) - expected).max() <= (8 if suffix == "jpg" else 0)
 
 
 def test_orientation_comes_before_resizing_and_beside_sixteen_bits(folder):
@@ -237,7 +237,7 @@ def test_only_regular_files_are_opened(folder):
         image_folders.load_split(folder.parent, "digits", "test", SIDE)
 
 
-def test_another_decoder_decodes_anew_and_equal_pixels_have_equal_digests(folder, monkeypatch):
+def test_another_decoder_decodes_again_and_equal_pixels_have_equal_digests(folder, monkeypatch):
     Image.fromarray(EIGHT).save(folder / "a.png")
     for split in image_folders.RUN_SPLITS:
         (folder / f"{split}.txt").write_text("a.png 3\n")

@@ -1,4 +1,4 @@
-"""Dropout in LoRA and VeRA: what it drops, when, and what of the rest of the library notices it."""
+"""Dropout in LoRA and VeRA: masks, modes, draws, and the rest of the library."""
 
 import pytest
 import torch
@@ -16,8 +16,8 @@ def adapted(method, seed=0):
 
 
 @by_key
-def test_the_adapter_sees_what_dropout_leaves(method):
-    """Eq. 3 and 4 with x ⊙ m / (1 − p) in the place of x, in the adapter's product alone."""
+def test_the_adapter_reads_the_masked_input(method):
+    """Eq. 3 and 4 hold with x ⊙ m / (1 − p) instead of x, in the adapter's product only."""
     adapter = adapted(method).members[0].layers[0].train()
     x, y = torch.randn(5, 7, 24, generator=torch.Generator().manual_seed(1)), torch.zeros(5, 7, 3, 24)
     seen = []
@@ -31,7 +31,7 @@ def test_the_adapter_sees_what_dropout_leaves(method):
     torch.testing.assert_close(result, add(x * kept, y, "qkv"))
     adapter.passes.begin()
     adapter.project(x, y, "qkv")
-    assert not torch.equal(seen[0], seen[1]), "each pass has a mask of its own"
+    assert not torch.equal(seen[0], seen[1]), "each pass draws a new mask"
 
 
 @by_key
@@ -45,7 +45,7 @@ def test_evaluation_drops_nothing(method, images):
 
 @by_key
 def test_draws_are_the_passes_of_training(method, images):
-    """The mean in the frozen weights changes no draw, and the draws' mean comes near the mean's scores."""
+    """Merging the mean changes no draw, and the draws' mean is near the scores of the mean."""
     model = adapted(method).eval()
     drawn = pvera.sample(model, images, 3, seed=5)
     with model.sampling(seed=5):

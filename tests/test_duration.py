@@ -67,20 +67,20 @@ def test_data_sets_weigh_the_same_and_diverged_runs_are_left_out():
     assert means.at["vera", "test"] == pytest.approx((0.6 + 0.9) / 2)
 
 
-def test_two_panels_are_lettered_and_say_what_they_were_made_of():
+def test_two_panels_have_letters_and_name_their_sources():
     table = duration.duration_table({"Images": (RUNS, SHORT), "Texts": (RUNS[:1], SHORT | {"max_epochs": 5})})
     assert [panel.title[:3] for panel in table.panels] == ["(a)", "(b)"]
     assert "5 epochs" in table.panels[1].header[2] and table.about.count("Profile mine") == 2
     assert parsed(table)["part"].tolist() == ["Images"] * 4 + ["Texts"]
 
 
-def test_curves_keep_the_best_of_what_has_ended():
-    found = duration.curves([*RUNS, trained("vera", [0.2], dataset="vessels")])
-    assert list(found) == ["digits", "vessels"] and list(found["vessels"]) == ["vera"]
-    curve = found["digits"]["pvera"]
+def test_curves_keep_the_best_of_ended_trainings():
+    curves = duration.curves([*RUNS, trained("vera", [0.2], dataset="vessels")])
+    assert list(curves) == ["digits", "vessels"] and list(curves["vessels"]) == ["vera"]
+    curve = curves["digits"]["pvera"]
     np.testing.assert_allclose(curve.mean, [1.0, 0.9, 0.7, 0.7, 0.5, 0.5])
     assert (curve.low <= curve.mean).all() and (curve.mean <= curve.high).all() and len(curve.low) == 6
-    np.testing.assert_allclose(found["digits"]["vera"].mean, [0.6, 0.5, 0.5])
+    np.testing.assert_allclose(curves["digits"]["vera"].mean, [0.6, 0.5, 0.5])
 
 
 def test_bands_are_the_range_of_seeds_and_the_chosen_epoch_is_their_median():

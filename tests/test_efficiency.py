@@ -57,7 +57,7 @@ def arguments(folder, *more) -> list:
     return ["--profile", folder / "small.yaml", "--results", folder / "results", *more]
 
 
-# What is counted, and where it is kept
+# Counting
 
 
 def test_every_value_of_a_grid_is_counted_and_a_learning_rate_is_none(folder):
@@ -71,7 +71,7 @@ def test_every_value_of_a_grid_is_counted_and_a_learning_rate_is_none(folder):
         cost_records.config(Profile.read(folder / "small.yaml"), "huge")
 
 
-def test_the_script_counts_what_is_missing_and_nothing_twice(folder, capsys):
+def test_the_script_counts_missing_configurations_once(folder, capsys):
     scripts.execute("cost", *arguments(folder))
     path = folder / "results/small/cost/tiny.json"
     first, times = path.read_bytes(), [p.stat().st_mtime_ns for p in folder.rglob("*.json")]
@@ -128,7 +128,7 @@ def test_damaged_files_are_refused(tmp_path):
         cost_records.read_record(tmp_path / "other.json")
 
 
-# What was counted
+# The committed counts
 
 
 def test_committed_counts_are_those_of_their_profiles():
@@ -157,7 +157,7 @@ def test_committed_counts_are_the_closed_forms(costs):
     )
 
 
-def test_counts_agree_with_what_runs_recorded(costs):
+def test_counts_agree_with_the_records(costs):
     runs = results.load_runs(ROOT / "results", "mini")
     recorded = {
         (run["method"], json.dumps(entry["method"], sort_keys=True)): member["adapter_parameters"]
@@ -194,7 +194,7 @@ def record(method, configuration, correct, **changes):
     return make_record(method, correct=correct, grid={"rank": [1]}, config=config, profile="mini", **changes)
 
 
-def test_costs_of_runs_are_means_over_what_they_chose(costs):
+def test_costs_of_runs_are_means_over_their_choices(costs):
     runs = [
         record("lora", LoRA(rank=4), 6), record("lora", LoRA(rank=16), 8, seed=1),
         record("pvera", PVeRA(rank=32), 9), record("pvera", PVeRA(rank=32), 0, seed=1, chosen=None),
@@ -221,15 +221,15 @@ def test_claims(costs, paper):
     table = tables.cost_verdicts(paper, points, {"tiny": worse, "some": points.drop("lora")})
     verdicts = table.data.pivot(index="claim", columns="where", values="verdict")
     assert (verdicts[tables.REAL] == "holds").all()
-    own = verdicts["small ViT (32 px), here"]
-    percentages = own.index.str.contains("VeRA adds")
-    assert (own[~percentages] == "fails").all() and (own[percentages] == "not testable here").all()
+    here = verdicts["small ViT (32 px), here"]
+    percentages = here.index.str.contains("VeRA adds")
+    assert (here[~percentages] == "fails").all() and (here[percentages] == "not testable here").all()
     assert (verdicts["some, here"] == "not testable here").all()
     printed = table.data[(table.data["where"] == tables.REAL) & table.data["printed"].isin(["15.7", "10.5"])]
     assert printed.set_index("printed")["value"].round(2).to_dict() == {"15.7": 15.71, "10.5": 10.47}
 
 
-def test_a_printed_percentage_that_is_not_ours_does_not_hold(costs, paper):
+def test_a_printed_percentage_that_differs_from_ours_fails(costs, paper):
     other = published.Published(**{**vars(paper), "quotes": paper.quotes.replace({"said": {"15.7": "15.9"}})})
     data = tables.cost_verdicts(other, efficiency.of_paper(costs, paper), {}).data
     assert data.query("printed == '15.9'")[["verdict"]].to_numpy() == [["fails"]]

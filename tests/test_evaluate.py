@@ -182,7 +182,7 @@ REFUSED = {
 }
 
 
-def test_what_does_not_fit_is_one_line(trained, digits, tmp_path, capsys, monkeypatch):
+def test_unsuitable_input_is_one_line(trained, digits, tmp_path, capsys, monkeypatch):
     def offline(*_, **__):
         raise OSError("no network")
 

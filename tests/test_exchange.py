@@ -1,4 +1,4 @@
-"""Adapters that travel between this package and PEFT through folders: the same outputs, draws and heads."""
+"""Adapters exchanged with PEFT through folders: outputs, draws and heads are the same."""
 
 import json
 import warnings
@@ -14,7 +14,7 @@ import pvera
 from pvera import IA3, DoRA, LoRA, PVeRA, VeRA
 
 CLASSES = 5
-#: The backbone that this package adapts, and the one that PEFT is given.
+#: The backbone that this package adapts, and PEFT's.
 BACKBONES = {
     "timm": (make_vit, lambda: make_vit(num_classes=CLASSES)),
     "transformers": (lambda: as_dinov2(make_vit()), lambda: as_dinov2(make_vit())),
@@ -35,7 +35,7 @@ def trained(method, library="timm", seed=0):
 
 
 def peft_loaded(folder, library):
-    """The folder in PEFT. PEFT warns of tensors that it misses."""
+    """Load the folder with PEFT, which warns of missing tensors."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = peft.PeftModel.from_pretrained(BACKBONES[library][1](), folder).eval()
@@ -44,7 +44,7 @@ def peft_loaded(folder, library):
 
 
 def logits_of(model, images, folder, library):
-    """PEFT's logits: timm's head is part of the model, the other one lies in the folder."""
+    """Return PEFT's logits. timm's head is part of the model, the other one is in the folder."""
     if library == "timm":
         return model(images)
     head = load_file(folder / "head.safetensors")
@@ -60,8 +60,8 @@ def close(actual, expected):
 
 @pytest.mark.parametrize("library", BACKBONES)
 @pytest.mark.parametrize("method", EXPORTED, ids=str)
-def test_peft_computes_what_was_exported(tmp_path, images, method, library):
-    """Unmerged and merged."""
+def test_peft_computes_the_exported_adapter(tmp_path, images, method, library):
+    """PEFT's outputs are equal, unmerged and merged."""
     model = trained(method, library)
     pvera.export_peft(model, tmp_path)
     theirs = peft_loaded(tmp_path, library)
@@ -77,7 +77,7 @@ def test_peft_computes_what_was_exported(tmp_path, images, method, library):
 @pytest.mark.parametrize("library", BACKBONES)
 @pytest.mark.parametrize("method", EXPORTED, ids=str)
 def test_an_exported_adapter_comes_back(tmp_path, images, method, library):
-    """Outputs, and where PEFT's form allows it, targets and rank."""
+    """Outputs are equal; so are targets and rank where PEFT's form has them."""
     model = trained(method, library)
     pvera.export_peft(model, tmp_path)
     again = pvera.import_peft(tmp_path, BACKBONES[library][0]()).eval()
@@ -120,7 +120,7 @@ def test_a_merged_model_exports_the_same_folder(tmp_path):
 
 
 def peft_made(config, library="timm", seed=0):
-    """A PEFT model whose trained tensors are random."""
+    """Make a PEFT model with random trained tensors."""
     model = peft.get_peft_model(BACKBONES[library][1](), config)
     source = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -164,7 +164,7 @@ def test_timms_fused_layer_from_peft(tmp_path, images, name):
 
 
 def test_fused_ia3_from_peft(tmp_path, images):
-    """PEFT scales queries as well, which (IA)³ does not: only a scale of one can be read."""
+    """PEFT also scales queries, unlike (IA)³: only a scale of one can be imported."""
     config = configurations(FUSED)["ia3"]
     config.modules_to_save = ["head"]
     theirs = peft_made(config)
@@ -176,7 +176,7 @@ def test_fused_ia3_from_peft(tmp_path, images):
 
 
 def test_a_fused_dora_that_changes_magnitudes_alone(tmp_path, images):
-    """A position without a low-rank update is adapted all the same."""
+    """A position without a low-rank update counts as adapted."""
     config = configurations(FUSED)["dora"]
     config.modules_to_save = ["head"]
     theirs = peft_made(config)
@@ -194,7 +194,7 @@ def test_a_fused_dora_that_changes_magnitudes_alone(tmp_path, images):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", configurations(SEPARATE))
 def test_separate_projections_from_peft(tmp_path, images, name):
-    """On the same encoder, and on timm's with the same weights."""
+    """Outputs are equal on the same encoder, and on timm's with the same weights."""
     theirs = saved(configurations(SEPARATE)[name], tmp_path, "transformers")
     expected = theirs(images).last_hidden_state[:, 0]
     for backbone in (as_dinov2(make_vit()), make_vit()):
@@ -205,7 +205,7 @@ def test_separate_projections_from_peft(tmp_path, images, name):
 
 @pytest.mark.filterwarnings("ignore")
 def test_keys_of_earlier_versions_of_transformers(tmp_path, images):
-    """`attention.attention.query`, below the name of a model that wraps the encoder."""
+    """Keys contain `attention.attention.query`, with the prefix of the wrapping model."""
     theirs = saved(configurations(SEPARATE)["pvera"], tmp_path, "transformers")
     renamed = {}
     for key, tensor in load_file(tmp_path / "adapter_model.safetensors").items():
@@ -218,7 +218,7 @@ def test_keys_of_earlier_versions_of_transformers(tmp_path, images):
 
 
 def test_imported_adapters_are_saved_and_loaded(tmp_path, images):
-    """A and B that no seed draws go into the file."""
+    """Imported A and B come from no seed, so the file holds them."""
     saved(configurations(SEPARATE)["pvera"], tmp_path, "transformers")
     imported = pvera.import_peft(tmp_path, make_vit(), num_classes=3).eval()
     pvera.save(imported, tmp_path / "adapter.safetensors")
@@ -236,7 +236,7 @@ def test_imported_adapters_train_on(tmp_path, images):
 
 
 @pytest.mark.parametrize("names", [("weight", "bias"), ("classifier.weight", "classifier.bias")])
-def test_a_head_in_a_file_of_its_own(tmp_path, images, names):
+def test_a_head_in_a_separate_file(tmp_path, images, names):
     theirs = saved(configurations(SEPARATE)["vera"], tmp_path, "transformers")
     head = {names[0]: torch.randn(7, 24), names[1]: torch.randn(7)}
     save_file(head, tmp_path / "classifier.safetensors")
@@ -251,13 +251,13 @@ DRAWS = 4000
 
 
 def deviation(outputs):
-    """The standard deviation over draws, as a root mean square over the logits."""
+    """Return the root mean square over logits of the standard deviation over draws."""
     return outputs.std(0).square().mean().sqrt()
 
 
 @torch.no_grad()
 def ratio_of_deviations(model, theirs, folder, library):
-    """This package's standard deviation of one image's logits by PEFT's."""
+    """Return this package's standard deviation of one image's logits, divided by PEFT's."""
     images = make_images(1).expand(DRAWS, -1, -1, -1)
     torch.manual_seed(0)
     expected = deviation(logits_of(theirs, images, folder, library))
@@ -296,7 +296,7 @@ def test_draws_of_an_adapter_from_peft(tmp_path, backbone):
 
 
 def test_a_mean_that_peft_cannot_sample_is_exported_as_vera(tmp_path):
-    """So that nothing in PEFT draws noise for it."""
+    """As VeRA, PEFT draws no noise for it."""
     pvera.export_peft(trained(PVeRA(rank=8), "transformers"), tmp_path)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "VERA"
     assert pvera.import_peft(tmp_path, make_vit()).members[0].method.key == "vera"

@@ -1,4 +1,4 @@
-"""What cannot travel between this package and PEFT: each case is one line, and changes nothing."""
+"""Adapters that cannot be exchanged with PEFT: each error is one line, and nothing changes."""
 
 import json
 
@@ -68,7 +68,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 
 
 def refused(folder, message, backbone=None, **options):
-    """The import raises an InputError of one line that holds `message`, and leaves the backbone as it was."""
+    """Check that the import raises a one-line InputError that contains `message`, and leaves the backbone unchanged."""
     backbone = backbone or make_vit()
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
     with pytest.raises(InputError) as error:
@@ -93,7 +93,7 @@ def change_tensors(folder, change):
 
 @pytest.fixture
 def folder(tmp_path):
-    """PVeRA that PEFT made for DINOv2 of transformers."""
+    """A PVeRA adapter that PEFT made for transformers' DINOv2."""
     saved(configurations(SEPARATE)["pvera"], tmp_path, "transformers")
     return tmp_path
 

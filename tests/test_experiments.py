@@ -1,4 +1,4 @@
-"""The registry of experiments, and who reads it: scripts, notebooks, docs/figures.md; plans that read nothing."""
+"""The registry of experiments and its readers: scripts, notebooks, docs/figures.md; plans read no files."""
 
 import builtins
 import re
@@ -66,7 +66,7 @@ def test_names_are_taken_once():
 
 @pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.stem)
 def test_a_plan_reads_nothing(path, tmp_path, monkeypatch):
-    """Runs are listed from the profile alone: the same with and without results, and no file is opened."""
+    """Runs follow from the profile alone, with and without results, and no file is opened."""
     profile = Profile.read(path)
     languages = [profile.language] if profile.language else []
 

@@ -1,4 +1,4 @@
-"""docs/extending.md does what it says: its blocks, put into a copy of the checkout, end in the results it names."""
+"""docs/extending.md works: its blocks, added to a copy of the checkout, give the results that it names."""
 
 import json
 import os
@@ -19,7 +19,7 @@ BLOCK = re.compile(rf"(?:^({'|'.join(PLACES)}) `([^`]+)`:\n\n)?```(\w+)\n(.*?)``
 
 
 def execute(command: str, folder: Path) -> None:
-    """One line of a page's commands, with this Python and the library in `folder`."""
+    """Execute one line of a page's commands, with this Python and the library in `folder`."""
     words = f"{sys.executable}{command.removeprefix('python')}"
     environment = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
@@ -27,7 +27,7 @@ def execute(command: str, folder: Path) -> None:
 
 
 def follow(section: str, folder: Path) -> set[str]:
-    """Do what a section of the page says, in `folder`; the files that it touched."""
+    """Follow a section of the page in `folder`; return the files that it touched."""
     touched = set()
     for place, name, language, code in BLOCK.findall(SECTIONS[section]):
         if language == "sh":

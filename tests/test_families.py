@@ -1,4 +1,4 @@
-"""Every method on every family of encoders in docs/backbones.md: reads its tables, and checks each row."""
+"""Every method on every family of encoders in the tables of docs/backbones.md, row by row."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "backbones.md").read_text()
 
 
 def table(title: str) -> list[list[str]]:
-    """The cells of the table below a heading, row by row."""
+    """Return the cells of the table below a heading, row by row."""
     section = PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines[2:]]
@@ -30,7 +30,7 @@ FAST_CHECKS = ["reference", "merging"]
 
 
 def titles(column: str) -> list[str]:
-    """Keys of the methods that a row's last column admits."""
+    """Return the keys of the methods that a row's last column admits."""
     without = column.removeprefix("all").removeprefix(" but ").split(", ")
     return [key for key, method in METHODS.items() if method.title not in without]
 
@@ -64,12 +64,12 @@ def test_method_that_does_not_fit_is_refused(example, key):
 
 
 def refused(encoder, method=METHODS["pvera"]):
-    """`adapt` says in one line why not, and leaves the encoder as it was."""
+    """Check that `adapt` gives the reason in one line and leaves the encoder unchanged."""
     before = hooks(encoder), [p.requires_grad for p in encoder.parameters()]
     with pytest.raises(InputError) as error:
         pvera.adapt(encoder, method, CLASSES)
     assert "\n" not in str(error.value) and len(str(error.value)) < 400
-    assert "num_classes=0" not in str(error.value)  # it was given
+    assert "num_classes=0" not in str(error.value)  # the encoder was made with it
     assert before == (hooks(encoder), [p.requires_grad for p in encoder.parameters()])
 
 
@@ -107,7 +107,7 @@ def test_head_reads(example, reads):
 
 
 def shape_only(example: str, **options):
-    """The example without weights, at its full size but for `options`, where it takes them."""
+    """Make the example without weights, at full size except for `options`, if it takes them."""
     kind = getattr(transformers, example, None)
     if kind is not None:
         with torch.device("meta"):
@@ -127,7 +127,7 @@ def test_refused(example):
 
 
 def kind(encoder) -> tuple:
-    """What distinguishes families for the library."""
+    """Return the properties by which the library distinguishes families."""
     parts = encoder, encoder.blocks[0], encoder.blocks[0].attn, encoder.blocks[0].mlp
     attention = encoder.blocks[0].attn
     projections = attention.qkv is not None, getattr(attention, "q_bias", None) is not None
@@ -141,7 +141,7 @@ def test_page_names_every_family_of_timm_that_is_accepted():
     modules = {timm.models._registry._model_to_module[name] for name in names}
     for module in sorted(set(timm.models._registry._module_to_models) - {"byobnet"}):
         members = timm.list_models(module=module)
-        if module not in modules:  # one of a module whose families are all refused
+        if module not in modules:  # a model of a module whose families are all refused
             members = sorted(members, key=len)[:1]
         for name in members:
             encoder = shape_only(name, **{"depth": 1} if module in modules else {})

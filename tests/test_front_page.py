@@ -1,4 +1,4 @@
-"""Numbers and verdicts of the pages are those of the committed tables; a page that is out of date is told."""
+"""The pages' numbers and verdicts come from the committed tables; outdated pages are noticed."""
 
 import csv
 import json
@@ -30,7 +30,7 @@ def test_every_passage_is_shown():
 
 
 def test_markers_within_a_line_do_not_begin_it():
-    """A comment that begins a line ends the paragraph before it."""
+    """A comment at the start of a line would end the paragraph before it."""
     for page in front_page.pages(ROOT):
         for line in page.read_text().splitlines():
             assert not line.startswith("<!--") or line.endswith("-->") and line.count("<!--") == 1, (page.name, line)
@@ -38,9 +38,11 @@ def test_markers_within_a_line_do_not_begin_it():
 
 @pytest.fixture
 def copy(tmp_path):
-    """The pages, and what they are written from."""
-    for name in ("docs", "results/mini/tables", "results/published", "results/performance", "experiments/profiles"):
+    """Copy the pages and the files that they are written from."""
+    read = ("mini/tables", "published", "performance", "paper/cost")
+    for name in ("docs", "experiments/profiles", *(f"results/{name}" for name in read)):
         shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "experiments/slurm.yaml", tmp_path / "experiments")
     (tmp_path / "figures").symlink_to(ROOT / "figures")
     shutil.copy(ROOT / "README.md", tmp_path)
     return tmp_path
@@ -88,7 +90,7 @@ def rows(path: Path) -> list[dict]:
 
 
 def test_numbers_are_those_of_the_tables():
-    """Each computed anew, without the module's own ways of reading."""
+    """Each number is recomputed without the module's functions."""
     audit = rows(ROOT / "results/published/audit.csv")
     wrong = [row for row in audit if row["verdict"] == "does not follow"]
     stars = sum(row["check"] == "stars" for row in wrong)
@@ -107,9 +109,11 @@ def test_numbers_are_those_of_the_tables():
 
     (primary,) = (row for row in rows(TABLES / "claims.csv") if row["claim"] == front_page.PRIMARY[1])
     assert primary["topic"] == "Components"
-    low, high = (f"{float(primary[end]):.2g}".replace("-", "−") for end in ("low", "high"))
+    decimals = len(re.search(r"\.(\d+)", primary["reading"])[1])
+    low, high = (f"{float(primary[end]):.{decimals}f}".replace("-", "−") for end in ("low", "high"))
     first = front_page.claims(ROOT, "").splitlines()[2]
-    assert f"{primary['reading']} [{low}, {high}]" in first and primary["verdict"] in first
+    assert f"{primary['reading']} [{low}, {high}]; " in first
+    assert re.search(rf"\[\**{primary['verdict']}\**\]\(analysis/{primary['notebook']}\.ipynb\)", first)
 
     record = json.loads((ROOT / "results/performance/speed_cpu_amd_epyc.json").read_text())
     (step,) = (
@@ -121,7 +125,7 @@ def test_numbers_are_those_of_the_tables():
 
 
 def test_trainings_to_their_end_are_compared_by_epoch_and_gain(copy):
-    """A table of two runs: PVeRA's gain is that of the data, and it takes longer."""
+    """In a table of two runs, PVeRA's gain is that of the data, and it takes more epochs."""
     head = "method,dataset,seed,epochs,patience,best,early_loss,loss,early_accuracy,accuracy,test,part\n"
     of_pvera = "pvera,digits,0,98,True,70,1,1,0.50,0.53,0.5,Images\n"
     of_vera = "vera,digits,0,31,True,11,1,1,0.5,0.5,0.5,Images\n"
@@ -131,7 +135,7 @@ def test_trainings_to_their_end_are_compared_by_epoch_and_gain(copy):
     assert "VeRA has its best epoch at 11 in the median (place 2 of 2, the slowest first) and gains 0.0 points" in said
 
 
-def test_what_was_not_run_is_said_until_it_is_run(copy):
+def test_missing_runs_are_stated_until_they_exist(copy):
     assert front_page.NOT_RUN in front_page.verdict(copy, "") and front_page.NOT_RUN in front_page.scale(copy, "")
     (copy / "results/paper/benchmark").mkdir(parents=True)
     assert front_page.NOT_RUN not in front_page.verdict(copy, "") + front_page.scale(copy, "")

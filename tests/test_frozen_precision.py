@@ -52,7 +52,7 @@ def test_a_backbone_of_another_precision(key, dtype, tmp_path):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("key", ["lora", "vera", "pvera"])
 def test_a_model_that_was_rounded_can_be_saved_and_loaded(key, dtype, tmp_path):
-    """The frozen random matrices of the file are those that the seed draws, also where they were rounded."""
+    """The seed draws the frozen random matrices again, even if the model has rounded them."""
     images = make_images().to(dtype)
     model = perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES)).to(dtype).eval()
     pvera.save(model, tmp_path / "adapter.safetensors")

@@ -1,4 +1,4 @@
-"""GLUE's files with their quirks, the split into training and validation, and the tasks of our own grammar."""
+"""GLUE's files with their quirks, the split into training and validation, and the generated tasks."""
 
 import os
 from collections import Counter
@@ -14,7 +14,7 @@ from pvera.data import glue, grammar
 from pvera.errors import InputError
 from pvera.study.results import write_atomically
 
-#: Lines as the original files hold them.
+#: Lines of the original files.
 LINES = {
     "cola": b"gj04\t1\t\tOur friends won't buy this analysis.\ngj04\t0\t*\tThe \"more pseudo they.\n",
     "mrpc": b"\xef\xbb\xbfQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
@@ -39,10 +39,10 @@ def place(root, name, content: bytes, split="dev"):
 @pytest.mark.parametrize("name", LINES)
 def test_original_files(tmp_path, name):
     place(tmp_path, name, LINES[name])
-    found = glue.load_split(tmp_path, name, "test")
+    loaded = glue.load_split(tmp_path, name, "test")
     texts, labels = READ[name]
-    assert found.texts == texts
-    assert found.labels.tolist() == labels and found.labels.dtype == np.int64
+    assert loaded.texts == texts
+    assert loaded.labels.tolist() == labels and loaded.labels.dtype == np.int64
 
 
 sentences = st.text(st.characters(blacklist_characters="\t\r\n", blacklist_categories=("Cs",)), min_size=1)
@@ -50,14 +50,14 @@ sentences = st.text(st.characters(blacklist_characters="\t\r\n", blacklist_categ
 
 @settings(max_examples=50, deadline=None, derandomize=True, database=None)
 @given(st.data(), st.sampled_from(list(glue.TASKS)))
-def test_what_is_written_is_read(tmp_path_factory, data, name):
+def test_written_files_read_back(tmp_path_factory, data, name):
     layout = glue.TASKS[name].layout
     texts = data.draw(st.lists(st.tuples(*[sentences] * len(layout.texts)), min_size=1, max_size=5))
     labels = np.array([data.draw(st.integers(0, 1)) for _ in texts])
     file = tmp_path_factory.mktemp("tsv") / "dev.tsv"
     file.write_bytes(glue.encode(glue.Texts(texts, labels), layout))
-    found = glue.read(file, layout)
-    assert found.texts == texts and found.labels.tolist() == labels.tolist()
+    loaded = glue.read(file, layout)
+    assert loaded.texts == texts and loaded.labels.tolist() == labels.tolist()
 
 
 def test_split_is_a_fixed_permutation(tmp_path):
@@ -114,7 +114,7 @@ def test_a_pipe_is_not_waited_for(tmp_path):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """Files as the hub's, in a folder; returns what was asked for."""
+    """Serve files from a folder like the hub; return the list of requests."""
     import huggingface_hub
 
     asked = []
@@ -130,8 +130,8 @@ def hub(tmp_path, monkeypatch):
 def test_hub(tmp_path, hub):
     table = pd.DataFrame({"sentence1": ["a  b", "c"], "sentence2": ["d\n", "e"], "label": [1, 0], "idx": [0, 1]})
     table.to_parquet(tmp_path / "rte_validation-00000-of-00001.parquet")
-    found = glue.from_hub(glue.TASKS["rte"], "dev")
-    assert (found.texts, found.labels.tolist()) == ([("a b", "d"), ("c", "e")], [1, 0])
+    downloaded = glue.from_hub(glue.TASKS["rte"], "dev")
+    assert (downloaded.texts, downloaded.labels.tolist()) == ([("a b", "d"), ("c", "e")], [1, 0])
     table = pd.DataFrame({"sentence": ["a"], "label": [1], "idx": [0]})
     table.to_parquet(tmp_path / "cola_train-00000-of-00001.parquet")
     assert glue.from_hub(glue.TASKS["cola"], "train").texts == [("a",)]
@@ -154,7 +154,8 @@ def made():
 
 @pytest.mark.parametrize("name", grammar.RECIPES)
 def test_generated_task(made, name, tmp_path):
-    """As large as said, balanced, without a text twice, as published, and read back from its files."""
+    """Sizes are as declared; classes are balanced; no text occurs twice; the hash is the published one; files read
+    back."""
     parts = made[name]
     assert {split: len(part) for split, part in parts.items()} == {"train": 1000, "dev": 1000}
     assert all(np.bincount(part.labels).tolist() == [500, 500] for part in parts.values())
@@ -170,7 +171,7 @@ def test_generated_task(made, name, tmp_path):
 
 
 def test_acceptable_sentences_obey_the_rules(made):
-    """Read with another grammar: a pattern per rule."""
+    """Sentences are parsed by a second grammar, with a pattern per rule."""
     for part in made["acceptability"].values():
         for (sentence,), label in zip(part.texts, part.labels):
             words = sentence.rstrip(".").lower().split()
@@ -196,7 +197,7 @@ def test_acceptable_sentences_obey_the_rules(made):
 
 
 def test_paraphrases_tell_one_event(made):
-    """Without articles, synonyms and word order: the same bag of words, and equal roles."""
+    """Without articles, synonyms and word order, paraphrases have the same words and roles."""
     back = {new: old for old, new in grammar.SYNONYMS.items()}
 
     def told(sentence):

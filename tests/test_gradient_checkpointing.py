@@ -60,23 +60,23 @@ def test_noise_goes_on_as_if_layers_were_computed_once():
 
 @pytest.mark.parametrize("together", [True, False], ids=["one backward pass", "oldest first"])
 def test_several_passes_before_the_backward_pass(together):
-    found = []
+    results = []
     for model in models(GRID):
         losses = [objective(model, make_images(3, seed)) for seed in range(3)]
-        found.append(gradients(model, sum(losses)) if together else gradients(model, *losses))
-    assert_equal(found[1], found[0])
+        results.append(gradients(model, sum(losses)) if together else gradients(model, *losses))
+    assert_equal(results[1], results[0])
 
 
 def test_settings_of_the_pass_and_not_of_the_backward_pass():
     """Draws, mode and active members may have changed until the layer is computed again."""
-    found = []
+    results = []
     for model in models(GRID):
         model.active = [2, 0]
         with model.sampling(seed=7):
             loss = objective(model.eval(), make_images())
         model.active = [0, 1, 2]
-        found.append(dict(gradients_of_active(model, loss).items()))
-    assert_equal(found[1], found[0])
+        results.append(dict(gradients_of_active(model, loss).items()))
+    assert_equal(results[1], results[0])
 
 
 def gradients_of_active(model, loss):
@@ -85,30 +85,30 @@ def gradients_of_active(model, loss):
 
 
 def test_a_pass_without_draws_between():
-    found = []
+    results = []
     for model in models(METHODS["pvera"]):
         loss = objective(model, make_images())
         with torch.no_grad():
             model.eval()(make_images(5, seed=2))
             model.train()
-        found.append(gradients(model, loss))
-    assert_equal(found[1], found[0])
+        results.append(gradients(model, loss))
+    assert_equal(results[1], results[0])
 
 
 @pytest.mark.parametrize("key", ["lora", "pvera"])
 def test_whole_model_in_one_checkpoint(key):
-    found = []
+    results = []
     for saving in (False, True):
         model = perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES))
         images = make_images().requires_grad_()
         logits = checkpoint(model, images, use_reentrant=False) if saving else model(images)
-        found.append(gradients(model, logits.square().sum() + model.kl_divergence()))
-    assert_equal(found[1], found[0])
+        results.append(gradients(model, logits.square().sum() + model.kl_divergence()))
+    assert_equal(results[1], results[0])
 
 
 def test_reentrant_checkpoints():
     """They keep no graph of the first pass, so of the KL term there is no gradient."""
-    found = []
+    results = []
     for saving in (False, True):
         model = perturb(pvera.adapt(make_vit(), METHODS["pvera"], CLASSES))
         images = make_images().requires_grad_()
@@ -118,14 +118,14 @@ def test_reentrant_checkpoints():
 
         with model.without_kl():
             loss = run().square().sum()
-            found.append(gradients(model, loss))
-    assert_equal(found[1], found[0])
+            results.append(gradients(model, loss))
+    assert_equal(results[1], results[0])
     loss = run().square().sum() + model.kl_divergence()
     with pytest.raises(RuntimeError, match="use_reentrant=False"):
         loss.backward()
 
 
-def test_a_pass_that_lies_too_far_back_is_refused():
+def test_a_pass_too_far_back_is_refused():
     model = models(METHODS["pvera"])[1]
     loss = objective(model, make_images())
     for _ in range(recompute.KEPT):

@@ -1,5 +1,4 @@
-"""What reading images costs. The bounds are those of experiments/benchmark_input.py, which the slow test runs
-whole."""
+"""The cost of reading images. Bounds are those of experiments/benchmark_input.py; the slow test runs all of it."""
 
 import os
 import runpy
@@ -17,9 +16,9 @@ SCRIPT = Path(__file__).resolve().parents[1] / "experiments" / "benchmark_input.
 
 def test_batches_from_the_store_cost_little_of_an_epoch(tmp_path, monkeypatch):
     monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
-    found = runpy.run_path(str(SCRIPT))["share"](tmp_path, "tiny", 160)
-    assert found["what"] == "share of an epoch on tiny at 32 pixels"
-    assert 0 < float(found["value"].removesuffix(" %")) < 2 and found["holds"]
+    share = runpy.run_path(str(SCRIPT))["share"](tmp_path, "tiny", 160)
+    assert share["what"] == "share of an epoch on tiny at 32 pixels"
+    assert 0 < float(share["value"].removesuffix(" %")) < 2 and share["holds"]
 
 
 def test_parts_that_are_not_measured_again_stay(tmp_path):
@@ -51,7 +50,7 @@ def test_the_page_is_one_table_and_the_machines():
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_every_bound_holds(tmp_path):
-    """On a machine that does nothing else; 12 GB on the disk."""
+    """It needs an idle machine and 12 GB on the disk."""
     command = [sys.executable, str(SCRIPT), "--folder", str(tmp_path), "--output", str(tmp_path / "output")]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stdout + done.stderr

@@ -47,7 +47,7 @@ def change_weights(path):
     safetensors.torch.save_file(state, path)
 
 
-def test_what_is_done_is_known_without_weights_and_pixels(profile, tmp_path, monkeypatch):
+def test_done_runs_are_known_without_weights_and_pixels(profile, tmp_path, monkeypatch):
     root = tmp_path / "results"
     profile = profile.with_(beta=[1e-4, 1e-2])
     (search,), trainings = profile.runs("beta", root), profile.runs("benchmark", root)
@@ -75,7 +75,7 @@ def test_an_analysis_is_known_without_weights_and_pixels(profile, tmp_path, monk
     assert run.state() == "different"
 
 
-def test_reading_for_a_run_corrects_what_is_remembered(profile, tmp_path):
+def test_reading_for_a_run_corrects_the_cache(profile, tmp_path):
     """A memory that is wrong, as of a file that was changed within its times, ends with the first run."""
     (run,) = profile.with_(methods={"linear": {}}).runs("benchmark", tmp_path / "results")
     right = Inputs().describe_backbone(run), Inputs().splits_sha256(run)
@@ -89,7 +89,7 @@ def test_reading_for_a_run_corrects_what_is_remembered(profile, tmp_path):
     assert run.state() == "done"
 
 
-def test_damaged_and_unwritable_memories_are_computed_anew(tmp_path, monkeypatch):
+def test_damaged_and_unwritable_caches_are_recomputed(tmp_path, monkeypatch):
     monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
     file, calls = tmp_path / "weights", []
     file.write_text("a")
@@ -132,14 +132,14 @@ def test_the_last_backbone_stays_loaded(profile, tmp_path):
     assert torch.equal(torch.from_numpy(shared.splits(run)[2].labels), torch.arange(40) % 10)
 
 
-def test_the_same_bits_with_inputs_of_its_own_or_shared(profile, tmp_path):
+def test_the_same_bits_with_separate_or_shared_inputs(profile, tmp_path):
     """What a worker keeps loaded from run to run changes no number of the next."""
-    shared, found = Inputs(), []
+    shared, records = Inputs(), []
     for name, of in (("own", lambda: Inputs()), ("shared", lambda: shared)):
         for run in profile.runs("benchmark", tmp_path / name):
             runs.execute(run, inputs=of())
         (one,) = profile.runs("uncertainty", tmp_path / name)
         one.execute(inputs=of())
         arrays = results.read_arrays(one.path)
-        found.append((results.read(run.path)["members"], {key: value.tobytes() for key, value in arrays.items()}))
-    assert found[0] == found[1]
+        records.append((results.read(run.path)["members"], {key: value.tobytes() for key, value in arrays.items()}))
+    assert records[0] == records[1]

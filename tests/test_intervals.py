@@ -36,7 +36,7 @@ def test_seed_error_by_hand():
 
 @given(hnp.arrays(np.float64, (2, 4), elements=st.floats(0, 1, width=16)))
 def test_seed_error_agrees_with_scipy(samples):
-    """Of one data set it is Student's interval; of one with as many runs of two methods, Welch's."""
+    """With one data set it is Student's interval; with equally many runs of two methods, Welch's."""
     samples[:, 0] += 1
     low, high = t_interval(samples, axis=1)
     std = samples.std(1, ddof=1)
@@ -76,7 +76,7 @@ def test_t_interval_agrees_with_scipy(samples, level):
 
 
 def test_t_interval_narrows_with_the_draws():
-    """It is of the mean: sixteen draws give about half the width of four, not that of the scores."""
+    """It covers the mean, not the scores: sixteen draws give about half the width of four."""
     scores = np.random.default_rng(0).normal(0.5, 0.1, (16, 20000))
     width = [np.subtract(*t_interval(scores[:k])[::-1]).mean() for k in (4, 16)]
     # E[s] = c₄(k) σ, with c₄ = .9213 (k = 4) and .9835 (k = 16); t = 3.182 and 2.131

@@ -72,11 +72,11 @@ def processes(group: int) -> int:
 
 def traces(folders, *endings: str) -> set[tuple[str, int]]:
     """Files of these names in the folders, and when they changed (ns)."""
-    found = set()
+    files = set()
     for place in folders:
         with suppress(OSError):  # it is not there yet, or no longer
-            found |= {(e.path, e.stat().st_mtime_ns) for e in os.scandir(place) if e.name.endswith(endings)}
-    return found
+            files |= {(e.path, e.stat().st_mtime_ns) for e in os.scandir(place) if e.name.endswith(endings)}
+    return files
 
 
 @pytest.mark.slow
@@ -120,8 +120,8 @@ def test_twenty_kills_lose_nothing_and_change_nothing(folder):
     assert start(folder, "killed").wait() == 0, (folder / "killed.log").read_text()
     assert numbers(folder, "killed") == whole
     files = {path.relative_to(folder / "whole") for path in (folder / "whole").rglob("*") if path.is_file()}
-    found = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
-    assert found == files, "nothing is left over"
+    written = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
+    assert written == files, "nothing is left over"
     for path in files:
         if path.suffix != ".json":
             assert (root / path).read_bytes() == (folder / "whole" / path).read_bytes(), path

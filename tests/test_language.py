@@ -67,7 +67,7 @@ def test_the_packaged_encoder_needs_no_hub(monkeypatch):
 
 
 def test_an_adapter_fits_the_encoder_as_transformers_loads_it(encoder, encoder_folder, tmp_path):
-    """With its pooler, which `load` removes and no adapter reads."""
+    """transformers loads a pooler too, which `load` removes and no adapter reads."""
     text = dict(encoder.tokenizer(["The teacher smiles."], return_tensors="pt"))
     model = pvera.adapt(encoder.model, pvera.LoRA(rank=2), num_classes=2).eval()
     randomise(model.members[0].layers, 1)
@@ -80,7 +80,7 @@ def test_an_adapter_fits_the_encoder_as_transformers_loads_it(encoder, encoder_f
 
 
 def test_an_encoder_that_lacks_weights_is_refused(encoder_folder, tmp_path):
-    """transformers would draw them at random, others in every process."""
+    """transformers would draw them at random, differently in each process."""
     shutil.copytree(encoder_folder, tmp_path, dirs_exist_ok=True)
     file = tmp_path / "model.safetensors"
     tensors = safetensors.torch.load_file(file)
@@ -96,7 +96,7 @@ def test_an_encoder_that_lacks_weights_is_refused(encoder_folder, tmp_path):
 
 
 def test_deberta_tokenizer_from_its_published_files(tmp_path):
-    """The hub holds DeBERTa-V3's tokenizer as a sentencepiece model alone."""
+    """The hub has DeBERTa-V3's tokenizer only as a sentencepiece model."""
     import sentencepiece
     from transformers import DebertaV2Config, DebertaV2Model
 
@@ -157,7 +157,7 @@ def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
         dict(encoder.tokenizer(*text, truncation=True, max_length=30, return_tensors="pt")) for text in texts.texts
     ]
     lengths = [one["input_ids"].shape[1] for one in alone]
-    assert min(lengths) < max(lengths) == 30  # some are cut
+    assert min(lengths) < max(lengths) == 30  # some are truncated
     for index in (slice(3, 9), torch.tensor([5, 0, 7]), slice(2, 3)):
         chosen = np.arange(len(batch))[index]
         inputs = batch[index]
@@ -257,7 +257,7 @@ def profile(tmp_path, encoder_folder, text_folder):
 
 
 def test_profile(profile, tmp_path):
-    """What the section does not say is as for images, without AdaptFormer."""
+    """Omitted keys have the defaults of images, without AdaptFormer."""
     text = Profile.read(profile).of_language()
     assert text.experiments == ("language_beta", "language")
     assert tuple(text.methods) == METHODS and text.methods["vera"] == {"rank": 6}
@@ -294,10 +294,10 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
             assert run.state() == "done"
     (search,) = results.load_runs(root, "small", "language_beta")
     assert not list((root / "small" / "language_beta").rglob("*.npz"))
-    found = results.load_runs(root, "small", "language")
+    records = results.load_runs(root, "small", "language")
     test = tokenized.load_splits(text_folder, "acceptability", encoder)[2]
-    assert [run["method"] for run in found] == sorted(METHODS)
-    for record in found:
+    assert [run["method"] for run in records] == sorted(METHODS)
+    for record in records:
         assert (record["category"], record["config"]["max_length"]) == ("language", 30)
         assert "image_size" not in record["config"] and record["environment"]["transformers"]
         run = next(run for run in text.runs("language", root) if run.method == record["method"])
@@ -305,11 +305,11 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
         assert labels.tolist() == test.labels.tolist()
         assert record["test"]["matthews"] == pytest.approx(matthews_corrcoef(labels, probabilities.argmax(1)))
         assert record["test"]["correct"] == (probabilities.argmax(1) == labels).sum()
-    assert len(found[4]["members"]) == 2  # LoRA's grid
-    assert {m["beta"] for m in found[5]["config"]["members"]} == {search["chosen"]["grid"]["beta"]}
-    scores = Scores.of(found, "matthews")
+    assert len(records[4]["members"]) == 2  # LoRA's grid
+    assert {m["beta"] for m in records[5]["config"]["members"]} == {search["chosen"]["grid"]["beta"]}
+    scores = Scores.of(records, "matthews")
     assert scores.values.shape == (7, 1, 1) and scores.categories == ("language",)
-    # GLUE's task is not there, so it is left out; all else is done.
+    # GLUE's files are missing, so its task is left out; the other tasks run.
     scripts.execute("train_language", *arguments(profile, "--seeds", "0", "--list"))
     printed = capsys.readouterr().out
     assert "small: without RTE" in printed

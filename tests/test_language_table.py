@@ -1,4 +1,4 @@
-"""The language table on records made by hand, and on those that are committed."""
+"""The language table on hand-made and committed records."""
 
 from pathlib import Path
 
@@ -99,7 +99,7 @@ def test_claims(runs):
 
 
 def test_a_task_on_which_every_run_diverged(runs, tmp_path):
-    """It has no score; the other tasks keep theirs."""
+    """A task whose runs all diverged has no score; the other tasks keep theirs."""
     for run in runs:
         if run["dataset"] == "cola":
             run |= {"chosen": None, "test": None}
@@ -127,8 +127,8 @@ COMMITTED = results.load_runs(ROOT / "results", "mini", "language", optional=Tru
 
 @pytest.mark.skipif(not COMMITTED, reason="the language experiment has no results here")
 def test_committed_results():
-    """Every method has three seeds on each task and beats the majority class on one of GLUE; the scores are those
-    of scikit-learn from the stored predictions, on test sets of GLUE's sizes."""
+    """Every method has three seeds per task and beats the majority class on one GLUE task. Scores equal scikit-learn's
+    on the stored predictions; test sets have GLUE's sizes."""
     assert {run["dataset"] for run in COMMITTED} >= {"rte", "mrpc", "cola"}
     assert {run["method"] for run in COMMITTED} == METHODS.keys() - {"adaptformer"}
     assert len(COMMITTED) == 3 * 7 * len({run["dataset"] for run in COMMITTED})

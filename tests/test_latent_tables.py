@@ -35,10 +35,10 @@ def test_out_of_distribution_claims_are_judged_over_models():
     """AUROC of PVeRA 2.5 / 4 on one model and 1 on the other; VeRA has one model alone."""
     runs = [values(), values(dataset="vessels", own=(0.0, 1.0), other=(2.0, 3.0)), values("vera", own=(0.0, 1.0))]
     data = out_of_distribution.out_of_distribution_verdicts(runs).data.set_index("claim")
-    found = data.loc["PVeRA's values are lower in distribution (norm)"]
-    assert found["difference"] == pytest.approx((0.625 + 1) / 2 - 0.5) and found["verdict"] == "undecided"
+    verdict = data.loc["PVeRA's values are lower in distribution (norm)"]
+    assert verdict["difference"] == pytest.approx((0.625 + 1) / 2 - 0.5) and verdict["verdict"] == "undecided"
     half = stats.t.ppf(0.975, 1) * 0.375 / 2
-    assert found["high"] == pytest.approx(found["difference"] + half) and found["scale"] == "2 models, 1 seed"
+    assert verdict["high"] == pytest.approx(verdict["difference"] + half) and verdict["scale"] == "2 models, 1 seed"
     vera = data.loc["VeRA's are not (mean value)"]
     assert (vera["verdict"], vera["reading"]) == ("not testable here", "fewer than two models: no interval")
     data = out_of_distribution.out_of_distribution_verdicts(runs[:2]).data.set_index("claim")

@@ -1,5 +1,4 @@
-"""The last layer's latents against the weights themselves, and their maps against a principal component by
-hand."""
+"""The last layer's latents against the weights, and their maps against a principal component by hand."""
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ def adapted(method, vit=None):
 
 
 def last_input(model, images):
-    """What enters the last layer's projections, from the layers one by one."""
+    """Return the input of the last layer's projections, layer by layer."""
     vit = model.backbone
     x = vit.norm_pre(vit.patch_drop(vit._pos_embed(vit.patch_embed(images))))
     for block in vit.blocks[:-1]:
@@ -47,11 +46,11 @@ def test_mu_and_sigma_from_the_weights(method, training):
 def test_adaptation_by_hand():
     model, images = adapted(pvera.PVeRA(rank=8)), make_images()
     mu, _ = latents.last_layer(model, images, "qv")
-    found = latents.adaptation(model, images)
+    adaptation = latents.adaptation(model, images)
     for i, one in enumerate(mu.double().numpy()):  # tokens, 2, r
         values = one[:, 0] + one[:, 1]
-        assert found["mean"][i].item() == pytest.approx(values.mean(), abs=1e-6)
-        assert found["norm"][i].item() == pytest.approx(np.mean([np.sqrt((v**2).sum()) for v in values]), rel=1e-5)
+        assert adaptation["mean"][i].item() == pytest.approx(values.mean(), abs=1e-6)
+        assert adaptation["norm"][i].item() == pytest.approx(np.mean([np.sqrt((v**2).sum()) for v in values]), rel=1e-5)
 
 
 def test_a_pass_leaves_the_model_as_it_was():
@@ -66,21 +65,21 @@ def test_a_pass_leaves_the_model_as_it_was():
 def test_maps_are_the_first_principal_component(registers):
     vit = make_vit(reg_tokens=registers) if registers else make_vit()
     model, images = adapted(pvera.PVeRA(rank=8), vit), make_images(4)
-    found = latents.maps(model, images, draws=3, seed=5)
-    assert found.mu.shape == (4, 4, 4) and found.draws.shape == (3, 4, 4, 4)
+    maps = latents.maps(model, images, draws=3, seed=5)
+    assert maps.mu.shape == (4, 4, 4) and maps.draws.shape == (3, 4, 4, 4)
     mu, sigma = (part[:, 1 + registers :, 0].double().numpy() for part in latents.last_layer(model, images, "q"))
     flat = mu.reshape(-1, 8)
     _, values, axes = np.linalg.svd(flat - flat.mean(0))
     by_hand = ((flat - flat.mean(0)) @ axes[0]).reshape(4, 4, 4)
-    sign = np.sign((by_hand * found.mu).sum())
-    np.testing.assert_allclose(found.mu, sign * by_hand, atol=1e-5)
-    assert found.explained == pytest.approx(values[0] ** 2 / (values**2).sum(), rel=1e-5)
-    assert np.corrcoef(found.mu.ravel(), np.linalg.norm(flat, axis=1))[0, 1] >= 0
+    sign = np.sign((by_hand * maps.mu).sum())
+    np.testing.assert_allclose(maps.mu, sign * by_hand, atol=1e-5)
+    assert maps.explained == pytest.approx(values[0] ** 2 / (values**2).sum(), rel=1e-5)
+    assert np.corrcoef(maps.mu.ravel(), np.linalg.norm(flat, axis=1))[0, 1] >= 0
     # A draw differs from the mean by noise of variance Σ_i (σ_i a_i)², so this has variance one.
     scale = np.sqrt(((sigma * axes[0]) ** 2).sum(-1)).reshape(4, 4, 4)
     many = latents.maps(model, images, draws=400, seed=5).draws
-    assert ((many - found.mu) / scale).std() == pytest.approx(1, abs=0.03)
-    assert abs(((many - found.mu) / scale).mean()) < 0.03
+    assert ((many - maps.mu) / scale).std() == pytest.approx(1, abs=0.03)
+    assert abs(((many - maps.mu) / scale).mean()) < 0.03
 
 
 def test_draws_follow_from_the_seed():
@@ -91,8 +90,8 @@ def test_draws_follow_from_the_seed():
 
 
 def test_vera_has_no_draws():
-    found = latents.maps(adapted(pvera.VeRA(rank=8)), make_images(), 3)
-    assert found.draws.shape == (0, 3, 4, 4) and np.ptp(found.mu) > 0
+    maps = latents.maps(adapted(pvera.VeRA(rank=8)), make_images(), 3)
+    assert maps.draws.shape == (0, 3, 4, 4) and np.ptp(maps.mu) > 0
 
 
 @pytest.mark.parametrize("key", [key for key in METHODS if key not in ("vera", "pvera")])

@@ -1,4 +1,4 @@
-"""The protocol ledger: its rows, the effects behind it, and the page made of both."""
+"""The protocol ledger: its rows, the measured effects, and the page."""
 
 import importlib
 import inspect
@@ -39,7 +39,7 @@ def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5, ece=0.
 
 
 def paired(switch, accuracies, method="lora", reference=0.5):
-    """Runs of `switch` and of what it is compared with, one pair per accuracy: {switch: runs}."""
+    """Return {switch: runs}: runs of `switch` and of its reference, one pair per accuracy."""
     places = [("digits", 0), ("digits", 1), ("vessels", 0), ("vessels", 1)][: len(accuracies)]
     corrected = one_at_a_time()[switch].reference
     return {
@@ -57,7 +57,7 @@ def test_every_switch_has_its_row():
 
 
 def resolve(file, name):
-    """What stands in `file` under the dotted `name`: a value of a YAML file, or what a module defines."""
+    """Return the value of the dotted `name` in `file`, a YAML file or a module."""
     if file.endswith(".yaml"):
         target = yaml.safe_load((ROOT / file).read_text())
         for key in name.split("."):
@@ -82,18 +82,18 @@ def test_rows_point_into_the_code_and_say_what_both_protocols_do(row):
 @pytest.mark.parametrize(
     "where",
     [
-        ("pvera/adapters/pvera.py", "_divergence"),  # in the text of the file, but no name of it
+        ("pvera/adapters/pvera.py", "_divergence"),  # in the file's text, but not a name
         ("pvera/adapters/dora.py", "low_rank_pair"),  # of another module
         ("experiments/profiles/paper.yaml", "ia3"),
     ],
 )
-def test_a_pointer_to_what_is_not_there_is_noticed(where):
+def test_a_dangling_pointer_is_noticed(where):
     with pytest.raises((AttributeError, AssertionError, KeyError)):
         resolve(*where)
 
 
 def test_page_is_current():
-    """PROTOCOL.md is what analysis/protocol.ipynb writes from the committed runs."""
+    """analysis/protocol.ipynb writes PROTOCOL.md from the committed runs."""
     runs = effects.load(ROOT / "results", "mini")
     assert (ROOT / "PROTOCOL.md").read_text() == tables.page(runs)
 
@@ -132,10 +132,10 @@ def test_methods_are_averaged_before_pairs_are_counted():
         runs[name] += records
     table = effects.summary(effects.differences(runs)).set_index("metric")
     assert table.at["accuracy", "mean"] == pytest.approx(2.5) and table.at["accuracy", "pairs"] == 2
-    assert np.isnan(table.at["accuracy", "noise"])  # no run tells what chance does
+    assert np.isnan(table.at["accuracy", "noise"])  # no run shows the size of chance
     noise = [paired("own_draws", [0.51, 0.53], method)["own_draws"] for method in ("lora", "vera")]
     table = effects.summary(effects.differences(runs | {"own_draws": noise[0] + noise[1]}))
-    # Four runs, +1 and +3 twice: what a mean of as many stays within.
+    # The bound on chance for the mean of four runs, +1 and +3 twice.
     bound = table.set_index(["switch", "metric"]).at[("shuffle", "accuracy"), "noise"]
     assert bound == pytest.approx(t.ppf(0.975, 4) * np.sqrt((1 + 9) / 2 / 4))
     (vera,) = [row for row in lines(tables.by_method(runs)) if row[0] == "VeRA"]
@@ -191,10 +191,10 @@ def test_a_reference_of_another_protocol_is_refused():
         effects.differences({"corrected": [reference]})
 
 
-def test_what_concerns_a_grid_is_compared_with_runs_of_the_grid():
+def test_a_switch_of_the_grid_is_compared_with_runs_of_the_grid():
     runs = paired("joint_stop", [0.52, 0.53]) | {"corrected": paired("shuffle", [0.5] * 2)["corrected"]}
     for run in (run for name in ("joint_stop", "corrected_grid") for run in runs[name]):
-        run["config"]["max_epochs"] = 500  # as the runs of `corrected` have not
+        run["config"]["max_epochs"] = 500  # unlike the runs of `corrected`
     pairs = effects.differences(runs)
     assert pairs["switch"].eq("joint_stop").all() and pairs["accuracy"].round(6).tolist() == [2, 3]
     (row,) = lines(tables.switches(runs))
@@ -238,7 +238,7 @@ def test_load(tmp_path):
         effects.load(tmp_path, "mine")
 
 
-# What is made of them
+# Tables and figure
 
 
 def test_rows_without_runs_say_so():
@@ -261,7 +261,7 @@ def test_figure():
     dots = [line.get_xdata().tolist() for line in accuracy.lines if line.get_marker() == "."]
     assert dots[0] == pairs[pairs["switch"] == "softmax_in_loss"]["accuracy"].tolist()
     reasons = [text.get_text() for ax in figure.axes for text in ax.texts]
-    assert set(reasons) == {"on another scale"}  # the loss of a softmax taken twice
+    assert set(reasons) == {"on another scale"}  # the loss of the double softmax
     names = [label.get_text() for ax in figure.axes for label in ax.get_yticklabels()]
     assert sorted(filter(None, names)) == sorted(map(switch_title, pairs["switch"].unique()))  # each once
     assert "LoRA: same start in every layer" in names

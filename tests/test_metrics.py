@@ -27,7 +27,7 @@ def random_predictions(seed, n=500, classes=7, sharpness=3.0):
 @st.composite
 def predictions(draw):
     n, classes = draw(st.integers(1, 40)), draw(st.integers(2, 5))
-    positive = st.integers(0, 8)  # few values: many ties, exact zeros and ones
+    positive = st.integers(0, 8)  # few distinct values give many ties, and exact zeros and ones
     scores = draw(hnp.arrays(np.float64, (n, classes), elements=positive))
     scores[:, 0] += scores.sum(1) == 0
     labels = draw(hnp.arrays(np.int64, n, elements=st.integers(0, classes - 1)))
@@ -55,7 +55,7 @@ def test_by_hand():
 
 def test_ties_share_their_answers_over_the_bins_they_span():
     same = np.full((4, 2), [0.75, 0.25])
-    # Two of four are right, in whatever order: 2 |.5 - .75| in each of two bins
+    # Two of four are correct, whatever the order: 2 |.5 - .75| in each of two bins
     for labels in ([0, 0, 1, 1], [0, 1, 0, 1]):
         assert metrics.ace(same, np.array(labels), bins=2) == pytest.approx(0.25)
     # Ranks {.6, .75} and {.75, .75}, one of the three .75 right: |1 + 1/3 - 1.35| + |2/3 - 1.5|
@@ -67,25 +67,25 @@ def test_reliability_by_hand():
     confidence, correct = metrics.top_label(*HAND)
     np.testing.assert_array_equal(confidence, [0.9, 0.8, 0.6, 0.6])
     np.testing.assert_array_equal(correct, [True, False, True, False])
-    found = metrics.reliability(confidence, correct, bins=4)
-    np.testing.assert_array_equal(found.count, [0, 0, 2, 2])
-    np.testing.assert_allclose(found.accuracy, [np.nan, np.nan, 0.5, 0.5])
-    np.testing.assert_allclose(found.confidence, [np.nan, np.nan, 0.6, 0.85])
-    assert found.error == metrics.ece(*HAND, bins=4)
-    found = metrics.reliability(confidence, correct, bins=3, adaptive=True)
-    np.testing.assert_array_equal(found.count, [2, 1, 1])
-    np.testing.assert_allclose(found.accuracy, [0.5, 0, 1])
-    np.testing.assert_allclose(found.confidence, [0.6, 0.8, 0.9])
-    assert found.error == metrics.ace(*HAND, bins=3)
+    reliability = metrics.reliability(confidence, correct, bins=4)
+    np.testing.assert_array_equal(reliability.count, [0, 0, 2, 2])
+    np.testing.assert_allclose(reliability.accuracy, [np.nan, np.nan, 0.5, 0.5])
+    np.testing.assert_allclose(reliability.confidence, [np.nan, np.nan, 0.6, 0.85])
+    assert reliability.error == metrics.ece(*HAND, bins=4)
+    reliability = metrics.reliability(confidence, correct, bins=3, adaptive=True)
+    np.testing.assert_array_equal(reliability.count, [2, 1, 1])
+    np.testing.assert_allclose(reliability.accuracy, [0.5, 0, 1])
+    np.testing.assert_allclose(reliability.confidence, [0.6, 0.8, 0.9])
+    assert reliability.error == metrics.ace(*HAND, bins=3)
 
 
 @pytest.mark.parametrize("bins", [5, 15])
 def test_reliability_agrees_with_scikit_learn(bins):
     confidence, correct = metrics.top_label(*random_predictions(0))
-    found = metrics.reliability(confidence, correct, bins)
+    reliability = metrics.reliability(confidence, correct, bins)
     accuracy, mean = calibration_curve(correct, confidence, n_bins=bins)
-    np.testing.assert_allclose(found.accuracy[found.count > 0], accuracy)
-    np.testing.assert_allclose(found.confidence[found.count > 0], mean)
+    np.testing.assert_allclose(reliability.accuracy[reliability.count > 0], accuracy)
+    np.testing.assert_allclose(reliability.confidence[reliability.count > 0], mean)
 
 
 def test_confidence_zero_and_one_are_counted():
@@ -95,7 +95,7 @@ def test_confidence_zero_and_one_are_counted():
     # A confidence of exactly one shares the last bin with .95
     mixed = np.array([[1.0, 0.0], [0.95, 0.05]])
     assert metrics.ece(mixed, np.array([1, 0]), bins=2) == pytest.approx(abs(1 - 1.95) / 2)
-    # Of two classes no confidence is zero, of a list of confidences one may be
+    # With two classes no confidence is zero; in a list of confidences one may be
     assert metrics.reliability([0.0, 1.0], [0, 1]).count.tolist() == [1, *[0] * 13, 1]
     assert metrics.reliability([0.0, 1.0], [1, 0]).error == 1
 
@@ -164,14 +164,14 @@ def test_more_bins_than_images_leaves_each_confidence_its_own(case):
 
 def test_evaluate_and_half_precision():
     probabilities, labels = random_predictions(1)
-    found = metrics.evaluate(probabilities, labels)
-    assert found["images"] == 500 and found["bins"] == 15
-    assert found["correct"] / 500 == found["accuracy"]
+    values = metrics.evaluate(probabilities, labels)
+    assert values["images"] == 500 and values["bins"] == 15
+    assert values["correct"] / 500 == values["accuracy"]
     for metric in METRICS:
-        assert found[metric.__name__] == metric(probabilities, labels)
-        # What the stored predictions give back
+        assert values[metric.__name__] == metric(probabilities, labels)
+        # Metrics of the stored half-precision predictions
         assert metric(probabilities.astype(np.float16), labels.astype(np.int16)) == pytest.approx(
-            found[metric.__name__], abs=2e-3
+            values[metric.__name__], abs=2e-3
         )
 
 
@@ -220,22 +220,22 @@ def test_one_bin_has_the_mean_absolute_deviation_of_a_binomial():
     n, p = 50, 0.3
     k = math.floor(n * p) + 1
     closed = 2 * k * math.comb(n, k) * p**k * (1 - p) ** (n - k + 1) / n
-    found = metrics.calibrated_errors(np.full(n, p), bins=1, draws=20_000)
+    errors = metrics.calibrated_errors(np.full(n, p), bins=1, draws=20_000)
     for name in ("ece", "ace"):
-        assert found[name].mean() == pytest.approx(closed, rel=0.02)
+        assert errors[name].mean() == pytest.approx(closed, rel=0.02)
 
 
-@pytest.mark.parametrize("rounding", [3, 1])  # of confidences: ties over the edges of bins with equal mass
+@pytest.mark.parametrize("rounding", [3, 1])  # of confidences, for ties across the edges of equal-mass bins
 def test_a_calibrated_model_has_its_floor(rounding):
-    """The errors of labels drawn here, by `reliability`, have the mean and the spread of those drawn there."""
+    """Errors of labels drawn by this test, from `reliability`, have the same mean and spread as the floor's."""
     rng = np.random.default_rng(0)
     confidence = rng.uniform(0.3, 1, 400).round(rounding)
-    found = metrics.calibrated_errors(confidence, draws=1000)
+    errors = metrics.calibrated_errors(confidence, draws=1000)
     for name, adaptive in (("ece", False), ("ace", True)):
         drawn = [metrics.reliability(confidence, rng.random(400) < confidence, adaptive=adaptive).error
                  for _ in range(1000)]  # fmt: skip
-        assert found[name].mean() == pytest.approx(np.mean(drawn), rel=0.04)
-        assert found[name].std() == pytest.approx(np.std(drawn), rel=0.12)
+        assert errors[name].mean() == pytest.approx(np.mean(drawn), rel=0.04)
+        assert errors[name].std() == pytest.approx(np.std(drawn), rel=0.12)
 
 
 def test_an_overconfident_model_lies_above_its_floor_and_more_images_lower_it():

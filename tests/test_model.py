@@ -34,7 +34,7 @@ def labels(count=4):
 
 
 def state(model):
-    """Every parameter and buffer, as copies."""
+    """Return copies of every parameter and buffer."""
     return {n: t.detach().clone() for n, t in (*model.named_parameters(), *model.named_buffers())}
 
 
@@ -56,7 +56,7 @@ def test_training_changes_trainable_tensors_only(vit, method):
     assert trained == {n for n, p in model.named_parameters() if p.requires_grad}
     assert not any(p.requires_grad for p in vit.parameters())
     before, step = state(model), optimizer(model)
-    for seed in range(2):  # the first moves what starts at zero, the second what stands before it
+    for seed in range(2):  # the first step moves the zero factor, the second step the factor before it
         loss = F.cross_entropy(model(make_images(4, seed)), labels()) + 1e-3 * model.kl_divergence()
         step.zero_grad()
         loss.backward()
@@ -72,7 +72,7 @@ def test_every_trained_number_gets_a_gradient():
         (F.cross_entropy(model(make_images(16)), labels(16)) + model.kl_divergence()).backward()
         for name, parameter in model.members[0].trained().items():
             dead = (parameter.grad == 0).float().mean()
-            # A hidden unit that no token switches on is the only way not to get one.
+            # Only a hidden unit that no token activates has none.
             assert dead == 0 or (method.key in ("bottleneck", "adaptformer") and dead < 0.5), (method, name)
 
 
@@ -96,7 +96,7 @@ def test_grid_trains_each_member_as_alone(key, seeds):
     ]
     steps = [optimizer(together), *map(optimizer, alone)]
     for i in range(7):
-        if i == 4:  # one has stopped
+        if i == 4:  # a stopped member
             together.active = [0, 2]
             stopped = copy.deepcopy(together.members[1].state_dict())
         images = make_images(4, seed=i)
@@ -122,7 +122,7 @@ def test_grid_trains_each_member_as_alone(key, seeds):
         assert torch.equal(tensor, stopped[name]), name  # not even weight decay moves it
     together.active = [0, 1, 2]
     together.eval()
-    together(images)  # and it is computed again when it is active again
+    together(images)  # it is computed again once it is active
 
 
 @pytest.mark.parametrize("active", [[1], [2, 0]])
@@ -161,12 +161,12 @@ def test_one_member_of_a_grid_can_be_merged(images):
 
 @pytest.mark.parametrize("key", GRIDS)
 def test_last_mlp_on_the_class_token_alone(key):
-    """Sparing the last MLP the tokens that no head reads changes neither logits, KL term nor gradients."""
+    """Skipping unread tokens in the last MLP keeps logits, KL term and gradients."""
     images, results = make_images(4), []
     for spared in (False, True):
         model = perturb(pvera.adapt(make_vit(), GRIDS[key], CLASSES, seed=[0, 1, 2]))
         model.last_mlp_on_class_token = spared
-        model.eval()(images)  # the first pass verifies that the head reads nothing else
+        model.eval()(images)  # the first pass verifies which tokens the head reads
         model.train()
         seen = []
         model.backbone.blocks[-1].mlp.fc1.register_forward_pre_hook(
@@ -193,7 +193,7 @@ def test_backbone_stays_in_evaluation_mode(images, key):
     assert not any(module.training for module in model.backbone.modules())
     model.eval()
     mean = model(images)
-    torch.nn.Sequential(model).train()  # a parent's call reaches it too
+    torch.nn.Sequential(model).train()  # also if a parent module calls train
     assert model.training and not any(module.training for module in model.backbone.modules())
     if key == "pvera":
         with model.sampling(enabled=False):
@@ -238,7 +238,7 @@ def test_unload_after_merging(vit, images):
 
 
 def test_merged_model_is_the_plain_timm_model(vit, images):
-    """No hooks and no adapters are left in its way, and its state fits a fresh one."""
+    """It has no hooks and no adapters left, and its state fits a fresh model."""
     model = perturb(pvera.adapt(vit, METHODS["pvera"], CLASSES)).eval()
     features = model.features(images)[0]
     model.merge_()
@@ -260,7 +260,7 @@ def test_merging_twice_or_never(images):
 
 
 def test_merged_after_training_again(images):
-    """merge_ merges what the adapters are now, not what they were when first merged."""
+    """merge_ merges the adapters' current values."""
     model = perturb(pvera.adapt(make_vit(), METHODS["vera"], CLASSES)).eval()
     first = model.merge_()(images)
     model.unmerge_()
@@ -271,7 +271,7 @@ def test_merged_after_training_again(images):
 
 @pytest.mark.parametrize("key", ["ia3", "dora", "lora", "vera", "pvera"])
 def test_merged_in_half_precision_weights(images, key):
-    """Folding follows the dtype of the frozen weights."""
+    """Merging follows the dtype of the frozen weights."""
     model = perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES)).eval()
     expected = model(images)
     model.backbone.bfloat16()
@@ -298,7 +298,7 @@ def test_autocast(images, key):
 
 @pytest.mark.parametrize("key", METHODS)
 def test_bfloat16_throughout(images, key):
-    """Without autocast, on a model that is bf16 itself; exp and squares of the KL term are fp32 all the same."""
+    """Without autocast, on a bf16 model; exp and squares of the KL term stay fp32."""
     model = perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES)).eval()
     exact, kl = model(images), model.kl_divergence()
     model.bfloat16()

@@ -1,4 +1,4 @@
-"""What adapts and what is refused: arguments, inputs, and vision transformers of other shapes."""
+"""Supported and refused arguments, inputs, and vision transformers of other shapes."""
 
 import re
 
@@ -24,7 +24,7 @@ def test_adapting_twice(vit, images):
 
 
 class SeparateProjections(torch.nn.Module):
-    """A block as in other libraries, with query, key and value apart."""
+    """A block as in other libraries, with separate query, key and value."""
 
     def __init__(self):
         super().__init__()
@@ -109,7 +109,7 @@ def test_merged_model_cannot_be_trained(vit):
 )
 @pytest.mark.parametrize("key", METHODS)
 def test_variants_of_timms_vision_transformer(images, key, options):
-    """Each starts as its backbone, adapts, and merges where it can."""
+    """Each variant starts as its backbone, adapts, and merges if the method can."""
     vit = make_vit(**options)
     expected = vit(images)
     model = pvera.adapt(vit, METHODS[key], CLASSES).eval()
@@ -153,7 +153,7 @@ def test_hooks_of_others_see_the_frozen_projection(vit, images, key):
     assert torch.equal(y, F.linear(x, vit.blocks[0].attn.qkv.weight, vit.blocks[0].attn.qkv.bias))
 
 
-#: What is no class token that the last layer alone hands to the head.
+#: Poolings that read more than the last layer's class token.
 READS_MORE = {
     "distilled": ("deit_tiny_distilled_patch16_224", {"depth": 2, "img_size": 32}),
     "class attention": ("cait_xxs24_224", {"depth": 2, "img_size": 32}),
@@ -164,7 +164,7 @@ READS_MORE = {
 
 @pytest.mark.parametrize("case", READS_MORE)
 @pytest.mark.parametrize("key", ["bottleneck", "adaptformer", "pvera"])
-def test_tokens_that_the_head_reads_are_not_spared(case, key):
+def test_tokens_that_the_head_reads_are_not_skipped(case, key):
     name, options = READS_MORE[case]
     vit = randomise(timm.create_model(name, num_classes=0, **options), seed=1).eval()
     model = perturb(pvera.adapt(vit, METHODS[key], CLASSES)).eval()
@@ -175,7 +175,7 @@ def test_tokens_that_the_head_reads_are_not_spared(case, key):
 
 
 def test_the_backbone_alone_computes_all_tokens(vit, images):
-    """The last MLP is spared tokens in the model's own passes, not where tokens are asked for."""
+    """The last MLP skips tokens only in the model's own passes, not where all tokens are requested."""
     model = perturb(pvera.adapt(vit, METHODS["lora"], CLASSES)).eval()
     expected = vit.forward_features(images)
     model.last_mlp_on_class_token = True
@@ -199,7 +199,7 @@ def test_models_of_other_shapes_are_refused_with_the_reason(name, message):
 
 @pytest.mark.parametrize("key", METHODS)
 def test_norm_after_the_mlp(key):
-    """timm's `rpn` models: AdaptFormer, which stands beside a norm before the MLP, is refused."""
+    """timm's `rpn` models refuse AdaptFormer, which needs a norm before the MLP."""
     vit = randomise(timm.create_model("vit_base_patch16_rpn_224", num_classes=0, depth=2, img_size=32), 0).eval()
     if key == "adaptformer":
         with pytest.raises(InputError, match="AdaptFormer needs a LayerNorm before the MLP"):

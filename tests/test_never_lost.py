@@ -1,5 +1,5 @@
-"""A disk that is full or not to be written ends with one line, exit code 2 and nothing half-written; members
-that diverge do not end the others; what killed processes left is removed."""
+"""A full or read-only disk gives a one-line error, exit code 2 and no incomplete file. Diverged members do not end the
+others. Files that killed processes left are removed."""
 
 import fcntl
 import os
@@ -29,7 +29,7 @@ FULL, FULL_DEVICE = "No space left on device", Path("/dev/full")
 
 @contextmanager
 def mounted(place: Path, size: str, *options: str):
-    """A file system of that size at `place`; what needs it is skipped where it may not be mounted."""
+    """Mount a file system of this size at `place`; skip the test without the right to mount."""
     place.mkdir(parents=True, exist_ok=True)
     words = ["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *options]), "tmpfs", str(place)]
     if shutil.which("mount") is None or subprocess.run(words, capture_output=True).returncode:
@@ -49,7 +49,7 @@ def small(tmp_path):
 
 @pytest.fixture
 def read_only(tmp_path):
-    """A folder in which nothing can be written: for root by a mount, which alone stops it."""
+    """A read-only folder. Only a mount stops root from writing."""
     place = tmp_path / "disk"
     if os.geteuid() == 0:
         with mounted(place, "64k", "ro"):
@@ -64,7 +64,7 @@ def files(place: Path) -> list[str]:
 
 
 def train(folder, capsys, *more) -> tuple[str, int]:
-    """The last line of train.py's errors, and its exit status."""
+    """Run train.py; return the last line of its errors, and its exit status."""
     status, _, text = scripts.outcome("train", capsys, *arguments(folder), *more)
     assert "Traceback" not in text
     return (text.splitlines() or [""])[-1], status
@@ -93,7 +93,7 @@ def test_read_only_results_are_refused_before_any_training(read_only, folder, in
     assert files(read_only) == []
 
 
-def test_what_cannot_be_written_whole_leaves_what_was_there(tmp_path):
+def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     results.write_atomically(tmp_path / "table.md", b"old")
     # A limit on the size of files stops the write in the kernel, as a full disk does.
     _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -106,7 +106,7 @@ def test_what_cannot_be_written_whole_leaves_what_was_there(tmp_path):
     assert files(tmp_path) == ["table.md"] and (tmp_path / "table.md").read_bytes() == b"old"
 
 
-def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+def test_files_of_a_killed_writer_are_removed_and_those_of_a_running_one_stay(tmp_path):
     names = (".seed0.json.a.tmp", ".seed0.json.b.tmp", ".seed1.json.c.tmp")
     killed, living, other = (tmp_path / name for name in names)
     for path in (killed, living, other):
@@ -124,7 +124,7 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_living_one_writes_is_no
 
 @pytest.fixture
 def plenty(monkeypatch):
-    """Before it decodes, the store believes that the disk has room."""
+    """The store's check before decoding sees enough free space."""
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(store.shutil, "disk_usage", lambda path: type(usage)(10**12, 0, 10**12))
 
@@ -151,7 +151,7 @@ def test_data_that_cannot_be_written_to_is_checked_all_the_same(tmp_path, capsys
         assert files(disk) == before
 
 
-def test_what_a_killed_decoding_left_of_changed_images_is_removed(folder, monkeypatch):
+def test_files_of_a_killed_decoding_of_changed_images_are_removed(folder, monkeypatch):
     monkeypatch.setenv(store.VARIABLE, str(folder / "cache"))
     made = image_folders.load_split(folder / "data", "vessels", "test", 32)
     left = Path(made.images.filename).with_name("test-32-0123456789abcdef.partial")
@@ -174,7 +174,7 @@ def test_full_disk_while_the_suite_is_made(small):
 
 @pytest.mark.parametrize("source", ["open('table', 'wb').write(bytes(10**5))", "print('x' * 10**5)"])
 def test_full_disk_while_notebooks_are_executed(source, notebooks, tmp_path, capsys):
-    """By a cell, and when the executed notebook is written."""
+    """A cell fills the disk, or the executed notebook does."""
     notebook(notebooks, source)
     with mounted(tmp_path / "disk", "64k") as disk:
         shutil.copytree(notebooks, disk, dirs_exist_ok=True, ignore=shutil.ignore_patterns("disk"))
@@ -190,7 +190,7 @@ def test_a_disk_that_refuses_is_one_line_wherever_it_happens(read_only, capsys):
         with pytest.raises(SystemExit) as ended:
             script.run(lambda: place.write_text("1"))
         assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"error: {said}")
-    with pytest.raises(FileNotFoundError):  # a mistake of the program's keeps its traceback
+    with pytest.raises(FileNotFoundError):  # a bug keeps its traceback
         script.run(lambda: open("/no/such/file"))
 
 
@@ -223,7 +223,7 @@ def test_a_run_whose_members_all_diverge_is_done_and_the_next_is_run(folder, in_
     record = results.read(first.path)
     assert [m["status"] for m in record["members"]] == ["diverged"] * 2
     assert record["chosen"] is None and record["test"] is None
-    assert files(first.path.parent) == [first.path.name], "there is nothing to predict with"
+    assert files(first.path.parent) == [first.path.name], "no member can predict"
     assert (first.state(), second.state()) == ("done", "done")
 
 

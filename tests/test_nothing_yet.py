@@ -7,15 +7,12 @@ import shutil
 import pytest
 from notebook import ROOT, run
 
-from pvera.report.statistics.bootstrap import resample
-
 NOTEBOOKS = sorted(path.name for path in (ROOT / "analysis").glob("*.ipynb"))
 NEED_NO_PROFILE = {"audit.ipynb", "duration.ipynb", "speed.ipynb"}
 
 
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name not in NEED_NO_PROFILE])
 def test_no_results(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(resample, "__defaults__", (200,))  # intervals are not what is tested
     shutil.copytree(ROOT / "results/paper/cost", tmp_path / "results/paper/cost")  # needs no run and is committed
     text, _ = run(name, tmp_path, "empty", monkeypatch)
     (command,) = re.findall(r"`python experiments/(\w+\.py) --profile empty.*?` makes them", text)

@@ -1,4 +1,4 @@
-"""One's own pictures: every form in which they lie on disk, checked, split and decoded."""
+"""The user's own pictures: every form on disk, checks, splits and decoding."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ SPLITS = image_folders.SPLIT_OF
 
 
 def lists(root, name="mine") -> dict[str, dict[str, int]]:
-    """Path and label of each picture, per split."""
+    """Return the path and label of each picture, per split."""
     classes = tasks.task(name, root).classes
     return {
         part: {e.path: e.label for e in image_folders.read_split_file(root / name, split, classes)}
@@ -29,7 +29,7 @@ def refusal(root, source, name="mine", **options) -> str:
     with pytest.raises(InputError) as caught:
         own.install(root, name, source, **options)
     assert "\n" not in str(caught.value)
-    assert not (root / name / "own.json").exists(), "nothing half-made is taken for a data set"
+    assert not (root / name / "own.json").exists(), "an incomplete data set is never left"
     return str(caught.value)
 
 
@@ -101,10 +101,10 @@ def test_a_csv_file(pictures, tmp_path):
         "label,extra,Path,split\n" + "".join(f"{x},,{pictures / p},{s}\n" for p, x, s in rows)
     )
     own.install(tmp_path, "mine", tmp_path / "a.csv")
-    found = lists(tmp_path)
-    assert {part: len(of) for part, of in found.items()} == {"train": 40, "validation": 20, "test": 20}
-    assert all(tasks.class_names("mine", tmp_path)[label] == p.split("/")[-2] for p, label in found["test"].items())
-    assert all((tmp_path / "mine" / path).is_file() for path in found["train"])
+    installed = lists(tmp_path)
+    assert {part: len(of) for part, of in installed.items()} == {"train": 40, "validation": 20, "test": 20}
+    assert all(tasks.class_names("mine", tmp_path)[label] == p.split("/")[-2] for p, label in installed["test"].items())
+    assert all((tmp_path / "mine" / path).is_file() for path in installed["train"])
 
     beside = pictures.parent / "b.csv"  # relative paths, and no splits
     beside.write_text("path,label\n" + "".join(f"pictures/{p},{x}\n" for p, x, _ in rows))
@@ -119,7 +119,7 @@ def test_numbers_are_classes_in_their_order(pictures, tmp_path):
     assert own.install(tmp_path, "mine", tmp_path / "a.csv")["classes"] == ["-1", "1", "2", "10"]
 
 
-def test_what_is_no_picture_by_name_is_left_out_and_said(copy, tmp_path):
+def test_files_that_are_no_pictures_by_name_are_skipped_and_reported(copy, tmp_path):
     (copy / "cat" / "notes.txt").write_text("a cat")
     (copy / "cat" / ".DS_Store").write_bytes(b"x")
     (copy / "cat" / "more").mkdir()
@@ -172,7 +172,7 @@ def test_unreadable_pictures_of_one_split_are_named_at_once(copy, tmp_path):
 
 
 def duplicate(copy, label: str, part: str = "") -> None:
-    """A byte-for-byte copy of a cat's picture as another class, or in another split."""
+    """Copy a cat's picture byte for byte into another class or split."""
     source = next(file for file in sorted((copy / part / "cat").iterdir()))
     shutil.copy(source, copy / label / f"twin{source.suffix}")
 
@@ -269,7 +269,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_one_line(case, copy, tmp_path):
+def test_errors_are_one_line(case, copy, tmp_path):
     change, message = WRONG[case]
     place = change(copy)
     assert message in refusal(tmp_path, copy / place if isinstance(place, str) else copy)

@@ -1,4 +1,4 @@
-"""A ninth method of a user's own goes everywhere that the paper's eight go."""
+"""A user's ninth method works everywhere that the paper's eight methods work."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +85,7 @@ def profile(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def root(profile, tmp_path_factory):
-    """Results of the whole profile, trained as experiments/train.py does."""
+    """Results of the whole profile, trained like in experiments/train.py."""
     root = tmp_path_factory.mktemp("results")
     for experiment in ("beta", "benchmark"):
         for run in pending(profile.runs(experiment, root)):
@@ -94,7 +94,7 @@ def root(profile, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(root):
+def all_runs(root):
     return results.load_runs(root, "mine")
 
 
@@ -118,43 +118,43 @@ def test_it_is_trained_and_its_adapter_loads_and_merges(profile, root):
         torch.testing.assert_close(parameter, before[name], msg=name)
 
 
-def test_its_row_comes_after_the_papers_in_the_tables(root, found):
+def test_its_row_comes_after_the_papers_in_the_tables(root, all_runs):
     built = tables.of_profile(root, "mine", PAPER)["tiny"]
     titles = ["Linear", "LoRA", "VeRA", "PVeRA", "Bias"]
     assert [row.label for row in built["main"].panels[0].rows] == titles
     assert list(built["detailed"].panels[0].header) == titles
     assert "Bias" in [row.label for panel in built["grid"].panels for row in panel.rows]
     for name in ("main_paper", "detailed_paper", "grid_paper", "main_claims"):
-        assert "Bias" not in built[name].markdown(about=False), "the paper does not have it"
-    floors = calibration.floors(root, found)
-    assert [row.label for row in calibration.calibration(found, floors).panels[0].rows] == titles
-    compared = comparison.compare(comparison.of_runs(found))
+        assert "Bias" not in built[name].markdown(about=False), "the paper has no such row"
+    floors = calibration.floors(root, all_runs)
+    assert [row.label for row in calibration.calibration(all_runs, floors).panels[0].rows] == titles
+    compared = comparison.compare(comparison.of_runs(all_runs))
     assert [row.label for row in comparison.comparison(compared).panels[0].rows] == titles
-    assert [row.label for row in precision.precision_table(found, found).panels[0].rows] == titles
+    assert [row.label for row in precision.precision_table(all_runs, all_runs).panels[0].rows] == titles
     assert [
         row.label for row in wall_time.wall_time_table(wall_time.wall_times(root, "mine"), "mine").panels[1].rows
     ] == titles
 
 
-def test_the_papers_claims_are_held_of_its_own_methods_alone(found):
-    raised = [run | {"test": run["test"] | {"accuracy": 1.0}} if run["method"] == "bias" else run for run in found]
-    without = [run for run in found if run["method"] != "bias"]
+def test_verdicts_on_the_papers_claims_ignore_other_methods(all_runs):
+    raised = [run | {"test": run["test"] | {"accuracy": 1.0}} if run["method"] == "bias" else run for run in all_runs]
+    without = [run for run in all_runs if run["method"] != "bias"]
     for held in (tables.main_verdicts, calibration.calibration_verdicts):
         first, second = (held(runs).panels for runs in (raised, without))
         assert first == second
 
 
-def test_its_costs_are_counted(profile, root, found):
+def test_its_costs_are_counted(profile, root, all_runs):
     cost_records.write(cost_records.record_path(root, "mine", "tiny"), cost_records.measure(profile, "tiny"))
     costs = cost_records.load_costs(root, "mine")
-    own = costs[costs["method"] == "bias"]
-    own = own.set_index(own["grid"].map(lambda grid: grid["targets"]))
+    bias = costs[costs["method"] == "bias"]
+    bias = bias.set_index(bias["grid"].map(lambda grid: grid["targets"]))
     shape = cost.Shape.of(backbones.shapes("tiny"))
-    assert own.at["qv", "adapter_parameters"] == shape.depth * 2 * shape.dim
-    assert (own["inference"] == own["expected"]).all() and (own["merged"] == own["backbone_multiply_adds"]).all()
+    assert bias.at["qv", "adapter_parameters"] == shape.depth * 2 * shape.dim
+    assert (bias["inference"] == bias["expected"]).all() and (bias["merged"] == bias["backbone_multiply_adds"]).all()
     rows = [row.label for row in cost_tables.cost_table(costs).panels[0].rows]
     assert {"Bias, targets q", "Bias, targets qv", "PVeRA"} <= set(rows)
-    points = efficiency.of_runs(costs, found)
+    points = efficiency.of_runs(costs, all_runs)
     assert list(points.index) == [*METHODS, "bias"]
     assert "Bias" not in cost_tables.cost_verdicts(PAPER, points, {"tiny": points}).markdown(about=False)
     shown(cost_plots.efficiency(points))
@@ -178,15 +178,15 @@ def shown(figure) -> list[str]:
     return [*texts, *(text.get_text() for legend in figure.legends for text in legend.get_texts())]
 
 
-def test_it_has_a_look_of_its_own_in_figures(root, found):
+def test_it_has_a_unique_style_in_figures(root, all_runs):
     looks = [plots.style(key) for key in pvera.METHODS]
     assert (looks[-1].title, looks[-1].colour, looks[-1].marker) == ("Bias", plots.COLOURS[0], plots.MARKERS[0])
     assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == 9
-    scores, ace = (Scores.of(found, metric) for metric in ("accuracy", "ace"))
+    scores, ace = (Scores.of(all_runs, metric) for metric in ("accuracy", "ace"))
     figures = [plots.benchmark(scores), calibration_plots.confound(scores, ace)]
-    pooled = calibration.predictions(root, found)
+    pooled = calibration.predictions(root, all_runs)
     figures.append(calibration_plots.diagrams({m: metrics.reliability(*answers) for m, answers in pooled.items()}))
-    figures.append(comparison_plots.comparison(comparison.compare(comparison.of_runs(found))))
+    figures.append(comparison_plots.comparison(comparison.compare(comparison.of_runs(all_runs))))
     for figure in figures:
         assert any(text.startswith("Bias") for text in shown(figure))
 
@@ -197,11 +197,11 @@ def test_colour_and_marker_of_its_own(monkeypatch):
     assert plots.style("bias") == plots.Style("Bias", "#000000", "1")
 
 
-def test_published_numbers_are_the_papers_alone(found):
+def test_published_numbers_are_the_papers_alone(all_runs):
     assert list(PAPER.main_table().index) == list(PAPER.configurations()) == list(pvera.PAPER_METHODS)
     with pytest.raises(InputError, match="nothing to hold against the paper: train one of its methods, linear, "):
-        tables.against_paper.accuracies([run for run in found if run["method"] == "bias"], PAPER)
-    assert tables.main([run for run in found if run["method"] == "bias"]).panels[0].rows[0].label == "Bias"
+        tables.against_paper.accuracies([run for run in all_runs if run["method"] == "bias"], PAPER)
+    assert tables.main([run for run in all_runs if run["method"] == "bias"]).panels[0].rows[0].label == "Bias"
 
 
 def test_results_of_a_method_that_is_not_imported_say_so(root, monkeypatch):
@@ -210,7 +210,7 @@ def test_results_of_a_method_that_is_not_imported_say_so(root, monkeypatch):
         results.load_runs(root, "mine")
 
 
-def test_what_cannot_be_registered():
+def test_refused_registrations():
     @dataclass(frozen=True)
     class Other(pvera.Method):
         key: ClassVar[str] = "pvera"
@@ -233,5 +233,5 @@ def test_what_cannot_be_registered():
         with pytest.raises(InputError, match=says):
             pvera.register(cls)
     assert before == pvera.METHODS
-    assert pvera.register(Bias) is Bias, "again is no error: modules are imported anew in workers and notebooks"
+    assert pvera.register(Bias) is Bias, "registering again is no error: workers and notebooks import modules again"
     assert tuple(pvera.METHODS)[:8] == pvera.PAPER_METHODS and len(pvera.PAPER_METHODS) == 8

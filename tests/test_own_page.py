@@ -1,4 +1,4 @@
-"""docs/own-data.md does what it says: its three commands end in a number, on real photographs in every file mode."""
+"""docs/own-data.md works: its three commands end in a number, on real photographs in every file mode."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def execute(command: str, folder: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)  # it trains, however busy the machine is
+@pytest.mark.timeout(1800)  # a busy machine trains slowly
 def test_three_commands_from_a_clone_to_a_number(checkout, tmp_path):
     photographs.make(tmp_path / "photographs", len(photographs.MODES) * 2)
     (block,) = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)

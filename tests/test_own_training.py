@@ -1,4 +1,4 @@
-"""Training, analyses and tables on one's own pictures."""
+"""Training, analyses and tables on the user's own pictures."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ def test_training_leaves_result_files_that_say_how_the_pictures_were_split(pictu
 
 
 def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_process):
-    """Two data sets whose splits came about differently share the tables."""
+    """Two data sets with given and drawn splits share the tables."""
     given = tmp_path / "given.csv"
     given.write_text("path,label,split\n" + "".join(f"{pictures / p},{x},{s}\n" for p, x, s in listed(pictures)))
     names = ("--data-set", f"photos={pictures}", "--data-set", f"again={given}")
@@ -68,7 +68,7 @@ def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_pr
 
 
 def test_any_profile_takes_own_pictures(pictures, tmp_path, capsys):
-    """The paper's: its data sets have their β, one's own search it."""
+    """With the paper's profile, VTAB-1k has published β, and the user's data set searches it."""
     options = train(
         tmp_path, "--data-set", f"photos={pictures}", "--profile", "paper", "--backbones", "dinov2_b", "--list"
     )

@@ -24,7 +24,7 @@ def adapted(method, backbone=None, seed=0):
 
 
 def spread(method, model, backbone):
-    """The model with a pair per position, each of which is a copy of `model`'s shared one."""
+    """Return the model with one pair per position, each a copy of `model`'s shared pair."""
     cls = type(method)
     copies = pvera.adapt(backbone, cls(rank=8, targets=method.targets), CLASSES).double()
     copies.members[0].fill(model.members[0].trained())
@@ -36,18 +36,18 @@ def spread(method, model, backbone):
 @pytest.mark.parametrize("backbone", [make_vit, lambda: as_dinov2(make_vit())], ids=["fused", "separate"])
 @pytest.mark.parametrize("method", SHARED, ids=str)
 def test_a_shared_pair_is_the_same_pair_at_every_position(method, backbone):
-    """Mean, draws, KL term, gradients, draws around a merged mean, merged weights."""
+    """Equal are mean, draws, KL term, gradients, draws around a merged mean, and merged weights."""
     images, results = make_images().double(), []
     model = adapted(method, backbone().double())
     for one in (model, spread(method, model, backbone().double())):
         with one.sampling(seed=1) if method.key == "pvera" else torch.enable_grad():
             logits = one(images)
         (logits.square().sum() + one.kl_divergence()).backward()
-        found = [logits, one.kl_divergence(), *(p.grad for p in one.members[0].trained().values())]
+        outputs = [logits, one.kl_divergence(), *(p.grad for p in one.members[0].trained().values())]
         if method.key == "pvera":
-            found.append(pvera.sample(one, images, k=2, seed=3))
+            outputs.append(pvera.sample(one, images, k=2, seed=3))
         one.eval()
-        results.append([*found, one(images), one.merge_()(images)])
+        results.append([*outputs, one(images), one.merge_()(images)])
     torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
     assert model.members[0].shared.A.shape[-2] == len(model.members[0].shared.B) == 1
 
@@ -62,7 +62,7 @@ def test_a_pair_is_shared_or_not():
 
 
 def test_the_default_leaves_descriptions_as_they_were():
-    """So configurations of committed results keep their hashes, and adapter files can be read by earlier versions."""
+    """Configurations of committed results keep their hashes, and earlier versions can read adapter files."""
     for method in (VeRA(), PVeRA()):
         assert "pair" not in method.describe()
         assert replace(method, pair="shared").describe() == method.describe() | {"pair": "shared"}
@@ -83,7 +83,7 @@ def with_other_matrices(seed=0):
     return model
 
 
-def test_matrices_that_no_seed_draws_lie_in_the_file(tmp_path, images):
+def test_matrices_that_no_seed_draws_are_in_the_file(tmp_path, images):
     model, path = with_other_matrices(), tmp_path / "adapter.safetensors"
     pvera.save(model, path)
     described, names = description(path)

@@ -63,8 +63,8 @@ def test_resampled_leads_of_two_methods_cover_as_often_as_they_say(over_tasks, o
         one = rng.uniform(0, 1, (1, 6)) + rng.normal(0, over_seeds, (3, 6))
         other = one + simulated(rng, 6, 3, over_tasks, over_seeds, 0.2).T
         scores = np.stack([one, other])
-        drawn, found = averages(resample(scores, rng, 1000)), averages(scores)
-        low, high = percentile_interval(drawn[:, 1] - drawn[:, 0], found[1] - found[0], 6)
+        drawn, means = averages(resample(scores, rng, 1000)), averages(scores)
+        low, high = percentile_interval(drawn[:, 1] - drawn[:, 0], means[1] - means[0], 6)
         hits.append(low <= 0.2 <= high)
     assert np.mean(hits) == pytest.approx(0.95, abs=0.033)
 

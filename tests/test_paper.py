@@ -35,7 +35,7 @@ COPY = "lossless, 32 test images"
 
 @pytest.fixture
 def script(capsys):
-    """experiments/<name>.py in this process: what it prints."""
+    """Run experiments/<name>.py in this process and return its output."""
 
     def call(name: str, *arguments) -> str:
         capsys.readouterr()
@@ -46,7 +46,7 @@ def script(capsys):
 
 
 def prepare(script, folder: Path, names, size: int) -> None:
-    """Data sets as the lossless copy holds them, put in place, checked and decoded."""
+    """Install, check and decode data sets in the format of the lossless copy."""
     for suffix in ("png", "jpg"):
         some = [name for name in names if (name in vtab.LOSSLESS_ORIGINALS) == (suffix == "png")]
         vtab_like.write(folder / "copy" / "vtab-1k", some, suffix=suffix, side=64)
@@ -67,7 +67,7 @@ def prepare(script, folder: Path, names, size: int) -> None:
 
 
 def train(script, folder: Path, backbone: str, names, images: int, *more) -> list[dict]:
-    """The records of the benchmark with one seed, for one epoch on few images."""
+    """Train the benchmark with one seed, one epoch and few images; return its records."""
     arguments = [
         "--profile",
         "paper",
@@ -114,7 +114,7 @@ def check_records(runs: list[dict], images: int) -> None:
 
 
 def check_tables(folder: Path, runs: list[dict], backbone: str, images: int) -> None:
-    """The main table as written holds the accuracies of the records, by data set and on average."""
+    """The written main table has the records' accuracies, per data set and on average."""
     made = tables.of_profile(folder / "results", "paper", published.load(ROOT / "results" / "published"))[backbone]
     assert f"copy of the data: {COPY}, a trial on the first {images} images of each split" in made["main"].about
     for table in made.values():
@@ -129,6 +129,7 @@ def check_tables(folder: Path, runs: list[dict], backbone: str, images: int) -> 
     np.testing.assert_allclose(written["average"], expected.mean(axis=1)[written.index], atol=1e-3)
 
 
+@pytest.mark.xdist_group("fork server")
 def test_two_data_sets_on_the_small_backbone(script, tmp_path):
     names, images = ["dtd", "kitti"], 16
     prepare(script, tmp_path, names, 32)
@@ -141,7 +142,7 @@ def test_two_data_sets_on_the_small_backbone(script, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_all_data_sets_on_a_vit_s(script, tmp_path):
-    """DINOv2's ViT-S with random weights from a file that, like the published one, is of 518 pixels."""
+    """DINOv2's ViT-S with random weights, from a file for 518 pixels like the published one."""
     images = 2
     small = backbones.load("dinov2_s", pretrained=False)
     state = dict(small.model.state_dict())

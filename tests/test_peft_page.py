@@ -1,4 +1,4 @@
-"""docs/peft.md does what it says."""
+"""The code, version and links of docs/peft.md."""
 
 import inspect
 import re

@@ -45,10 +45,10 @@ def test_labels_stay_between_their_bounds():
     ],
 )
 def test_an_axis_breaks_at_a_wide_empty_stretch(values, expected):
-    found = plots.ranges(values)
-    margin = expected[0][0] - found[0][0]
+    ranges = plots.ranges(values)
+    margin = expected[0][0] - ranges[0][0]
     assert margin > 0
-    np.testing.assert_allclose(found, [(low - margin, high + margin) for low, high in expected])
+    np.testing.assert_allclose(ranges, [(low - margin, high + margin) for low, high in expected])
 
 
 def test_a_broken_axis_is_marked_and_loses_its_inner_edge():
@@ -58,7 +58,7 @@ def test_a_broken_axis_is_marked_and_loses_its_inner_edge():
     assert len(one.lines) == len(other.lines) == 1
 
 
-def test_no_width_above_one_is_drawn_and_their_share_is_told():
+def test_widths_above_one_are_not_drawn_and_their_share_is_stated():
     widths = {4: (np.array([0.2, 0.4]), np.array([0.5, 1.5])), 16: (np.array([0.1, 0.2]), np.array([0.2, 0.3]))}
 
     class Run:
@@ -83,7 +83,8 @@ def test_language_figure_shows_seeds_means_majority_and_paper():
 
 
 def test_audit_figure_shows_every_contradictory_star():
-    figure = audit_plots.audit(PAPER)
+    findings = audit.audit(PAPER)
+    figure = audit_plots.audit(PAPER, findings)
     figure.canvas.draw()
     *grid, bars = figure.axes
     assert len(grid) == len(published.TABLES)
@@ -95,6 +96,5 @@ def test_audit_figure_shows_every_contradictory_star():
             if line.get_marker() == "*"
         }
         assert drawn == {(method, name) for method, row in wrong.iterrows() for name in row.index[row]}
-    findings = audit.audit(PAPER)
     counts = findings.loc[findings["verdict"] == audit.CONTRADICTS, "check"].value_counts()
     assert sorted(bar.get_width() for bar in bars.patches) == sorted(counts)

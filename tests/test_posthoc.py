@@ -16,7 +16,7 @@ LABELS = np.random.default_rng(0).integers(0, 5, 400)
 
 
 def overconfident(seed=1):
-    """Logits (400, 5) that are three times too large for their labels."""
+    """Return logits (400, 5) that are three times too large for their labels."""
     return 3 * (np.random.default_rng(seed).normal(size=(400, 5)) + 1.2 * np.eye(5)[LABELS])
 
 
@@ -47,14 +47,14 @@ def test_temperature_lowers_the_loss_and_changes_no_accuracy():
 
 
 def test_temperature_of_scores_that_are_zero():
-    """A label of probability zero has a finite loss; the order of the classes stays."""
+    """A label of probability zero has a finite loss, and the order of classes is kept."""
     probabilities = np.array([[1.0, 0, 0], [0.2, 0.8, 0], [0.5, 0, 0.5]])
     T = posthoc.temperature(probabilities, [1, 1, 0])
     assert np.isfinite(T) and (posthoc.scaled(probabilities, T).argmax(1) == [0, 1, 0]).all()
 
 
 def head(alike: bool):
-    """A head of 3 classes on 4 features, and training features: with one prediction for all, or not."""
+    """Return a head of 3 classes on 4 features, and training features, optionally all with the same prediction."""
     source = torch.Generator().manual_seed(0)
     features = torch.randn(30, 4, generator=source, dtype=torch.float64)
     weight = torch.zeros(3, 4, dtype=torch.float64) if alike else torch.randn(3, 4, generator=source).double()
@@ -73,7 +73,7 @@ def test_laplace_against_the_exact_hessian():
             return F.cross_entropy(F.linear(features, full[:, :4], full[:, 4]), labels, reduction="sum")
 
         parameters = torch.cat([weight, bias[:, None]], 1).flatten()
-        hessian = torch.autograd.functional.hessian(loss, parameters)  # of a softmax it does not depend on labels
+        hessian = torch.autograd.functional.hessian(loss, parameters)  # a softmax's Hessian does not depend on labels
         prior = 0.7
         covariance = torch.linalg.inv(hessian + prior * torch.eye(15))
         test = torch.randn(6, 4, generator=torch.Generator().manual_seed(1)).double()
@@ -96,7 +96,7 @@ def test_a_sharp_prior_leaves_the_head_as_it_is():
 def test_the_prior_is_the_one_of_the_lowest_loss():
     weight, bias, features = head(alike=False)
     posterior = posthoc.LastLayer.fit(5 * weight, bias, features)
-    labels = np.arange(30) % 3  # which the head does not know: it is far too sure
+    labels = np.arange(30) % 3  # arbitrary labels, so the head is overconfident
     prior = posterior.choose_prior(features, labels)
     losses = {tau: metrics.nll(posterior.predict(features, tau), labels) for tau in posthoc.PRIOR_PRECISIONS}
     assert losses[prior] == min(losses.values()) and prior < max(losses)

@@ -1,4 +1,4 @@
-"""The change of the accuracy in another precision, of records made by hand."""
+"""The change of the accuracy in another precision, on hand-made records."""
 
 import pytest
 from records import make_record

@@ -19,7 +19,7 @@ input()
 
 
 @pytest.mark.skipif(not FORKSERVER, reason="this system has no fork server")
-def test_the_caller_says_what_the_server_of_workers_has_imported(monkeypatch):
+def test_the_caller_chooses_the_imports_of_the_workers_server(monkeypatch):
     asked = []
     context = multiprocessing.get_context("forkserver")
     monkeypatch.setattr(type(context), "set_forkserver_preload", lambda self, modules: asked.append(modules))

@@ -1,5 +1,4 @@
-"""Profiles: what is read, what is refused and in which words, and that the committed ones list the runs whose results
-are committed."""
+"""Profiles: keys, refusals and their messages; the committed profiles list the runs of the committed results."""
 
 import json
 from dataclasses import FrozenInstanceError
@@ -28,7 +27,7 @@ KEYS = {
 
 
 def write(folder: Path, *without: str, **keys: str) -> Path:
-    """A profile with other keys, each as it stands in the file."""
+    """Write a profile with changed keys, given as YAML."""
     file = folder / "my.yaml"
     file.write_text("".join(f"{k}: {v}\n" for k, v in (KEYS | keys).items() if k not in without))
     return file
@@ -63,7 +62,7 @@ def test_every_change_is_checked(tmp_path):
 
 
 COUNT, NATURAL, NAME = "must be a whole number from 1", "must be a whole number from 0", "must be a name of letters"
-WRONG = {  # keys of the file -> how the message begins
+WRONG = {  # keys of the file -> start of the message
     # numbers
     "learning rate as text": ({"learning_rate": "'1e-3'"}, "learning_rate: must be a number above 0, not '1e-3'"),
     "learning rate in words": ({"learning_rate": "small"}, "learning_rate: must be a number above 0, not 'small'"),
@@ -250,13 +249,13 @@ WRONG = {  # keys of the file -> how the message begins
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named_with_its_key(case, tmp_path):
+def test_errors_name_the_key(case, tmp_path):
     keys, message = WRONG[case]
     assert refusal(write(tmp_path, **keys)).startswith(message)
 
 
 @pytest.mark.parametrize("key", sorted(KEYS.keys() - {"beta"}))
-def test_what_is_missing_is_named(key, tmp_path):
+def test_missing_keys_are_named(key, tmp_path):
     assert refusal(write(tmp_path, key)) == f"{key}: is missing"
 
 
@@ -284,7 +283,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("case", FILES)
-def test_what_is_no_profile_is_refused(case, tmp_path):
+def test_files_that_are_no_profiles_are_refused(case, tmp_path):
     content, message = FILES[case]
     (tmp_path / "my.yaml").write_bytes(content)
     assert refusal(tmp_path / "my.yaml").startswith(message)
@@ -320,7 +319,7 @@ def test_a_search_needs_values_of_beta(tmp_path):
 
 
 class Recorded(Inputs):
-    """The hashes of backbone and data that a record states."""
+    """The backbone's and data's hashes in a record."""
 
     def __init__(self, config: dict):
         self.config = config
@@ -355,13 +354,13 @@ class Recorded(Inputs):
     ],
 )
 def test_committed_results_are_those_that_the_profiles_list(name, experiments):
-    """Their configuration has the recorded hash; of backbone and data, the record's own hashes are taken."""
+    """Each configuration has the recorded hash. The hashes of backbone and data come from the record."""
     profile = Profile.read(ROOT / "experiments" / "profiles" / f"{name}.yaml")
     compared = 0
     for experiment in experiments:
         of = profile.of_language() if experiment.startswith("language") else profile
         for run in of.runs(experiment, ROOT / "results"):
-            if not run.path.exists():  # GLUE's, where its files were not at hand
+            if not run.path.exists():  # GLUE's, whose files may be missing
                 assert run.dataset in glue.TASKS
                 continue
             record = json.loads(run.path.read_text())

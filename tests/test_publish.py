@@ -112,7 +112,7 @@ def parts(page: str) -> tuple[dict, str]:
     return yaml.safe_load(metadata), text
 
 
-def test_the_card_says_what_the_file_gives(alone, tmp_path, capsys):
+def test_the_card_agrees_with_the_file(alone, tmp_path, capsys):
     published(capsys, *alone, "--output", tmp_path / "out", "--draws", 4, "--license", "cc-by-4.0")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"README.md", "adapter.safetensors"}
     assert sha256(tmp_path / "out" / "adapter.safetensors") == sha256(alone[0])
@@ -143,7 +143,7 @@ def test_the_code_of_a_card_loads_the_adapter(alone, tmp_path, capsys, monkeypat
 
 
 def test_a_committed_card_has_its_record(tmp_path, capsys):
-    """The committed adapter, on other images of the data set's name: the card has what its record says."""
+    """A card of a committed adapter has the record's numbers, even beside other images under the data set's name."""
     make_profile(tmp_path, ["digits"])
     adapter = MINI / "tiny/digits/pvera/seed1.safetensors"
     published(capsys, adapter, "--data", tmp_path / "data", "--output", tmp_path / "out", "--device", "cpu")
@@ -205,7 +205,7 @@ def test_bad_options(case, alone, tmp_path, capsys, monkeypatch, hub):
     assert hub.pushed is None
 
 
-# The page of a profile's adapters
+# The page of one profile's adapters
 
 
 def test_the_page_of_a_profile(tmp_path, capsys):
@@ -219,7 +219,7 @@ def test_the_page_of_a_profile(tmp_path, capsys):
     options = ("--profile", "mine", "--results", tmp_path / "results", "--data", tmp_path / "data")
     scripts.execute("cards", *options)
     page = (folder / "README.md").read_text()
-    assert "- Method: VeRA" in page and "- Protocol: corrected, at most 2 epochs, float32" in page, "said once"
+    assert "- Method: VeRA" in page and "- Protocol: corrected, at most 2 epochs, float32" in page, "stated once"
     for row, run in zip(rows(page), trainings, strict=True):
         recorded = results.read(run.path)["test"]
         file, classes = run.path.with_suffix(".safetensors").relative_to(folder), len(tasks.class_names(run.dataset))

@@ -1,4 +1,4 @@
-"""The published numbers: the CSV files, the script that reads them out of LaTeX, the tables made of them."""
+"""The published numbers: the CSV files, the script that extracts them from LaTeX, the tables made from them."""
 
 import importlib.util
 import os
@@ -25,7 +25,7 @@ needs_source = pytest.mark.skipif(not SOURCE.is_file(), reason="the paper's sour
 def load_script():
     spec = importlib.util.spec_from_file_location("read_published", ROOT / "experiments/read_published.py")
     script = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = script  # dataclasses look their module up
+    sys.modules[spec.name] = script  # dataclasses look up their module
     spec.loader.exec_module(script)
     return script
 
@@ -52,7 +52,7 @@ def test_the_detailed_tables_are_complete(paper):
     assert not paper.detailed.loc[paper.detailed["method"] == "pvera", "star"].any()
 
 
-# Sums of what a search for "a$^*$ ± b" finds in the source, which the next test but one repeats.
+# Sums over matches of "a$^*$ ± b" in the source; test_sums_agree_with_a_plain_search_of_the_source repeats the search.
 SUMS = {"dinov2_s": (9455.9, 207.4, 87), "dinov2_b": (10339.6, 208.6, 85), "dinov2_l": (10098.6, 348.0, 81)}
 
 
@@ -108,7 +108,7 @@ def test_categories_are_those_of_the_data_sets(paper, name):
     assert set(table["category"]) == set(CATEGORIES)
 
 
-def test_wide_tables_hold_the_cells_of_the_long_ones(paper):
+def test_wide_tables_have_the_cells_of_the_long_ones(paper):
     wide = paper.accuracies("dinov2_l", "std")
     assert list(wide.index) == list(METHODS) and list(wide.columns) == published.DATASETS
     row = paper.detailed.query("backbone == 'dinov2_l' and method == 'lora' and dataset == 'kitti'").iloc[0]

@@ -16,15 +16,15 @@ SUBSETS = ("q", "k", "v", "qk", "qv", "kv", "qkv")
 
 
 def adapted(method=METHODS["pvera"], seed=0, dtype=torch.float32, **vit):
-    """A perturbed model, and its adapters."""
+    """Return a perturbed model and its adapters."""
     model = perturb(pvera.adapt(make_vit(**vit), method, num_classes=5, seed=seed), seed).to(dtype)
     return model, model.members[0].layers
 
 
 def transcribed(adapter, method, x, y, noise):
-    """Eq. 5-7 and 9 position by position, with σ from the log-variance. x (n, t, d), y (n, t, 3, d).
+    """Compute Eq. 5-7 and 9 position by position, with σ from the log-variance.
 
-    Returns the new y and the KL term. Only shapes are taken from the adapter's layout.
+    x (n, t, d), y (n, t, 3, d). Returns the new y and the KL term.
     """
     new, divergences = list(y.unbind(2)), []
     for i, position in enumerate(method.targets):
@@ -38,13 +38,13 @@ def transcribed(adapter, method, x, y, noise):
         divergences.append((mu**2 + sigma**2 - 1) / 2 - torch.log(sigma))
     if method.kl == "sum":  # Eq. 9 with the divergence of an r-dimensional normal, averaged over tokens
         kl = sum(D.sum(-1).mean() for D in divergences) / 2
-    else:  # the published program
+    else:  # as in the published program
         kl = sum(D.mean() for D in divergences) / len(divergences)
     return torch.stack(new, 2), kl
 
 
 def layer_inputs(model, images):
-    """What enters the projections of every layer in a forward pass of `model`."""
+    """Return the inputs of every layer's projections in a forward pass of `model`."""
     inputs = []
     hooks = [
         b.attn.qkv.register_forward_pre_hook(lambda _, args: inputs.append(args[0])) for b in model.backbone.blocks
@@ -76,7 +76,7 @@ def test_equations(targets, kl, dtype, tolerance):
 
 
 def test_split_projections_equal_fused():
-    """Where q, k and v come from layers of their own, output and KL term are the same."""
+    """Separate q, k and v layers give the same output and KL term."""
     model, layers = adapted(PVeRA(rank=8, targets="qkv"), dtype=torch.float64)
     x, y = torch.randn(2, 5, 24).double(), torch.randn(2, 5, 3, 24).double()
     adapter = layers[0].eval()
@@ -91,7 +91,7 @@ def test_split_projections_equal_fused():
 @pytest.mark.parametrize("kl", ["sum", "mean"])
 @pytest.mark.parametrize("targets", ["qv", "k", "qkv"])
 def test_kl_is_the_divergence_of_torch_distributions(images, targets, kl, training):
-    """The model's KL term is the sum over layers (Eq. 8) of Eq. 9, of the last forward pass."""
+    """The model's KL term is Eq. 9 of the last forward pass, summed over layers (Eq. 8)."""
     model, layers = adapted(PVeRA(rank=8, targets=targets, kl=kl))
     model.train(training)
     expected = 0
@@ -104,7 +104,7 @@ def test_kl_is_the_divergence_of_torch_distributions(images, targets, kl, traini
             expected = expected + divergence.mean()
     assert expected > 0.1
     torch.testing.assert_close(model.kl_divergence(), expected, rtol=1e-5, atol=0)
-    # Of the last pass, not of an earlier one or of their sum.
+    # It belongs to the last pass, not to an earlier one or to their sum.
     model(2 * images)
     model(images)
     if not training:
@@ -178,7 +178,7 @@ def test_beta_changes_loss_and_gradient(images):
     assert kl > 0.1
     for name in ("layers.0.d", "layers.1.d"):
         assert (weighted_grads[name] - grads[name]).abs().max() > 1e-3
-    # The last layer's KL term does not depend on what comes after its latent.
+    # The last layer's KL term depends only on what comes before its latent.
     for name in ("layers.1.b", "head.weight", "head.bias"):
         torch.testing.assert_close(weighted_grads[name], grads[name], rtol=0, atol=1e-6)
 
@@ -188,7 +188,7 @@ def test_gradient_of_the_kl_term(images):
     model(images.double())
     adapter = layers[0]
     d, b = torch.autograd.grad(model.kl_divergence(), [adapter.d, adapter.b], allow_unused=True)
-    assert (d.abs() > 1e-6).all()  # both halves, the mean's and the log-variance's, of q and v
+    assert (d.abs() > 1e-6).all()  # the halves of mean and log-variance, for q and v
     assert b is None or not b.any()
     # Closed form: dKL/dd_mu = mean of mu a_mu over images and tokens, halved, where mu = a_mu d.
     x = layer_inputs(model, images.double())[0]
@@ -202,7 +202,7 @@ def test_gradient_of_the_kl_term(images):
 
 
 def expose_noise(model):
-    """Set A = 0, B = I, b = 1, so that every adapter adds α ε to zeros: noise as an outsider sees it.
+    """Set A = 0, B = I, b = 1, so that every adapter adds α ε to zeros and outputs show the noise.
 
     Returns a function that gives ε of each layer, (layers, n, t, p, d), for n images of t tokens.
     """
@@ -236,7 +236,7 @@ def test_noise_is_standard_normal_and_uncorrelated():
         rows = noise.movedim(axes, tuple(range(len(axes)))).flatten(0, len(axes) - 1).flatten(1)
         n, pairs = rows.shape[1], len(rows) * (len(rows) - 1) / 2
         correlation = torch.corrcoef(rows) - torch.eye(len(rows))
-        # √n ρ is about standard normal for independent rows; one in a million over all pairs.
+        # √n ρ is nearly standard normal for independent rows; the bound fails once in a million over all pairs.
         assert correlation.abs().max() < stats.norm.isf(0.5e-6 / pairs) / n**0.5, axes
 
 
@@ -297,7 +297,7 @@ def test_mean_of_many_draws_is_the_mean_pass_of_a_single_layer():
     assert (variance.sqrt() > 1e-4).all() and variance.sqrt().max() > 0.1
     z_scores = (drawn.mean(0) - mean) / (variance / draws).sqrt()
     chi_squared = drawn.var(0) * (draws - 1) / variance
-    tail = 0.5e-6 / variance.numel()  # one in a million for each of the two tests
+    tail = 0.5e-6 / variance.numel()  # each of the two tests fails once in a million
     assert z_scores.abs().max() < stats.norm.isf(tail)
     assert stats.chi2.ppf(tail, draws - 1) < chi_squared.min()
     assert chi_squared.max() < stats.chi2.isf(tail, draws - 1)

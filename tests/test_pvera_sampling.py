@@ -29,7 +29,7 @@ def test_train_samples_and_eval_takes_the_mean(images):
 
 
 def test_sampling_carries_gradients(images):
-    """The reparameterisation: noise goes through σ to the second half of d."""
+    """By the reparameterisation, gradients flow through σ to the second half of d."""
     model, layers = adapted()
     with model.sampling(seed=0):
         model(images).square().sum().backward()
@@ -49,7 +49,7 @@ def test_sample(images, training):
     assert torch.equal(probabilities, pvera.sample(model, images, k=4, seed=7))
     assert torch.equal(probabilities[:2], pvera.sample(model, images, k=2, seed=7))
     assert not torch.equal(probabilities, pvera.sample(model, images, k=4, seed=8))
-    # It is k passes of Eq. 6 through the softmax; the mean passes through the frozen weights.
+    # Sampling is k passes of Eq. 6 through the softmax; the mean is one deterministic pass.
     with model.sampling(seed=7), torch.no_grad():
         passes = torch.stack([model(images).softmax(-1) for _ in range(4)])
     torch.testing.assert_close(probabilities, passes, rtol=0, atol=1e-5)
@@ -127,7 +127,7 @@ def test_merged_model_has_neither_noise_nor_kl(images):
 
 
 def test_variance_at_the_limits():
-    """exp of a log-variance overflows fp32 beyond 88: below, all is finite; above, the KL term says so."""
+    """exp of a log-variance overflows fp32 above 88. Below, everything is finite; above, the KL term is infinite."""
     _, (adapter, _) = adapted()
     x, y = torch.ones(1, 1, 24), torch.zeros(1, 1, 3, 24)
     column_sums = adapter.shared.A[:, 1].sum(0)

@@ -72,7 +72,7 @@ def test_numbers_of_results_stand_in_passages_alone():
     assert re.findall(r"\d[.,]\d|\d ?%|\d points", typed) == []
 
 
-def test_badges_say_what_the_package_says():
+def test_badges_agree_with_the_package():
     badges = {name: (ROOT / f"docs/badge_{name}.svg").read_text() for name in ("paper", "python", "licence")}
     project = (ROOT / "pyproject.toml").read_text()
     least = re.search(r'requires-python = ">=([\d.]+)"', project)[1]
@@ -126,7 +126,7 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-def test_ten_lines_run_as_they_stand(tmp_path, monkeypatch):
+def test_ten_lines_run_unchanged(tmp_path, monkeypatch):
     (code,) = blocks("README.md")
     assert len(code.splitlines()) <= 10
     monkeypatch.chdir(tmp_path)

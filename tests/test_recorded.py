@@ -1,6 +1,6 @@
 """Runs give the numbers that they gave before: each method on images and on texts, and an analysis.
 
-Within rounding, as processors and versions of torch round otherwise.
+Numbers are equal up to rounding, which depends on processor and torch.
 """
 
 import json
@@ -51,7 +51,7 @@ def test_an_analysis(images, tmp_path):
     assert_close(recorded.analysis(images, tmp_path), NUMBERS["uncertainty"])
 
 
-def test_the_comparison_sees_what_differs():
+def test_the_comparison_notices_differences():
     pvera = NUMBERS["images"]["pvera"]
     for other in (pvera | {"test": {}}, pvera | {"curves": pvera["curves"][:1]}, NUMBERS["images"]["vera"]):
         with pytest.raises(AssertionError):

@@ -1,4 +1,4 @@
-"""The committed tables of `mini` are what the committed results give."""
+"""The committed tables of `mini` follow from the committed results."""
 
 import io
 import os
@@ -60,7 +60,7 @@ def test_tables_without_notebooks():
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_notebooks_make_the_same_tables_again(tmp_path):
-    """Without tables and figures, in a copy of what a fresh clone has: the same tables, as many figures."""
+    """In a copy of a fresh clone without tables and figures, notebooks give the same tables and as many figures."""
     read = [f"results/{name}" for name in ("published", "performance", "paper/cost", "mini", "bfloat16")]
     for folder in ("analysis", *read):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("tables"))
@@ -82,7 +82,7 @@ def test_notebooks_make_the_same_tables_again(tmp_path):
 
 
 def same(new: str, committed: str, name: str) -> None:
-    """Equal but for the last digits of numbers, which processors and library versions may round otherwise."""
+    """Check equality up to the last digits, which depend on processors and library versions."""
     if name.endswith(".csv"):
         frames = (pd.read_csv(io.StringIO(text)) for text in (new, committed))
         pd.testing.assert_frame_equal(*frames, rtol=1e-4, check_dtype=False, obj=name)
@@ -94,7 +94,7 @@ def same(new: str, committed: str, name: str) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1.01 * unit * (unit < 1), err_msg=name)
 
 
-def test_the_comparison_sees_what_differs():
+def test_the_comparison_notices_differences():
     same("a,b\n1.000001,x\n", "a,b\n1,x\n", "t.csv")
     same("| PVeRA | −1.3 |", "| PVeRA | −1.4 |", "t.md")
     for new in ("a,b\n1.01,x\n", "a,b\n1,y\n", "a\n1\n"):

@@ -1,4 +1,4 @@
-"""The report has every result, notebook and document, and its links lead somewhere. Nothing is built here."""
+"""The report has every result, notebook and document, and its links work. No site is built here."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import nbformat
 import pytest
 import report_pages
 import scripts
-from report_pages import TOPICS, Pages, write_report
+from report_pages import PRINTED, Pages, Topic, write_report
 
 from pvera.errors import InputError
 from pvera.study.experiments import EXPERIMENTS
@@ -26,7 +26,7 @@ def report(tmp_path_factory):
 
 
 def listed(navigation) -> list[str]:
-    """All pages below a part of the navigation."""
+    """Return all pages below a part of the navigation."""
     if isinstance(navigation, str):
         return [navigation]
     parts = navigation.values() if isinstance(navigation, dict) else navigation
@@ -57,7 +57,7 @@ def test_pages_of_results_have_every_table_and_figure(report):
 
 
 def numbered(places: str) -> set[str]:
-    """Each figure, table and algorithm of "Figures 3 and 4, Tables 1, 4 and 6 to 8"."""
+    """Return each figure, table and algorithm in a text such as "Figures 3 and 4, Tables 1, 4 and 6 to 8"."""
     single, kind = set(), ""
     for word, first, last in re.findall(r"(Figure|Table|Algorithm)s?|(\d+)(?: to (\d+))?", places):
         kind = word or kind
@@ -69,7 +69,7 @@ def test_every_place_in_the_paper_that_an_experiment_reproduces_has_its_page():
     assert numbered("Figures 3 and 4, Tables 1, 4 and 6 to 8") == {
         *("Figure 3", "Figure 4", "Table 1", "Table 4", "Table 6", "Table 7", "Table 8")
     }
-    notebook = {place: topic.notebook for topic in TOPICS for place in numbered(topic.place)}
+    notebook = {place: topic.notebook for topic in Topic.all() for place in numbered(topic.place)}
     for experiment in EXPERIMENTS.values():
         for place in numbered(experiment.paper):
             assert notebook[place] in experiment.notebooks, place
@@ -77,7 +77,29 @@ def test_every_place_in_the_paper_that_an_experiment_reproduces_has_its_page():
 
 
 def test_every_notebook_has_a_topic_but_the_claims():
-    assert {topic.notebook for topic in TOPICS} == {p.stem for p in (ROOT / "analysis").glob("*.ipynb")} - {"claims"}
+    assert {topic.notebook for topic in Topic.all()} == {p.stem for p in (ROOT / "analysis").glob("*.ipynb")} - {
+        "claims"
+    }
+
+
+def test_a_notebook_s_rows_share_a_page():
+    topic = next(topic for topic in Topic.all() if topic.notebook == "intervals")
+    assert topic.heading == "Figure 1b, Figures 8 and 9: An interval; interval widths; examples"
+    assert topic.page == "paper/intervals.md" and topic.stems == ["teaser", "intervals"]
+    assert set(PRINTED) <= {topic.notebook for topic in Topic.all()}
+
+
+def test_a_page_shows_drawings_and_links_to_what_makes_it(report):
+    protocol = pages(report)["paper/protocol.md"]
+    assert "](../docs/pvera.svg){ width" in protocol
+    assert "[`pvera/adapters/vera.py`](../pvera/adapters/vera.py.md)" in protocol
+
+
+def test_a_table_without_a_place_is_named(root):
+    (root / "results/mini/tables").mkdir()
+    (root / "results/mini/tables/nowhere.md").write_text("# Nowhere\n")
+    with pytest.raises(InputError, match="no pattern in PLACES fits nowhere"):
+        Pages(root, "mini", root / "build").results()
 
 
 def test_the_paper_s_numbers_stand_beside_ours(report):
@@ -140,7 +162,7 @@ def test_a_link_that_leads_nowhere_is_named(root):
         Pages(root, "mini", root / "build").add(root / "docs/a.md")
 
 
-def test_a_notebook_is_folded_code_and_what_it_shows(root):
+def test_a_notebook_page_has_collapsed_code_and_outputs(root):
     page = (root / "build" / Pages(root, "mini", root / "build").add(root / "analysis/c.ipynb")).read_text()
     assert "# Title\n\n[a](../docs/a.md)" in page
     assert '??? note "Code"\n\n    ```python\n    `1`\n    ```' in page
@@ -149,6 +171,16 @@ def test_a_notebook_is_folded_code_and_what_it_shows(root):
 def test_a_notebook_that_was_not_executed_for_the_profile_is_named(root):
     with pytest.raises(InputError, match=r"figures/demo/c\.ipynb is missing: `bash run_all\.sh demo` makes it"):
         Pages(root, "demo", root / "build").add(root / "analysis/c.ipynb")
+
+
+def test_a_notebook_without_results_of_the_profile_shows_nothing_of_another(root):
+    (root / "results/demo/benchmark").mkdir(parents=True)
+    cell = nbformat.v4.new_code_cell("1", outputs=[nbformat.v4.new_output("stream", text="shown for mini")])
+    cells = [nbformat.v4.new_markdown_cell("# Title"), cell]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), root / "analysis/language.ipynb")
+    page = (root / "build" / Pages(root, "demo", root / "build").add(root / "analysis/language.ipynb")).read_text()
+    assert page.endswith("The profile demo has no results for this notebook.\n") and "# Title" in page
+    assert "shown" not in page
 
 
 @pytest.mark.parametrize("arguments", [["none"], ["mini", "more"]])

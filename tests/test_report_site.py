@@ -1,4 +1,4 @@
-"""The built report, opened as files in Chromium: every page, at the width of a desk and of a telephone."""
+"""The built report, opened as files in Chromium: every page at the widths of a desktop and a telephone."""
 
 import re
 import subprocess
@@ -56,7 +56,7 @@ def site(tmp_path_factory):
 
 
 class Links(HTMLParser):
-    """What a page loads and links to, and its anchors."""
+    """A page's resources, links and anchors."""
 
     def __init__(self, page: Path):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Result files: identity, atomic writing, damage, and what may not share a table."""
+"""Result files: hashes, atomic writing, damage, and runs that cannot share a table."""
 
 import json
 import os
@@ -90,7 +90,7 @@ def test_numbers_in_the_file(tmp_path):
 
 @pytest.mark.parametrize("fails_at", [1, 2])
 def test_interrupted_writing_leaves_nothing(tmp_path, monkeypatch, fails_at):
-    """1: while the predictions are written; 2: while the record is, after them."""
+    """Interrupted at write 1, of the predictions, or at write 2, of the record."""
     calls = []
 
     def interrupted(descriptor):
@@ -177,19 +177,19 @@ def test_a_run_is_done_only_with_the_files_that_it_wrote(tmp_path, suffix, harm)
 
 
 def test_a_forgotten_adapter_is_not_missed(tmp_path, capsys):
-    """experiments/prune.py takes adapters out of what is committed."""
+    """experiments/prune.py removes adapters from committed results."""
     record = make_record()
     kept, pruned = tmp_path / "digits" / "seed0.json", tmp_path / "sprites" / "seed0.json"
     for path in (kept, pruned):
         results.write(path, record, np.eye(2), np.arange(2), b"an adapter")
-    found = scripts.outcome("prune", capsys, tmp_path / "sprites")
-    assert found == (0, "deleted 1 adapters\n", "")
+    outcome = scripts.outcome("prune", capsys, tmp_path / "sprites")
+    assert outcome == (0, "deleted 1 adapters\n", "")
     assert [path.with_suffix(".safetensors").exists() for path in (kept, pruned)] == [True, False]
     assert [results.state(path, record["config_hash"]) for path in (kept, pruned)] == ["done", "done"]
     np.testing.assert_array_equal(results.read_predictions(pruned)[0], np.eye(2))
     with pytest.raises(InputError, match=f"seed0.safetensors: was not kept; delete {pruned} and run it again"):
         results.beside(pruned, ".safetensors")
-    assert scripts.outcome("prune", capsys, tmp_path)[1] == "deleted 1 adapters\n", "those that are left"
+    assert scripts.outcome("prune", capsys, tmp_path)[1] == "deleted 1 adapters\n", "the files that remain"
     assert "nowhere: no such folder" in scripts.refusal("prune", capsys, tmp_path / "nowhere")
 
 
@@ -197,12 +197,12 @@ COMMITTED = sorted((Path(__file__).resolve().parents[1] / "results").rglob("seed
 
 
 def test_committed_runs_are_whole():
-    """So a clone finds them done: each file that a record names is there, as it was written."""
+    """Each file that a record names exists unchanged, so a clone counts these runs as done."""
     states = {results.state(path, results.read(path)["config_hash"]) for path in COMMITTED}
     assert len(COMMITTED) > 600 and states == {"done"}
 
 
-def test_what_cannot_be_read_is_not_written(tmp_path):
+def test_unreadable_records_are_not_written(tmp_path):
     record = make_record()
     del record["members"]
     with pytest.raises(InputError, match="lacks members"):
@@ -217,7 +217,7 @@ def test_state(tmp_path):
     results.write(path, record)
     assert results.state(path, record["config_hash"]) == "done"
     assert results.state(path, "0" * 16) == "different"
-    assert results.state(path, record["config_hash"], "lossy") == "done", "of which copy it is was not known"
+    assert results.state(path, record["config_hash"], "lossy") == "done", "the copy was not known"
     results.write(path, record | {"data_copy": "lossless"})
     copies = ("lossless", None, "lossy")
     assert [results.state(path, record["config_hash"], copy) for copy in copies] == [
@@ -272,8 +272,8 @@ def test_not_text(tmp_path):
 def test_load_runs(tmp_path):
     records = [make_record(m, d, s) for d in ("digits", "vessels") for m in ("linear", "pvera") for s in (0, 1)]
     write_all(tmp_path, records[::-1])
-    found = results.load_runs(tmp_path, "mine")
-    assert [{key: run[key] for key in records[0]} for run in found] == records  # sorted by path
+    loaded = results.load_runs(tmp_path, "mine")
+    assert [{key: run[key] for key in records[0]} for run in loaded] == records  # sorted by path
     with pytest.raises(InputError, match="no results of experiment 'rank'"):
         results.load_runs(tmp_path, "mine", "rank")
     assert results.load_runs(tmp_path, "mine", "rank", optional=True) == []
@@ -305,9 +305,9 @@ def test_runs_that_may_not_share_a_table(tmp_path, other, says):
     assert "\n" not in str(caught.value)
 
 
-def test_what_may_differ(tmp_path):
-    """Weights between backbones, data also between data sets, β between data sets, grids between methods; and
-    the copy of the data may be unknown, as of data sets without a lossless original."""
+def test_allowed_differences(tmp_path):
+    """Backbones have different weights, data sets different data and β, methods different grids. The copy of the data
+    may be unknown, as for data sets without a lossless original."""
     beta = {"members": [{"method": {"learning_rate": rate}, "beta": 1e-6} for rate in (1e-3, 1e-4)]}
     records = [
         make_record("pvera"),

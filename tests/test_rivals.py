@@ -1,4 +1,4 @@
-"""Ways to uncertainty with the adapters of all seeds: each against the library, and what identities must hold."""
+"""Uncertainty baselines on the adapters of all seeds: each against the library, and identities."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def profile(folder):
 
 @pytest.fixture(scope="module")
 def executed(profile, folder):
-    """Each kind of analysis on the first data set, executed: (run, frames) by experiment and method."""
+    """Execute each kind of analysis on the first data set; return (run, frames) by experiment and method."""
     made = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(analyses, "BATCH", 16)
@@ -63,14 +63,14 @@ def chosen(frame, **where):
     return frame
 
 
-def test_what_is_planned(profile, folder):
+def test_planned_runs(profile, folder):
     root = folder / "results"
     assert {(run.dataset, run.method): run.tested for run in profile.runs("rivals", root)} == {
         (dataset, method): tested
         for dataset, tested in {
             "digits": ("digits", "textures", "vessels"),
             "textures": ("textures", "digits", "vessels"),
-            "vessels": ("vessels", "digits"),  # no other one of its category
+            "vessels": ("vessels", "digits"),  # no other data set of its category
         }.items()
         for method in METHODS
     }
@@ -115,7 +115,7 @@ def test_ways_and_their_passes(executed):
         if not shifts.empty:
             assert {*shifts["severity"]} == {0, 1, 2, 3, 4, 5} and shifts["corruption"].nunique() == 4
             assert {*frames["out"]["other"]} == {"textures", "vessels"}
-            assert not chosen(shifts, way="draws", passes=3).size, "no more draws under shift than settings say"
+            assert not chosen(shifts, way="draws", passes=3).size, "draws under shift follow the settings"
 
 
 def test_one_pass_is_the_benchmarks(executed):
@@ -166,7 +166,8 @@ def test_an_ensemble_of_one_is_its_member():
 
 
 def test_an_ensemble_takes_one_pass_per_member(profile, folder, monkeypatch):
-    """Of every image of every place; only VeRA's and linear probing's Laplace reads training images."""
+    """Each image takes one pass per member. Only the Laplace baselines of VeRA and linear probing read training
+    images."""
     (run,) = (r for r in profile.runs("rivals", folder / "results") if (r.dataset, r.method) == ("digits", "lora"))
     seen = []
     features = pvera.AdaptedModel.features
@@ -177,7 +178,7 @@ def test_an_ensemble_takes_one_pass_per_member(profile, folder, monkeypatch):
 
 
 def test_draws_without_variance_equal_the_mean(images):
-    """16 draws of a PVeRA with σ → 0."""
+    """With σ → 0, PVeRA's 16 draws equal the mean."""
     model = perturb(pvera.adapt(make_vit(), PVeRA(rank=8), 4, 0), scale=0.3).eval()
     spread = pvera.sample(model, images, 16).std(0).max()
     for adapter in model.members[0].layers:
@@ -224,7 +225,7 @@ def test_laplace_is_the_librarys(executed):
     assert row.nll == pytest.approx(metrics.nll(posterior.predict(features, prior), labels), abs=1e-4)
 
 
-def test_what_exists_is_known_by_all_adapters(profile, folder):
+def test_existing_results_are_identified_by_all_adapters(profile, folder):
     runs = [run for run in profile.runs("rivals", folder / "results") if run.dataset == "vessels"]
     lora = runs[1]
     assert pending([lora]) == [lora]

@@ -1,4 +1,4 @@
-"""Tables, figures, notebook and claims of the rivals, on predictions made by hand."""
+"""Tables, figures, notebook and claims of the uncertainty baselines, on hand-made predictions."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,8 @@ LABELS = {
 
 
 def drawn(source, k: int, sure: float, place, spread: float = 0.5) -> np.ndarray:
-    """Scores (k, n, classes) of logits about `sure` times the label's one-hot vector; less sure under shift."""
+    """Return scores (k, n, classes) of noisy logits around `sure` times the label's one-hot vector; less sure under
+    shift."""
     n = PLACES[place]
     if place[0] == "shift":
         sure = sure * (1 - place[2] / 8)
@@ -38,7 +39,7 @@ def drawn(source, k: int, sure: float, place, spread: float = 0.5) -> np.ndarray
 
 
 def write(root, experiment, dataset, method, numbers, sure, laplace=False, places=PLACES):
-    """The result of one `Ensemble`, with one pass and `numbers` of draws per seed."""
+    """Write the result of one `Ensemble`, with one pass and `numbers` of draws per seed."""
     source = np.random.default_rng([*experiment.encode(), *dataset.encode(), *method.encode()])
     ways = []
     for seed in SEEDS:
@@ -97,7 +98,7 @@ def test_frames_come_back_as_they_were_written(tmp_path):
     assert again["scores"]["scaled"].dtype == bool
 
 
-def test_blocks_hold_equal_numbers_of_passes(loaded):
+def test_blocks_have_equal_numbers_of_passes(loaded):
     table = tables.scores_table(loaded)
     rows = {panel.title: [row.label for row in panel.rows] for panel in table.panels}
     assert rows == {
@@ -155,7 +156,7 @@ def test_an_ensemble_is_compared_with_each_seed(loaded):
     row = data[(data["way"] == "ensemble") & (data["method"] == "vera") & (data["score"] == "NLL")
                & (data["source"] == "rivals")]  # fmt: skip
     assert row["mean"].item() == pytest.approx(gap) and row["low"].item() < gap < row["high"].item()
-    assert "PVeRA" not in [r.label for panel in table.panels for r in panel.rows], "it is what others are compared with"
+    assert "PVeRA" not in [r.label for panel in table.panels for r in panel.rows], "it is the reference"
 
 
 def test_detection_and_shift(loaded):

@@ -1,4 +1,4 @@
-"""Runs, from a profile to result files: what is recorded, repeated, resolved, and left alone."""
+"""Runs, from a profile to result files: records, repetition, resolved β, existing results."""
 
 import json
 from dataclasses import asdict, replace
@@ -25,7 +25,7 @@ PARTS = {"train800": 48, "val200": 21, "test": 30}
 
 
 def write_data(folder) -> None:
-    """Images whose brightest colour channel depends on their class, with noise, under the name of `folder`."""
+    """Write noisy images as the data set `folder`; the brightest colour channel depends on the class."""
     source = np.random.default_rng(0)
     folder.mkdir(parents=True)
     for part, count in PARTS.items():
@@ -68,14 +68,14 @@ def opened(frozen, run, part: str) -> ImageData:
 
 
 def complete(profile: Profile, root) -> dict[str, dict]:
-    """Run everything; the records by path below `root`."""
+    """Run everything and return the records by path below `root`."""
     for experiment in ("beta", "benchmark"):
         for run in profile.runs(experiment, root):
             runs.execute(run)
     return {str(p.relative_to(root)): json.loads(p.read_text()) for p in sorted(root.rglob("*.json"))}
 
 
-def test_records_hold_what_made_them_and_repeat_bit_for_bit(small_profile, tmp_path):
+def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, tmp_path):
     first, second = (complete(small_profile, tmp_path / name) for name in ("a", "b"))
     assert len(first) == 1 + 2 * 2
     for path, record in first.items():
@@ -131,7 +131,7 @@ def test_what_trains_together_is_of_one_method_data_set_and_experiment(small_pro
 
 
 def test_a_record_says_when_members_ended_together(small_profile, frozen, tmp_path):
-    """The chosen epoch is the chosen member's best, and what is tested are its tensors then."""
+    """The chosen epoch is the chosen member's best, and the test uses its tensors of that epoch."""
     config = TrainingConfig(epochs=40, patience=1, tolerance=0.05)
     (run,) = replace(
         small_profile,
@@ -192,7 +192,7 @@ def test_ablations_train_their_values_side_by_side(small_profile, tmp_path):
 
 
 def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_path):
-    small_profile.methods["vera"] = {"rank": 4}  # a method whose name lies within another's
+    small_profile.methods["vera"] = {"rank": 4}  # a method whose name is part of another's
     profile = replace(
         small_profile, seeds=[0], effects=Effects(["vessels"], ["lora", "vera", "pvera", "dora"], [0], grids=["lora"])
     )
@@ -223,7 +223,7 @@ def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_pa
     assert together == replace(grid, experiment=together.experiment, protocol=together.protocol)
     assert asdict(together.protocol) == asdict(CORRECTED) | {"name": together.protocol.name, "joint_stop": True}
     names = {e: run.protocol.name for (e, _), run in listed.items() if e != "protocol_corrected_grid"}
-    assert len(set(names.values())) == len(names), "each has a name of its own, so none is taken for another"
+    assert len(set(names.values())) == len(names), "names are unique"
 
 
 def test_beta_of_the_benchmark_is_the_one_searched(small_profile, tmp_path):
@@ -244,7 +244,7 @@ def test_fixed_grid_takes_the_most_chosen_value(small_profile):
     }
 
 
-def test_what_exists_is_not_run_again_nor_overwritten(small_profile, tmp_path):
+def test_existing_results_are_neither_repeated_nor_overwritten(small_profile, tmp_path):
     complete(small_profile, tmp_path)
     assert pending(small_profile.runs("benchmark", tmp_path)) == []
     missing = small_profile.runs("benchmark", tmp_path)[1]
@@ -257,7 +257,7 @@ def test_what_exists_is_not_run_again_nor_overwritten(small_profile, tmp_path):
 
 
 def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
-    """Two equal members tie exactly when corrected, and differ when each has a draw of its own."""
+    """Two equal members tie exactly under the corrected protocol, and differ when each draws its own noise."""
     single = replace(small_profile, methods={"lora": {"rank": 4}}, seeds=[0])
     for name, equal in (("corrected", True), ("published", False)):
         (run,) = single.with_(protocol=name).runs("benchmark", tmp_path / name)

@@ -1,4 +1,4 @@
-"""Scores of released adapters: every layout of their folders, made with PEFT, and what cannot be scored."""
+"""Scores of released adapters: every layout of their folders, made with PEFT, and refusals."""
 
 import re
 import shutil
@@ -48,7 +48,7 @@ def backbone(tmp_path_factory):
 
 
 def adapted(save_projection=True, seed=0):
-    """A trained PVeRA classifier of PEFT."""
+    """Return a trained PVeRA classifier of PEFT."""
     config = peft.PveraConfig(
         r=16, target_modules=["q_proj", "v_proj"], modules_to_save=["classifier"], save_projection=save_projection
     )
@@ -58,7 +58,7 @@ def adapted(save_projection=True, seed=0):
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter += 0.5 * torch.randn(parameter.shape)
-        # Noise all looks alike: the head tells images by how they differ from the mean of such images.
+        # Images of noise have similar features, so the head reads differences from their mean.
         noise = torch.rand(8, 3, 8, 8)
         images = nn.functional.interpolate(noise, size=224, mode="bilinear").sub(0.45).div(0.225)
         head = model.base_model.model.classifier.modules_to_save["default"]
@@ -69,7 +69,7 @@ def adapted(save_projection=True, seed=0):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """DMLab's test images have the labels that PEFT predicts, so a right score is 100 %."""
+    """Label DMLab's test images with PEFT's predictions, so that the correct score is 100 %."""
     root = tmp_path_factory.mktemp("vtab")
     vtab_like.write(root, ["dmlab", "kitti"], TEST_IMAGES)
     vtab_like.shorten(root, TEST_IMAGES)
@@ -147,14 +147,14 @@ def test_layouts(tmp_path, arguments, capsys, layout):
 
 
 def test_peft_itself_loses_renamed_adapters(tmp_path):
-    """The reason to read the tensors directly."""
+    """This is why the tensors are read directly."""
     folder = write(tmp_path, "old keys")
     loaded = peft.PeftModel.from_pretrained(Classifier(encoder()), folder)
     assert not any(p.any() for n, p in loaded.named_parameters() if "pvera_lambda_b" in n)
 
 
 def test_a_missing_head_is_probed(tmp_path, arguments, data, capsys):
-    """By logistic regression on the features of PEFT's model."""
+    """The head is then a logistic regression on the features of PEFT's model."""
     folder = write(tmp_path, "no head")
     status, output, _ = outcome("score_released", capsys, *arguments, "--datasets", "dmlab")
     assert status == 0 and f"dmlab: {folder} holds no head; probing one on the training images" in output

@@ -26,7 +26,7 @@ def test_by_hand():
 
 
 def test_equals_have_no_order():
-    """Whichever order two equal images stand in, the result is the mean of both orders."""
+    """For two equal images the result is the mean over both orders."""
     one, other = ([1, 2, 2, 3], [0, 1, 0, 0]), ([1, 2, 2, 3], [0, 0, 1, 0])
     for of in (selective.aurc, selective.augrc, selective.selective_accuracy):
         assert of(*one) == of(*other)
@@ -57,7 +57,7 @@ def test_aurc_is_the_area_under_the_curve():
     assert selective.aurc(uncertainty, wrong) == pytest.approx(0.25, abs=0.02)
 
 
-def test_told_apart_against_torchmetrics():
+def test_specificity_at_sensitivity_against_torchmetrics():
     source = np.random.default_rng(1)
     inside, outside = source.normal(0, 1, 300), source.normal(1.5, 1, 200)
     scores = tensor(1 / (1 + np.exp(np.concatenate([inside, outside]))))

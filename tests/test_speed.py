@@ -1,34 +1,37 @@
 """Timings: the record, the figures, and experiments/benchmark_speed.py on the small backbone."""
 
 import json
+from pathlib import Path
 
 import notebook
 import pandas as pd
 import pytest
 import scripts
+import speed_bench
 import torch
 from matplotlib.figure import Figure
 
 from pvera import InputError, LoRA, PVeRA
 from pvera.report.plots import speed as figures
-from pvera.report.tables.speed import summary
+from pvera.report.tables.speed import missed, summary
 from pvera.study import speed
 from pvera.study.speed import Measurement
 
-MADE_BY = {"device": "cpu: Some (R) CPU", "threads": 2, "torch": "2", "timm": "1"}
+ROOT = Path(__file__).resolve().parents[1]
+MADE_BY = {"device": "cpu: Some(R) CPU", "threads": 2, "torch": "2", "timm": "1"}
 
 
 def row(what="PVeRA, r = 8", part="step", precision="float32", ratio=1.2, target=1.25, backbone="tiny"):
     return Measurement(part, backbone, precision, what, "frozen forward and backward", ratio, 1.0, ratio, target)
 
 
-def test_what_is_measured_again_is_replaced(tmp_path):
+def test_repeated_measurements_replace_old_ones(tmp_path):
     path = speed.record_path(tmp_path, MADE_BY["device"])
     assert path.name == "speed_cpu_some_r_cpu.json"
     speed.update(path, MADE_BY, [row("a"), row("a", precision="bfloat16"), row("b")])
     speed.update(path, MADE_BY, [row("b", part="memory"), row("a", ratio=1.1)])
-    found = [(r["what"], r["part"], r["precision"], r["ratio"]) for r in speed.read_record(path)["rows"]]
-    assert found == [
+    rows = [(r["what"], r["part"], r["precision"], r["ratio"]) for r in speed.read_record(path)["rows"]]
+    assert rows == [
         ("a", "step", "float32", 1.1),
         ("a", "step", "bfloat16", 1.2),
         ("b", "step", "float32", 1.2),
@@ -48,9 +51,35 @@ def test_description_and_verdict_by_hand():
     assert lines[2].endswith("| 1.200 s | 1.000 s | 1.200 | 1.25 | met |")
     assert lines[3].endswith("| 1.300 | 1.25 | **missed** |") and lines[4].endswith("| 1.200 |  |  |")
     assert "| 3 MiB | 2 MiB | 1.500 | 1.30 | **missed** |" in lines[5] and "| 41 kB | 40 kB |" in lines[6]
-    first, _, *missed = speed.verdict(record).splitlines()
-    assert first == "2 of 4 targets are met." and len(missed) == 2
-    assert missed[0] == ("- tiny, float32, step: slow takes 1.300 of frozen forward and backward, the target is 1.25")
+    assert speed.verdict(record) == "2 of 4 targets are met."
+
+
+def test_missed_targets_are_one_table_with_reasons():
+    here = {"environment": MADE_BY, "rows": [
+        vars(row()), vars(row("slow", ratio=1.3)), vars(row("free", target=None)),
+        vars(Measurement("memory", "tiny", "float32", "VeRA, r = 8", "frozen", 3, 2, 1.5, 1.3)),
+    ]}  # fmt: skip
+    there = {"environment": MADE_BY | {"threads": 1}, "rows": [vars(row("slow", ratio=1.26, backbone="dinov2_s")),
+                                                              vars(row("slow", ratio=1.4))]}  # fmt: skip
+    header, _, *lines = [line.strip("| ").split(" | ") for line in missed([here, there]).splitlines()]
+    assert header[4:7] == ["Target", "Some  CPU, 2 threads", "Some  CPU, 1 thread"]
+    assert [line[0] for line in lines] == ["slow", "VeRA, r = 8, memory", "slow"]
+    assert [line[4:7] for line in lines] == [
+        ["1.25", "1.300", "1.400"],
+        ["1.30", "1.500", "–"],
+        ["1.25", "–", "1.260"],
+    ]
+    assert lines[0][7] == "a pass takes milliseconds, so the calls of many small operators count"
+    assert lines[1][7].startswith("2 r numbers") and lines[2][7].startswith("within the spread")
+
+
+def test_every_missed_target_of_the_records_is_shown():
+    records = speed.load_records(ROOT / "results/performance")
+    misses = [r["ratio"] for record in records for r in record["rows"] if r["target"] and r["ratio"] > r["target"]]
+    _, _, *lines = missed(records).splitlines()
+    shown = [cell for line in lines for cell in line.strip("| ").split(" | ")[5:-1] if cell != "–"]
+    assert sorted(shown) == sorted(f"{ratio:.3f}" for ratio in misses) and len(misses) > 20
+    assert all(line.strip("| ").split(" | ")[-1] for line in lines)
 
 
 def test_titles():
@@ -86,7 +115,7 @@ def test_peak_of_memory():
 
 
 def peft_rows():
-    """Ours and peft's of one method, and their quotient, which has no bound."""
+    """Make the rows of one method: ours, PEFT's, and their ratio, which has no bound."""
     ours, theirs = row("PVeRA, r = 9"), row("peft 1.0, PVeRA, r = 9, step", "peft", ratio=1.5, target=None)
     quotient = Measurement("peft", "tiny", "float32", "PVeRA, r = 9, step", "the step of peft 1.0", 1.2, 1.5, 0.8)
     return [vars(ours), vars(theirs), vars(quotient)]
@@ -97,8 +126,8 @@ def test_summary_names_the_machine_of_each_comparison():
     rows.append(vars(row("VeRA, merged", "evaluate", ratio=1.03, target=1.02)))
     assert summary([{"environment": MADE_BY, "rows": rows}]) == (
         "**Answer.** In 1 record, 2 of 3 targets are met; a merged model takes at most 1.02 of the frozen backbone's "
-        "time in 1 of 2 measurements. PVeRA's training step takes this share of peft's time: 0.80 (float32, cpu: Some "
-        "(R) CPU, 2 threads)."
+        "time in 1 of 2 measurements. PVeRA's training step takes this share of peft's time: 0.80 (float32, Some CPU, "
+        "2 threads)."
     )
 
 
@@ -129,12 +158,38 @@ def test_figures():
         for precision in ("float32", "bfloat16")
     ]
     figure = figures.sweep({"a processor": pd.DataFrame(map(vars, swept))}, "a backbone")
-    assert isinstance(figure, Figure) and len(figure.axes) == 4
-    key = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert key == ["a processor, float32", "a processor, bfloat16"]
-    for ax, label in zip(figure.axes, speed.SWEPT.values()):
-        assert ax.get_xlabel() == label
-        assert [list(line.get_ydata()) for line in ax.lines if line.get_marker() in "os"] == [[1, 2, 4]] * 2
+    assert isinstance(figure, Figure) and len(figure.axes) == 8
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a processor"]
+    assert [figure.axes[0].get_ylabel(), figure.axes[4].get_ylabel()] == ["float32", "bfloat16"]
+    assert [ax.get_xlabel() for ax in figure.axes[4:]] == list(speed.SWEPT.values())
+    for ax in figure.axes:
+        assert [list(line.get_ydata()) for line in ax.lines if line.get_marker() in "os"] == [[1, 2, 4]]
+
+
+def test_quartiles_are_bars():
+    spread = Measurement("step", "tiny", "float32", "VeRA", "frozen", 1.0, 1.0, 1.1, 1.2, 1.05, 1.25)
+    (rows,) = speed.by_backbone({"rows": [vars(spread), vars(row())]}).values()
+    figure = figures.against_bounds({"a processor": rows}, "a backbone")
+    bars = [list(line.get_xdata()) for line in figure.axes[0].lines]
+    assert [1.05, 1.25] in bars
+    assert figure.legends[0].get_texts()[-1].get_text() == "quartiles over timed pairs"
+    assert "| 1.100 (1.050 to 1.250) | 1.20 | met |" in speed.describe({"environment": MADE_BY, "rows": [vars(spread)]})
+    swept = pd.DataFrame([vars(spread) | {"part": "sweep", "what": f"{size} 2"} for size in speed.SWEPT])
+    (bar,) = figures.sweep({"a processor": swept}, "a backbone").axes[0].collections
+    assert bar.get_segments()[0].tolist() == [[2, 1.05], [2, 1.25]]
+
+
+def test_paired_measurements_have_quartiles():
+    bench = speed_bench.Bench.__new__(speed_bench.Bench)
+    bench.backbone, bench.precision, bench.repeats = "tiny", "float32", 3
+    seconds = iter([9, 9, 2, 1, 4, 2, 9, 3])  # the warm-up, then three pairs
+    bench.seconds = lambda function: function()
+    values = bench.paired(lambda: next(seconds), lambda: next(seconds))
+    assert values == (4, 2, 2, 2, 2.5)
+    measured = bench.row("step", "a", "b", values, 1.2)
+    assert (measured.ratio, measured.target, measured.low, measured.high) == (2, 1.2, 2, 2.5)
+    seconds = iter([3, 2])
+    assert bench.paired(lambda: next(seconds), lambda: next(seconds), repeats=1, warm=False) == (3, 2, 1.5)
 
 
 def test_notebook_without_timings(tmp_path, monkeypatch):

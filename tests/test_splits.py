@@ -1,4 +1,4 @@
-"""One interface to images and texts, and digests that are remembered until the data changes."""
+"""One interface to images and texts, and digests that are cached until the data change."""
 
 import os
 import shutil
@@ -69,7 +69,7 @@ def forbidden(*arguments, **options):
 
 @pytest.fixture
 def unread(monkeypatch):
-    """From its call on, neither images nor texts can be loaded."""
+    """After its call, loading images or texts fails."""
 
     def forbid():
         for module in (image_folders, tokenized):
@@ -146,7 +146,7 @@ def replace(image):
     shutil.copy(image.with_name("1.bmp"), new)
     times = os.stat(image.parent)
     os.replace(new, image)
-    os.utime(image.parent, ns=(times.st_atime_ns, times.st_mtime_ns))  # as rsync does
+    os.utime(image.parent, ns=(times.st_atime_ns, times.st_mtime_ns))  # like rsync
 
 
 def rewrite(image):
@@ -199,7 +199,7 @@ def test_changed_texts_have_another_digest(root, encoder):
     assert splits.digest(root, TEXTS, encoder) != before
 
 
-def test_a_tokenizer_is_told_by_what_it_does_and_not_by_its_last_call(tmp_path, encoder):
+def test_a_tokenizer_is_identified_by_its_behaviour_not_by_its_last_call(tmp_path, encoder):
     before = splits.reading(TEXTS, encoder)
     encoder.tokenizer(["one text"], padding="max_length", truncation=True, max_length=7)
     assert splits.reading(TEXTS, encoder) == before
@@ -208,7 +208,7 @@ def test_a_tokenizer_is_told_by_what_it_does_and_not_by_its_last_call(tmp_path, 
 
 
 @pytest.mark.parametrize("damage", ["", "{}", "[]", '{"stamp": [1, 2], "digest": "0"}'])
-def test_a_damaged_memory_is_made_anew(root, case, damage):
+def test_a_damaged_digest_cache_is_recomputed(root, case, damage):
     name, frozen = case
     expected = splits.digest(root, name, frozen)
     (memory,) = (store.folder() / "stamps").iterdir()
@@ -225,7 +225,7 @@ def test_texts_need_no_store(root, encoder, tmp_path, monkeypatch):
     assert splits.digest(root, TEXTS, encoder) == expected
 
 
-def test_missing_data_is_said_by_its_kind(root, case):
+def test_the_error_for_missing_data_names_its_kind(root, case):
     name, frozen = case
     if name == TEXTS:
         (root / glue.TASKS[name].folder / "dev.tsv").unlink()

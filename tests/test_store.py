@@ -1,4 +1,4 @@
-"""The store of decoded images: made once, made anew when its source changes, never half-made."""
+"""The store of decoded images: written once, rewritten when its source changes, never incomplete."""
 
 import hashlib
 import os
@@ -48,9 +48,9 @@ def decoded(root, split="test") -> np.ndarray:
 
 
 def files() -> list[str]:
-    """Names of what the store holds, locks apart."""
-    found = (path for path in store.folder().rglob("*") if path.is_file())
-    return sorted(path.name for path in found if path.suffix != ".lock")
+    """Return the names of the store's files, without locks."""
+    paths = (path for path in store.folder().rglob("*") if path.is_file())
+    return sorted(path.name for path in paths if path.suffix != ".lock")
 
 
 def forbidden(*arguments, **options):
@@ -66,9 +66,10 @@ def test_decodes_once_into_a_read_only_map(root, monkeypatch):
     assert np.array_equal(again.images, first.images) and again.names == first.names
     assert len(files()) == 1
     with pytest.raises(AssertionError, match="called"):
-        load(root, "val200")  # not there yet
+        load(root, "val200")  # not decoded yet
 
 
+@pytest.mark.xdist_group("fork server")
 def test_processes_decode_the_same(root, monkeypatch):
     monkeypatch.setattr(store, "FEW", COUNT - 1)
     assert np.array_equal(load(root, processes=2).images, decoded(root))
@@ -91,13 +92,13 @@ def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
     assert image_folders.digest(splits) == expected.hexdigest()
 
     (remembered,) = (store.folder() / "digests").iterdir()
-    remembered.write_text("")  # as a full disk may leave it
+    remembered.write_text("")  # a full disk may leave it empty
     monkeypatch.undo()
     monkeypatch.setenv(store.VARIABLE, str(root / "cache"))
     assert image_folders.digest(splits) == expected.hexdigest() == remembered.read_text()
 
 
-def test_a_changed_image_is_decoded_anew(root):
+def test_a_changed_image_is_decoded_again(root):
     before = np.array(load(root).images)
     key = load(root).key
     image = root / "digits" / "test" / "7.png"
@@ -107,9 +108,9 @@ def test_a_changed_image_is_decoded_anew(root):
     image.write_bytes(other)
     assert np.array_equal(load(root).images[7], before[8])
     image.write_bytes(content)
-    os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))  # as some archivers do
+    os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))  # like some archivers
     assert np.array_equal(load(root).images, before) and load(root).key != key
-    assert len(files()) == 1, "what is outdated is removed"
+    assert len(files()) == 1, "outdated files are removed"
 
 
 def test_changed_labels_change_the_digest(root):
@@ -130,7 +131,7 @@ def test_sizes_and_folders_do_not_share_a_place(root):
 
 
 @pytest.mark.parametrize("damage", [b"", b"not an array", None])
-def test_a_damaged_store_is_made_anew(root, damage):
+def test_a_damaged_store_is_rewritten(root, damage):
     before = np.array(load(root).images)
     (file,) = store.folder().rglob("*.npy")
     file.write_bytes(file.read_bytes()[:-1] if damage is None else damage)
@@ -164,7 +165,7 @@ def refused(root) -> str:
     return str(caught.value)
 
 
-def test_too_little_space_is_said_before_decoding(root, monkeypatch):
+def test_too_little_space_is_reported_before_decoding(root, monkeypatch):
     usage = shutil.disk_usage(root)
     monkeypatch.setattr(store.shutil, "disk_usage", lambda path: type(usage)(usage.total, usage.used, 1000))
     monkeypatch.setattr(image_folders, "decode", forbidden)
@@ -216,6 +217,7 @@ def start(root, seconds: float, name: str = "digest") -> BaseProcess:
     return process
 
 
+@pytest.mark.xdist_group("fork server")
 def test_two_processes_decode_once(root):
     names = ("one", "other")
     for process in [start(root, 0.05, name) for name in names]:
@@ -225,6 +227,7 @@ def test_two_processes_decode_once(root):
     assert sorted((root / "log").read_text().split()) == sorted(f"test/{i}.png" for i in range(COUNT))
 
 
+@pytest.mark.xdist_group("fork server")
 def test_killed_while_it_decodes(root):
     process = start(root, 0.5)
     deadline = time.time() + 200
@@ -260,7 +263,7 @@ def test_batches_from_the_store_are_those_from_memory(root, backbone):
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the memory in use from /proc")
 def test_a_test_split_is_never_in_memory_as_a_whole(tmp_path, backbone):
-    shape = (5000, 224, 224, 3)  # 750 MB, all of it a hole in the file
+    shape = (5000, 224, 224, 3)  # 750 MB, a sparse file
     np.lib.format.open_memmap(tmp_path / "test.npy", mode="w+", dtype=np.uint8, shape=shape).flush()
     images = np.lib.format.open_memmap(tmp_path / "test.npy", mode="r")
     split = image_folders.ImageSplit(images, np.zeros(len(images), np.int64), [])

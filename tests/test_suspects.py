@@ -34,19 +34,20 @@ def test_many_equal_cells_without_spread_are_named(paper):
     assert "constant" not in finding.note
     change(paper.detailed, "std", 0.1, **row("dinov2_l", "pvera"))
     change(paper.detailed, "std", 0.1, **row("dinov2_s", "pvera"))
-    assert suspects(paper) == {}  # eight of 24 are no more than a third
+    assert suspects(paper) == {}  # eight of 24 are only a third
 
 
 def test_a_failed_cell_and_the_average_that_it_moves(paper):
-    """Bottleneck on ViT-S, 45 everywhere but for 2 and 20 (median of the column 48.5): 41.3 and, without them, 45."""
+    """Bottleneck on ViT-S has 45 everywhere, except 2 and 20 (median of the column 48.5): mean 41.3, and 45 without
+    them."""
     change(paper.detailed, "accuracy", 2.0, **row("dinov2_s", "bottleneck"))
     change(paper.detailed, "accuracy", 20.0, **row("dinov2_s", "bottleneck", "dtd"))
     change(paper.detailed, "accuracy", 42.0, backbone="dinov2_s", method="linear")
-    found = suspects(paper)
-    assert list(found) == [
+    cells = suspects(paper)
+    assert list(cells) == [
         "Table 7 (ViT-S/14), Bottleneck on CIFAR-100", "Table 7 (ViT-S/14), average of Bottleneck"
     ]  # fmt: skip
-    cell, average = found.values()
+    cell, average = cells.values()
     assert (cell.printed, cell.recomputed) == ("2.0", "median of the methods 48.5")
     assert average.printed == "Bottleneck and Linear: 41.4 and 42.0 over all data sets"
     assert average.recomputed == (
@@ -57,7 +58,7 @@ def test_a_failed_cell_and_the_average_that_it_moves(paper):
 
 @pytest.mark.parametrize("ddof", [0, 1])
 def test_the_divisor_is_found_where_a_seed_answers_at_random(paper, ddof):
-    assert audit.divisor(paper) is None  # no seed fell behind
+    assert audit.divisor(paper) is None  # no seed failed
     pd.testing.assert_frame_equal(audit.sample_std(paper, "dinov2_b"), paper.accuracies("dinov2_b", "std"))
     for dataset in ("cifar", "dtd"):
         seeds = [80.0, 80.0, 100 / TASKS[dataset].classes]
@@ -70,12 +71,12 @@ def test_the_divisor_is_found_where_a_seed_answers_at_random(paper, ddof):
     assert finding.recomputed == ("n", "n − 1")[ddof] and finding.verdict == UNCHECKED
 
 
-def test_what_the_published_numbers_hold():
+def test_suspected_cells_of_the_published_numbers():
     paper = published.load(FOLDER)
-    found = suspects(paper)
-    assert found["Tables 6 to 8, Retinopathy"].printed == "14 of 24 cells are 73.6 ± 0.0"
-    assert "PVeRA's on ViT-L/14" in found["Tables 6 to 8, Retinopathy"].note
-    assert [f.printed for place, f in found.items() if place.endswith("Sun397")] == ["1.1", "1.0", "3.4"]
+    cells = suspects(paper)
+    assert cells["Tables 6 to 8, Retinopathy"].printed == "14 of 24 cells are 73.6 ± 0.0"
+    assert "PVeRA's on ViT-L/14" in cells["Tables 6 to 8, Retinopathy"].note
+    assert [f.printed for place, f in cells.items() if place.endswith("Sun397")] == ["1.1", "1.0", "3.4"]
     assert audit.divisor(paper) == 0
     halfway = [f for f in audit.check_cells(paper) if "no count" in f.note]
     assert len(halfway) == 3 and {f.verdict for f in halfway} == {CONTRADICTS}

@@ -1,4 +1,4 @@
-"""experiments/train.py from the outside: what it writes, how it goes on after a kill, what it refuses."""
+"""experiments/train.py from the outside: its results, resuming after a kill, refusals."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ PROFILE = {
 
 @pytest.fixture
 def folder(tmp_path):
-    """A data set of the demonstration suite's name with few images, and a profile that reads it."""
+    """A small data set named like one of the demonstration suite, and a profile that reads it."""
     source = np.random.default_rng(0)
     (tmp_path / "data" / "vessels" / "images").mkdir(parents=True)
     for part, count in {"train800": 64, "val200": 32, "test": 40}.items():
@@ -70,60 +70,47 @@ def command(folder, *more) -> list[str]:
     return [sys.executable, str(SCRIPT), *arguments(folder, *more)]
 
 
-def call(folder, *more) -> subprocess.CompletedProcess:
-    return subprocess.run(command(folder, *more), capture_output=True, text=True)
-
-
 def numbers(folder, results) -> dict:
-    """Every record without its time and memory (and its hash, which holds them), by its place."""
+    """Return every record by path, without time, memory, and the hash that covers them."""
     records = {
         p.relative_to(folder / results): json.loads(p.read_text()) for p in sorted((folder / results).rglob("*.json"))
     }
     return {str(p): {k: v for k, v in r.items() if k not in ("cost", "sha256")} for p, r in records.items()}
 
 
+@pytest.mark.xdist_group("fork server")
 def test_workers_take_weights_determinism_and_few_images(folder):
+    """Two worker processes; the script itself runs in this one."""
     state = backbones.load("tiny", pretrained=False).model.state_dict()
     safetensors.torch.save_file(state, folder / "mine.safetensors")
-    command = (
-        "results",
-        "--methods",
-        "lora",
-        "--seeds",
-        "0",
-        "--weights",
-        f"tiny={folder / 'mine.safetensors'}",
-        "--deterministic",
-        "--images",
-        "16",
-    )
-    done = call(folder, *command)
-    assert done.returncode == 0, done.stderr
+    weights = ("--weights", f"tiny={folder / 'mine.safetensors'}")
+    options = (*weights, "--methods", "lora", "--deterministic", "--images", 16)
+    scripts.execute("train", *arguments(folder, "results", *options))
     record = json.loads((folder / "results/small/benchmark/tiny/vessels/lora/seed0.json").read_text())
     file = hashlib.sha256((folder / "mine.safetensors").read_bytes()).hexdigest()
     assert record["environment"]["weights_file_sha256"] == file
     assert record["config"]["weights_sha256"] == backbones.weights_sha256(state)
-    assert record["environment"]["deterministic"] is True, "as the worker found it"
+    assert record["environment"]["deterministic"] is True, "the worker recorded its own setting"
     assert (record["config"]["images"], record["test"]["images"]) == (16, 16)
 
 
-@pytest.mark.timeout(1800)  # waits for what happens, however busy the machine is
+@pytest.mark.timeout(1800)  # a busy machine takes long
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
 def test_killed_runs_resume_and_end_with_the_same_results_whatever_the_number_of_workers(folder, in_process):
     scripts.execute("train", *arguments(folder, "whole"))
     whole = numbers(folder, "whole")
     assert len(whole) == 1 + 3 * 2
 
-    for wait, workers in ((1, "1"), (3, "3")):  # results that must exist before the kill
+    for wait, workers in ((1, "1"), (4, "3")):  # results that must exist before the kill
         process = start(folder, "killed", "--workers", workers)
         until(lambda: len(list((folder / "killed").rglob("*.json"))) >= wait, process)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        until(lambda: not marked(folder))  # its workers must end by themselves
+        until(lambda: not marked(folder))  # its workers must end without a signal
     before = {p: p.stat().st_mtime_ns for p in (folder / "killed").rglob("*.json")}
-    assert call(folder, "killed").returncode == 0
+    scripts.execute("train", *arguments(folder, "killed"))
     assert numbers(folder, "killed") == whole
-    assert all(p.stat().st_mtime_ns == t for p, t in before.items()), "what was there is not made again"
+    assert all(p.stat().st_mtime_ns == t for p, t in before.items()), "existing results are not rewritten"
 
 
 def start(folder, *more) -> subprocess.Popen:
@@ -137,20 +124,20 @@ def start(folder, *more) -> subprocess.Popen:
 
 
 def until(condition, process: subprocess.Popen | None = None) -> None:
-    """Wait for it, as long as `process` runs; what never happens is the test's time limit's to end."""
+    """Wait for `condition` while `process` runs; the test's timeout ends an endless wait."""
     while not condition():
         assert process is None or process.poll() is None, "it ended too early"
         time.sleep(0.05)
 
 
 def marked(folder) -> list[Path]:
-    """The living processes of what `start` started, in /proc."""
-    found = []
+    """Return the /proc folders of the running processes that `start` started."""
+    places = []
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it ended meanwhile
             if f"STARTED_BY_TEST={folder}\0".encode() in (place / "environ").read_bytes():
-                found.append(place)
-    return found
+                places.append(place)
+    return places
 
 
 @pytest.mark.timeout(1800)
@@ -168,7 +155,7 @@ def test_ctrl_c_ends_at_once_with_130(folder):
 
 
 def reads(process: Path, name: str) -> bool:
-    """Whether it has mapped a file with that in its name: a worker that trains has."""
+    """Return whether the process maps a file with `name` in its path; a training worker does."""
     with suppress(OSError):
         return name in (process / "maps").read_text()
     return False

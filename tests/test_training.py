@@ -23,7 +23,7 @@ CLASSES = 3
 
 
 def split(count: int, seed: int) -> ImageSplit:
-    """Images whose brightest colour channel is their class, with noise."""
+    """Make noisy images; the brightest colour channel is the class."""
     source = np.random.default_rng(seed)
     labels = np.arange(count) % CLASSES
     images = source.integers(0, 160, (count, 32, 32, 3), dtype=np.uint8)
@@ -106,7 +106,7 @@ def test_images_of_each_member():
 
 
 def test_grid_of_different_ranks_when_one_stops_early(backbone, splits):
-    """A member with patience spent leaves the batch; the others go on as if it had never been there."""
+    """A member whose patience has ended leaves the batch; the others train on as if alone."""
     config = TrainingConfig(epochs=6, patience=1, tolerance=0.02)
     rates = [(1e-2, 1e-2), (0.0, 0.0), (1e-2, 1e-3)]
     methods = [pvera.LoRA(2), pvera.LoRA(4), pvera.LoRA(6)]
@@ -142,7 +142,7 @@ def test_linear_probing_on_cached_features_equals_training_through_the_backbone(
 
 
 def test_early_stopping_by_hand():
-    """Patience 2 and a tolerance of 10 %: 0.95 is no improvement on 1.0, 0.89 is."""
+    """With patience 2 and tolerance 10 %, 0.89 improves on 1.0 and 0.95 does not."""
     history, config = training.History(), TrainingConfig(patience=2, tolerance=0.1)
     for epoch, loss in enumerate([1.0, 0.95, 0.89, 0.85, 0.801, 0.5]):
         if history.status == "running":
@@ -159,8 +159,9 @@ def test_early_stopping_by_hand():
 
 
 def scripted(backbone, splits, monkeypatch, losses, joint, patience=2, tolerance=0.1):
-    """Train a grid whose validation losses are given, a list per member (its last one from then on). Returns histories,
-    the chosen member, and the trained tensors at each epoch, per member."""
+    """Train a grid with given validation losses, a list per member (the last value repeats).
+
+    Returns histories, the chosen member, and the trained tensors at each epoch, per member."""
     seen = [[] for _ in losses]
 
     def evaluate(model, forward, data, protocol):
@@ -176,8 +177,8 @@ def scripted(backbone, splits, monkeypatch, losses, joint, patience=2, tolerance
 
 
 def test_the_end_of_training_by_hand(backbone, splits, monkeypatch):
-    """Patience 2, tolerance 10 %. Together, the first member goes on while the second one improves, and so does
-    better than it; alone it has ended by then."""
+    """Patience 2, tolerance 10 %. If members end together, the first one trains on while the second one improves, and
+    overtakes it. If each ends alone, the first one has ended by then."""
     losses = [[1.0, 1.0, 1.0, 1.0, 0.3], [2.0, 1.7, 1.4, 1.1, 1.1]]
     alone, chosen, _ = scripted(backbone, splits, monkeypatch, losses, joint=False)
     assert [(h.epochs, h.best_epoch, h.best_loss) for h in alone] == [(3, 0, 1.0), (6, 3, 1.1)] and chosen == 0
@@ -192,7 +193,7 @@ def test_the_end_of_training_by_hand(backbone, splits, monkeypatch):
 def test_the_member_that_leads_by_less_than_the_tolerance_is_not_chosen_when_all_end_together(
     backbone, splits, monkeypatch
 ):
-    """0.95 is the lowest loss, but lies within 10 % of 1.0, at which the tensors were kept."""
+    """0.95 is the lowest loss but within 10 % of 1.0, so the tensors of the loss 1.0 stay."""
     losses = [[1.0], [2.0, 0.95]]
     for joint, member in ((False, 1), (True, 0)):
         histories, chosen, _ = scripted(backbone, splits, monkeypatch, losses, joint)
@@ -234,7 +235,7 @@ def test_diverged_member_does_not_end_the_others(backbone, splits):
 
 
 def test_a_diverged_member_leaves_the_scale_of_fp16_to_the_others(backbone, splits):
-    """Halved once for each of its batches, the scale would leave the others no gradient."""
+    """If each of its batches halved the scale, the others' gradients would vanish."""
     config, rates = TrainingConfig(batch_size=1, epochs=2), [(1e-3, 1e-3), (1e30, 1e30)]
     with training.autocast("cpu", "float16"):
         healthy, broken = train(backbone, splits, [pvera.LoRA(2)] * 2, rates, config=config)
@@ -255,7 +256,7 @@ def test_losses_of_the_two_protocols():
 
 
 def test_double_softmax_is_bounded_below():
-    """With 100 classes the published loss cannot fall under log(e + 99) - 1, however right the logits are."""
+    """With 100 classes the published loss stays above log(e + 99) - 1, even for perfect logits."""
     loss = training.classification_loss(1e4 * torch.eye(100)[None], torch.arange(100), PUBLISHED)
     assert loss.item() == pytest.approx(math.log(math.e + 99) - 1, rel=1e-6)
 
@@ -282,7 +283,7 @@ def test_shuffling(backbone, splits, rules, shuffled):
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 @pytest.mark.parametrize("name", METHODS)
 def test_lower_precision_learns_alike(backbone, splits, name, precision):
-    """The loss follows that of fp32 within the rounding of the products; what is trained stays fp32."""
+    """The loss equals that of fp32 up to rounding of the products; trained tensors stay fp32."""
     (full,) = train(backbone, splits, [METHODS[name]])
     with training.autocast("cpu", precision):
         (low,) = train(backbone, splits, [METHODS[name]])
@@ -300,7 +301,7 @@ def test_trained_weights_are_never_a_stale_copy(backbone, splits):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_weights_cast_once_change_no_bit(backbone, splits, name, monkeypatch):
-    """Of training, validation and prediction, which merges first where it can."""
+    """In training, validation and prediction; prediction merges first if the method can."""
 
     def curves_and_scores():
         model = pvera.adapt(backbone.model, [METHODS[name]], CLASSES)
@@ -340,7 +341,7 @@ def test_weights_are_cast_once_under_autocast_only(backbone, splits):
     assert not torch.equal(half, expected) and torch.equal(backbone.model(images), expected)
 
 
-def test_strict_determinism_refuses_what_has_no_deterministic_implementation(backbone, splits):
+def test_strict_determinism_refuses_operations_without_a_deterministic_implementation(backbone, splits):
     numbers = torch.zeros(3)
     with training.deterministic(False):
         numbers.put_(torch.tensor([0, 0]), torch.ones(2))
@@ -396,7 +397,7 @@ def test_class_token_shortcut_changes_nothing(backbone, images):
         model.last_mlp_on_class_token = True
         torch.testing.assert_close(model(images), full, rtol=0, atol=1e-6)
         plain = backbone.model.forward_features(images)
-        assert plain.std(1).min() > 0, "outside the adapted model's forward every token has an output of its own"
+        assert plain.std(1).min() > 0, "outside the adapted model's forward pass, every token has its own output"
         model.unload()
 
 

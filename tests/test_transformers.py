@@ -1,4 +1,4 @@
-"""Encoders of transformers, whose q, k and v are layers of their own: the same equations, text, padding."""
+"""Encoders of transformers, with separate q, k and v layers: equations, text, padding."""
 
 import copy
 
@@ -26,7 +26,7 @@ from pvera import AdaptFormer, DoRA, InputError, LoRA, PVeRA, VeRA
 
 CLASSES = 3
 SIZE = SMALL | {"vocab_size": 50}
-#: What distinguishes DeBERTa-V3: relative positions, whose embeddings the query and key layers read as well.
+#: DeBERTa-V3's differences: the query and key layers also read embeddings of relative positions.
 DEBERTA_V3 = dict(
     type_vocab_size=0,
     position_biased_input=False,
@@ -47,7 +47,7 @@ ENCODERS = {
     "deberta-v3": lambda: DebertaV2Model(DebertaV2Config(**SIZE, **DEBERTA_V3)),
 }
 TEXT_METHODS = {key: method for key, method in METHODS.items() if key != "adaptformer"}
-#: Where the places of `EQUATIONS` are in a layer.
+#: The submodules of a layer for the places of `EQUATIONS`.
 PLACES = {"hidden": "intermediate", "after_attention": "attention.output.dense", "after_mlp": "output.dense"}
 
 
@@ -61,7 +61,7 @@ def make_encoder(name: str, seed: int = 0):
 
 
 def make_text(lengths=(5, 9, 3), padding: int = 0, pad_token: int = 1, seed: int = 0) -> dict:
-    """Random tokens, as many in each text as `lengths` say, padded to the longest and `padding` more."""
+    """Make texts of random tokens with these `lengths`, padded to the longest plus `padding`."""
     source = torch.Generator().manual_seed(seed)
     width = max(lengths) + padding
     ids = torch.full((len(lengths), width), pad_token)
@@ -99,7 +99,7 @@ class Replacement(nn.Module):
 
 
 def with_equations(encoder, places, adapters, method):
-    """A copy of `encoder` in which modules that compute the methods' equations take the places of its own."""
+    """Return a copy of `encoder` whose modules compute the methods' equations."""
     encoder = copy.deepcopy(encoder)
     for layer, adapter in zip(encoder.encoder.layer, adapters):
         linear = {p: layer.get_submodule(places[p]) for p in "qkv"}
@@ -136,7 +136,7 @@ def test_forward_is_the_methods_equations(name, method):
 
 
 def as_dinov2(vit) -> Dinov2Model:
-    """transformers' DINOv2 with the weights of timm's."""
+    """Return transformers' DINOv2 with the weights of timm's."""
     config = Dinov2Config(**DINOV2)
     model, source = Dinov2Model(config).eval(), vit.state_dict()
     names = {
@@ -173,7 +173,7 @@ def as_dinov2(vit) -> Dinov2Model:
     ids=str,
 )
 def test_separate_projections_are_the_fused_ones(method):
-    """Of one set of weights: outputs, KL term, gradients, merged outputs."""
+    """Equal weights give equal outputs, KL terms, gradients and merged outputs."""
     images = make_images().double()
     vit = make_vit().double()
     models = [pvera.adapt(x, method, CLASSES).double().eval() for x in (as_dinov2(vit).double(), vit)]
@@ -208,7 +208,7 @@ def test_more_padding_changes_neither_output_nor_kl(name, sampled):
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_a_text_counts_as_much_as_it_does_alone(name):
-    """Output and KL term of a batch are those of its texts one by one, which need no padding."""
+    """A batch's output and KL term equal those of its texts one by one, without padding."""
     model, text, lengths = adapted(name), make_text(), (5, 9, 3)
     logits, kl = model(text), model.kl_divergence()
     alone = []
@@ -224,7 +224,7 @@ def test_a_text_counts_as_much_as_it_does_alone(name):
 @pytest.mark.parametrize("kl", ["sum", "mean"])
 @pytest.mark.parametrize("name", ["bert", "deberta-v3"])
 def test_kl_is_the_divergence_at_the_tokens(name, kl):
-    """Neither padding nor DeBERTa's position embeddings have a part in it."""
+    """Padding and DeBERTa's position embeddings do not count."""
     method = PVeRA(rank=8, kl=kl)
     model, text = adapted(name, method), make_text(padding=2)
     inputs = []  # of each layer's value projection
@@ -305,6 +305,9 @@ def test_draws(name):
     assert torch.equal(probabilities, pvera.sample(model, text, k=4, seed=2))
     assert len(probabilities[:, 0, 0].unique()) == 4
     close(pvera.sample(model, make_text(padding=5), k=4, seed=2), probabilities)
+    # `sample` merges the mean into the weights, which DeBERTa's position embeddings pass as well.
+    with model.sampling(2), torch.no_grad():
+        close(torch.stack([model(text).softmax(-1) for _ in range(4)]), probabilities)
 
 
 @pytest.mark.parametrize("key", TEXT_METHODS)

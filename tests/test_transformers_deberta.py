@@ -28,7 +28,7 @@ from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, 
 
 
 def closed_forms(layers, d, h):
-    """What each method trains, of layers of width d whose MLP has width h."""
+    """Return each method's number of trained values, for layers of width d with an MLP of width h."""
     return {
         Linear(): 0,
         Bottleneck(ratio=8): layers * 2 * (2 * d * (d // 8) + d // 8 + d),
@@ -53,7 +53,7 @@ def everything(encoder, config, text, folder):
         loss.backward()
         optimizer.step()
         moved = [not torch.equal(p, before[n]) for n, p in model.members[0].trained().items()]
-        assert sum(moved) >= len(moved) / 2  # those that multiply a tensor of zeros stay for the first step
+        assert sum(moved) >= len(moved) / 2  # tensors that multiply zeros do not move in the first step
         expected = model.eval()(text)
         if method.key != "bottleneck":
             close(model.merge_()(text), expected)
@@ -118,7 +118,7 @@ def test_siglip_without_its_pooling_is_refused():
 
 
 def test_encoders_that_only_look_alike_are_refused():
-    """RoBERTa-PreLayerNorm has BERT's module names, with the norms in other places."""
+    """RoBERTa-PreLayerNorm has BERT's module names, but its norms are in other places."""
     config = RobertaPreLayerNormConfig(
         hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48, vocab_size=50
     )

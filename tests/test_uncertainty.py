@@ -1,4 +1,4 @@
-"""What k draws say about an image: Algorithm 1 and intervals, by hand and against scipy."""
+"""Statistics of k draws per image: Algorithm 1 and intervals, by hand and against scipy."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from pvera import uncertainty
 from pvera.errors import InputError
 from pvera.uncertainty import estimate
 
-# Scores of two classes in four draws; the first class's are given.
+# Scores of the first of two classes in four draws.
 FIRST = {
     "sure": [0.9, 0.9, 0.9, 0.9],
     "torn": [0.6, 0.4, 0.6, 0.4],  # two draws for each class
@@ -27,36 +27,36 @@ def by_hand(labels):
 
 
 def test_algorithm_1_by_hand():
-    found = by_hand([0, 0, 1])
+    estimates = by_hand([0, 0, 1])
     # Highest scores: .9 four times; .6 four times; .8, .7, .6, .9 with mean .75 and squares .05 / 3.
-    np.testing.assert_allclose(found.sd, [0, 0, np.sqrt(0.05 / 3)], atol=1e-12)
-    assert found.accuracy.tolist() == [1, 0.5, 0.25]
-    assert found.correct.tolist() == [True, False, False], "half of the draws is not more than half"
-    np.testing.assert_allclose(found.sd_correct, [0], atol=1e-12)
-    np.testing.assert_allclose(found.sd_incorrect, [0, np.sqrt(0.05 / 3)], atol=1e-12)
+    np.testing.assert_allclose(estimates.sd, [0, 0, np.sqrt(0.05 / 3)], atol=1e-12)
+    assert estimates.accuracy.tolist() == [1, 0.5, 0.25]
+    assert estimates.correct.tolist() == [True, False, False], "half of the draws is not more than half"
+    np.testing.assert_allclose(estimates.sd_correct, [0], atol=1e-12)
+    np.testing.assert_allclose(estimates.sd_incorrect, [0, np.sqrt(0.05 / 3)], atol=1e-12)
 
 
 def test_interval_by_hand():
     """Scores of the predicted class: mean .7, deviations .1, 0, -.3, .2, so s² = .14 / 3; t(3) = 3.1824."""
-    found = by_hand([0, 0, 1])
-    assert found.predicted.tolist() == [0, 0, 0]
+    estimates = by_hand([0, 0, 1])
+    assert estimates.predicted.tolist() == [0, 0, 0]
     half = 3.182446 * np.sqrt(0.14 / 3) / 2
-    assert (found.low[2], found.high[2]) == pytest.approx((0.7 - half, 0.7 + half), abs=1e-6)
-    assert found.width[2] == pytest.approx(2 * half, abs=1e-6) and found.width[0] == pytest.approx(0, abs=1e-12)
-    assert found.right.tolist() == [True, True, False]
+    assert (estimates.low[2], estimates.high[2]) == pytest.approx((0.7 - half, 0.7 + half), abs=1e-6)
+    assert estimates.width[2] == pytest.approx(2 * half, abs=1e-6) and estimates.width[0] == pytest.approx(0, abs=1e-12)
+    assert estimates.right.tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize(
     "scores, expected",
     [
         ([[0.6, 0.4, 0.0], [0.1, 0.9, 0.0]], 1),  # one vote each, the second class has the higher mean
-        ([[0.6, 0.4, 0.0], [0.4, 0.6, 0.0]], 0),  # equal in that as well: the first
+        ([[0.6, 0.4, 0.0], [0.4, 0.6, 0.0]], 0),  # equal means too: the first class wins
         ([[0.4, 0.3, 0.3], [0.0, 0.0, 1.0], [0.4, 0.3, 0.3]], 0),  # votes count more than the mean
     ],
 )
 def test_ties_of_the_predicted_class(scores, expected):
-    found = estimate(np.array(scores)[:, None], np.array([0]))
-    assert found.predicted.tolist() == [expected]
+    estimates = estimate(np.array(scores)[:, None], np.array([0]))
+    assert estimates.predicted.tolist() == [expected]
 
 
 @settings(deadline=None)
@@ -64,20 +64,20 @@ def test_ties_of_the_predicted_class(scores, expected):
 def test_against_scipy_and_a_loop(k, n, classes, seed):
     source = np.random.default_rng(seed)
     scores, labels = source.dirichlet(np.ones(classes), (k, n)), source.integers(classes, size=n)
-    found = estimate(torch.from_numpy(scores), labels)
+    estimates = estimate(torch.from_numpy(scores), labels)
     for i in range(n):  # Algorithm 1, line by line
         highest, right = [], []
         for draw in range(k):
             right.append(scores[draw, i].argmax() == labels[i])
             highest.append(scores[draw, i].max())
-        assert found.sd[i] == pytest.approx(np.std(highest, ddof=1))
-        assert found.correct[i] == (np.mean(right) > 0.5)
-        of_class = scores[:, i, found.predicted[i]]
+        assert estimates.sd[i] == pytest.approx(np.std(highest, ddof=1))
+        assert estimates.correct[i] == (np.mean(right) > 0.5)
+        of_class = scores[:, i, estimates.predicted[i]]
         low, high = stats.t.interval(0.95, k - 1, np.mean(of_class), stats.sem(of_class))
-        assert (found.low[i], found.high[i]) == pytest.approx((low, high))
+        assert (estimates.low[i], estimates.high[i]) == pytest.approx((low, high))
         votes = np.bincount(scores[:, i].argmax(1), minlength=classes)
-        assert votes[found.predicted[i]] == votes.max()
-    assert len(found.sd_correct) + len(found.sd_incorrect) == n
+        assert votes[estimates.predicted[i]] == votes.max()
+    assert len(estimates.sd_correct) + len(estimates.sd_incorrect) == n
 
 
 def test_fewer_draws_are_the_first_of_the_many():

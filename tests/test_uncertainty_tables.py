@@ -21,8 +21,8 @@ DRAWS = {"draws": [4, 16], "truth_draws": 50}
 
 
 def adapter(dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1), width=None, covered=(1, 0)):
-    """An adapter's draws: `right` images are those of which all draws are, the others have none; 16 draws
-    have half the spread of 4, and a width is twice the spread if it is not given."""
+    """Make an adapter's draws. All draws are correct on `right` images, none on the others. 16 draws have half the
+    spread of 4. An interval is by default twice as wide as the spread."""
     right, sd = np.array(right, bool), np.array(sd)
     width = 2 * sd if width is None else np.array(width)
     labels = np.zeros(len(sd), int)
@@ -54,16 +54,16 @@ def cells(table, panel=0):
 
 
 def test_spread_by_hand():
-    """Digits, four draws: right .1 .2 .1 .2, wrong .3 .1 .3 .4. Of 16 pairs the wrong one is higher in
-    4 + 0 + 4 + 4 = 12, lower in 2 (.1 < .2, twice) and equal in 2, so Cliff's delta is 10 / 16; seed 0 alone
-    has (2 + 0 - 1) / 4 and seed 1 4 / 4."""
+    """Digits, four draws: correct .1 .2 .1 .2, incorrect .3 .1 .3 .4. In 16 pairs the incorrect one is higher in
+    4 + 0 + 4 + 4 = 12, lower in 2 (.1 < .2, twice) and equal in 2: Cliff's delta is 10 / 16. Seed 0 alone has
+    (2 + 0 - 1) / 4, seed 1 alone 4 / 4."""
     table = uncertainty.spread(HAND)
     assert [panel.title for panel in table.panels] == ["(a) 4 draws", "(b) 16 draws"]
     right, wrong = [0.1, 0.2, 0.1, 0.2], [0.3, 0.1, 0.3, 0.4]
     p = stats.mannwhitneyu(wrong, right, alternative="greater").pvalue
-    found = cells(table)
-    assert found["Digits"] == ["50.0", "0.1500", "0.2750", f"{p:.4f}", "+0.62", "+0.25, +1.00"]
-    assert found["Vessels"][:3] == ["25.0", "0.2667", "0.1000"] and found["Vessels"][4:] == ["−1.00", "−1.00"]
+    shown = cells(table)
+    assert shown["Digits"] == ["50.0", "0.1500", "0.2750", f"{p:.4f}", "+0.62", "+0.25, +1.00"]
+    assert shown["Vessels"][:3] == ["25.0", "0.2667", "0.1000"] and shown["Vessels"][4:] == ["−1.00", "−1.00"]
     assert cells(table, 1)["Digits"][1:3] == ["0.0750", "0.1375"]
     pooled = table.data[(table.data["group"] == uncertainty.ALL) & (table.data["draws"] == 4)].iloc[0]
     both = stats.mannwhitneyu([*wrong, 0.1], [*right, 0.4, 0.2, 0.2], alternative="greater")
@@ -79,10 +79,10 @@ def test_random_spreads_against_scikit_learn():
     ]  # fmt: skip
     every = uncertainty.detection(runs).set_index(["dataset", "seed", "way", "draws"])["auroc"]
     for run in runs:
-        wrong, k, found = ~run.most.correct, 16, every[run.record["dataset"]]
+        wrong, k, row = ~run.most.correct, 16, every[run.record["dataset"]]
         for way, values in ((uncertainty.SD, run.most.sd), (uncertainty.SCORE, 1 - run.most.centre)):
-            assert found[run.record["seed"], way, k] == pytest.approx(roc_auc_score(wrong, values))
-        assert found[run.record["seed"], uncertainty.SINGLE, 0] == pytest.approx(
+            assert row[run.record["seed"], way, k] == pytest.approx(roc_auc_score(wrong, values))
+        assert row[run.record["seed"], uncertainty.SINGLE, 0] == pytest.approx(
             roc_auc_score(wrong, 1 - run.single_pass)
         )
     by_draws = uncertainty.by_draws(runs).set_index("draws")
@@ -97,25 +97,24 @@ def test_random_spreads_against_scikit_learn():
 
 
 def test_detection_table_averages_data_sets_not_runs():
-    """Digits has two seeds, in which the wrong images are the higher ones in 2.5 and 4 of 4 pairs; Vessels has
-    one, in which they are in none. So the data sets have .8125 and 0, and .406 between them; the adapters
-    have .542."""
+    """Incorrect images are higher in 2.5 and 4 of 4 pairs on the two seeds of Digits, and in none on the seed of
+    Vessels. So the data sets have .8125 and 0 with mean .406; the mean over adapters would be .542."""
     table = uncertainty.detection_table(HAND)
-    found = cells(table)
-    assert found["Digits"][0] == "0.812" and found["Vessels"][0] == "0.000"
-    assert found["Mean over 2 data sets"][0] == "0.406"
+    shown = cells(table)
+    assert shown["Digits"][0] == "0.812" and shown["Vessels"][0] == "0.000"
+    assert shown["Mean over 2 data sets"][0] == "0.406"
 
 
 def test_widths_beside_the_paper():
-    """Of all three adapters the right ones are .2 .4 .2 .4 .8 .4 .4 wide, the wrong ones .6 .2 .6 .8 .2."""
+    """Over all three adapters, correct images have widths .2 .4 .2 .4 .8 .4 .4, incorrect ones .6 .2 .6 .8 .2."""
     table = uncertainty.widths(HAND, PAPER)
     right, wrong = 2.8 / 7, 2.4 / 5
     theirs = [float(PAPER.quote(f"width_{name}")) for name in ("correct", "incorrect")]
-    found = [[row.label, *(cell.text for cell in row.cells)] for row in table.panels[0].rows]
-    assert found[0] == ["Paper", f"{theirs[0]:.3f}", f"{theirs[1]:.3f}", f"{theirs[1] / theirs[0]:.2f}"]
-    assert found[1] == ["Here, 4 draws", f"{right:.3f}", f"{wrong:.3f}", "1.20"]
-    assert found[2] == ["Difference", f"{right - theirs[0]:+.3f}", f"{wrong - theirs[1]:+.3f}", "–"]
-    assert found[3][1:] == [f"{right / 2:.3f}", f"{wrong / 2:.3f}", "1.20"]
+    rows = [[row.label, *(cell.text for cell in row.cells)] for row in table.panels[0].rows]
+    assert rows[0] == ["Paper", f"{theirs[0]:.3f}", f"{theirs[1]:.3f}", f"{theirs[1] / theirs[0]:.2f}"]
+    assert rows[1] == ["Here, 4 draws", f"{right:.3f}", f"{wrong:.3f}", "1.20"]
+    assert rows[2] == ["Difference", f"{right - theirs[0]:+.3f}", f"{wrong - theirs[1]:+.3f}", "–"]
+    assert rows[3][1:] == [f"{right / 2:.3f}", f"{wrong / 2:.3f}", "1.20"]
     assert cells(table, 1)["Vessels"][0] == "25.0"
 
 
@@ -123,15 +122,15 @@ def test_by_draws_by_hand():
     """t(3) = 3.1824, so a t-interval of four draws is 3.1824 standard deviations wide; t(15) = 2.1314,
     1.0657."""
     table = uncertainty.by_draws_table(HAND)
-    found = cells(table)
-    assert found["4 draws"][2] == "3.18" and found["16 draws"][2] == "1.07"
-    assert [row[-1] for row in found.values()] == ["50.0", "50.0"] and "share of 6 intervals" in table.caption
-    low, *_, high = found["4 draws"][:2]
+    shown = cells(table)
+    assert shown["4 draws"][2] == "3.18" and shown["16 draws"][2] == "1.07"
+    assert [row[-1] for row in shown.values()] == ["50.0", "50.0"] and "share of 6 intervals" in table.caption
+    low, *_, high = shown["4 draws"][:2]
     assert (low, high) == ("0.400", "0.480")
 
 
 def test_claims_count_data_sets_alike():
-    """Pooled, the wrong ones spread more. By data set Digits has a delta of .25 and 1, Vessels -1 on one seed."""
+    """Pooled, incorrect images spread more. By data set, delta is .25 and 1 on Digits, and -1 on Vessels's one seed."""
     data = uncertainty.spread_verdicts(HAND).data.set_index("claim")
     for k in (4, 16):
         claim = f"Incorrect predictions have the higher standard deviation within a data set, {k} draws"
@@ -143,7 +142,7 @@ def test_claims_count_data_sets_alike():
 
 
 def test_an_adapter_that_is_always_right(recwarn):
-    """Nothing is wrong, so nothing can be told from it; every number that needs it is a dash."""
+    """No answer is incorrect; every number that needs one is a dash."""
     runs = [adapter(right=(1, 1, 1, 1))]
     assert cells(uncertainty.spread(runs))["Digits"] == ["0.0", "0.1750", "–", "–", "–", "–"]
     assert cells(uncertainty.by_draws_table(runs))["4 draws"] == ["0.350", "–", "3.18", "–", "50.0"]
@@ -165,7 +164,7 @@ def test_draws_that_are_all_equal(recwarn):
     assert not recwarn.list
 
 
-def test_data_sets_stand_by_category_and_seeds_are_counted():
+def test_data_sets_are_ordered_by_category_and_seeds_are_counted():
     runs = [adapter("sprites"), adapter("vessels"), adapter("textures", seed=2), adapter("digits")]
     assert list(uncertainty.groups(runs)) == ["All data sets", "Digits", "Photographs", "Vessels", "Sprites"]
     assert "seeds 0, 2: 4 adapters on 4 data sets, 16 images in all" in uncertainty.about(runs)

@@ -35,7 +35,7 @@ def statement(**changes):
 
 
 def judged(*rows, **changes):
-    """The verdict on one contrast of differences (data sets, seeds)."""
+    """Return the verdict on one contrast of differences (data sets, seeds)."""
     return statement(**changes).judge({"the others": np.array(rows, float)})
 
 
@@ -56,7 +56,7 @@ def test_an_interval_over_data_sets_decides(rows, verdict):
 
 
 def test_seeds_that_agree_do_not_make_up_for_few_data_sets():
-    """Twenty seeds agree that the method is ahead, on one data set by far and on one not at all."""
+    """On twenty seeds the method is far ahead on one data set and not ahead on the other."""
     rows = np.tile([[10.0], [0.1]], 20) + np.random.default_rng(0).normal(0, 0.01, (2, 20))
     claim = judged(*rows)
     assert claim.verdict == UNDECIDED and min(claim.by_seed) > 4
@@ -93,7 +93,7 @@ def test_missing_methods_and_runs_are_not_testable_with_a_reason():
     assert statement().judge(gone).reading == "no runs to compare with LoRA"
 
 
-def test_seeds_may_be_what_is_replicated():
+def test_seeds_may_be_the_replicated_unit():
     claim = judged([1.0, 2.0, 3.0], units="seeds")
     assert claim.scale == "3 seeds" and claim.by_seed == (1, 2, 3)
     assert claim.effect.low == pytest.approx(2 - t.ppf(0.975, 2) / np.sqrt(3))
@@ -116,7 +116,7 @@ def test_other_units_keep_the_verdict():
         (NAN, "no runs to compare with the others"),
     ],
 )
-def test_the_side_of_a_difference_stands_in_words(difference, words):
+def test_the_side_of_a_difference_is_stated_in_words(difference, words):
     made = judged([difference], [difference])
     assert made.reading == words
     (row,) = verdict_table("t", "Claims.", "", [made], []).panels[0].rows
@@ -126,6 +126,7 @@ def test_the_side_of_a_difference_stands_in_words(difference, words):
 def test_table_by_hand():
     claims = [judged([1.0, 3.0], [4.0, 4.0]), judged([1.0, 3.0])]
     table = verdict_table("t", "Claims.", "", claims, (0, 1))
+    assert table.markdown().startswith("**Claims.**\n")
     first, second = ([cell.text for cell in row.cells] for row in table.panels[0].rows)
     assert first[:3] == ["undecided", "3.0 points above the others", "[−9.7, 15.7]"]
     assert first[5] == "+2.5, +3.5"  # means of 1 and 4, and of 3 and 4
@@ -139,7 +140,8 @@ def test_verdicts_are_counted():
     assert answer([HOLDS, HOLDS, FAILS, UNDECIDED, UNTESTABLE]) == (
         "**Answer.** Of 5 claims, 2 hold, 1 fails, 1 is undecided and 1 is not testable here."
     )
-    assert answer([HOLDS]) == ("**Answer.** Of 1 claim, 1 holds, 0 fail, 0 are undecided and 0 are not testable here.")
+    assert answer([HOLDS]) == "**Answer.** Of 1 claim, 1 holds."
+    assert answer([HOLDS, FAILS, FAILS]) == "**Answer.** Of 3 claims, 1 holds and 2 fail."
 
 
 def test_every_backbone_encoder_and_switch_has_a_full_name():

@@ -1,4 +1,4 @@
-"""Two versions of the program, timed in turn: the table by hand, and the script on two copies of this one."""
+"""Two versions of the program, timed in turn: the table by hand, and the script on two copies of this version."""
 
 import shutil
 from pathlib import Path
@@ -47,7 +47,7 @@ def measured(**changes) -> pd.DataFrame:
     return versions.compare(turns()).assign(**about | changes)
 
 
-def test_what_is_measured_again_is_replaced(tmp_path):
+def test_repeated_measurements_replace_old_ones(tmp_path):
     file = tmp_path / "versions.csv"
     assert len(versions.merge(versions.load(file), measured())) == 3
     measured().to_csv(file, index=False)

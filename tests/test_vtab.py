@@ -1,4 +1,4 @@
-"""VTAB-1k checked, by its script and before training, on folders of its shape."""
+"""The checks of VTAB-1k, by the script and before training, on small folders with its layout."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ def verdict(root, name="kitti", test_images=32, **recorded) -> vtab.Verdict:
     return vtab.check(root, name, record)
 
 
-# All of it
+# All nineteen data sets
 
 
 def test_all_nineteen_from_a_folder_to_the_store(tmp_path, call):
@@ -43,7 +43,7 @@ def test_all_nineteen_from_a_folder_to_the_store(tmp_path, call):
     lines = (root / "dtd" / "val200.txt").read_bytes()
     assert record["datasets"]["dtd"]["checksums"]["val200"] == hashlib.sha256(lines).hexdigest()
 
-    # From now on names and labels are held to what was seen.
+    # From now on names and labels must match the recorded ones.
     edit(root / "dtd" / "test.txt", lambda lines: [lines[1], lines[0], *lines[2:]])
     code, output, _ = call("--root", root, "--check", "--no-decode")
     assert code == 1 and "18 of 19 data sets are right" in output
@@ -56,7 +56,7 @@ def test_all_nineteen_from_a_folder_to_the_store(tmp_path, call):
     assert code == 0 and "removed 0.0" in output and not store.folder().exists()
 
 
-# What can be wrong
+# Findings
 
 
 DAMAGES = {
@@ -110,13 +110,13 @@ def kitti(whole, tmp_path):
 
 
 @pytest.mark.parametrize("case", DAMAGES)
-def test_what_is_wrong_is_said(kitti, case):
+def test_wrong_files_are_reported(kitti, case):
     file, change, message = DAMAGES[case]
     assert verdict(kitti).right
     edit(kitti / "kitti" / file, change)
-    found, split = verdict(kitti), file.removesuffix(".txt")
-    assert found.states == dict.fromkeys(image_folders.SPLITS, "right") | {split: "wrong"}
-    assert any(finding.startswith(message) for finding in found.findings), found.findings
+    checked, split = verdict(kitti), file.removesuffix(".txt")
+    assert checked.states == dict.fromkeys(image_folders.SPLITS, "right") | {split: "wrong"}
+    assert any(finding.startswith(message) for finding in checked.findings), checked.findings
 
 
 def test_missing_splits_and_data_sets(kitti, call):
@@ -139,8 +139,8 @@ def test_sun397_lacks_a_class(tmp_path):
     vtab_like.write(tmp_path, ["sun397"])
     for file in ("train800.txt", "val200.txt", "train800val200.txt"):
         edit(tmp_path / "sun397" / file, lambda lines: [line.replace(" 396\n", " 395\n") for line in lines])
-    found = verdict(tmp_path, "sun397")
-    assert found.right and found.notes == ["train800val200: no image of 1 of 397 classes, as in every copy"]
+    checked = verdict(tmp_path, "sun397")
+    assert checked.right and checked.notes == ["train800val200: no image of 1 of 397 classes, as in every copy"]
     both = tmp_path / "sun397" / "train800val200.txt"
     edit(both, lambda lines: [line.replace(" 394\n", " 395\n") for line in lines])
     assert verdict(tmp_path, "sun397").findings == ["train800val200: no image of 2 of 397 classes"]
@@ -150,19 +150,19 @@ def test_equal_images_under_two_names_are_noted(kitti):
     image = kitti / "kitti" / "images" / "test" / "9.png"
     image.unlink()
     shutil.copy(kitti / "kitti" / "images" / "val200" / "0.png", image)
-    found = verdict(kitti)
-    assert found.right
-    assert found.notes == ["test: 1 images equal a training image byte for byte, one is images/test/9.png"]
+    checked = verdict(kitti)
+    assert checked.right
+    assert checked.notes == ["test: 1 images equal a training image byte for byte, one is images/test/9.png"]
 
 
-def test_published_checksums_are_held(kitti, monkeypatch):
+def test_published_checksums_are_checked(kitti, monkeypatch):
     seen = verdict(kitti).checksums
     assert set(seen) == set(image_folders.SPLITS) and len(set(seen.values())) == 4
     monkeypatch.setattr(vtab, "known_checksums", {"lossless, 32 test images": {"kitti": seen}}.get)
     assert verdict(kitti, **seen).right
     seen["val200"] = seen["test"]
-    found = verdict(kitti)
-    assert found.findings == ["val200: names and labels are not those of the published copy"]
+    checked = verdict(kitti)
+    assert checked.findings == ["val200: names and labels are not those of the published copy"]
 
 
 def test_the_table_of_published_checksums():
@@ -206,7 +206,7 @@ def test_a_damaged_record_is_bad_input(kitti, call):
     assert code == 2 and "vtab-1k.json is damaged" in errors
 
 
-# What trains
+# Which data train
 
 
 def wanted(root, *names, images=None) -> list[runs.Run]:
@@ -225,7 +225,7 @@ def wanted(root, *names, images=None) -> list[runs.Run]:
 
 
 def own_data(root, classes: int = 3) -> None:
-    """Three classes under the name of EuroSAT: 60 images to train on, 20 to validate, 30 to test."""
+    """Three classes named EuroSAT, with 60 training, 20 validation and 30 test images."""
     for split, count in {"train800": 60, "val200": 20, "test": 30}.items():
         lines = []
         for i in range(count):
@@ -250,7 +250,7 @@ def test_own_data_does_not_train_as_vtab(tmp_path, check):
 
 
 @pytest.mark.parametrize("case", DAMAGES)
-def test_what_is_wrong_does_not_train(kitti, case):
+def test_wrong_data_do_not_train(kitti, case):
     file, change, message = DAMAGES[case]
     vtab_like.shorten(kitti)
     inputs.require(wanted(kitti, "kitti", images=4))
@@ -278,7 +278,7 @@ def test_a_record_of_other_labels_stops_training(kitti, call):
         inputs.prepare(wanted(kitti, "kitti"))
 
 
-def test_what_is_accepted_trains_under_a_name_of_its_own(tmp_path, call):
+def test_accepted_data_train_under_another_name(tmp_path, call):
     own_data(tmp_path)
     vtab_like.write(tmp_path, ["svhn"], side=32)
     arguments = ("--root", tmp_path, "--datasets", "svhn", "eurosat", "--size", 32)
@@ -287,7 +287,7 @@ def test_what_is_accepted_trains_under_a_name_of_its_own(tmp_path, call):
     code, output, _ = call(*arguments, "--accept")
     assert code == 0 and "accepted as it is" in output and "1 of 2 data sets are right" in output
     assert "decoded eurosat (2 of 2)" in output and row(output, "eurosat")[0] == "wrong"
-    assert call(*arguments)[0] == 0, "it stays accepted"
+    assert call(*arguments)[0] == 0, "the acceptance is remembered"
     assert vtab.copy_name(tmp_path, "svhn") == "lossless, 32 test images"
     copy = "lossless, 32 test images, differs from VTAB-1k"
     assert vtab.copy_name(tmp_path, "eurosat") == vtab.copy_name(tmp_path) == copy
@@ -297,7 +297,7 @@ def test_what_is_accepted_trains_under_a_name_of_its_own(tmp_path, call):
     runs.execute(run)
     assert json.loads(run.path.read_text())["data_copy"] == copy
 
-    # Another difference is not what was accepted.
+    # The acceptance does not cover another difference.
     edit(tmp_path / "eurosat" / "val200.txt", lambda lines: lines[1:])
     with pytest.raises(InputError, match="is not VTAB-1k's EuroSAT"):
         inputs.prepare(wanted(tmp_path, "eurosat"))
@@ -313,7 +313,7 @@ def test_nothing_is_accepted_that_cannot_be_read(tmp_path, call):
 
 
 def test_pipes_in_a_list_do_not_hang_the_check(kitti, call):
-    """The first image of each split tells the copy, and sizes tell what is read."""
+    """The check reads the first image of each split, and file sizes."""
     for split in ("train800", "test"):
         path = kitti / "kitti" / "images" / split / "0.png"
         path.unlink()

@@ -1,4 +1,4 @@
-"""VTAB-1k's two copies, told apart by content, and photographs on their way from an archive to a result."""
+"""VTAB-1k's two copies, distinguished by content, and photographs from an archive to a result."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from pvera.study.training import TrainingConfig
 # The two copies
 
 
-def test_the_copies_are_told_apart_by_content(tmp_path):
+def test_the_copies_are_distinguished_by_content(tmp_path):
     assert vtab.copy_name(tmp_path) is None
     vtab_like.write(tmp_path, ["caltech101"], suffix="jpg")
     assert vtab.copy_name(tmp_path) is None, "its originals are JPEG files"
@@ -35,7 +35,7 @@ def test_the_copies_are_told_apart_by_content(tmp_path):
         image = tmp_path / "svhn" / path
         image.unlink(missing_ok=True)
         Image.new("RGB", (8, 8)).save(image, "JPEG")
-    assert vtab.copy_name(tmp_path) == "lossy", "whatever the files are called"
+    assert vtab.copy_name(tmp_path) == "lossy", "file names do not matter"
 
 
 def test_mixed_copies_are_not_right(tmp_path, call):
@@ -57,7 +57,7 @@ PHOTOGRAPHS = os.environ.get("PVERA_CIFAR10_ZIP")
 
 @pytest.mark.skipif(not PHOTOGRAPHS, reason="set PVERA_CIFAR10_ZIP to an archive of CIFAR-10's photographs")
 def test_photographs_through_preparation_store_and_training(tmp_path, call):
-    """CIFAR-10 in the place of SVHN, which has ten classes as well."""
+    """CIFAR-10 replaces SVHN, which also has ten classes."""
     source = tmp_path / "source" / "svhn"
     with zipfile.ZipFile(PHOTOGRAPHS) as members:
         names = [name for name in members.namelist() if name.endswith(".jpg")]

@@ -1,4 +1,4 @@
-"""VTAB-1k put in place, from folders and archives of its shape and from a stand-in for the hub."""
+"""Installing VTAB-1k from folders, from archives, and from a stand-in for the hub."""
 
 import hashlib
 import http.server
@@ -24,7 +24,7 @@ from pvera.errors import InputError
 
 
 def archive(folder: Path, file: Path, prefix: str = "vtab-1k/") -> Path:
-    """Everything below `folder`, as `file`."""
+    """Pack everything below `folder` into `file`."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     paths = [(path, f"{prefix}{path.relative_to(folder)}") for path in files]
     if file.suffix == ".zip":
@@ -48,13 +48,13 @@ def test_archives(whole, tmp_path, call, file, prefix):
     assert not (tmp_path / "data" / "kitti").is_symlink()
     assert (tmp_path / "data/kitti/test.txt").read_bytes() == (whole / "kitti/test.txt").read_bytes()
 
-    # What is there is kept, unless it is to be replaced.
+    # Existing data stay, unless they are to be replaced.
     (tmp_path / "data/kitti/mine").touch()
     assert call(*arguments)[0] == 0 and (tmp_path / "data/kitti/mine").exists()
     assert call(*arguments, "--replace")[0] == 0 and not (tmp_path / "data/kitti/mine").exists()
 
 
-def test_only_what_is_asked_for_is_taken(tmp_path, call):
+def test_only_requested_data_sets_are_installed(tmp_path, call):
     vtab_like.write(tmp_path / "all", ["kitti", "dtd"])
     source = archive(tmp_path / "all", tmp_path / "all.zip")
     assert (
@@ -125,7 +125,7 @@ def test_a_truncated_archive_leaves_nothing(whole, tmp_path, call, file):
 
 @pytest.mark.parametrize("damage", ["truncated", "incomplete"])
 def test_a_second_source_comes_after_one_that_is_not_whole(whole, tmp_path, call, damage):
-    """A tar file that ends between two members is no error for a reader."""
+    """Readers take a tar file that ends between two members for a whole one."""
     good, bad = archive(whole, tmp_path / "good.tar"), tmp_path / "bad.tar"
     if damage == "truncated":
         with tarfile.open(good) as members:
@@ -142,7 +142,7 @@ def test_a_second_source_comes_after_one_that_is_not_whole(whole, tmp_path, call
     assert not (tmp_path / "data" / "kitti").exists()
     code, output, _ = call(*arguments, good)
     assert code == 0 and row(output, "kitti") == ["right"] * 4
-    # Nor does a wrong one take the place of a right one.
+    # A wrong source does not replace a right one.
     assert call(*arguments, bad, "--replace")[0] == 1
     assert vtab.check(tmp_path / "data", "kitti", vtab.read_record(tmp_path / "data")).right
 
@@ -207,10 +207,9 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub(http.server.ThreadingHTTPServer):
-    """Serves the files below `folder` as the data set repository me/vtab, as the hub does.
+    """A server of the files below `folder`, like the hub's data set repository me/vtab.
 
-    broken_after: how many bytes it gives away, in all, before it refuses every request.
-    ranges: the byte ranges that were asked for.
+    broken_after: bytes that it sends in all before it refuses every request. ranges: the byte ranges requested.
     """
 
     def __init__(self, folder: Path):
@@ -313,7 +312,7 @@ def from_hub(call, monkeypatch):
     monkeypatch.setattr(vtab_sources, "BLOCK", 65536)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    huggingface_hub.close_session()  # a client reads the proxies when it is made
+    huggingface_hub.close_session()  # a new client reads the proxies
 
     def from_hub(hub: Hub, root: Path) -> tuple[int, str, str]:
         address = f"http://127.0.0.1:{hub.server_port}"
@@ -344,7 +343,7 @@ def test_an_archive_from_the_hub_goes_on_where_it_stopped(whole, tmp_path, hub, 
     status, output, errors = from_hub(server, root)
     assert status == 0, errors
     assert row(output, "kitti") == ["right"] * 4
-    assert server.ranges[0][0] == 2 * 65536, "what was there is not downloaded again"
+    assert server.ranges[0][0] == 2 * 65536, "existing bytes are not downloaded again"
     record = json.loads((root / vtab.RECORD).read_text())
     origin = {"repo": "me/vtab", "revision": "main", "commit": COMMIT}
     assert record["datasets"]["kitti"]["origin"] == origin and record["copy"].startswith("lossless")
@@ -356,7 +355,7 @@ def test_folders_from_the_hub(whole, tmp_path, hub, from_hub):
     (tmp_path / "repo" / "vtab" / "dtd").mkdir()
     (tmp_path / "repo" / "vtab" / "dtd" / "test.txt").write_text("a.png 1\n")
     for image in (tmp_path / "repo" / "vtab" / "kitti" / "images" / "train800").glob("[3-9]*.png"):
-        image.unlink()  # a request per file: a few of them show it
+        image.unlink()  # a request per file: a few files suffice
     status, output, errors = from_hub(hub(tmp_path / "repo"), tmp_path / "data")
     assert status == 1, errors
     assert row(output, "kitti") == ["wrong", "right", "wrong", "right"]

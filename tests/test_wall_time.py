@@ -1,4 +1,4 @@
-"""Where the time of a profile goes, of records made by hand."""
+"""The time of a profile by experiment, on hand-made records."""
 
 from records import make_record, write_all
 

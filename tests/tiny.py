@@ -24,7 +24,7 @@ METHODS = {
 
 
 def make_vit(seed: int = 0, dim: int = 24, depth: int = 2, **options) -> VisionTransformer:
-    """16 patches and a class token, two heads, layer scale as in DINOv2; all weights random, from `seed`."""
+    """Make a ViT with 16 patches, a class token, two heads and DINOv2's layer scale; `seed` draws all weights."""
     options = {"img_size": 32, "patch_size": 8, "init_values": 1.0, "num_classes": 0} | options
     return randomise(VisionTransformer(embed_dim=dim, depth=depth, num_heads=2, **options), seed).eval()
 
@@ -50,7 +50,7 @@ def make_images(count: int = 3, seed: int = 0, size: int = 32) -> torch.Tensor:
 
 @torch.no_grad()
 def perturb(model: nn.Module, seed: int = 0, scale: float = 0.1) -> nn.Module:
-    """Move every trained tensor by normal numbers, as training would: away from zeros, ones and symmetry."""
+    """Add normal noise to every trained tensor, away from zeros, ones and symmetry; return the model."""
     source = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.requires_grad:

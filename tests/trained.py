@@ -1,4 +1,4 @@
-"""Data sets with few images and adapters that look trained, for tests of what is computed of adapters."""
+"""Small data sets and perturbed adapters, for tests of analyses."""
 
 import numpy as np
 from PIL import Image
@@ -17,8 +17,7 @@ DRAWS = Draws(draws=[2, 4], truth_images=5, truth_draws=50)
 
 
 def make_data(root, *names):
-    """Below `root`, `IMAGES` test images of each data set and few others; the classes differ in
-    brightness."""
+    """Write data sets below `root` with `IMAGES` test images and few others; classes differ in brightness."""
     for name in names:
         source = np.random.default_rng(list(name.encode()))
         (root / name / "images").mkdir(parents=True)
@@ -33,7 +32,7 @@ def make_data(root, *names):
 
 
 def make_profile(folder, datasets=("digits", "vessels", "sprites"), **changes) -> Profile:
-    """On the small backbone, with data in `folder`/data."""
+    """Make a profile on the small backbone, with data in `folder`/data."""
     make_data(folder / "data", *datasets)
     settings = dict(
         name="mine",
@@ -50,8 +49,7 @@ def make_profile(folder, datasets=("digits", "vessels", "sprites"), **changes) -
 
 
 def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None:
-    """A record for every run of an experiment of `profile`, its predictions, and an adapter with random
-    weights."""
+    """Write a record, predictions and a random adapter for every run of an experiment of `profile`."""
     frozen = backbones.load("tiny")
     for run in profile.runs(experiment, root):
         task = tasks.task(run.dataset)

@@ -1,5 +1,5 @@
-"""Folders of VTAB-1k's shape: the right names, classes and numbers of training images, few of them distinct. The
-fixtures of the tests on them."""
+"""Small folders with VTAB-1k's layout: its names, classes and numbers of training images, few of them distinct. Also
+the fixtures of tests on them."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def call(capsys):
-    """The script, called in this process: its exit code, what it printed and its error message."""
+    """Run the script in this process; return its exit code, output and error message."""
     return partial(scripts.outcome, "prepare_vtab", capsys)
 
 
@@ -37,9 +37,9 @@ def whole(tmp_path_factory):
 
 
 def write(root: Path, names=vtab.NAMES, test_images: int = 32, suffix: str = "png", side: int = 8) -> None:
-    """Data sets below `root`; the test splits are shortened to `test_images`, which `check` has to be told.
+    """Write data sets below `root` with test splits of `test_images`, which `check` has to be told.
 
-    Files are links to eight images per split: no training image equals a test image.
+    Files are links to eight images per split; no training image equals a test image.
     """
     for name in names:
         classes, lines = tasks.task(name).classes, {}
@@ -52,7 +52,7 @@ def write(root: Path, names=vtab.NAMES, test_images: int = 32, suffix: str = "pn
                 Image.fromarray(pixels).save(folder / f"{i}.{suffix}")
             for i in range(8, count):
                 os.link(folder / f"{i % 8}.{suffix}", folder / f"{i}.{suffix}")
-            # Those with more classes than a split has images start in another place in each split.
+            # If there are more classes than images, each split starts at another class.
             labels = (np.arange(count) + 800 * part) % classes
             lines[split] = [f"images/{split}/{i}.{suffix} {label}\n" for i, label in enumerate(labels)]
         lines["train800val200"] = lines["train800"] + lines["val200"]
@@ -66,7 +66,7 @@ def shorten(root: Path, test_images: int = 32) -> None:
 
 
 def copy(folder: Path, target: Path) -> None:
-    """Copy a data set; images are links to the same files, split files are the copy's own."""
+    """Copy a data set's split files; its images become links to the same files."""
     shutil.copytree(folder, target, copy_function=os.link)
     for file in target.glob("*.txt"):
         content = file.read_text()
@@ -75,12 +75,12 @@ def copy(folder: Path, target: Path) -> None:
 
 
 def edit(file: Path, change) -> None:
-    """`change` the list of a split file's lines."""
+    """Apply `change` to the list of a split file's lines."""
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(change(lines)))
 
 
 def row(output: str, name: str) -> list[str]:
-    """The states of a data set's splits, as prepare_vtab.py prints them."""
+    """Return the states of a data set's splits, as prepare_vtab.py prints them."""
     (line,) = [line for line in output.splitlines() if line.startswith(f"{name} ")]
     return line.split()[2:]

@@ -15,12 +15,13 @@ from pvera.data import vtab
 from pvera.data.suite import RECIPES
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
-from pvera.report import audit, places, published
+from pvera.report import audit, places, published, scaling
 from pvera.report.audit.core import CONTRADICTS, FOLLOWS
 from pvera.report.ledger import LEDGER
 from pvera.report.tables.duration import LIMIT
-from pvera.report.tables.layout import plain, signed
-from pvera.report.tables.names import backbone_title, switch_title
+from pvera.report.tables.layout import interval, plain, signed
+from pvera.report.tables.names import backbone_title, machine_title, switch_title
+from pvera.report.tables.speed import missed
 from pvera.report.tables.verdicts import FAILS, HOLDS, UNDECIDED, VERDICTS
 from pvera.study import markdown, speed
 from pvera.study.experiments import EXPERIMENTS
@@ -117,20 +118,19 @@ def claims(root: Path, up: str) -> str:
     rows = []
     for topic, start in CLAIMS:
         row = claim(root, topic, start)
-        link = f"[{topic.lower()}]({up}analysis/{row.notebook}.ipynb)"
-        texts = map(markdown.escape, (row.claim, f"{row.reading}{_interval(row, ' ')}", backbone_title(row.backbone)))
-        text, effect, backbone = texts
-        rows.append([text, f"**{row.verdict}**" if row.verdict in (HOLDS, FAILS) else row.verdict, effect, backbone,
-                     link])  # fmt: skip
-    return markdown.table(["Claim", "Verdict here", "Effect [95 % interval]", "Measured on", "More"], rows)
+        word = f"**{row.verdict}**" if row.verdict in (HOLDS, FAILS) else row.verdict
+        effect = f"{row.reading}{_interval(row, ' ')}; {backbone_title(row.backbone)}"
+        link = f"[{word}]({up}analysis/{row.notebook}.ipynb)"
+        rows.append([markdown.escape(row.claim), link, markdown.escape(effect)])
+    return markdown.table(["Claim", "Verdict here", "Effect [95 % interval]; measured on"], rows)
 
 
 def _interval(row: pd.Series, before: str = "") -> str:
-    """Return the interval with two significant digits, after `before`; empty for a count."""
+    """Return the interval with the decimals of the reading, after `before`; empty for a count."""
     if pd.isna(row.low):
         return ""
-    low, high = (f"{value:.2g}".replace("-", "−") for value in (row.low, row.high))
-    return f"{before}[{low}, {high}]"
+    decimals = re.search(r"\d\.(\d+)", row.reading)
+    return f"{before}{interval(None, row.low, row.high, len(decimals[1]) if decimals else 1)}"
 
 
 WORDS = {HOLDS: "holds", FAILS: "fails", UNDECIDED: "is undecided"}
@@ -214,7 +214,7 @@ def findings(root: Path, up: str) -> str:
         first = part.iloc[0]
         example = map(markdown.escape, (first.place, f"printed {first.printed}, recomputed {first.recomputed}"))
         rows.append([check, str(len(part)), "; ".join(example)])
-    shown = markdown.table(["Printed thing", "Contradictions", "One of them"], rows, "lcl")
+    shown = markdown.table(["Printed thing", "Count", "One of them"], rows, "lcl")
     text = (
         f"Of {len(table)} checks of printed numbers against each other, {(table['verdict'] == FOLLOWS).sum()} follow "
         f"and {len(wrong)} [do not]({up}results/published/audit.md)."
@@ -298,11 +298,12 @@ def ratios(root: Path, up: str) -> str:
     """Return the tables of speed, one per precision: time over bound, a column per backbone and machine."""
     columns = {}
     for record in speed.load_records(root / "results/performance"):
-        machine = re.sub(r"^cpu: |\(R\)| Processor", "", speed.machine(record))
         for backbone, rows in speed.by_backbone(record).items():
             rows = rows[rows["part"].isin(["step", "evaluate", "sample", "probe", "peft"])]
             rows = rows[~rows["what"].str.startswith("memory")]
-            columns[f"{backbone_title(backbone)}, {machine}"] = rows.set_index(["precision", "what", "bound"])["ratio"]
+            columns[f"{backbone_title(backbone)}, {machine_title(record)}"] = rows.set_index(
+                ["precision", "what", "bound"]
+            )["ratio"]
     table = pd.DataFrame(columns)
     table = table.loc[list(dict.fromkeys(key for column in columns.values() for key in column.index))]
     shown = []
@@ -319,7 +320,7 @@ def ratios(root: Path, up: str) -> str:
 def targets(root: Path, up: str) -> str:
     """Return how many targets each machine meets."""
     records = speed.load_records(root / "results/performance")
-    return "\n".join(f"- {speed.machine(record)}: {speed.verdict(record).splitlines()[0]}" for record in records)
+    return "\n".join(f"- {machine_title(record)}: {speed.verdict(record)}" for record in records)
 
 
 def suite(root: Path, up: str) -> str:
@@ -352,6 +353,13 @@ PASSAGES: dict[str, Callable[[Path, str], str]] = {
     "runs_mini": lambda root, up: runs(root, "mini"),
     "speed": ratios,
     "targets": targets,
+    "missed": lambda root, up: missed(speed.load_records(root / "results/performance")),
+    "scaling_steps": lambda root, up: scaling.steps(root),
+    "scaling_passes": lambda root, up: scaling.passes(root),
+    "scaling_runs": lambda root, up: scaling.runs(root),
+    "scaling_cards": lambda root, up: scaling.cards(root),
+    "scaling_searches": lambda root, up: scaling.searches(root),
+    "scaling_epochs": lambda root, up: str(scaling.EPOCHS),
     "suite": suite,
     "places": lambda root, up: places.listing(root, PROFILE, up),
     "pictures": lambda root, up: places.pictures(root, PROFILE, up),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pvera.errors import InputError
 from pvera.study import markdown
-from pvera.study.experiments import EXPERIMENTS
+from pvera.study.experiments import EXPERIMENTS, of_script
 
 BEYOND = "beyond"
 
@@ -15,9 +15,9 @@ BEYOND = "beyond"
 class Place:
     """A row of the list.
 
-    where: in the paper, or `BEYOND`. what: its subject. notebook: in analysis/. made_by: experiments (keys of
-    `EXPERIMENTS`) and files, from the root. files: patterns of the names of its tables and figures, without ending.
-    more: further files that show it.
+    where: in the paper, or `BEYOND`. what: its subject. notebook: in analysis/; the rows of one notebook share a page
+    of the report. made_by: experiments (keys of `EXPERIMENTS`) and files, from the root. files: patterns of the names
+    of its tables and figures, without ending. more: further files that show it.
     """
 
     where: str
@@ -30,7 +30,7 @@ class Place:
 
 UNCERTAINTY, PVERA = "experiments/uncertainty.py", "pvera/adapters/pvera.py"
 PLACES = (
-    Place("Figures 1a and 2", "architecture: VeRA and PVeRA", "", ("pvera/adapters/vera.py", PVERA), (),
+    Place("Figures 1a and 2", "architecture: VeRA and PVeRA", "protocol", ("pvera/adapters/vera.py", PVERA), (),
           ("docs/pvera.svg",)),
     Place("Figure 1b", "an interval", "intervals", ("benchmark", UNCERTAINTY), ("teaser_*",)),
     Place("Figure 3", "computational efficiency", "computational_efficiency", ("benchmark", "experiments/cost.py"),
@@ -64,6 +64,17 @@ PLACES = (
     Place(BEYOND, "audit of the published numbers", "audit", ("experiments/read_published.py",), ("audit*",),
           ("results/published/audit.md",)),
 )  # fmt: skip
+
+
+def has_results(root: Path, profile: str, notebook: str) -> bool:
+    """Return whether a profile has results of an experiment that `PLACES` names for a notebook in analysis/.
+
+    True for a notebook without experiments.
+    """
+    makers = [Path(maker) for place in PLACES if place.notebook == notebook for maker in place.made_by]
+    names = {name for maker in makers for name in (of_script(maker.stem) if maker.suffix else [maker.name])}
+    folders = [folder.name for folder in (root / "results" / profile).iterdir() if folder.is_dir()]
+    return not names or any(folder == name or folder.startswith(f"{name}_") for name in names for folder in folders)
 
 
 def outputs(root: Path, profile: str) -> list[Path]:

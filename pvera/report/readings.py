@@ -39,7 +39,7 @@ class Uncertainty:
     covered: number of draws -> whether the interval contains the mean of many further draws, for each image that has
         that mean.
     single_pass: (N,) highest softmax score of the benchmark's prediction, one pass with the mean.
-    examples: one image with a correct and one with a wrong prediction, where they exist.
+    examples: one image with a correct and one with an incorrect prediction, where they exist.
     """
 
     record: dict

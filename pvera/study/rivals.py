@@ -22,7 +22,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.metrics import roc_auc_score, roc_curve
 
 from pvera import checkpoint, metrics, posthoc, selective, uncertainty
 from pvera.data import corruptions
@@ -307,6 +306,7 @@ def _metrics(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 def _detect(rows: dict, way: Way, place: dict, labels: dict, count: int) -> None:
     """Append how well each uncertainty finds incorrect predictions and images of other data sets."""
+
     test = way.predictions[TEST]
     wrong = test.probabilities.argmax(1) != labels[TEST]
     for name, values in test.uncertainties().items():
@@ -314,7 +314,7 @@ def _detect(rows: dict, way: Way, place: dict, labels: dict, count: int) -> None
             place
             | {
                 "by": name,
-                "auroc": roc_auc_score(wrong, values) if 0 < wrong.sum() < len(wrong) else np.nan,
+                "auroc": selective.auroc(values, wrong),
                 "aurc": selective.aurc(values, wrong),
                 "augrc": selective.augrc(values, wrong),
                 "selective_accuracy": selective.selective_accuracy(values, wrong, COVERAGE),
@@ -338,11 +338,13 @@ def told_apart(inside: np.ndarray, outside: np.ndarray) -> dict[str, float]:
     auroc: of finding images out of distribution. fpr: the share of these below the lowest threshold that accepts
     `ACCEPTED` of the images in distribution.
     """
+    from sklearn.metrics import roc_curve
+
     accepted = np.concatenate([np.ones(len(inside)), np.zeros(len(outside))])
     certainty = -np.concatenate([inside, outside])
     false, true, _ = roc_curve(accepted, certainty, drop_intermediate=False)
     first = np.searchsorted(true, ACCEPTED - 1e-12)
-    return {"auroc": float(roc_auc_score(accepted, certainty)), "fpr": float(false[first])}
+    return {"auroc": selective.auroc(certainty, accepted), "fpr": float(false[first])}
 
 
 def _columns(parts: dict[str, pd.DataFrame]) -> dict[str, np.ndarray]:

@@ -59,7 +59,8 @@ def run_all(runs: Sequence[Run], title: str, workers: int = 1, device: str = "cp
         return
     for folder in {run.results_root for run in runs}:
         require_writable(folder)
-    context = processes.context(*sorted({type(run).__module__ for run in runs}))
+    # All kinds of runs: later calls in this process get their workers from the same server.
+    context = processes.context("pvera.study.profiles", *sorted({type(run).__module__ for run in runs}))
     # A pipe without a lock: a worker that is killed while it writes leaves nothing locked.
     receiver, sender = context.Pipe(duplex=False)
     places = context.SimpleQueue()

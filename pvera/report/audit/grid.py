@@ -49,10 +49,10 @@ def check_grid(paper: Published) -> Iterator[Finding]:
         note = f"sums to {sum(percents)}, as rounded shares may" if counts and sum(percents) != 100 else ""
         if not counts:
             alone = [p for p in percents if not _is_share(p, total)]
-            note = ", ".join(f"{p}% is no multiple of 1/{total} ({_neighbours(p, total)})" for p in alone)
+            note = ", ".join(f"{p} % is no multiple of 1/{total} ({_neighbours(p, total)})" for p in alone)
             note += "; conjecture: adjusted so that the row sums to 100" if sum(percents) == 100 else ""
         yield Finding(
-            "grid shares", f"Table 4, {METHODS[method].title}", ", ".join(f"{p}%" for p in percents),
+            "grid shares", f"Table 4, {METHODS[method].title}", ", ".join(f"{p} %" for p in percents),
             ", ".join(f"{k}/{total}" for k in counts) if counts else f"no counts that sum to {total}",
             FOLLOWS if counts else CONTRADICTS, note,
         )  # fmt: skip
@@ -71,4 +71,4 @@ def _is_share(percent: int, total: int) -> bool:
 
 def _neighbours(percent: int, total: int) -> str:
     below = math.floor(percent * total / 100)
-    return " and ".join(f"{k}/{total} = {100 * k / total:.1f}%" for k in (below, below + 1))
+    return " and ".join(f"{k}/{total} = {100 * k / total:.1f} %" for k in (below, below + 1))

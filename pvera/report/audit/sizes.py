@@ -54,7 +54,7 @@ def check_costs(paper: Published) -> Iterator[Finding]:
         printed = float(paper.quote(f"flops_{method.key}"))
         percent = 100 * cost.adapter_multiply_adds(method, shape, sampled=True) / base
         yield Finding(
-            "operations", f"text, {method.title} on ViT-B/14", f"{printed}%",
-            f"{percent:.2f}% of {base / cost.GIGA:.2f} G multiply-adds", near(printed, percent, HALF, 0),
+            "operations", f"text, {method.title} on ViT-B/14", f"{printed} %",
+            f"{percent:.2f} % of {base / cost.GIGA:.2f} G multiply-adds", near(printed, percent, HALF, 0),
             note,
         )  # fmt: skip

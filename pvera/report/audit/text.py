@@ -29,7 +29,7 @@ def check_equations(paper: Published) -> Iterator[Finding]:
     q = paper.quote
     yield _said(
         "Algorithm 1, incorrect and correct samples", f"accuracy {q('algorithm_incorrect')} 0.5 is incorrect",
-        "more than half of the draws right is correct", q("algorithm_incorrect") != ">",
+        "more than half of the draws correct means correct", q("algorithm_incorrect") != ">",
         "conjecture: the two names changed places; the text reads the right way round",
     )  # fmt: skip
     yield _said(
@@ -61,7 +61,7 @@ def uncheckable(paper: Published) -> Iterator[Finding]:
     """Yield the claims whose data the paper shows as figures alone."""
     for quote, place, needs in (
         ("calibration", "text, calibration of LoRA-based methods", "the test scores of every method"),
-        ("uncertainty", "text, spread of the scores of wrong predictions", "the scores of several draws"),
+        ("uncertainty", "text, spread of the scores of incorrect predictions", "the scores of several draws"),
         ("width_correct", "text, width of intervals, correct", "the scores of several draws"),
         ("width_incorrect", "text, width of intervals, incorrect", "the scores of several draws"),
         ("out_of_distribution", "text, μ in distribution", "the latents of three models on three data sets"),

@@ -35,7 +35,7 @@ def measured(ax: Axes, labels: Sequence[str], ours: Ablation, base) -> Axes:
     gaps, reference = ours.above(base), ours.values.index(base)
     differences(ax, labels, mean_and_std(gaps, axis=1)[0])
     for place, (seeds, low, high) in enumerate(zip(by_seed - by_seed[reference], *interval(gaps), strict=True)):
-        shift = np.linspace(-0.12, 0.12, len(seeds)) + 0.25
+        shift = np.linspace(0.24, 0.46, len(seeds))  # clear of the mean's marker
         ax.plot(place + shift, seeds, "o", color="0.5", markersize=2, mew=0)
         ax.plot([place, place], [low, high], color=style("pvera").colour, linewidth=1)
     for place, failed in enumerate(ours.failed().sum((1, 2))):
@@ -68,6 +68,6 @@ def of_runs(runs: Sequence[dict], hyperparameter: str, paper: Published, name: s
             entry("lowest mean", marker, colour=colour),
         ]
         if ours.failed().any():
-            entries.append(entry("n trainings learned nothing", "$n×$", colour=FAILED, markersize=7))
+            entries.append(entry("n learned nothing", "$n×$", colour=FAILED, markersize=7))
         key(figure, entries, columns=2)
     return figure

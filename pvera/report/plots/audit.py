@@ -1,7 +1,8 @@
-"""Where the paper's printed tables contradict themselves (`report.audit`)."""
+"""Contradictions in the paper's printed tables (`report.audit`)."""
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -50,9 +51,8 @@ def table(ax: Axes, paper: Published, backbone: str) -> Axes:
     return ax
 
 
-def audit(paper: Published) -> Figure:
-    """Draw `table` for the three detailed tables, and beside them the contradictions per kind of check."""
-    findings = checks.audit(paper)
+def audit(paper: Published, findings: pd.DataFrame) -> Figure:
+    """Draw `table` for the three detailed tables, and beside them the contradictions of `audit` per kind of check."""
     wrong = findings[findings["verdict"] == checks.CONTRADICTS]["check"].value_counts()
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(PAGE, 3.6), layout="constrained")
@@ -63,7 +63,7 @@ def audit(paper: Published) -> Figure:
                 ax.set_yticklabels([])
         bars.barh(range(len(wrong)), wrong, color=CONTRADICTION, height=0.6)
         for row, (name, count) in enumerate(wrong.items()):
-            bars.text(0, row - 0.4, f"{name}: {count}", fontsize=6, va="bottom")
+            bars.text(0.2, row - 0.4, f"{name}: {count}", fontsize=6, va="bottom")
         bars.set_ylim(len(wrong) - 0.4, -0.9)
         bars.set_yticks([])
         bars.set_xlabel("Contradictions")

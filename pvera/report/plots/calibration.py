@@ -82,7 +82,7 @@ def per_method(ace: pd.DataFrame, ece: pd.DataFrame) -> Figure:
         for ax, means, title in zip(axes, (ace, ece), ("ACE", "ECE"), strict=True):
             errors(ax, means).set_title(title)
         figure.supxlabel("Calibration error (%), lower is better", fontsize=8)
-        key(figure, [SEED, entry("mean, 95 % interval", "o", "-"), PVERA_MEAN])
+        key(figure, [SEED, entry("mean, 95 % interval over data sets", "o", "-"), PVERA_MEAN], columns=2)
     return figure
 
 

@@ -107,7 +107,7 @@ def comparison(compared: Comparison) -> Figure:
         figure = Figure(figsize=(COLUMN, sum(heights) + 0.4), layout="constrained")
         top, bottom = (part.subplots() for part in figure.subfigures(2, 1, height_ratios=heights))
         leads(top, compared.methods)
-        intervals = "95 % intervals: thin over data sets, thick over seeds alone"
+        intervals = "95 % intervals: thin over data sets, thick over seeds"
         top.set_title(f"PVeRA's average minus that of each method\n{intervals}", fontsize=6.5)
         title = "Probability that the row is better than the column on a data set (%)"
         improvement(bottom, compared.improvement).set_title(title, fontsize=6.5)

@@ -1,4 +1,4 @@
-"""What in PVeRA does it: differences of accuracy by task and seed."""
+"""The components of PVeRA: differences of accuracy by task and seed."""
 
 import matplotlib
 import numpy as np

@@ -31,7 +31,7 @@ def accuracy_against(ax: Axes, points: pd.DataFrame, columns: tuple[str, ...], s
         look = {"color": shown.colour, "markersize": 4.2, "zorder": 3}
         if len(values) == 3 and values[2] < values[0]:
             ax.plot([values[2], values[0]], [y, y], color=shown.colour, linewidth=0.6)
-            ax.plot(values[2], y, shown.marker, **look | {"mfc": "white", "mew": 0.6, "markersize": 3.2})
+            ax.plot(values[2], y, shown.marker, **look | {"mfc": "none", "mew": 0.6, "markersize": 3.2})
             if values[1] < values[0]:
                 ax.plot(values[1], y, "|", **look)
         ax.plot(values[0], y, shown.marker, **look, mec="white", mew=0.4)

@@ -45,7 +45,8 @@ def _name(ax: Axes, losses: dict[str, Curve]) -> None:
         ax.annotate(
             style(method).title, (len(curve.mean), end), (1.03, place), "data", "axes fraction", fontsize=5.5,
             color=style(method).colour, va="center", fontweight="bold" if method == "pvera" else "normal",
-            arrowprops={"arrowstyle": "-", "color": style(method).colour, "linewidth": 0.3, "alpha": 0.6},
+            arrowprops={"arrowstyle": "-", "color": style(method).colour, "linewidth": 0.3, "alpha": 0.6,
+                        "relpos": (0, 0.5), "patchA": None, "shrinkA": 1, "shrinkB": 0},
         )  # fmt: skip
 
 

@@ -47,12 +47,12 @@ def detection(ax: Axes, data: pd.DataFrame) -> Axes:
     pairs = list(dict.fromkeys(zip(data["model"], data["tested"], strict=True)))
     methods = list(dict.fromkeys(data["method"]))
     for place, pair in enumerate(pairs):
-        for side, method in zip(np.linspace(-0.17, 0.17, len(methods)), methods, strict=True):
+        for side, method in zip(np.linspace(-0.2, 0.2, len(methods)), methods, strict=True):
             part = data[(data["method"] == method) & (data["model"] == pair[0]) & (data["tested"] == pair[1])]
             look, height = style(method), place + side
-            ax.plot(part["auroc"], np.full(len(part), height), "o", color=look.colour, markersize=2, mew=0, alpha=0.7)
-            ax.plot(part["auroc"].mean(), height, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4,
-                    zorder=3)  # fmt: skip
+            ax.plot(part["auroc"], np.full(len(part), height + 0.09), "o", color=look.colour, markersize=2, mew=0)
+            ax.plot(part["auroc"].mean(), height - 0.09, look.marker, color=look.colour, markersize=4.2, mec="white",
+                    mew=0.4, zorder=3)  # fmt: skip
     ax.axvline(0.5, color="0.3", linewidth=0.8, linestyle="--", zorder=1)
     ax.set_yticks(range(len(pairs)), [f"{dataset_title(one)}, given {dataset_title(other)}" for one, other in pairs])
     ax.set_ylim(len(pairs) - 0.5, -0.5)
@@ -67,11 +67,12 @@ def out_of_distribution_auroc(data: pd.DataFrame) -> Figure:
     """Draw `detection` for each kind of value side by side, over all seeds, at column width."""
     with matplotlib.rc_context(RC):
         pairs = data[["model", "tested"]].drop_duplicates()
-        figure = Figure(figsize=(COLUMN, 0.75 + 0.22 * len(pairs)), layout="constrained")
+        figure = Figure(figsize=(COLUMN, 0.75 + 0.3 * len(pairs)), layout="constrained")
         axes = figure.subplots(1, len(KINDS), sharey=True)
         for ax, (kind, title) in zip(axes, KINDS.items(), strict=True):
             detection(ax, data[data["kind"] == kind]).set_title(title.capitalize())
         figure.supxlabel("AUROC for detecting images of another data set by high values", fontsize=7)
+        figure.supylabel("Training set, given images of another", fontsize=7)
         looks = [style(method) for method in dict.fromkeys(data["method"])]
         entries = [entry(look.title, look.marker, colour=look.colour) for look in looks]
         key(figure, [*entries, SEED, entry("chance", line="--")], columns=4)
@@ -116,7 +117,7 @@ def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
     with matplotlib.rc_context(RC):
         size = (COLUMN - 1.2) / len(pixels)
         figure = Figure(figsize=(COLUMN, 0.75 + (size + 0.03) * rows), layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.01, h_pad=0.01, wspace=0.02, hspace=0.02)
+        figure.get_layout_engine().set(w_pad=0.03, h_pad=0.02, wspace=0.02, hspace=0.02)
         grid = iter(figure.subplots(rows, len(pixels), squeeze=False))
         axes = _row(next(grid), "Image", pixels)
         for ax, label in zip(axes, arrays["labels"], strict=True):

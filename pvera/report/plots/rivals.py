@@ -1,4 +1,4 @@
-"""Ways to uncertainty: risk and coverage, scores against passes, calibration against severity, and scores along β."""
+"""Estimates of uncertainty: risk and coverage, scores by passes, calibration by severity, and scores along β."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,6 +16,8 @@ from pvera.report.tables.rivals import KEY, Rivals, over_tasks, title
 
 #: Way -> line and marker; the colour is the method's, lighter with dropout.
 LOOKS = {"pass": ("-", "o"), "laplace": ("-.", "s"), "draws": ("--", "^"), "ensemble": (":", "D")}
+#: Way -> factor of its place on the axis of passes, so that ways of one pass stand side by side.
+SIDE = {"pass": 0.93, "laplace": 1.07}
 
 
 def look(method: str, source: str, way: str) -> dict:
@@ -34,14 +36,14 @@ def shown(keys: Iterable[tuple]) -> list[tuple]:
     return tables.ordered((passes, *rest) for rest, passes in most.items())
 
 
-def _key_of_ways(figure: Figure, keys: Sequence[tuple]) -> None:
-    """Add a key with an entry per way."""
+def _key_of_ways(figure: Figure, keys: Sequence[tuple], markers: bool = True) -> None:
+    """Add a key with an entry per way, with its marker or with its line alone."""
     entries = []
     for passes, method, source, way in keys:
         looks = look(method, source, way)
         entries.append(
-            entry(title(method, source, way, passes), looks["marker"], looks["linestyle"], looks["color"],
-                  alpha=looks["alpha"])
+            entry(title(method, source, way, passes), looks["marker"] if markers else "", looks["linestyle"],
+                  looks["color"], alpha=looks["alpha"])
         )  # fmt: skip
     key(figure, entries)
 
@@ -61,12 +63,12 @@ def risk_coverage(rivals: Rivals) -> Figure:
         ax.set_ylabel("Selective risk (%)")
         ax.grid(color="0.92", linewidth=0.6)
         ax.set_ylim(bottom=0)
-        _key_of_ways(figure, keys)
+        _key_of_ways(figure, keys, markers=False)
     return figure
 
 
 #: Title of a panel -> column of `tables.DIFFERENCES`.
-COST_PANELS = {"NLL": "NLL", "ACE (points)": "ACE (points)", "AUROC of errors": "AUROC of errors"}
+COST_PANELS = {"NLL (nats)": "NLL", "ACE (%)": "ACE (points)", "AUROC of errors": "AUROC of errors"}
 
 
 def scores_against_cost(rivals: Rivals) -> Figure:
@@ -79,7 +81,9 @@ def scores_against_cost(rivals: Rivals) -> Figure:
             means = {k: np.nanmean(table.mean(axis=1)) for k, table in tables.compared(rivals, column).items()}
             keys = tables.ordered(means)
             for _, method, source, way in shown(keys):
-                of_way = sorted((k[0], mean) for k, mean in means.items() if k[1:] == (method, source, way))
+                of_way = sorted(
+                    (k[0] * SIDE.get(way, 1), mean) for k, mean in means.items() if k[1:] == (method, source, way)
+                )
                 ax.plot(*zip(*of_way, strict=True), linewidth=0.8, markersize=4, mew=0, **look(method, source, way))
             _axis_of_passes(ax, sorted({k[0] for k in keys}))
             ax.set_title(name)
@@ -110,7 +114,7 @@ def calibration_by_severity(rivals: Rivals) -> Figure:
             ax.set_title("With a temperature" if scaled else "As trained")
             ax.set_xlabel("Severity of corruptions (0: none)")
             ax.grid(axis="y", color="0.92", linewidth=0.6)
-        axes[0].set_ylabel("ACE (points)")
+        axes[0].set_ylabel("ACE (%)")
         axes[0].set_ylim(bottom=0)
         _key_of_ways(figure, keys)
     return figure
@@ -119,7 +123,7 @@ def calibration_by_severity(rivals: Rivals) -> Figure:
 #: Title of a panel -> column of `beta_effects.along_beta` and factor, for one pass and for draws.
 BETA_PANELS = {
     "Accuracy (%)": (("accuracy", 100), None),
-    "ACE (points)": (("ace", 100), ("ace_draws", 100)),
+    "ACE (%)": (("ace", 100), ("ace_draws", 100)),
     "AUROC of errors": (("auroc", 1), ("auroc_spread", 1)),
     "Mutual information (nats)": (None, ("mutual", 1)),
 }

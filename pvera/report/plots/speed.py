@@ -1,7 +1,6 @@
 """Time and memory against the bound that a frozen backbone sets (`study.speed`)."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import cycle
 
 import matplotlib
@@ -11,11 +10,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from pvera.report.plots import COLUMN, PAGE, RC, entry, key
+from pvera.report.tables.names import machine_title
 from pvera.study import speed
 from pvera.study.speed import SWEPT
 
 #: Colour and marker of each precision: greys, as colours stand for methods.
 PRECISIONS = {"float32": ("black", "o"), "bfloat16": ("0.4", "s"), "float16": ("0.75", "D")}
+DASHES = "-", "--", ":"  # one for each machine of a sweep
 PARTS = {"step": "Training step", "evaluate": "Evaluation", "sample": "Sampling", "memory": "Memory of a step",
          "peft": "Here and in the package peft"}  # fmt: skip
 
@@ -24,7 +25,7 @@ def by_machine(records: Sequence[dict]) -> dict[str, dict[str, pd.DataFrame]]:
     """Return {backbone: {machine: rows}} of all records."""
     parts: dict[str, dict[str, pd.DataFrame]] = {}
     for record in records:
-        name = re.sub(r"cpu: |cuda: |\(R\)|\(TM\)", "", speed.machine(record))
+        name = machine_title(record)
         for backbone, rows in speed.by_backbone(record).items():
             parts.setdefault(backbone, {})[name] = rows
     return parts
@@ -50,14 +51,15 @@ def compared(rows: pd.DataFrame) -> pd.DataFrame:
 def ratios(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> Axes:
     """Draw the ratio to the bound of the rows of one part, a line per name; a stroke marks the target.
 
-    Half precision stands a little lower.
+    A bar spans the quartiles, where recorded. Half precision stands a little lower.
     """
     for row in rows.itertuples():
         colour, marker = PRECISIONS[row.precision]
         y = names.index(row.what)
         if pd.notna(row.target):
             ax.plot([row.target] * 2, [y - 0.35, y + 0.35], color="0.4", linewidth=1.2)
-        y += -0.15 if row.precision == "float32" else 0.15
+        y += -0.2 if row.precision == "float32" else 0.2
+        ax.plot([row.low, row.high], [y, y], color=colour, linewidth=1)
         ax.plot(row.ratio, y, marker, color=colour, markersize=4, mec="white", mew=0.4, zorder=3)
     ax.axvline(1, color="0.8", linewidth=0.6, zorder=0)
     ax.set_yticks(range(len(names)), names)
@@ -76,7 +78,7 @@ def against_bounds(machines: dict[str, pd.DataFrame], title: str) -> Figure:
     heights = [len(listed) + 1.5 for listed in names.values()]
     with matplotlib.rc_context(RC):
         width = COLUMN if len(machines) == 1 else PAGE
-        figure = Figure(figsize=(width, 0.8 + 0.15 * sum(heights)), layout="constrained")
+        figure = Figure(figsize=(width, 0.8 + 0.17 * sum(heights)), layout="constrained")
         grid = figure.subplots(len(names), len(machines), sharex=True, sharey="row", squeeze=False,
                                height_ratios=heights)  # fmt: skip
         for axes, (name, measured) in zip(grid.T, machines.items(), strict=True):
@@ -85,48 +87,53 @@ def against_bounds(machines: dict[str, pd.DataFrame], title: str) -> Figure:
             axes[0].set_title(f"{name}\n{PARTS[next(iter(names))]}", loc="left", fontsize=7)
             axes[-1].set_xlabel("Ratio to the bound (1: the frozen backbone)")
         figure.suptitle(title, fontsize=8)
+        entries = [
+            entry(precision, marker, colour=colour)
+            for precision, (colour, marker) in PRECISIONS.items()
+            if (rows["precision"] == precision).any()
+        ]
         target = entry("target (at most)", "|", colour="0.4", markersize=6)
-        key(figure, [*_legend(rows), target], columns=4, place="lower")
+        key(figure, [*entries, target, *_quartiles([rows])], columns=4, place="lower")
     return figure
 
 
 def sweep(machines: dict[str, pd.DataFrame], title: str) -> Figure:
-    """Draw PVeRA's training step against its bound as one size grows, a panel per size, a line per machine and
-    precision; machines: `by_machine`."""
-    lines = {}
-    for name, rows in machines.items():
-        swept = rows[rows["part"] == "sweep"]
-        for precision, part in swept.groupby("precision", sort=False):
-            lines[name, precision] = part
+    """Draw PVeRA's training step against its bound as one size grows: a column per size, a row per precision, a line
+    per machine; machines: `by_machine`."""
+    swept = {name: rows[rows["part"] == "sweep"] for name, rows in machines.items()}
+    swept = {name: rows for name, rows in swept.items() if len(rows)}
+    precisions = [p for p in PRECISIONS if any((rows["precision"] == p).any() for rows in swept.values())]
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(PAGE, 2.0), layout="constrained")
-        for ax, (name, label) in zip(figure.subplots(1, len(SWEPT), sharey=True), SWEPT.items(), strict=True):
-            for ((_, precision), rows), dashes in zip(lines.items(), cycle(["-", "--", ":"]), strict=False):
-                axis, value = rows["what"].str.rsplit(n=1).str[0], rows["what"].str.rsplit(n=1).str[1].astype(int)
-                colour, marker = PRECISIONS[precision]
-                ticks = value[axis == name]
-                ax.plot(ticks, rows.loc[axis == name, "ratio"], dashes, marker=marker, color=colour, markersize=3.5,
-                        linewidth=0.9)  # fmt: skip
-            if name != "grid":
+        figure = Figure(figsize=(PAGE, 0.8 + 1.2 * len(precisions)), layout="constrained")
+        grid = figure.subplots(len(precisions), len(SWEPT), sharex="col", sharey=True, squeeze=False)
+        for axes, precision in zip(grid, precisions, strict=True):
+            colour, marker = PRECISIONS[precision]
+            for ax, size in zip(axes, SWEPT, strict=True):
+                for rows, dashes in zip(swept.values(), cycle(DASHES)):
+                    part = rows[(rows["precision"] == precision) & rows["what"].str.match(rf"{size} \d+$")]
+                    values = part["what"].str.rsplit(n=1).str[1].astype(int)
+                    ax.vlines(values, part["low"].astype(float), part["high"].astype(float), color=colour, linewidth=1)
+                    ax.plot(values, part["ratio"], dashes, marker=marker, color=colour, markersize=3.5, linewidth=0.9)
+                ax.axhline(1, color="0.8", linewidth=0.6, zorder=0)
+                ax.grid(color="0.93", linewidth=0.6)
+            axes[0].set_ylabel(precision)
+        for ax, (size, label) in zip(grid[-1], SWEPT.items(), strict=True):
+            if size != "grid":
                 ax.set_xscale("log", base=2)
-            ax.set_xticks(sorted(set(ticks)), sorted(set(ticks)))
+            ticks = sorted(
+                {int(value) for line in ax.lines if line.get_marker() != "None" for value in line.get_xdata()}
+            )
+            ax.set_xticks(ticks, ticks)
             ax.minorticks_off()
-            ax.axhline(1, color="0.8", linewidth=0.6, zorder=0)
             ax.set_xlabel(label)
-            ax.grid(color="0.93", linewidth=0.6)
         figure.supylabel("Training step of PVeRA\n(ratio to the bound)", fontsize=7)
         figure.suptitle(title, fontsize=8)
-        entries = [
-            entry(f"{name}, {precision}", PRECISIONS[precision][1], dashes, PRECISIONS[precision][0])
-            for (name, precision), dashes in zip(lines, cycle(["-", "--", ":"]), strict=False)
-        ]
-        key(figure, entries, columns=2, place="lower")
+        entries = [entry(name, line=dashes, colour="black") for name, dashes in zip(swept, cycle(DASHES))]
+        key(figure, [*entries, *_quartiles(swept.values())], place="lower")
     return figure
 
 
-def _legend(rows: pd.DataFrame) -> list[Line2D]:
-    return [
-        entry(precision, marker, colour=colour)
-        for precision, (colour, marker) in PRECISIONS.items()
-        if (rows["precision"] == precision).any()
-    ]
+def _quartiles(parts: Iterable[pd.DataFrame]) -> list[Line2D]:
+    """Return the entry of a key for the bars, where any row has quartiles."""
+    drawn = any(rows["low"].notna().any() for rows in parts)
+    return [entry("quartiles over timed pairs", line="-", linewidth=1)] * drawn

@@ -132,10 +132,10 @@ def detection(runs: tables.Runs) -> Figure:
             color="0.4",
         )
         _axis_of_draws(ax, list(runs[0].estimates))
-        ax.set_xlabel("Draws (line: mean over data sets and seeds; band: range of seeds)")
         ax.set_ylabel("AUROC, incorrect predictions")
         ax.get_legend().remove()
-        figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=1.6)
+        figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=2.4)
+        note(figure, "line: mean over data sets and seeds; band: range of seeds")
     return figure
 
 
@@ -268,7 +268,7 @@ def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
         look = {"markersize": 2.6, "markeredgewidth": 0}
         key(figure, [
             entry("draw, predicted class is correct", "o", colour=CORRECT, **look),
-            entry("draw, it is incorrect", "o", colour=INCORRECT, **look),
+            entry("draw, predicted class is incorrect", "o", colour=INCORRECT, **look),
             entry("draw, another class", "o", colour="0.55", **look),
             entry("95 % interval of the mean, predicted class (bold)", "|", "-", "black", linewidth=1.6),
         ], columns=1)  # fmt: skip

@@ -9,7 +9,8 @@ from pvera.report.statistics.binomial import LEVEL, binomial_p_value, binomial_s
 from pvera.report.statistics.bootstrap import averages, percentile_interval, probability_of_improvement, resample
 from pvera.report.statistics.intervals import coverage, mean_and_std, seed_error
 from pvera.report.statistics.paired import Effect, cluster_interval, detectable, smallest
-from pvera.report.statistics.ranks import Friedman, RankSum, auroc, friedman, nemenyi_difference, rank_sum, signed_rank
+from pvera.report.statistics.ranks import Friedman, RankSum, friedman, nemenyi_difference, rank_sum, signed_rank
+from pvera.selective import auroc
 from pvera.uncertainty import t_interval
 
 __all__ = [

@@ -5,7 +5,6 @@ from functools import cache
 
 import numpy as np
 from scipy.stats import friedmanchisquare, mannwhitneyu, rankdata, studentized_range, wilcoxon
-from sklearn.metrics import roc_auc_score
 
 from pvera.errors import InputError
 from pvera.report.statistics.binomial import LEVEL
@@ -40,20 +39,6 @@ def rank_sum(x: np.ndarray, y: np.ndarray, alternative: str = "greater") -> Rank
         raise InputError(f"alternative {alternative!r} is none of 'greater', 'less', 'two-sided'")
     test = mannwhitneyu(x, y, alternative=alternative)
     return RankSum(float(test.pvalue), float(test.statistic) / (len(x) * len(y)))
-
-
-def auroc(scores: np.ndarray, positive: np.ndarray) -> float:
-    """Return the area under the ROC curve: P(a positive's score > a negative's) + ½ P(equal), in [0, 1].
-
-    scores: (n,), high for positives; for example, an uncertainty whose positives are wrong predictions. positive:
-    (n,) booleans. NaN where one class is absent, since there is no pair to order. InputError for NaN scores or shapes
-    that do not match.
-    """
-    scores, positive = _sample(scores, "AUROC"), np.asarray(positive)
-    if positive.shape != scores.shape or not np.isin(positive, (0, 1)).all():
-        raise InputError(f"AUROC needs one boolean per score, not {positive.shape} for {scores.shape}")
-    positive = positive.astype(bool)
-    return float(roc_auc_score(positive, scores)) if 0 < positive.sum() < len(positive) else float("nan")
 
 
 def signed_rank(differences: np.ndarray, alternative: str = "greater") -> float:

@@ -245,9 +245,9 @@ def answer(runs: Sequence[dict], hyperparameter: str, paper: Published) -> str:
     means, best = ours.mean(), theirs["loss"].idxmin()
     name = partial(title, hyperparameter)
     if np.isnan(means).all():
-        return "**Answer.** No data set and seed has every value yet."
+        return "No data set and seed has every value yet."
     return (
-        f"**Answer.** The lowest mean loss here is that of {name(ours.values[np.nanargmin(means)])}, "
+        f"The lowest mean loss here is that of {name(ours.values[np.nanargmin(means)])}, "
         f"{plain(np.nanmin(means), 3)} nats; in the paper it is that of {name(best)}."
     )
 

@@ -179,12 +179,7 @@ CLAIMS: tuple[Statement, ...] = (
         "PVeRA is better than VeRA on average", ABOVE, BELOW, lambda scores: leads(by_method(scores), "pvera", ["vera"])
     ),
     Statement("PVeRA has the highest average", ABOVE, BELOW, lambda scores: leads(by_method(scores), "pvera")),
-    Statement(
-        "DoRA has the second highest average",
-        "{size} points on the right side of {name}",
-        "{size} points on the wrong side of {name}",
-        _dora_is_second,
-    ),
+    Statement("DoRA has the second highest average", ABOVE, BELOW, _dora_is_second, turned=("PVeRA",)),
     Statement(
         "DoRA is best on more data sets than any other",
         "best on {size} more data sets than {name}",

@@ -242,7 +242,7 @@ def answer(compared: Comparison) -> str:
     others = compared.methods.drop(REFERENCE)
     ahead, supported = (int((others[column] > 0).sum()) for column in ("lead", "lead_low"))
     return (
-        f"**Answer.** {compared.evidence.name}: PVeRA's average is above that of {ahead} of {len(others)} methods, and "
+        f"{compared.evidence.name}: PVeRA's average is above that of {ahead} of {len(others)} methods, and "
         f"the 95 % interval of its lead over data sets excludes zero for {supported} of these."
     )
 

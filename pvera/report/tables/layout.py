@@ -197,8 +197,8 @@ def number(value) -> str:
 
 
 def _sentences(caption: str) -> tuple[str, str]:
-    """Split a caption after its first sentence, at a full stop that a capital letter follows."""
-    first, *rest = re.split(r"(?<=\.)\s+(?=[A-Z+%±(])", caption, maxsplit=1)
+    """Split a caption after its first sentence, at a full stop before what can begin another."""
+    first, *rest = re.split(r"(?<=\.)(?<!Eq\.)\s+(?=[A-Z0-9α-ω+%±(])", caption, maxsplit=1)
     return first, *rest
 
 

@@ -1,7 +1,10 @@
-"""Plain names of what profiles and protocols call by short keys."""
+"""Full names of the short keys in profiles, protocols and records."""
+
+import re
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
+from pvera.study import speed
 from pvera.study.protocol import one_at_a_time
 
 BACKBONES = {
@@ -40,13 +43,18 @@ SWITCHES = {
 
 
 def dataset_title(name: str) -> str:
-    """Return the title of a data set, or its own name where it has none."""
+    """Return the title of a data set, or the given name where it has none."""
     return TASKS[name].title if name in TASKS else name
 
 
 def backbone_title(name: str) -> str:
     """Return the full name of a backbone or text encoder, or the given name where it has none."""
     return BACKBONES.get(name, name)
+
+
+def machine_title(record: dict) -> str:
+    """Return the machine of a record of speed, without marks and kinds of device."""
+    return re.sub(r"^(cpu|cuda): |\((R|TM)\)", "", speed.machine(record))
 
 
 def switch_title(name: str) -> str:

@@ -252,9 +252,9 @@ def _ratio(right: float, wrong: float) -> str:
 def by_draws(runs: Runs) -> pd.DataFrame:
     """Describe the intervals, one row per number of draws.
 
-    right, wrong: mean widths. auroc: of the width for detecting incorrect predictions, mean over adapters. factor:
-    width of a t-interval in standard deviations of a draw. covered, intervals: how many of the intervals contain the
-    mean of many further draws.
+    right, wrong: mean widths of correct and incorrect predictions. auroc: of the width for detecting incorrect ones,
+    mean over adapters. factor: width of a t-interval in standard deviations of a draw. covered, intervals: how many of
+    the intervals contain the mean of many further draws.
     """
     rows = []
     for k in runs[0].estimates:

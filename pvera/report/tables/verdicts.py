@@ -60,7 +60,7 @@ class Statement(NamedTuple):
     all are positive on average. It raises `Untestable` where results are missing. above, below: how a positive and a
     negative mean read, with {size} and the {name} of the smallest contrast. shown: a difference in the units of the
     words, where they are others; it keeps order and sign. units: what is replicated; "seeds" for a claim about one data
-    set.
+    set. turned: the names of contrasts for which `above` and `below` change places.
     """
 
     text: str
@@ -70,6 +70,7 @@ class Statement(NamedTuple):
     digits: int = 1
     shown: Callable[[float], float] = float
     units: str = "data sets"
+    turned: tuple[str, ...] = ()
 
     def judge(self, results) -> Claim:
         """Judge the claim on the results that `contrasts` takes."""
@@ -103,7 +104,8 @@ class Statement(NamedTuple):
         size = plain(abs(effect.mean), self.digits)
         if not size.strip("0."):
             return "no difference"
-        return (self.above if effect.mean > 0 else self.below).format(size=size, name=effect.name)
+        above = (effect.mean > 0) != (effect.name in self.turned)
+        return (self.above if above else self.below).format(size=size, name=effect.name)
 
 
 def verdict(effect: Effect) -> str:
@@ -190,17 +192,21 @@ def numbers(claim: Claim) -> dict:
 
 
 def closing(table: Table) -> str:
-    """Count the verdicts of a `verdict_table` and state its first claim with its verdict and effect."""
-    first = table.data.iloc[0]
-    return f"{answer(table.data['verdict'])} {first['claim']}: {first['verdict']} ({first['reading']})."
+    """Close a notebook on its `verdict_table`: see `in_short`."""
+    return in_short(table.data)
+
+
+def in_short(data: pd.DataFrame) -> str:
+    """Count the verdicts in rows of `numbers`, and state the first claim with its verdict and effect."""
+    first = data.iloc[0]
+    return f"{answer(data['verdict'])} {first['claim']}: {first['verdict']} ({first['reading']})."
 
 
 def answer(verdicts: Iterable[str]) -> str:
     """Count verdicts in one sentence, e.g. those in the data of a `verdict_table`."""
     verdicts = list(verdicts)
-    hold, fail, undecided, untestable = (verdicts.count(kind) for kind in VERDICTS)
-    return (
-        f"**Answer.** Of {len(verdicts)} claim{'s' * (len(verdicts) != 1)}, {hold} hold{'s' * (hold == 1)}, {fail} "
-        f"fail{'s' * (fail == 1)}, {undecided} {'is' if undecided == 1 else 'are'} undecided and {untestable} "
-        f"{'is' if untestable == 1 else 'are'} not testable here."
-    )
+    words = {HOLDS: ("holds", "hold"), FAILS: ("fails", "fail")}
+    counts = [(verdicts.count(kind), *words.get(kind, (f"is {kind}", f"are {kind}"))) for kind in VERDICTS]
+    *parts, last = [f"{count} {one if count == 1 else several}" for count, one, several in counts if count]
+    text = f"{', '.join(parts)} and {last}" if parts else last
+    return f"**Answer.** Of {len(verdicts)} claim{'s' * (len(verdicts) != 1)}, {text}."
