@@ -346,3 +346,9 @@ def test_dinov3_gets_the_class_token_under_its_short_name():
     vit = backbones.shapes("dinov3_s")
     assert vit.global_pool == "token"
     assert timm.create_model("vit_small_patch16_dinov3.lvd1689m", device="meta").global_pool == "avg"
+
+
+def test_the_small_backbone_takes_other_sizes():
+    """As timm's models do: another depth, another width."""
+    model = timm.create_model("vit_tiny_patch8_32", depth=2, embed_dim=48, num_classes=0)
+    assert len(model.blocks) == 2 and model(torch.zeros(1, 3, 32, 32)).shape == (1, 48)
