@@ -247,6 +247,7 @@ def test_pretraining_ends_with_weights_that_load(trained):
 
 
 @pytest.mark.xdist_group("fork server")
+@pytest.mark.slow
 def test_pretraining_repeats_and_resumes_bit_for_bit(archive, trained, tmp_path, capsys):
     """A run is killed after its first epoch; another resumes from its checkpoint."""
     output = tmp_path / "weights.safetensors"
