@@ -247,6 +247,7 @@ def test_pretraining_ends_with_weights_that_load(trained):
 
 
 @pytest.mark.xdist_group("fork server")
+@pytest.mark.slow
 def test_pretraining_repeats_and_resumes_bit_for_bit(archive, trained, tmp_path, capsys):
     """A run is killed after its first epoch; another resumes from its checkpoint."""
     output = tmp_path / "weights.safetensors"
@@ -346,3 +347,9 @@ def test_dinov3_gets_the_class_token_under_its_short_name():
     vit = backbones.shapes("dinov3_s")
     assert vit.global_pool == "token"
     assert timm.create_model("vit_small_patch16_dinov3.lvd1689m", device="meta").global_pool == "avg"
+
+
+def test_the_small_backbone_takes_other_sizes():
+    """As timm's models do: another depth, another width."""
+    model = timm.create_model("vit_tiny_patch8_32", depth=2, embed_dim=48, num_classes=0)
+    assert len(model.blocks) == 2 and model(torch.zeros(1, 3, 32, 32)).shape == (1, 48)

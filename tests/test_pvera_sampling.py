@@ -55,6 +55,14 @@ def test_sample(images, training):
     torch.testing.assert_close(probabilities, passes, rtol=0, atol=1e-5)
 
 
+def test_the_first_pass_with_the_last_mlp_on_the_class_token_may_be_a_draw(images):
+    """The model then looks at gradients of the mean, while the frozen weights hold it."""
+    expected = pvera.sample(adapted()[0].eval(), images, k=2, seed=7)
+    model, _ = adapted()
+    model.eval().last_mlp_on_class_token = True
+    torch.testing.assert_close(pvera.sample(model, images, k=2, seed=7), expected, atol=1e-5, rtol=0)
+
+
 def test_sample_depends_on_the_models_seed(images):
     first, second = adapted(seed=0)[0], adapted(seed=0)[0]
     second.members[0].seed = 1

@@ -62,7 +62,7 @@ def test_missed_targets_are_one_table_with_reasons():
     there = {"environment": MADE_BY | {"threads": 1}, "rows": [vars(row("slow", ratio=1.26, backbone="dinov2_s")),
                                                               vars(row("slow", ratio=1.4))]}  # fmt: skip
     header, _, *lines = [line.strip("| ").split(" | ") for line in missed([here, there]).splitlines()]
-    assert header[4:7] == ["Target", "Some  CPU, 2 threads", "Some  CPU, 1 thread"]
+    assert header[4:7] == ["Target", "Some CPU, 2 threads", "Some CPU, 1 thread"]
     assert [line[0] for line in lines] == ["slow", "VeRA, r = 8, memory", "slow"]
     assert [line[4:7] for line in lines] == [
         ["1.25", "1.300", "1.400"],

@@ -76,6 +76,8 @@ class PVeRAAdapter(SampledAdapter):
         if not targets:
             return y
         now = self.settings(positions, x.device)
+        if now.mean_in_weights and not now.sampling:
+            return y
         kl = None
         if now.mean_in_weights:  # W is merged (Eq. 10): only ε ⊙ σ is left to add
             z = self.noise_around_mean(x, targets, now)

@@ -73,7 +73,7 @@ def has_results(root: Path, profile: str, notebook: str) -> bool:
     """
     makers = [Path(maker) for place in PLACES if place.notebook == notebook for maker in place.made_by]
     names = {name for maker in makers for name in (of_script(maker.stem) if maker.suffix else [maker.name])}
-    folders = [folder.name for folder in (root / "results" / profile).iterdir() if folder.is_dir()]
+    folders = [folder.name for folder in (root / "results" / profile).glob("*") if folder.is_dir()]
     return not names or any(folder == name or folder.startswith(f"{name}_") for name in names for folder in folders)
 
 

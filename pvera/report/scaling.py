@@ -19,7 +19,7 @@ from pvera.cost import GIGA, Shape
 from pvera.data import tasks, vtab
 from pvera.errors import InputError
 from pvera.report.tables.layout import plain
-from pvera.report.tables.names import backbone_title, dataset_title
+from pvera.report.tables.names import backbone_title, dataset_title, machine_title
 from pvera.study import cost_records, markdown, speed
 from pvera.study.cluster import Site
 from pvera.study.experiments import EXPERIMENTS, named
@@ -38,7 +38,7 @@ def steps(root: Path) -> str:
     for record in speed.load_records(root / "results/performance"):
         swept = pd.DataFrame(record["rows"]).query("part == 'sweep'")
         for (backbone, precision), rows in swept.groupby(["backbone", "precision"]):
-            name = f"{backbone_title(backbone)}, {precision}, {speed.short(record)}"
+            name = f"{backbone_title(backbone)}, {precision}, {machine_title(record)}"
             columns[name] = {row.what: f"{plain(row.value, 2)} s ({plain(row.ratio, 2)})" for row in rows.itertuples()}
             order |= dict.fromkeys(columns[name])
     lines = []
@@ -118,8 +118,9 @@ def searches(root: Path) -> str:
         described = Profile.read(path)
         for profile in (described, described.of_language()) if described.language else (described,):
             listed = [run for name in profile.experiments for run in profile.runs(name, "results")]
-            searching = [run for run in listed if run.searches]
-            waiting = [run for run in listed if run.searched]
+            awaited = {path for run in listed for path in run.awaited}
+            searching = [run for run in listed if run.path in awaited]
+            waiting = [run for run in listed if run.waits and run.path not in awaited]
             name = f"`{profile.name}`" + ", text" * profile.text
             lines.append([name, str(len(searching)), str(sum(len(run.candidates) for run in searching)),
                           str(len(waiting)), str(len(listed) - len(searching) - len(waiting))])  # fmt: skip
