@@ -160,10 +160,6 @@ class Run:
         """
         execute(self, device, on_step, inputs, beside)
 
-    def with_seed(self, seed: int) -> "Run":
-        """Return the run with another seed and none of its hyperparameters: equal for runs that can train together."""
-        return replace(self, seed=seed, candidates=(), searched=())
-
 
 #: Members that train side by side, at most, where grids of several seeds do. On a processor more of them gain little.
 TOGETHER = 4
@@ -177,7 +173,8 @@ def side_by_side(runs: Sequence[Run]) -> list[list[Run]]:
     groups: list[list[Run]] = []
     last: dict[Run, list[Run]] = {}
     for run in runs:
-        key = run.with_seed(0) if type(run) is Run and not run.waits and splits.kind(run.dataset).SIDE_BY_SIDE else run
+        together = type(run) is Run and not run.waits and splits.kind(run.dataset).SIDE_BY_SIDE
+        key = replace(run, seed=0, candidates=()) if together else run  # what runs that train together share
         group = last.get(key)
         if group and sum(len(one.candidates) for one in [*group, run]) <= TOGETHER:
             group.append(run)
@@ -217,7 +214,7 @@ def execute(
     started = time.perf_counter()
     first, candidates = runs[0], [candidate for one in runs for candidate in one.candidates]
     frozen, (train, validation, test) = inputs.for_training(first, device)
-    task = tasks.task(first.dataset, first.data_root)
+    task, package = tasks.task(first.dataset, first.data_root), splits.kind(first.dataset).PACKAGE
     seeds = [
         derive(one.seed, "member", m) if one.protocol.own_draws else one.seed
         for one in runs
@@ -244,7 +241,7 @@ def execute(
                 trained = members.stop
             made_by = environment(device) | {
                 "weights_file_sha256": frozen.file_sha256,
-                splits.kind(first.dataset).PACKAGE: importlib.metadata.version(splits.kind(first.dataset).PACKAGE),
+                package: importlib.metadata.version(package),
             }
     finally:
         model.unload()
