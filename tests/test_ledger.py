@@ -205,12 +205,12 @@ def test_a_switch_of_the_grid_is_compared_with_runs_of_the_grid():
         effects.differences(runs)
 
 
-def test_the_grid_is_searched_until_patience_ends_it():
+def test_the_grid_is_searched_where_its_stop_is_compared():
     profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
     runs = {(r.experiment, r.dataset, r.method): r for r in profile.runs("protocol", ROOT / "results")}
     for (name, dataset, method), run in runs.items():
         grid = name in ("protocol_joint_stop", "protocol_corrected_grid")
-        assert (len(run.candidates), run.training.epochs) == ((3, 500) if grid else (1, 20))
+        assert (len(run.candidates), run.training.epochs) == (3 if grid else 1, 500)
         if grid:
             assert method in profile.effects.grids
             assert run.candidates == runs["protocol_corrected_grid", dataset, method].candidates

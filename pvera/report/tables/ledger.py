@@ -108,7 +108,7 @@ def _about(runs: dict[str, list[dict]]) -> str:
     seeds, datasets = sorted({run["seed"] for run in first}), {run["dataset"] for run in first}
     profile, backbone, epochs = first[0]["profile"], first[0]["backbone"], first[0]["config"]["max_epochs"]
     return (
-        f"Profile {profile}, backbone {backbone_title(backbone)}, {len(datasets)} data sets, "
+        f"Profile {profile}, backbone {backbone_title(backbone)}, {len(datasets)} data set{'s' * (len(datasets) > 1)}, "
         f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, at most {epochs} epochs, the most chosen value of "
         f"each grid{searched}; {sum(map(len, runs.values()))} runs."
     )
