@@ -13,7 +13,7 @@ from pvera.adapters import METHODS
 from pvera.report.scores import Scores, chosen_member
 from pvera.report.statistics import LEVEL, binomial_p_value, mean_and_std
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, number, percent
-from pvera.report.tables.names import backbone_title, dataset_title
+from pvera.report.tables.names import dataset_title, origin
 from pvera.report.tables.verdicts import Statement, Untestable, Values, by_method, judge, leads, verdict_table
 
 REFERENCE = "pvera"
@@ -301,11 +301,7 @@ def verdicts_on(name: str, caption: str, runs: list[dict], scores: Scores, state
 def about(runs: list[dict]) -> str:
     """Describe the runs for a caption: their profile, fixed grids, missing and diverged runs."""
     scores, config = Scores.of(runs), runs[0]["config"]
-    profile, protocol, backbone = (runs[0][key] for key in ("profile", "protocol", "backbone"))
-    text = (
-        f"Profile {profile}, {protocol} protocol, backbone {backbone_title(backbone)}, "
-        f"seeds {', '.join(map(str, scores.seeds))}, at most {config['max_epochs']} epochs"
-    )
+    text = f"{origin(runs[0], scores.seeds)}, at most {config['max_epochs']} epochs"
     if config["precision"] != "float32":
         text += f", {config['precision']}"
     if copies := sorted({run["data_copy"] for run in runs if run.get("data_copy")}):

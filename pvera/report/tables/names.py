@@ -1,6 +1,7 @@
 """Full names of the short keys in profiles, protocols and records."""
 
 import re
+from collections.abc import Iterable
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
@@ -50,6 +51,15 @@ def dataset_title(name: str) -> str:
 def backbone_title(name: str) -> str:
     """Return the full name of a backbone or text encoder, or the given name where it has none."""
     return BACKBONES.get(name, name)
+
+
+def origin(record: dict, seeds: Iterable[int]) -> str:
+    """Name for a caption the profile, protocol, backbone and seeds that its numbers come from."""
+    numbers = list(map(str, seeds))
+    return (
+        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, "
+        f"seed{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+    )
 
 
 def machine_title(record: dict) -> str:

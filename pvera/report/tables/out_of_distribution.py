@@ -11,7 +11,7 @@ from pvera.adapters import METHODS
 from pvera.report.readings import load
 from pvera.report.statistics import LEVEL, rank_sum
 from pvera.report.tables.layout import Cell, Panel, Row, Table, lettered, p_value, plain
-from pvera.report.tables.names import backbone_title, dataset_title
+from pvera.report.tables.names import dataset_title, origin
 from pvera.report.tables.verdicts import Statement, Untestable, judge, verdict_table
 
 #: Value per image (`latents.adaptation`) -> its name in tables.
@@ -145,7 +145,4 @@ def about(runs: Sequence[Values]) -> str:
     record = runs[0].record
     seeds = sorted({run.record["seed"] for run in runs})
     tested = ", ".join(dataset_title(name) for name in record["config"]["tested"])
-    return (
-        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, "
-        f"seeds {', '.join(map(str, seeds))}; the first data set of each category: {tested}."
-    )
+    return f"{origin(record, seeds)}; the first data set of each category: {tested}."

@@ -15,7 +15,7 @@ from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.report.statistics import smallest
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, interval, lettered, plain
-from pvera.report.tables.names import backbone_title, dataset_title
+from pvera.report.tables.names import dataset_title, origin
 from pvera.report.tables.verdicts import Statement, Untestable, judge, verdict_table
 from pvera.study import results
 from pvera.study.rivals import ALL_SEEDS, COVERAGE, FRAMES, read_frames
@@ -347,9 +347,5 @@ def advice(rivals: Rivals) -> str:
 
 def about(rivals: Rivals) -> str:
     """Describe the adapters for a caption."""
-    record = rivals.record
     seeds = sorted(set(rivals.scores["seed"]) - {ALL_SEEDS})
-    return (
-        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, "
-        f"seeds {', '.join(map(str, seeds))}; data sets: {', '.join(map(dataset_title, rivals.datasets))}."
-    )
+    return f"{origin(rivals.record, seeds)}; data sets: {', '.join(map(dataset_title, rivals.datasets))}."

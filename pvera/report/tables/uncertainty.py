@@ -16,7 +16,7 @@ from pvera.report.published import Published
 from pvera.report.readings import Uncertainty
 from pvera.report.statistics import RankSum, auroc, rank_sum
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, p_value, plain, signed
-from pvera.report.tables.names import backbone_title, dataset_title
+from pvera.report.tables.names import dataset_title, origin
 from pvera.report.tables.verdicts import Statement, judge, verdict_table
 from pvera.study.results import KINDS
 
@@ -328,7 +328,6 @@ def about(runs: Runs) -> str:
     record = runs[0].record
     sets, images = {run.record["dataset"] for run in runs}, sum(len(run.most.labels) for run in runs)
     return (
-        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, "
-        f"seeds {', '.join(map(str, seeds(runs)))}: {len(runs)} adapters on {len(sets)} data sets, {images} images "
+        f"{origin(record, seeds(runs))}: {len(runs)} adapters on {len(sets)} data sets, {images} images "
         "in all (each image counts once per seed, so the values are not independent)."
     )
