@@ -129,7 +129,7 @@ def test_no_star_without_pvera():
 
 def test_rules_part_the_categories():
     latex = tables.detailed(runs_of(HAND)).latex().splitlines()
-    assert [line.split(" ")[0] for line in latex if line.startswith((r"\midrule", "Dig", "Pho", "Ret"))] == [
+    assert [line.split(" ")[0] for line in latex if line.startswith((r"\midrule", "Dig", "Tex", "Ves"))] == [
         r"\midrule",
         "Digits",
         "Textures",

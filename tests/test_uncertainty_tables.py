@@ -166,7 +166,7 @@ def test_draws_that_are_all_equal(recwarn):
 
 def test_data_sets_are_ordered_by_category_and_seeds_are_counted():
     runs = [adapter("sprites"), adapter("vessels"), adapter("textures", seed=2), adapter("digits")]
-    assert list(uncertainty.groups(runs)) == ["All data sets", "Digits", "Photographs", "Vessels", "Sprites"]
+    assert list(uncertainty.groups(runs)) == ["All data sets", "Digits", "Textures", "Vessels", "Sprites"]
     assert "seeds 0, 2: 4 adapters on 4 data sets, 16 images in all" in uncertainty.about(runs)
 
 

@@ -58,7 +58,6 @@ WITHIN = {
     "data_sha256": ("backbone", "dataset"),
     "splits_sha256": ("backbone", "dataset"),
     "tested": ("backbone", "dataset"),
-    "hyperparameters": ("backbone", "method"),
     "adapter_sha256": ("backbone", "dataset", "method", "seed"),
 }
 
@@ -217,6 +216,7 @@ def load_runs(root, profile: str, experiment: str = "benchmark", optional: bool 
         if path != run_path(root, *(run[key] for key in IDENTITY)):
             raise InputError(f"{path}: holds the run {'/'.join(str(run[key]) for key in IDENTITY)}, not this one")
     _check_comparable(runs)
+    _check_grids(runs)
     return runs
 
 
@@ -253,16 +253,43 @@ def _check_comparable(runs: list[dict]) -> None:
         del config["seed"]
         if run.get("data_copy"):  # where it cannot be told, data_sha256 decides
             config["data_copy"] = run["data_copy"]
-        # β belongs to the data set as well, so the members' hyperparameters are compared without it.
-        config["hyperparameters"] = [
-            {key: value for key, value in member.items() if key != "beta"} for member in config.pop("members", ())
-        ]
+        config.pop("members", None)  # see _check_grids
         for key in config:
             part = tuple(run[name] for name in WITHIN.get(key, ()))
             first, value = seen.setdefault((key, part), (run, config[key]))
             if value != config[key]:
-                one, other = (
-                    f"{shorten(str(v), 60)} ({r['dataset']}/{r['method']}/seed{r['seed']})"
-                    for r, v in ((first, value), (run, config[key]))
-                )
-                raise InputError(f"results of different {key} cannot share a table: {one} and {other}")
+                raise _incomparable(key, (first, value), (run, config[key]))
+
+
+def _check_grids(runs: list[dict]) -> None:
+    """Raise InputError if a method's grid differs between data sets, or between the seeds of one.
+
+    A seed may train one configuration alone, of the grid that another seed searched. Between data sets β and α may
+    differ: each has its own search.
+    """
+    widest = {}  # (backbone, method, data set) -> the run with the largest grid
+    for run in runs:
+        place = run["backbone"], run["method"], run["dataset"]
+        widest[place] = max(widest.get(place, run), run, key=lambda each: len(each["config"].get("members", ())))
+    first = {}  # (backbone, method) -> the first of these, and its grid without β and α
+    for run in runs:
+        wide = widest[run["backbone"], run["method"], run["dataset"]]
+        searched, own = (each["config"].get("members", []) for each in (wide, run))
+        if own != searched and not (len(own) == 1 and own[0] in searched):
+            raise _incomparable("hyperparameters", (wide, searched), (run, own))
+        shared = [_without_searched(member) for member in searched]
+        other, grid = first.setdefault((run["backbone"], run["method"]), (wide, shared))
+        if grid != shared:
+            raise _incomparable("hyperparameters", (other, grid), (wide, shared))
+
+
+def _without_searched(member: dict) -> dict:
+    options = {key: value for key, value in member.get("method", {}).items() if key != "alpha"}
+    return {key: value for key, value in member.items() if key != "beta"} | {"method": options}
+
+
+def _incomparable(key: str, *values: tuple[dict, object]) -> InputError:
+    one, other = (
+        f"{shorten(str(value), 60)} ({run['dataset']}/{run['method']}/seed{run['seed']})" for run, value in values
+    )
+    return InputError(f"results of different {key} cannot share a table: {one} and {other}")
