@@ -48,7 +48,7 @@ def test_a_committed_adapter_gives_its_recorded_numbers(method, digits, tmp_path
     assert status == 0, errors
     recorded = results.read(adapter.with_suffix(".json"))["test"]
     made = json.loads((tmp_path / "m.json").read_text())
-    assert made["metrics"]["correct"] == recorded["correct"] and made["metrics"]["images"] == 1000
+    assert made["metrics"]["correct"] == recorded["correct"] and made["metrics"]["images"] == 2000
     # The last digits of a float belong to the processor; counts are exact.
     assert made["metrics"] == {name: pytest.approx(value, abs=2e-6) for name, value in recorded.items()}
     assert f"| Accuracy | {recorded['accuracy']:.6f} | {recorded['accuracy']:.6f} |" in output
@@ -61,7 +61,7 @@ def test_a_committed_adapter_gives_its_recorded_numbers(method, digits, tmp_path
     assert -np.log(table["label_score"]).mean() == pytest.approx(recorded["nll"], abs=1e-6)
     assert log_loss(labels, scores.astype(np.float64)) == pytest.approx(made["metrics"]["nll"], abs=1e-3)
     per_class = pd.DataFrame(made["classes"]).set_index("class")
-    assert per_class["images"].sum() == 1000 and per_class["correct"].sum() == recorded["correct"]
+    assert per_class["images"].sum() == 2000 and per_class["correct"].sum() == recorded["correct"]
     for label, part in table.groupby("label"):
         assert per_class.loc[str(label), "accuracy"] == part["correct"].mean()
 
