@@ -334,6 +334,15 @@ def test_seeds_may_train_what_another_seed_chose(tmp_path):
     assert len(results.load_runs(tmp_path, "mine")) == 5
 
 
+def test_further_seeds_of_another_experiment_are_read_with_its_search(tmp_path):
+    further = [of_rates([3e-3], seed=3), of_rates([1e-3], "vessels", seed=3)]
+    searches = [of_rates([3e-3, 1e-3]), of_rates([3e-3, 1e-3], "vessels")]
+    write_all(tmp_path, [*searches, *(run | {"experiment": "components_vera"} for run in further)])
+    assert len(results.load_runs(tmp_path, "mine", "benchmark", "components_vera")) == 4
+    with pytest.raises(InputError, match="different hyperparameters"):
+        results.load_runs(tmp_path, "mine", "components_vera")
+
+
 @pytest.mark.parametrize(
     "other",
     [

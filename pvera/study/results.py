@@ -202,19 +202,28 @@ def state(path, config_hash: str, data_copy: str | None = None) -> str:
     return "done" if whole else "missing"
 
 
-def load_runs(root, profile: str, experiment: str = "benchmark", optional: bool = False) -> list[dict]:
-    """Read all records of an experiment, sorted by path.
-
-    InputError if they cannot stand in one analysis, or if there are none and they are not `optional`.
-    """
-    folder = Path(root) / profile / experiment
-    paths = sorted(folder.glob("*/*/*/seed*.json"))
-    if not paths and not optional:
-        raise InputError(f"{folder}: no results of experiment {experiment!r}, profile {profile!r}")
+def read_all(root, profile: str, experiment: str) -> list[dict]:
+    """Read all records of an experiment, sorted by path. InputError for one that lies in another run's place."""
+    paths = sorted((Path(root) / profile / experiment).glob("*/*/*/seed*.json"))
     runs = [read(path) for path in paths]
     for path, run in zip(paths, runs, strict=True):
         if path != run_path(root, *(run[key] for key in IDENTITY)):
             raise InputError(f"{path}: holds the run {'/'.join(str(run[key]) for key in IDENTITY)}, not this one")
+    return runs
+
+
+def load_runs(root, profile: str, *experiments: str, optional: bool = False) -> list[dict]:
+    """Read all records of experiments that share their tables; without a name, of the benchmark.
+
+    InputError if they cannot stand in one analysis, or if an experiment has none and they are not `optional`.
+    """
+    runs = []
+    for experiment in experiments or ("benchmark",):
+        found = read_all(root, profile, experiment)
+        if not found and not optional:
+            folder = Path(root) / profile / experiment
+            raise InputError(f"{folder}: no results of experiment {experiment!r}, profile {profile!r}")
+        runs += found
     _check_comparable(runs)
     _check_grids(runs)
     return runs

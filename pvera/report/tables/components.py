@@ -51,12 +51,7 @@ def load(root, profile: str) -> dict[str, list[dict]]:
     components = {}
     for name in TITLES:
         method, trained = experiments(name)
-        runs = [
-            run
-            for experiment in trained
-            for run in results.load_runs(root, profile, experiment, optional=True)
-            if run["method"] == method
-        ]
+        runs = [run for run in results.load_runs(root, profile, *trained, optional=True) if run["method"] == method]
         if runs:
             components[name] = [run for run in runs if run["backbone"] == runs[0]["backbone"]]
     return components

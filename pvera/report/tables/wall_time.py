@@ -7,7 +7,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.tables.layout import Cell, Panel, Row, Table, plain
 from pvera.study import results
-from pvera.study.experiments import EXPERIMENTS
+from pvera.study.experiments import EXPERIMENTS, named
 
 TITLES = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
 
@@ -20,11 +20,9 @@ def wall_times(root, profile: str) -> pd.DataFrame:
     """
     rows = []
     for folder in sorted(path for path in (Path(root) / profile).glob("*") if path.is_dir()):
-        experiment = "protocol" if folder.name.startswith("protocol_") else folder.name
-        if experiment in TITLES:
-            for run in results.load_runs(root, profile, folder.name, optional=True):
-                epochs = sum(member["epochs"] for member in run.get("members", []))
-                rows.append((experiment, run["method"], run["cost"]["wall_seconds"], epochs))
+        for run in results.read_all(root, profile, folder.name):
+            epochs = sum(member["epochs"] for member in run.get("members", []))
+            rows.append((named(folder.name).name, run["method"], run["cost"]["wall_seconds"], epochs))
     return pd.DataFrame(rows, columns=["experiment", "method", "seconds", "epochs"])
 
 
