@@ -18,6 +18,7 @@ from pvera import adapters
 from pvera.errors import InputError
 from pvera.report import plots, published, tables
 from pvera.report.scores import Scores
+from pvera.report.tables.layout import number
 from pvera.report.tables.profile import of_runs
 
 ROOT = Path(__file__).parents[1]
@@ -350,3 +351,12 @@ def test_notebook(tmp_path, monkeypatch, capsys):
         assert built[name].markdown(about=False).strip() in shown
         assert (tmp_path / f"results/mine/tables/{name}.tex").read_text() == built[name].latex()
     assert {path.name for path in (tmp_path / "figures/mine").iterdir()} == {"main_tiny.png", "main_tiny.pdf"}
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [(64, "64"), (16.0, "16"), (1e-3, "10⁻³"), (3e-3, "3·10⁻³"), (100.0, "10²"), (300.0, "300"), (0.5, "0.5"), (0.1, "0.1"),
+     (0.0, "0"), (1.2e-3, "0.0012"), (1.0, "1"), ("qv", "qv")],
+)  # fmt: skip
+def test_values_of_grids(value, text):
+    assert number(value) == text

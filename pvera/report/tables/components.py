@@ -10,7 +10,7 @@ import pandas as pd
 from pvera.report.scores import Scores, chosen_member
 from pvera.report.statistics import mean_and_std, seed_error
 from pvera.report.tables.benchmark import about
-from pvera.report.tables.layout import Cell, Panel, Row, Table, percent, plain, signed
+from pvera.report.tables.layout import Cell, Panel, Row, Table, number, percent, plain, signed
 from pvera.report.tables.names import dataset_title
 from pvera.report.tables.verdicts import Claim, Statement, Untestable, judge, verdict_table
 from pvera.study import results
@@ -186,7 +186,7 @@ def searched(root, profile: str) -> Table | None:
             value = run["chosen"]["grid"][name]
             tried = sorted({member["grid"][name] for member in run["members"]})
             at_edge = value == tried[-1] or (value == tried[0] and value > 0)
-            cells.append(Cell(f"{value:g}{' (edge)' * at_edge}"))
+            cells.append(Cell(number(value) + " (edge)" * at_edge))
             data.append({"hyperparameter": name, "dataset": dataset, "chosen": value, "edge": at_edge})
         if of_search:
             rows.append(Row({"beta": "β of PVeRA", "alpha": "α of VeRA"}[name], tuple(cells)))

@@ -188,11 +188,12 @@ SUPERSCRIPTS = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 def number(value) -> str:
-    """Format a grid value as the paper does: 64, and powers of ten as 10⁻³."""
+    """Format a grid value as the paper does: 64, and powers of ten as 10⁻³; their small multiples as 3·10⁻³."""
     if isinstance(value, float) and value > 0:
-        exponent = round(np.log10(value))
-        if abs(exponent) > 1 and np.isclose(value, 10.0**exponent):
-            return f"10{str(exponent).translate(SUPERSCRIPTS)}"
+        exponent = int(np.floor(np.log10(value) + 1e-9))
+        digit = round(value / 10.0**exponent)
+        if np.isclose(value, digit * 10.0**exponent) and (exponent < -1 or (exponent > 1 and digit == 1)):
+            return f"{digit}·" * (digit > 1) + f"10{str(exponent).translate(SUPERSCRIPTS)}"
     return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
