@@ -13,14 +13,14 @@ from pvera.report.tables.names import dataset_title
 def contrasts(runs: Runs) -> Figure:
     """Draw each contrast of `runs` in a panel: tasks from top to bottom, dots for seeds, markers for their means.
 
-    The last row is the mean over tasks with its 95 % interval by Student's t over tasks.
+    The last row is the mean over tasks with its 95 % interval by Student's t over tasks. All panels share one scale.
     """
     accuracies, datasets = values(runs)
     there = {name: pair for name, pair in CONTRASTS.items() if pair[0] in runs and pair[1] in runs}
     look = style("pvera")
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(2 * COLUMN, 0.9 + 0.17 * len(datasets)), layout="constrained")
-        panels = figure.subplots(1, len(there), sharey=True, squeeze=False)[0]
+        panels = figure.subplots(1, len(there), sharex=True, sharey=True, squeeze=False)[0]
         for ax, (name, (one, other)) in zip(panels, there.items(), strict=True):
             gaps = accuracies[one] - accuracies[other]  # (tasks, seeds)
             for row, of_task in enumerate(gaps):
