@@ -34,7 +34,7 @@ MARKED = re.compile(r"<!-- program: (\S+) -->(\n?)(.*?)<!-- end -->", re.DOTALL)
 #: The claims in short: topic, and how the claim begins. Of several that begin so, e.g. for 4 and 16 draws, the last.
 PRIMARY = ("Components", "PVeRA is more accurate than VeRA")
 PARTS = {
-    "the noise in training": ("Components", "The noise makes PVeRA more accurate"),
+    "The noise in training": ("Components", "The noise makes PVeRA more accurate"),
     "the KL term": ("Components", "The KL term makes PVeRA more accurate"),
 }
 CLAIMS = (
@@ -145,7 +145,7 @@ def verdict(root: Path, up: str) -> str:
         f"**Does it hold?** That PVeRA beats VeRA **{WORDS.get(row.verdict, row.verdict)}** at the scale run here, a "
         f"{backbone_title(row.backbone)} on {row.scale.replace(', ', ' with ')}: {row.reading}, 95 % interval "
         f"{_interval(row)}.",
-        f"Of what PVeRA adds, {_parts(root)} ([components]({up}analysis/components.ipynb)).",
+        f"What in PVeRA does it? {_parts(root)} ([components]({up}analysis/components.ipynb)).",
         f"Of [{counts.sum()} claims]({up}{TABLES}/claims.md), {hold} hold, {fail} fail, {undecided} are undecided and "
         f"{untestable} cannot be tested here.",
     ]
@@ -153,13 +153,9 @@ def verdict(root: Path, up: str) -> str:
 
 
 def _parts(root: Path) -> str:
-    """Say of each part of PVeRA whether it makes it more accurate, and by how much."""
+    """Say of each part of PVeRA by how much it makes it more accurate, with the verdict."""
     rows = {part: claim(root, *named) for part, named in PARTS.items()}
-    words = {HOLDS: "helps", FAILS: "harms", UNDECIDED: "is undecided"}
-    return " and ".join(
-        f"{part} {words.get(row.verdict, row.verdict)}: {row.reading}{_interval(row, ' ')}"
-        for part, row in rows.items()
-    )
+    return "; ".join(f"{part}: {row.reading}{_interval(row, ' ')}, {row.verdict}" for part, row in rows.items())
 
 
 NOT_RUN = "The paper's own experiment, DINOv2 on VTAB-1k, is ready to run but was not run: no GPU was at hand."
