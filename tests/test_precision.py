@@ -3,6 +3,7 @@
 import pytest
 from records import make_record
 
+from pvera.errors import InputError
 from pvera.report.tables import precision
 
 
@@ -26,6 +27,12 @@ def test_changes_by_hand():
     assert data["change"].to_dict() == pytest.approx({"lora": 2, "pvera": -1})
     assert data["spread"].to_dict() == pytest.approx({"lora": 2, "pvera": 0})
     assert data["within"].to_dict() == {"lora": True, "pvera": False}
+
+
+def test_runs_on_other_data_are_not_compared():
+    other = [HALF[0] | {"config": HALF[0]["config"] | {"data_sha256": "drawn anew"}}, *HALF[1:]]
+    with pytest.raises(InputError, match="lora/digits/0: the runs differ in more than the precision: in data_sha256"):
+        precision.changes(FULL, other)
 
 
 def test_table():

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
+from pvera.errors import InputError
 from pvera.report.scores import Scores
 from pvera.report.statistics import mean_and_std
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, signed
@@ -16,10 +17,17 @@ def changes(full: list[dict], other: list[dict]) -> pd.DataFrame:
     """Compare two lists of runs on the seeds that both have: one row per method and data set.
 
     change: mean accuracy of `other` minus that of `full`, in points. spread: standard deviation over the seeds of
-    `full`. within: whether the change is at most the spread.
+    `full`. within: whether the change is at most the spread. InputError where two runs differ in more than the precision
+    and what a search chose.
     """
     key = itemgetter("method", "dataset", "seed")
-    known = set(map(key, full)) & set(map(key, other))
+    pairs = [{key(run): run for run in runs} for runs in (full, other)]
+    known = pairs[0].keys() & pairs[1].keys()
+    for place in known:
+        one, two = (runs[place]["config"] for runs in pairs)
+        differing = {name for name in one.keys() | two.keys() if one.get(name) != two.get(name)}
+        if more := sorted(differing - {"precision", "members"}):
+            raise InputError(f"{'/'.join(map(str, place))}: the runs differ in more than the precision: in {more[0]}")
     common = [Scores.of([run for run in runs if key(run) in known]) for runs in (full, other)]
     (mean, spread), (others, _) = (mean_and_std(100 * scores.values, axis=1) for scores in common)
     rows = [
