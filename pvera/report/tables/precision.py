@@ -17,8 +17,9 @@ def changes(full: list[dict], other: list[dict]) -> pd.DataFrame:
     """Compare two lists of runs on the seeds that both have: one row per method and data set.
 
     change: mean accuracy of `other` minus that of `full`, in points. spread: standard deviation over the seeds of
-    `full`. within: whether the change is at most the spread. InputError where two runs differ in more than the precision
-    and what a search chose.
+    `full`. within: whether the change is at most the spread.
+
+    InputError where two runs differ in more than the precision and what a search chose.
     """
     key = itemgetter("method", "dataset", "seed")
     pairs = [{key(run): run for run in runs} for runs in (full, other)]
