@@ -85,5 +85,5 @@ def test_searches_state_their_choice_and_whether_it_is_at_the_edge(tmp_path):
     for task, chosen in zip(TASKS, (1, 2), strict=True):
         write_all(tmp_path, [make_record("pvera", task, 0, grid={"beta": values}, chosen=chosen, experiment="beta")])
     table = components.searched(tmp_path, "mine")
-    assert [cell.text for cell in table.panels[0].rows[0].cells] == ["0.001", "0.01 (edge)"]
+    assert [cell.text for cell in table.panels[0].rows[0].cells] == ["10⁻³", "10⁻² (edge)"]
     assert components.searched(tmp_path, "other") is None

@@ -148,7 +148,7 @@ def test_a_committed_card_has_its_record(tmp_path, capsys):
     adapter = MINI / "tiny/digits/pvera/seed1.safetensors"
     published(capsys, adapter, "--data", tmp_path / "data", "--output", tmp_path / "out", "--device", "cpu")
     text = (tmp_path / "out" / "README.md").read_text()
-    assert "- Protocol: corrected, at most 20 epochs, float32" in text and "- Seed: 1" in text
+    assert "- Protocol: corrected, at most 500 epochs, float32" in text and "- Seed: 1" in text
     assert (tmp_path / "out" / "run.json").read_bytes() == adapter.with_suffix(".json").read_bytes()
     recorded = results.read(adapter.with_suffix(".json"))["test"]["accuracy"]
     assert f"| Accuracy | {recorded:.6f} |" not in text, "numbers are computed, not copied"

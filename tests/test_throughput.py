@@ -26,11 +26,11 @@ def test_hours_follow_from_the_rates(tmp_path, capsys):
     (file,), (text,) = tmp_path.glob("throughput_cpu_*_float32.csv"), tmp_path.glob("*.md")
     assert capsys.readouterr().out.strip() == text.read_text().strip()
     row = pd.read_csv(file).set_index("experiment").loc["benchmark"]
-    assert row["backbone"] == "tiny" and row["runs"] == row["members"] == 72
+    assert row["backbone"] == "tiny" and row["runs"] == row["members"] == 24
     train, validate, test = (row[f"{name}_images_per_second"] for name in ("train", "validate", "test"))
     assert train < validate
-    # 63 trainings of an adapter for ten epochs, 9 of a head on features, 72 tests.
-    expected = 63 * 10 * (800 / train + 200 / validate) + 9 * 1000 / test + 72 * 1000 / test
+    # 21 trainings of an adapter for ten epochs, 3 of a head on features, 24 tests.
+    expected = 21 * 10 * (800 / train + 200 / validate) + 3 * 1000 / test + 24 * 2000 / test
     assert row["hours"] == pytest.approx(expected / 3600, rel=1e-3)
 
 
