@@ -142,9 +142,9 @@ def verdict(root: Path, up: str) -> str:
     counts = pd.read_csv(root / TABLES / "claims.csv")["verdict"].value_counts()
     hold, fail, undecided, untestable = (counts.get(kind, 0) for kind in VERDICTS)
     said = [
-        f"**Does it hold?** That PVeRA beats VeRA **{WORDS.get(row.verdict, row.verdict)}** at the scale run here, a "
-        f"{backbone_title(row.backbone)} on {row.scale.replace(', ', ' with ')}: {row.reading}, 95 % interval "
-        f"{_interval(row)}.",
+        f"**Does it hold?** At the scale run here, a {backbone_title(row.backbone)} on "
+        f"{row.scale.replace(', ', ' with ')}, the claim that PVeRA beats VeRA, the method it extends, "
+        f"**{WORDS.get(row.verdict, row.verdict)}**: {row.reading}, 95 % interval {_interval(row)}.",
         f"What in PVeRA does it? {_parts(root)} ([components]({up}analysis/components.ipynb)).",
         f"Of [{counts.sum()} claims]({up}{TABLES}/claims.md), {hold} hold, {fail} fail, {undecided} are undecided and "
         f"{untestable} cannot be tested here.",
