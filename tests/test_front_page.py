@@ -81,6 +81,11 @@ def test_the_first_screen_says_what_each_part_of_pvera_brings(copy):
     for part, (topic, start) in front_page.PARTS.items():
         (row,) = (r for r in rows(TABLES / "claims.csv") if r["topic"] == topic and r["claim"].startswith(start))
         assert f"{part}: {row['reading']} [" in said and f"], {row['verdict']}" in said
+    averages = {name: [] for name in ("vera", "pvera")}
+    for row in rows(TABLES / "components.csv"):
+        averages.get(row["component"], []).append(float(row["mean"]))
+    pvera, vera = (f"{sum(averages[name]) / len(averages[name]):.1f} %" for name in ("pvera", "vera"))
+    assert f"{pvera} of the test images against {vera}, " in said
 
 
 def rows(path: Path) -> list[dict]:

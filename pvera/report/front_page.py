@@ -141,21 +141,28 @@ def verdict(root: Path, up: str) -> str:
     row = claim(root, *PRIMARY)
     counts = pd.read_csv(root / TABLES / "claims.csv")["verdict"].value_counts()
     hold, fail, undecided, untestable = (counts.get(kind, 0) for kind in VERDICTS)
+    accuracy = pd.read_csv(_existing(root / TABLES / "components.csv")).groupby("component")["mean"].mean()
     said = [
         f"**Does it hold?** At the scale run here, a {backbone_title(row.backbone)} on "
         f"{row.scale.replace(', ', ' with ')}, the claim that PVeRA beats VeRA, the method it extends, "
-        f"**{WORDS.get(row.verdict, row.verdict)}**: {row.reading}, 95 % interval {_interval(row)}.",
-        f"What in PVeRA does it? {_parts(root)} ([components]({up}analysis/components.ipynb)).",
-        f"Of [{counts.sum()} claims]({up}{TABLES}/claims.md), {hold} hold, {fail} fail, {undecided} are undecided and "
-        f"{untestable} cannot be tested here.",
+        f"**{WORDS.get(row.verdict, row.verdict)}**: {plain(accuracy['pvera'], 1)} % of the test images against "
+        f"{plain(accuracy['vera'], 1)} %, {row.reading}, 95 % interval over data sets {_interval(row)}.",
+        *([] if _paper_was_run(root) else [NOT_RUN]),
+        f"**What in PVeRA does it?** {_parts(root)} ([components]({up}analysis/components.ipynb)).",
+        f"Of [{counts.sum()} claims]({up}{TABLES}/claims.md), the paper's and a few of our own, {hold} hold, {fail} "
+        f"fail, {undecided} are undecided and {untestable} cannot be tested here.",
     ]
-    return " ".join(said + [NOT_RUN] * (not _paper_was_run(root)))
+    return " ".join(said)
 
 
 def _parts(root: Path) -> str:
-    """Say of each part of PVeRA by how much it makes it more accurate, with the verdict."""
+    """Say of each part of PVeRA by how much it makes it more accurate, with its verdict or why it has none."""
     rows = {part: claim(root, *named) for part, named in PARTS.items()}
-    return "; ".join(f"{part}: {row.reading}{_interval(row, ' ')}, {row.verdict}" for part, row in rows.items())
+    words = WORDS | {UNDECIDED: "undecided, as the interval contains zero"}
+    return "; ".join(
+        f"{part}: {row.reading}{_interval(row, ' ')}, {words.get(row.verdict, row.verdict)}"
+        for part, row in rows.items()
+    )
 
 
 NOT_RUN = "The paper's own experiment, DINOv2 on VTAB-1k, is ready to run but was not run: no GPU was at hand."
