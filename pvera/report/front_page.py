@@ -33,18 +33,21 @@ MARKED = re.compile(r"<!-- program: (\S+) -->(\n?)(.*?)<!-- end -->", re.DOTALL)
 
 #: The claims in short: topic, and how the claim begins. Of several that begin so, e.g. for 4 and 16 draws, the last.
 PRIMARY = ("Components", "PVeRA is more accurate than VeRA")
+EQUAL_BUDGET = ("Components", "PVeRA is more accurate than VeRA with an equal budget")
 PARTS = {
     "The noise in training": ("Components", "The noise makes PVeRA more accurate"),
     "the KL term": ("Components", "The KL term makes PVeRA more accurate"),
 }
 CLAIMS = (
     PRIMARY,
+    EQUAL_BUDGET,
     *PARTS.values(),
     ("Main table", "PVeRA has the highest average"),
     ("Main table", "Linear probing has the lowest average"),
     ("Cost", "PVeRA trains few numbers"),
     ("Cost", "PVeRA adds, sampling as in training"),
     ("Calibration", "LoRA, VeRA and PVeRA are all better calibrated than the other adapters"),
+    ("Calibration", "PVeRA is better calibrated than VeRA"),
     ("Uncertainty", "Incorrect predictions have the higher standard deviation"),
     ("Uncertainty", "Not in the paper: the spread"),
     ("Out-of-distribution detection", "PVeRA's values are lower in distribution (mean value)"),
@@ -142,27 +145,25 @@ def verdict(root: Path, up: str) -> str:
     counts = pd.read_csv(root / TABLES / "claims.csv")["verdict"].value_counts()
     hold, fail, undecided, untestable = (counts.get(kind, 0) for kind in VERDICTS)
     accuracy = pd.read_csv(_existing(root / TABLES / "components.csv")).groupby("component")["mean"].mean()
+    parts = "; ".join(f"{part}: {_effect(claim(root, *named))}" for part, named in PARTS.items())
     said = [
         f"**Does it hold?** At the scale run here, a {backbone_title(row.backbone)} on "
         f"{row.scale.replace(', ', ' with ')}, the claim that PVeRA beats VeRA, the method it extends, "
         f"**{WORDS.get(row.verdict, row.verdict)}**: {plain(accuracy['pvera'], 1)} % of the test images against "
-        f"{plain(accuracy['vera'], 1)} %, {row.reading}, 95 % interval over data sets {_interval(row)}.",
+        f"{plain(accuracy['vera'], 1)} %, {row.reading}, 95 % interval over data sets {_interval(row)}. Where VeRA "
+        f"chooses from as many configurations: {_effect(claim(root, *EQUAL_BUDGET))}.",
         *([] if _paper_was_run(root) else [NOT_RUN]),
-        f"**What in PVeRA does it?** {_parts(root)} ([components]({up}analysis/components.ipynb)).",
+        f"**What in PVeRA does it?** {parts} ([components]({up}analysis/components.ipynb)). *Undecided*: the interval "
+        "contains zero.",
         f"Of [{counts.sum()} claims]({up}{TABLES}/claims.md), the paper's and a few of our own, {hold} hold, {fail} "
         f"fail, {undecided} are undecided and {untestable} cannot be tested here.",
     ]
     return " ".join(said)
 
 
-def _parts(root: Path) -> str:
-    """Say of each part of PVeRA by how much it makes it more accurate, with its verdict or why it has none."""
-    rows = {part: claim(root, *named) for part, named in PARTS.items()}
-    words = WORDS | {UNDECIDED: "undecided, as the interval contains zero"}
-    return "; ".join(
-        f"{part}: {row.reading}{_interval(row, ' ')}, {words.get(row.verdict, row.verdict)}"
-        for part, row in rows.items()
-    )
+def _effect(row: pd.Series) -> str:
+    """Return a claim's effect, its interval and its verdict."""
+    return f"{row.reading}{_interval(row, ' ')}, {row.verdict}"
 
 
 NOT_RUN = "The paper's own experiment, DINOv2 on VTAB-1k, is ready to run but was not run: no GPU was at hand."
