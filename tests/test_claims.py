@@ -94,6 +94,23 @@ def test_notebook_writes_the_page(tmp_path, monkeypatch):
     assert len(data) == page.count("\n| ") - 2 * len(TOPICS) - 2 - len(TOPICS)
 
 
+def test_a_claim_says_how_many_trainings_were_cut_short(tmp_path):
+    records = [
+        make_record(method, dataset, seed, 500 + seed, 1000)
+        for method in ("vera", "pvera") for dataset in ("digits", "vessels") for seed in (0, 1)
+    ]  # fmt: skip
+    for record in records:
+        record["test"] |= {"ace": 0.1, "ece": 0.1}
+    for record in records[:3]:
+        record["members"][0]["status"] = "epoch limit"
+    write_all(tmp_path, records)
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "paper/cost").symlink_to(ROOT / "results/paper/cost")
+    scales = claims.frame(claims.topics(tmp_path, "mine", PAPER)).set_index("topic")["scale"]
+    assert scales["Main table"].iloc[0] == "2 data sets, 2 seeds, 3 of 8 trainings cut short"
+    assert not scales.drop(["Main table", "Components", "Calibration"]).str.contains("cut short").any()
+
+
 # Leads on each data set
 
 

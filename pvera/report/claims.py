@@ -4,7 +4,7 @@ The verdicts are those of the notebooks' tables, computed by the same functions 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pandas as pd
 from pvera.errors import InputError
 from pvera.report import efficiency, readings
 from pvera.report.published import Published
-from pvera.report.scores import Scores, by_backbone
+from pvera.report.scores import Scores, by_backbone, capped
 from pvera.report.tables import (
     ablations,
     benchmark,
@@ -70,7 +70,8 @@ def topics(root, profile: str, paper: Published) -> list[Topic]:
         """Judge `statements(results)` on `data(results)` of each backbone."""
         if not groups:
             return {"": [statement.untested(missing) for statement in statements(None)]}
-        return {backbone: judge(data(group), statements(group)) for backbone, group in groups.items()}
+        judged = {backbone: judge(data(group), statements(group)) for backbone, group in groups.items()}
+        return {backbone: [_limited(claim, groups[backbone]) for claim in part] for backbone, part in judged.items()}
 
     def fixed(statements: Sequence[Statement]) -> Callable:
         return lambda group: statements
@@ -193,6 +194,13 @@ def body(parts: Sequence[Topic], notebooks: str) -> str:
 
 def _shown(claim: Claim) -> str:
     return plain(claim.effect.detectable, claim.digits) if claim.effect else NOTHING
+
+
+def _limited(claim: Claim, group) -> Claim:
+    """Add to a claim's scale how many of the trainings in `group`, records of runs or else, a limit on epochs ended."""
+    trainings = [run for run in group if isinstance(run, dict)] if isinstance(group, list) else []
+    cut = capped(trainings)
+    return replace(claim, scale=f"{claim.scale}, {cut} of {len(trainings)} trainings cut short") if cut else claim
 
 
 def _scale(backbone: str, claim: Claim) -> str:

@@ -122,7 +122,9 @@ def claims(root: Path, up: str) -> str:
     for topic, start in CLAIMS:
         row = claim(root, topic, start)
         word = f"**{row.verdict}**" if row.verdict in (HOLDS, FAILS) else row.verdict
-        effect = f"{row.reading}{_interval(row, ' ')}; {backbone_title(row.backbone)}"
+        scale = row.scale if isinstance(row.scale, str) else ""
+        cut = next((f", {part}" for part in scale.split(", ") if "cut short" in part), "")
+        effect = f"{row.reading}{_interval(row, ' ')}; {backbone_title(row.backbone)}{cut}"
         link = f"[{word}]({up}analysis/{row.notebook}.ipynb)"
         rows.append([markdown.escape(row.claim), link, markdown.escape(effect)])
     return markdown.table(["Claim", "Verdict here", "Effect [95 % interval]; measured on"], rows)

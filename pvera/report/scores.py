@@ -24,6 +24,11 @@ def by_backbone(results: Iterable) -> dict[str, list]:
     return parts
 
 
+def capped(runs: Iterable[dict]) -> int:
+    """Count the runs whose chosen training was ended by the limit on epochs, before its patience was."""
+    return sum(chosen_member(run)["status"] == "epoch limit" for run in runs if run["chosen"])
+
+
 def chosen_member(run: dict) -> dict:
     """Return the entry of the tested grid member in the record of a run that did not diverge."""
     return run["members"][run["chosen"]["member"]]

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from pvera.adapters import METHODS
-from pvera.report.scores import Scores, chosen_member
+from pvera.report.scores import Scores, capped
 from pvera.report.statistics import LEVEL, binomial_p_value, mean_and_std
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, number, percent
 from pvera.report.tables.names import dataset_title, origin
@@ -309,10 +309,9 @@ def about(runs: list[dict]) -> str:
     if config.get("images"):
         things = "texts" if runs[0]["category"] == "language" else "images"
         text += f", a trial on the first {config['images']} {things} of each split"
-    chosen = [chosen_member(run) for run in runs if run["chosen"]]
-    capped = sum(member["status"] == "epoch limit" for member in chosen)
-    if capped:
-        text += f" (this limit ended {capped} of {len(chosen)} chosen trainings, patience the others)"
+    if cut := capped(runs):
+        chosen = sum(bool(run["chosen"]) for run in runs)
+        text += f" (this limit ended {cut} of {chosen} chosen trainings, patience the others)"
     choices = grid_choices(runs)
     fixed = [
         f"{METHODS[row.method].title} {_panel(row.hyperparameter)[0].lower()} {number(row.value)}"

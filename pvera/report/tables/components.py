@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 
-from pvera.report.scores import Scores, chosen_member
+from pvera.report.scores import Scores, capped
 from pvera.report.statistics import mean_and_std, seed_error
 from pvera.report.tables.benchmark import about
 from pvera.report.tables.layout import Cell, Panel, Row, Table, number, percent, plain, signed
@@ -85,8 +85,7 @@ def table(runs: Runs) -> Table:
         average = mean.mean() if whole else np.nan
         cells = [Cell(percent(m) if np.isnan(s) else f"{percent(m)} ± {s:.1f}") for m, s in zip(mean, std, strict=True)]
         epochs = [run["chosen"]["epoch"] + 1 for run in of_component if run["chosen"]]
-        capped = [run for run in of_component if run["chosen"] and chosen_member(run)["status"] == "epoch limit"]
-        cells += [Cell(percent(average)), Cell(f"{np.median(epochs):.0f}"), Cell(str(len(capped)))]
+        cells += [Cell(percent(average)), Cell(f"{np.median(epochs):.0f}"), Cell(str(capped(of_component)))]
         rows.append(Row(TITLES[name], tuple(cells)))
         data += [
             {"component": name, "dataset": dataset, "mean": m, "std": s, "runs": int((~np.isnan(seeds)).sum())}
