@@ -6,6 +6,7 @@ pvera_torchvision.declare_missing()  # before timm, which imports torchvision
 
 __version__ = "0.1.0"
 
+import pvera.backbones  # noqa: F401  registers the small backbone in timm
 from pvera.adapters import (
     IA3,
     METHODS,

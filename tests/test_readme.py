@@ -1,6 +1,8 @@
 """The README and the pages in docs/ say what the repository does."""
 
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -126,14 +128,14 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
 
 
-def test_ten_lines_run_unchanged(tmp_path, monkeypatch):
+def test_ten_lines_run_unchanged(tmp_path):
+    """In a process of their own: here other tests have imported more than the lines do."""
     (code,) = blocks("README.md")
     assert len(code.splitlines()) <= 10
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    exec(code, names)
-    assert names["probs"].shape == (16, 8, 10) and names["loss"].isfinite()
-    assert names["model"].merged and Path("adapter.safetensors").exists()
+    code += "\nassert probs.shape == (16, 8, 10) and loss.isfinite() and model.merged"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "adapter.safetensors").exists()
 
 
 def test_example_runs(tmp_path, monkeypatch):
