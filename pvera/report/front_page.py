@@ -254,8 +254,8 @@ def ledger(root: Path, up: str) -> str:
     return (
         f"Paper and published program differ, or leave open what they do, in {len(LEDGER)} points; [the ledger]"
         f"({up}PROTOCOL.md) lists them, and {len(switches)} switches measure them one at a time. The largest effects "
-        f"on `{PROFILE}` that a change of random numbers does not explain; data sets differ, as the 95 % intervals in "
-        f"brackets say:\n\n{shown}"
+        f"on `{PROFILE}` that a change of random numbers does not explain, with 95 % intervals over "
+        f"{wide['pairs'].iloc[0]} pairs of data set and seed:\n\n{shown}"
     )
 
 

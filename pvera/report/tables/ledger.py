@@ -10,7 +10,7 @@ from pvera.report import effects
 from pvera.report.effects import METRICS, NOISE
 from pvera.report.ledger import LEDGER, Difference
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, plain, signed
-from pvera.report.tables.names import backbone_title, switch_title
+from pvera.report.tables.names import backbone_title, dataset_title, switch_title
 from pvera.study import markdown
 from pvera.study.protocol import GRID_REFERENCE, one_at_a_time
 
@@ -28,9 +28,9 @@ follows the program that produced the paper's numbers; [`tests/test_golden.py`](
 numbers of that program. A profile chooses one of them, and [`pvera/study/protocol.py`](pvera/study/protocol.py) holds
 the switches between them. Where *Here* says "both", the protocols agree and there is no switch.
 
-*Measured effect* is the effect of one switch alone, on the small tasks and the small backbone of `mini`; DINOv2 may
-respond differently. Two runs of the same data set, method and seed differ in this switch and nothing else. The effect
-is the run with the switch as in `published` (for `shuffle`: without shuffling) minus the `corrected` run, averaged.
+*Measured effect* is the effect of one switch alone, on the small backbone of `mini`; DINOv2 may respond differently.
+Two runs of the same data set, method and seed differ in this switch and nothing else. The effect is the run with the
+switch as in `published` (for `shuffle`: without shuffling) minus the `corrected` run, averaged.
 
 - Accuracy and ECE are in points. The loss is the best validation loss.
 - **Bold**: larger than a change of random numbers explains. [The tables below](#what-each-switch-does) show intervals.
@@ -105,12 +105,13 @@ def by_method(runs: dict[str, list[dict]]) -> Table:
 def _about(runs: dict[str, list[dict]]) -> str:
     first = next(iter(runs.values()))
     searched = " (`joint_stop`: all of them, for up to 500 epochs)" if GRID_REFERENCE in runs else ""
-    seeds, datasets = sorted({run["seed"] for run in first}), {run["dataset"] for run in first}
+    seeds = sorted({run["seed"] for run in first})
+    datasets = dict.fromkeys(dataset_title(run["dataset"]) for run in first)
     profile, backbone, epochs = first[0]["profile"], first[0]["backbone"], first[0]["config"]["max_epochs"]
     return (
-        f"Profile {profile}, backbone {backbone_title(backbone)}, {len(datasets)} data set{'s' * (len(datasets) > 1)}, "
-        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, at most {epochs} epochs, the most chosen value of "
-        f"each grid{searched}; {sum(map(len, runs.values()))} runs."
+        f"Profile {profile}, backbone {backbone_title(backbone)}, data set{'s' * (len(datasets) > 1)} "
+        f"{', '.join(datasets)}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, at most {epochs} epochs, "
+        f"the most chosen value of each grid{searched}; {sum(map(len, runs.values()))} runs."
     )
 
 
