@@ -101,8 +101,8 @@ def _panel(figure: Figure, place: SubplotSpec, pairs: pd.DataFrame, rows: pd.Dat
     axes = [figure.add_subplot(part) for part in place.subgridspec(1, len(parts), width_ratios=widths, wspace=0.12)]
     for ax, limits, width in zip(axes, parts, widths, strict=True):
         effect(ax, pairs, rows, metric).set_xlim(limits)
-        ticks = 4 if width > whole / 2 else 1
-        ax.xaxis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 5, 10], min_n_ticks=1))
+        most, least = (4, 3) if width > whole / 2 else (1, 1)
+        ax.xaxis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10], min_n_ticks=least))
         ax.tick_params(axis="x", labelsize=6)
     if len(parts) == 2:
         break_between(*axes)
