@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import scripts
 
@@ -76,16 +77,34 @@ def test_the_counted_verdicts_are_those_of_the_table(copy):
     assert "0 hold, " in front_page.verdict(copy, "")
 
 
-def test_the_first_screen_says_what_each_part_of_pvera_brings(copy):
+def test_the_first_screen_has_both_accuracies_and_what_each_part_brings(copy):
     said = front_page.verdict(copy, "")
-    for part, (topic, start) in front_page.PARTS.items():
-        (row,) = (r for r in rows(TABLES / "claims.csv") if r["topic"] == topic and r["claim"].startswith(start))
-        assert f"{part}: {row['reading']} [" in said and f"], {row['verdict']}" in said
     averages = {name: [] for name in ("vera", "pvera")}
     for row in rows(TABLES / "components.csv"):
         averages.get(row["component"], []).append(float(row["mean"]))
     pvera, vera = (f"{sum(averages[name]) / len(averages[name]):.1f} %" for name in ("pvera", "vera"))
-    assert f"{pvera} of the test images against {vera}, " in said
+    assert f"test accuracy {pvera} against {vera}, " in said
+    for part in front_page.PARTS:
+        assert f"{part}: " in said
+    for topic, start in front_page.UNCERTAINTY:
+        (row,) = (r for r in rows(TABLES / "claims.csv") if r["topic"] == topic and r["claim"].startswith(start))
+        claim = row["claim"].removeprefix("Not in the paper: ")
+        assert f"That {claim} **{front_page.WORDS.get(row['verdict'], row['verdict'])}**: {row['reading']}" in said
+
+
+@pytest.mark.parametrize(
+    "verdict, low, high, text",
+    [
+        ("holds", 0.6, 12.3, "6.4 points above [0.6, 12.3], holds"),
+        ("fails", -9.0, -0.5, "6.4 points above [−9.0, −0.5], fails"),
+        ("undecided", -0.1, 12.3, "6.4 points above [−0.1, 12.3], undecided, as the interval contains zero"),
+        ("undecided", -0.3, 0.31, "less than a point either way [−0.3, 0.3]"),
+        ("not testable here", float("nan"), float("nan"), "6.4 points above, not testable here"),
+    ],
+)
+def test_an_effect_in_words(verdict, low, high, text):
+    row = pd.Series({"reading": "6.4 points above", "verdict": verdict, "low": low, "high": high})
+    assert front_page._effect(row) == text
 
 
 def rows(path: Path) -> list[dict]:

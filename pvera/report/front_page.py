@@ -38,10 +38,14 @@ PARTS = {
     "The noise in training": ("Components", "The noise makes PVeRA more accurate"),
     "the KL term": ("Components", "The KL term makes PVeRA more accurate"),
 }
+UNCERTAINTY = (
+    ("Calibration", "PVeRA is better calibrated than VeRA"),
+    ("Uncertainty", "Not in the paper: the spread"),
+)
+SMALL = 1.0  # points of accuracy
 CLAIMS = (
     PRIMARY,
     EQUAL_BUDGET,
-    *PARTS.values(),
     ("Main table", "PVeRA has the highest average"),
     ("Main table", "Linear probing has the lowest average"),
     ("Cost", "PVeRA trains few numbers"),
@@ -142,30 +146,43 @@ WORDS = {HOLDS: "holds", FAILS: "fails", UNDECIDED: "is undecided"}
 
 
 def verdict(root: Path, up: str) -> str:
-    """Return the verdict on the primary claim at this scale, how all claims fare, and what was not run."""
+    """Answer what a visitor asks first: whether PVeRA beats VeRA here, by what, what its uncertainty is worth, and how
+    all claims fare.
+    """
     row = claim(root, *PRIMARY)
     counts = pd.read_csv(root / TABLES / "claims.csv")["verdict"].value_counts()
     hold, fail, undecided, untestable = (counts.get(kind, 0) for kind in VERDICTS)
     accuracy = pd.read_csv(_existing(root / TABLES / "components.csv")).groupby("component")["mean"].mean()
     parts = "; ".join(f"{part}: {_effect(claim(root, *named))}" for part, named in PARTS.items())
-    said = [
-        f"**Does it hold?** At the scale run here, a {backbone_title(row.backbone)} on "
-        f"{row.scale.replace(', ', ' with ')}, the claim that PVeRA beats VeRA, the method it extends, "
-        f"**{WORDS.get(row.verdict, row.verdict)}**: {plain(accuracy['pvera'], 1)} % of the test images against "
-        f"{plain(accuracy['vera'], 1)} %, {row.reading}, 95 % interval over data sets {_interval(row)}. Where VeRA "
-        f"chooses from as many configurations: {_effect(claim(root, *EQUAL_BUDGET))}.",
+    uncertainty = [claim(root, *named) for named in UNCERTAINTY]
+    holds = [
+        f"At the scale run here, a {backbone_title(row.backbone)} on {row.scale.replace(', ', ' with ')}, the claim "
+        f"that PVeRA beats VeRA, the method it extends, **{WORDS.get(row.verdict, row.verdict)}**: test accuracy "
+        f"{plain(accuracy['pvera'], 1)} % against {plain(accuracy['vera'], 1)} %, {row.reading}, 95 % interval over "
+        f"data sets {_interval(row)}. With equal budgets for tuning: {_effect(claim(root, *EQUAL_BUDGET))}.",
         *([] if _paper_was_run(root) else [NOT_RUN]),
-        f"**What in PVeRA does it?** {parts} ([components]({up}analysis/components.ipynb)). *Undecided*: the interval "
-        "contains zero.",
-        f"Of [{counts.sum()} claims]({up}{TABLES}/claims.md), the paper's and a few of our own, {hold} hold, {fail} "
-        f"fail, {undecided} are undecided and {untestable} cannot be tested here.",
     ]
-    return " ".join(said)
+    said = {
+        "Does it hold?": " ".join(holds),
+        "What in PVeRA does it?": f"{parts} ([components]({up}analysis/components.ipynb)).",
+        "What is its uncertainty worth?": " ".join(
+            f"That {one.claim.removeprefix('Not in the paper: ')} **{WORDS.get(one.verdict, one.verdict)}**: "
+            f"{one.reading}{_interval(one, ' ')}."
+            for one in uncertainty
+        ),
+        f"[{counts.sum()} claims]({up}{TABLES}/claims.md),": "the paper's and a few of our own: "
+        f"{hold} hold, {fail} fail, {undecided} are undecided and {untestable} cannot be tested here.",
+    }
+    return "\n".join(f"- **{question}** {answer}" for question, answer in said.items())
 
 
 def _effect(row: pd.Series) -> str:
-    """Return a claim's effect, its interval and its verdict."""
-    return f"{row.reading}{_interval(row, ' ')}, {row.verdict}"
+    """Return a claim's effect on the accuracy, its interval and its verdict, in words if it is as good as none."""
+    if row.verdict != UNDECIDED:
+        return f"{row.reading}{_interval(row, ' ')}, {row.verdict}"
+    if max(abs(row.low), abs(row.high)) < SMALL:
+        return f"less than a point either way{_interval(row, ' ')}"
+    return f"{row.reading}{_interval(row, ' ')}, undecided, as the interval contains zero"
 
 
 NOT_RUN = "The paper's own experiment, DINOv2 on VTAB-1k, is ready to run but was not run: no GPU was at hand."
