@@ -38,10 +38,9 @@ PARTS = {
     "The noise in training": ("Components", "The noise makes PVeRA more accurate"),
     "the KL term": ("Components", "The KL term makes PVeRA more accurate"),
 }
-UNCERTAINTY = (
-    ("Calibration", "PVeRA is better calibrated than VeRA"),
-    ("Uncertainty", "Not in the paper: the spread"),
-)
+CALIBRATED = ("Calibration", "PVeRA is better calibrated than VeRA")
+SPREAD = ("Uncertainty", "Not in the paper: the spread")
+UNCERTAINTY = (CALIBRATED, SPREAD)
 SMALL = 1.0  # points of accuracy
 CLAIMS = (
     PRIMARY,
@@ -51,9 +50,9 @@ CLAIMS = (
     ("Cost", "PVeRA trains few numbers"),
     ("Cost", "PVeRA adds, sampling as in training"),
     ("Calibration", "LoRA, VeRA and PVeRA are all better calibrated than the other adapters"),
-    ("Calibration", "PVeRA is better calibrated than VeRA"),
+    CALIBRATED,
     ("Uncertainty", "Incorrect predictions have the higher standard deviation"),
-    ("Uncertainty", "Not in the paper: the spread"),
+    SPREAD,
     ("Out-of-distribution detection", "PVeRA's values are lower in distribution (mean value)"),
     ("Language", "PVeRA is better than VeRA on average"),
 )
@@ -101,23 +100,20 @@ def _existing(path: Path) -> Path:
 # Claims
 
 
-def claim(root: Path, topic: str, start: str, table: str = "claims") -> pd.Series:
+def claim(root: Path, topic: str, start: str) -> pd.Series:
     """Return the row of a claim: of its first backbone the one of `topic` that reads `start`, else the last one that
     begins so.
     """
-    path = _existing(root / TABLES / f"{table}.csv")
+    path = _existing(root / TABLES / "claims.csv")
     rows = pd.read_csv(path)
     if missing := {"verdict", "low", "high", "reading", "scale"} - set(rows):
         raise InputError(f"{path}: no column {min(missing)!r}; execute the notebooks anew")
-    rows = rows[rows["claim"].str.startswith(start)]
-    if (rows["claim"] == start).any():
-        rows = rows[rows["claim"] == start]
-    if topic:
-        rows = rows[rows["topic"] == topic]
-        rows = rows[rows["backbone"] == rows["backbone"].iloc[0]] if len(rows) else rows
+    rows = rows[(rows["topic"] == topic) & rows["claim"].str.startswith(start)]
     if rows.empty:
-        raise InputError(f"{path}: no claim {start!r} of {topic or table}; see CLAIMS in pvera/report/front_page.py")
-    return rows.iloc[-1]
+        raise InputError(f"{path}: no claim {start!r} of {topic}; see CLAIMS in pvera/report/front_page.py")
+    rows = rows[rows["backbone"] == rows["backbone"].iloc[0]]
+    equal = rows[rows["claim"] == start]
+    return (rows if equal.empty else equal).iloc[-1]
 
 
 def claims(root: Path, up: str) -> str:

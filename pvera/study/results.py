@@ -280,14 +280,15 @@ def _check_grids(runs: list[dict]) -> None:
     for run in runs:
         place = run["backbone"], run["method"], run["dataset"]
         widest[place] = max(widest.get(place, run), run, key=lambda each: len(each["config"].get("members", ())))
-    first = {}  # (backbone, method) -> the first of these, and its grid without β and α
     for run in runs:
         wide = widest[run["backbone"], run["method"], run["dataset"]]
         searched, own = (each["config"].get("members", []) for each in (wide, run))
         if own != searched and not (len(own) == 1 and own[0] in searched):
             raise _incomparable("hyperparameters", (wide, searched), (run, own))
-        shared = [_without_searched(member) for member in searched]
-        other, grid = first.setdefault((run["backbone"], run["method"]), (wide, shared))
+    first = {}  # (backbone, method) -> the first of `widest`, and its grid without β and α
+    for (backbone, method, _), wide in widest.items():
+        shared = [_without_searched(member) for member in wide["config"].get("members", [])]
+        other, grid = first.setdefault((backbone, method), (wide, shared))
         if grid != shared:
             raise _incomparable("hyperparameters", (other, grid), (wide, shared))
 

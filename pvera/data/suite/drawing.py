@@ -46,6 +46,11 @@ def column(values: np.ndarray) -> np.ndarray:
     return values[..., None, None]
 
 
+def turned(first, second, angle) -> tuple[np.ndarray, np.ndarray]:
+    """Return the coordinates of points along two axes that are turned by `angle`, in radians."""
+    return np.cos(angle) * first + np.sin(angle) * second, np.cos(angle) * second - np.sin(angle) * first
+
+
 def field(count: int, exponent, rng: np.random.Generator) -> np.ndarray:
     """Draw random fields (count, 32, 32) of mean 0 and variance 1 whose amplitude falls as frequency^-exponent.
 

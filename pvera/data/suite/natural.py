@@ -18,6 +18,7 @@ from pvera.data.suite.drawing import (
     one_each,
     pixels,
     share,
+    turned,
 )
 
 
@@ -46,8 +47,8 @@ def digits(split: str, rng: np.random.Generator) -> Part:
     angle, slant = column(rng.uniform(-0.2, 0.2, (2, count)))
     shift = column(rng.uniform(-2.5, 2.5, (2, count)))
     down, right = (DOWN - shift[0]) * SIDE / height, (RIGHT - shift[1]) * SIDE / height  # in pixels of strokes
-    y = np.cos(angle) * down + np.sin(angle) * right
-    x = 1.2 * (np.cos(angle) * right - np.sin(angle) * down) + slant * y
+    y, x = turned(down, right, angle)
+    x = 1.2 * x + slant * y
     layer = np.broadcast_to(column(np.arange(count)), y.shape)
     ink = np.clip(1.3 * map_coordinates(strokes, [layer, y + 19.5, x + 19.5], order=1), 0, 1)[..., None]
 
@@ -67,8 +68,7 @@ def textures(split: str, rng: np.random.Generator) -> Part:
     count = len(labels)
     scale, angle = column(rng.uniform(6, 12, count)), column(rng.uniform(0, np.pi, count))
     warp = field(count, 2.0, rng) * column(rng.uniform(0.3, 1.2, count))  # in radians of a wave
-    down = np.cos(angle) * DOWN + np.sin(angle) * RIGHT
-    right = np.cos(angle) * RIGHT - np.sin(angle) * DOWN
+    down, right = turned(DOWN, RIGHT, angle)
     nearest, second = _distances(count, scale, rng)
     drawn = {
         "clouds": field(count, 1.8, rng),
@@ -103,7 +103,7 @@ def _scratches(count: int, rng: np.random.Generator) -> np.ndarray:
     lines = np.zeros((count, SIDE, SIDE))
     for _ in range(9):
         angle, offset = column(rng.uniform(0, np.pi, count)), column(rng.uniform(-16, 16, count))
-        distance = np.cos(angle) * DOWN + np.sin(angle) * RIGHT - offset
-        along = np.cos(angle) * RIGHT - np.sin(angle) * DOWN - column(rng.uniform(-16, 16, count))
+        across, along = turned(DOWN, RIGHT, angle)
+        distance, along = across - offset, along - column(rng.uniform(-16, 16, count))
         lines = np.maximum(lines, np.exp(-(distance**2)) * (abs(along) < column(rng.uniform(4, 14, count))))
     return lines

@@ -15,6 +15,7 @@ from pvera.data.suite.drawing import (
     field,
     one_each,
     pixels,
+    turned,
 )
 
 INDEX = (0, 0.1, 0.3, 0.55, 1)  # limits of the classes
@@ -46,8 +47,7 @@ def _draw_nuclei(image: np.ndarray, label: int, rng: np.random.Generator) -> Non
     for (y, x), positive in zip(places, brown, strict=True):
         long, short = rng.uniform(2.2, 3.2), rng.uniform(1.4, 2.2)
         angle = rng.uniform(0, np.pi)
-        u = np.cos(angle) * (DOWN - y) + np.sin(angle) * (RIGHT - x)
-        v = np.cos(angle) * (RIGHT - x) - np.sin(angle) * (DOWN - y)
+        u, v = turned(DOWN - y, RIGHT - x, angle)
         inside = 1 / (1 + np.exp(np.minimum(6 * (np.hypot(u / long, v / short) - 1), 50)))
         image[..., 0] += inside * rng.uniform(0.03, 0.10) * (0.5 if positive else 1.0)
         image[..., 2] += inside * (rng.uniform(0.03, 0.10) if positive else 0.0)
@@ -91,6 +91,5 @@ def vessels(split: str, rng: np.random.Generator) -> Part:
 def _curve(offset: float, rng: np.random.Generator) -> np.ndarray:
     """Return each pixel's distance (32, 32) to a bent line that passes the centre at `offset` pixels."""
     angle, bend = rng.uniform(0, 2 * np.pi), rng.uniform(-0.015, 0.015)
-    along = np.cos(angle) * DOWN + np.sin(angle) * RIGHT
-    across = np.cos(angle) * RIGHT - np.sin(angle) * DOWN
+    along, across = turned(DOWN, RIGHT, angle)
     return abs(across - offset - bend * along**2) / np.hypot(1, 2 * bend * along)

@@ -16,6 +16,7 @@ from pvera.data.suite.drawing import (
     one_each,
     pixels,
     share,
+    turned,
 )
 
 
@@ -50,9 +51,8 @@ def sprites(split: str, rng: np.random.Generator) -> Part:
         angle = (2 * np.pi * orientation[mine] / 39)[:, None, None]
         dy = points[:, None] - (0.25 + 0.5 * down[mine] / 31)[:, None, None]
         dx = points[None, :] - (0.25 + 0.5 * across[mine] / 31)[:, None, None]
-        u = (np.cos(angle) * dx + np.sin(angle) * dy) / size
-        v = (np.cos(angle) * dy - np.sin(angle) * dx) / size
-        images[mine] = inside(u, v).reshape(-1, SIDE, 4, SIDE, 4).mean(axis=(2, 4))
+        u, v = turned(dx, dy, angle)
+        images[mine] = inside(u / size, v / size).reshape(-1, SIDE, 4, SIDE, 4).mean(axis=(2, 4))
     return Part(np.repeat(pixels(255 * images)[..., None], 3, axis=-1), (across // 2).astype(np.int64), one_each(split))
 
 
@@ -73,9 +73,8 @@ def counting(split: str, rng: np.random.Generator) -> Part:
                     break
             places = np.vstack([places, place])
             y, x, angle = DOWN - place[0], RIGHT - place[1], rng.uniform(0, 2 * np.pi)
-            u = (np.cos(angle) * x + np.sin(angle) * y) / size
-            v = (np.cos(angle) * y - np.sin(angle) * x) / size
-            inside = _SHAPES[rng.integers(3)](u, v)
+            u, v = turned(x, y, angle)
+            inside = _SHAPES[rng.integers(3)](u / size, v / size)
             behind = image[inside].mean(axis=0) if inside.any() else image.mean(axis=(0, 1))
             colour = rng.uniform(0, 255, 3)
             if np.linalg.norm(colour - behind) < 90:
