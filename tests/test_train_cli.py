@@ -109,8 +109,25 @@ def test_killed_runs_resume_and_end_with_the_same_results_whatever_the_number_of
         until(lambda: not marked(folder))  # its workers must end without a signal
     before = {p: p.stat().st_mtime_ns for p in (folder / "killed").rglob("*.json")}
     scripts.execute("train", *arguments(folder, "killed"))
-    assert numbers(folder, "killed") == whole
+    resumed = numbers(folder, "killed")
+    assert resumed.keys() == whole.keys()
+    # A kill between the files of two seeds leaves the second to train alone: the same numbers, up to rounding.
+    alone = [p for p in whole if beside(resumed[p]) != beside(whole[p])]
+    assert len(alone) < 4
+    for path in alone:
+        assert validation_losses(resumed[path]) == pytest.approx(validation_losses(whole[path]), rel=1e-4)
+        assert resumed[path]["chosen"] == whole[path]["chosen"]
+    assert all(resumed[p] == whole[p] for p in whole if p not in alone)
     assert all(p.stat().st_mtime_ns == t for p, t in before.items()), "existing results are not rewritten"
+
+
+def beside(record) -> list[int]:
+    """Return the seeds that trained side by side with a record's own."""
+    return record["environment"].get("seeds_side_by_side", [])
+
+
+def validation_losses(record) -> list[float]:
+    return [loss for member in record["members"] for loss in member["curve"]["validation_loss"]]
 
 
 def start(folder, *more) -> subprocess.Popen:
