@@ -44,3 +44,4 @@ if ! environment_is_current; then
     exec 9>&-
 fi
 source .venv/bin/activate
+unset PYTHONDONTWRITEBYTECODE # without bytecode each start compiles torch and timm anew, which takes seconds

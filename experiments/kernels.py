@@ -26,11 +26,13 @@ from pvera.errors import InputError
 from pvera.files import write_atomically
 
 NAME = "forked"
-#: The modules that the server imports, once: what the main module and most notebooks import, and what matplotlib
-#: imports to save a figure.
+#: The modules that the server imports, once: what this module and most notebooks import, and what matplotlib imports
+#: to save a figure. Installed ones: before Python 3.13 the server finds no others, and says nothing.
 IMPORTED = (
-    "execute_notebooks",
-    __name__,
+    "ipykernel.kernelapp",
+    "nbclient",
+    "nbformat",
+    "tqdm",
     "pvera.report.claims",
     "pvera.report.notebook",
     "matplotlib.backends.backend_pdf",

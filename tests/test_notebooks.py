@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
+import kernels
 import nbformat
 import pytest
 import scripts
@@ -91,6 +93,12 @@ def test_each_kernel_has_the_imports_done_and_is_otherwise_new(root):
     for name in ("again", "count"):
         (cell,) = nbformat.read(root / f"figures/demo/{name}.ipynb", as_version=4).cells
         assert cell.outputs[0].text == "False False True\n"
+
+
+def test_the_server_finds_what_it_is_to_import():
+    """It says nothing of a module that it does not find; before Python 3.13 it looks among installed ones only."""
+    found = [find_spec(name) for name in kernels.IMPORTED]
+    assert all(spec and not Path(spec.origin).is_relative_to(SCRIPT.parent) for spec in found)
 
 
 def test_as_many_side_by_side_as_there_are_processors(root, monkeypatch):
