@@ -114,13 +114,13 @@ def test_blocks_have_equal_numbers_of_passes(loaded):
             "PVeRA, 1 draw",
         ],
         "(b) 2 forward passes": [
-            "Linear, ensemble of 2",
-            "LoRA, ensemble of 2",
-            "VeRA, ensemble of 2",
+            "Linear, ensemble of 2 seeds",
+            "LoRA, ensemble of 2 seeds",
+            "VeRA, ensemble of 2 seeds",
             "VeRA with dropout, 2 draws",
-            "VeRA with dropout, ensemble of 2",
+            "VeRA with dropout, ensemble of 2 seeds",
             "PVeRA, 2 draws",
-            "PVeRA, ensemble of 2",
+            "PVeRA, ensemble of 2 seeds",
         ],
         "(c) 4 forward passes": ["VeRA with dropout, 4 draws", "PVeRA, 4 draws"],
     }
@@ -195,6 +195,18 @@ def test_claims_without_dropout_are_not_testable(root, tmp_path):
     assert [verdict == UNTESTABLE for verdict in verdicts.values()] == [False, False, False, True, True]
 
 
+def test_advice_names_the_best_of_all_and_of_one_pass(loaded):
+    table = tables.advice(loaded)
+    for column, better, purpose in (("NLL", min, "calibrated scores"), ("AUROC of errors", max, "finding errors")):
+        values = {key: part.mean(axis=1).mean() for key, part in tables.compared(loaded, column).items()}
+        once = {key: value for key, value in values.items() if key[0] == 1}
+        for passes, among in (("one", once), ("any", values)):
+            row = table.data[(table.data["purpose"] == purpose) & (table.data["passes"] == passes)].squeeze()
+            best = better(among, key=among.get)
+            assert (row["best"], row["value"]) == (tables.title(*best[1:], best[0]), among[best])
+            assert f"{row['best']} ({row['value']:.3f})" in table.markdown()
+
+
 def test_along_beta(root):
     along = beta_effects.load(root, "mine")
     data = beta_effects.along_beta(along)
@@ -235,8 +247,9 @@ def test_the_notebook(root, monkeypatch):
         "rivals_severity",
         "beta_effects",
     ]
-    assert "For calibrated scores: with one pass **" in text and "nan" not in text
+    assert "Calibrated scores (NLL)" in text and "nan" not in text
     written = {path.stem for path in (root / "mine/tables").glob("*.md")}
     assert written == {
-        "rivals", "rivals_detection", "rivals_differences", "rivals_shift", "rivals_claims", "beta_effects"
+        "rivals", "rivals_detection", "rivals_differences", "rivals_shift", "rivals_claims", "rivals_advice",
+        "beta_effects",
     }  # fmt: skip

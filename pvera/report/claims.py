@@ -41,6 +41,7 @@ class Topic:
     """One part of the page: a title, the paper's place, the notebook (without its ending), and its claims.
 
     claims: backbone -> judged claims; "" where no backbone has results. about: the trainings behind them.
+    closing: what follows from them, in Markdown.
     """
 
     title: str
@@ -48,6 +49,7 @@ class Topic:
     notebook: str
     claims: Mapping[str, Sequence[Claim]]
     about: tuple[str, ...] = ()
+    closing: str = ""
 
 
 def topics(root, profile: str, paper: Published) -> list[Topic]:
@@ -124,7 +126,8 @@ def topics(root, profile: str, paper: Published) -> list[Topic]:
         ),
         Topic("Uncertainty", "Section 4.3, Figure 5", "uncertainty", of_draws(draws.spread_statements)),
         Topic("Uncertainty against rivals", "not in the paper", "uncertainty_baselines",
-              of(of_rivals, fixed(rivals.CLAIMS), same, train("rivals"))),
+              of(of_rivals, fixed(rivals.CLAIMS), same, train("rivals")),
+              closing=rivals.advice(compared).markdown(about=False) if compared else ""),
         Topic("Intervals", "Section 4.3, Appendix C", "intervals", of_draws(draws.interval_statements)),
         Topic(
             "Out-of-distribution detection", "Section 4.4, Figure 6", "out_of_distribution",
@@ -188,7 +191,7 @@ def body(parts: Sequence[Topic], notebooks: str) -> str:
             for claim in claims
         ]  # fmt: skip
         header = ["Claim", "Verdict", "Effect", "95 % interval", "Could be shown", "Scale"]
-        lines.append(markdown.table(header, rows))
+        lines += [markdown.table(header, rows), *([part.closing] if part.closing else [])]
     return "\n\n".join(lines) + "\n"
 
 

@@ -151,6 +151,8 @@ def verdict(root: Path, up: str) -> str:
     accuracy = pd.read_csv(_existing(root / TABLES / "components.csv")).groupby("component")["mean"].mean()
     parts = "; ".join(f"{part}: {_effect(claim(root, *named))}" for part, named in PARTS.items())
     uncertainty = [claim(root, *named) for named in UNCERTAINTY]
+    advice = pd.read_csv(_existing(root / TABLES / "rivals_advice.csv"))
+    told = "; ".join(f"for {row.purpose}: {row.best}" for row in advice[advice["passes"] == "any"].itertuples())
     holds = [
         f"At the scale run here, a {backbone_title(row.backbone)} on {row.scale.replace(', ', ' with ')}, the claim "
         f"that PVeRA beats VeRA, the method it extends, **{WORDS.get(row.verdict, row.verdict)}**: test accuracy "
@@ -165,7 +167,8 @@ def verdict(root: Path, up: str) -> str:
             f"That {one.claim.removeprefix('Not in the paper: ')} **{WORDS.get(one.verdict, one.verdict)}**: "
             f"{one.reading}{_interval(one, ' ')}."
             for one in uncertainty
-        ),
+        )
+        + f" Best here {told} ([table]({up}{TABLES}/rivals_advice.md)).",
         f"[{counts.sum()} claims]({up}{TABLES}/claims.md),": "the paper's and a few of our own: "
         f"{hold} hold, {fail} fail, {undecided} are undecided and {untestable} cannot be tested here.",
     }

@@ -36,15 +36,16 @@ def shown(keys: Iterable[tuple]) -> list[tuple]:
     return tables.ordered((passes, *rest) for rest, passes in most.items())
 
 
-def _key_of_ways(figure: Figure, keys: Sequence[tuple], markers: bool = True) -> None:
-    """Add a key with an entry per way, with its marker or with its line alone."""
+def _key_of_ways(figure: Figure, keys: Sequence[tuple], markers: bool = True, along: bool = False) -> None:
+    """Add a key with an entry per way, with its marker or with its line alone; along: a line joins numbers of draws."""
     entries = []
     for passes, method, source, way in keys:
         looks = look(method, source, way)
-        entries.append(
-            entry(title(method, source, way, passes), looks["marker"] if markers else "", looks["linestyle"],
-                  looks["color"], alpha=looks["alpha"])
-        )  # fmt: skip
+        name = title(method, source, way, passes)
+        if along and way == "draws":
+            name = f"{title(method, source, 'pass', 1)}, draws"
+        marker = looks["marker"] if markers else ""
+        entries.append(entry(name, marker, looks["linestyle"], looks["color"], alpha=looks["alpha"]))
     key(figure, entries)
 
 
@@ -87,7 +88,7 @@ def scores_against_cost(rivals: Rivals) -> Figure:
                 ax.plot(*zip(*of_way, strict=True), linewidth=0.8, markersize=4, mew=0, **look(method, source, way))
             _axis_of_passes(ax, sorted({k[0] for k in keys}))
             ax.set_title(name)
-        _key_of_ways(figure, shown(keys))
+        _key_of_ways(figure, shown(keys), along=True)
     return figure
 
 

@@ -73,7 +73,7 @@ def title(method: str, source: str, way: str, passes: int) -> str:
     ways = {
         "pass": "",
         "draws": f", {passes} draw{'s' * (passes > 1)}",
-        "ensemble": f", ensemble of {passes}",
+        "ensemble": f", ensemble of {passes} seeds",
         "laplace": ", Laplace",
     }
     return name + ways[way]
@@ -327,22 +327,29 @@ def verdicts(rivals: Rivals) -> Table:
     return verdict_table("rivals_claims", caption, about(rivals), judge(rivals, CLAIMS), seeds)
 
 
-#: Score -> column of `differences_table`, and whether higher is better.
+#: Purpose -> column of `differences_table`, and whether higher is better.
 ADVICE = {"calibrated scores": ("NLL", LOWER), "finding errors": ("AUROC of errors", HIGHER)}
 
 
-def advice(rivals: Rivals) -> str:
-    """Say which way was best for each purpose, with one pass and with any number, and how far ahead of one pass."""
-    lines = []
+def advice(rivals: Rivals) -> Table:
+    """Build the table of the best way for each purpose, with one pass and with any number of passes."""
+    rows, data = [], []
     for purpose, (column, sign) in ADVICE.items():
         values = {key: table.mean(axis=1).mean() for key, table in compared(rivals, column).items()}
-        parts = []
-        for name, keys in (("with one pass", [k for k in values if k[0] == 1]), ("with any number", list(values))):
-            passes, method, source, way = best = max(keys, key=lambda key: sign * values[key])
-            parts.append(f"{name} **{title(method, source, way, passes)}** ({column} {plain(values[best], 3)})")
-        reference = f"; one pass of PVeRA has {plain(values[REFERENCE], 3)}" if REFERENCE in values else ""
-        lines.append(f"- For {purpose}: {', '.join(parts)}{reference}.")
-    return "\n".join(lines)
+        cells = []
+        for passes, keys in (("one", [key for key in values if key[0] == 1]), ("any", list(values))):
+            count, method, source, way = best = max(keys, key=lambda key: sign * values[key])
+            name = title(method, source, way, count)
+            cells.append(Cell(f"{name} ({plain(values[best], 3)})"))
+            data.append({"purpose": purpose, "score": column, "passes": passes, "best": name, "value": values[best]})
+        cells.append(Cell(plain(values[REFERENCE], 3) if REFERENCE in values else NOTHING))
+        rows.append(Row(f"{purpose.capitalize()} ({column})", tuple(cells)))
+    caption = (
+        "What to use: the best way for each purpose, mean over data sets and seeds. Scores are in brackets. NLL in "
+        "nats, lower is better; AUROC of finding incorrect predictions, higher is better."
+    )
+    header = ("With one pass", "With any number of passes", "One pass of PVeRA")
+    return Table("rivals_advice", caption, about(rivals), (Panel("", header, tuple(rows)),), pd.DataFrame(data))
 
 
 def about(rivals: Rivals) -> str:
