@@ -16,6 +16,7 @@ to its peak (on a GPU, as torch allocates it).
     size      the file of a trained adapter with its head                  its numbers in fp32
     peft      peft's PVeRA on transformers' DINOv2 of the same size        the same bounds; then our step against it
     sweep     PVeRA's step as rank, tokens, depth and grid grow            forward and backward of the frozen backbone
+    compile   a training step whose passes torch.compile has compiled      the same step as it is
 
 The backward pass of the frozen backbone goes to its input; its weights have the precision that is measured. Writes
 <output>/speed_<device>.json (a separate file with --threads) and .md; rows of other backbones and precisions stay.
@@ -46,6 +47,7 @@ from pvera.study.speed import FASTER, GRID, Measurement
 from pvera.study.training import PRECISIONS, TrainingConfig
 
 EPOCHS, TRAIN, VALIDATION = 500, 800, 200  # epochs and images of linear probing
+COMPILING = 10  # steps, after which torch compiles no more: it gives up after eight versions of a function
 SWEEP_DEPTH = 4  # layers in sweeps over other sizes than depth
 
 
@@ -53,7 +55,8 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.several("--backbones", default=["dinov2_s"], metavar="B", help="backbones (dinov2_s)")
     parser.several("--precisions", choices=PRECISIONS, default=["float32", "bfloat16"], help="(both)")
-    parser.several("--parts", choices=PARTS, default=list(PARTS), help="only these parts")
+    usual = [part for part in PARTS if part != "compile"]
+    parser.several("--parts", choices=PARTS, default=usual, help="only these parts (all but compile)")
     every = list(speed.STEP)
     parser.several("--methods", choices=every, default=every, help="only these methods")
     parser.device("cpu")
@@ -97,6 +100,18 @@ def step(bench: Bench) -> list[Measurement]:
         rows.append(bench.row("step", what, against, values, 1 / FASTER))
         values = bench.paired(bench.frozen_step(), full.frozen_step())
         rows.append(bench.row("step", "frozen forward and backward, bf16", against, values))
+    return rows
+
+
+def compiled(bench: Bench) -> list[Measurement]:
+    """Time compiled steps of LoRA and PVeRA; compiling, which takes a minute or more, is not timed."""
+    plain, rows = Bench(bench.backbone, bench.precision, bench.device, bench.repeats, bench.keys), []
+    for method in bench.methods("lora", "pvera"):
+        with bench.step([method], compiled=True) as function, plain.step([method]) as reference:
+            for _ in range(COMPILING):
+                function()
+            values = bench.paired(function, reference)
+        rows.append(bench.row("compile", f"{speed.title([method])}, compiled", "the same step as it is", values))
     return rows
 
 
@@ -306,7 +321,7 @@ def sweep(bench: Bench) -> list[Measurement]:
 
 
 PARTS = {"step": step, "evaluate": evaluate, "sample": draws, "probe": probe, "memory": memory, "size": size,
-         "peft": peft, "sweep": sweep}  # fmt: skip
+         "peft": peft, "sweep": sweep, "compile": compiled}  # fmt: skip
 
 
 if __name__ == "__main__":

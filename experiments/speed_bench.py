@@ -92,16 +92,17 @@ class Bench:
         return torch.inference_mode()(lambda: self.plain(images))
 
     @contextmanager
-    def step(self, methods: list[Method]) -> Iterator[Callable]:
-        """Yield a step of `training.fit`."""
+    def step(self, methods: list[Method], compiled: bool = False) -> Iterator[Callable]:
+        """Yield a step of `training.fit`, which returns loss and KL term; compiled: its passes by `torch.compile`."""
         model = adapt(self.vit, methods, CLASSES, list(range(len(methods)))).train()
         model.last_mlp_on_class_token = True
         optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
         beta, rules = torch.full((len(methods),), 1e-6, device=self.device), protocol("corrected")
+        forward = torch.compile(model) if compiled else model
 
         def function():
             with self.autocast():
-                training.step(model, model, self.images, self.labels, beta, optimizers, scaler, rules)
+                return training.step(model, forward, self.images, self.labels, beta, optimizers, scaler, rules)
 
         with self.under_autocast(cast_once, training_attention):
             with self.autocast():

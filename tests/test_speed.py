@@ -1,6 +1,7 @@
 """Timings: the record, the figures, and experiments/benchmark_speed.py on the small backbone."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import notebook
@@ -235,6 +236,19 @@ def test_the_script_measures_each_method(tmp_path, capsys):
     # VeRA on width 96, four layers, r = 32: d and b of q and v, and the head of 100 classes.
     assert sizes.loc["VeRA, r = 32 with head", "bound_value"] == 4 * (4 * 2 * (32 + 96) + 97 * 100)
     assert (sizes["ratio"] <= speed.SIZE).all() and (sizes["ratio"] >= 1).all()
+
+
+def test_a_compiled_step_gives_the_same_loss(monkeypatch):
+    """With a backend that needs no C++ compiler."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    losses = {}
+    for compiled in (False, True):
+        bench = speed_bench.Bench("tiny", "float32", "cpu", 1, [])
+        with bench.step([PVeRA(rank=4)], compiled) as function:
+            losses[compiled] = torch.stack([function() for _ in range(3)])  # loss and KL term
+    torch._dynamo.reset()
+    torch.testing.assert_close(losses[True], losses[False], rtol=1e-5, atol=0)
+    assert losses[True][0, 0] > losses[True][2, 0], "the steps train"
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,8 @@ class PVeRAAdapter(SampledAdapter):
         fp32 holds σ up to log σ² = 177 and σ² up to 88. Beyond, the loss is infinite, and the run counts as diverged.
         """
         A, d = select(self.shared.A, 2, self.shared.pairs(targets)), select(self.d, 1, targets)
-        mu, log_var = (full_precision(products(x, A)) * full_precision(d)).unbind(2)
+        # x A keeps its precision: the product with d, in fp32, has that of d.
+        mu, log_var = (xA * of_half for xA, of_half in zip(products(x, A).unbind(2), full_precision(d), strict=True))
         return mu, log_var
 
     def latent(self, x: Tensor, targets: list[int]) -> Tensor:

@@ -321,7 +321,7 @@ def ratios(root: Path, up: str) -> str:
     columns = {}
     for record in speed.load_records(root / "results/performance"):
         for backbone, rows in speed.by_backbone(record).items():
-            rows = rows[rows["part"].isin(["step", "evaluate", "sample", "probe", "peft"])]
+            rows = rows[rows["part"].isin(["step", "evaluate", "sample", "probe", "peft", "compile"])]
             rows = rows[~rows["what"].str.startswith("memory")]
             columns[f"{backbone_title(backbone)}, {machine_title(record)}"] = rows.set_index(
                 ["precision", "what", "bound"]

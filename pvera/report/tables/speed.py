@@ -18,7 +18,7 @@ REASONS = (
     ("sample", "", "products with A and B; normal numbers from one thread are a smaller part"),
     ("memory", "(IA)³", "the hidden activation of the MLP is kept once more, for the gradient of its scale"),
     ("memory", "DoRA", "the frozen queries and values are kept, for the gradient of their magnitudes"),
-    ("memory", "PVeRA", "3 r numbers per token and adapted projection are kept"),
+    ("memory", "PVeRA", "6 r numbers per token and adapted projection are kept: x A, μ, σ, ε and z"),
     ("memory", "VeRA", "2 r numbers per token and adapted projection are kept"),
     ("memory", "bfloat16", "autocast leaves the residual stream in fp32; that of the bound is in bf16"),
     ("step", "PVeRA, r = 256, bf16", "the frozen backbone itself gains no more from bf16 on this processor"),
