@@ -20,6 +20,7 @@ from execute_notebooks import outdated
 from options import ROOT, Parser
 from profile_options import read_profile
 
+from pvera.study.experiments import EXPERIMENTS, analyses_of_adapters
 from pvera.study.script import run
 
 Call = tuple[str, ...]  # a script's name and its arguments
@@ -54,7 +55,8 @@ def parts(profile: str, options: list[str]) -> Iterator[tuple[str, list[Call]]]:
         yield "data", [("make_suite",)]
     elif not Path("data/vtab-1k/vtab-1k.json").exists() and not given("--data", options):
         yield "data", [("prepare_vtab", "--no-decode")]
-    scripts = ["train", "uncertainty", "out_of_distribution", "latents"] + ["rivals"] * bool(plan.rivals)
+    analyses = (EXPERIMENTS[name].script for name in analyses_of_adapters() if plan.runs(name, "results"))
+    scripts = ["train", *dict.fromkeys(analyses)]
     wait = ["--wait"] if given("--slurm", options) else []
     for script in scripts[:1] if given("--experiments", options) else scripts:
         yield script, [(script, *of_profile, *options, *wait)]
