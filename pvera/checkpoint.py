@@ -41,7 +41,7 @@ def dumps(model: AdaptedModel) -> bytes:
     held = dict(member.trained()) if drawn is not None else member.trained() | dict(member.named_buffers())
     tensors = {n: t.detach().float().cpu().contiguous() for n, t in held.items()}
     described = {
-        "version": 3 if model.pool != "first" else 1 if drawn is not None else 2,
+        "version": 3 if model.pool != "first" else 2 if drawn is None else 1,
         "method": member.method.key,
         "hyperparameters": member.method.describe(),
         "num_classes": member.num_classes,

@@ -152,7 +152,8 @@ def verdict(root: Path, up: str) -> str:
     parts = "; ".join(f"{part}: {_effect(claim(root, *named))}" for part, named in PARTS.items())
     uncertainty = [claim(root, *named) for named in UNCERTAINTY]
     advice = pd.read_csv(_existing(root / TABLES / "rivals_advice.csv"))
-    told = "; ".join(f"for {row.purpose}: {row.best}" for row in advice[advice["passes"] == "any"].itertuples())
+    best = advice[advice["passes"] == "any"].groupby("best", sort=False)["purpose"]
+    told = "; ".join(f"for {' and for '.join(purposes)}: {name}" for name, purposes in best)
     holds = [
         f"At the scale run here, a {backbone_title(row.backbone)} on {row.scale.replace(', ', ' with ')}, the claim "
         f"that PVeRA beats VeRA, the method it extends, **{WORDS.get(row.verdict, row.verdict)}**: test accuracy "
