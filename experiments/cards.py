@@ -3,7 +3,7 @@
     python experiments/make_suite.py && python experiments/cards.py --profile mini
 
 Writes results/<profile>/benchmark/README.md: for each adapter its method, data set, protocol and seed, and accuracy,
-NLL, Brier score, ECE and ACE on its test images. The 36 adapters of `mini` take one to two minutes. If an adapter does
+NLL, Brier score, ECE and ACE on its test images. The 72 adapters of `mini` take one to two minutes. If an adapter does
 not reach its recorded accuracy, the script ends and writes nothing.
 """
 

@@ -3,7 +3,8 @@
     python experiments/prune.py results/mini/language results/mini/benchmark/*/*/lora
 
 A run whose adapter is deleted otherwise counts as missing, and is trained again. The uncertainty, out-of-distribution
-and latents experiments read the adapters of VeRA and PVeRA in <profile>/benchmark: keep these to run them again.
+and latents experiments read the adapters of VeRA and PVeRA in <profile>/benchmark; rivals reads those of linear probing
+and LoRA as well, and all of dropout and beta_effects. Keep what you want to analyse again.
 """
 
 import argparse

@@ -8,10 +8,13 @@ import pytest
 
 from pvera import InputError
 from pvera.data import glue
+from pvera.files import sha256
 from pvera.study import results
 from pvera.study.description import Draws
+from pvera.study.experiments import analyses_of_adapters
 from pvera.study.inputs import Inputs
 from pvera.study.profiles import Profile
+from pvera.study.rivals import Ensemble
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -347,6 +350,8 @@ class Recorded(Inputs):
                 "rank",
                 "position",
                 "protocol",
+                "dropout",
+                "beta_effects",
                 "language_beta",
                 "language",
             ),
@@ -368,3 +373,14 @@ def test_committed_results_are_those_that_the_profiles_list(name, experiments):
             assert results.config_hash(config) == record["config_hash"], run.path
             compared += 1
     assert compared > 100
+
+
+@pytest.mark.parametrize("name", analyses_of_adapters())
+def test_the_committed_adapters_are_those_of_the_committed_analyses(name):
+    """So a clone finds nothing to compute anew, and can compute it anew."""
+    runs = Profile.read(ROOT / "experiments/profiles/mini.yaml").runs(name, ROOT / "results")
+    assert runs
+    for run in runs:
+        adapters = run.adapters if isinstance(run, Ensemble) else run.adapter
+        found = [*map(sha256, adapters)] if isinstance(run, Ensemble) else sha256(adapters)
+        assert results.read(run.path)["config"]["adapter_sha256"] == found, run.path
