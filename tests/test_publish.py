@@ -246,9 +246,9 @@ def test_the_committed_page_is_of_the_committed_adapters():
     page = (MINI / "README.md").read_text()
     said = {re.search(r"\]\((.*)\)", row[0])[1]: row for row in rows(page)}
     adapters = sorted(MINI.rglob("*.safetensors"))
-    assert len(adapters) == len(said) == 36
+    assert len(adapters) == len(said) == 72
     titles = [line for line in page.splitlines() if line.startswith("| Adapter |")]
-    assert len(titles) == 2 and all(
+    assert len(titles) == 4 and all(
         line.endswith("| Accuracy | NLL | Brier score | ECE | ACE | SHA-256 |") for line in titles
     )
     for adapter in adapters:
