@@ -381,6 +381,5 @@ def test_the_committed_adapters_are_those_of_the_committed_analyses(name):
     runs = Profile.read(ROOT / "experiments/profiles/mini.yaml").runs(name, ROOT / "results")
     assert runs
     for run in runs:
-        adapters = run.adapters if isinstance(run, Ensemble) else run.adapter
-        found = [*map(sha256, adapters)] if isinstance(run, Ensemble) else sha256(adapters)
+        found = [*map(sha256, run.adapters)] if isinstance(run, Ensemble) else sha256(run.adapter)
         assert results.read(run.path)["config"]["adapter_sha256"] == found, run.path
