@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -55,7 +56,7 @@ def parser(description: str) -> Parser:
         default="test",
         help="evaluate this one; all: every picture of FOLDER, whatever its split (%(default)s)",
     )
-    made.number("--split-seed", type_=Natural, default=0, metavar="K", help="as for train.py (%(default)s)")
+    made.number("--split-seed", type_=Natural, metavar="K", help="as for train.py (default: the record's, else 0)")
     made.number("--draws", metavar="K", help="Monte Carlo samples besides the mean, 2 or more")
     made.add_argument("--precision", help="float32, bfloat16 or float16 (default: the record's, else float32)")
     made.add_argument("--cache", help="folder for decoded images")
@@ -108,16 +109,48 @@ def _installed(options: Namespace, record: dict | None, name: str, source: str |
             raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
         root = options.data or ROOTS[suite]
         tasks.task(name, root)
+        if described := tasks.manifest(root, name):
+            _require_fitting(name, record, name, described)
         return root
-    root, trained = options.data or FOLDER, (record or {}).get("own_data", {}).get("classes")
+    root = options.data or FOLDER
     if options.split == ALL:
         root /= ".whole"
-        own.install(root, name, source, whole=trained or [])
+        own.install(root, name, source, whole=_trained_classes(record))
         return root
-    classes = own.install(root, name, source, options.split_seed)["classes"]
+    seed = options.split_seed
+    if seed is None:
+        seed = _trained_split(record).get("seed", 0)
+    own.install(root, name, source, seed, check=partial(_require_fitting, source, record, name))
+    return root
+
+
+def _trained_classes(record: dict | None) -> list[str]:
+    """Return the names of the adapter's classes in the order of its outputs, [] where nothing tells them."""
+    if record is None:
+        return []
+    if record["dataset"] in tasks.TASKS:
+        return tasks.class_names(record["dataset"])
+    return record.get("own_data", {}).get("classes", [])
+
+
+def _trained_split(record: dict | None) -> dict:
+    """Return how the pictures were split on which the adapter was trained, {} unless they were the user's own."""
+    return (record or {}).get("own_data", {}).get("split", {})
+
+
+def _require_fitting(source: str, record: dict | None, name: str, described: dict) -> None:
+    """Raise InputError where pictures have other classes than the adapter, or another split than in its training."""
+    trained, classes = _trained_classes(record), described["classes"]
     if trained and trained != classes:
         raise InputError(
             f"{source} has the classes {', '.join(classes)}, the adapter knows {', '.join(trained)}; --split all "
             "evaluates pictures of some of its classes"
         )
-    return root
+    # Another split tests the adapter on images that it was trained on.
+    split = _trained_split(record)
+    if split and record["dataset"] == name and split != described["split"]:
+        seed = f" --split-seed {split['seed']}" if "seed" in split else ""
+        raise InputError(
+            f"{name} has another split ({own.describe_split(described['split'])}) than the adapter's training "
+            f"({own.describe_split(split)}): type --data-set {name}=FOLDER{seed}, with the FOLDER of its training"
+        )

@@ -1,6 +1,6 @@
 """Delete the adapters below folders of results, and note in their records that they are not kept.
 
-    python experiments/prune.py results/mini/language results/mini/benchmark/*/*/lora
+    python experiments/prune.py results/mini/language results/mini/benchmark/*/*/dora
 
 A run whose adapter is deleted otherwise counts as missing, and is trained again. The uncertainty, out-of-distribution
 and latents experiments read the adapters of VeRA and PVeRA in <profile>/benchmark; rivals reads those of linear probing

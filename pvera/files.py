@@ -27,17 +27,27 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         for temporary in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
             _remove_abandoned(temporary)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False) as file:
-            try:
-                lock(file)
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-                os.chmod(file.name, 0o644)  # the temporary file is private
-                os.replace(file.name, path)
-            except BaseException:
+        while not _replaced(path, content):
+            pass  # another writer removed the temporary file before it was locked
+
+
+def _replaced(path: Path, content: bytes) -> bool:
+    """Put `content` in the place of `path`. Return False, with nothing done, where the temporary file is gone."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False) as file:
+        try:
+            lock(file)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            os.chmod(file.name, 0o644)  # the temporary file is private
+            os.replace(file.name, path)
+        except BaseException as error:
+            if isinstance(error, FileNotFoundError) and not os.path.exists(file.name):
+                return False
+            with suppress(FileNotFoundError):
                 os.unlink(file.name)
-                raise
+            raise
+    return True
 
 
 def _remove_abandoned(temporary: Path) -> None:

@@ -40,7 +40,8 @@ def last_layer(model: AdaptedModel, images: Tensor, positions: str) -> tuple[Ten
     projection = model._layers[-1].projections[0][0]
     handle = projection.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     try:
-        with model.sampling(enabled=False) if probabilistic else nullcontext(), model.without_kl():
+        # VeRA with dropout has no variance, but it too draws in training mode.
+        with model.sampling(enabled=False) if member.samples else nullcontext(), model.without_kl():
             model.features(images)
     finally:
         handle.remove()

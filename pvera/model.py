@@ -123,7 +123,7 @@ class AdaptedModel(nn.Module):
                 members, images = len(inputs), inputs.flatten(0, 1)
             else:
                 images = inputs.repeat(members, 1, 1, 1) if members > 1 else inputs
-            if self.last_mlp_on_class_token and self._class_token is None:
+            if self.last_mlp_on_class_token and self._class_token is None and not self.merged:
                 self._class_token = self._reads_class_token_only(images[:1])
             self._sparing = self.last_mlp_on_class_token and bool(self._class_token)
             try:

@@ -1,6 +1,7 @@
 """Analyses of trained adapters: arrays against the library, resuming, refusals."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -82,8 +83,9 @@ def test_loaded_as_it_was_estimated(profile, root):
     np.testing.assert_array_equal(loaded.estimates[4].sd, arrays["sd"][1])
     np.testing.assert_array_equal(loaded.estimates[2].right, arrays["predicted"][0] == arrays["labels"])
     np.testing.assert_array_equal(loaded.covered[4], arrays["covered"][1])
-    kept, _ = results.read_predictions(run.trained)
+    kept, labels = results.read_predictions(run.trained)
     np.testing.assert_array_equal(loaded.single_pass, kept.max(1))
+    np.testing.assert_array_equal(loaded.single_right, kept.argmax(1) == labels)
     right, wrong = loaded.examples
     assert right.right and not wrong.right and right.pixels.shape == (32, 32, 3)
     assert wrong.predicted == arrays["predicted"][1, arrays["example_images"][1]]
@@ -172,6 +174,29 @@ def test_existing_results_are_identified_by_adapter_data_and_settings(profile, r
     lines = (tmp_path / "data/digits/test.txt").read_text().replace("test1.png 1", "test1.png 2")
     (tmp_path / "data/digits/test.txt").write_text(lines)
     assert run.state() == "different"
+
+
+@pytest.mark.parametrize("experiment", ["uncertainty", "out_of_distribution", "latents", "rivals"])
+def test_adapters_of_other_splits_are_refused(experiment, tmp_path):
+    """Their test images may be those that they were trained on. Of an ensemble, every adapter counts."""
+    profile = make_profile(tmp_path, ["digits"])
+    make_adapters(profile, tmp_path / "results")
+    run = profile.with_(rivals=Rivals([*profile.methods])).runs(experiment, tmp_path / "results")[0]
+    path = [run.trained, *map(Path, run.records)][-1]
+    trained, adapter, kept = results.read(path), path.with_suffix(".safetensors"), results.read_predictions(path)
+
+    def record(**changes):
+        config = trained["config"] | changes
+        changed = trained | {"config": config, "config_hash": results.config_hash(config)}
+        results.write(path, changed, *kept, adapter.read_bytes())
+
+    record(data_sha256="other")
+    with pytest.raises(InputError, match="was trained on other images or splits of digits than .*--replace"):
+        run.execute()
+    assert not run.path.exists()
+    record(data_sha256="other", images=3)
+    run.execute()  # a training on fewer images has another hash of the same splits
+    assert run.path.exists()
 
 
 def test_an_interrupted_analysis_leaves_nothing(profile, root):

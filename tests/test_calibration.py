@@ -1,5 +1,7 @@
 """Calibration tables, figures and their notebook."""
 
+import math
+
 import numpy as np
 import pytest
 from notebook import run
@@ -118,13 +120,17 @@ def test_claims_by_hand():
     # LoRA and linear, PVeRA and VeRA
     np.testing.assert_allclose(table.data["difference"], [80, -40, 100])
     assert table.data["reading"].tolist()[1:] == [
-        "Linear against LoRA: ACE 40.0 % lower", "VeRA against PVeRA: ACE 100.0 % higher"
+        "Linear against LoRA: calibration error (ACE) 40.0 % lower",
+        "VeRA against PVeRA: calibration error (ACE) 100.0 % higher"
     ]  # fmt: skip
-    # VeRA is 4 times PVeRA on the first seed and 1 time on the second, on both data sets alike: 2 times, without spread
-    np.testing.assert_allclose(table.data.loc[2, ["low", "high", "seed0", "seed1"]].astype(float), [100, 100, 300, 0],
+    # VeRA is 4 times PVeRA on the first seed and 1 time on the second, on both data sets alike: 2 times. The means of
+    # the data sets agree by luck, so the seeds bound the error from below.
+    error = math.log(4) / math.sqrt(2) / math.sqrt(2 * 2)
+    bounds = [100 * (2 * math.exp(sign * t.ppf(0.975, 1) * error) - 1) for sign in (-1, 1)]
+    np.testing.assert_allclose(table.data.loc[2, ["low", "high", "seed0", "seed1"]].astype(float), [*bounds, 300, 0],
                                atol=1e-9)  # fmt: skip
     # VeRA's geometric means are .02 and .08, LoRA's .05 twice: log ratios to .09 of both signs
-    assert table.data["verdict"].tolist() == ["undecided", "fails", "holds"]
+    assert table.data["verdict"].tolist() == ["undecided", "fails", "undecided"]
     assert verdicts(HAND)[:2] == ["not testable here"] * 2
 
 

@@ -11,6 +11,8 @@ import pvera
 from pvera import InputError, PVeRA
 from pvera.study import results, runs
 from pvera.study.description import Ablations
+from pvera.study.scheduler import pending
+from pvera.study.training import TrainingConfig
 
 RATES = [1e-2, 3e-3]
 
@@ -141,6 +143,53 @@ def test_the_first_seed_searches_for_the_others(profile, tmp_path):
     runs.execute(first)
     (candidate,) = second.resolved().candidates
     assert candidate.beta == beta and candidate.grid == results.read(first.path)["chosen"]["grid"]
+
+
+CHANGES = {
+    "another order": {"grid": [1e-2, 1e-3, 1e-4]},
+    "fewer values": {"grid": [1e-3, 1e-2]},
+    "other values": {"grid": [1e-4, 1e-3, 3e-2]},
+    "another β": {"beta": [1e-6]},
+    "more epochs": {"training": TrainingConfig(epochs=2)},
+    "half precision": {"precision": "bfloat16"},
+    "few images": {"images": 10},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_search_of_another_configuration_chooses_for_no_other_seed(change, profile, tmp_path):
+    """It will be replaced; until then the other seeds wait."""
+
+    def runs_of(grid: list[float], **changes) -> list[runs.Run]:
+        settings = {"training": TrainingConfig(epochs=1), "beta": [1e-3], "search_once": True, "datasets": ["digits"]}
+        methods = {"pvera": {"rank": 4, "grid": {"learning_rate": grid}}}
+        return replace(profile, methods=methods, **settings | changes).runs("benchmark", tmp_path)
+
+    grid = [1e-4, 1e-3, 1e-2]
+    first, second = runs_of(grid)
+    runs.execute(first)
+    chosen = results.read(first.path)["chosen"]["grid"]
+    assert [c.grid for c in second.resolved().candidates] == [chosen]
+    first, second = runs_of(**{"grid": grid} | CHANGES[change])
+    assert first.state() == "different" and second.waits and second.resolved() == second
+    assert pending([first, second], replace=True) == [first, second]
+    with pytest.raises(InputError, match="/benchmark/.* is missing, or .* was made with another configuration$"):
+        runs.execute(second)
+    runs.execute(first)
+    assert [run.waits for run in pending([first, second], replace=True)] == [False]
+
+
+def test_what_waits_for_a_result_that_is_replaced_waits_again(profile, tmp_path):
+    """Here the data has changed, of which a plan says nothing."""
+    methods = {"pvera": profile.methods["pvera"]}
+    settings = {"methods": methods, "search_once": True, "datasets": ["digits"], "training": TrainingConfig(epochs=1)}
+    listed = [run for name in ("beta", "benchmark") for run in replace(profile, **settings).runs(name, tmp_path)]
+    for run in listed:
+        runs.execute(run)
+    assert pending(listed) == pending(listed, replace=True) == []
+    image = tmp_path / "data/digits/images/test3.png"
+    image.write_bytes((tmp_path / "data/digits/images/test4.png").read_bytes())
+    assert pending(listed, replace=True) == listed
 
 
 def test_ablations_search_the_rates_of_searches(profile, tmp_path):

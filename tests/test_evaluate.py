@@ -155,6 +155,61 @@ def test_own_pictures(trained, pictures, tmp_path, capsys):
     )
 
 
+def test_pictures_for_an_adapter_of_a_known_data_set(tmp_path, capsys):
+    """Labels go by the names of its classes, whose order is not that of the alphabet."""
+    names = tasks.class_names("textures")
+    assert names != sorted(names)
+    suite.write(suite.RECIPES["textures"], suite.make(suite.RECIPES["textures"]), tmp_path / "demo", lambda count: None)
+    for label, name in enumerate(names):
+        (tmp_path / "folder" / name).mkdir(parents=True)
+        lines = (tmp_path / "demo/textures/test.txt").read_text().splitlines()
+        for image in [line.split()[0] for line in lines if line.endswith(f" {label}")][:30]:
+            shutil.copy(tmp_path / "demo/textures" / image, tmp_path / "folder" / name)
+    adapter = MINI / "benchmark/tiny/textures/pvera/seed0.safetensors"
+    new = (adapter, "--data", tmp_path / "data", "--data-set", f"new={tmp_path / 'folder'}")
+    status, _, errors = scripts.outcome("evaluate", capsys, *new, "--split", "all", *files(tmp_path))
+    assert status == 0, errors
+    made = json.loads((tmp_path / "m.json").read_text())
+    assert [row["class"] for row in made["classes"]] == names
+    recorded = results.read(adapter.with_suffix(".json"))["test"]["accuracy"]
+    assert made["metrics"]["accuracy"] == pytest.approx(recorded, abs=0.1)
+    assert "--split all evaluates pictures of some" in scripts.refusal("evaluate", capsys, *new)
+    assert not (tmp_path / "data/new").exists()
+    (tmp_path / "folder" / names[0]).rename(tmp_path / "folder/zebra")
+    refusal = scripts.refusal("evaluate", capsys, *new, "--split", "all")
+    assert "1 label (zebra) that the adapter does not know" in refusal
+
+
+def test_an_adapter_is_not_tested_on_the_images_of_its_training(pictures, tmp_path, capsys, in_process):
+    data, named = ("--data", tmp_path / "data"), ("--data-set", f"mine={pictures}")
+    options = (*data, "--results", tmp_path / "results", "--device", "cpu", "--workers", 1, "--methods", "pvera")
+    status, _, errors = scripts.outcome("train", capsys, *options, *named, "--split-seed", 5, "--epochs", 1)
+    assert status == 0, errors
+    trained = tmp_path / "results/own/benchmark/tiny/mine/pvera/seed0.safetensors"
+    recorded = results.read(trained.with_suffix(".json"))["test"]
+    lists = {file: file.read_bytes() for file in (tmp_path / "data/mine").glob("*.*")}
+
+    for more in ((), ("--split-seed", 5)):
+        status, _, errors = scripts.outcome("evaluate", capsys, trained, *data, *named, *more, *files(tmp_path))
+        assert status == 0, errors
+        assert json.loads((tmp_path / "m.json").read_text())["metrics"] == recorded
+    refusal = scripts.refusal("evaluate", capsys, trained, *data, *named, "--split-seed", 0)
+    assert "mine has another split (stratified split from seed 0" in refusal
+    assert "type --data-set mine=FOLDER --split-seed 5" in refusal
+    assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
+
+    own.install(tmp_path / "data", "mine", pictures)  # as a training with another seed
+    assert "type --data-set mine=FOLDER --split-seed 5" in scripts.refusal("evaluate", capsys, trained, *data)
+    status, _, errors = scripts.outcome("uncertainty", capsys, *options, *named)
+    last = errors.splitlines()[-1]  # after the bar
+    assert status == 2 and "seed0.json: was trained on other images or splits of mine" in last
+    assert "type --data-set mine=FOLDER --split-seed 5" in last
+    assert not (tmp_path / "results/own/uncertainty").exists()
+    status, _, errors = scripts.outcome("evaluate", capsys, trained, *data, *named, *files(tmp_path))
+    assert status == 0, errors
+    assert json.loads((tmp_path / "m.json").read_text())["metrics"] == recorded
+
+
 def test_an_adapter_without_a_record(trained, pictures, tmp_path, capsys):
     alone = shutil.copy(trained, tmp_path / "alone.safetensors")
     data = ("--data", tmp_path / "data", "--data-set", f"mine={pictures}")

@@ -72,9 +72,9 @@ def test_a_changed_table_changes_the_page(copy, capsys):
 def test_the_counted_verdicts_are_those_of_the_table(copy):
     table = (copy / "results/mini/tables/claims.csv").read_text()
     hold = len(re.findall(r",holds,", table))
-    assert f"{hold} hold, " in front_page.verdict(copy, "")
+    assert f"{hold} hold (" in front_page.verdict(copy, "")
     (copy / "results/mini/tables/claims.csv").write_text(table.replace(",holds,", ",fails,"))
-    assert "0 hold, " in front_page.verdict(copy, "")
+    assert "0 hold (0 of these" in front_page.verdict(copy, "")
 
 
 def test_the_first_screen_has_both_accuracies_and_what_each_part_brings(copy):
@@ -91,8 +91,9 @@ def test_the_first_screen_has_both_accuracies_and_what_each_part_brings(copy):
         claim = row["claim"].removeprefix("Not in the paper: ")
         assert f"That {claim} **{front_page.WORDS.get(row['verdict'], row['verdict'])}**: {row['reading']}" in said
     best = [row for row in rows(TABLES / "rivals_advice.csv") if row["passes"] == "any"]
-    told = said[said.index("Best here ") :]
-    assert len(best) == 2 and all(f"for {row['purpose']}" in told and f": {row['best']}" in told for row in best)
+    told = said[said.index("Best of what was tried with ") :]
+    assert best[0]["among"] in told
+    assert len(best) == 3 and all(f"for {row['purpose']}" in told and f": {row['best']}" in told for row in best)
 
 
 @pytest.mark.parametrize(

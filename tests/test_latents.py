@@ -23,14 +23,18 @@ def last_input(model, images):
     return vit.blocks[-1].norm1(x)
 
 
-@pytest.mark.parametrize("method", [pvera.VeRA(rank=8), pvera.PVeRA(rank=8), pvera.PVeRA(rank=8, targets="qkv")])
+@pytest.mark.parametrize(
+    "method",
+    [pvera.VeRA(rank=8), pvera.VeRA(rank=8, dropout=0.5), pvera.PVeRA(rank=8), pvera.PVeRA(rank=8, targets="qkv")],
+    ids=str,
+)
 @pytest.mark.parametrize("training", [False, True])
 def test_mu_and_sigma_from_the_weights(method, training):
     model, images = adapted(method).train(training), make_images()
     mu, sigma = latents.last_layer(model, images, "qv")
     member = model.members[0]
     A, d = member.shared.A, member.layers[-1].d
-    with torch.no_grad(), model.sampling(enabled=False) if method.key == "pvera" else torch.no_grad():
+    with torch.no_grad(), model.sampling(enabled=False) if member.samples else torch.no_grad():
         x = last_input(model, images)
         for i, position in enumerate("qv"):
             p = method.targets.index(position)

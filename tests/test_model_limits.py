@@ -183,6 +183,16 @@ def test_the_backbone_alone_computes_all_tokens(vit, images):
     assert torch.equal(vit.forward_features(images), expected)
 
 
+@pytest.mark.parametrize("method", [PVeRA(rank=8), LoRA(rank=2, dropout=0.5), IA3()], ids=str)
+def test_the_first_pass_with_the_last_mlp_on_the_class_token_may_be_merged(vit, images, method):
+    model = perturb(pvera.adapt(vit, method, CLASSES)).eval()
+    expected = model(images)
+    model.last_mlp_on_class_token = True
+    torch.testing.assert_close(model.merge_()(images), expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(model.unmerge_()(images), expected, rtol=0, atol=1e-5)
+    assert model._class_token, "it is found out with the first pass that could skip tokens"
+
+
 @pytest.mark.parametrize(
     "name, message",
     [

@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from test_notebooks import notebook
 from test_notebooks import root as notebooks  # noqa: F401  a fixture
 from test_train_cli import arguments, folder  # noqa: F401  folder is a fixture
 
+from pvera import processes
 from pvera.data import image_folders, store, suite
 from pvera.errors import InputError
 from pvera.study import results, runs, scheduler, script
@@ -117,6 +119,42 @@ def test_files_of_a_killed_writer_are_removed_and_those_of_a_running_one_stay(tm
         assert files(tmp_path) == sorted([living.name, other.name, "seed0.json"])
     results.write_atomically(tmp_path / "seed0.json", b"{}")
     assert files(tmp_path) == sorted([other.name, "seed0.json"])
+
+
+def test_a_writer_whose_temporary_file_is_removed_before_its_lock_writes_again(tmp_path, monkeypatch):
+    path, lock = tmp_path / "seed0.json", processes.lock
+
+    def beaten(file):
+        """Let another writer come between the temporary file and its lock."""
+        monkeypatch.setattr("pvera.files.lock", lock)
+        results.write_atomically(path, b"other")
+        assert path.read_bytes() == b"other" and not Path(file.name).exists()
+        return lock(file)
+
+    monkeypatch.setattr("pvera.files.lock", beaten)
+    results.write_atomically(path, b"mine")
+    assert path.read_bytes() == b"mine" and files(tmp_path) == [path.name]
+
+
+def test_a_folder_that_vanishes_while_a_file_is_written_ends_the_write(tmp_path, monkeypatch):
+    folder = tmp_path / "results"
+    monkeypatch.setattr("pvera.files.lock", lambda file: shutil.rmtree(folder))
+    with pytest.raises(InputError, match="cannot write .*/results/seed0.json: No such file or directory"):
+        results.write_atomically(folder / "seed0.json", b"{}")
+
+
+def test_several_processes_write_one_file(tmp_path):
+    path = tmp_path / "seed0.json"
+    code = (
+        "import sys; from pvera.files import write_atomically\n"
+        "for i in range(150): write_atomically(sys.argv[1], sys.argv[2].encode() * 1000)"
+    )
+    writers = [
+        subprocess.Popen([sys.executable, "-c", code, str(path), name], stderr=subprocess.PIPE, text=True)
+        for name in "abcd"
+    ]
+    assert [writer.communicate()[1] for writer in writers] == 4 * [""]
+    assert path.read_bytes() in [name.encode() * 1000 for name in "abcd"] and files(tmp_path) == [path.name]
 
 
 # Decoded images

@@ -241,6 +241,12 @@ WRONG = {
     "no header": (lambda f: csv(f, "cat/a.png,1"), "a.csv, line 1: must name the columns path, label"),
     "no label": (lambda f: csv(f, "path,label", "cat/a.png,"), "a.csv, line 2: has no label"),
     "split's name": (lambda f: csv(f, "path,label,split", "cat/a.png,1,dev"), "a.csv, line 2: unknown split 'dev'"),
+    "open quote": (lambda f: csv(f, "path,label", 'cat/grey1.png,"1', "cat/a.png,2"), "a.csv, line 3: unexpected end"),
+    "long cell": (
+        lambda f: csv(f, "path,label", 'cat/grey1.png,"1', *["cat/a.png,2"] * 20000),
+        "field larger than field limit",
+    ),
+    "long title": (lambda f: csv(f, '"path,label', *["cat/a.png,2"] * 20000), "field larger than field limit"),
     "lost": (
         lambda f: csv(f, "path,label", "cat/a.png,1", "cat/b.png,2"),
         "lacks 2 pictures (cat/a.png, cat/b.png)",

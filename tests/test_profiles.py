@@ -1,7 +1,7 @@
 """Profiles: keys, refusals and their messages; the committed profiles list the runs of the committed results."""
 
 import json
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from pvera.study.experiments import analyses_of_adapters
 from pvera.study.inputs import Inputs
 from pvera.study.profiles import Profile
 from pvera.study.rivals import Ensemble
+from pvera.study.runs import GRID
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -319,6 +320,54 @@ def test_a_search_needs_values_of_beta(tmp_path):
     with pytest.raises(InputError, match="^profile 'my': beta: is missing, the values to search for digits$"):
         profile.runs("beta", tmp_path)
     assert profile.with_(datasets=["cifar"]).runs("beta", tmp_path) == [], "β of VTAB-1k is published"
+
+
+@pytest.mark.parametrize("name", ["mini", "demo", "paper"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"seeds": [3]},
+        {"seeds": [4, 1]},
+        {"component_seeds": [1, 2], "search_once": True},
+        {"effects": [2, 1], "search_once": True},
+        {"effects": [1], "seeds": [3, 1], "search_once": True, "component_seeds": [3, 4]},
+    ],
+    ids=str,
+)
+def test_what_a_run_waits_for_is_made_by_another(name, changes, tmp_path):
+    profile = Profile.read(ROOT / "experiments" / "profiles" / f"{name}.yaml")
+    if "effects" in changes:
+        effects = profile.effects and replace(profile.effects, seeds=changes["effects"])
+        changes = changes | {"effects": effects}
+    profile, language = profile.with_(**changes), profile.language and profile.language.with_(**changes)
+    for one in filter(None, (profile, language)):
+        runs = [run for experiment in one.experiments for run in one.runs(experiment, tmp_path)]
+        awaited = {path for run in runs for path in run.awaited}
+        assert awaited <= {run.path for run in runs}
+        assert all(GRID not in dict(run.searched) for run in runs if run.path in awaited), "no search awaits another"
+
+
+def test_the_first_seed_of_an_experiment_searches_its_grids(tmp_path):
+    profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
+    effects = replace(profile.effects, seeds=[2, 1])
+    profile = profile.with_(seeds=[1, 2], component_seeds=[4, 3], effects=effects)
+    searchers = {}
+    for experiment in ("benchmark", "components", "equal_budget", "protocol"):
+        for run in profile.runs(experiment, tmp_path):
+            if path := dict(run.searched).get(GRID):
+                searchers.setdefault(run.experiment, set()).add(Path(path).relative_to(tmp_path / "mini"))
+    found = {name: {(path.parts[0], path.stem) for path in paths} for name, paths in searchers.items()}
+    assert found == {
+        "benchmark": {("benchmark", "seed1")},
+        "components_vera": {("benchmark", "seed1")},
+        "components_pvera": {("benchmark", "seed1")},
+        "components_no_noise": {("components_no_noise", "seed4")},
+        "components_no_kl": {("components_no_kl", "seed4")},
+        "equal_budget": {("equal_budget", "seed4")},
+        "protocol_corrected_grid": {("protocol_corrected_grid", "seed2")},
+        "protocol_joint_stop": {("protocol_joint_stop", "seed2")},
+    }
 
 
 class Recorded(Inputs):

@@ -218,7 +218,7 @@ def test_each_difference_of_the_protocols_is_an_experiment(small_profile, tmp_pa
         assert one.candidates == corrected.candidates
     assert listed["protocol_lora_same_draw", "lora"].candidates[0].method == pvera.LoRA(rank=4, same_draw=True)
     grid = listed["protocol_corrected_grid", "lora"]
-    assert grid.protocol == CORRECTED and len(grid.candidates) == 2 and grid.training.epochs == 500
+    assert grid.protocol == CORRECTED and len(grid.candidates) == 2 and grid.training == corrected.training
     together = listed["protocol_joint_stop", "lora"]
     assert together == replace(grid, experiment=together.experiment, protocol=together.protocol)
     assert asdict(together.protocol) == asdict(CORRECTED) | {"name": together.protocol.name, "joint_stop": True}

@@ -36,7 +36,7 @@ def adapter(dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1
         Example(dataset, np.zeros((4, 4, 3), np.uint8), 0, 0 if good else 1, np.full((16, 2), 0.5), 0.4, 0.6)
         for good in (True, False)
     )
-    return Uncertainty(record, estimates, {4: hit, 16: hit}, 1 - sd[::-1], shown)
+    return Uncertainty(record, estimates, {4: hit, 16: hit}, 1 - sd[::-1], right, shown)
 
 
 HAND = [
@@ -79,11 +79,11 @@ def test_random_spreads_against_scikit_learn():
     ]  # fmt: skip
     every = uncertainty.detection(runs).set_index(["dataset", "seed", "way", "draws"])["auroc"]
     for run in runs:
-        wrong, k, row = ~run.most.correct, 16, every[run.record["dataset"]]
+        k, row = 16, every[run.record["dataset"]]
         for way, values in ((uncertainty.SD, run.most.sd), (uncertainty.SCORE, 1 - run.most.centre)):
-            assert row[run.record["seed"], way, k] == pytest.approx(roc_auc_score(wrong, values))
+            assert row[run.record["seed"], way, k] == pytest.approx(roc_auc_score(~run.most.right, values))
         assert row[run.record["seed"], uncertainty.SINGLE, 0] == pytest.approx(
-            roc_auc_score(wrong, 1 - run.single_pass)
+            roc_auc_score(~run.single_right, 1 - run.single_pass)
         )
     by_draws = uncertainty.by_draws(runs).set_index("draws")
     expected = np.mean([roc_auc_score(~run.most.right, run.most.width) for run in runs])

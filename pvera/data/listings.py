@@ -143,15 +143,16 @@ def _of_lines(file: Path, part: str) -> Iterator[Picture]:
 
 def _of_csv(file: Path) -> Iterator[Picture]:
     """Yield the rows; paths are absolute."""
-    rows = csv.reader(io.StringIO(files.read_text(file), newline=""))
-    header = [title.strip().lower() for title in next(rows, [])]
+    rows = _rows(file)
+    _, titles = next(rows, (0, []))
+    header = [title.strip().lower() for title in titles]
     if not {"path", "label"} <= set(header):
         raise InputError(f"{file}, line 1: must name the columns path, label and perhaps split, not {header}")
-    for row in rows:
+    for number, row in rows:
         cells = {title: cell.strip() for title, cell in zip(header, row, strict=False)}
         if not any(cells.values()):
             continue
-        place = f"{file}, line {rows.line_num}"
+        place = f"{file}, line {number}"
         if empty := [title for title in ("path", "label", "split") if title in header and not cells.get(title)]:
             raise InputError(f"{place}: has no {empty[0]}")
         part = None
@@ -160,6 +161,17 @@ def _of_csv(file: Path) -> Iterator[Picture]:
             if part is None:
                 raise InputError(f"{place}: unknown split {cells['split']!r}; use train, val or test")
         yield Picture(os.path.normpath(file.parent / cells["path"]), cells["label"], part)
+
+
+def _rows(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows with their lines' numbers. InputError for a quote that is not closed."""
+    # Unless strict, a row whose quote is open would end with the file, and take all other rows into its label.
+    rows = csv.reader(io.StringIO(files.read_text(file), newline=""), strict=True)
+    try:
+        for row in rows:
+            yield rows.line_num, row
+    except csv.Error as error:
+        raise InputError(f"{file}, line {rows.line_num}: {error}") from None
 
 
 def _rebased(folder: Path, pictures: list[Picture]) -> tuple[Path, list[Picture]]:

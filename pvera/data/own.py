@@ -14,7 +14,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -42,12 +42,14 @@ def install(
     source: str | Path,
     seed: int = 0,
     whole: Sequence[str] | None = None,
+    check: Callable[[dict], None] = lambda described: None,
 ) -> dict:
     """Write the lists of a data set below `root`, and return its description (`tasks.manifest`).
 
     seed: draws the splits that `source` does not give, per class, by content: neither the names of files nor other
     classes matter, and copies of a picture stay together.
     whole: the classes of a trained adapter; all pictures are then test images, of some of these classes.
+    check: is given the description before anything is written, and may raise InputError.
     What lies there is kept while neither pictures nor options have changed. InputError for all that is wrong.
     """
     folder = _folder(root, name)
@@ -55,6 +57,7 @@ def install(
     stamp = _stamp(listing, seed, whole)
     described = manifest(root, name)
     if described and described.get("stamp") == stamp:
+        check(described)
         return described
     contents = _contents(listing)
     _check_labels(source, listing, contents)
@@ -74,6 +77,7 @@ def install(
         "left_out": len(listing.left_out),
         "stamp": stamp,
     }
+    check(described)
     _write(folder, listing, parts, described)
     return described
 

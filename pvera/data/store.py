@@ -99,7 +99,8 @@ def remembered(key: str, digest: Callable[[], str]) -> str:
         if re.fullmatch("[0-9a-f]{64}", kept := file.read_text()):
             return kept
     computed = digest()
-    write_atomically(file, computed.encode())
+    with suppress(InputError):  # a store that cannot be written remembers nothing
+        write_atomically(file, computed.encode())
     return computed
 
 

@@ -191,7 +191,9 @@ def body(parts: Sequence[Topic], notebooks: str) -> str:
             for claim in claims
         ]  # fmt: skip
         header = ["Claim", "Verdict", "Effect", "95 % interval", "Could be shown", "Scale"]
-        lines += [markdown.table(header, rows), *([part.closing] if part.closing else [])]
+        lines.append(markdown.table(header, rows))
+        if part.closing:
+            lines.append(part.closing)
     return "\n\n".join(lines) + "\n"
 
 
@@ -200,15 +202,15 @@ def _shown(claim: Claim) -> str:
 
 
 def _limited(claim: Claim, group) -> Claim:
-    """Add to a claim's scale how many of the trainings in `group`, records of runs or else, a limit on epochs ended."""
+    """Say with a claim how many of the trainings in `group`, records of runs or else, a limit on epochs ended."""
     trainings = [run for run in group if isinstance(run, dict)] if isinstance(group, list) else []
     cut = capped(trainings)
-    return replace(claim, scale=f"{claim.scale}, {cut} of {len(trainings)} trainings cut short") if cut else claim
+    return replace(claim, cut=f"{cut} of {len(trainings)} trainings cut short") if cut else claim
 
 
 def _scale(backbone: str, claim: Claim) -> str:
-    parts = [backbone_title(backbone)] * bool(backbone) + [claim.scale] * bool(claim.scale)
-    return ", ".join(parts) or NOTHING
+    parts = (backbone_title(backbone) if backbone else "", claim.scale, claim.cut)
+    return ", ".join(filter(None, parts)) or NOTHING
 
 
 def write(parts: Sequence[Topic], root, profile: str) -> None:

@@ -100,7 +100,8 @@ def summary(pairs: pd.DataFrame, by: Sequence[str] = ("switch",)) -> pd.DataFram
     pairs: the number of data sets and seeds. mean, low, high: the mean over them, after averaging over methods, and a
     95 % t-interval over both sources of variation. noise: the bound within which the mean of as many independent runs
     of the same methods stays in 95 of 100 cases when their random numbers alone change; NaN without such runs.
-    comparable: the result of `comparable`. beyond: whether a comparable effect exceeds the noise.
+    comparable: the result of `comparable`. beyond: whether a comparable effect exceeds the noise and its interval, if
+    there is one, leaves out zero.
     """
     rows = []
     for key, part in pairs.groupby(list(by), sort=False):
@@ -119,7 +120,7 @@ def summary(pairs: pd.DataFrame, by: Sequence[str] = ("switch",)) -> pd.DataFram
             row = dict(zip(by, key, strict=True)) | {"metric": metric, "methods": len(methods), "pairs": len(values)}
             row |= {"mean": mean, "low": low, "high": high, "noise": bound}
             fair = comparable(row["switch"], metric)
-            beyond = fair and row["switch"] != NOISE and abs(mean) > bound
+            beyond = fair and row["switch"] != NOISE and abs(mean) > bound and not low <= 0 <= high
             rows.append(row | {"comparable": fair, "beyond": bool(beyond)})
     return pd.DataFrame(rows)
 

@@ -47,14 +47,14 @@ CLAIMS = (
     EQUAL_BUDGET,
     ("Main table", "PVeRA has the highest average"),
     ("Main table", "Linear probing has the lowest average"),
-    ("Cost", "PVeRA trains few numbers"),
+    ("Cost", "PVeRA trains fewer numbers"),
     ("Cost", "PVeRA adds, sampling as in training"),
     ("Calibration", "LoRA, VeRA and PVeRA are all better calibrated than the other adapters"),
     CALIBRATED,
     ("Uncertainty", "Incorrect predictions have the higher standard deviation"),
     SPREAD,
     ("Out-of-distribution detection", "PVeRA's values are lower in distribution (mean value)"),
-    ("Language", "PVeRA is better than VeRA on average"),
+    ("Language", "PVeRA is better than VeRA on average over the tasks of our own grammar"),
 )
 SWITCHES_SHOWN = 3  # of the ledger, the largest
 VTAB = [task for task in TASKS.values() if task.suite == "vtab"]
@@ -105,8 +105,9 @@ def claim(root: Path, topic: str, start: str) -> pd.Series:
     begins so.
     """
     path = _existing(root / TABLES / "claims.csv")
-    rows = pd.read_csv(path)
-    if missing := {"verdict", "low", "high", "reading", "scale"} - set(rows):
+    words = {"scale": "", "cut": ""}
+    rows = pd.read_csv(path, dtype=dict.fromkeys(words, str)).fillna(words)
+    if missing := {"verdict", "low", "high", "reading", "scale", "cut"} - set(rows):
         raise InputError(f"{path}: no column {min(missing)!r}; execute the notebooks anew")
     rows = rows[(rows["topic"] == topic) & rows["claim"].str.startswith(start)]
     if rows.empty:
@@ -122,9 +123,8 @@ def claims(root: Path, up: str) -> str:
     for topic, start in CLAIMS:
         row = claim(root, topic, start)
         word = f"**{row.verdict}**" if row.verdict in (HOLDS, FAILS) else row.verdict
-        scale = row.scale if isinstance(row.scale, str) else ""
-        cut = next((f", {part}" for part in scale.split(", ") if "cut short" in part), "")
-        effect = f"{row.reading}{_interval(row, ' ')}; {backbone_title(row.backbone)}{cut}"
+        measured_on = ", ".join(filter(None, (backbone_title(row.backbone), row.cut)))
+        effect = f"{row.reading}{_interval(row, ' ')}; {measured_on}"
         link = f"[{word}]({up}analysis/{row.notebook}.ipynb)"
         rows.append([markdown.escape(row.claim), link, markdown.escape(effect)])
     return markdown.table(["Claim", "Verdict here", "Effect [95 % interval]; measured on"], rows)
@@ -146,14 +146,17 @@ def verdict(root: Path, up: str) -> str:
     all claims fare.
     """
     row = claim(root, *PRIMARY)
-    counts = pd.read_csv(root / TABLES / "claims.csv")["verdict"].value_counts()
+    judged = pd.read_csv(root / TABLES / "claims.csv")
+    counts = judged["verdict"].value_counts()
     hold, fail, undecided, untestable = (counts.get(kind, 0) for kind in VERDICTS)
+    counted = ((judged["verdict"] == HOLDS) & judged["low"].isna()).sum()
     accuracy = pd.read_csv(_existing(root / TABLES / "components.csv")).groupby("component")["mean"].mean()
     parts = "; ".join(f"{part}: {_effect(claim(root, *named))}" for part, named in PARTS.items())
     uncertainty = [claim(root, *named) for named in UNCERTAINTY]
     advice = pd.read_csv(_existing(root / TABLES / "rivals_advice.csv"))
     best = advice[advice["passes"] == "any"].groupby("best", sort=False)["purpose"]
     told = "; ".join(f"for {' and for '.join(purposes)}: {name}" for name, purposes in best)
+    among = advice["among"].iloc[0]
     holds = [
         f"At the scale run here, a {backbone_title(row.backbone)} on {row.scale.replace(', ', ' with ')}, the claim "
         f"that PVeRA beats VeRA, the method it extends, **{WORDS.get(row.verdict, row.verdict)}**: test accuracy "
@@ -169,9 +172,10 @@ def verdict(root: Path, up: str) -> str:
             f"{one.reading}{_interval(one, ' ')}."
             for one in uncertainty
         )
-        + f" Best here {told} ([table]({up}{TABLES}/rivals_advice.md)).",
+        + f" Best of what was tried with {among}, {told} ([table]({up}{TABLES}/rivals_advice.md)).",
         f"[{counts.sum()} claims]({up}{TABLES}/claims.md),": "the paper's and a few of our own: "
-        f"{hold} hold, {fail} fail, {undecided} are undecided and {untestable} cannot be tested here.",
+        f"{hold} hold ({counted} of these are exact counts of cost), {fail} fail, {undecided} are undecided and "
+        f"{untestable} cannot be tested here.",
     }
     return "\n".join(f"- **{question}** {answer}" for question, answer in said.items())
 
@@ -199,11 +203,12 @@ def scale(root: Path, up: str) -> str:
     lead = (accuracies.loc["pvera"] - accuracies.loc["vera"]).mean()
     said = [
         f"The paper reports PVeRA {plain(lead, 1)} points above VeRA, on {backbone_title('dinov2_b')} and the "
-        f"{len(accuracies.columns)} data sets of VTAB-1k. Here, a true difference of {plain(row.could_be_shown, 1)} "
-        "points would be shown in 80 of 100 repetitions; a smaller one may stay undecided."
+        f"{len(accuracies.columns)} data sets of VTAB-1k. Here, on {row.scale.replace(', ', ' with ')}, a true "
+        f"difference of {plain(row.could_be_shown, 1)} points would be shown in 80 of 100 repetitions; a smaller one "
+        "may stay undecided."
     ]
     if runs := re.search(r"\.ipynb\)\. (Profile .+)", _existing(root / TABLES / "claims.md").read_text("utf-8")):
-        said.append(f"The runs: {runs[1]}")
+        said.append(f"The main table's runs: {runs[1]}")
     if not _paper_was_run(root):
         said.append(NOT_RUN)
     return " ".join(said)

@@ -39,6 +39,7 @@ class Uncertainty:
     covered: number of draws -> whether the interval contains the mean of many further draws, for each image that has
         that mean.
     single_pass: (N,) highest softmax score of the benchmark's prediction, one pass with the mean.
+    single_right: (N,) whether that prediction is the label.
     examples: one image with a correct and one with an incorrect prediction, where they exist.
     """
 
@@ -46,6 +47,7 @@ class Uncertainty:
     estimates: dict[int, uncertainty.Estimates]
     covered: dict[int, np.ndarray]
     single_pass: np.ndarray
+    single_right: np.ndarray
     examples: tuple[Example, ...]
 
     @property
@@ -80,7 +82,7 @@ def _of_arrays(root, record: dict, arrays: dict[str, np.ndarray]) -> Uncertainty
             f"{path.with_suffix(results.ADAPTER)} is not the adapter of the draws: run python "
             f"experiments/uncertainty.py --profile {record['profile']} --replace"
         )
-    predictions, _ = results.read_predictions(path)
+    predictions, labels = results.read_predictions(path)
     draws = arrays["draws"].tolist()
     estimates = {
         k: uncertainty.Estimates(
@@ -112,5 +114,6 @@ def _of_arrays(root, record: dict, arrays: dict[str, np.ndarray]) -> Uncertainty
         estimates,
         dict(zip(draws, arrays["covered"], strict=True)),
         predictions.max(1).astype(np.float64),
+        predictions.argmax(1) == labels,
         examples,
     )

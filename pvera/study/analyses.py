@@ -32,6 +32,7 @@ class Analysis(Run):
     trained_record: the record of that training.   compute: (model, analysis, test data by name, report) -> arrays.
     tested: data sets whose test images it is given.   settings: whatever else influences the numbers.
     fitted: whether it is given the training and validation split of its data set too (`Inputs.for_analysis`).
+    records: the records of all trainings, where it reads the adapters of several.
     """
 
     trained_record: str = ""
@@ -39,6 +40,7 @@ class Analysis(Run):
     tested: tuple[str, ...] = ()
     settings: dict = field(default_factory=dict, hash=False)
     fitted: bool = False
+    records: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, run: Run, experiment: str, compute: Callable, tested: tuple[str, ...], **settings) -> "Analysis":
@@ -108,6 +110,7 @@ class Analysis(Run):
         """Compute, and write the result. InputError where the adapter is missing or does not fit."""
         started, inputs = time.perf_counter(), inputs or Inputs()
         source = results.read(self.adapter.with_suffix(".json"))
+        self._require_same_data(inputs)
         frozen, tests = inputs.for_analysis(self, device)
         config = self.config(inputs)
         model = checkpoint.load(frozen.model, self.adapter).eval()
@@ -133,6 +136,23 @@ class Analysis(Run):
             },
             arrays=arrays,
         )
+
+    def _require_same_data(self, inputs: Inputs) -> None:
+        """Raise InputError where an adapter was trained on other splits than lie there now.
+
+        Its test images may then be those that it was trained on.
+        """
+        for path in map(Path, self.records or (self.trained_record,)):
+            record = results.read(path)
+            config = record["config"]
+            if config.get("images") != self.images or config["data_sha256"] == inputs.splits_sha256(self):
+                continue
+            seed = record.get("own_data", {}).get("split", {}).get("seed")
+            how = "restore them" if seed is None else f"type --data-set {self.dataset}=FOLDER --split-seed {seed}"
+            raise InputError(
+                f"{path}: was trained on other images or splits of {self.dataset} than {self.data_root} holds: "
+                f"{how}, or train again with --replace"
+            )
 
 
 def draw(model, test, k: int, seed: int) -> Iterator[np.ndarray]:

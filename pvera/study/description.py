@@ -133,7 +133,7 @@ class Description:
     beta: the values of β searched on data sets for which the published program states none.
     alpha: as many values of VeRA's α, which give it as many configurations to choose from.
     search_rates: the learning rates with which each value of β and α is tried, instead of the most chosen one.
-    search_once: the first seed searches each grid, and the other seeds train the value that it chose.
+    search_once: the first seed of an experiment searches each grid, and its other seeds train the value that it chose.
     component_seeds: of the experiments on PVeRA's components, which are left out where there are none.
     further_seeds: of VeRA and PVeRA, beside `seeds`.
     weights: per backbone a local file of its weights, instead of the hub's.

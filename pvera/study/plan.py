@@ -7,7 +7,7 @@ whether a training left an adapter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,6 @@ from pvera.study.analyses import Analysis
 from pvera.study.protocol import PUBLISHED_BETA, Protocol, one_at_a_time, protocol
 from pvera.study.rivals import Ensemble
 from pvera.study.runs import GRID, Candidate, Run
-from pvera.study.training import TrainingConfig
 
 if TYPE_CHECKING:
     from pvera.study.experiments import Experiment
@@ -87,7 +86,7 @@ def components(profile: Profile, experiment: Experiment, root) -> list[Run]:
     return [
         training_run(
             profile, experiment, root, backbone, dataset, method, seed, variant=name, changes=changes,
-            chooser=None if changes else "benchmark",
+            **({"seeds": profile.component_seeds} if changes else {"chooser": "benchmark"}),
         )
         for name, (method, changes) in COMPONENTS.items()
         for backbone in profile.backbones[:1]
@@ -100,7 +99,7 @@ def components(profile: Profile, experiment: Experiment, root) -> list[Run]:
 def equal_budget(profile: Profile, experiment: Experiment, root) -> list[Run]:
     """List VeRA with the α that `search` chose, where the profile has values of α."""
     return [
-        training_run(profile, experiment, root, backbone, dataset, "vera", seed)
+        training_run(profile, experiment, root, backbone, dataset, "vera", seed, seeds=profile.component_seeds)
         for backbone in profile.backbones[:1]
         for dataset in profile.datasets
         for seed in profile.component_seeds
@@ -121,16 +120,15 @@ def position_ablation(profile: Profile, experiment: Experiment, root) -> list[Ru
 def protocol_effects(profile: Profile, experiment: Experiment, root) -> list[Run]:
     """List both protocols, and the corrected one with one difference at a time, each below "protocol_<name>".
 
-    A difference that concerns one method is measured on that method, one that concerns the grid on full grids with as
-    many epochs as the paper allows.
+    A difference that concerns one method is measured on that method, one that concerns the grid on full grids.
     """
     if not profile.effects:
         return []
-    long = replace(profile.training, epochs=TrainingConfig.epochs)
-    uncapped = replace(profile, training=long, fixed_grid=[])
+    full_grids = replace(profile, fixed_grid=[])
+    seeds = [seed for seed in profile.effects.seeds if seed in profile.seeds]
     return [
         training_run(
-            uncapped if variant.grid else profile,
+            full_grids if variant.grid else profile,
             experiment,
             root,
             backbone,
@@ -140,9 +138,9 @@ def protocol_effects(profile: Profile, experiment: Experiment, root) -> list[Run
             variant=name,
             rules=variant.protocol,
             fixed=not variant.grid,
+            seeds=seeds,
         )
-        for seed in profile.effects.seeds
-        if seed in profile.seeds
+        for seed in seeds
         for name, variant in one_at_a_time().items()
         for backbone in profile.backbones[:1]
         for dataset in profile.effects.datasets
@@ -279,6 +277,7 @@ def training_run(
     values: list[dict] | None = None,
     changes: dict | None = None,
     chooser: str | None = None,
+    seeds: Sequence[int] | None = None,
 ) -> Run:
     """Build one training of a profile.
 
@@ -286,14 +285,16 @@ def training_run(
     fixed: the grid's most chosen value instead of all.   values: the members, each with every value of the grid.
     changes: hyperparameters that differ from the profile's.
     chooser: the folder of the first seed's run that searches the grid for this one (`search_once`), if not its own.
+    seeds: those that are trained in that folder, if not the profile's: the first of them searches.
     """
     rules, options = rules or protocol(profile.protocol), dict(profile.methods[method])
     grid, most_chosen = options.pop("grid", {}), options.pop("most_chosen", None)
     name = experiment.name if variant is None else f"{experiment.name}_{variant}"
     after, searched, changes = experiment.after, [], changes or {}
+    searcher = (seeds or profile.seeds)[0]
 
-    def record(folder: str) -> str:
-        return str(results.run_path(root, profile.name, folder, backbone, dataset, method, profile.seeds[0]))
+    def record(folder: str, seed: int) -> str:
+        return str(results.run_path(root, profile.name, folder, backbone, dataset, method, seed))
 
     if after and after.searches and SEARCHED[after.searches] == method and after.searches not in changes:
         key = after.searches
@@ -302,7 +303,7 @@ def training_run(
         if options.get(key) is None and len(getattr(profile, key)) == 1:
             (options[key],) = getattr(profile, key)
         if options.get(key) is None:
-            searched.append((key, record(after.name)))
+            searched.append((key, record(after.name, profile.seeds[0])))
     if fixed or backbone in profile.fixed_grid:
         if grid and most_chosen is None:
             raise InputError(
@@ -315,8 +316,8 @@ def training_run(
         options, points = options | points[0], values
     elif values:
         points = [value | point for value in values for point in points]
-    elif profile.search_once and len(points) > 1 and seed != profile.seeds[0]:
-        searched.append((GRID, record(chooser or name)))
+    elif profile.search_once and len(points) > 1 and seed != searcher:
+        searched.append((GRID, record(chooser or name, searcher)))
     options |= rules.adapters.get(method, {}) | changes
     return Run(
         profile.name,

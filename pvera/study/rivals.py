@@ -47,12 +47,7 @@ Place = tuple  # a split's name, ("shift", corruption, severity), or ("out", dat
 
 @dataclass(frozen=True)
 class Ensemble(Analysis):
-    """One analysis of the adapters of several seeds; it stands under the first of them.
-
-    records: the records of their trainings.
-    """
-
-    records: tuple[str, ...] = ()
+    """One analysis of the adapters of several seeds, those of `records`; it stands under the first of them."""
 
     @property
     def adapters(self) -> list[Path]:

@@ -21,6 +21,7 @@ from pvera import __version__, checkpoint
 from pvera.adapters import Method
 from pvera.data import own, splits, tasks
 from pvera.errors import InputError
+from pvera.files import plain
 from pvera.model import adapt
 from pvera.seeding import derive
 from pvera.study import results, training
@@ -31,6 +32,8 @@ from pvera.study.training import TrainingConfig
 SYMBOLS = {"beta": "β", "alpha": "α"}
 #: Stands in `Run.searched` for the whole grid, of which one candidate is to be found.
 GRID = "grid"
+#: What a configuration says of weights and data.
+OF_INPUTS = {"weights_sha256", "image_size", "max_length", "data_sha256"}
 
 
 @dataclass(frozen=True)
@@ -107,23 +110,41 @@ class Run:
     def resolved(self) -> "Run | None":
         """Return the run with the values that were found; those whose result is missing stay in `searched`.
 
+        The best of a grid is missing as well where its record is of another configuration.
         None where there is nothing to run (`analyses.Analysis`).
         """
         run = self
-        for name, record in self.searched:
-            chosen = results.read(record)["chosen"] if Path(record).exists() else None
-            if chosen is None:
+        for name, path in self.searched:
+            record = results.read(path) if Path(path).exists() else None
+            if record is None or record["chosen"] is None:
                 break
+            grid = record["chosen"]["grid"]
             if name == GRID:
-                found = (run.candidates[chosen["member"]],)
+                found = tuple(c for c in run.candidates if plain(c.grid) == grid) if run._searched_by(record) else ()
             else:
-                found = tuple(candidate.with_(name, chosen["grid"][name]) for candidate in run.candidates)
+                found = tuple(candidate.with_(name, grid[name]) for candidate in run.candidates)
+            if not found:
+                break
             run = replace(run, candidates=found, searched=run.searched[1:])
         return run
 
+    def _searched_by(self, record: dict) -> bool:
+        """Whether the record of another seed has this run's configuration, as far as the profile says it."""
+        config = {key: value for key, value in record["config"].items() if key not in OF_INPUTS}
+        return results.config_hash(config | {"seed": self.seed}) == results.config_hash(self._settings())
+
     def config(self, inputs: Inputs | None = None) -> dict:
         """Return everything that influences the numbers of the result, and nothing else."""
-        inputs, training_config = inputs or Inputs(), asdict(self.training)
+        inputs = inputs or Inputs()
+        return {
+            **self._settings(),
+            **inputs.describe_backbone(self),
+            "data_sha256": inputs.splits_sha256(self),
+        }
+
+    def _settings(self) -> dict:
+        """Return the part of the configuration that needs neither weights nor data: all but `OF_INPUTS`."""
+        training_config = asdict(self.training)
         shortened = {} if self.images is None else {"images": self.images}
         pooled = {} if self.pool == "first" else {"pool": self.pool}
         return {
@@ -132,8 +153,6 @@ class Run:
             "protocol": asdict(self.protocol),
             "max_epochs": training_config.pop("epochs"),
             **training_config,
-            **inputs.describe_backbone(self),
-            "data_sha256": inputs.splits_sha256(self),
             "precision": self.precision,
             **shortened,
             **pooled,
@@ -259,7 +278,10 @@ def _require_found(run: Run) -> None:
     if run.searched:
         name, record = run.searched[0]
         what = "the best of the grid" if name == GRID else SYMBOLS.get(name, name)
-        raise InputError(f"{what} of {run.dataset} is not known: {record} is missing, or all of it diverged")
+        raise InputError(
+            f"{what} of {run.dataset} is not known: {record} is missing, or all of it diverged, or it was made with "
+            "another configuration"
+        )
 
 
 def _test(run: Run, model, histories: Sequence[training.History], members: range, test) -> Outcome:

@@ -33,17 +33,26 @@ def resolve(runs: Iterable[Run]) -> list[Run]:
 def pending(runs: Iterable[Run], replace: bool = False) -> list[Run]:
     """Return the resolved runs whose result is missing.
 
-    InputError where a result of another configuration lies in the place, unless `replace`.
+    InputError where a result of another configuration lies in the place, unless `replace`. Then what waits for such a
+    result waits until it is replaced.
     """
-    runs, inputs = resolve(runs), Inputs()
-    states = [run.state(inputs) for run in runs]
-    different = [run for run, state in zip(runs, states, strict=True) if state == "different"]
+    inputs = Inputs()
+    pairs = [(plan, run) for plan in runs if (run := plan.resolved()) is not None]
+    states = [run.state(inputs) for _, run in pairs]
+    different = [run for (_, run), state in zip(pairs, states, strict=True) if state == "different"]
     if different and not replace:
         raise InputError(
             f"{len(different)} result files were made with another configuration, the first is "
             f"{different[0].path}; use --replace to run them again, or --results for another folder"
         )
-    return [run for run, state in zip(runs, states, strict=True) if state != "done"]
+    replaced = {run.path for run in different}
+    missing = []
+    for (plan, run), state in zip(pairs, states, strict=True):
+        if plan.waits and not replaced.isdisjoint(plan.awaited):
+            missing.append(plan)
+        elif state != "done":
+            missing.append(run)
+    return missing
 
 
 def run_all(runs: Sequence[Run], title: str, workers: int = 1, device: str = "cpu", keep_going: bool = False) -> None:

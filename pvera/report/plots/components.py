@@ -1,5 +1,7 @@
 """The components of PVeRA: differences of accuracy by task and seed."""
 
+from textwrap import fill
+
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
@@ -31,7 +33,7 @@ def contrasts(runs: Runs) -> Figure:
             ax.plot(effect.mean, len(datasets), "D", color="black", markersize=3.5, mew=0)
             ax.axvline(0, color="0.5", linewidth=0.6, zorder=0)
             ax.axhline(len(datasets) - 0.5, color="0.8", linewidth=0.6)
-            ax.set_title(name, fontsize=7)
+            ax.set_title(fill(name, 18), fontsize=7)
             ax.grid(axis="x", color="0.92", linewidth=0.6)
             ax.tick_params(axis="y", length=0)
         panels[0].set_yticks(range(len(datasets) + 1), [*map(dataset_title, datasets), "Mean over tasks"])

@@ -78,7 +78,7 @@ def effects(pairs: pd.DataFrame) -> Figure:
                     axes[0].set_title(f"{title} ({unit})", fontsize=7, loc="left")
                 for ax in axes[column == 0 :]:
                     ax.set_yticklabels([])
-        figure.text(0.63, 0.38 / height, "Published program minus corrected, one difference at a time", ha="center",
+        figure.text(0.63, 0.38 / height, "Published program minus corrected", ha="center",
                     fontsize=7)  # fmt: skip
         diamond = {"marker": "D", "markersize": 3.2, "colour": "black"}
         entries = [entry("one data set and seed", ".", colour="black"), entry("mean, beyond chance", **diamond)]

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 
 import matplotlib
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
@@ -27,11 +26,15 @@ def look(method: str, source: str, way: str) -> dict:
     return {"color": style(method).colour, "linestyle": line, "marker": marker, "alpha": 0.5 if faint else 1.0}
 
 
-def shown(keys: Iterable[tuple]) -> list[tuple]:
-    """Return each way that figures show, with the most passes that it has: with dropout its draws alone."""
+#: What figures with a line for each way leave out.
+LEFT_OUT = "of the methods with dropout only the draws are shown; the tables have all ways"
+
+
+def shown(keys: Iterable[tuple], every: bool = False) -> list[tuple]:
+    """Return each way with the most passes that it has; not `every`: see `LEFT_OUT`."""
     most: dict[tuple, int] = {}
     for passes, method, source, way in keys:
-        if source == "rivals" or way == "draws":
+        if every or source == "rivals" or way == "draws":
             most[method, source, way] = max(passes, most.get((method, source, way), 0))
     return tables.ordered((passes, *rest) for rest, passes in most.items())
 
@@ -65,6 +68,7 @@ def risk_coverage(rivals: Rivals) -> Figure:
         ax.grid(color="0.92", linewidth=0.6)
         ax.set_ylim(bottom=0)
         _key_of_ways(figure, keys, markers=False)
+        note(figure, LEFT_OUT)
     return figure
 
 
@@ -79,16 +83,17 @@ def scores_against_cost(rivals: Rivals) -> Figure:
         axes = figure.subplots(1, len(COST_PANELS))
         keys: list[tuple] = []
         for ax, (name, column) in zip(axes, COST_PANELS.items(), strict=True):
-            means = {k: np.nanmean(table.mean(axis=1)) for k, table in tables.compared(rivals, column).items()}
+            means = {k: tables.average(table) for k, table in tables.compared(rivals, column).items()}
             keys = tables.ordered(means)
-            for _, method, source, way in shown(keys):
+            for _, method, source, way in shown(keys, every=True):
                 of_way = sorted(
                     (k[0] * SIDE.get(way, 1), mean) for k, mean in means.items() if k[1:] == (method, source, way)
                 )
                 ax.plot(*zip(*of_way, strict=True), linewidth=0.8, markersize=4, mew=0, **look(method, source, way))
             _axis_of_passes(ax, sorted({k[0] for k in keys}))
             ax.set_title(name)
-        _key_of_ways(figure, shown(keys), along=True)
+        _key_of_ways(figure, shown(keys, every=True), along=True)
+        note(figure, "ways of one pass stand side by side")
     return figure
 
 
@@ -118,6 +123,7 @@ def calibration_by_severity(rivals: Rivals) -> Figure:
         axes[0].set_ylabel("ACE (%)")
         axes[0].set_ylim(bottom=0)
         _key_of_ways(figure, keys)
+        note(figure, LEFT_OUT)
     return figure
 
 

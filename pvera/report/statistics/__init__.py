@@ -8,7 +8,7 @@ differences over data sets and over test images.
 from pvera.report.statistics.binomial import LEVEL, binomial_p_value, binomial_star, corrected
 from pvera.report.statistics.bootstrap import averages, percentile_interval, probability_of_improvement, resample
 from pvera.report.statistics.intervals import coverage, mean_and_std, seed_error
-from pvera.report.statistics.paired import Effect, cluster_interval, detectable, smallest
+from pvera.report.statistics.paired import Effect, cluster_interval, detectable, smallest, standard_error
 from pvera.report.statistics.ranks import Friedman, RankSum, friedman, nemenyi_difference, rank_sum, signed_rank
 from pvera.selective import auroc
 from pvera.uncertainty import t_interval
@@ -36,5 +36,6 @@ __all__ = [
     "seed_error",
     "signed_rank",
     "smallest",
+    "standard_error",
     "t_interval",
 ]

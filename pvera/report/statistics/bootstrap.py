@@ -17,8 +17,9 @@ def resample(scores: np.ndarray, rng: np.random.Generator, count: int = RESAMPLE
     Data sets are drawn with replacement, the same for all methods, so that methods stay paired on each; all runs on a
     data set come with it. The spread of the data sets' means already holds that of their seeds: drawing runs as well
     would count it twice (Davison and Hinkley, 1997, Section 3.8), and three of three runs with two thirds of their
-    variance. An interval over these resamples covers other data sets and other seeds; for other seeds alone see
-    `intervals.seed_error`. The data sets of a benchmark are a choice, not a random sample.
+    variance. An interval over these resamples covers other data sets, and other seeds as far as their noise differs
+    from data set to data set; for other seeds alone see `intervals.seed_error`. The data sets of a benchmark are a
+    choice, not a random sample.
 
     InputError where a method has no run on a data set.
     """

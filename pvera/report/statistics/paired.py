@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from scipy.stats import t
 from statsmodels.stats.power import TTestPower
 
 from pvera.errors import InputError
 from pvera.report.statistics.bootstrap import RESAMPLES, percentile_interval
-from pvera.uncertainty import t_interval
 
 POWER = 0.8  # of a difference that counts as one that could be shown
 SEED = 0  # of the bootstrap
@@ -21,9 +21,10 @@ class Effect:
     """The smallest of several mean paired differences, with its interval.
 
     name: the contrast that has it. mean: its mean over units, after averaging each unit over its repeats. low, high:
-    the interval by Student's t over units. bootstrap_low, bootstrap_high: the same by a bootstrap of units.
-    detectable: the true mean that such an interval separates from zero in 80 of 100 samples, given the observed spread.
-    units, repeats: how many there are, most often data sets and seeds.
+    the interval by Student's t over units, with `standard_error`. bootstrap_low, bootstrap_high: by a bootstrap of
+    units, widened alike. detectable: the true mean that the first interval separates from zero in 80 of 100 samples,
+    given the observed spread; NaN for several contrasts, whose interval it does not describe. units, repeats: how many
+    there are, most often data sets and seeds.
     """
 
     name: str
@@ -49,30 +50,48 @@ def smallest(contrasts: Mapping[str, np.ndarray], level: float = 0.95) -> Effect
     if not contrasts:
         raise InputError("an effect needs a contrast")
     corrected = 1 - (1 - level) / len(contrasts)
-    of_units = {name: _unit_means(name, differences) for name, differences in contrasts.items()}
-    means = {name: values.mean() for name, values in of_units.items()}
+    kept = {name: _present(name, differences) for name, differences in contrasts.items()}
+    means = {name: np.nanmean(differences, 1).mean() for name, differences in kept.items()}
     name = min(means, key=means.__getitem__)
-    enough = min(map(len, of_units.values())) > 1
+    enough = min(map(len, kept.values())) > 1
     bounds = np.full((2, 2), np.nan)
     if enough:
-        every = [[_bounds(values, part) for part in (level, corrected)] for values in of_units.values()]
+        every = [[_bounds(differences, part) for part in (level, corrected)] for differences in kept.values()]
         bounds = (
             np.array([[plain[0], stricter[1]] for plain, stricter in every]).min(0).T
         )  # (t, bootstrap) x (low, high)
     (low, high), (bootstrap_low, bootstrap_high) = bounds
-    values = of_units[name]
     return Effect(
         name, float(means[name]), float(low), float(high), float(bootstrap_low), float(bootstrap_high),
-        detectable(values, level), len(values), int((~np.isnan(contrasts[name])).any(0).sum()),
+        detectable(kept[name], level) if len(kept) == 1 else float("nan"),
+        len(kept[name]), int((~np.isnan(contrasts[name])).any(0).sum()),
     )  # fmt: skip
 
 
-def detectable(values: np.ndarray, level: float = 0.95) -> float:
-    """Return the true mean that a t-interval separates from zero with power `POWER`, given the spread of `values`.
+def standard_error(differences: np.ndarray) -> float:
+    """Return the standard error of the mean over units of differences (units, repeats), NaN where one is missing.
 
-    NaN for fewer than two values.
+    It is that of the units' means, but no less than the repeats within units imply: a few means can agree by luck, more
+    closely than their own noise lets them. Röver, Knapp and Friede (2015) bound the error of a meta-analysis so. NaN
+    for fewer than two units.
     """
-    return _standardised(len(values), level) * float(values.std(ddof=1)) if len(values) > 1 else float("nan")
+    differences = np.asarray(differences, np.float64)
+    units, repeats = len(differences), (~np.isnan(differences)).sum(1)
+    if units < 2:
+        return float("nan")
+    means = np.nanmean(differences, 1)
+    freedom = (repeats - 1).sum()
+    within = np.nansum((differences - means[:, None]) ** 2) / freedom if freedom else 0.0
+    return float(np.sqrt(max(means.var(ddof=1), within * (1 / repeats).mean()) / units))
+
+
+def detectable(differences: np.ndarray, level: float = 0.95) -> float:
+    """Return the true mean that a t-interval of differences (units, repeats) separates from zero with power `POWER`.
+
+    NaN for fewer than two units.
+    """
+    units = len(differences)
+    return _standardised(units, level) * np.sqrt(units) * standard_error(differences) if units > 1 else float("nan")
 
 
 @cache
@@ -107,15 +126,21 @@ def cluster_interval(
     return float(low), float(high)
 
 
-def _unit_means(name: str, differences: np.ndarray) -> np.ndarray:
+def _present(name: str, differences: np.ndarray) -> np.ndarray:
+    """Return the differences (units, repeats) of the units that have one."""
     differences = np.asarray(differences, np.float64)
     present = ~np.isnan(differences).all(1)
     if not present.any():
         raise InputError(f"there is no pair of runs for {name or 'the contrast'}")
-    return np.nanmean(differences[present], axis=1)
+    return differences[present]
 
 
-def _bounds(values: np.ndarray, level: float) -> np.ndarray:
-    """Return (low, high) x (t, bootstrap) of the mean of values (units,)."""
-    drawn = np.random.default_rng(SEED).choice(values, (RESAMPLES, len(values))).mean(1)
-    return np.array([t_interval(values, level=level), percentile_interval(drawn, values.mean(), len(values), level)]).T
+def _bounds(differences: np.ndarray, level: float) -> np.ndarray:
+    """Return (low, high) x (t, bootstrap) of the mean over units of differences (units, repeats)."""
+    values, error = np.nanmean(differences, 1), standard_error(differences)
+    units, mean = len(values), values.mean()
+    half = t.ppf((1 + level) / 2, units - 1) * error
+    drawn = np.random.default_rng(SEED).choice(values, (RESAMPLES, units)).mean(1)
+    observed = values.std(ddof=1) / np.sqrt(units)
+    widened = mean + (drawn - mean) * (error / observed if observed else 1)
+    return np.array([(mean - half, mean + half), percentile_interval(widened, mean, units, level)]).T

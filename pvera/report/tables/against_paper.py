@@ -265,6 +265,6 @@ def grid_summary(shares: pd.DataFrame) -> str:
     }
     same = [title for title, equal in agree.items() if equal]
     return (
-        f"**Answer.** {len(same)} of {len(agree)} methods most often chose the value that the paper's runs chose"
-        f"{': ' * bool(same)}{', '.join(same)}."
+        f"**Answer.** {len(same)} of {len(agree)} methods most often chose the place of the grid that the paper's runs "
+        f"chose{': ' * bool(same)}{', '.join(same)}."
     )

@@ -278,7 +278,10 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
             cells = tuple(Cell(text.get(value, NOTHING)) for value in columns)
             rows.append(Row(METHODS[method].title, cells))
         built.append(Panel(title, tuple(map(number, columns)), tuple(rows)))
-    caption = "Share of runs (%) that chose each value of a method's grid, by the lowest validation loss."
+    caption = (
+        "Share of runs (%) with each value of a method's grid, chosen by the lowest validation loss. A seed that did "
+        "not search counts with the choice of the one that did."
+    )
     if searches:
         caption += f" β: searched before the other grids, once per data set (seed {searches[0]['seed']})."
     without = [METHODS[m].title for m in Scores.of(runs).methods if m not in set(choices["method"])]

@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 from pvera import metrics
 from pvera.adapters import METHODS
 from pvera.report.scores import Scores
-from pvera.report.statistics import averages, mean_and_std, percentile_interval, resample
+from pvera.report.statistics import averages, mean_and_std, percentile_interval, resample, smallest
 from pvera.report.tables.benchmark import REFERENCE, about, left_out, marks, verdicts_on
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, interval, minus, percent
 from pvera.report.tables.names import dataset_title
@@ -31,8 +31,8 @@ def geometric_means(errors: Scores) -> pd.DataFrame:
     """Compute the geometric mean of an error (a share) over data sets and seeds; rows methods.
 
     mean, low, high: the mean and its 95 % bootstrap interval over data sets. seed<k>: the mean of one seed.
-    ratio, ratio_low, ratio_high: to PVeRA's mean, paired over data sets; NaN without PVeRA. InputError where a method
-    lacks a data set.
+    ratio, ratio_low, ratio_high: to PVeRA's mean, with the bootstrap interval of `smallest`, paired over data sets; NaN
+    without PVeRA. InputError where a method lacks a data set.
     """
     with np.errstate(divide="ignore"):  # an error of exactly zero makes the mean zero
         logs = np.log(errors.values)
@@ -44,8 +44,13 @@ def geometric_means(errors: Scores) -> pd.DataFrame:
     columns |= dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
     if REFERENCE in errors.methods:
         r = errors.methods.index(REFERENCE)
-        low, high = percentile_interval(drawn - drawn[:, [r]], mean - mean[r], datasets)
-        columns |= {"ratio": mean - mean[r], "ratio_low": low, "ratio_high": high}
+        with np.errstate(invalid="ignore"):  # of errors of exactly zero
+            gaps = [smallest({"": (of_method - logs[r]).T}) for of_method in logs]
+        columns |= {
+            "ratio": mean - mean[r],
+            "ratio_low": [gap.bootstrap_low for gap in gaps],
+            "ratio_high": [gap.bootstrap_high for gap in gaps],
+        }
     return np.exp(pd.DataFrame(columns, pd.Index(errors.methods, name="method")))
 
 
@@ -121,7 +126,7 @@ def _percent(log_ratio: float) -> float:
     return 100 * float(np.expm1(log_ratio))
 
 
-MORE, LESS = "{name}: ACE {size} % higher", "{name}: ACE {size} % lower"
+MORE, LESS = "{name}: calibration error (ACE) {size} % higher", "{name}: calibration error (ACE) {size} % lower"
 CLAIMS: tuple[Statement, ...] = (
     Statement(
         "LoRA, VeRA and PVeRA are all better calibrated than the other adapters",

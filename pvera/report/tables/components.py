@@ -31,8 +31,8 @@ CONTRASTS = {
     "PVeRA − VeRA": ("pvera", "vera"),
     "PVeRA − VeRA, equal budget": ("pvera", "equal_budget"),
     "z = μ − VeRA": ("no_noise", "vera"),
-    "noise": ("no_kl", "no_noise"),
-    "KL term": ("pvera", "no_kl"),
+    "with noise − without (β = 0)": ("no_kl", "no_noise"),
+    "with KL term − without": ("pvera", "no_kl"),
 }
 
 Runs = Mapping[str, list[dict]]  # component -> records
@@ -146,8 +146,8 @@ STATEMENTS = tuple(
     Statement(text, "{size} points above", "{size} points below", partial(_contrast, name))
     for text, name in (
         ("PVeRA is more accurate than VeRA", "PVeRA − VeRA"),
-        ("The noise makes PVeRA more accurate (β = 0)", "noise"),
-        ("The KL term makes PVeRA more accurate", "KL term"),
+        ("The noise makes PVeRA more accurate (β = 0)", "with noise − without (β = 0)"),
+        ("The KL term makes PVeRA more accurate", "with KL term − without"),
         ("PVeRA is more accurate than VeRA with an equal budget", "PVeRA − VeRA, equal budget"),
     )
 )

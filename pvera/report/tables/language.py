@@ -1,6 +1,6 @@
 """The language table (Appendix D): our scores and the paper's."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -17,6 +17,7 @@ from pvera.report.tables.verdicts import Statement, Untestable, by_method, leads
 from pvera.study import results
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
+SUITES = {"glue": "GLUE", "grammar": "our own grammar"}
 
 
 def language(runs: list[dict], majority: dict[str, float], published: pd.DataFrame) -> Table:
@@ -41,15 +42,19 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
         of_task = marks(cells["mean"].get((method, name), np.nan) for method in methods)
         marked[name] = {m: mark * ((m, name) in ahead) for m, mark in zip(methods, of_task, strict=True)}
     floor = data.groupby("dataset")["majority"].first()
-    ours = [Row("Majority class", tuple(Cell(percent(floor[name])) for name in datasets))]
-    for method in methods:
-        row = []
-        for name in datasets:
-            mean, std = (cells[column].get((method, name), np.nan) for column in ("mean", "std"))
-            text = percent(mean) + "*" * int(cells["significantly_lower"].get((method, name), False))
-            row.append(Cell(text if np.isnan(std) else f"{text} ± {std:.1f}", marked[name][method]))
-        ours.append(Row(METHODS[method].title, tuple(row), rule=method == methods[0]))
-    panels = [Panel("(a) Here", tuple(map(_header, datasets)), tuple(ours))]
+
+    def shown(method: str, name: str) -> Cell:
+        mean, std = (cells[column].get((method, name), np.nan) for column in ("mean", "std"))
+        text = percent(mean) + "*" * int(cells["significantly_lower"].get((method, name), False))
+        return Cell(text if np.isnan(std) else f"{text} ± {std:.1f}", marked[name][method])
+
+    panels = []
+    for suite, names in by_suite(datasets).items():
+        rows = [Row("Majority class", tuple(Cell(percent(floor[name])) for name in names))]
+        for method in methods:
+            row = tuple(shown(method, name) for name in names)
+            rows.append(Row(METHODS[method].title, row, rule=method == methods[0]))
+        panels.append(Panel(f"{_letter(panels)} Here, {SUITES[suite]}", tuple(map(_header, names)), tuple(rows)))
     if common:
         header = tuple(map(_header, common))
         printed, differences = [], []
@@ -59,10 +64,8 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
             printed.append(Row(METHODS[method].title, tuple(row)))
             row = [Cell(signed(cells["difference"].get((method, name), np.nan), 1)) for name in common]
             differences.append(Row(METHODS[method].title, tuple(row)))
-        panels += [
-            Panel("(b) The paper, DeBERTa-V3-base", header, tuple(printed)),
-            Panel("(c) Here minus the paper", header, tuple(differences)),
-        ]
+        for title, part in (("The paper, DeBERTa-V3-base", printed), ("Here minus the paper", differences)):
+            panels.append(Panel(f"{_letter(panels)} {title}", header, tuple(part)))
     caption = (
         "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews correlation (MCC). "
         "Bold: best. Underlined: second best. A method is marked only where each of its seeds beats the majority "
@@ -94,26 +97,39 @@ def beaten(runs: list[dict], majority: dict[str, float]) -> set[tuple[str, str]]
     return {(task_scores.methods[m], task_scores.datasets[d]) for m, d in np.argwhere(above)}
 
 
-def statements(majority: dict[str, float], datasets: Sequence[str] = ()) -> list[Statement]:
-    """Return the paper's claims about its language table after one per suite that they presuppose, judged on the
-    `reported` scores; datasets: the tasks of the runs."""
+def by_suite(datasets: Iterable[str]) -> dict[str, list[str]]:
+    """Group tasks by their suite, "glue" or "grammar"."""
     suites: dict[str, list[str]] = {}
     for name in datasets:
         suites.setdefault(glue.TASKS[name].suite, []).append(name)
-    titles = {"glue": "of GLUE", "grammar": "of our own grammar"}
+    return suites
+
+
+def statements(majority: dict[str, float], datasets: Sequence[str] = ()) -> list[Statement]:
+    """Return the paper's claims about its language table, and what they presuppose, on the `reported` scores.
+
+    datasets: the tasks of the runs. Averages are over the tasks of one suite, so that GLUE stands apart.
+    """
     above, below = "{size} points above {name}", "{size} points below {name}"
+    better = "PVeRA is better than VeRA on average"
+    suites = by_suite(datasets)
     return [
-        Statement("PVeRA is better than VeRA on average", above, below, partial(_ahead, over=["vera"])),
+        *(
+            Statement(f"{better} over the tasks of {SUITES[suite]}", above, below,
+                      partial(_ahead, over=["vera"], tasks=names))
+            for suite, names in suites.items()
+        ),
+        *([] if suites else [Statement(better, above, below, partial(_ahead, over=["vera"]))]),
         *(
             Statement(
-                f"PVeRA has the highest score on {TASKS[name].title}", above, below, partial(_ahead, task=name),
+                f"PVeRA has the highest score on {TASKS[name].title}", above, below, partial(_ahead, tasks=[name]),
                 units="seeds",
             )
             for name in ("rte", "cola")
         ),
         *(
             Statement(
-                f"Presupposed: every method beats the majority class on average over the tasks {titles[suite]}",
+                f"Presupposed: every method beats the majority class on average over the tasks of {SUITES[suite]}",
                 "{name} lies {size} points above it",
                 "{name} lies {size} points below it",
                 partial(_above, majority, names),
@@ -137,11 +153,14 @@ def _above(majority: dict[str, float], names: list[str], scores: Scores) -> dict
     return {METHODS[method].title: values[rows] - floor for method, values in by_method(scores).items()}
 
 
-def _ahead(scores: Scores, over: Sequence[str] | None = None, task: str | None = None) -> dict[str, np.ndarray]:
-    """Return PVeRA's leads (points of the reported score) over `over`, by default all others, on one task or all."""
-    if task is not None and task not in scores.datasets:
-        raise Untestable(f"no runs on {TASKS[task].title}")
-    rows = slice(None) if task is None else [scores.datasets.index(task)]
+def _ahead(
+    scores: Scores, over: Sequence[str] | None = None, tasks: Sequence[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Return PVeRA's leads (points of the reported score) over `over`, by default all others, on `tasks` or all."""
+    for name in tasks or ():
+        if name not in scores.datasets:
+            raise Untestable(f"no runs on {TASKS[name].title}")
+    rows = slice(None) if tasks is None else [scores.datasets.index(name) for name in tasks]
     return {name: lead[rows] for name, lead in leads(by_method(scores), "pvera", over).items()}
 
 
@@ -192,3 +211,8 @@ def above_majority(data: pd.DataFrame) -> Table:
 
 def _header(name: str) -> str:
     return f"{TASKS[name].title} ({UNITS[glue.TASKS[name].metric]})"
+
+
+def _letter(before: Sequence[Panel]) -> str:
+    """Return the letter of the panel after these, e.g. "(b)"."""
+    return f"({chr(ord('a') + len(before))})"

@@ -33,9 +33,10 @@ Two runs of the same data set, method and seed differ in this switch and nothing
 switch as in `published` (for `shuffle`: without shuffling) minus the `corrected` run, averaged.
 
 - Accuracy and ECE are in points. The loss is the best validation loss.
-- **Bold**: larger than a change of random numbers explains. [The tables below](#what-each-switch-does) show intervals.
+- **Bold**: larger than a change of random numbers explains, with an interval that leaves out zero.
+  [The tables below](#what-each-switch-does) show intervals.
 - [Brackets]: a loss on another scale, because the softmax is taken twice.
-- `joint_stop` is measured on runs that search the whole grid, the others on its most chosen value.
+- `joint_stop` is measured on runs that search the whole grid, the others at one fixed value of each grid.
 """
 SOURCE = """\
 [`analysis/protocol.ipynb`](analysis/protocol.ipynb) writes this page from
@@ -59,9 +60,10 @@ def switches(runs: dict[str, list[dict]]) -> Table:
     caption = (
         "Effect of each switch alone: the run as under `published` minus the corrected one, mean over data sets and "
         "seeds. Brackets: 95 % t-interval over both. ±: range of chance, which the mean of as many runs leaves in 5 of "
-        f"100 cases if only the random numbers change (`{NOISE}`: initial values and noise). Bold: beyond chance; "
-        "among this many comparisons a few are so by chance. Square brackets: a loss on another scale, because the "
-        "softmax is taken twice. The two runs of `joint_stop` are equal until a member of the grid stops."
+        f"100 cases if only the random numbers change (`{NOISE}`: initial values and noise). Bold: beyond chance, and "
+        "the interval leaves out zero; among this many comparisons a few do so by chance. Square brackets: a loss on "
+        "another scale, because the softmax is taken twice. The two runs of `joint_stop` are equal until a member of "
+        "the grid stops."
     )
     return Table("protocol", caption, _about(runs), (Panel("", header, tuple(rows)),), data)
 
@@ -104,14 +106,14 @@ def by_method(runs: dict[str, list[dict]]) -> Table:
 
 def _about(runs: dict[str, list[dict]]) -> str:
     first = next(iter(runs.values()))
-    searched = " (`joint_stop`: all of them, for up to 500 epochs)" if GRID_REFERENCE in runs else ""
+    searched = " (`joint_stop`: all of them)" if GRID_REFERENCE in runs else ""
     seeds = sorted({run["seed"] for run in first})
     datasets = dict.fromkeys(dataset_title(run["dataset"]) for run in first)
     profile, backbone, epochs = first[0]["profile"], first[0]["backbone"], first[0]["config"]["max_epochs"]
     return (
         f"Profile {profile}, backbone {backbone_title(backbone)}, data set{'s' * (len(datasets) > 1)} "
         f"{', '.join(datasets)}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, at most {epochs} epochs, "
-        f"the most chosen value of each grid{searched}; {sum(map(len, runs.values()))} runs."
+        f"one fixed value of each grid{searched}; {sum(map(len, runs.values()))} runs."
     )
 
 
@@ -158,11 +160,13 @@ def _measured(switch: str, measured: pd.DataFrame | None) -> str:
 
 def summary(data: pd.DataFrame) -> str:
     """Name in one sentence the switches whose effect on the accuracy is beyond chance; data: that of `switches`."""
-    accuracy = data[(data["metric"] == "accuracy") & (data["switch"] != NOISE)]
-    beyond = [
-        f"{switch_title(row.switch)} ({signed(row.mean, 1)})" for row in accuracy[accuracy["beyond"]].itertuples()
-    ]
-    return (
-        f"**Answer.** {len(beyond)} of {len(accuracy)} switches change the accuracy beyond chance (points): "
+    accuracy = data[data["metric"] == "accuracy"].set_index("switch")
+    single = accuracy.drop([NOISE, "published"], errors="ignore")
+    beyond = [f"{switch_title(row.Index)} ({signed(row.mean, 1)})" for row in single[single["beyond"]].itertuples()]
+    text = (
+        f"**Answer.** {len(beyond)} of {len(single)} switches change the accuracy beyond chance (points): "
         f"{'; '.join(beyond) or 'none'}."
     )
+    if "published" in accuracy.index:
+        text += f" All at once change it by {signed(accuracy.at['published', 'mean'], 1)}."
+    return text

@@ -80,8 +80,17 @@ def title(method: str, source: str, way: str, passes: int) -> str:
 
 
 def over_tasks(frame: pd.DataFrame, value: str, by: Sequence[str] = KEY) -> pd.Series:
-    """Return the mean over data sets of the mean over seeds and what else varies within a data set."""
-    return frame.groupby([*by, "dataset"], sort=False)[value].mean().groupby(list(by)).mean().sort_index()
+    """Return the mean over data sets of the mean over seeds and what else varies within a data set.
+
+    NaN for a way that one of the data sets lacks: its mean would be over other data sets than those of the others.
+    """
+    of_tasks = frame.groupby([*by, "dataset"], sort=False)[value].mean().unstack("dataset")
+    return of_tasks.mean(axis=1, skipna=False).sort_index()
+
+
+def average(table: pd.DataFrame) -> float:
+    """Return the mean over data sets of the mean over seeds of one table of `wide`; NaN as in `over_tasks`."""
+    return float(table.mean(axis=1).mean(skipna=False))
 
 
 def ordered(keys) -> list[tuple]:
@@ -165,10 +174,10 @@ def detection_table(rivals: Rivals) -> Table:
 
 def shift_table(rivals: Rivals) -> Table:
     """Build the table of corrupted images, and of images of other data sets."""
-    shift, out = rivals.shift, near_or_far(rivals)
+    shift, out = rivals.shift, near_or_far(rivals) if len(rivals.out) else rivals.out
     ace = {scaled: over_tasks(part, "ace", [*KEY, "severity"]) for scaled, part in shift.groupby("scaled")}
     accuracy = over_tasks(shift, "accuracy", [*KEY, "severity"])
-    told = {name: over_tasks(out, name, [*KEY, "distance", "by"]) for name in ("auroc", "fpr")}
+    told = {name: over_tasks(out, name, [*KEY, "distance", "by"]) if len(out) else {} for name in ("auroc", "fpr")}
 
     def cells(key: tuple) -> list[str]:
         texts = [plain(100 * accuracy[(*key, 5)], 1)]
@@ -328,28 +337,49 @@ def verdicts(rivals: Rivals) -> Table:
 
 
 #: Purpose -> column of `differences_table`, and whether higher is better.
-ADVICE = {"calibrated scores": ("NLL", LOWER), "finding errors": ("AUROC of errors", HIGHER)}
+ADVICE = {
+    "the predictive distribution": ("NLL", LOWER),
+    "calibrated confidence": ("ACE (points)", LOWER),
+    "finding errors": ("AUROC of errors", HIGHER),
+}
 
 
 def advice(rivals: Rivals) -> Table:
-    """Build the table of the best way for each purpose, with one pass and with any number of passes."""
+    """Build the table of the best way for each purpose, with one pass and with any number of passes.
+
+    Ways that a data set lacks do not take part.
+    """
     rows, data = [], []
+    methods = [METHODS[name].title for name in METHODS if name in set(rivals.scores["method"])]
+    among = f"{', '.join(methods[:-1])} and {methods[-1]}" if len(methods) > 1 else methods[0]
     for purpose, (column, sign) in ADVICE.items():
-        values = {key: table.mean(axis=1).mean() for key, table in compared(rivals, column).items()}
+        values, digits = compared(rivals, column), DIFFERENCES[column][-1]
+        means = {key: average(table) for key, table in values.items()}
+        complete = [key for key in values if not np.isnan(means[key])]
         cells = []
-        for passes, keys in (("one", [key for key in values if key[0] == 1]), ("any", list(values))):
-            count, method, source, way = best = max(keys, key=lambda key: sign * values[key])
-            name = title(method, source, way, count)
-            cells.append(Cell(f"{name} ({plain(values[best], 3)})"))
-            data.append({"purpose": purpose, "score": column, "passes": passes, "best": name, "value": values[best]})
-        cells.append(Cell(plain(values[REFERENCE], 3) if REFERENCE in values else NOTHING))
-        rows.append(Row(f"{purpose.capitalize()} ({column})", tuple(cells)))
+        for passes, keys in (("one", [key for key in complete if key[0] == 1]), ("any", complete)):
+            best = max(keys, key=lambda key: sign * means[key])
+            ties = sum(_alike(values[key], values[best]) for key in keys if key != best)
+            name = title(*best[1:], best[0])
+            cells.append(Cell(f"{name} ({plain(means[best], digits)}; {ties} of {len(keys) - 1})"))
+            data.append({"purpose": purpose, "score": column, "passes": passes, "best": name, "value": means[best],
+                         "ties": ties, "others": len(keys) - 1, "among": among})  # fmt: skip
+        cells.append(Cell(plain(means.get(REFERENCE, np.nan), digits)))
+        rows.append(Row(f"{purpose[0].upper()}{purpose[1:]}: {column}", tuple(cells)))
     caption = (
-        "What to use: the best way for each purpose, mean over data sets and seeds. Scores are in brackets. NLL in "
-        "nats, lower is better; AUROC of finding incorrect predictions, higher is better."
+        f"What to use: the best way for each purpose, mean over data sets and seeds, among the ways of {among}; the "
+        "other methods were not held against them. In brackets its score, and how many of the others cannot be told "
+        "apart from it: the 95 % interval of the difference contains zero. NLL in nats and ACE in points, lower is "
+        "better; AUROC of finding incorrect predictions, higher is better."
     )
     header = ("With one pass", "With any number of passes", "One pass of PVeRA")
     return Table("rivals_advice", caption, about(rivals), (Panel("", header, tuple(rows)),), pd.DataFrame(data))
+
+
+def _alike(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    """Return whether the interval of the mean difference of two tables of `wide` contains zero, or there is none."""
+    effect = smallest({"": (one - other).to_numpy()})
+    return not (effect.low > 0 or effect.high < 0)
 
 
 def about(rivals: Rivals) -> str:

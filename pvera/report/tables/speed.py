@@ -14,7 +14,9 @@ SPREAD = 0.02  # beyond a target; medians of few pairs on a shared machine diffe
 #: Why a measurement misses its target: its part, the beginning of its name or its precision, and the reason. The first
 #: that fits holds, unless the measurement is near its target or of the small backbone.
 REASONS = (
-    ("evaluate", "", "no adapter is left: the spread of few pairs and, in bf16, the casts of autocast"),
+    ("evaluate", "bfloat16", "no adapter is left: autocast casts weights, as in the row “frozen forward, autocast”"),
+    ("evaluate", "", "no adapter is left: the spread of few pairs"),
+    ("step", "DoRA", "the norm of each adapted weight is computed anew in every step"),
     ("sample", "", "products with A and B; normal numbers from one thread are a smaller part"),
     ("memory", "(IA)³", "the hidden activation of the MLP is kept once more, for the gradient of its scale"),
     ("memory", "DoRA", "the frozen queries and values are kept, for the gradient of their magnitudes"),
@@ -52,9 +54,10 @@ def missed(records: Sequence[dict]) -> str:
 
 def reason(row: Measurement) -> str:
     """Return why a measurement misses its target."""
-    if row.target is not None and row.part != "memory" and row.ratio <= row.target + SPREAD:
+    near = row.target is not None and row.part != "memory" and row.ratio <= row.target + SPREAD
+    if near and (row.low is None or row.low <= row.target):  # without quartiles the spread is not known
         return NEAR
-    if row.backbone == "tiny" and row.part in ("step", "sample"):
+    if row.backbone == "tiny" and row.part in ("step", "sample", "evaluate"):
         return SMALL
     fitting = (
         said

@@ -145,16 +145,15 @@ SD, SCORE, SINGLE = "Spread of the draws", "1 − mean score", "1 − score of o
 def detection(runs: Runs) -> pd.DataFrame:
     """Compute the AUROC for detecting incorrect predictions, one row per adapter, number of draws and way.
 
-    Algorithm 1 with all draws says which predictions are incorrect, for every number of draws. `SINGLE` takes one pass
-    with the mean; its number of draws is 0.
+    Each way is held against its own predictions: the class that most of its draws predict, or that of one pass with the
+    mean (`SINGLE`, whose number of draws is 0).
     """
     rows = []
     for run in runs:
-        wrong = ~run.most.correct
-        values = {(SINGLE, 0): 1 - run.single_pass}
+        values = {(SINGLE, 0): (1 - run.single_pass, ~run.single_right)}
         for k, estimates in run.estimates.items():
-            values |= {(SD, k): estimates.sd, (SCORE, k): 1 - estimates.centre}
-        for (way, k), uncertainty in values.items():
+            values |= {(SD, k): (estimates.sd, ~estimates.right), (SCORE, k): (1 - estimates.centre, ~estimates.right)}
+        for (way, k), (uncertainty, wrong) in values.items():
             place = {name: run.record[name] for name in ("dataset", "seed")}
             rows.append(place | {"way": way, "draws": k, "auroc": auroc(uncertainty, wrong)})
     return pd.DataFrame(rows)
@@ -172,9 +171,9 @@ def detection_table(runs: Runs) -> Table:
         label = f"Mean over {len(groups(runs)) - 1} data sets" if group == ALL else group
         rows.append(Row(label, tuple(Cell(plain(values[column], 3)) for column in columns), rule=len(rows) == 1))
     caption = (
-        "AUROC for detecting incorrect predictions (0.5: chance), within each data set, mean over seeds. In every "
-        f"column a prediction is correct where more than half of {max(runs[0].estimates)} draws are. Mean score: of "
-        "the predicted class, over all draws. One pass: its highest score, with the mean and without draws."
+        "AUROC for detecting incorrect predictions (0.5: chance), within each data set, mean over seeds. The "
+        "prediction is the class that most draws predict, or that of one pass. Mean score: of the predicted class, "
+        "over all draws. One pass: its highest score, with the mean and without draws."
     )
     return Table("uncertainty_auroc", caption, about(runs), (Panel("", tuple(header), tuple(rows)),), data)
 

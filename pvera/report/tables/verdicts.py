@@ -15,10 +15,12 @@ from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, interva
 HOLDS, FAILS, UNDECIDED, UNTESTABLE = VERDICTS = ("holds", "fails", "undecided", "not testable here")
 
 RULE = (
-    "95 % interval: Student's t over data sets, of differences paired by data set and seed; a claim holds above zero, "
-    "fails below it, and is undecided around it. Of several differences the smallest counts, its upper bound corrected "
-    "for their number (Bonferroni). Could be shown: the true difference that such an interval separates from zero in "
-    "80 of 100 repetitions."
+    "95 % interval: Student's t over data sets, or the units that the text names, of differences paired by data set "
+    "and seed; never narrower than the spread of the seeds implies. Its sign is the claim's: a claim holds above zero, "
+    "fails below it, and is undecided around it. Of several differences the smallest is shown, and the interval bounds "
+    "the smallest true one: its lower end is the lowest of all, its upper end the lowest after Bonferroni's "
+    "correction. Could be shown: the true difference that the interval of a single one separates from zero in 80 of "
+    "100 repetitions."
 )
 MORE = "Bootstrap: the same interval from resampled data sets. By seed: the difference for each seed alone."
 
@@ -36,7 +38,8 @@ class Claim:
 
     reading: the effect in words, or the reason why there is none. effect: behind the verdict, in the units that are
     shown; None for a count or without results. by_seed: the effect of each seed alone, where seeds are shown. scale:
-    what the verdict rests on, e.g. "6 data sets, 3 seeds". digits: shown after the point.
+    what the verdict rests on, e.g. "6 data sets, 3 seeds". digits: shown after the point. cut: how many of
+    the trainings behind it a limit on epochs ended, in words; empty for none.
     """
 
     text: str
@@ -46,6 +49,7 @@ class Claim:
     by_seed: tuple[float, ...] = ()
     scale: str = ""
     digits: int = 1
+    cut: str = ""
 
     @property
     def interval(self) -> str:
@@ -188,6 +192,7 @@ def numbers(claim: Claim) -> dict:
         "could_be_shown": effect.detectable,
         "reading": claim.reading,
         "scale": claim.scale,
+        "cut": claim.cut,
     }
 
 
@@ -197,9 +202,10 @@ def closing(table: Table) -> str:
 
 
 def in_short(data: pd.DataFrame) -> str:
-    """Count the verdicts in rows of `numbers`, and state the first claim with its verdict and effect."""
-    first = data.iloc[0]
-    return f"{answer(data['verdict'])} {first['claim']}: {first['verdict']} ({first['reading']})."
+    """Count the verdicts in rows of `numbers`; state the first claim, and each that fails, with its effect."""
+    stated = data[(data.index == data.index[0]) | (data["verdict"] == FAILS)]
+    said = [f"{row.claim}: {row.verdict} ({row.reading})." for row in stated.itertuples()]
+    return " ".join([answer(data["verdict"]), *said])
 
 
 def answer(verdicts: Iterable[str]) -> str:
