@@ -74,7 +74,9 @@ def test_intervals_for_these_tasks_take_seeds_as_the_unit(tmp_path):
 def test_figure_shows_every_seed_of_every_contrast(runs):
     figure = plots.contrasts(runs)
     panels = figure.axes
-    assert [ax.get_title() for ax in panels] == ["PVeRA − VeRA", "z = μ − VeRA", "noise", "KL term"]
+    assert [ax.get_title() for ax in panels] == [
+        "PVeRA − VeRA", "z = μ − VeRA", "with noise −\nwithout (β = 0)", "with KL term −\nwithout"
+    ]  # fmt: skip
     dots = [line.get_xdata() for line in panels[0].lines[: 2 * len(TASKS) : 2]]
     np.testing.assert_allclose(dots, [[7, 7, 7], [5, 5, 5]])
     plt.close(figure)
