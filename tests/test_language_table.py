@@ -11,6 +11,7 @@ from sklearn.metrics import matthews_corrcoef
 from pvera.adapters import METHODS
 from pvera.data import glue
 from pvera.report import tables
+from pvera.report.scores import capped
 from pvera.report.tables.language import majority_class
 from pvera.study import results
 
@@ -138,6 +139,7 @@ def test_committed_results():
     assert {run["dataset"] for run in COMMITTED} >= {"entailment", "paraphrase", "acceptability"}
     assert {run["method"] for run in COMMITTED} == METHODS.keys() - {"adaptformer"}
     assert len(COMMITTED) == 3 * 7 * len({run["dataset"] for run in COMMITTED})
+    assert not capped(COMMITTED), "no limit on epochs ended a training"
     majority = majority_class(ROOT / "results", COMMITTED)
     known = {"rte": 52.7, "mrpc": 68.4} | dict.fromkeys(("entailment", "paraphrase"), 50)  # else Matthews correlation
     assert all(100 * share == pytest.approx(known.get(name, 0), abs=0.1) for name, share in majority.items())

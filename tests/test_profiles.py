@@ -401,7 +401,6 @@ class Recorded(Inputs):
                 "protocol",
                 "dropout",
                 "beta_effects",
-                "language_beta",
                 "language",
             ),
         ),
