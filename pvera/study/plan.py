@@ -86,7 +86,7 @@ def components(profile: Profile, experiment: Experiment, root) -> list[Run]:
     return [
         training_run(
             profile, experiment, root, backbone, dataset, method, seed, variant=name, changes=changes,
-            **({"seeds": profile.component_seeds} if changes else {"chooser": "benchmark"}),
+            chooser=None if changes else "benchmark", seeds=profile.component_seeds if changes else None,
         )
         for name, (method, changes) in COMPONENTS.items()
         for backbone in profile.backbones[:1]

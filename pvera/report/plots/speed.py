@@ -83,12 +83,12 @@ def against_bounds(machines: dict[str, pd.DataFrame], title: str) -> Figure:
                                height_ratios=heights)  # fmt: skip
         for axes, (name, measured) in zip(grid.T, machines.items(), strict=True):
             for ax, (part, listed) in zip(axes, names.items(), strict=True):
-                ratios(ax, measured[measured["part"] == part], listed).set_title(PARTS[part], loc="left", fontsize=7)
+                of_part = measured[measured["part"] == part]
+                ratios(ax, of_part, listed).set_title(PARTS[part], loc="left", fontsize=7)
+                if of_part.empty:
+                    ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center", color="0.5")
             axes[0].set_title(f"{name}\n{PARTS[next(iter(names))]}", loc="left", fontsize=7)
             axes[-1].set_xlabel("Ratio to the bound (1: the frozen backbone)")
-            for ax, part in zip(axes, names, strict=True):
-                if not (measured["part"] == part).any():
-                    ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center", color="0.5")
         figure.suptitle(title, fontsize=8)
         entries = [
             entry(precision, marker, colour=colour)

@@ -12,7 +12,7 @@ from pvera.data.tasks import TASKS
 from pvera.report.scores import Scores
 from pvera.report.statistics import mean_and_std
 from pvera.report.tables.benchmark import about, comparisons, marks, verdicts_on
-from pvera.report.tables.layout import Cell, Panel, Row, Table, percent, signed
+from pvera.report.tables.layout import Cell, Panel, Row, Table, lettered, percent, signed
 from pvera.report.tables.verdicts import Statement, Untestable, by_method, leads
 from pvera.study import results
 
@@ -54,7 +54,7 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
         for method in methods:
             row = tuple(shown(method, name) for name in names)
             rows.append(Row(METHODS[method].title, row, rule=method == methods[0]))
-        panels.append(Panel(f"{_letter(panels)} Here, {SUITES[suite]}", tuple(map(_header, names)), tuple(rows)))
+        panels.append(Panel(f"Here, {SUITES[suite]}", tuple(map(_header, names)), tuple(rows)))
     if common:
         header = tuple(map(_header, common))
         printed, differences = [], []
@@ -64,15 +64,17 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
             printed.append(Row(METHODS[method].title, tuple(row)))
             row = [Cell(signed(cells["difference"].get((method, name), np.nan), 1)) for name in common]
             differences.append(Row(METHODS[method].title, tuple(row)))
-        for title, part in (("The paper, DeBERTa-V3-base", printed), ("Here minus the paper", differences)):
-            panels.append(Panel(f"{_letter(panels)} {title}", header, tuple(part)))
+        panels += [
+            Panel("The paper, DeBERTa-V3-base", header, tuple(printed)),
+            Panel("Here minus the paper", header, tuple(differences)),
+        ]
     caption = (
         "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews correlation (MCC). "
         "Bold: best. Underlined: second best. A method is marked only where each of its seeds beats the majority "
         "class. Star: accuracy significantly below PVeRA's (one-sided binomial test of the pooled seeds). The star "
         "refers to the accuracy also where the correlation is shown, as in the paper."
     )
-    return Table("language", caption, about(runs), tuple(panels), data)
+    return Table("language", caption, about(runs), lettered(panels), data)
 
 
 def reported(runs: list[dict]) -> Scores:
@@ -211,8 +213,3 @@ def above_majority(data: pd.DataFrame) -> Table:
 
 def _header(name: str) -> str:
     return f"{TASKS[name].title} ({UNITS[glue.TASKS[name].metric]})"
-
-
-def _letter(before: Sequence[Panel]) -> str:
-    """Return the letter of the panel after these, e.g. "(b)"."""
-    return f"({chr(ord('a') + len(before))})"
