@@ -12,6 +12,7 @@ from own_options import FOLDER, named
 from pvera import backbones
 from pvera.data import own, splits, tasks
 from pvera.errors import InputError
+from pvera.study import results
 from pvera.study.evaluation import Evaluation, evaluate, record_beside
 from pvera.study.training import PRECISIONS
 from pvera.study.validation import Natural, choose
@@ -56,7 +57,7 @@ def parser(description: str) -> Parser:
         default="test",
         help="evaluate this one; all: every picture of FOLDER, whatever its split (%(default)s)",
     )
-    made.number("--split-seed", type_=Natural, metavar="K", help="as for train.py (default: the record's, else 0)")
+    made.number("--split-seed", type_=Natural, metavar="K", help="as for train.py (default: the record's)")
     made.number("--draws", metavar="K", help="Monte Carlo samples besides the mean, 2 or more")
     made.add_argument("--precision", help="float32, bfloat16 or float16 (default: the record's, else float32)")
     made.add_argument("--cache", help="folder for decoded images")
@@ -119,23 +120,16 @@ def _installed(options: Namespace, record: dict | None, name: str, source: str |
         return root
     seed = options.split_seed
     if seed is None:
-        seed = _trained_split(record).get("seed", 0)
+        seed = results.own_data(record).get("split", {}).get("seed")
     own.install(root, name, source, seed, check=partial(_require_fitting, source, record, name))
     return root
 
 
 def _trained_classes(record: dict | None) -> list[str]:
     """Return the names of the adapter's classes in the order of its outputs, [] where nothing tells them."""
-    if record is None:
-        return []
-    if record["dataset"] in tasks.TASKS:
+    if record and record["dataset"] in tasks.TASKS:
         return tasks.class_names(record["dataset"])
-    return record.get("own_data", {}).get("classes", [])
-
-
-def _trained_split(record: dict | None) -> dict:
-    """Return how the pictures were split on which the adapter was trained, {} unless they were the user's own."""
-    return (record or {}).get("own_data", {}).get("split", {})
+    return results.own_data(record).get("classes", [])
 
 
 def _require_fitting(source: str, record: dict | None, name: str, described: dict) -> None:
@@ -147,10 +141,19 @@ def _require_fitting(source: str, record: dict | None, name: str, described: dic
             "evaluates pictures of some of its classes"
         )
     # Another split tests the adapter on images that it was trained on.
-    split = _trained_split(record)
-    if split and record["dataset"] == name and split != described["split"]:
+    about = results.own_data(record)
+    if not about or record["dataset"] != name:
+        return
+    split = about["split"]
+    if split != described["split"]:
         seed = f" --split-seed {split['seed']}" if "seed" in split else ""
         raise InputError(
             f"{name} has another split ({own.describe_split(described['split'])}) than the adapter's training "
             f"({own.describe_split(split)}): type --data-set {name}=FOLDER{seed}, with the FOLDER of its training"
+        )
+    pictures = about.get("pictures_sha256")  # which earlier records do not have
+    if split["drawn"] and pictures not in (None, described.get("pictures_sha256")):
+        raise InputError(
+            f"{source} has other pictures than in the adapter's training, so its split was drawn anew: restore them, "
+            "or give new pictures a folder and a name of their own, with --split all"
         )

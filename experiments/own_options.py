@@ -25,9 +25,8 @@ class OwnData:
         parser.add_argument(
             "--split-seed",
             type=parse(Natural),
-            default=0,
             metavar="K",
-            help="draws the splits that your pictures do not have (%(default)s)",
+            help="draws the splits that your pictures do not have (default: as in an earlier call, else 0)",
         )
 
     def install(self, options: Namespace) -> None:

@@ -9,7 +9,8 @@ import pandas as pd
 import photographs
 import pytest
 import scripts
-from photographs import pictures  # noqa: F401  a fixture
+from photographs import copy, pictures  # noqa: F401  fixtures
+from PIL import Image
 from sklearn.metrics import accuracy_score, log_loss
 from tiny import METHODS, make_vit
 from trained import make_profile
@@ -198,7 +199,7 @@ def test_an_adapter_is_not_tested_on_the_images_of_its_training(pictures, tmp_pa
     assert "type --data-set mine=FOLDER --split-seed 5" in refusal
     assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
 
-    own.install(tmp_path / "data", "mine", pictures)  # as a training with another seed
+    own.install(tmp_path / "data", "mine", pictures, seed=0)  # as a training with another seed
     assert "type --data-set mine=FOLDER --split-seed 5" in scripts.refusal("evaluate", capsys, trained, *data)
     status, _, errors = scripts.outcome("uncertainty", capsys, *options, *named)
     last = errors.splitlines()[-1]  # after the bar
@@ -208,6 +209,24 @@ def test_an_adapter_is_not_tested_on_the_images_of_its_training(pictures, tmp_pa
     status, _, errors = scripts.outcome("evaluate", capsys, trained, *data, *named, *files(tmp_path))
     assert status == 0, errors
     assert json.loads((tmp_path / "m.json").read_text())["metrics"] == recorded
+
+
+def test_pictures_that_were_added_since_the_training_are_noticed(copy, tmp_path, capsys, in_process):
+    """They change which pictures the seed draws for testing; renaming does not."""
+    data, named = ("--data", tmp_path / "data"), ("--data-set", f"mine={copy}")
+    options = (*data, "--results", tmp_path / "results", "--device", "cpu", "--workers", 1, "--methods", "linear")
+    status, _, errors = scripts.outcome("train", capsys, *options, *named, "--split-seed", 5, "--epochs", 1)
+    assert status == 0, errors
+    trained = tmp_path / "results/own/benchmark/tiny/mine/linear/seed0.safetensors"
+    picture = next((copy / "cat").iterdir())
+    picture.rename(picture.with_stem("renamed"))
+    status, _, errors = scripts.outcome("evaluate", capsys, trained, *data, *named)
+    assert status == 0, errors
+    lists = {file: file.read_bytes() for file in (tmp_path / "data/mine").glob("*.*")}
+    Image.new("RGB", (40, 40), (1, 2, 3)).save(copy / "cat/added.png")
+    refusal = scripts.refusal("evaluate", capsys, trained, *data, *named)
+    assert "has other pictures than in the adapter's training" in refusal and "--split all" in refusal
+    assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
 
 
 def test_an_adapter_without_a_record(trained, pictures, tmp_path, capsys):

@@ -35,9 +35,13 @@ def test_training_leaves_result_files_that_say_how_the_pictures_were_split(pictu
         ("photos", "pvera", "own"),
     ]
     for run in runs:
-        assert run["own_data"] == {"split": {"given": [], "drawn": own.SHARES, "seed": 5}, "classes": CLASSES}
+        about = {"split": {"given": [], "drawn": own.SHARES, "seed": 5}, "classes": CLASSES}
+        assert run["own_data"].pop("pictures_sha256") and run["own_data"] == about
         assert run["test"]["images"] == 16
-    assert "--replace" in scripts.refusal("train", capsys, *train(tmp_path, "--data-set", f"photos={pictures}"))
+    again = train(tmp_path, "--data-set", f"photos={pictures}")
+    status, output, _ = scripts.outcome("train", capsys, *again)
+    assert status == 0 and "stratified split from seed 5" in output, "of the call before"
+    assert "--replace" in scripts.refusal("train", capsys, *again, "--split-seed", 0)
 
 
 def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_process):

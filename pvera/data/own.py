@@ -29,10 +29,11 @@ from pvera.data.tasks import MANIFEST, TASKS, manifest
 from pvera.errors import InputError, writing
 from pvera.processes import cores
 
-VERSION = 1  # raised whenever `install` writes other lists for the same pictures
+VERSION = 2  # raised whenever `install` writes other files for the same pictures
 #: Shares of a class's distinct pictures that are drawn; VTAB-1k's validation split is a fifth of its training images.
 SHARES = {"test": 0.2, "validation": 0.16}
 SHARE_OF_TRAINING = 0.2
+RECORDED = ("split", "classes", "pictures_sha256")  # parts of the description that result files repeat
 SHOWN = 5  # names in an error
 
 
@@ -40,22 +41,24 @@ def install(
     root: str | Path,
     name: str,
     source: str | Path,
-    seed: int = 0,
+    seed: int | None = None,
     whole: Sequence[str] | None = None,
     check: Callable[[dict], None] = lambda described: None,
 ) -> dict:
     """Write the lists of a data set below `root`, and return its description (`tasks.manifest`).
 
     seed: draws the splits that `source` does not give, per class, by content: neither the names of files nor other
-    classes matter, and copies of a picture stay together.
+    classes matter, and copies of a picture stay together. None: the seed of the lists that lie there, else 0.
     whole: the classes of a trained adapter; all pictures are then test images, of some of these classes.
     check: is given the description before anything is written, and may raise InputError.
     What lies there is kept while neither pictures nor options have changed. InputError for all that is wrong.
     """
     folder = _folder(root, name)
     listing = listings.read(source)
-    stamp = _stamp(listing, seed, whole)
     described = manifest(root, name)
+    if seed is None:
+        seed = described["split"].get("seed", 0) if described else 0
+    stamp = _stamp(listing, seed, whole)
     if described and described.get("stamp") == stamp:
         check(described)
         return described
@@ -74,6 +77,7 @@ def install(
         "classes": classes,
         "images": {part: parts.count(part) for part in PARTS},
         "split": split,
+        "pictures_sha256": _pictures_sha256(listing, contents),
         "left_out": len(listing.left_out),
         "stamp": stamp,
     }
@@ -101,9 +105,9 @@ def describe_split(split: dict) -> str:
 
 
 def provenance(root: str | Path, name: str) -> dict:
-    """Return what a result file says of one's own data set, {} for the known ones: how it was split, its classes."""
+    """Return what a result file says of one's own data set, {} for the known ones: splits, classes, pictures."""
     described = manifest(root, name)
-    return {"own_data": {key: described[key] for key in ("split", "classes")}} if described else {}
+    return {"own_data": {key: described[key] for key in RECORDED if key in described}} if described else {}
 
 
 def _folder(root: str | Path, name: str) -> Path:
@@ -160,6 +164,12 @@ def _contents(listing: Listing) -> list[str]:
     with ThreadPoolExecutor(cores()) as pool:
         few = len(paths) <= 2000
         return list(tqdm(pool.map(read, paths), "checking", len(paths), unit="image", leave=False, disable=few))
+
+
+def _pictures_sha256(listing: Listing, contents: list[str]) -> str:
+    """Return the SHA-256 of all that splits are drawn from: contents, labels and given splits, not names or places."""
+    pictures = zip(contents, listing.pictures, strict=True)
+    return files.digest(sorted([content, picture.label, picture.part or ""] for content, picture in pictures))
 
 
 def _some(what: str, names: Sequence[str]) -> str:

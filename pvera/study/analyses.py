@@ -147,7 +147,7 @@ class Analysis(Run):
             config = record["config"]
             if config.get("images") != self.images or config["data_sha256"] == inputs.splits_sha256(self):
                 continue
-            seed = record.get("own_data", {}).get("split", {}).get("seed")
+            seed = results.own_data(record).get("split", {}).get("seed")
             how = "restore them" if seed is None else f"type --data-set {self.dataset}=FOLDER --split-seed {seed}"
             raise InputError(
                 f"{path}: was trained on other images or splits of {self.dataset} than {self.data_root} holds: "

@@ -16,7 +16,7 @@ from pvera import backbones
 from pvera.backbones import Backbone
 from pvera.data import own
 from pvera.files import sha256
-from pvera.study import markdown
+from pvera.study import markdown, results
 from pvera.study.evaluation import TITLES, Evaluation, shown
 
 LICENCE = "mit"  # of the repository
@@ -157,7 +157,7 @@ def _facts(about: Described) -> dict[str, str]:
             "β": f"{member['beta']:g}",
             "Epoch": f"{chosen['epoch'] + 1}",
         }
-        if about_data := record.get("own_data"):
+        if about_data := results.own_data(record):
             facts["Splits"] = own.describe_split(about_data["split"])
     return facts | {"SHA-256": sha256(about.adapter)}
 

@@ -9,7 +9,7 @@ A record holds
 
     schema, profile, experiment, backbone, dataset, category, method, seed, protocol
     data_copy              `vtab.copy_name` of the data (null where it cannot be told)
-    own_data               of one's own pictures: how they were split, and the names of their classes
+    own_data               of one's own pictures: how they were split, the names of their classes, a hash of all
     config, config_hash    everything that influences the numbers
     members                per member of the grid: grid (its values), status, best_validation_loss,
                            best_epoch, epochs, adapter_parameters, head_parameters, curve (number per epoch)
@@ -60,6 +60,11 @@ WITHIN = {
     "tested": ("backbone", "dataset"),
     "adapter_sha256": ("backbone", "dataset", "method", "seed"),
 }
+
+
+def own_data(record: dict | None) -> dict:
+    """Return what a record says of one's own pictures, {} without it (`pvera.data.own.provenance`)."""
+    return (record or {}).get("own_data", {})
 
 
 def config_hash(config: dict) -> str:
