@@ -32,17 +32,23 @@ def test_out_of_distribution_by_hand():
 
 
 def test_out_of_distribution_claims_are_judged_over_models():
-    """AUROC of PVeRA 2.5 / 4 on one model and 1 on the other; VeRA has one model alone."""
-    runs = [values(), values(dataset="vessels", own=(0.0, 1.0), other=(2.0, 3.0)), values("vera", own=(0.0, 1.0))]
-    data = out_of_distribution.out_of_distribution_verdicts(runs).data.set_index("claim")
+    """AUROC of PVeRA 2.5 / 4 and 1 on two models, of VeRA 3.5 / 4 and 2.5 / 4; the pairs are kept."""
+    pvera = [values(), values(dataset="vessels", own=(0.0, 1.0), other=(2.0, 3.0))]
+    vera = [values("vera", own=(0.0, 1.0)), values("vera", dataset="vessels")]
+
+    def judged(runs):
+        return out_of_distribution.out_of_distribution_verdicts(runs).data.set_index("claim")
+
+    data = judged(pvera + vera)
     verdict = data.loc["PVeRA's values are lower in distribution (norm)"]
     assert verdict["difference"] == pytest.approx((0.625 + 1) / 2 - 0.5) and verdict["verdict"] == "undecided"
     half = stats.t.ppf(0.975, 1) * 0.375 / 2
     assert verdict["high"] == pytest.approx(verdict["difference"] + half) and verdict["scale"] == "2 models, 1 seed"
-    vera = data.loc["VeRA's are not (mean value)"]
-    assert (vera["verdict"], vera["reading"]) == ("not testable here", "fewer than two models: no interval")
-    data = out_of_distribution.out_of_distribution_verdicts(runs[:2]).data.set_index("claim")
-    assert data.loc["VeRA's are not (norm)", "reading"] == "no runs of VeRA"
+    better = "PVeRA's values separate better than VeRA's (mean value)"
+    assert data.loc[better, "difference"] == pytest.approx(((0.625 - 0.875) + (1 - 0.625)) / 2)
+    one = judged(pvera + vera[:1]).loc[better]
+    assert (one["verdict"], one["reading"]) == ("not testable here", "fewer than two models: no interval")
+    assert judged(pvera).loc[better, "reading"] == "no runs of VeRA"
 
 
 def test_auroc_figure_shows_every_seed_and_chance():

@@ -95,11 +95,12 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
                 for run in runs:
                     if (run.record["method"], run.trained_on) == (method, model):
                         values(ax, run, kind)
-                title, pad = (f"{dataset_title(model)} model", 24) if row == 0 else ("", 18)
+                title, pad = (dataset_title(model), 24) if row == 0 else ("", 18)
                 ax.set_title(title, pad=pad, fontsize=7)
                 if row < len(methods) - 1:
                     ax.set_xticklabels([])
             grid[row, 0].set_ylabel(METHODS[method].title, color=style(method).colour, fontweight="bold")
+        figure.suptitle("Model trained on", fontsize=7)
         note(figure, f"colour: the model's own data set; grey: others\n{STARS}: lower on its own")
         figure.supylabel(rf"{KINDS[kind].capitalize()} of $\mu_q + \mu_v$", fontsize=8)
     return figure

@@ -106,24 +106,30 @@ def _axis_of_passes(ax: Axes, passes: Sequence[int]) -> None:
 
 
 def calibration_by_severity(rivals: Rivals) -> Figure:
-    """Draw the ACE by severity, mean over corruptions, data sets and seeds, before and after temperature scaling."""
+    """Draw the ACE by severity, mean over corruptions, data sets and seeds: a column of panels per adapter, above as
+    trained and below after temperature scaling. The other adapters stand behind in grey."""
+    ace = over_tasks(rivals.shift, "ace", ["scaled", *KEY, "severity"])
+    keys = shown({index[1:5] for index in ace.index})
+    methods = list(dict.fromkeys(method for _, method, _, _ in keys))
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(2 * COLUMN, 2.9), layout="constrained")
-        axes = figure.subplots(1, 2, sharey=True)
-        keys: list[tuple] = []
-        for ax, scaled in zip(axes, (False, True), strict=True):
-            ace = over_tasks(rivals.shift[rivals.shift["scaled"] == scaled], "ace", [*KEY, "severity"])
-            keys = shown({index[:4] for index in ace.index})
-            for way in keys:
-                curve = ace[way].sort_index()
-                ax.plot(curve.index, 100 * curve, linewidth=1, markersize=3.5, mew=0, **look(*way[1:]))
-            ax.set_title("With a temperature" if scaled else "As trained")
-            ax.set_xlabel("Severity of corruptions (0: none)")
-            ax.grid(axis="y", color="0.92", linewidth=0.6)
-        axes[0].set_ylabel("ACE (%)")
-        axes[0].set_ylim(bottom=0)
+        figure = Figure(figsize=(2 * COLUMN, 3.8), layout="constrained")
+        grid = figure.subplots(2, len(methods), sharex=True, sharey=True, squeeze=False)
+        for row, scaled in zip(grid, (False, True), strict=True):
+            for ax, method in zip(row, methods, strict=True):
+                for way in sorted(keys, key=lambda way: way[1] == method):
+                    curve = 100 * ace[(scaled, *way)].sort_index()
+                    front = {"linewidth": 1, "markersize": 3.5, "mew": 0} | look(*way[1:])
+                    behind = {"linewidth": 0.6, "color": "0.88"}
+                    ax.plot(curve.index, curve, **(front if way[1] == method else behind))
+                ax.grid(axis="y", color="0.92", linewidth=0.6)
+            row[0].set_ylabel("With a temperature" if scaled else "As trained")
+        for ax, method in zip(grid[0], methods, strict=True):
+            ax.set_title(style(method).title)
+        for ax in grid[1]:
+            ax.set_xticks(range(6))
+        figure.supylabel("ACE (%)", fontsize=7)
         _key_of_ways(figure, keys)
-        note(figure, LEFT_OUT)
+        note(figure, f"severity of corruptions (0: none); grey: the other panels' lines\n{LEFT_OUT}")
     return figure
 
 

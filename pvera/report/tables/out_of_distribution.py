@@ -107,25 +107,25 @@ def out_of_distribution_table(runs: Sequence[Values]) -> Table:
     return Table("out_of_distribution", caption, about(runs), lettered(panels), data)
 
 
-def _separation(method: str, kind: str, sign: int, runs: Sequence[Values]) -> dict[str, np.ndarray]:
-    """Return sign × (AUROC − ½) of one method, mean over the other data sets: (models, seeds)."""
+def _separation(runs: Sequence[Values], kind: str, over: str | None) -> dict[str, np.ndarray]:
+    """Return PVeRA's AUROC minus that of `over` or ½, mean over the other data sets: (models, seeds)."""
     data = comparisons(runs)
-    data = data[(data["method"] == method) & (data["kind"] == kind)]
-    if data.empty:
-        raise Untestable(f"no runs of {METHODS[method].title}")
-    table = data.pivot_table(index="model", columns="seed", values="auroc", aggfunc="mean")
-    return {"": sign * (table.to_numpy() - 0.5)}
+    data = data[data["kind"] == kind].pivot_table(index=["method", "model"], columns="seed", values="auroc")
+    for name in filter(None, ("pvera", over)):
+        if name not in data.index:
+            raise Untestable(f"no runs of {METHODS[name].title}")
+    return {"": (data.loc["pvera"] - (data.loc[over] if over else 0.5)).to_numpy()}
 
 
-#: The claims, judged on the values of all adapters.
+#: The claims, judged on the values of all adapters. The paper finds PVeRA's values significantly lower and VeRA's not,
+#: which does not show that the two differ (Gelman and Stern 2006); their difference is judged instead.
 CLAIMS: tuple[Statement, ...] = tuple(
-    Statement(
-        f"{text} ({title})", *words, partial(_separation, method, kind, sign), 3, units="models"
-    )
+    Statement(f"{text} ({title})", *words, partial(_separation, kind=kind, over=over), 3, units="models")
     for kind, title in KINDS.items()
-    for method, text, sign, words in (
-        ("pvera", "PVeRA's values are lower in distribution", 1, ("AUROC {size} above ½", "AUROC {size} below ½")),
-        ("vera", "VeRA's are not", -1, ("AUROC {size} below ½", "AUROC {size} above ½")),
+    for over, text, words in (
+        (None, "PVeRA's values are lower in distribution", ("AUROC {size} above ½", "AUROC {size} below ½")),
+        ("vera", "PVeRA's values separate better than VeRA's",
+         ("AUROC {size} above VeRA's", "AUROC {size} below VeRA's")),
     )
 )  # fmt: skip
 
