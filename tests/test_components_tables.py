@@ -25,7 +25,8 @@ def records(name: str):
     for dataset, counts in zip(TASKS, CORRECT[name], strict=True):
         for seed, correct in enumerate(counts):
             experiment = "benchmark" if name == method and seed < 2 else f"components_{name}"
-            yield make_record(method, dataset, seed, correct, 100, experiment=experiment)
+            grid = {"learning_rate": [1e-3 if name == "no_kl" else 1e-2]}
+            yield make_record(method, dataset, seed, correct, 100, experiment=experiment, grid=grid)
 
 
 @pytest.fixture
@@ -47,13 +48,31 @@ def test_rows_join_the_benchmark_and_further_seeds(runs):
 
 
 def test_claims_are_judged_over_tasks(runs):
-    more, noise, kl, equal = components.claims(runs)
+    more, noise, kl, chosen, equal = components.claims(runs)
     gaps = [7, 5]
     low, high = stats.t.interval(0.95, 1, np.mean(gaps), stats.sem(gaps))
     assert more.verdict == "undecided" and more.effect.mean == pytest.approx(6)
     assert (more.effect.low, more.effect.high) == pytest.approx((low, high))
     assert noise.effect.mean == pytest.approx(6) and kl.effect.mean == pytest.approx(0)
+    assert chosen.effect == kl.effect
     assert equal.verdict == "not testable here" and equal.reading == "no runs of VeRA, equal budget"
+    assert "Without one of the 2 tasks, the first verdict stays for 2 of them (Digits, Sprites)" in (
+        components.claims_table(runs).caption
+    )
+
+
+def test_tasks_without_a_kl_term_are_named_and_left_out(runs):
+    """Where the search chose β = 0, PVeRA's trainings are those without the KL term."""
+    hashes = {run["seed"]: run["config_hash"] for run in runs["pvera"] if run["dataset"] == "sprites"}
+    runs["no_kl"] = [
+        run | {"config_hash": hashes[run["seed"]]} if run["dataset"] == "sprites" else run for run in runs["no_kl"]
+    ]
+    assert components.without_kl_term(runs) == {"sprites"}
+    _, _, kl, chosen, _ = components.claims(runs)
+    assert kl.effect.mean == pytest.approx(0)  # −1 on Digits, +1 on Sprites
+    assert (chosen.verdict, chosen.reading) == ("not testable here", "fewer than two data sets: no interval")
+    for table in (components.claims_table(runs), components.by_task(runs)):
+        assert "On Sprites the search chose β = 0" in table.caption
 
 
 def test_intervals_for_these_tasks_take_seeds_as_the_unit(tmp_path):

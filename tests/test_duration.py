@@ -9,6 +9,7 @@ from records import hold_stored, make_record
 from test_tables import lines, parsed
 
 from pvera.report.plots import duration as draw
+from pvera.report.scores import chosen_member
 from pvera.report.tables import duration
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,6 +59,17 @@ def test_by_hand():
     data = parsed(table)
     assert data["early_loss"].tolist() == [0.8, 0.6, 0.5, 0.5] and data["loss"].tolist() == [0.4, 0.6, 0.5, 0.5]
     assert data["patience"].tolist() == [True, False, True, True]
+
+
+def test_the_limit_chooses_anew_among_the_members_of_a_grid():
+    """Member 0 is best after five epochs, member 1 after two; a member that diverged is not chosen."""
+    run = trained("pvera", [1.0, 0.9, 0.8, 0.85, 0.4, 0.5])
+    member = run["members"][0]
+    curve = {"validation_loss": [0.9, 0.7, 0.75], "validation_accuracy": [0.2, 0.3, 0.25]}
+    diverged = {"validation_loss": [NAN], "validation_accuracy": [NAN]}
+    run["members"] += [member | {"curve": curve, "epochs": 3}, member | {"curve": diverged, "epochs": 1}]
+    (row,) = duration.durations([run], SHORT).to_dict("records")
+    assert (row["early_loss"], row["early_accuracy"]) == (0.7, 0.3) and row["loss"] == 0.4
 
 
 def test_data_sets_weigh_the_same_and_diverged_runs_are_left_out():
@@ -132,5 +144,8 @@ def test_committed_results():
     runs, _ = duration.load(ROOT / "results", "mini")["Images"]
     assert duration.durations(runs, runs[0]["config"])["patience"].all()
     for run in runs:
-        assert duration.epoch_kept(duration.validation(run, "loss"), run["config"]) == run["chosen"]["epoch"]
+        assert (
+            duration.epoch_kept(duration.validation(chosen_member(run), "loss"), run["config"])
+            == run["chosen"]["epoch"]
+        )
     assert np.mean([hold_stored(ROOT / "results", run)[2] for run in runs]) > 0.5

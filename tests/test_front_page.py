@@ -91,9 +91,10 @@ def test_the_first_screen_has_both_accuracies_and_what_each_part_brings(copy):
         claim = row["claim"].removeprefix("Not in the paper: ")
         assert f"That {claim} **{front_page.WORDS.get(row['verdict'], row['verdict'])}**: {row['reading']}" in said
     best = [row for row in rows(TABLES / "rivals_advice.csv") if row["passes"] == "any"]
-    told = said[said.index("Best of what was tried with ") :]
+    told = said[said.index("Best on the test images of what was tried with ") :]
     assert best[0]["among"] in told
-    assert len(best) == 3 and all(f"for {row['purpose']}" in told and f": {row['best']}" in told for row in best)
+    ties = [f"for {row['purpose']}: {row['best']} ({row['ties']} of {row['others']} others" for row in best]
+    assert len(ties) == 3 and all(text in told for text in ties)
 
 
 @pytest.mark.parametrize(
@@ -133,6 +134,10 @@ def test_numbers_are_those_of_the_tables():
 
     trainings = [row for row in rows(TABLES / "spent.csv") if not row["experiment"].startswith("language")]
     assert front_page.content("hours", ROOT, "") == f"{sum(float(row['seconds']) for row in trainings) / 7200:.1f}"
+    for name, of_glue in (("hours_text", False), ("hours_glue", True)):
+        texts = [row for row in rows(TABLES / "spent.csv") if row["experiment"].startswith("language")]
+        seconds = sum(float(row["seconds"]) for row in texts if (row["dataset"] in ("rte", "mrpc", "cola")) == of_glue)
+        assert front_page.content(name, ROOT, "") == f"{seconds / 7200:.1f}"
 
     (primary,) = (row for row in rows(TABLES / "claims.csv") if row["claim"] == front_page.PRIMARY[1])
     assert primary["topic"] == "Components"

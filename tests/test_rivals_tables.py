@@ -199,17 +199,22 @@ def test_claims_without_dropout_are_not_testable(root, tmp_path):
 
 def test_advice_names_the_best_of_all_and_of_one_pass(loaded):
     table = tables.advice(loaded)
-    for purpose, (column, sign) in tables.ADVICE.items():
-        values = tables.compared(loaded, column)
-        averages = {key: sign * part.mean(axis=1).mean(skipna=False) for key, part in values.items()}
+    for purpose, (columns, sign) in tables.ADVICE.items():
+        averages = {
+            (column, *key): sign * part.mean(axis=1).mean(skipna=False)
+            for column in columns for key, part in tables.compared(loaded, column).items()
+        }  # fmt: skip
         means = {key: mean for key, mean in averages.items() if not np.isnan(mean)}  # no errors, no AUROC
-        once = {key: mean for key, mean in means.items() if key[0] == 1}
+        once = {key: mean for key, mean in means.items() if key[1] == 1}
         for passes, among in (("one", once), ("any", means)):
             row = table.data[(table.data["purpose"] == purpose) & (table.data["passes"] == passes)].squeeze()
             best = max(among, key=among.get)
-            assert (row["best"], row["value"]) == (tables.title(*best[1:], best[0]), sign * among[best])
+            name = tables.title(*best[2:], best[1]) + ", with a temperature" * best[0].partition(" (")[0].endswith(
+                ", T"
+            )
+            assert (row["best"], row["score"], row["value"]) == (name, best[0], sign * among[best])
             assert row["others"] == len(among) - 1 and 0 <= row["ties"] <= row["others"]
-            assert f"{row['best']} ({row['value']:.{tables.DIFFERENCES[column][-1]}f}; " in table.markdown()
+            assert f"{row['best']} ({row['value']:.{tables.DIFFERENCES[columns[0]][-1]}f}; " in table.markdown()
 
 
 def moved(frame, passes=5):
@@ -239,7 +244,7 @@ def test_along_beta(root):
     assert list(data["beta"]) == [0, 1e-6, 0.1]
     assert data["accuracy"].iloc[0] > data["accuracy"].iloc[2]
     table = beta_effects.beta_table(along)
-    assert [row.label for row in table.panels[0].rows] == ["0", "10⁻⁶ (published)", "0.1"]
+    assert [row.label for row in table.panels[0].rows] == ["0", "10⁻⁶", "0.1"]
     assert len(beta_effects.along_beta(along, ("beta", "seed"))) == 6
 
 

@@ -219,7 +219,7 @@ def test_claims_about_stability():
     assert deviation["scale"] == "3 data sets, over all seeds"
     # On digits first twice, on textures second twice, on vessels second (29 against 30), then first.
     rank = verdicts.loc["PVeRA is the most stable: lowest mean rank"]
-    assert rank["difference"] == pytest.approx((1 - 1 + 0) / 3) and rank["reading"] == "no difference"
+    assert rank["difference"] == pytest.approx((1 - 1 + 0) / 3) and rank["reading"] == "a difference of 0.00"
     single = tables.main_verdicts([run for run in steady if run["seed"] == 0]).data.set_index("claim")
     assert "single seed" in single.loc["PVeRA is the most stable: lowest standard deviation over seeds", "reading"]
 

@@ -112,7 +112,7 @@ def test_other_units_keep_the_verdict():
     [
         (6.5, "6.5 points above the others"),
         (-6.5, "6.5 points below the others"),
-        (-0.04, "no difference"),
+        (-0.04, "a difference of 0.0"),
         (NAN, "no runs to compare with the others"),
     ],
 )

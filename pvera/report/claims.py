@@ -122,7 +122,8 @@ def topics(root, profile: str, paper: Published) -> list[Topic]:
         Topic("Cost", "Section 4.3, Figure 3", "computational_efficiency", _cost(root, profile, paper, runs)),
         Topic(
             "Calibration", "Section 4.3, Figure 4", "calibration",
-            of(runs, fixed(calibration.CLAIMS), lambda group: Scores.of(group, "ace"), train("train")),
+            of(by_backbone(calibration.load(root, profile)), fixed(calibration.CLAIMS),
+               lambda group: Scores.of(group, "ace"), train("train")),
         ),
         Topic("Uncertainty", "Section 4.3, Figure 5", "uncertainty", of_draws(draws.spread_statements)),
         Topic("Uncertainty against rivals", "not in the paper", "uncertainty_baselines",

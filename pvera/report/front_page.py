@@ -38,7 +38,7 @@ PARTS = {
     "The noise in training": ("Components", "The noise makes PVeRA more accurate"),
     "the KL term": ("Components", "The KL term makes PVeRA more accurate"),
 }
-CALIBRATED = ("Calibration", "PVeRA is better calibrated than VeRA")
+CALIBRATED = ("Calibration", "Not in the paper: PVeRA is better calibrated than VeRA")
 SPREAD = ("Uncertainty", "Not in the paper: the spread")
 UNCERTAINTY = (CALIBRATED, SPREAD)
 SMALL = 1.0  # points of accuracy
@@ -154,8 +154,11 @@ def verdict(root: Path, up: str) -> str:
     parts = "; ".join(f"{part}: {_effect(claim(root, *named))}" for part, named in PARTS.items())
     uncertainty = [claim(root, *named) for named in UNCERTAINTY]
     advice = pd.read_csv(_existing(root / TABLES / "rivals_advice.csv"))
-    best = advice[advice["passes"] == "any"].groupby("best", sort=False)["purpose"]
-    told = "; ".join(f"for {' and for '.join(purposes)}: {name}" for name, purposes in best)
+    best = advice[advice["passes"] == "any"]
+    told = "; ".join(
+        f"for {row.purpose}: {row.best} ({row.ties} of {row.others} others cannot be told apart from it)"
+        for row in best.itertuples()
+    )
     among = advice["among"].iloc[0]
     holds = [
         f"At the scale run here, a {backbone_title(row.backbone)} on {row.scale.replace(', ', ' with ')}, the claim "
@@ -172,7 +175,7 @@ def verdict(root: Path, up: str) -> str:
             f"{one.reading}{_interval(one, ' ')}."
             for one in uncertainty
         )
-        + f" Best of what was tried with {among}, {told} ([table]({up}{TABLES}/rivals_advice.md)).",
+        + f" Best on the test images of what was tried with {among}, {told} ([table]({up}{TABLES}/rivals_advice.md)).",
         f"[{counts.sum()} claims]({up}{TABLES}/claims.md),": "the paper's and a few of our own: "
         f"{hold} hold ({counted} of these are exact counts of cost), {fail} fail, {undecided} are undecided and "
         f"{untestable} cannot be tested here.",
@@ -202,8 +205,8 @@ def scale(root: Path, up: str) -> str:
     accuracies = published.load(root / "results/published").accuracies("dinov2_b")
     lead = (accuracies.loc["pvera"] - accuracies.loc["vera"]).mean()
     said = [
-        f"The paper reports PVeRA {plain(lead, 1)} points above VeRA, on {backbone_title('dinov2_b')} and the "
-        f"{len(accuracies.columns)} data sets of VTAB-1k. Here, on {row.scale.replace(', ', ' with ')}, a true "
+        f"The cells of the paper's table put PVeRA {plain(lead, 1)} points above VeRA, on {backbone_title('dinov2_b')} "
+        f"and the {len(accuracies.columns)} data sets of VTAB-1k. Here, on {row.scale.replace(', ', ' with ')}, a true "
         f"difference of {plain(row.could_be_shown, 1)} points would be shown in 80 of 100 repetitions; a smaller one "
         "may stay undecided."
     ]
@@ -262,6 +265,8 @@ def ledger(root: Path, up: str) -> str:
     """Return what the protocol ledger found: its size, and the effect of all switches and of the largest ones."""
     table = pd.read_csv(_existing(root / TABLES / "protocol.csv"))
     wide = table.set_index(["switch", "metric"])
+    profile = Profile.read(root / f"experiments/profiles/{PROFILE}.yaml")
+    measured_on = " and ".join(TASKS[name].title for name in profile.effects.datasets)
     accuracy = table[(table["metric"] == "accuracy") & table["beyond"].astype(bool)].set_index("switch")["mean"]
     largest = accuracy.drop("published", errors="ignore").abs().nlargest(SWITCHES_SHOWN).index
     rows = []
@@ -276,19 +281,19 @@ def ledger(root: Path, up: str) -> str:
     return (
         f"Paper and published program differ, or leave open what they do, in {len(LEDGER)} points; [the ledger]"
         f"({up}PROTOCOL.md) lists them, and {len(switches)} switches measure them one at a time. The largest effects "
-        f"on `{PROFILE}` that a change of random numbers does not explain, with 95 % intervals over "
-        f"{wide['pairs'].iloc[0]} pairs of data set and seed:\n\n{shown}"
+        f"of `{PROFILE}` that a change of random numbers does not explain, on {measured_on} alone, with 95 % intervals "
+        f"over {wide['pairs'].iloc[0]} seeds, not over data sets:\n\n{shown}"
     )
 
 
 # Times
 
 
-def _hours(root: Path, text: bool) -> str:
-    """Return the hours that the recorded runs of images, or of text, take on `CORES` cores."""
+def _hours(root: Path, suite: str) -> str:
+    """Return the hours that the recorded runs on a suite's data sets take on `CORES` cores."""
     spent = pd.read_csv(_existing(root / TABLES / "spent.csv"))
-    of_text = spent["experiment"].isin(["language", "language_beta"])
-    return plain(spent.loc[of_text if text else ~of_text, "seconds"].sum() / 3600 / CORES, 1)
+    of_suite = spent["dataset"].map(lambda name: TASKS[name].suite == suite)
+    return plain(spent.loc[of_suite, "seconds"].sum() / 3600 / CORES, 1)
 
 
 def _minutes(root: Path, command: str) -> str:
@@ -371,8 +376,9 @@ PASSAGES: dict[str, Callable[[Path, str], str]] = {
     "audit": findings,
     "checks": checks,
     "ledger": ledger,
-    "hours": lambda root, up: _hours(root, False),
-    "hours_text": lambda root, up: _hours(root, True),
+    "hours": lambda root, up: _hours(root, "demo"),
+    "hours_text": lambda root, up: _hours(root, "grammar"),
+    "hours_glue": lambda root, up: _hours(root, "glue"),
     "minutes_demo": lambda root, up: _minutes(root, "bash run_all.sh"),
     "minutes_tests": lambda root, up: _minutes(root, "bash run_tests.sh"),
     "expected": expected,

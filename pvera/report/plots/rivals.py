@@ -166,6 +166,6 @@ def along_beta(along: Rivals) -> Figure:
             ax.set_title(name, fontsize=7)
             ax.grid(axis="y", color="0.92", linewidth=0.6)
         key(figure, [entry("one pass with the mean", "s", "-", "0.25"), entry("draws", "o", "-", pvera),
-                     entry("β = 10⁻⁶, the published program's", line=":")])  # fmt: skip
+                     entry("β = 10⁻⁶, the published program's, of an average", line=":")])  # fmt: skip
         note(figure, "dots: seeds; AUROC of one pass by its highest score, of draws by their spread")
     return figure

@@ -133,11 +133,12 @@ CLAIMS: tuple[Statement, ...] = (
         MORE, LESS, _below(LORA_BASED, others(*LORA_BASED, "linear")), shown=_percent,
     ),
     Statement(
-        "LoRA, VeRA and PVeRA are all better calibrated than linear probing",
+        "Not in the paper: LoRA, VeRA and PVeRA are all better calibrated than linear probing",
         MORE, LESS, _below(LORA_BASED, ("linear",)), shown=_percent,
     ),
     Statement(
-        "PVeRA is better calibrated than VeRA", MORE, LESS, _below(("pvera",), ("vera",)), shown=_percent
+        "Not in the paper: PVeRA is better calibrated than VeRA",
+        MORE, LESS, _below(("pvera",), ("vera",)), shown=_percent,
     ),
 )  # fmt: skip
 
@@ -195,7 +196,12 @@ def calibration(runs: list[dict], floors: Mapping[str, Scores]) -> Table:
     return Table("calibration", caption, about(runs), (Panel("", header, tuple(rows)),), data.reset_index())
 
 
+def load(root, profile: str) -> list[dict]:
+    """Load the benchmark's runs, and the further seeds of VeRA and PVeRA."""
+    return results.load_runs(root, profile, "benchmark", "components_vera", "components_pvera", optional=True)
+
+
 def calibration_verdicts(runs: list[dict]) -> Table:
-    """Build the verdicts on the claims about calibration (Section 4.3)."""
+    """Build the verdicts on the claims about calibration (Section 4.3); runs: of one backbone, as of `load`."""
     caption = "The paper's claims about calibration, by the geometric mean of ACE over data sets and seeds."
     return verdicts_on("calibration_claims", caption, runs, Scores.of(runs, "ace"), CLAIMS)

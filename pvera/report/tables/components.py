@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 
 from pvera.report.scores import Scores, capped
-from pvera.report.statistics import mean_and_std, seed_error
+from pvera.report.statistics import mean_and_std, seed_error, smallest
 from pvera.report.tables.benchmark import about
 from pvera.report.tables.layout import Cell, Panel, Row, Table, number, percent, plain, signed
 from pvera.report.tables.names import dataset_title
-from pvera.report.tables.verdicts import Claim, Statement, Untestable, judge, verdict_table
+from pvera.report.tables.verdicts import Claim, Statement, Untestable, judge, verdict, verdict_table
 from pvera.study import results
 from pvera.study.plan import COMPONENTS
 
@@ -122,7 +122,7 @@ def by_task(runs: Runs) -> Table:
     header = (*map(dataset_title, datasets), "Average")
     caption = (
         "Differences of test accuracy (points) in pairs of seeds, ± half the 95 % interval for other seeds on these "
-        "same tasks (Student's t). It says nothing about other tasks."
+        "same tasks (Student's t). It says nothing about other tasks." + _said_of_kl_term(runs)
     )
     return Table(
         "components_by_task", caption, about(_every(runs)), (Panel("", header, tuple(rows)),), pd.DataFrame(data)
@@ -142,19 +142,51 @@ def _contrast(name: str, runs: Runs) -> dict[str, np.ndarray]:
     return {"": accuracies[one] - accuracies[other]}
 
 
+def _kl_term_chosen(runs: Runs) -> dict[str, np.ndarray]:
+    """Return the contrast of the KL term, NaN on the tasks `without_kl_term`."""
+    gaps, same = _contrast("with KL term − without", runs)[""], without_kl_term(runs)
+    return {"": np.where([[dataset in same] for dataset in values(runs)[1]], np.nan, gaps)}
+
+
+def without_kl_term(runs: Runs) -> set[str]:
+    """Return the tasks where the search chose β = 0: PVeRA's trainings are those without the KL term."""
+    trained = {run["config_hash"] for run in runs.get("no_kl", ())}
+    return {run["dataset"] for run in runs.get("pvera", ()) if run["config_hash"] in trained}
+
+
+def _said_of_kl_term(runs: Runs) -> str:
+    same = without_kl_term(runs)
+    titles = [dataset_title(name) for name in values(runs)[1] if name in same]
+    return f" On {' and '.join(titles)} the search chose β = 0: with KL term and without are the same." if same else ""
+
+
+def _without_one_task(runs: Runs) -> str:
+    """Say how often the first claim's verdict stays when a task is left out."""
+    gaps, datasets = _contrast("PVeRA − VeRA", runs)[""], values(runs)[1]
+    whole = verdict(smallest({"": gaps}))
+    stays = [
+        dataset_title(name)
+        for place, name in enumerate(datasets)
+        if verdict(smallest({"": np.delete(gaps, place, axis=0)})) == whole
+    ]
+    listed = f" ({', '.join(stays)})" if stays else ""
+    return f" Without one of the {len(datasets)} tasks, the first verdict stays for {len(stays)} of them{listed}."
+
+
 STATEMENTS = tuple(
-    Statement(text, "{size} points above", "{size} points below", partial(_contrast, name))
-    for text, name in (
-        ("PVeRA is more accurate than VeRA", "PVeRA − VeRA"),
-        ("The noise makes PVeRA more accurate (β = 0)", "with noise − without (β = 0)"),
-        ("The KL term makes PVeRA more accurate", "with KL term − without"),
-        ("PVeRA is more accurate than VeRA with an equal budget", "PVeRA − VeRA, equal budget"),
+    Statement(text, "{size} points above", "{size} points below", contrast)
+    for text, contrast in (
+        ("PVeRA is more accurate than VeRA", partial(_contrast, "PVeRA − VeRA")),
+        ("The noise makes PVeRA more accurate (β = 0)", partial(_contrast, "with noise − without (β = 0)")),
+        ("The KL term makes PVeRA more accurate", partial(_contrast, "with KL term − without")),
+        ("The KL term makes PVeRA more accurate where the search chose one", _kl_term_chosen),
+        ("PVeRA is more accurate than VeRA with an equal budget", partial(_contrast, "PVeRA − VeRA, equal budget")),
     )
 )
 
 
 def claims(runs: Runs) -> list[Claim]:
-    """Judge the primary questions, and the one with an equal budget."""
+    """Judge the primary questions, and those with an equal budget and where β is not 0."""
     return judge(runs, STATEMENTS)
 
 
@@ -162,7 +194,7 @@ def claims_table(runs: Runs) -> Table:
     """Build the table of `claims`."""
     every = _every(runs)
     seeds = sorted({run["seed"] for run in every})
-    caption = "Does PVeRA improve on VeRA, and what in it does so?"
+    caption = "Does PVeRA improve on VeRA, and what in it does so?" + _without_one_task(runs) + _said_of_kl_term(runs)
     return verdict_table("components_claims", caption, about(every), claims(runs), seeds)
 
 

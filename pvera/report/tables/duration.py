@@ -30,9 +30,9 @@ def load(root, profile: str) -> dict[str, tuple[list[dict], dict]]:
     return parts
 
 
-def validation(run: dict, measure: str) -> np.ndarray:
-    """Return the curve of the chosen member on the validation split, (epochs,); measure: "loss" or "accuracy"."""
-    return np.array(chosen_member(run)["curve"][f"validation_{measure}"], dtype=float)
+def validation(member: dict, measure: str) -> np.ndarray:
+    """Return the curve of a run's member on the validation split, (epochs,); measure: "loss" or "accuracy"."""
+    return np.array(member["curve"][f"validation_{measure}"], dtype=float)
 
 
 def epoch_kept(loss: np.ndarray, config: dict) -> int:
@@ -48,22 +48,33 @@ def epoch_kept(loss: np.ndarray, config: dict) -> int:
     return history.best_epoch
 
 
+def stopped(run: dict, shorter: dict) -> tuple[float, float]:
+    """Return validation loss and accuracy of the member and epoch that a run would have chosen with `shorter`."""
+    kept = []
+    for member in run["members"]:
+        loss = validation(member, "loss")
+        if not np.isnan(loss[: shorter["max_epochs"]]).all():
+            epoch = epoch_kept(loss, shorter)
+            kept.append((loss[epoch], validation(member, "accuracy")[epoch]))
+    return min(kept)
+
+
 def durations(runs: list[dict], shorter: dict) -> pd.DataFrame:
     """Describe each run of one backbone that did not diverge, one row per run.
 
     epochs; patience: whether patience ended them; best: the chosen epoch, from 1; loss, accuracy: on the validation
-    split at that epoch; early_loss, early_accuracy: at the epoch that the config `shorter` would have chosen; test:
-    test accuracy.
+    split at that epoch; early_loss, early_accuracy: of the member and epoch that the config `shorter` would have
+    chosen; test: test accuracy.
     """
     rows = []
     for run in (run for run in runs if run["chosen"]):
         member, chosen = chosen_member(run), run["chosen"]["epoch"]
-        loss, accuracy = (validation(run, measure) for measure in ("loss", "accuracy"))
-        early = epoch_kept(loss, shorter)
+        loss, accuracy = (validation(member, measure) for measure in ("loss", "accuracy"))
+        early_loss, early_accuracy = stopped(run, shorter)
         rows.append({
             "method": run["method"], "dataset": run["dataset"], "seed": run["seed"], "epochs": member["epochs"],
-            "patience": member["status"] == "stopped early", "best": chosen + 1, "early_loss": loss[early],
-            "loss": loss[chosen], "early_accuracy": accuracy[early], "accuracy": accuracy[chosen],
+            "patience": member["status"] == "stopped early", "best": chosen + 1, "early_loss": early_loss,
+            "loss": loss[chosen], "early_accuracy": early_accuracy, "accuracy": accuracy[chosen],
             "test": run["test"]["accuracy"],
         })  # fmt: skip
     return pd.DataFrame(rows)
@@ -103,11 +114,11 @@ def duration_table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
         panels.append(Panel(f"{title} ({names}), {ended}", header, tuple(rows)))
         frames.append(data.assign(part=title))
     caption = (
-        "Trainings that run until their patience ends, and the same trainings stopped at a limit of epochs. Chosen "
-        "epoch: median and range. Loss: validation loss (nats) at the chosen epoch minus that of the "
-        "shorter training. Accuracies (%): on the validation split for the shorter training, then on the validation "
-        "and the test split at the chosen epoch. Bold: best. Underlined: second best. Means over seeds, then over data "
-        "sets."
+        "Trainings that run until their patience ends, and the same trainings stopped at a limit of epochs, where the "
+        "grid's choice is made anew among the values that the run trained. Chosen epoch: median and range. Loss: "
+        "validation loss (nats) at the chosen epoch minus that of the shorter training. Accuracies (%): on the "
+        "validation split for the shorter training, then on the validation and the test split at the chosen epoch. "
+        "Bold: best. Underlined: second best. Means over seeds, then over data sets."
     )
     described = " ".join(about(runs) for runs, _ in parts.values())
     return Table("duration", caption, described, lettered(panels), pd.concat(frames, ignore_index=True))
@@ -149,7 +160,7 @@ def curves(runs: list[dict]) -> dict[str, dict[str, Curve]]:
     for dataset in scores.datasets:
         for method in scores.methods:
             trained = [run for run in runs if run["chosen"] and (run["dataset"], run["method"]) == (dataset, method)]
-            losses = [np.fmin.accumulate(validation(run, "loss")) for run in trained]
+            losses = [np.fmin.accumulate(validation(chosen_member(run), "loss")) for run in trained]
             if losses:
                 longest = max(map(len, losses))
                 padded = np.stack([np.pad(loss, (0, longest - len(loss)), mode="edge") for loss in losses])

@@ -336,11 +336,12 @@ def verdicts(rivals: Rivals) -> Table:
     return verdict_table("rivals_claims", caption, about(rivals), judge(rivals, CLAIMS), seeds)
 
 
-#: Purpose -> column of `differences_table`, and whether higher is better.
+#: Purpose -> columns of `differences_table`, as trained and, where it was measured, with a temperature; and whether
+#: higher is better.
 ADVICE = {
-    "the predictive distribution": ("NLL", LOWER),
-    "calibrated confidence": ("ACE (points)", LOWER),
-    "finding errors": ("AUROC of errors", HIGHER),
+    "the predictive distribution": (("NLL", "NLL, T"), LOWER),
+    "calibrated confidence": (("ACE (points)", "ACE, T (points)"), LOWER),
+    "finding errors": (("AUROC of errors",), HIGHER),
 }
 
 
@@ -352,25 +353,27 @@ def advice(rivals: Rivals) -> Table:
     rows, data = [], []
     methods = [METHODS[name].title for name in METHODS if name in set(rivals.scores["method"])]
     among = f"{', '.join(methods[:-1])} and {methods[-1]}" if len(methods) > 1 else methods[0]
-    for purpose, (column, sign) in ADVICE.items():
-        values, digits = compared(rivals, column), DIFFERENCES[column][-1]
+    for purpose, (columns, sign) in ADVICE.items():
+        values = {(column, *key): table for column in columns for key, table in compared(rivals, column).items()}
+        trained, digits = columns[0], DIFFERENCES[columns[0]][-1]
         means = {key: average(table) for key, table in values.items()}
         complete = [key for key in values if not np.isnan(means[key])]
         cells = []
-        for passes, keys in (("one", [key for key in complete if key[0] == 1]), ("any", complete)):
+        for passes, keys in (("one", [key for key in complete if key[1] == 1]), ("any", complete)):
             best = max(keys, key=lambda key: sign * means[key])
             ties = sum(_alike(values[key], values[best]) for key in keys if key != best)
-            name = title(*best[1:], best[0])
+            name = title(*best[2:], best[1]) + ("" if best[0] == trained else ", with a temperature")
             cells.append(Cell(f"{name} ({plain(means[best], digits)}; {ties} of {len(keys) - 1})"))
-            data.append({"purpose": purpose, "score": column, "passes": passes, "best": name, "value": means[best],
+            data.append({"purpose": purpose, "score": best[0], "passes": passes, "best": name, "value": means[best],
                          "ties": ties, "others": len(keys) - 1, "among": among})  # fmt: skip
-        cells.append(Cell(plain(means.get(REFERENCE, np.nan), digits)))
-        rows.append(Row(f"{purpose[0].upper()}{purpose[1:]}: {column}", tuple(cells)))
+        cells.append(Cell(plain(means.get((trained, *REFERENCE), np.nan), digits)))
+        rows.append(Row(f"{purpose[0].upper()}{purpose[1:]}: {trained}", tuple(cells)))
     caption = (
-        f"What to use: the best way for each purpose, mean over data sets and seeds, among the ways of {among}; the "
-        "other methods were not held against them. In brackets its score, and how many of the others cannot be told "
-        "apart from it: the 95 % interval of the difference contains zero. NLL in nats and ACE in points, lower is "
-        "better; AUROC of finding incorrect predictions, higher is better."
+        f"What to use: the best way for each purpose, mean over data sets and seeds, among the ways of {among}, each "
+        "as trained and with a temperature; the other methods were not held against them. The best is that of the test "
+        "images. In brackets its score, and how many of the others cannot be told apart from it: the 95 % interval of "
+        "the difference contains zero. NLL in nats and ACE in points, lower is better; AUROC of finding incorrect "
+        "predictions, higher is better."
     )
     header = ("With one pass", "With any number of passes", "One pass of PVeRA")
     return Table("rivals_advice", caption, about(rivals), (Panel("", header, tuple(rows)),), pd.DataFrame(data))

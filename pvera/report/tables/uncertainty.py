@@ -317,7 +317,10 @@ def interval_statements(draws: Sequence[int] = DRAWS) -> list[Statement]:
 
 def interval_verdicts(runs: Runs) -> Table:
     """Build the verdicts on the claims about the intervals."""
-    caption = "The paper's claims about the intervals, by the order of their widths within each data set."
+    caption = (
+        "The paper's claims about the intervals, by the order of their widths within each data set. The paper says "
+        "that those of correct predictions are much narrower; the direction alone is judged."
+    )
     claims = judge(runs, interval_statements(shown_draws(runs)))
     return verdict_table("intervals_claims", caption, about(runs), claims, seeds(runs))
 

@@ -107,7 +107,7 @@ class Statement(NamedTuple):
     def _read(self, effect: Effect) -> str:
         size = plain(abs(effect.mean), self.digits)
         if not size.strip("0."):
-            return "no difference"
+            return f"a difference of {size}"
         above = (effect.mean > 0) != (effect.name in self.turned)
         return (self.above if above else self.below).format(size=size, name=effect.name)
 

@@ -15,15 +15,15 @@ TITLES = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
 def wall_times(root, profile: str) -> pd.DataFrame:
     """Load one row per run of `profile` below `root`; none without results.
 
-    Columns: experiment (a key of `TITLES`), method, seconds, and epochs, summed over the members of the run's grid
-    (0 for analyses, which train nothing).
+    Columns: experiment (a key of `TITLES`), dataset, method, seconds, and epochs, summed over the members of the run's
+    grid (0 for analyses, which train nothing).
     """
     rows = []
     for folder in sorted(path for path in (Path(root) / profile).glob("*") if path.is_dir()):
         for run in results.read_all(root, profile, folder.name):
             epochs = sum(member["epochs"] for member in run.get("members", []))
-            rows.append((named(folder.name).name, run["method"], run["cost"]["wall_seconds"], epochs))
-    return pd.DataFrame(rows, columns=["experiment", "method", "seconds", "epochs"])
+            rows.append((named(folder.name).name, run["dataset"], run["method"], run["cost"]["wall_seconds"], epochs))
+    return pd.DataFrame(rows, columns=["experiment", "dataset", "method", "seconds", "epochs"])
 
 
 def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
