@@ -93,7 +93,7 @@ def test_the_first_screen_has_both_accuracies_and_what_each_part_brings(copy):
     best = [row for row in rows(TABLES / "rivals_advice.csv") if row["passes"] == "any"]
     told = said[said.index("Best on the test images of what was tried with ") :]
     assert best[0]["among"] in told
-    ties = [f"for {row['purpose']}: {row['best']} ({row['ties']} of {row['others']} others" for row in best]
+    ties = [f"for {row['purpose']}: {row['best']} ({row['ties']} of {row['others']})" for row in best]
     assert len(ties) == 3 and all(text in told for text in ties)
 
 

@@ -155,10 +155,7 @@ def verdict(root: Path, up: str) -> str:
     uncertainty = [claim(root, *named) for named in UNCERTAINTY]
     advice = pd.read_csv(_existing(root / TABLES / "rivals_advice.csv"))
     best = advice[advice["passes"] == "any"]
-    told = "; ".join(
-        f"for {row.purpose}: {row.best} ({row.ties} of {row.others} others cannot be told apart from it)"
-        for row in best.itertuples()
-    )
+    told = "; ".join(f"for {row.purpose}: {row.best} ({row.ties} of {row.others})" for row in best.itertuples())
     among = advice["among"].iloc[0]
     holds = [
         f"At the scale run here, a {backbone_title(row.backbone)} on {row.scale.replace(', ', ' with ')}, the claim "
@@ -175,7 +172,8 @@ def verdict(root: Path, up: str) -> str:
             f"{one.reading}{_interval(one, ' ')}."
             for one in uncertainty
         )
-        + f" Best on the test images of what was tried with {among}, {told} ([table]({up}{TABLES}/rivals_advice.md)).",
+        + f" Best on the test images of what was tried with {among}, and how many others cannot be told apart from it: "
+        f"{told} ([table]({up}{TABLES}/rivals_advice.md)).",
         f"[{counts.sum()} claims]({up}{TABLES}/claims.md),": "the paper's and a few of our own: "
         f"{hold} hold ({counted} of these are exact counts of cost), {fail} fail, {undecided} are undecided and "
         f"{untestable} cannot be tested here.",

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
+from pvera.data.tasks import TASKS
 from pvera.report.scores import Scores, chosen_member
 from pvera.report.statistics import mean_and_std
 from pvera.report.tables.benchmark import about, marks
@@ -14,8 +15,9 @@ from pvera.report.tables.names import dataset_title
 from pvera.study import results
 from pvera.study.training import History, TrainingConfig, stop_early
 
-#: Parts of the table -> their experiment.
-PARTS = {"Images": "benchmark", "Texts": "language"}
+GLUE = {name for name, task in TASKS.items() if task.suite == "glue"}
+#: Parts of the table -> their experiment, and whether they consist of GLUE's tasks, which stand apart.
+PARTS = {"Images": ("benchmark", False), "Texts": ("language", False), "GLUE": ("language", True)}
 #: The limit on epochs with which trainings are compared; short comparisons often have one like it.
 LIMIT = 20
 
@@ -23,8 +25,9 @@ LIMIT = 20
 def load(root, profile: str) -> dict[str, tuple[list[dict], dict]]:
     """Load, by part, the runs that may train beyond `LIMIT`, and their training config with that limit."""
     parts = {}
-    for title, experiment in PARTS.items():
-        runs = results.load_runs(root, profile, experiment, optional=True)
+    for title, (experiment, of_glue) in PARTS.items():
+        loaded = results.load_runs(root, profile, experiment, optional=True)
+        runs = [run for run in loaded if (run["dataset"] in GLUE) == of_glue]
         if runs and runs[0]["config"]["max_epochs"] > LIMIT:
             parts[title] = runs, runs[0]["config"] | {"max_epochs": LIMIT}
     return parts
