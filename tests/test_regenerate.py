@@ -37,7 +37,8 @@ def computed() -> dict[str, tables.Table]:
     here = {"tiny": efficiency.of_runs(costs, runs)}
     made += [cost.cost_table(costs), cost.cost_verdicts(PAPER, efficiency.of_paper(costs, PAPER), here)]
     floors = calibration.floors(ROOT / "results", runs)
-    made += [calibration.calibration(runs, floors), calibration.calibration_verdicts(runs)]
+    every_seed = calibration.load(ROOT / "results", "mini")
+    made += [calibration.calibration(runs, floors), calibration.calibration_verdicts(every_seed)]
     made += [pairs.image_leads_table(ROOT / "results", runs, suite.shared_units())]
     evidence = {"tiny": comparison.of_runs(runs)}
     evidence |= {f"published_{b}": comparison.of_published(PAPER, b) for b in published.BACKBONES}
