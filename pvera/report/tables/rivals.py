@@ -1,6 +1,6 @@
 """PVeRA's draws against other ways to uncertainty: scores, detection of errors, shift.
 
-A *way* is one pass, draws, an ensemble of seeds, or Laplace, with the adapters of one method; ways are compared at
+A *way* is one pass, draws, an ensemble of seeds, or Laplace, with the adapters of one method; tables group ways of
 equal numbers of forward passes. `rivals` of `pvera.study` computed the scores.
 """
 
@@ -331,7 +331,7 @@ CLAIMS = tuple(
 
 def verdicts(rivals: Rivals) -> Table:
     """Build the verdicts on `CLAIMS`."""
-    caption = "What the draws are worth, each with the most draws."
+    caption = "What the draws are worth, each with the most draws; an ensemble has as many passes as seeds."
     seeds = sorted(set(rivals.scores["seed"]) - {ALL_SEEDS})
     return verdict_table("rivals_claims", caption, about(rivals), judge(rivals, CLAIMS), seeds)
 
