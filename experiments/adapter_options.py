@@ -68,6 +68,8 @@ def parser(description: str) -> Parser:
 def evaluated(options: Namespace) -> Evaluated:
     """Evaluate the adapter that `options` name. InputError for what is missing or does not fit."""
     set_cache(options.cache)
+    if not options.adapter.is_file():
+        raise InputError(f"{options.adapter}: no such file")
     record = record_beside(options.adapter)
     if record and record["category"] == "language":
         raise InputError(f"{options.adapter} reads text; adapters of images can be evaluated here")

@@ -156,6 +156,11 @@ def _check(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, n
         raise InputError(f"probabilities {probabilities.shape} and labels {labels.shape} are not (N, C) and (N,)")
     if labels.min() < 0 or labels.max() >= probabilities.shape[1]:
         raise InputError(f"labels {labels.min()} to {labels.max()} of {probabilities.shape[1]} classes")
-    if not (probabilities.min() >= 0 and np.allclose(probabilities.sum(1), 1, atol=TOLERANCE)):
-        raise InputError("probabilities must be finite, non-negative and sum to one over the classes")
+    require_probabilities(probabilities)
     return probabilities, labels
+
+
+def require_probabilities(probabilities: np.ndarray) -> None:
+    """Raise InputError unless the last axis of (..., C) holds probabilities."""
+    if not (probabilities.min() >= 0 and np.allclose(probabilities.sum(-1), 1, atol=TOLERANCE)):
+        raise InputError("probabilities must be finite, non-negative and sum to one over the classes")

@@ -59,6 +59,7 @@ class AdaptedModel(nn.Module):
     """
 
     last_mlp_on_class_token = False
+    _unloaded = False
     members: Sequence[Member]
     backbone: nn.Module
 
@@ -111,6 +112,7 @@ class AdaptedModel(nn.Module):
         RuntimeError if another member was merged. InputError unless `inputs` are images or text (see `adapt`).
         """
         _check(inputs, self.single)
+        self._require_backbone()
         with self._lock:
             if self._merged is not None and self.active != self._merged:
                 raise RuntimeError(f"member {self._merged[0]} is merged: call unmerge_() to compute another one")
@@ -136,6 +138,8 @@ class AdaptedModel(nn.Module):
         """Make one pass per member: DeBERTa's position embeddings have no batch that could be repeated."""
         active, mask = self.active, inputs.get("attention_mask")
         tokens = None if mask is None else mask.bool()
+        if self.pool == "first" and tokens is not None and not tokens[:, 0].all():
+            raise InputError("the first token of a text is padding: pad on the right (tokenizer.padding_side)")
         adapters = [adapter for m in active for adapter in self.members[m].sampled]
         features = []
         with with_settings(adapters, tokens=tokens):
@@ -159,6 +163,7 @@ class AdaptedModel(nn.Module):
 
         Zero for methods without a KL term. RuntimeError for a merged model, which has no variance.
         """
+        self._require_backbone()
         if self.merged:
             raise RuntimeError("a merged model has no KL term: call unmerge_() first")
         device = self.members[0].head.weight.device
@@ -184,6 +189,7 @@ class AdaptedModel(nn.Module):
         """
         if len(self.active) != 1:
             raise InputError("only one member can be merged: set `active` to it first")
+        self._require_backbone()
         with self._lock:
             if self.merged:
                 return self
@@ -222,11 +228,20 @@ class AdaptedModel(nn.Module):
         return self._merged is not None
 
     def unload(self) -> nn.Module:
-        """Remove the adapters and return the plain backbone, frozen, with its original weights."""
-        self.unmerge_()
-        self._detach()
-        self.backbone._adapted = cast(Any, False)
+        """Remove the adapters and return the plain backbone, frozen, with its original weights.
+
+        The model computes nothing afterwards: RuntimeError. Its adapters can still be saved.
+        """
+        if not self._unloaded:
+            self.unmerge_()
+            self._detach()
+            self._unloaded = True
+            self.backbone._adapted = cast(Any, False)
         return self.backbone
+
+    def _require_backbone(self) -> None:
+        if self._unloaded:
+            raise RuntimeError("this model was unloaded: adapt the backbone again")
 
     @contextmanager
     def sampling(self, seed: int | None = None, enabled: bool = True) -> Iterator[None]:
@@ -235,6 +250,7 @@ class AdaptedModel(nn.Module):
         seed: the draws follow from it, and the training noise goes on undisturbed afterwards; None: the training noise.
         InputError for methods without a distribution, RuntimeError for a merged model.
         """
+        self._require_backbone()
         if self.merged:
             raise RuntimeError("a merged model holds only the mean and cannot sample: call unmerge_() first")
         members = [self.members[m] for m in self.active]

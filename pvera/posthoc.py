@@ -38,6 +38,8 @@ def scaled(probabilities: np.ndarray, temperature: float) -> np.ndarray:
 
     For a softmax this divides the logits by T; of draws it scales the mean.
     """
+    if not temperature > 0:
+        raise InputError(f"a temperature is positive, not {temperature}")
     if temperature == 1:
         return np.asarray(probabilities, np.float64)
     return torch.from_numpy(_logs(probabilities) / temperature).softmax(1).numpy()

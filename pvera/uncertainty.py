@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pvera import metrics
 from pvera.errors import InputError, optional
 from pvera.hooks import cast_once
 from pvera.model import AdaptedModel
@@ -17,7 +18,7 @@ from pvera.model import AdaptedModel
 def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, seed: int = 0) -> Tensor:
     """Return the softmax scores (k, batch, classes) of k draws for images or text (see `adapt`).
 
-    The draws follow from `seed`; the model's mode and its training noise stay as they are. Average probabilities over
+    The draws follow from `seed` and an image's place in the batch; the model's mode and its training noise stay as they are. Average probabilities over
     draws, not logits. Beyond the scores, memory does not grow with k. InputError for a method without a distribution
     or k < 1, RuntimeError for a merged model.
     """
@@ -92,13 +93,17 @@ class Estimates:
 def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimates:
     """Compute `Estimates` from softmax scores (k, n, classes), as `sample` returns them, and labels (n,).
 
-    InputError for fewer than two draws, which have no spread, and for shapes that do not match.
+    InputError for fewer than two draws, which have no spread, for shapes that do not match, and for scores that are no
+    probabilities, such as logits.
     """
     probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels)
     if probabilities.ndim != 3 or labels.shape != probabilities.shape[1:2] or not len(labels):
         raise InputError(f"scores {probabilities.shape} and labels {labels.shape} are not (k, n, classes) and (n,)")
     if len(probabilities) < 2:
         raise InputError("one draw has no spread: take k = 2 or more")
+    metrics.require_probabilities(probabilities)
+    if labels.min() < 0 or labels.max() >= probabilities.shape[2]:
+        raise InputError(f"labels {labels.min()} to {labels.max()} of {probabilities.shape[2]} classes")
     mean = probabilities.mean(0)
     votes = probabilities.argmax(2)
     counts = (votes[..., None] == np.arange(probabilities.shape[2])).sum(0)
@@ -156,10 +161,14 @@ class Decomposition:
 
 
 def decompose(probabilities: np.ndarray | Tensor) -> Decomposition:
-    """Decompose the entropy of probabilities (k, n, classes) of k draws, or of k members of an ensemble."""
+    """Decompose the entropy of probabilities (k, n, classes) of k draws, or of k members of an ensemble.
+
+    InputError for another shape, and for what are no probabilities, such as logits.
+    """
     probabilities = np.asarray(probabilities, np.float64)
-    if probabilities.ndim != 3 or not len(probabilities):
+    if probabilities.ndim != 3 or not probabilities.size:
         raise InputError(f"probabilities {probabilities.shape} are not (k, n, classes)")
+    metrics.require_probabilities(probabilities)
     total, expected = _entropy(probabilities.mean(0)), _entropy(probabilities).mean(0)
     return Decomposition(total, expected, np.maximum(total - expected, 0))  # below zero only by rounding
 

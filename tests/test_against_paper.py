@@ -127,6 +127,13 @@ def test_counterparts(ours, theirs, pairs):
     assert against_paper.counterparts(ours, theirs) == pairs
 
 
+def test_no_grid_of_the_paper():
+    table = against_paper.grid([make_record("linear", grid={"depth": [1, 2]})], PAPER)
+    assert table.data.empty and against_paper.grid_summary(table.data).endswith(
+        "No grid of the paper was searched here."
+    )
+
+
 def test_grid_shares_beside_the_paper():
     """LoRA chose 16, 16, 4 of 4, 8, 16; Table 4 has 26, 35 and 39 % for 32, 64, 128."""
     runs = [make_record("lora", seed=seed, chosen=chosen) for seed, chosen in enumerate([2, 2, 0])]

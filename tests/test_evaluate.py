@@ -229,6 +229,10 @@ def test_pictures_that_were_added_since_the_training_are_noticed(copy, tmp_path,
     assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
 
 
+def test_a_missing_adapter_is_named(capsys):
+    assert "/none.safetensors: no such file" in scripts.refusal("evaluate", capsys, "/none.safetensors")
+
+
 def test_an_adapter_without_a_record(trained, pictures, tmp_path, capsys):
     alone = shutil.copy(trained, tmp_path / "alone.safetensors")
     data = ("--data", tmp_path / "data", "--data-set", f"mine={pictures}")

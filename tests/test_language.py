@@ -1,5 +1,6 @@
 """Text encoders, texts as tokens, and the language experiment from its profile to its result files."""
 
+import copy
 import json
 import shutil
 import sys
@@ -13,7 +14,7 @@ import text_tasks
 import torch
 import yaml
 from sklearn.metrics import matthews_corrcoef
-from tiny import randomise
+from tiny import perturb, randomise
 from transformers import BertModel
 
 import pvera
@@ -77,6 +78,29 @@ def test_an_adapter_fits_the_encoder_as_transformers_loads_it(encoder, encoder_f
     loaded = pvera.load(plain, tmp_path / "adapter.safetensors").eval()
     torch.testing.assert_close(loaded(text), model(text))
     model.unload()
+
+
+@pytest.mark.parametrize("pool", ["first", "mean"])
+def test_peft_folders_keep_the_pool(encoder, tmp_path, pool):
+    texts = dict(encoder.tokenizer(["The teacher smiles.", "No."], padding=True, return_tensors="pt"))
+    model = perturb(pvera.adapt(copy.deepcopy(encoder.model), pvera.PVeRA(rank=4), 2, pool=pool)).eval()
+    pvera.export_peft(model, tmp_path)
+    back = pvera.import_peft(tmp_path, copy.deepcopy(encoder.model)).eval()
+    assert back.pool == pool
+    torch.testing.assert_close(back(texts), model(texts), rtol=0, atol=1e-5)
+    other = {"first": "mean", "mean": "first"}[pool]
+    read = pvera.import_peft(tmp_path, copy.deepcopy(encoder.model), pool=other).eval()
+    assert (read(texts) - model(texts)).abs().max() > 1e-3
+
+
+def test_padding_on_the_left_is_refused_where_the_first_token_is_read(encoder):
+    texts = encoder.tokenizer(["The teacher smiles.", "No."], padding=True, return_tensors="pt")
+    left = {name: tensor.flip(1) for name, tensor in texts.items()}
+    model = pvera.adapt(copy.deepcopy(encoder.model), pvera.LoRA(rank=2), 2).eval()
+    model(dict(texts))
+    with pytest.raises(InputError, match="pad on the right"):
+        model(left)
+    assert pvera.adapt(copy.deepcopy(encoder.model), pvera.LoRA(rank=2), 2, pool="mean")(left).shape == (2, 2)
 
 
 def test_an_encoder_that_lacks_weights_is_refused(encoder_folder, tmp_path):

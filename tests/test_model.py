@@ -237,6 +237,21 @@ def test_unload_after_merging(vit, images):
     assert all(torch.equal(tensor, before[name]) for name, tensor in state(vit).items())
 
 
+def test_an_unloaded_model_computes_nothing_and_leaves_its_successor_alone(vit, images):
+    model = perturb(pvera.adapt(vit, METHODS["pvera"], CLASSES)).eval()
+    model(images)
+    model.unload()
+    successor = perturb(pvera.adapt(vit, METHODS["lora"], CLASSES)).eval()
+    expected = successor(images)
+    for use in (lambda: model(images), lambda: pvera.sample(model, images, 2), model.merge_, model.kl_divergence):
+        with pytest.raises(RuntimeError, match="was unloaded"):
+            use()
+    assert model.unmerge_() is model and model.unload() is vit
+    with pytest.raises(InputError, match="has adapters already"):
+        pvera.adapt(vit, METHODS["ia3"], CLASSES)
+    assert torch.equal(successor(images), expected)
+
+
 def test_merged_model_is_the_plain_timm_model(vit, images):
     """It has no hooks and no adapters left, and its state fits a fresh model."""
     model = perturb(pvera.adapt(vit, METHODS["pvera"], CLASSES)).eval()

@@ -126,7 +126,7 @@ def test_files_that_are_no_pictures_by_name_are_skipped_and_reported(copy, tmp_p
     shutil.move(copy / "coffee", copy / "cat" / "more" / "coffee")  # at any depth
     described = own.install(tmp_path, "mine", copy)
     assert described["left_out"] == 1 and len(described["classes"]) == 3
-    assert "1 files without an image's suffix left out" in own.describe("mine", described)
+    assert "1 file without an image's suffix left out" in own.describe("mine", described)
 
 
 # Pixels

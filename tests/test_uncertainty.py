@@ -126,3 +126,17 @@ def test_number_of_draws_is_a_positive_integer(k):
     model = pvera.adapt(make_vit(), pvera.PVeRA(rank=2), 3)
     with pytest.raises(InputError, match="k must be a positive integer"):
         pvera.sample(model, make_images(), k=k)
+
+
+@pytest.mark.parametrize("compute", [lambda scores: estimate(scores, np.zeros(4, int)), uncertainty.decompose])
+def test_logits_are_refused(compute):
+    logits = 5 * np.random.default_rng(0).standard_normal((3, 4, 2))
+    for scores in (logits, np.full((3, 4, 2), np.nan)):
+        with pytest.raises(InputError, match="sum to one"):
+            compute(scores)
+    compute(np.full((3, 4, 2), 0.5))
+
+
+def test_labels_beyond_the_classes_are_refused():
+    with pytest.raises(InputError, match="labels 0 to 2 of 2 classes"):
+        estimate(np.full((3, 4, 2), 0.5), np.array([0, 1, 2, 0]))

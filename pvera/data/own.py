@@ -90,7 +90,8 @@ def describe(name: str, described: dict) -> str:
     """Return one line about a data set from its description."""
     counts = ", ".join(f"{count} {part}" for part, count in described["images"].items() if count)
     line = f"{name}: {len(described['classes'])} classes; images: {counts}; {describe_split(described['split'])}"
-    return line + (f"; {described['left_out']} files without an image's suffix left out" * bool(described["left_out"]))
+    count = described["left_out"]
+    return line + f"; {count} file{'s' * (count > 1)} without an image's suffix left out" * bool(count)
 
 
 def describe_split(split: dict) -> str:

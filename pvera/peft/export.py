@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.adapters.base import matching
-from pvera.encoders import EncoderLayer
+from pvera.encoders import EncoderLayer, reads_text
 from pvera.errors import InputError
 from pvera.members import Member
 from pvera.model import AdaptedModel
@@ -64,7 +64,8 @@ def export_peft(model: AdaptedModel, folder: str | Path, sampling: bool = False)
         config["modules_to_save"] = ["head"]
         tensors |= {f"{files.PREFIX}head.{name}": tensor for name, tensor in head.items()}
     config |= {"inference_mode": True, "base_model_name_or_path": _name(model.backbone)}
-    files.write(folder, config, tensors, None if inside else head)
+    pool = model.pool if reads_text(model.backbone) else None
+    files.write(folder, config, tensors, None if inside else head, pool)
 
 
 def _require_distribution(layers: list[EncoderLayer], method: Method) -> None:

@@ -2,7 +2,8 @@
 
     adapter_config.json         PEFT's configuration of the method
     adapter_model.safetensors   tensors by module, for example base_model.model.blocks.0.attn.qkv.lora_A.weight
-    head.safetensors            weight (classes, d) and bias (classes), where they are not among those tensors
+    head.safetensors            weight (classes, d) and bias (classes), where they are not among those tensors; its
+                                metadata name the `pool` of text that the head reads
 
 A module counts by its layer's number and by the positions that it makes. Names of all model libraries and versions
 lead to the same key, for example ...layer.0.attention.attention.query and ...layer.0.attention.q_proj to (0, "q").
@@ -13,10 +14,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -49,6 +51,7 @@ class AdapterFolder:
         one of its letters, or "mlp" for the MLP's last linear layer.
     projections: "vera_A" and "vera_B", or "pvera_A" and "pvera_B", where the folder holds them.
     head: weight (classes, d) and bias (classes), or None.
+    pool: the features of a text that the head reads (`pvera.encoders.POOLS`), None where the folder does not say.
     """
 
     path: Path
@@ -56,6 +59,7 @@ class AdapterFolder:
     modules: dict[tuple[int, str], dict[str, Tensor]]
     projections: dict[str, Tensor]
     head: dict[str, Tensor] | None
+    pool: str | None = None
 
     @property
     def positions(self) -> list[str]:
@@ -100,13 +104,17 @@ def require_calls(layers: list[EncoderLayer]) -> None:
 
 
 def write(
-    folder: str | Path, config: dict[str, Any], tensors: dict[str, Tensor], head: Mapping[str, Tensor] | None
+    folder: str | Path,
+    config: dict[str, Any],
+    tensors: dict[str, Tensor],
+    head: Mapping[str, Tensor] | None,
+    pool: str | None = None,
 ) -> None:
-    """Write an adapter folder; `head` goes to a file of its own. Files of an earlier adapter are replaced."""
+    """Write an adapter folder; `head` and `pool` go to a file of its own. Files of an earlier adapter are replaced."""
     folder = Path(folder)
     write_atomically(folder / TENSORS, _serialised(tensors))
     if head is not None:
-        write_atomically(folder / HEAD, _serialised(head))
+        write_atomically(folder / HEAD, _serialised(head, {"pool": pool} if pool else {}))
     else:
         (folder / HEAD).unlink(missing_ok=True)
     write_atomically(folder / CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
@@ -138,7 +146,7 @@ def read(folder: str | Path) -> AdapterFolder:
             others[key] = tensor
     if not modules:
         raise InputError(f"{folder / TENSORS} holds no adapter of queries, keys or values")
-    return AdapterFolder(folder, config, modules, projections, _head(folder, others))
+    return AdapterFolder(folder, config, modules, projections, _head(folder, others), _pool(folder))
 
 
 def _positions(file: Path, key: str, module: str) -> str:
@@ -165,6 +173,14 @@ def _head(folder: Path, others: dict[str, Tensor]) -> dict[str, Tensor] | None:
     return next(iter(heads.values()), None)
 
 
+def _pool(folder: Path) -> str | None:
+    """Return the pool that the file of the head names."""
+    if not (folder / HEAD).exists():
+        return None
+    with safe_open(folder / HEAD, framework="pt") as file:
+        return (file.metadata() or {}).get("pool")
+
+
 def _as_head(tensors: dict[str, Tensor]) -> dict[str, Tensor] | None:
     """Return weight (classes, d) and bias (classes), whatever their names; None for other tensors."""
     by_rank = sorted(tensors.values(), key=lambda tensor: tensor.ndim)
@@ -182,6 +198,6 @@ def _tensors(file: Path) -> dict[str, Tensor]:
         raise InputError(f"{file} is damaged, or no safetensors file ({error})") from None
 
 
-def _serialised(tensors: Mapping[str, Tensor]) -> bytes:
+def _serialised(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = MappingProxyType({})) -> bytes:
     plain = {name: tensor.detach().float().cpu().contiguous() for name, tensor in tensors.items()}
-    return save(plain, metadata={"format": "pt"})
+    return save(plain, metadata={"format": "pt", **metadata})

@@ -37,6 +37,7 @@ def import_peft(
     num_classes: int | None = None,
     sampling: bool = False,
     seed: int = 0,
+    pool: str | None = None,
 ) -> AdaptedModel:
     """Adapt `backbone` with PEFT's PVeRA, VeRA, LoRA, DoRA or (IA)³ in `folder`, and return the model.
 
@@ -45,6 +46,7 @@ def import_peft(
     The model is as `adapt` returns it, in training mode; dropout is PEFT's alone.
 
     num_classes: number of classes of a new head, from `seed`, where the folder holds none.
+    pool: of text, as `adapt` takes it; None: what `export_peft` wrote into the folder, else the first token.
     sampling: the draws of z have to agree, not the mean alone. PEFT's PVeRA of a fused layer draws one z for queries,
         keys and values together. Without `sampling` its mean is read, which is a VeRA.
 
@@ -72,7 +74,7 @@ def import_peft(
     num_classes = _classes(adapter, layers[0].dim, num_classes)
     for name, tensor in (adapter.head or {}).items():
         tensors[f"head.{name}"] = tensor
-    model = adapt(backbone, method, num_classes, seed)
+    model = adapt(backbone, method, num_classes, seed, pool=pool or adapter.pool or "first")
     model.members[0].fill(tensors)
     return model
 

@@ -245,7 +245,8 @@ def grid(runs: list[dict], paper: Published) -> Table:
         "chosen. Brackets: the paper's value at the same place of its grid, where it differs. A grid that was fixed "
         "here has no share."
     )
-    data = pd.DataFrame(rows)
+    columns = ["method", "hyperparameter", "value", "published_value", "here", "paper", "difference"]
+    data = pd.DataFrame(rows, columns=columns)
     return Table("grid_paper", caption, benchmark.about(runs), lettered(panels), data)
 
 
@@ -264,6 +265,8 @@ def grid_summary(shares: pd.DataFrame) -> str:
         for method, values in searched.groupby("method", sort=False)
     }
     same = [title for title, equal in agree.items() if equal]
+    if not agree:
+        return "**Answer.** No grid of the paper was searched here."
     return (
         f"**Answer.** {len(same)} of {len(agree)} methods most often chose the place of the grid that the paper's runs "
         f"chose{': ' * bool(same)}{', '.join(same)}."
