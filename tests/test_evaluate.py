@@ -181,12 +181,17 @@ def test_pictures_for_an_adapter_of_a_known_data_set(tmp_path, capsys):
     assert "1 label (zebra) that the adapter does not know" in refusal
 
 
-def test_an_adapter_is_not_tested_on_the_images_of_its_training(pictures, tmp_path, capsys, in_process):
+def train(pictures, tmp_path, capsys, method):
+    """Train `method` on the pictures, split by seed 5. Return the adapter and options: of scripts, data, data set."""
     data, named = ("--data", tmp_path / "data"), ("--data-set", f"mine={pictures}")
-    options = (*data, "--results", tmp_path / "results", "--device", "cpu", "--workers", 1, "--methods", "pvera")
+    options = (*data, "--results", tmp_path / "results", "--device", "cpu", "--workers", 1, "--methods", method)
     status, _, errors = scripts.outcome("train", capsys, *options, *named, "--split-seed", 5, "--epochs", 1)
     assert status == 0, errors
-    trained = tmp_path / "results/own/benchmark/tiny/mine/pvera/seed0.safetensors"
+    return tmp_path / f"results/own/benchmark/tiny/mine/{method}/seed0.safetensors", options, data, named
+
+
+def test_an_adapter_is_not_tested_on_the_images_of_its_training(pictures, tmp_path, capsys, in_process):
+    trained, options, data, named = train(pictures, tmp_path, capsys, "pvera")
     recorded = results.read(trained.with_suffix(".json"))["test"]
     lists = {file: file.read_bytes() for file in (tmp_path / "data/mine").glob("*.*")}
 
@@ -213,11 +218,7 @@ def test_an_adapter_is_not_tested_on_the_images_of_its_training(pictures, tmp_pa
 
 def test_pictures_that_were_added_since_the_training_are_noticed(copy, tmp_path, capsys, in_process):
     """They change which pictures the seed draws for testing; renaming does not."""
-    data, named = ("--data", tmp_path / "data"), ("--data-set", f"mine={copy}")
-    options = (*data, "--results", tmp_path / "results", "--device", "cpu", "--workers", 1, "--methods", "linear")
-    status, _, errors = scripts.outcome("train", capsys, *options, *named, "--split-seed", 5, "--epochs", 1)
-    assert status == 0, errors
-    trained = tmp_path / "results/own/benchmark/tiny/mine/linear/seed0.safetensors"
+    trained, _, data, named = train(copy, tmp_path, capsys, "linear")
     picture = next((copy / "cat").iterdir())
     picture.rename(picture.with_stem("renamed"))
     status, _, errors = scripts.outcome("evaluate", capsys, trained, *data, *named)

@@ -209,9 +209,7 @@ def test_advice_names_the_best_of_all_and_of_one_pass(loaded):
         for passes, among in (("one", once), ("any", means)):
             row = table.data[(table.data["purpose"] == purpose) & (table.data["passes"] == passes)].squeeze()
             best = max(among, key=among.get)
-            name = tables.title(*best[2:], best[1]) + ", with a temperature" * best[0].partition(" (")[0].endswith(
-                ", T"
-            )
+            name = tables.title(*best[2:], best[1]) + ", with a temperature" * (best[0] != columns[0])
             assert (row["best"], row["score"], row["value"]) == (name, best[0], sign * among[best])
             assert row["others"] == len(among) - 1 and 0 <= row["ties"] <= row["others"]
             assert f"{row['best']} ({row['value']:.{tables.DIFFERENCES[columns[0]][-1]}f}; " in table.markdown()
