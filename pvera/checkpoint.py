@@ -2,7 +2,8 @@
 
 One safetensors file holds the trained tensors of one member in fp32. Its metadata hold the format version, the method
 with its hyperparameters, the number of classes, the seed that draws the frozen random matrices again, hashes of these
-matrices and of the backbone, and a checksum of all this.
+matrices and of the backbone, and a checksum of all this. The backbone has two hashes: of the weights that merging can
+change, as they are without a merge, and of all others. Files of earlier versions lack the first one.
 
 Random matrices from elsewhere, which no seed draws, lie in the file: that is version 2. A model of text that does not
 read the first token has its `pool` in the metadata: that is version 3. All else is version 1.
@@ -47,7 +48,7 @@ def dumps(model: AdaptedModel) -> bytes:
         "num_classes": member.num_classes,
         "seed": member.seed,
         "frozen_sha256": _digest(_frozen(member)),
-        "backbone_sha256": _backbone_digest(model.backbone),
+        **_backbone_digests(model),
     }
     if model.pool != "first":
         described["pool"] = model.pool
@@ -66,8 +67,11 @@ def load(model: nn.Module, path: str | Path) -> AdaptedModel:
     if isinstance(model, AdaptedModel) and (len(model.active) != 1 or model.merged):
         raise InputError("load() fills one member that is not merged: set `active`, or call unmerge_() first")
     backbone = model.backbone if isinstance(model, AdaptedModel) else model
-    if described["backbone_sha256"] != _backbone_digest(backbone):
+    digests = _backbone_digests(backbone)
+    if described["backbone_sha256"] != digests["backbone_sha256"]:
         raise InputError(f"{path} belongs to another backbone")
+    if described.get("merged_sha256", digests["merged_sha256"]) != digests["merged_sha256"]:
+        raise InputError(f"{path} belongs to this backbone with other projections: has an adapter been merged into it?")
     if described["method"] not in METHODS:
         raise InputError(
             f"{path} holds the method {described['method']!r}, which is not registered: import the module "
@@ -140,12 +144,19 @@ def _drawn(member: Member) -> dict[str, Tensor] | None:
     return drawn if all(name in drawn and torch.equal(drawn[name].to(b), b) for name, b in buffers.items()) else None
 
 
-def _backbone_digest(vit: nn.Module) -> str:
-    """Return the hash of the tensors that merging never changes, without the pooler, which nothing here reads."""
-    merged = {id(p) for x in encoder_layers(vit) for m, _ in x.projections for p in m.parameters()}
-    merged |= {id(p) for x in encoder_layers(vit) for p in (x.mlp_out.weight, *x.biases.values())}
-    read = {n: p for n, p in vit.named_parameters() if not n.startswith("pooler.")}
-    return _digest({n: p for n, p in read.items() if id(p) not in merged})
+def _backbone_digests(model: nn.Module) -> dict[str, str]:
+    """Return the hashes of the frozen weights that merging can change, and of the others, both without a merge.
+
+    The pooler is left out: nothing here reads it.
+    """
+    backbone = model.backbone if isinstance(model, AdaptedModel) else model
+    before = {id(p): old for p, old in model._replaced} if isinstance(model, AdaptedModel) else {}
+    changed = {id(p) for layer in encoder_layers(backbone) for p in layer.merged_into}
+    read = {n: p for n, p in backbone.named_parameters() if not n.startswith("pooler.")}
+    return {
+        "backbone_sha256": _digest({n: p for n, p in read.items() if id(p) not in changed}),
+        "merged_sha256": _digest({n: before.get(id(p), p) for n, p in read.items() if id(p) in changed}),
+    }
 
 
 def _checksum(described: dict, tensors: dict) -> str:

@@ -69,6 +69,12 @@ class EncoderLayer:
         named = {p: parameters.get(f"{p}_bias") for p in "qkv"}
         return {p: bias for p, bias in named.items() if bias is not None}
 
+    @property
+    def merged_into(self) -> list[Tensor]:
+        """The parameters that merging an adapter can change."""
+        projections = [parameter for linear, _ in self.projections for parameter in linear.parameters()]
+        return [*projections, *self.biases.values(), self.mlp_out.weight]
+
 
 @dataclass(frozen=True)
 class Shape:

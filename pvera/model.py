@@ -185,7 +185,8 @@ class AdaptedModel(nn.Module):
 
         Takes one active member of VeRA, PVeRA, LoRA, DoRA, (IA)³ or linear probing; InputError for others. `unmerge_`
         restores the original weights bit for bit. `state_dict` holds the original weights, merged or not;
-        `backbone.state_dict()` holds the merged ones.
+        `backbone.state_dict()` holds the merged ones. As of any module, both share memory with the model: what they
+        returned before the merge changes with it.
         """
         if len(self.active) != 1:
             raise InputError("only one member can be merged: set `active` to it first")

@@ -98,7 +98,7 @@ def test_loaded_model_trains_on(path, images):
 
 
 def test_merged_model_saves_the_same_file(path, tmp_path):
-    """The backbone's hash leaves out the weights that merging changes."""
+    """The backbone's hashes are those of the original weights."""
     pvera.save(trained().merge_(), tmp_path / "merged.safetensors")
     assert (tmp_path / "merged.safetensors").read_bytes() == path.read_bytes()
 
@@ -173,6 +173,23 @@ def test_another_backbone(path, vit):
     refused(path, "belongs to another backbone", make_vit(**vit))
     adapted = pvera.adapt(make_vit(**vit), METHODS["pvera"], CLASSES)
     refused(path, "belongs to another backbone", adapted.eval())
+
+
+@pytest.mark.parametrize("method", [METHODS["vera"], METHODS["ia3"]], ids=str)
+def test_backbone_with_a_merged_adapter(path, method):
+    """Merged weights that were kept are another backbone; a file of before this hash cannot tell them."""
+    merged = make_vit()
+    merged.load_state_dict(trained(method=method).merge_().backbone.state_dict())
+    refused(path, "has an adapter been merged into it?", merged.train())
+
+    def earlier(tensors, described):
+        from pvera.checkpoint import _checksum
+
+        del described["merged_sha256"], described["sha256"]
+        described["sha256"] = _checksum(described, tensors)
+
+    rewritten(path, earlier)
+    pvera.load(merged, path)
 
 
 def test_truncated_file(path):
