@@ -75,7 +75,7 @@ def text(result: Evaluated) -> str:
             "sd_incorrect": "Mean spread of the highest score, incorrect images",
             "interval_width": "Mean width of the 95 % interval",
         }
-        parts.append(markdown.table(["Draws", "Here"], [[titles[key], f"{drawn[key]:.6f}"] for key in titles], "lr"))
+        parts.append(markdown.table(["Draws", "Here"], [[titles[key], shown(drawn[key], 6)] for key in titles], "lr"))
     classes = [
         [markdown.escape(str(row["class"])), str(row["images"]), shown(row["accuracy"])]
         for row in evaluation.per_class().to_dict("records")

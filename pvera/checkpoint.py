@@ -23,7 +23,7 @@ from pvera.encoders import encoder_layers
 from pvera.errors import InputError
 from pvera.files import write_atomically
 from pvera.members import Member
-from pvera.model import AdaptedModel, adapt
+from pvera.model import AdaptedModel, adapt, require_adapted
 
 VERSION = 3
 
@@ -35,6 +35,7 @@ def save(model: AdaptedModel, path: str | Path) -> None:
 
 def dumps(model: AdaptedModel) -> bytes:
     """Return the bytes that `save` writes."""
+    require_adapted(model, "save")
     if len(model.active) != 1:
         raise InputError("only one member can be saved: set `active` to it first")
     member = model.members[model.active[0]]

@@ -72,7 +72,7 @@ class Member(nn.Module):
 
 def grid(method: Method | Sequence[Method], seed: int | Sequence[int]) -> tuple[list[Method], list[int]]:
     """Return the members' methods and seeds. InputError unless there are as many of both."""
-    methods = [method] if isinstance(method, Method) else list(method)
+    methods = [method] if isinstance(method, Method) else list(method) if isinstance(method, Sequence) else []
     seeds = list(seed) if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed] * len(methods)
     if not methods or len(seeds) != len(methods) or not all(isinstance(m, Method) for m in methods):
         raise InputError("adapt() takes one method, or a non-empty sequence of methods and as many seeds")

@@ -151,13 +151,18 @@ def brier(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
 def _check(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (N, C) in fp64 and (N,) in int64. InputError for impossible shapes, labels or rows."""
-    probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels, np.int64)
+    probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels)
     if probabilities.ndim != 2 or labels.shape != probabilities.shape[:1] or not probabilities.size:
         raise InputError(f"probabilities {probabilities.shape} and labels {labels.shape} are not (N, C) and (N,)")
-    if labels.min() < 0 or labels.max() >= probabilities.shape[1]:
-        raise InputError(f"labels {labels.min()} to {labels.max()} of {probabilities.shape[1]} classes")
+    require_labels(labels, probabilities.shape[1])
     require_probabilities(probabilities)
-    return probabilities, labels
+    return probabilities, labels.astype(np.int64)
+
+
+def require_labels(labels: np.ndarray, classes: int) -> None:
+    """Raise InputError unless labels (N,) are whole numbers from 0 to `classes` − 1."""
+    if labels.min() < 0 or labels.max() >= classes or np.any(labels % 1):
+        raise InputError(f"labels {labels.min()} to {labels.max()} are not the indices of {classes} classes")
 
 
 def require_probabilities(probabilities: np.ndarray) -> None:

@@ -111,7 +111,7 @@ class AdaptedModel(nn.Module):
 
         RuntimeError if another member was merged. InputError unless `inputs` are images or text (see `adapt`).
         """
-        _check(inputs, self.single)
+        _check(inputs, self.single, reads_text(self.backbone))
         self._require_backbone()
         with self._lock:
             if self._merged is not None and self.active != self._merged:
@@ -140,6 +140,8 @@ class AdaptedModel(nn.Module):
         tokens = None if mask is None else mask.bool()
         if self.pool == "first" and tokens is not None and not tokens[:, 0].all():
             raise InputError("the first token of a text is padding: pad on the right (tokenizer.padding_side)")
+        if tokens is not None and not tokens.any(1).all():
+            raise InputError("a text is padding alone: its attention_mask is zero throughout")
         adapters = [adapter for m in active for adapter in self.members[m].sampled]
         features = []
         with with_settings(adapters, tokens=tokens):
@@ -337,16 +339,23 @@ class AdaptedModel(nn.Module):
         return torch.cat([getattr(a, site)(*part, **kwargs) for a, part in zip(adapters, parts, strict=True)])
 
 
-def _check(inputs: object, single: bool) -> None:
-    """InputError unless `inputs` are a batch of images or of texts."""
+def require_adapted(model: object, call: str) -> None:
+    """Raise InputError unless `model`, given to `call`, is an AdaptedModel."""
+    if not isinstance(model, AdaptedModel):
+        raise InputError(f"{call}() takes a model that adapt() returned, not {type(model).__name__}")
+
+
+def _check(inputs: Any, single: bool, text: bool) -> None:
+    """InputError unless `inputs` are a batch of images, or of texts where the encoder reads `text`."""
+    if not isinstance(inputs, Mapping if text else Tensor):
+        wanted = "texts, as a tokenizer's mapping" if text else "images, as a tensor"
+        raise InputError(f"the model takes {wanted}, not {type(inputs).__name__}")
     if isinstance(inputs, Mapping):
         if not inputs or not all(isinstance(t, Tensor) and len(t) for t in inputs.values()):
             raise InputError(
                 "texts are a mapping of tensors (batch, tokens) of at least one text, as a tokenizer "
                 "returns with return_tensors='pt'"
             )
-    elif not isinstance(inputs, Tensor):
-        raise InputError(f"the model takes a tensor of images or a tokenizer's mapping, not {type(inputs).__name__}")
     elif inputs.ndim not in ((4,) if single else (4, 5)) or not len(inputs) or not inputs.is_floating_point():
         raise InputError(
             "images are a floating-point tensor (batch, 3, height, width) of at least one image, not "

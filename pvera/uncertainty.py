@@ -11,7 +11,7 @@ from torch import Tensor
 from pvera import metrics
 from pvera.errors import InputError, optional
 from pvera.hooks import cast_once
-from pvera.model import AdaptedModel
+from pvera.model import AdaptedModel, require_adapted
 
 
 @torch.no_grad()
@@ -22,8 +22,7 @@ def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, s
     are. Average probabilities over draws, not logits. Beyond the scores, memory does not grow with k. InputError for a
     method without a distribution or k < 1, RuntimeError for a merged model.
     """
-    if not isinstance(model, AdaptedModel):
-        raise InputError(f"sample() takes a model that adapt() returned, not {type(model).__name__}")
+    require_adapted(model, "sample")
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise InputError(f"k must be a positive integer, not {k!r}")
     mean = model.mean_in_weights() if len(model.active) == 1 else nullcontext()
@@ -102,8 +101,7 @@ def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimate
     if len(probabilities) < 2:
         raise InputError("one draw has no spread: take k = 2 or more")
     metrics.require_probabilities(probabilities)
-    if labels.min() < 0 or labels.max() >= probabilities.shape[2]:
-        raise InputError(f"labels {labels.min()} to {labels.max()} of {probabilities.shape[2]} classes")
+    metrics.require_labels(labels, probabilities.shape[2])
     mean = probabilities.mean(0)
     votes = probabilities.argmax(2)
     counts = (votes[..., None] == np.arange(probabilities.shape[2])).sum(0)

@@ -77,7 +77,7 @@ def test_nonlinear_methods_cannot_be_merged(vit, images, method):
 # ---------------------------------------------------------------- bad hyperparameters
 
 
-@pytest.mark.parametrize("rank", [0, -1, 2.0, "8", None])
+@pytest.mark.parametrize("rank", [0, -1, 2.0, True, "8", None])
 @pytest.mark.parametrize("method", [LoRA, DoRA, VeRA, PVeRA])
 def test_bad_rank(method, rank):
     with pytest.raises(InputError, match="rank must be a positive integer"):

@@ -186,6 +186,8 @@ def test_evaluate_and_half_precision():
         (np.full((2, 2), 5.0), np.array([0, 1])),
         (np.array([[1.5, -0.5]]), np.array([0])),
         (np.array([[np.nan, 1.0]]), np.array([0])),
+        (np.full((2, 2), 0.5), np.array([0.5, 1])),
+        (np.full((2, 2), 0.5), np.array([np.nan, 1])),
     ],
 )
 def test_bad_input(probabilities, labels):

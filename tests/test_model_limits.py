@@ -67,6 +67,7 @@ def test_unsuitable_backbone_is_refused_and_left_alone(case):
         ({"method": [LoRA(), LoRA()], "seed": [0, True]}, "seed must be a whole number"),
         ({"method": []}, "one method, or a non-empty sequence"),
         ({"method": "lora"}, "one method, or a non-empty sequence"),
+        ({"method": LoRA}, "one method, or a non-empty sequence"),
         ({"method": [LoRA(), LoRA()], "seed": [0]}, "as many seeds"),
         ({"method": [LoRA(), IA3()]}, "members of a grid must adapt the same places"),
         ({"method": [Linear(), PVeRA()]}, "members of a grid must adapt the same places"),
@@ -126,13 +127,11 @@ def test_variants_of_timms_vision_transformer(images, key, options):
 @pytest.mark.parametrize(
     "inputs, message",
     [
-        ([1], "a tensor of images or a tokenizer's mapping, not list"),
+        ([1], "the model takes images, as a tensor, not list"),
+        ({"input_ids": torch.zeros(1, 4)}, "the model takes images, as a tensor, not dict"),
         (torch.zeros(0, 3, 32, 32), "at least one image, not torch.float32 of shape"),
         (torch.zeros(3, 32, 32), "(batch, 3, height, width)"),
         (torch.zeros(2, 3, 32, 32, dtype=torch.uint8), "floating-point tensor"),
-        ({}, "texts are a mapping of tensors"),
-        ({"input_ids": torch.zeros(0, 4)}, "at least one text"),
-        ({"input_ids": [[1, 2]]}, "return_tensors='pt'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from test_transformers import make_encoder, make_text
 from torch.nn.functional import cross_entropy
@@ -139,10 +140,11 @@ def test_ten_lines_run_unchanged(tmp_path):
 
 
 def test_example_runs(tmp_path, monkeypatch):
-    """On the small backbone's architecture, which needs no download."""
-    (code,) = blocks("docs/library.md")
+    """On the small backbone's architecture, which needs no download; timm reads the merged file by itself."""
+    code = "".join(blocks("docs/library.md"))
     large = '"vit_base_patch14_dinov2.lvd142m", pretrained=True, img_size=224'
-    assert large in code
+    plain = '"vit_base_patch14_dinov2.lvd142m", img_size=224'
+    assert large in code and plain in code
     names = {
         "images": torch.randn(2, 3, 32, 32),
         "labels": torch.tensor([0, 99]),
@@ -150,9 +152,14 @@ def test_example_runs(tmp_path, monkeypatch):
         "beta": 1e-6,
     }
     monkeypatch.chdir(tmp_path)
-    exec(code.replace(large, '"vit_tiny_patch8_32"'), names)
+    exec(code.replace(large, '"vit_tiny_patch8_32"').replace(plain, '"vit_tiny_patch8_32"'), names)
     assert names["logits"].shape == (2, 100) and names["probs"].shape == (16, 2, 100)
     assert names["loss"].isfinite() and names["model"].merged and Path("adapter.safetensors").exists()
+    options = {"num_classes": 100, "checkpoint_path": "merged.safetensors"}
+    read = timm.create_model("vit_tiny_patch8_32", **options).eval()
+    expected = names["model"](names["images"])
+    assert expected.abs().max() > 0.01
+    torch.testing.assert_close(read(names["images"]), expected, rtol=0, atol=1e-5)
 
 
 def test_library_page_counts():

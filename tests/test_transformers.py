@@ -243,6 +243,23 @@ def test_kl_is_the_divergence_at_the_tokens(name, kl):
     close(model.kl_divergence(), expected)
 
 
+def test_inputs_that_are_no_texts_are_refused():
+    model, text = adapted(), make_text()
+    mask = text["attention_mask"].clone()
+    mask[1] = 0
+    for inputs, message in (
+        (make_images(2), "the model takes texts, as a tokenizer's mapping, not Tensor"),
+        ({}, "texts are a mapping of tensors"),
+        ({"input_ids": torch.zeros(0, 4)}, "at least one text"),
+        ({"input_ids": [[1, 2]]}, "return_tensors='pt'"),
+        (text | {"attention_mask": mask}, "the first token of a text is padding"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model(inputs)
+    with pytest.raises(InputError, match="a text is padding alone"):
+        pvera.adapt(make_encoder("bert"), PVeRA(rank=2), CLASSES, pool="mean")(text | {"attention_mask": mask})
+
+
 def test_training_step_does_not_depend_on_padding():
     gradients = []
     for padding in (0, 6):

@@ -138,5 +138,5 @@ def test_logits_are_refused(compute):
 
 
 def test_labels_beyond_the_classes_are_refused():
-    with pytest.raises(InputError, match="labels 0 to 2 of 2 classes"):
+    with pytest.raises(InputError, match="labels 0 to 2 are not the indices of 2 classes"):
         estimate(np.full((3, 4, 2), 0.5), np.array([0, 1, 2, 0]))

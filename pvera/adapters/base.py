@@ -52,7 +52,7 @@ class Method:
     def __post_init__(self):
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("rank", "ratio") and (not isinstance(value, int) or value < 1):
+            if field.name in ("rank", "ratio") and (type(value) is not int or value < 1):
                 raise InputError(f"{self.title}: {field.name} must be a positive integer, not {value!r}")
             if field.name == "alpha" and not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
                 raise InputError(f"{self.title}: alpha must be a positive number, not {value!r}")

@@ -22,7 +22,7 @@ from pvera.adapters.base import matching
 from pvera.encoders import EncoderLayer, reads_text
 from pvera.errors import InputError
 from pvera.members import Member
-from pvera.model import AdaptedModel
+from pvera.model import AdaptedModel, require_adapted
 from pvera.peft import folder as files
 
 #: PEFT's configuration beyond its defaults, and the tensors by name.
@@ -46,6 +46,7 @@ def export_peft(model: AdaptedModel, folder: str | Path, sampling: bool = False)
     - `sampling` of another method than PVeRA; of a pair per position where the projections are layers of their own;
       of DeBERTa, whose position embeddings PEFT would give noise.
     """
+    require_adapted(model, "export_peft")
     if len(model.active) != 1:
         raise InputError("only one member can be exported: set `active` to it first")
     member = model.members[model.active[0]]

@@ -86,9 +86,9 @@ class Evaluation:
         return table
 
 
-def shown(accuracy: float) -> str:
-    """Format the accuracy of a class; a dash for a class without images."""
-    return "–" if np.isnan(accuracy) else f"{accuracy:.4f}"
+def shown(value: float, digits: int = 4) -> str:
+    """Format a mean over images; a dash where there are none."""
+    return "–" if np.isnan(value) else f"{value:.{digits}f}"
 
 
 def _mean(values: np.ndarray) -> float:
