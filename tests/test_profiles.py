@@ -322,6 +322,15 @@ def test_a_search_needs_values_of_beta(tmp_path):
     assert profile.with_(datasets=["cifar"]).runs("beta", tmp_path) == [], "β of VTAB-1k is published"
 
 
+def test_every_seed_searches_where_a_switch_concerns_the_grid(tmp_path):
+    """`joint_stop` does nothing to a run of one member."""
+    profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
+    assert profile.search_once
+    runs = [run for run in profile.runs("protocol", tmp_path) if run.path.parts[-5].endswith(("_grid", "joint_stop"))]
+    assert {run.seed for run in runs} == set(profile.effects.seeds)
+    assert all(len(run.candidates) > 1 for run in runs)
+
+
 @pytest.mark.parametrize("name", ["mini", "demo", "paper"])
 @pytest.mark.parametrize(
     "changes",

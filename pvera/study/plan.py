@@ -120,15 +120,16 @@ def position_ablation(profile: Profile, experiment: Experiment, root) -> list[Ru
 def protocol_effects(profile: Profile, experiment: Experiment, root) -> list[Run]:
     """List both protocols, and the corrected one with one difference at a time, each below "protocol_<name>".
 
-    A difference that concerns one method is measured on that method, one that concerns the grid on full grids.
+    A difference that concerns one method is measured on that method, one that concerns the grid where every seed
+    searches it.
     """
     if not profile.effects:
         return []
-    full_grids = replace(profile, fixed_grid=[])
+    searched = replace(profile, fixed_grid=[], search_once=False)
     seeds = [seed for seed in profile.effects.seeds if seed in profile.seeds]
     return [
         training_run(
-            full_grids if variant.grid else profile,
+            searched if variant.grid else profile,
             experiment,
             root,
             backbone,
