@@ -126,7 +126,6 @@ def protocol_effects(profile: Profile, experiment: Experiment, root) -> list[Run
     if not profile.effects:
         return []
     searched = replace(profile, fixed_grid=[], search_once=False)
-    seeds = [seed for seed in profile.effects.seeds if seed in profile.seeds]
     return [
         training_run(
             searched if variant.grid else profile,
@@ -139,9 +138,9 @@ def protocol_effects(profile: Profile, experiment: Experiment, root) -> list[Run
             variant=name,
             rules=variant.protocol,
             fixed=not variant.grid,
-            seeds=seeds,
         )
-        for seed in seeds
+        for seed in profile.effects.seeds
+        if seed in profile.seeds
         for name, variant in one_at_a_time().items()
         for backbone in profile.backbones[:1]
         for dataset in profile.effects.datasets
