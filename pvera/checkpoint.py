@@ -70,7 +70,7 @@ def load(model: nn.Module, path: str | Path) -> AdaptedModel:
     backbone = model.backbone if isinstance(model, AdaptedModel) else model
     digests = _backbone_digests(backbone)
     if described["backbone_sha256"] != digests["backbone_sha256"]:
-        raise InputError(f"{path} belongs to another backbone")
+        raise InputError(f"{path} belongs to another backbone, or to this one in another precision")
     if described.get("merged_sha256", digests["merged_sha256"]) != digests["merged_sha256"]:
         raise InputError(f"{path} belongs to this backbone with other projections: has an adapter been merged into it?")
     if described["method"] not in METHODS:
@@ -90,7 +90,9 @@ def load(model: nn.Module, path: str | Path) -> AdaptedModel:
     else:  # adapted only once the file is known to be good
         _check(Member(method, encoder_layers(backbone), num_classes, seed), method, described, tensors, path)
         model = adapt(backbone, method, num_classes, seed, pool)
-    model.members[model.active[0]].fill(tensors)
+    member = model.members[model.active[0]]
+    member.fill(tensors)
+    member.seed = seed  # `sample` and `save` go by it
     return model
 
 

@@ -178,26 +178,24 @@ def training_attention(encoder: nn.Module) -> AbstractContextManager:
 
 
 @torch.no_grad()
-def merge(layer: EncoderLayer, adapter: Adapter) -> Replaced:
-    """Merge a mergeable adapter into the layer's weights. Returns the changed parameters with their old values."""
-    replaced: Replaced = []
+def merge(layer: EncoderLayer, adapter: Adapter, replaced: Replaced) -> None:
+    """Merge a mergeable adapter into the layer's weights; add the changed parameters and old values to `replaced`."""
     if hasattr(adapter, "project"):
         for linear, positions in layer.projections:
             weight, bias = (t.clone() for t in layer.per_position(linear, positions))
             weight, bias = adapter.merge_projection(weight, bias, positions)
-            replaced.append(_replace(linear.weight, weight.flatten(0, 1)))
+            _replace(linear.weight, weight.flatten(0, 1), replaced)
             if linear.bias is not None:
-                replaced.append(_replace(linear.bias, bias.flatten()))
-            replaced += [_replace(old, bias[positions.index(p)]) for p, old in layer.biases.items()]
+                _replace(linear.bias, bias.flatten(), replaced)
+            for position, parameter in layer.biases.items():
+                _replace(parameter, bias[positions.index(position)], replaced)
     if hasattr(adapter, "hidden"):
-        replaced.append(_replace(layer.mlp_out.weight, adapter.merge_hidden(layer.mlp_out.weight)))
-    return replaced
+        _replace(layer.mlp_out.weight, adapter.merge_hidden(layer.mlp_out.weight), replaced)
 
 
-def _replace(parameter: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    old = parameter.detach().clone()
+def _replace(parameter: Tensor, value: Tensor, replaced: Replaced) -> None:
+    replaced.append((parameter, parameter.detach().clone()))
     parameter.copy_(value)
-    return parameter, old
 
 
 @torch.no_grad()

@@ -199,9 +199,8 @@ class AdaptedModel(nn.Module):
             member = self.members[self.active[0]]
             if not member.mergeable:
                 raise InputError(f"{member.method.title} is not linear and cannot be merged")
+            self._merge(member)
             self._detach()
-            for layer, adapter in zip(self._layers, member.layers, strict=True):
-                self._replaced += merge(layer, adapter)
             self._merged = list(self.active)
             return self.eval()
 
@@ -209,10 +208,25 @@ class AdaptedModel(nn.Module):
         """Undo `merge_`."""
         with self._lock:
             if self.merged:
-                restore(self._replaced)
-                self._replaced, self._merged = [], None
+                self._restore()
+                self._merged = None
                 self._attach()
             return self
+
+    def _merge(self, member: Member) -> None:
+        """Merge all layers or, after an error, none. RuntimeError where the weights hold an adapter already."""
+        if self._replaced:
+            raise RuntimeError("the weights hold an adapter already: call unmerge_() first")
+        try:
+            for layer, adapter in zip(self._layers, member.layers, strict=True):
+                merge(layer, adapter, self._replaced)
+        except BaseException:
+            self._restore()
+            raise
+
+    def _restore(self) -> None:
+        restore(self._replaced)
+        self._replaced = []
 
     def state_dict(self, *args: Any, prefix: str = "", **options: Any) -> Any:
         """Return the state as any module does, with the original frozen weights even while merged."""
@@ -273,17 +287,16 @@ class AdaptedModel(nn.Module):
     def mean_in_weights(self) -> Iterator[None]:
         """Hold the active member's mean in the frozen weights inside `sampling`: its adapters then need half of A.
 
-        Results are equal up to the rounding of the merge.
+        Results are equal up to the rounding of the merge. RuntimeError for a merged model.
         """
         (member,) = (self.members[m] for m in self.active)
-        pairs = zip(self._layers, member.layers, strict=True)
         with self._lock:
-            replaced = [old for layer, adapter in pairs for old in merge(layer, adapter)]
+            self._merge(member)
             try:
                 with with_settings(member.sampled, mean_in_weights=True):
                     yield
             finally:
-                restore(replaced)
+                self._restore()
 
     @contextmanager
     def without_kl(self) -> Iterator[None]:

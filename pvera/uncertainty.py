@@ -18,8 +18,8 @@ from pvera.model import AdaptedModel, require_adapted
 def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, seed: int = 0) -> Tensor:
     """Return the softmax scores (k, batch, classes) of k draws for images or text (see `adapt`).
 
-    The draws follow from `seed` and an image's place in the batch; the model's mode and its training noise stay as they
-    are. Average probabilities over draws, not logits. Beyond the scores, memory does not grow with k. InputError for a
+    The draws follow from `seed` and the whole batch: equal batches have equal draws. The model's mode and its training
+    noise stay as they are. Average probabilities over draws, not logits. Beyond the scores, memory does not grow with k. InputError for a
     method without a distribution or k < 1, RuntimeError for a merged model.
     """
     require_adapted(model, "sample")

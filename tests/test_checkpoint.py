@@ -73,6 +73,17 @@ def test_only_what_was_trained_is_saved(tmp_path):
         assert (described["method"], described["seed"], described["num_classes"]) == (method.key, 0, CLASSES)
 
 
+def test_the_model_takes_the_seed_of_the_file(tmp_path, images):
+    """Draws and the next file go by it, also where no frozen matrix does."""
+    model, path = trained(seed=3, method=LoRA(rank=2, dropout=0.5)), tmp_path / "a.safetensors"
+    pvera.save(model, path)
+    filled = pvera.load(pvera.adapt(make_vit(), LoRA(rank=2, dropout=0.5), CLASSES, seed=7), path)
+    assert filled.members[0].seed == 3
+    assert torch.equal(pvera.sample(filled, images, 2), pvera.sample(pvera.load(make_vit(), path), images, 2))
+    pvera.save(filled, tmp_path / "b.safetensors")
+    assert (tmp_path / "b.safetensors").read_bytes() == path.read_bytes()
+
+
 def test_size_on_vit_b(vit_b, tmp_path):
     """PVeRA with a head of 100 classes takes at most 1.05 times its trained numbers in fp32."""
     model, path = pvera.adapt(vit_b, PVeRA(), num_classes=100), tmp_path / "adapter.safetensors"

@@ -274,6 +274,40 @@ def test_merging_twice_or_never(images):
     assert torch.equal(model(images), expected)
 
 
+@pytest.mark.parametrize("merging", ["merge_", "sample"])
+def test_a_merge_that_fails_changes_nothing(images, merging, monkeypatch):
+    model = perturb(pvera.adapt(make_vit(), METHODS["pvera"], CLASSES)).eval()
+    expected, before = model(images), copy.deepcopy(model.state_dict())
+
+    def fail(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model.members[0].layers[-1], "merge_projection", fail)
+        with pytest.raises(MemoryError):
+            model.merge_() if merging == "merge_" else pvera.sample(model, images, k=2)
+    assert not model.merged and torch.equal(model(images), expected)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    torch.testing.assert_close(model.merge_()(images), expected, rtol=0, atol=1e-5)
+
+
+def test_mean_in_weights(images):
+    """The state keeps the original weights, the passes have no KL term, and nothing is merged twice."""
+    model = perturb(pvera.adapt(make_vit(), METHODS["pvera"], CLASSES)).eval()
+    expected, before = model(images), copy.deepcopy(model.state_dict())
+    with model.mean_in_weights():
+        torch.testing.assert_close(model(images), expected, rtol=0, atol=1e-5)
+        assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+        for again in (model.merge_, model.mean_in_weights().__enter__):
+            with pytest.raises(RuntimeError, match="hold an adapter already"):
+                again()
+        with pytest.raises(RuntimeError, match="no KL term"):
+            model.kl_divergence()
+    assert torch.equal(model(images), expected)
+    with pytest.raises(RuntimeError, match="hold an adapter already"), model.merge_().mean_in_weights():
+        pass
+
+
 def test_merged_after_training_again(images):
     """merge_ merges the adapters' current values."""
     model = perturb(pvera.adapt(make_vit(), METHODS["vera"], CLASSES)).eval()

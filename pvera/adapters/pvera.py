@@ -77,6 +77,7 @@ class PVeRAAdapter(SampledAdapter):
             return y
         now = self.settings(positions, x.device)
         if now.mean_in_weights and not now.sampling:
+            self.keep_kl(positions, None, now)
             return y
         kl = None
         if now.mean_in_weights:  # W is merged (Eq. 10): only ε ⊙ σ is left to add

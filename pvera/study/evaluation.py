@@ -108,7 +108,8 @@ def evaluate(
     """Evaluate an adapter file on a split, as a run evaluates the adapter that it trained.
 
     classes: their names in the order of labels.   draws: Monte Carlo samples besides the mean, two or more.
-    seed: of the draws; default the adapter's, with which the experiment "uncertainty" draws.
+    seed: of the draws; default the adapter's, with which the experiment "uncertainty" draws under the corrected
+        protocol.
     InputError for a file of another backbone or number of classes, and for draws of a method without a distribution.
     """
     if draws is not None and draws < 2:
