@@ -46,14 +46,16 @@ def augrc(uncertainty: np.ndarray, wrong: np.ndarray) -> float:
 
 
 def selective_accuracy(uncertainty: np.ndarray, wrong: np.ndarray, coverage: float = 0.8) -> float:
-    """Return the accuracy on the share `coverage` of images with the lowest uncertainty, rounded up to a whole image.
+    """Return the accuracy on the `answered` images, those with the lowest uncertainty."""
+    risk = selective_risk(uncertainty, wrong)
+    return float(1 - risk[answered(coverage, len(risk)) - 1])
 
-    InputError for a coverage outside (0, 1].
-    """
+
+def answered(coverage: float, images: int) -> int:
+    """Return how many of `images` a coverage answers, rounded up. InputError for a coverage outside (0, 1]."""
     if not 0 < coverage <= 1:
         raise InputError(f"a coverage lies above 0 and up to 1, not at {coverage}")
-    risk = selective_risk(uncertainty, wrong)
-    return float(1 - risk[int(np.ceil(coverage * len(risk) - 1e-9)) - 1])
+    return int(np.ceil(coverage * images - 1e-9))
 
 
 def _wrong_in_order(uncertainty: np.ndarray, wrong: np.ndarray) -> np.ndarray:

@@ -19,8 +19,8 @@ def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, s
     """Return the softmax scores (k, batch, classes) of k draws for images or text (see `adapt`).
 
     The draws follow from `seed` and the whole batch: equal batches have equal draws. The model's mode and its training
-    noise stay as they are. Average probabilities over draws, not logits. Beyond the scores, memory does not grow with k. InputError for a
-    method without a distribution or k < 1, RuntimeError for a merged model.
+    noise stay as they are. Average probabilities over draws, not logits. Beyond the scores, memory does not grow with
+    k. InputError for a method without a distribution or k < 1, RuntimeError for a merged model.
     """
     require_adapted(model, "sample")
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:

@@ -71,10 +71,15 @@ def test_a_changed_table_changes_the_page(copy, capsys):
 
 def test_the_counted_verdicts_are_those_of_the_table(copy):
     table = (copy / "results/mini/tables/claims.csv").read_text()
-    hold = len(re.findall(r",holds,", table))
-    assert f"{hold} hold (" in front_page.verdict(copy, "")
+    holding = [row for row in rows(TABLES / "claims.csv") if row["verdict"] == "holds"]
+    measured = [row["claim"].removeprefix("Not in the paper: ") for row in holding if row["low"]]
+    said = front_page.verdict(copy, "")
+    assert f" {len(holding)} hold: {len(holding) - len(measured)} exact counts of cost (of " in said
+    assert f" and {len(measured)} measured ({'; '.join(measured)})." in said
     (copy / "results/mini/tables/claims.csv").write_text(table.replace(",holds,", ",fails,"))
-    assert "0 hold (0 of these" in front_page.verdict(copy, "")
+    assert " 0 hold: 0 exact counts of cost (of 0 claims, some on two backbones) and none measured." in (
+        front_page.verdict(copy, "")
+    )
 
 
 def test_the_first_screen_has_both_accuracies_and_what_each_part_brings(copy):
@@ -86,12 +91,14 @@ def test_the_first_screen_has_both_accuracies_and_what_each_part_brings(copy):
     assert f"test accuracy {pvera} against {vera}, " in said
     for part in front_page.PARTS:
         assert f"{part}: " in said
+    without = re.search(r"the first verdict stays for (\d)", (TABLES / "components_claims.md").read_text())[1]
+    assert f"data sets, this verdict stays for {without} of them." in said
     for topic, start in front_page.UNCERTAINTY:
         (row,) = (r for r in rows(TABLES / "claims.csv") if r["topic"] == topic and r["claim"].startswith(start))
         claim = row["claim"].removeprefix("Not in the paper: ")
         assert f"That {claim} **{front_page.WORDS.get(row['verdict'], row['verdict'])}**: {row['reading']}" in said
     best = [row for row in rows(TABLES / "rivals_advice.csv") if row["passes"] == "any"]
-    told = said[said.index("Best on the test images of what was tried with ") :]
+    told = said[said.index("Best on the test images of all ways tried with ") :]
     assert best[0]["among"] in told
     ties = [f"for {row['purpose']}: {row['best']} ({row['ties']} of {row['others']})" for row in best]
     assert len(ties) == 3 and all(text in told for text in ties)

@@ -75,6 +75,11 @@ def test_bad_input(uncertainty, wrong):
         selective.selective_risk(uncertainty, wrong)
 
 
+@pytest.mark.parametrize("coverage, images, number", [(0.8, 1043, 835), (0.35, 20, 7), (0.05, 1, 1), (1, 3, 3)])
+def test_answered_images_are_rounded_up(coverage, images, number):
+    assert selective.answered(coverage, images) == number
+
+
 def test_a_coverage_out_of_range():
     with pytest.raises(InputError, match="a coverage lies above 0"):
         selective.selective_accuracy(UNCERTAINTY, WRONG, 0)

@@ -47,7 +47,7 @@ def judged(*rows, **changes):
         ([[5, 6], [-6, 1], [5, 7]], UNDECIDED),
         ([[5, 6]], UNTESTABLE),
         ([[NAN, NAN], [NAN, NAN]], UNTESTABLE),
-        ([[1, 1], [1, 1]], HOLDS),  # no spread at all
+        ([[1, 1], [1, 1]], UNDECIDED),  # no spread at all says nothing about the next data set
         ([[0, 0], [0, 0]], UNDECIDED),
     ],
 )

@@ -41,6 +41,7 @@ PARTS = {
 CALIBRATED = ("Calibration", "Not in the paper: PVeRA is better calibrated than VeRA")
 SPREAD = ("Uncertainty", "Not in the paper: the spread")
 UNCERTAINTY = (CALIBRATED, SPREAD)
+OURS = "Not in the paper: "
 SMALL = 1.0  # points of accuracy
 CLAIMS = (
     PRIMARY,
@@ -149,7 +150,10 @@ def verdict(root: Path, up: str) -> str:
     judged = pd.read_csv(root / TABLES / "claims.csv")
     counts = judged["verdict"].value_counts()
     hold, fail, undecided, untestable = (counts.get(kind, 0) for kind in VERDICTS)
-    counted = ((judged["verdict"] == HOLDS) & judged["low"].isna()).sum()
+    holding = judged[judged["verdict"] == HOLDS]
+    counts_of_cost = holding[holding["low"].isna()]
+    measured = holding.drop(counts_of_cost.index)["claim"].str.removeprefix(OURS)
+    measured = f"{hold - len(counts_of_cost)} measured ({'; '.join(measured)})" if len(measured) else "none measured"
     accuracy = pd.read_csv(_existing(root / TABLES / "components.csv")).groupby("component")["mean"].mean()
     parts = "; ".join(f"{part}: {_effect(claim(root, *named))}" for part, named in PARTS.items())
     uncertainty = [claim(root, *named) for named in UNCERTAINTY]
@@ -161,33 +165,43 @@ def verdict(root: Path, up: str) -> str:
         f"At the scale run here, a {backbone_title(row.backbone)} on {row.scale.replace(', ', ' with ')}, the claim "
         f"that PVeRA beats VeRA, the method it extends, **{WORDS.get(row.verdict, row.verdict)}**: test accuracy "
         f"{plain(accuracy['pvera'], 1)} % against {plain(accuracy['vera'], 1)} %, {row.reading}, 95 % interval over "
-        f"data sets {_interval(row)}. With equal budgets for tuning: {_effect(claim(root, *EQUAL_BUDGET))}.",
+        f"data sets {_interval(row)}.{_fragile(root)} With equal budgets for tuning: "
+        f"{_effect(claim(root, *EQUAL_BUDGET))}.",
         *([] if _paper_was_run(root) else [NOT_RUN]),
     ]
     said = {
         "Does it hold?": " ".join(holds),
         "What in PVeRA does it?": f"{parts} ([components]({up}analysis/components.ipynb)).",
         "What is its uncertainty worth?": " ".join(
-            f"That {one.claim.removeprefix('Not in the paper: ')} **{WORDS.get(one.verdict, one.verdict)}**: "
+            f"That {one.claim.removeprefix(OURS)} **{WORDS.get(one.verdict, one.verdict)}**: "
             f"{one.reading}{_interval(one, ' ')}."
             for one in uncertainty
         )
-        + f" Best on the test images of what was tried with {among}, and how many others cannot be told apart from it: "
-        f"{told} ([table]({up}{TABLES}/rivals_advice.md)).",
+        + f" Best on the test images of all ways tried with {among}, and how many others are statistically tied with "
+        f"it: {told} ([table]({up}{TABLES}/rivals_advice.md)).",
         f"[{counts.sum()} claims]({up}{TABLES}/claims.md),": "the paper's and a few of our own: "
-        f"{hold} hold ({counted} of these are exact counts of cost), {fail} fail, {undecided} are undecided and "
-        f"{untestable} cannot be tested here.",
+        f"{fail} fail, {undecided} are undecided, {untestable} cannot be tested here and {hold} hold: "
+        f"{len(counts_of_cost)} exact counts of cost (of {counts_of_cost['claim'].nunique()} claims, some on two "
+        f"backbones) and {measured}.",
     }
     return "\n".join(f"- **{question}** {answer}" for question, answer in said.items())
 
 
+def _fragile(root: Path) -> str:
+    """Say how often the primary verdict stays without one of the data sets; empty where the table does not."""
+    text = _existing(root / TABLES / "components_claims.md").read_text("utf-8")
+    said = re.search(r"Without one of the (\d+) tasks, the first verdict stays for (\d+)", text)
+    return f" Without one of the {said[1]} data sets, this verdict stays for {said[2]} of them." if said else ""
+
+
 def _effect(row: pd.Series) -> str:
-    """Return a claim's effect on the accuracy, its interval and its verdict, in words if it is as good as none."""
+    """Return a claim's effect on the accuracy, in words if it is as good as none, its interval, verdict and seeds."""
+    seeds = row.scale.rpartition(", ")[2]
     if row.verdict != UNDECIDED:
-        return f"{row.reading}{_interval(row, ' ')}, {row.verdict}"
+        return f"{row.reading}{_interval(row, ' ')}, {row.verdict} ({seeds})"
     if max(abs(row.low), abs(row.high)) < SMALL:
-        return f"less than a point either way{_interval(row, ' ')}"
-    return f"{row.reading}{_interval(row, ' ')}, undecided, as the interval contains zero"
+        return f"less than a point either way{_interval(row, ' ')} ({seeds})"
+    return f"{row.reading}{_interval(row, ' ')}, undecided, as the interval contains zero ({seeds})"
 
 
 NOT_RUN = "The paper's own experiment, DINOv2 on VTAB-1k, is ready to run but was not run: no GPU was at hand."

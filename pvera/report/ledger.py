@@ -65,7 +65,8 @@ LEDGER = (
         ADAPTER, "Initial A and B, also of VeRA",
         "N(0, σ²); σ is precomputed, its value is not given",
         "Kaiming uniform for tensors d × 2r (VeRA: d × r) and r × d; one pair for q, another for v",
-        "`corrected`: normal. `published`: uniform. Both have the variance 2 / columns",
+        "`corrected`: normal. `published`: uniform. Both have the variance 2 / columns, so that PVeRA's A, of 2r "
+        "columns, is smaller by √2 than VeRA's",
         ("pvera/adapters/vera.py", "draw_matrices"),
         ("vera_init", "pvera_init"),
         peft="Kaiming uniform of these shapes, one pair for all targets",

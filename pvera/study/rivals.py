@@ -317,7 +317,7 @@ def _detect(rows: dict, way: Way, place: dict, labels: dict, count: int) -> None
         )
     risk = selective.selective_risk(test.uncertainties()["score"], wrong)
     for coverage in COVERAGES:
-        answered = max(round(coverage * len(risk)), 1)
+        answered = selective.answered(coverage, len(risk))
         rows["coverage"].append(place | {"coverage": coverage, "risk": risk[answered - 1]})
     inside = test.first(count).uncertainties()
     for where, prediction in way.predictions.items():

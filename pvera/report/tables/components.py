@@ -1,4 +1,4 @@
-"""What in PVeRA does it: VeRA, then one change at a time up to PVeRA, paired by task and seed."""
+"""What in PVeRA does it: VeRA, then step by step up to PVeRA, paired by task and seed."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -26,7 +26,7 @@ TITLES = {
 }
 
 #: Name of a contrast -> (component, the one that it is compared with). With z = μ and β = 0, PVeRA is VeRA with other
-#: random draws, so that difference shows how far mere draws move the average.
+#: random draws and an A that is smaller by √2, as its variance, 2 / columns, counts the columns of both halves.
 CONTRASTS = {
     "PVeRA − VeRA": ("pvera", "vera"),
     "PVeRA − VeRA, equal budget": ("pvera", "equal_budget"),
@@ -93,9 +93,10 @@ def table(runs: Runs) -> Table:
         ]
     header = (*map(dataset_title, datasets), "Average", "Epoch", "Capped")
     caption = (
-        "Test accuracy (%) of VeRA, and of PVeRA with one change at a time, mean ± sample standard deviation over "
-        "seeds. Equal budget: VeRA's α was searched with as many configurations as PVeRA's β. Epoch: the median of the "
-        "chosen ones. Capped: chosen trainings that the limit of epochs ended."
+        "Test accuracy (%) of VeRA, and of PVeRA step by step, mean ± sample standard deviation over seeds. z = μ: "
+        "PVeRA still has other random draws than VeRA, and an A smaller by √2. Equal budget: VeRA's α was searched "
+        "with as many configurations as PVeRA's β. Epoch: the median of the chosen ones. Capped: chosen trainings that "
+        "the limit of epochs ended."
     )
     return Table("components", caption, about(_every(runs)), (Panel("", header, tuple(rows)),), pd.DataFrame(data))
 

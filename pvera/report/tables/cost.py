@@ -173,7 +173,7 @@ def _not_merged(points: pd.DataFrame) -> Measured:
 
 #: Claim, the quote with its printed number or word (`Published.quote`), and its measure.
 CLAIMS: tuple[tuple[str, str | None, Callable[[pd.DataFrame], Measured]], ...] = (
-    ("PVeRA trains fewer numbers than every method but VeRA (effect: times VeRA's)", None, _few_numbers),
+    ("PVeRA trains fewer numbers than every other adapter but VeRA (effect: times VeRA's)", None, _few_numbers),
     ("PVeRA is orders of magnitude smaller than most (effect: times PVeRA's)", "size", _orders_of_magnitude),
     ("PVeRA adds, sampling as in training", "flops_pvera", _more("pvera", "training")),
     ("VeRA adds", "flops_vera", _more("vera", "inference")),

@@ -113,7 +113,12 @@ class Statement(NamedTuple):
 
 
 def verdict(effect: Effect) -> str:
-    """Return the verdict on a claim that its effect is positive."""
+    """Return the verdict on a claim that its effect is positive.
+
+    An interval without width decides nothing: that few differences are equal does not say how much they vary.
+    """
+    if np.isclose(effect.low, effect.high, rtol=0, atol=1e-12):
+        return UNDECIDED
     return HOLDS if effect.low > 0 else FAILS if effect.high < 0 else UNDECIDED
 
 
