@@ -49,7 +49,7 @@ CLAIMS = (
     ("Main table", "PVeRA has the highest average"),
     ("Main table", "Linear probing has the lowest average"),
     ("Cost", "PVeRA trains fewer numbers"),
-    ("Cost", "PVeRA adds, sampling as in training"),
+    ("Cost", "Operations that PVeRA adds"),
     ("Calibration", "LoRA, VeRA and PVeRA are all better calibrated than the other adapters"),
     CALIBRATED,
     ("Uncertainty", "Incorrect predictions have the higher standard deviation"),
@@ -191,7 +191,7 @@ def _fragile(root: Path) -> str:
     """Say how often the primary verdict stays without one of the data sets; empty where the table does not."""
     text = _existing(root / TABLES / "components_claims.md").read_text("utf-8")
     said = re.search(r"Without one of the (\d+) tasks, the first verdict stays for (\d+)", text)
-    return f" Without one of the {said[1]} data sets, this verdict stays for {said[2]} of them." if said else ""
+    return f" When one data set is left out, the verdict stays in {said[2]} of {said[1]} cases." if said else ""
 
 
 def _effect(row: pd.Series) -> str:

@@ -93,10 +93,10 @@ def table(runs: Runs) -> Table:
         ]
     header = (*map(dataset_title, datasets), "Average", "Epoch", "Capped")
     caption = (
-        "Test accuracy (%) of VeRA, and of PVeRA step by step, mean ± sample standard deviation over seeds. z = μ: "
-        "PVeRA still has other random draws than VeRA, and an A smaller by √2. Equal budget: VeRA's α was searched "
-        "with as many configurations as PVeRA's β. Epoch: the median of the chosen ones. Capped: chosen trainings that "
-        "the limit of epochs ended."
+        "Test accuracy (%) of VeRA, and of PVeRA step by step, mean ± sample standard deviation over seeds. With "
+        "z = μ PVeRA still has other random draws than VeRA, and an A smaller by √2. Equal budget: VeRA's α was "
+        "searched with as many configurations as PVeRA's β. Epoch: the median of the chosen ones. Capped: chosen "
+        "trainings that the limit of epochs ended."
     )
     return Table("components", caption, about(_every(runs)), (Panel("", header, tuple(rows)),), pd.DataFrame(data))
 

@@ -175,8 +175,8 @@ def _not_merged(points: pd.DataFrame) -> Measured:
 CLAIMS: tuple[tuple[str, str | None, Callable[[pd.DataFrame], Measured]], ...] = (
     ("PVeRA trains fewer numbers than every other adapter but VeRA (effect: times VeRA's)", None, _few_numbers),
     ("PVeRA is orders of magnitude smaller than most (effect: times PVeRA's)", "size", _orders_of_magnitude),
-    ("PVeRA adds, sampling as in training", "flops_pvera", _more("pvera", "training")),
-    ("VeRA adds", "flops_vera", _more("vera", "inference")),
+    ("Operations that PVeRA adds, with z drawn as in training", "flops_pvera", _more("pvera", "training")),
+    ("Operations that VeRA adds", "flops_vera", _more("vera", "inference")),
     ("Merged, LoRA, VeRA and PVeRA add nothing", None, _merged),
     ("Bottleneck and AdaptFormer keep what they add", None, _not_merged),
 )

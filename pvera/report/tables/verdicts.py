@@ -17,8 +17,8 @@ HOLDS, FAILS, UNDECIDED, UNTESTABLE = VERDICTS = ("holds", "fails", "undecided",
 RULE = (
     "95 % interval: Student's t over data sets, or the units that the text names, of differences paired by data set "
     "and seed; never narrower than the spread of the seeds implies. Its sign is the claim's: a claim holds above zero, "
-    "fails below it, and is undecided around it. Of several differences the smallest is shown, and the interval bounds "
-    "the smallest true one: its lower end is the lowest of all, its upper end the lowest after Bonferroni's "
+    "fails below it, and is undecided around it. A claim about several differences is judged by the smallest: its "
+    "interval runs from the lowest of their lower ends to the lowest of their upper ends after Bonferroni's "
     "correction. Could be shown: the true difference that the interval of a single one separates from zero in 80 of "
     "100 repetitions."
 )
