@@ -110,10 +110,15 @@ def _installed(options: Namespace, record: dict | None, name: str, source: str |
         suite = tasks.TASKS[name].suite if name in tasks.TASKS else "own"
         if suite not in ROOTS:
             raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
+        if options.split_seed is not None:
+            raise InputError("--split-seed is for your own pictures: --data-set NAME=FOLDER")
         root = options.data or ROOTS[suite]
         tasks.task(name, root)
-        if described := tasks.manifest(root, name):
-            _require_fitting(name, record, name, described)
+        trained = record["dataset"] if record else name
+        if trained != name and {trained, name} <= tasks.TASKS.keys():
+            raise InputError(f"the adapter was trained on {trained}; it does not know the classes of {name}")
+        known = {"classes": tasks.class_names(name, root)}
+        _require_fitting(name, record, name, tasks.manifest(root, name) or known)
         return root
     root = options.data or FOLDER
     if options.split == ALL:
@@ -123,6 +128,8 @@ def _installed(options: Namespace, record: dict | None, name: str, source: str |
     seed = options.split_seed
     if seed is None:
         seed = results.own_data(record).get("split", {}).get("seed")
+    if own.drawn_from(root, name) not in (None, seed) and seed is not None:
+        root /= f".split{seed}"  # trainings may read the other lists
     own.install(root, name, source, seed, check=partial(_require_fitting, source, record, name))
     return root
 
@@ -154,8 +161,8 @@ def _require_fitting(source: str, record: dict | None, name: str, described: dic
             f"({own.describe_split(split)}): type --data-set {name}=FOLDER{seed}, with the FOLDER of its training"
         )
     pictures = about.get("pictures_sha256")  # which earlier records do not have
-    if split["drawn"] and pictures not in (None, described.get("pictures_sha256")):
+    if pictures not in (None, described.get("pictures_sha256")):
         raise InputError(
-            f"{source} has other pictures than in the adapter's training, so its split was drawn anew: restore them, "
-            "or give new pictures a folder and a name of their own, with --split all"
+            f"{source} has other pictures than in the adapter's training, or splits them otherwise: restore them, or "
+            "give new pictures a folder and a name of their own, with --split all"
         )

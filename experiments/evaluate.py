@@ -14,7 +14,8 @@ from pathlib import Path
 
 from adapter_options import Evaluated, evaluated, parser
 
-from pvera.files import plain, write_atomically
+from pvera.errors import InputError
+from pvera.files import plain, require_writable, write_atomically
 from pvera.study import markdown
 from pvera.study.evaluation import TITLES, shown
 from pvera.study.script import run
@@ -29,12 +30,23 @@ def parse() -> Namespace:
 
 def main() -> None:
     options = parse()
+    require_outputs(options)
     result = evaluated(options)
     print(text(result))
     if options.predictions:
         write_atomically(options.predictions, result.evaluation.predictions().to_csv(index=False).encode())
     if options.metrics:
         write_atomically(options.metrics, (json.dumps(plain(numbers(result)), indent=1) + "\n").encode())
+
+
+def require_outputs(options: Namespace) -> None:
+    """Raise InputError where an output cannot be written, or would replace another file of this call or the run."""
+    taken = {options.adapter.with_suffix(suffix).resolve() for suffix in (".json", ".npz", options.adapter.suffix)}
+    for path in filter(None, (options.predictions, options.metrics)):
+        if path.is_dir() or path.resolve() in taken:
+            raise InputError(f"{path} is a folder, or another file of the run or of this call: choose another name")
+        taken.add(path.resolve())
+        require_writable(path.resolve().parent)
 
 
 def numbers(result: Evaluated) -> dict:

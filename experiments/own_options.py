@@ -32,10 +32,12 @@ class OwnData:
     def install(self, options: Namespace) -> None:
         """Install the data sets and let `options` name them: profile, data and data sets.
 
-        InputError like `own.install`, and for known data sets beside the user's.
+        InputError like `own.install`, for known data sets beside the user's, and for another split of a data set.
         """
         options.profile = options.profile or ("own" if options.data_set else "demo")
         if not options.data_set:
+            if options.split_seed is not None:
+                raise InputError("--split-seed is for your own pictures: --data-set NAME=FOLDER")
             return
         if options.datasets:
             raise InputError("--datasets and --data-set: known data sets and your own pictures train in separate calls")
@@ -45,6 +47,12 @@ class OwnData:
             name, source = named(text)
             if name in options.datasets:
                 raise InputError(f"--data-set: {name} stands twice")
+            seed = own.drawn_from(root, name)
+            if options.split_seed not in (None, seed) and seed is not None:  # trainings may read the lists
+                raise InputError(
+                    f"{name} is split from seed {seed}: give the other split another name, --data-set "
+                    f"{name}-{options.split_seed}={source}, or remove {root / name}"
+                )
             print(own.describe(name, own.install(root, name, source, options.split_seed)), flush=True)
             options.datasets.append(name)
 

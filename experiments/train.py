@@ -59,18 +59,21 @@ def train(profile: Profile, options: Namespace) -> None:
     names = [name for name in EXPERIMENTS if name in options.experiments]
     announced = False
     while True:
-        missing = []
+        missing, planned = [], 0
         for experiment in names:
             runs = resolve(profile.runs(experiment, options.results))
             lacking = pending([one for one in runs if not one.waits], options.replace)
             lacking += [one for one in runs if one.waits]
             missing += lacking
+            planned += len(runs)
             if runs and not announced:
                 there = len(runs) - len(lacking)
                 print(f"{profile.name}, {experiment}: {there} of {len(runs)} runs are there", flush=True)
             if options.list:
                 for one in lacking:
                     print(f"  missing: {one.name}")
+        if not planned:
+            print(f"profile {profile.name} lists no runs of {', '.join(names)}")
         if not missing or options.list:
             return
         announced = True

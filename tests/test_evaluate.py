@@ -9,7 +9,7 @@ import pandas as pd
 import photographs
 import pytest
 import scripts
-from photographs import copy, pictures  # noqa: F401  fixtures
+from photographs import copy, listed, pictures  # noqa: F401  fixtures
 from PIL import Image
 from sklearn.metrics import accuracy_score, log_loss
 from tiny import METHODS, make_vit
@@ -230,6 +230,41 @@ def test_pictures_that_were_added_since_the_training_are_noticed(copy, tmp_path,
     assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
 
 
+def test_given_splits_that_were_exchanged_are_noticed(pictures, tmp_path, capsys, in_process):
+    file, rows = tmp_path / "given.csv", listed(pictures)
+    file.write_text("path,label,split\n" + "".join(f"{pictures / p},{x},{s}\n" for p, x, s in rows))
+    options = ("--data", tmp_path / "data", "--data-set", f"mine={file}")
+    more = ("--results", tmp_path / "results", "--device", "cpu", "--workers", 1, "--methods", "linear", "--epochs", 1)
+    assert scripts.outcome("train", capsys, *options, *more)[0] == 0
+    trained = tmp_path / "results/own/benchmark/tiny/mine/linear/seed0.safetensors"
+    assert scripts.outcome("evaluate", capsys, trained, *options)[0] == 0
+    exchanged = {"train": "test", "test": "train"}
+    lines = [f"{pictures / p},{x},{exchanged.get(s, s)}\n" for p, x, s in rows]
+    file.write_text("path,label,split\n" + "".join(lines))
+    assert "or splits them otherwise" in scripts.refusal("evaluate", capsys, trained, *options)
+
+
+def test_outputs_replace_no_other_file(trained, capsys, tmp_path):
+    record = trained.with_suffix(".json")
+    before, same = record.read_bytes(), tmp_path / "same"
+    for options in (
+        ("--metrics", record),
+        ("--predictions", trained),
+        ("--predictions", trained.with_suffix(".npz")),
+        ("--metrics", same, "--predictions", same),
+        ("--metrics", tmp_path),
+    ):
+        assert "choose another name" in scripts.refusal("evaluate", capsys, trained, *options)
+    assert record.read_bytes() == before and not same.exists()
+
+
+def test_adapters_of_known_data_sets_know_their_own_classes(capsys):
+    adapter = ROOT / "results/mini/benchmark/tiny/nuclei/linear/seed0.safetensors"
+    assert adapter.exists()
+    refusal = scripts.refusal("evaluate", capsys, adapter, "--data-set", "vessels")
+    assert "the adapter was trained on nuclei; it does not know the classes of vessels" in refusal
+
+
 def test_a_missing_adapter_is_named(capsys):
     assert "/none.safetensors: no such file" in scripts.refusal("evaluate", capsys, "/none.safetensors")
 
@@ -251,7 +286,8 @@ REFUSED = {
     "no file": (["/none.safetensors", "--backbone", "tiny", "--data-set", "mine"], "/none.safetensors: no such file"),
     "data set": (["--data-set", "nine"], "unknown data set 'nine'"),
     "texts": (["--data-set", "rte"], "'rte' is a data set of texts"),
-    "classes": (["--data-set", "digits"], "knows 4 classes, the data set has 10"),
+    "classes": (["--data-set", "digits"], "digits has the classes 0, 1, 2"),
+    "seed": (["--split-seed", "3"], "--split-seed is for your own pictures"),
     "all": (["--data-set", "mine", "--split", "all"], "--split all is for your own pictures"),
     "draws": (["--draws", "4"], "LoRA has no distribution"),
     "one draw": (["--draws", "1"], "1 draw has no spread"),

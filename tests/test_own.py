@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import photographs
@@ -10,7 +11,7 @@ from photographs import copy, listed, pictures  # noqa: F401  fixtures
 from PIL import Image
 
 from pvera import InputError
-from pvera.data import image_folders, own, tasks
+from pvera.data import image_folders, listings, own, tasks
 
 CLASSES = sorted(photographs.CLASSES)
 SPLITS = image_folders.SPLIT_OF
@@ -117,16 +118,34 @@ def test_numbers_are_classes_in_their_order(pictures, tmp_path):
     ]
     (tmp_path / "a.csv").write_text("path,label\n" + "".join(f"{path},{label}\n" for path, label in rows))
     assert own.install(tmp_path, "mine", tmp_path / "a.csv")["classes"] == ["-1", "1", "2", "10"]
+    assert listings.classes({"2", "10", "02"}) == ["02", "2", "10"]
+
+
+def test_the_order_follows_content_alone(pictures, tmp_path):
+    """Names sort pictures by class; the first ones are of all classes."""
+    rows = listed(pictures)
+    (tmp_path / "renamed").mkdir()
+    for number, (path, _, _) in enumerate(reversed(rows)):
+        shutil.copy(pictures / path, tmp_path / "renamed" / f"{number:03}{Path(path).suffix}")
+    lines = [f"renamed/{n:03}{Path(path).suffix},{label}\n" for n, (path, label, _) in enumerate(reversed(rows))]
+    (tmp_path / "a.csv").write_text("path,label\n" + "".join(lines))
+    labels = []
+    for root, source in (("folders", pictures), ("file", tmp_path / "a.csv")):
+        own.install(tmp_path / root, "mine", source)
+        labels.append(list(lists(tmp_path / root)["train"].values()))
+    assert labels[0] == labels[1] and len(set(labels[0][:12])) == 4
 
 
 def test_files_that_are_no_pictures_by_name_are_skipped_and_reported(copy, tmp_path):
     (copy / "cat" / "notes.txt").write_text("a cat")
     (copy / "cat" / ".DS_Store").write_bytes(b"x")
+    (copy / "cat" / "scan.pdf").write_bytes(b"%PDF-1.4")  # Pillow writes these, and reads none
+    (copy / "cat" / "film.mpg").write_bytes(b"\0\0\1\xb3")
     (copy / "cat" / "more").mkdir()
     shutil.move(copy / "coffee", copy / "cat" / "more" / "coffee")  # at any depth
     described = own.install(tmp_path, "mine", copy)
-    assert described["left_out"] == 1 and len(described["classes"]) == 3
-    assert "1 file without an image's suffix left out" in own.describe("mine", described)
+    assert described["left_out"] == 3 and len(described["classes"]) == 3
+    assert "3 files without an image's suffix left out" in own.describe("mine", described)
 
 
 # Pixels

@@ -1,6 +1,7 @@
 """Training, analyses and tables on the user's own pictures."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import photographs
@@ -12,6 +13,8 @@ from pvera.data import own
 from pvera.report import published, readings, tables
 from pvera.report.tables import uncertainty
 from pvera.study import results
+from pvera.study.profiles import Profile
+from pvera.study.runs import execute
 
 ROOT = Path(__file__).resolve().parents[1]
 CLASSES = sorted(photographs.CLASSES)
@@ -41,7 +44,30 @@ def test_training_leaves_result_files_that_say_how_the_pictures_were_split(pictu
     again = train(tmp_path, "--data-set", f"photos={pictures}")
     status, output, _ = scripts.outcome("train", capsys, *again)
     assert status == 0 and "stratified split from seed 5" in output, "of the call before"
-    assert "--replace" in scripts.refusal("train", capsys, *again, "--split-seed", 0)
+    for more in ((), ("--list",)):
+        refusal = scripts.refusal("train", capsys, *again, "--split-seed", 0, *more)
+        assert (
+            f"photos is split from seed 5: give the other split another name, --data-set photos-0={pictures}" in refusal
+        )
+    assert scripts.outcome("train", capsys, *again)[0] == 0, "the lists are as they were"
+
+
+def test_a_record_names_the_split_that_was_loaded(pictures, tmp_path):
+    """Whatever becomes of the lists while the run trains."""
+    own.install(tmp_path, "photos", pictures, seed=5)
+    profile = Profile.read(ROOT / "experiments/profiles/own.yaml")
+    profile = profile.with_(datasets=["photos"], methods={"linear": profile.methods["linear"]}, data=str(tmp_path))
+    profile = profile.with_(training=replace(profile.training, epochs=1))
+    run = next(run for run in profile.runs("benchmark", tmp_path / "results") if run.method == "linear")
+    execute(run, on_epoch=lambda _: own.install(tmp_path, "photos", pictures, seed=9))
+    assert own.drawn_from(tmp_path, "photos") == 9
+    assert results.read(run.path)["own_data"]["split"]["seed"] == 5
+
+
+def test_a_profile_without_such_runs_says_so(pictures, tmp_path, capsys):
+    options = train(tmp_path, "--data-set", f"photos={pictures}", "--experiments", "rank", "position")
+    status, output, _ = scripts.outcome("train", capsys, *options)
+    assert status == 0 and output.endswith("profile own lists no runs of rank, position\n")
 
 
 def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_process):
@@ -86,6 +112,7 @@ BAD = {
     "no folder": (["--data-set", "photos"], "--data-set takes NAME=FOLDER, not 'photos'"),
     "both": (["--data-set", "a=b", "--datasets", "digits"], "known data sets and your own pictures train in separate"),
     "missing": (["--data-set", "a=/none"], "/none does not exist"),
+    "seed without pictures": (["--split-seed", "1"], "--split-seed is for your own pictures"),
     "seed": (["--split-seed", "-1"], "--split-seed: must be a whole number from 0, not -1"),
 }
 

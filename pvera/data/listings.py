@@ -40,6 +40,9 @@ class Picture:
     part: str | None = None
 
 
+STUBS = {"MPEG"}  # formats that Pillow recognises and cannot decode
+
+
 @dataclass(frozen=True)
 class Listing:
     """The pictures below `folder`, sorted by path; `left_out`: files in class folders without an image's suffix."""
@@ -72,7 +75,7 @@ def read(source: str | Path) -> Listing:
 def classes(labels: set[str]) -> list[str]:
     """Return the labels in the order of their classes."""
     numbers = all(re.fullmatch(r"-?[0-9]+", label) for label in labels)
-    return sorted(labels, key=int) if numbers else sorted(labels)
+    return sorted(labels, key=lambda label: (int(label), label)) if numbers else sorted(labels)
 
 
 def _named_by_part(paths) -> dict[str, Path]:
@@ -110,7 +113,7 @@ def _of_folders(source: Path) -> tuple[list[Picture], list[str]]:
 
 def _of_classes(source: Path, folder: Path, part: str | None) -> tuple[list[Picture], list[str]]:
     """List the pictures in the class folders of `folder`, at any depth."""
-    suffixes = Image.registered_extensions()
+    suffixes = {suffix for suffix, kind in Image.registered_extensions().items() if kind in Image.OPEN.keys() - STUBS}
     pictures, left_out = [], []
     for of_class in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
         before = len(pictures)

@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from pvera.data.tasks import MANIFEST, TASKS, manifest
 from pvera.errors import InputError, writing
 from pvera.processes import cores
 
-VERSION = 2  # raised whenever `install` writes other files for the same pictures
+VERSION = 3  # raised whenever `install` writes other files for the same pictures
 #: Shares of a class's distinct pictures that are drawn; VTAB-1k's validation split is a fifth of its training images.
 SHARES = {"test": 0.2, "validation": 0.16}
 SHARE_OF_TRAINING = 0.2
@@ -57,12 +58,12 @@ def install(
     listing = listings.read(source)
     described = manifest(root, name)
     if seed is None:
-        seed = described["split"].get("seed", 0) if described else 0
+        seed = drawn_from(root, name) or 0
     stamp = _stamp(listing, seed, whole)
     if described and described.get("stamp") == stamp:
         check(described)
         return described
-    contents = _contents(listing)
+    listing, contents = _shuffled(listing, _contents(listing))
     _check_labels(source, listing, contents)
     classes = list(whole or listings.classes({picture.label for picture in listing.pictures}))
     if whole is not None:
@@ -103,6 +104,12 @@ def describe_split(split: dict) -> str:
     shares = ", ".join(f"{share:.0%} {part}" for part, share in split["drawn"].items())
     given = f"{' and '.join(split['given'])} as given, " if split["given"] else ""
     return f"{given}stratified split from seed {split['seed']}: {shares}"
+
+
+def drawn_from(root: str | Path, name: str) -> int | None:
+    """Return the seed from which the lists that lie below `root` were drawn; None without any."""
+    described = manifest(root, name)
+    return described["split"].get("seed") if described else None
 
 
 def provenance(root: str | Path, name: str) -> dict:
@@ -165,6 +172,15 @@ def _contents(listing: Listing) -> list[str]:
     with ThreadPoolExecutor(cores()) as pool:
         few = len(paths) <= 2000
         return list(tqdm(pool.map(read, paths), "checking", len(paths), unit="image", leave=False, disable=few))
+
+
+def _shuffled(listing: Listing, contents: list[str]) -> tuple[Listing, list[str]]:
+    """Return pictures and contents in the order of the contents, which the names of files and classes do not change.
+
+    The published program trains in the order of the lists, and `--images` takes their first images.
+    """
+    pairs = sorted(zip(contents, listing.pictures, strict=True), key=lambda pair: (pair[0], pair[1].path))
+    return replace(listing, pictures=[picture for _, picture in pairs]), [content for content, _ in pairs]
 
 
 def _pictures_sha256(listing: Listing, contents: list[str]) -> str:

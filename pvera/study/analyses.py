@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from pvera import checkpoint, latents, uncertainty
+from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.files import sha256
 from pvera.seeding import derive
@@ -66,9 +67,10 @@ class Analysis(Run):
     def adapter(self) -> Path:
         """The adapter's file. InputError says how to make it."""
         if not self.trained.exists():
+            own_pictures = "" if self.dataset in TASKS else f" --data-set {self.dataset}=FOLDER"
             raise InputError(
                 f"there is no adapter {self.trained.with_suffix(results.ADAPTER)}: first run "
-                f"python experiments/train.py --profile {self.profile}"
+                f"python experiments/train.py --profile {self.profile}{own_pictures}"
             )
         return results.beside(self.trained, results.ADAPTER)
 

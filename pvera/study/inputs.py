@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from pvera.backbones import Backbone
-from pvera.data import splits, store, vtab
+from pvera.data import own, splits, store, vtab
 from pvera.errors import InputError
 from pvera.files import status, write_atomically
 from pvera.text_encoders import Encoder
@@ -113,6 +113,11 @@ class Inputs:
         """Return which copy of its data set the run reads, None where that cannot be told."""
         root, name = run.data_root, run.dataset
         return self._once(("copy", root, name), lambda: vtab.copy_name(root, name))
+
+    def provenance(self, run) -> dict:
+        """Return `own.provenance` of the run's data set, as it was when first asked for."""
+        root, name = run.data_root, run.dataset
+        return self._once(("provenance", root, name), lambda: own.provenance(root, name))
 
     def _description(self, run) -> dict:
         return self._once(

@@ -19,7 +19,7 @@ import torch
 
 from pvera import __version__, checkpoint
 from pvera.adapters import Method
-from pvera.data import own, splits, tasks
+from pvera.data import splits, tasks
 from pvera.errors import InputError
 from pvera.files import plain
 from pvera.model import adapt
@@ -231,7 +231,10 @@ def execute(
     for one in runs:
         _require_found(one)
     started = time.perf_counter()
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats(device)
     first, candidates = runs[0], [candidate for one in runs for candidate in one.candidates]
+    inputs.provenance(first)  # of the data that is loaded now: its lists may change while the run trains
     frozen, (train, validation, test) = inputs.for_training(first, device)
     task, package = tasks.task(first.dataset, first.data_root), splits.kind(first.dataset).PACKAGE
     seeds = [
@@ -327,7 +330,7 @@ def _write(run: Run, outcome: Outcome, inputs: Inputs, category: str, made_by: d
         "category": category,
         "protocol": run.protocol.name,
         "data_copy": inputs.copy_name(run),
-        **own.provenance(run.data_root, run.dataset),
+        **inputs.provenance(run),
         "config": config,
         "config_hash": results.config_hash(config),
         "members": outcome.members,

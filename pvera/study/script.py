@@ -1,6 +1,7 @@
 """The frame of every script: bad input and a refusing disk end it with one line."""
 
 import errno
+import os
 import sys
 from collections.abc import Callable
 
@@ -13,12 +14,16 @@ REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 def run(main: Callable[[], None]) -> None:
     """Run a script's `main`.
 
-    An InputError, or a disk that refuses, ends it with one line on stderr and exit code 2, Ctrl-C with 130.
+    An InputError, or a disk that refuses, ends it with one line on stderr and exit code 2, Ctrl-C with 130, a
+    closed pipe with 141.
     """
     try:
         main()
     except InputError as error:
         _end(str(error))
+    except BrokenPipeError:  # as of `| head`; Python would complain again when it flushes at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except OSError as error:
         if error.errno not in REFUSALS:
             raise
