@@ -117,8 +117,10 @@ def _installed(options: Namespace, record: dict | None, name: str, source: str |
         trained = record["dataset"] if record else name
         if trained != name and {trained, name} <= tasks.TASKS.keys():
             raise InputError(f"the adapter was trained on {trained}; it does not know the classes of {name}")
-        known = {"classes": tasks.class_names(name, root)}
-        _require_fitting(name, record, name, tasks.manifest(root, name) or known)
+        described = tasks.manifest(root, name)
+        if described and not (root / name / "images").exists():
+            raise InputError(f"the pictures of {name} have left {described['source']}: type --data-set {name}=FOLDER")
+        _require_fitting(name, record, name, described or {"classes": tasks.class_names(name, root)})
         return root
     root = options.data or FOLDER
     if options.split == ALL:

@@ -230,6 +230,13 @@ def test_pictures_that_were_added_since_the_training_are_noticed(copy, tmp_path,
     assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
 
 
+def test_pictures_that_moved_are_named_anew(copy, tmp_path, capsys, in_process):
+    trained, _, data, _ = train(copy, tmp_path, capsys, "linear")
+    moved = copy.rename(tmp_path / "moved")
+    assert "type --data-set mine=FOLDER" in scripts.refusal("evaluate", capsys, trained, *data)
+    assert scripts.outcome("evaluate", capsys, trained, *data, "--data-set", f"mine={moved}")[0] == 0
+
+
 def test_given_splits_that_were_exchanged_are_noticed(pictures, tmp_path, capsys, in_process):
     file, rows = tmp_path / "given.csv", listed(pictures)
     file.write_text("path,label,split\n" + "".join(f"{pictures / p},{x},{s}\n" for p, x, s in rows))
