@@ -1,6 +1,7 @@
 """The frame of every script: bad input and a refusing disk end it with one line."""
 
 import errno
+import os
 import sys
 from collections.abc import Callable
 
@@ -13,10 +14,16 @@ REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 def run(main: Callable[[], None]) -> None:
     """Run a script's `main`.
 
-    An InputError, or a disk that refuses, ends it with one line on stderr and exit code 2, Ctrl-C with 130.
+    An InputError, or a disk that refuses, ends it with one line on stderr and exit code 2, Ctrl-C with 130, and a
+    reader of its output that leaves early, such as `head`, with 141.
     """
     try:
         main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _reader_left():
+            raise
+        sys.exit(141)  # as a shell reports SIGPIPE
     except InputError as error:
         _end(str(error))
     except OSError as error:
@@ -25,6 +32,16 @@ def run(main: Callable[[], None]) -> None:
         _end(": ".join(str(part) for part in (error.filename, error.strerror) if part))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _reader_left() -> bool:
+    """Return whether nobody reads stdout any more; what is left for it is then dropped."""
+    try:
+        print(flush=True)  # a flush alone tells nothing where stdout has no buffer
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def _end(message: str) -> None:
