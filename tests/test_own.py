@@ -10,7 +10,7 @@ from photographs import copy, listed, pictures  # noqa: F401  fixtures
 from PIL import Image
 
 from pvera import InputError
-from pvera.data import image_folders, own, tasks
+from pvera.data import image_folders, listings, own, tasks
 
 CLASSES = sorted(photographs.CLASSES)
 SPLITS = image_folders.SPLIT_OF
@@ -120,13 +120,16 @@ def test_numbers_are_classes_in_their_order(pictures, tmp_path):
 
 
 def test_files_that_are_no_pictures_by_name_are_skipped_and_reported(copy, tmp_path):
-    (copy / "cat" / "notes.txt").write_text("a cat")
+    for name in ("notes.txt", "film.mpg", "scan.pdf", "field.h5"):  # Pillow writes PDF, and only identifies MPEG
+        (copy / "cat" / name).write_text("a cat")
     (copy / "cat" / ".DS_Store").write_bytes(b"x")
     (copy / "cat" / "more").mkdir()
     shutil.move(copy / "coffee", copy / "cat" / "more" / "coffee")  # at any depth
     described = own.install(tmp_path, "mine", copy)
-    assert described["left_out"] == 1 and len(described["classes"]) == 3
-    assert "1 file without an image's suffix left out" in own.describe("mine", described)
+    assert described["left_out"] == 4 and len(described["classes"]) == 3
+    assert sum(described["images"].values()) == 81
+    assert "4 files without an image's suffix left out" in own.describe("mine", described)
+    (copy / "cat" / "film.mpg").unlink()
 
 
 # Pixels
@@ -147,11 +150,18 @@ def test_all_unreadable_pictures_are_named(copy, tmp_path):
     names = sorted((copy / "cat").iterdir())[:3]
     names[0].write_bytes(b"no picture")
     names[1].write_bytes(names[1].read_bytes()[:300])
+def test_equal_numbers_in_two_spellings_have_one_order():
+    labels = [f"{number:0{width}}" for number in (1, 2) for width in range(1, 7)]
+    expected = [f"{number:0{width}}" for number in (1, 2) for width in range(6, 0, -1)]
+    assert listings.classes(set(labels)) == expected
+
+
     Image.fromarray(np.zeros((8, 8), np.float32)).save(names[2].with_suffix(".tiff"))
     own.install(tmp_path, "mine", copy)
     said = []
     for split in SPLITS.values():
         try:
+    Image.new("RGB", (8, 8)).save(copy / "cat" / "both_eyes.mpo")
             image_folders.load_split(tmp_path, "mine", split, 32)
         except InputError as error:
             said.append(str(error))

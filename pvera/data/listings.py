@@ -29,6 +29,8 @@ NAMES_OF_PARTS = {
     **dict.fromkeys(("val", "valid", "validation", "val200"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+#: Formats that Pillow identifies, and does not decode.
+IDENTIFIED = {"BUFR", "GRIB", "HDF5", "MPEG", "WMF"}
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def read(source: str | Path) -> Listing:
 def classes(labels: set[str]) -> list[str]:
     """Return the labels in the order of their classes."""
     numbers = all(re.fullmatch(r"-?[0-9]+", label) for label in labels)
-    return sorted(labels, key=int) if numbers else sorted(labels)
+    return sorted(labels, key=lambda label: (int(label), label)) if numbers else sorted(labels)
 
 
 def _named_by_part(paths) -> dict[str, Path]:
@@ -110,7 +112,7 @@ def _of_folders(source: Path) -> tuple[list[Picture], list[str]]:
 
 def _of_classes(source: Path, folder: Path, part: str | None) -> tuple[list[Picture], list[str]]:
     """List the pictures in the class folders of `folder`, at any depth."""
-    suffixes = Image.registered_extensions()
+    suffixes = _suffixes()
     pictures, left_out = [], []
     for of_class in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
         before = len(pictures)
@@ -126,6 +128,12 @@ def _of_classes(source: Path, folder: Path, part: str | None) -> tuple[list[Pict
         if len(pictures) == before:
             raise InputError(f"{of_class} is the folder of a class, but holds no pictures; remove it or fill it")
     return pictures, left_out
+
+
+def _suffixes() -> set[str]:
+    """Return the suffixes of the files that Pillow decodes."""
+    named = Image.registered_extensions()  # which loads the formats
+    return {suffix for suffix, form in named.items() if form in {"MPO", *Image.OPEN} - IDENTIFIED}  # MPO opens as JPEG
 
 
 def _of_lines(file: Path, part: str) -> Iterator[Picture]:
