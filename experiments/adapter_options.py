@@ -153,7 +153,9 @@ def _require_fitting(source: str, record: dict | None, name: str, described: dic
         )
     # Another split tests the adapter on images that it was trained on.
     about = results.own_data(record)
-    if not about or record["dataset"] != name:
+    pictures = about.get("pictures_sha256")  # which earlier records do not have
+    others = pictures not in (None, described.get("pictures_sha256"))
+    if not about or record["dataset"] != name and (others or pictures is None):
         return
     split = about["split"]
     if split != described["split"]:
@@ -162,8 +164,7 @@ def _require_fitting(source: str, record: dict | None, name: str, described: dic
             f"{name} has another split ({own.describe_split(described['split'])}) than the adapter's training "
             f"({own.describe_split(split)}): type --data-set {name}=FOLDER{seed}, with the FOLDER of its training"
         )
-    pictures = about.get("pictures_sha256")  # which earlier records do not have
-    if pictures not in (None, described.get("pictures_sha256")):
+    if others:
         raise InputError(
             f"{source} has other pictures than in the adapter's training, or splits them otherwise: restore them, or "
             "give new pictures a folder and a name of their own, with --split all"

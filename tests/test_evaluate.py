@@ -202,6 +202,10 @@ def test_an_adapter_is_not_tested_on_the_images_of_its_training(pictures, tmp_pa
     refusal = scripts.refusal("evaluate", capsys, trained, *data, *named, "--split-seed", 0)
     assert "mine has another split (stratified split from seed 0" in refusal
     assert "type --data-set mine=FOLDER --split-seed 5" in refusal
+    other = ("--data-set", f"other={pictures}", "--split-seed", 0)
+    assert "other has another split (stratified split from seed 0" in (
+        scripts.refusal("evaluate", capsys, trained, *data, *other)
+    )
     assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
 
     own.install(tmp_path / "data", "mine", pictures, seed=0)  # as a training with another seed

@@ -107,15 +107,16 @@ def test_the_first_screen_has_both_accuracies_and_what_each_part_brings(copy):
 @pytest.mark.parametrize(
     "verdict, low, high, text",
     [
-        ("holds", 0.6, 12.3, "6.4 points above [0.6, 12.3], holds"),
-        ("fails", -9.0, -0.5, "6.4 points above [−9.0, −0.5], fails"),
-        ("undecided", -0.1, 12.3, "6.4 points above [−0.1, 12.3], undecided, as the interval contains zero"),
-        ("undecided", -0.3, 0.31, "less than a point either way [−0.3, 0.3]"),
+        ("holds", 0.6, 12.3, "6.4 points above [0.6, 12.3], holds (3 seeds)"),
+        ("fails", -9.0, -0.5, "6.4 points above [−9.0, −0.5], fails (3 seeds)"),
+        ("undecided", -0.1, 12.3, "6.4 points above [−0.1, 12.3], undecided, as the interval contains zero (3 seeds)"),
+        ("undecided", -0.3, 0.31, "less than a point either way [−0.3, 0.3] (3 seeds)"),
         ("not testable here", float("nan"), float("nan"), "6.4 points above, not testable here"),
     ],
 )
 def test_an_effect_in_words(verdict, low, high, text):
-    row = pd.Series({"reading": "6.4 points above", "verdict": verdict, "low": low, "high": high})
+    scale = "" if verdict == "not testable here" else "6 data sets, 3 seeds"
+    row = pd.Series({"reading": "6.4 points above", "verdict": verdict, "low": low, "high": high, "scale": scale})
     assert front_page._effect(row) == text
 
 

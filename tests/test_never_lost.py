@@ -232,6 +232,23 @@ def test_a_disk_that_refuses_is_one_line_wherever_it_happens(read_only, capsys):
         script.run(lambda: open("/no/such/file"))
 
 
+@pytest.mark.parametrize("count", [1, 10**5])
+def test_a_reader_that_leaves_early_ends_a_script_quietly(count):
+    """As `head` does: on the last flush, and in between."""
+    code = f"from pvera.study import script\nscript.run(lambda: [print('line') for _ in range({count})])"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.stderr.read() == "" and process.wait() == 141
+
+
+def test_another_broken_pipe_keeps_its_traceback():
+    def broken():
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        script.run(broken)
+
+
 # Members that diverge
 
 

@@ -118,7 +118,6 @@ def test_numbers_are_classes_in_their_order(pictures, tmp_path):
     ]
     (tmp_path / "a.csv").write_text("path,label\n" + "".join(f"{path},{label}\n" for path, label in rows))
     assert own.install(tmp_path, "mine", tmp_path / "a.csv")["classes"] == ["-1", "1", "2", "10"]
-    assert listings.classes({"2", "10", "02"}) == ["02", "2", "10"]
 
 
 def test_the_order_follows_content_alone(pictures, tmp_path):
@@ -136,16 +135,23 @@ def test_the_order_follows_content_alone(pictures, tmp_path):
     assert labels[0] == labels[1] and len(set(labels[0][:12])) == 4
 
 
+def test_equal_numbers_in_two_spellings_have_one_order():
+    labels = [f"{number:0{width}}" for number in (1, 2) for width in range(1, 7)]
+    expected = [f"{number:0{width}}" for number in (1, 2) for width in range(6, 0, -1)]
+    assert listings.classes(set(labels)) == expected
+
+
 def test_files_that_are_no_pictures_by_name_are_skipped_and_reported(copy, tmp_path):
-    (copy / "cat" / "notes.txt").write_text("a cat")
+    for name in ("notes.txt", "film.mpg", "scan.pdf", "field.h5"):  # Pillow writes PDF, and only identifies MPEG
+        (copy / "cat" / name).write_text("a cat")
     (copy / "cat" / ".DS_Store").write_bytes(b"x")
-    (copy / "cat" / "scan.pdf").write_bytes(b"%PDF-1.4")  # Pillow writes these, and reads none
-    (copy / "cat" / "film.mpg").write_bytes(b"\0\0\1\xb3")
     (copy / "cat" / "more").mkdir()
     shutil.move(copy / "coffee", copy / "cat" / "more" / "coffee")  # at any depth
+    Image.new("RGB", (8, 8)).save(copy / "cat" / "both_eyes.mpo")
     described = own.install(tmp_path, "mine", copy)
-    assert described["left_out"] == 3 and len(described["classes"]) == 3
-    assert "3 files without an image's suffix left out" in own.describe("mine", described)
+    assert described["left_out"] == 4 and len(described["classes"]) == 3
+    assert sum(described["images"].values()) == 81
+    assert "4 files without an image's suffix left out" in own.describe("mine", described)
 
 
 # Pixels

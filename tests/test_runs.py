@@ -96,6 +96,20 @@ def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, tmp_pa
     assert record["test"]["correct"] == round(record["test"]["accuracy"] * 30)
 
 
+def test_each_run_starts_a_new_peak_of_memory(small_profile, tmp_path, monkeypatch):
+    reset = []
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset.append)
+    for started in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: started)
+        for device in ("cpu", "cuda:1"):
+            runs.reset_peak_memory(device)
+        assert reset == ["cuda:1"] * started
+    monkeypatch.setattr(runs, "reset_peak_memory", reset.append)
+    for run in small_profile.with_(methods={"lora": {}}).runs("benchmark", tmp_path):
+        runs.execute(run)
+    assert reset == ["cuda:1", "cpu", "cpu"]
+
+
 def test_runs_that_differ_in_their_seed_train_side_by_side(small_profile, tmp_path):
     """Each record is that of the run alone, but for what it says of its making."""
     profile = replace(small_profile, seeds=[0, 1, 2])

@@ -29,6 +29,8 @@ NAMES_OF_PARTS = {
     **dict.fromkeys(("val", "valid", "validation", "val200"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+#: Formats that Pillow identifies, and does not decode.
+IDENTIFIED = {"BUFR", "GRIB", "HDF5", "MPEG", "WMF"}
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,6 @@ class Picture:
     path: str
     label: str
     part: str | None = None
-
-
-STUBS = {"MPEG"}  # formats that Pillow recognises and cannot decode
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def _of_folders(source: Path) -> tuple[list[Picture], list[str]]:
 
 def _of_classes(source: Path, folder: Path, part: str | None) -> tuple[list[Picture], list[str]]:
     """List the pictures in the class folders of `folder`, at any depth."""
-    suffixes = {suffix for suffix, kind in Image.registered_extensions().items() if kind in Image.OPEN.keys() - STUBS}
+    suffixes = _suffixes()
     pictures, left_out = [], []
     for of_class in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
         before = len(pictures)
@@ -129,6 +128,12 @@ def _of_classes(source: Path, folder: Path, part: str | None) -> tuple[list[Pict
         if len(pictures) == before:
             raise InputError(f"{of_class} is the folder of a class, but holds no pictures; remove it or fill it")
     return pictures, left_out
+
+
+def _suffixes() -> set[str]:
+    """Return the suffixes of the files that Pillow decodes."""
+    named = Image.registered_extensions()  # which loads the formats
+    return {suffix for suffix, form in named.items() if form in {"MPO", *Image.OPEN} - IDENTIFIED}  # MPO opens as JPEG
 
 
 def _of_lines(file: Path, part: str) -> Iterator[Picture]:

@@ -196,12 +196,12 @@ def _fragile(root: Path) -> str:
 
 def _effect(row: pd.Series) -> str:
     """Return a claim's effect on the accuracy, in words if it is as good as none, its interval, verdict and seeds."""
-    seeds = row.scale.rpartition(", ")[2]
+    seeds = f" ({row.scale.rpartition(', ')[2]})" if row.scale else ""
     if row.verdict != UNDECIDED:
-        return f"{row.reading}{_interval(row, ' ')}, {row.verdict} ({seeds})"
+        return f"{row.reading}{_interval(row, ' ')}, {row.verdict}{seeds}"
     if max(abs(row.low), abs(row.high)) < SMALL:
-        return f"less than a point either way{_interval(row, ' ')} ({seeds})"
-    return f"{row.reading}{_interval(row, ' ')}, undecided, as the interval contains zero ({seeds})"
+        return f"less than a point either way{_interval(row, ' ')}{seeds}"
+    return f"{row.reading}{_interval(row, ' ')}, undecided, as the interval contains zero{seeds}"
 
 
 NOT_RUN = "The paper's own experiment, DINOv2 on VTAB-1k, is ready to run but was not run: no GPU was at hand."

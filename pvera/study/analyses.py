@@ -114,6 +114,7 @@ class Analysis(Run):
         source = results.read(self.adapter.with_suffix(".json"))
         self._require_same_data(inputs)
         frozen, tests = inputs.for_analysis(self, device)
+        runs.reset_peak_memory(device)
         config = self.config(inputs)
         model = checkpoint.load(frozen.model, self.adapter).eval()
         try:

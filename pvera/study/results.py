@@ -15,8 +15,8 @@ A record holds
                            best_epoch, epochs, adapter_parameters, head_parameters, curve (number per epoch)
     chosen                 member, epoch and grid of the member with the lowest validation loss
     test                   its metrics (`metrics.evaluate`)
-    environment, cost      versions, device, threads, file of the weights; wall time (s) and peak memory (MiB; on a CPU
-                           that of the process, which an earlier run may have reached)
+    environment, cost      versions, device, threads, file of the weights; wall time (s) and peak memory (MiB; on a
+                           processor that of the worker process so far)
     files                  suffix -> SHA-256 of each file that was written beside it
     sha256                 `digest` of all the above: what was edited is refused
 

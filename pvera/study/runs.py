@@ -231,8 +231,7 @@ def execute(
     for one in runs:
         _require_found(one)
     started = time.perf_counter()
-    if device.startswith("cuda"):
-        torch.cuda.reset_peak_memory_stats(device)
+    reset_peak_memory(device)
     first, candidates = runs[0], [candidate for one in runs for candidate in one.candidates]
     inputs.provenance(first)  # of the data that is loaded now: its lists may change while the run trains
     frozen, (train, validation, test) = inputs.for_training(first, device)
@@ -366,9 +365,15 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
+def reset_peak_memory(device: str) -> None:
+    """Start a new peak on a CUDA device; that of a process cannot be reset."""
+    if device.startswith("cuda") and torch.cuda.is_initialized():  # before that there is none
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 def peak_memory(device: str) -> int:
-    """Return the peak of memory in use, in MiB: on the device, or of this process since it started."""
+    """Return the peak of memory in use, in MiB: on the device since it was reset, or of this process so far."""
     if device.startswith("cuda"):
-        return torch.cuda.max_memory_allocated() // 2**20
+        return torch.cuda.max_memory_allocated(device) // 2**20
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit // 2**20

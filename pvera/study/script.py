@@ -14,22 +14,34 @@ REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
 def run(main: Callable[[], None]) -> None:
     """Run a script's `main`.
 
-    An InputError, or a disk that refuses, ends it with one line on stderr and exit code 2, Ctrl-C with 130, a
-    closed pipe with 141.
+    An InputError, or a disk that refuses, ends it with one line on stderr and exit code 2, Ctrl-C with 130, and a
+    reader of its output that leaves early, such as `head`, with 141.
     """
     try:
         main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _reader_left():
+            raise
+        sys.exit(141)  # as a shell reports SIGPIPE
     except InputError as error:
         _end(str(error))
-    except BrokenPipeError:  # as of `| head`; Python would complain again when it flushes at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
     except OSError as error:
         if error.errno not in REFUSALS:
             raise
         _end(": ".join(str(part) for part in (error.filename, error.strerror) if part))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _reader_left() -> bool:
+    """Return whether nobody reads stdout any more; what is left for it is then dropped."""
+    try:
+        print(flush=True)  # a flush alone tells nothing where stdout has no buffer
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def _end(message: str) -> None:
