@@ -151,7 +151,8 @@ class Analysis(Run):
             if config.get("images") != self.images or config["data_sha256"] == inputs.splits_sha256(self):
                 continue
             seed = results.own_data(record).get("split", {}).get("seed")
-            how = "restore them" if seed is None else f"type --data-set {self.dataset}=FOLDER --split-seed {seed}"
+            named = f"--data-set {self.dataset}=FOLDER --split-seed {seed} --data NEW"
+            how = "restore them" if seed is None else f"type {named}, which lists them in the folder NEW"
             raise InputError(
                 f"{path}: was trained on other images or splits of {self.dataset} than {self.data_root} holds: "
                 f"{how}, or train again with --replace"
