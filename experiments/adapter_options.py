@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from options import ROOT, Parser, set_cache
-from own_options import FOLDER, named
+from own_options import FOLDER, NOT_OWN, named
 
 from pvera import backbones
 from pvera.data import own, splits, tasks
@@ -111,7 +111,7 @@ def _installed(options: Namespace, record: dict | None, name: str, source: str |
         if suite not in ROOTS:
             raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
         if options.split_seed is not None:
-            raise InputError("--split-seed is for your own pictures: --data-set NAME=FOLDER")
+            raise InputError(NOT_OWN)
         root = options.data or ROOTS[suite]
         tasks.task(name, root)
         trained = record["dataset"] if record else name
@@ -129,9 +129,9 @@ def _installed(options: Namespace, record: dict | None, name: str, source: str |
         return root
     seed = options.split_seed
     if seed is None:
-        seed = results.own_data(record).get("split", {}).get("seed")
-    if own.drawn_from(root, name) not in (None, seed) and seed is not None:
-        root /= f".split{seed}"  # trainings may read the other lists
+        seed = own.drawn_from(results.own_data(record))
+    if own.other_seed(root, name, seed) is not None:
+        root /= f".split{seed}"
     own.install(root, name, source, seed, check=partial(_require_fitting, source, record, name))
     return root
 

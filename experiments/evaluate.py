@@ -16,7 +16,7 @@ from adapter_options import Evaluated, evaluated, parser
 
 from pvera.errors import InputError
 from pvera.files import plain, require_writable, write_atomically
-from pvera.study import markdown
+from pvera.study import markdown, results
 from pvera.study.evaluation import TITLES, shown
 from pvera.study.script import run
 
@@ -41,7 +41,8 @@ def main() -> None:
 
 def require_outputs(options: Namespace) -> None:
     """Raise InputError where an output cannot be written, or would replace another file of this call or the run."""
-    taken = {options.adapter.with_suffix(suffix).resolve() for suffix in (".json", ".npz", options.adapter.suffix)}
+    record = options.adapter.with_suffix(".json")
+    taken = {path.resolve() for path in (options.adapter, record, record.with_suffix(results.ARRAYS))}
     for path in filter(None, (options.predictions, options.metrics)):
         if path.is_dir() or path.resolve() in taken:
             raise InputError(f"{path} is a folder, or another file of the run or of this call: choose another name")

@@ -8,6 +8,7 @@ from pvera.errors import InputError
 from pvera.study.validation import Natural, parse
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "own"
+NOT_OWN = "--split-seed is for your own pictures: --data-set NAME=FOLDER"
 
 
 class OwnData:
@@ -37,7 +38,7 @@ class OwnData:
         options.profile = options.profile or ("own" if options.data_set else "demo")
         if not options.data_set:
             if options.split_seed is not None:
-                raise InputError("--split-seed is for your own pictures: --data-set NAME=FOLDER")
+                raise InputError(NOT_OWN)
             return
         if options.datasets:
             raise InputError("--datasets and --data-set: known data sets and your own pictures train in separate calls")
@@ -47,8 +48,7 @@ class OwnData:
             name, source = named(text)
             if name in options.datasets:
                 raise InputError(f"--data-set: {name} stands twice")
-            seed = own.drawn_from(root, name)
-            if options.split_seed not in (None, seed) and seed is not None:  # trainings may read the lists
+            if (seed := own.other_seed(root, name, options.split_seed)) is not None:
                 raise InputError(
                     f"{name} is split from seed {seed}: give the other split another name, --data-set "
                     f"{name}-{options.split_seed}={source}, or remove {root / name}"

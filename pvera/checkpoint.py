@@ -11,6 +11,7 @@ read the first token has its `pool` in the metadata: that is version 3. All else
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -49,7 +50,7 @@ def dumps(model: AdaptedModel) -> bytes:
         "num_classes": member.num_classes,
         "seed": member.seed,
         "frozen_sha256": _digest(_frozen(member)),
-        **_backbone_digests(model),
+        **_backbone_digests(model.backbone, model._replaced),
     }
     if model.pool != "first":
         described["pool"] = model.pool
@@ -147,13 +148,12 @@ def _drawn(member: Member) -> dict[str, Tensor] | None:
     return drawn if all(name in drawn and torch.equal(drawn[name].to(b), b) for name, b in buffers.items()) else None
 
 
-def _backbone_digests(model: nn.Module) -> dict[str, str]:
+def _backbone_digests(backbone: nn.Module, replaced: Sequence[tuple[Tensor, Tensor]] = ()) -> dict[str, str]:
     """Return the hashes of the frozen weights that merging can change, and of the others, both without a merge.
 
-    The pooler is left out: nothing here reads it.
+    replaced: what a merge has changed. The pooler is left out: nothing here reads it.
     """
-    backbone = model.backbone if isinstance(model, AdaptedModel) else model
-    before = {id(p): old for p, old in model._replaced} if isinstance(model, AdaptedModel) else {}
+    before = {id(p): old for p, old in replaced}
     changed = {id(p) for layer in encoder_layers(backbone) for p in layer.merged_into}
     read = {n: p for n, p in backbone.named_parameters() if not n.startswith("pooler.")}
     return {

@@ -138,9 +138,9 @@ class AdaptedModel(nn.Module):
         """Make one pass per member: DeBERTa's position embeddings have no batch that could be repeated."""
         active, mask = self.active, inputs.get("attention_mask")
         tokens = None if mask is None else mask.bool()
-        if self.pool == "first" and tokens is not None and not tokens[:, 0].all():
+        if tokens is not None and self.pool == "first" and not tokens[:, 0].all():
             raise InputError("the first token of a text is padding: pad on the right (tokenizer.padding_side)")
-        if tokens is not None and not tokens.any(1).all():
+        if tokens is not None and self.pool != "first" and not tokens.any(1).all():
             raise InputError("a text is padding alone: its attention_mask is zero throughout")
         adapters = [adapter for m in active for adapter in self.members[m].sampled]
         features = []

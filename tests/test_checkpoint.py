@@ -10,6 +10,7 @@ from tiny import METHODS, make_images, make_vit, perturb
 
 import pvera
 from pvera import DoRA, InputError, LoRA, PVeRA, VeRA
+from pvera.checkpoint import _checksum
 
 CLASSES = 5
 CONFIGURATIONS = [
@@ -174,6 +175,11 @@ def rewritten(path, change):
     save_file(tensors, path, metadata={"pvera": json.dumps(described)})
 
 
+def reseal(tensors, described):
+    del described["sha256"]
+    described["sha256"] = _checksum(described, tensors)
+
+
 def test_missing_file(tmp_path):
     refused(tmp_path / "none.safetensors", "none.safetensors: no such file")
     refused(tmp_path, "no such file")
@@ -194,10 +200,8 @@ def test_backbone_with_a_merged_adapter(path, method):
     refused(path, "has an adapter been merged into it?", merged.train())
 
     def earlier(tensors, described):
-        from pvera.checkpoint import _checksum
-
-        del described["merged_sha256"], described["sha256"]
-        described["sha256"] = _checksum(described, tensors)
+        del described["merged_sha256"]
+        reseal(tensors, described)
 
     rewritten(path, earlier)
     pvera.load(merged, path)
@@ -294,13 +298,11 @@ def test_merged_target(path):
 )
 def test_consistent_file_with_wrong_content(path, described, tensors, message):
     """Inconsistent content is refused even with a correct checksum."""
-    from pvera.checkpoint import _checksum
 
     def change(old_tensors, old):
         old_tensors.update(tensors)
         old.update(described)
-        del old["sha256"]
-        old["sha256"] = _checksum(old, old_tensors)
+        reseal(old_tensors, old)
 
     rewritten(path, change)
     refused(path, message, make_vit().train())

@@ -242,17 +242,17 @@ def test_pictures_that_moved_are_named_anew(copy, tmp_path, capsys, in_process):
 
 
 def test_given_splits_that_were_exchanged_are_noticed(pictures, tmp_path, capsys, in_process):
-    file, rows = tmp_path / "given.csv", listed(pictures)
-    file.write_text("path,label,split\n" + "".join(f"{pictures / p},{x},{s}\n" for p, x, s in rows))
-    options = ("--data", tmp_path / "data", "--data-set", f"mine={file}")
-    more = ("--results", tmp_path / "results", "--device", "cpu", "--workers", 1, "--methods", "linear", "--epochs", 1)
-    assert scripts.outcome("train", capsys, *options, *more)[0] == 0
-    trained = tmp_path / "results/own/benchmark/tiny/mine/linear/seed0.safetensors"
-    assert scripts.outcome("evaluate", capsys, trained, *options)[0] == 0
-    exchanged = {"train": "test", "test": "train"}
-    lines = [f"{pictures / p},{x},{exchanged.get(s, s)}\n" for p, x, s in rows]
-    file.write_text("path,label,split\n" + "".join(lines))
-    assert "or splits them otherwise" in scripts.refusal("evaluate", capsys, trained, *options)
+    file = tmp_path / "given.csv"
+
+    def give(names):
+        lines = [f"{pictures / path},{label},{names.get(part, part)}\n" for path, label, part in listed(pictures)]
+        file.write_text("path,label,split\n" + "".join(lines))
+
+    give({})
+    trained, _, data, named = train(file, tmp_path, capsys, "linear")
+    assert scripts.outcome("evaluate", capsys, trained, *data, *named)[0] == 0
+    give({"train": "test", "test": "train"})
+    assert "or splits them otherwise" in scripts.refusal("evaluate", capsys, trained, *data, *named)
 
 
 def test_outputs_replace_no_other_file(trained, capsys, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 import scripts
 from photographs import copy, listed, pictures  # noqa: F401  fixtures
 
-from pvera.data import own
+from pvera.data import own, tasks
 from pvera.report import published, readings, tables
 from pvera.report.tables import uncertainty
 from pvera.study import results
@@ -60,7 +60,7 @@ def test_a_record_names_the_split_that_was_loaded(pictures, tmp_path):
     profile = profile.with_(training=replace(profile.training, epochs=1))
     run = next(run for run in profile.runs("benchmark", tmp_path / "results") if run.method == "linear")
     execute(run, on_epoch=lambda _: own.install(tmp_path, "photos", pictures, seed=9))
-    assert own.drawn_from(tmp_path, "photos") == 9
+    assert own.drawn_from(tasks.manifest(tmp_path, "photos")) == 9
     assert results.read(run.path)["own_data"]["split"]["seed"] == 5
 
 

@@ -7,9 +7,9 @@
 
 A and B start as in LoRA and m starts as ‖W‖, so W' starts as W. As in DoRA's own code and in PEFT, every output row of
 V has a norm, and m is trained. They hold ‖V‖ constant in the backward pass, to save memory; here gradients flow
-through it. The published program differs in four points: every input column has a norm, m is
-frozen, α/r is left out, and ΔW is A B without the transpose. W is (out × in), so A B puts the random A on the output
-side and the zero B on the input side.
+through it. The published program differs in four points: every input column has a norm, m is frozen, α/r is left out,
+and ΔW is A B without the transpose. W is (out × in), so A B puts the random A on the output side and the zero B on the
+input side.
 """
 
 from dataclasses import dataclass, field

@@ -58,12 +58,12 @@ def install(
     listing = listings.read(source)
     described = manifest(root, name)
     if seed is None:
-        seed = drawn_from(root, name) or 0
+        seed = drawn_from(described) or 0
     stamp = _stamp(listing, seed, whole)
     if described and described.get("stamp") == stamp:
         check(described)
         return described
-    listing, contents = _shuffled(listing, _contents(listing))
+    listing, contents = _by_content(listing, _contents(listing))
     _check_labels(source, listing, contents)
     classes = list(whole or listings.classes({picture.label for picture in listing.pictures}))
     if whole is not None:
@@ -106,10 +106,15 @@ def describe_split(split: dict) -> str:
     return f"{given}stratified split from seed {split['seed']}: {shares}"
 
 
-def drawn_from(root: str | Path, name: str) -> int | None:
-    """Return the seed from which the lists that lie below `root` were drawn; None without any."""
-    described = manifest(root, name)
-    return described["split"].get("seed") if described else None
+def drawn_from(described: dict | None) -> int | None:
+    """Return the seed of the split that a description or a record's `own_data` says; None without one."""
+    return (described or {}).get("split", {}).get("seed")
+
+
+def other_seed(root: str | Path, name: str, seed: int | None) -> int | None:
+    """Return the seed of the lists that lie below `root`, where it is not `seed`: trainings may read them."""
+    drawn = drawn_from(manifest(root, name))
+    return drawn if None not in (drawn, seed) and drawn != seed else None
 
 
 def provenance(root: str | Path, name: str) -> dict:
@@ -174,7 +179,7 @@ def _contents(listing: Listing) -> list[str]:
         return list(tqdm(pool.map(read, paths), "checking", len(paths), unit="image", leave=False, disable=few))
 
 
-def _shuffled(listing: Listing, contents: list[str]) -> tuple[Listing, list[str]]:
+def _by_content(listing: Listing, contents: list[str]) -> tuple[Listing, list[str]]:
     """Return pictures and contents in the order of the contents, which the names of files and classes do not change.
 
     The published program trains in the order of the lists, and `--images` takes their first images.

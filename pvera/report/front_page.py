@@ -38,10 +38,10 @@ PARTS = {
     "The noise in training": ("Components", "The noise makes PVeRA more accurate"),
     "the KL term": ("Components", "The KL term makes PVeRA more accurate"),
 }
-CALIBRATED = ("Calibration", "Not in the paper: PVeRA is better calibrated than VeRA")
-SPREAD = ("Uncertainty", "Not in the paper: the spread")
-UNCERTAINTY = (CALIBRATED, SPREAD)
 OURS = "Not in the paper: "
+CALIBRATED = ("Calibration", f"{OURS}PVeRA is better calibrated than VeRA")
+SPREAD = ("Uncertainty", f"{OURS}the spread")
+UNCERTAINTY = (CALIBRATED, SPREAD)
 SMALL = 1.0  # points of accuracy
 CLAIMS = (
     PRIMARY,
@@ -152,8 +152,8 @@ def verdict(root: Path, up: str) -> str:
     hold, fail, undecided, untestable = (counts.get(kind, 0) for kind in VERDICTS)
     holding = judged[judged["verdict"] == HOLDS]
     counts_of_cost = holding[holding["low"].isna()]
-    measured = holding.drop(counts_of_cost.index)["claim"].str.removeprefix(OURS)
-    measured = f"{hold - len(counts_of_cost)} measured ({'; '.join(measured)})" if len(measured) else "none measured"
+    names = holding.drop(counts_of_cost.index)["claim"].str.removeprefix(OURS)
+    measured = f"{len(names)} measured ({'; '.join(names)})" if len(names) else "none measured"
     accuracy = pd.read_csv(_existing(root / TABLES / "components.csv")).groupby("component")["mean"].mean()
     parts = "; ".join(f"{part}: {_effect(claim(root, *named))}" for part, named in PARTS.items())
     uncertainty = [claim(root, *named) for named in UNCERTAINTY]

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from pvera import checkpoint, latents, uncertainty
+from pvera.data import own
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.files import sha256
@@ -150,9 +151,9 @@ class Analysis(Run):
             config = record["config"]
             if config.get("images") != self.images or config["data_sha256"] == inputs.splits_sha256(self):
                 continue
-            seed = results.own_data(record).get("split", {}).get("seed")
-            named = f"--data-set {self.dataset}=FOLDER --split-seed {seed} --data NEW"
-            how = "restore them" if seed is None else f"type {named}, which lists them in the folder NEW"
+            how, seed = "restore them", own.drawn_from(results.own_data(record))
+            if seed is not None:
+                how = f"type --data-set {self.dataset}=FOLDER --split-seed {seed} --data NEW, a folder for their lists"
             raise InputError(
                 f"{path}: was trained on other images or splits of {self.dataset} than {self.data_root} holds: "
                 f"{how}, or train again with --replace"

@@ -115,9 +115,8 @@ class Inputs:
         return self._once(("copy", root, name), lambda: vtab.copy_name(root, name))
 
     def provenance(self, run) -> dict:
-        """Return `own.provenance` of the run's data set, as it was when first asked for."""
-        root, name = run.data_root, run.dataset
-        return self._once(("provenance", root, name), lambda: own.provenance(root, name))
+        """Return `own.provenance` of the run's data set, as it was when the data was loaded: lists may change."""
+        return self._once(_own_key(run), lambda: own.provenance(run.data_root, run.dataset))
 
     def _description(self, run) -> dict:
         return self._once(
@@ -129,6 +128,7 @@ class Inputs:
         key = self._data_key(run, names, parts)
 
         def load():
+            self._known[_own_key(run)] = own.provenance(run.data_root, run.dataset)
             loaded = splits.load(run.data_root, names, self.backbone(run), parts, run.images)
             self._known[key] = splits.kind(run.dataset).digest(loaded)
             return loaded
@@ -171,6 +171,10 @@ class Inputs:
 
 def _backbone_key(run) -> tuple:
     return "backbone", splits.kind(run.dataset).PACKAGE, run.backbone, run.weights
+
+
+def _own_key(run) -> tuple:
+    return "own", run.data_root, run.dataset
 
 
 def _describe(dataset: str, frozen: Backbone | Encoder) -> dict:

@@ -233,7 +233,6 @@ def execute(
     started = time.perf_counter()
     reset_peak_memory(device)
     first, candidates = runs[0], [candidate for one in runs for candidate in one.candidates]
-    inputs.provenance(first)  # of the data that is loaded now: its lists may change while the run trains
     frozen, (train, validation, test) = inputs.for_training(first, device)
     task, package = tasks.task(first.dataset, first.data_root), splits.kind(first.dataset).PACKAGE
     seeds = [
