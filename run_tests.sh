@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 trap 'exit 130' INT
 source setup_env.sh
-if [ $# -eq 0 ]; then # types and layers are tests: tests/test_layers.py
+if [ $# -eq 0 ]; then # types and layers are tests: tests/repository/test_layers.py
     ruff check --quiet .
     ruff format --check --quiet .
 fi

@@ -1,0 +1,89 @@
+"""Small runs whose numbers are recorded in golden/runs.json: each method on images and on texts, and an analysis.
+
+python tests/golden/recorded.py        records them anew, where a change of the numbers is meant
+"""
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import text_tasks
+import torch
+import trained
+
+from pvera.study import results, runs
+from pvera.study.profiles import Profile
+from pvera.study.training import TrainingConfig
+
+FILE = Path(__file__).parent / "runs.json"
+METHODS = {
+    "linear": {},
+    "bottleneck": {"ratio": 4},
+    "ia3": {},
+    "adaptformer": {"ratio": 4},
+    "dora": {"rank": 2},
+    "lora": {"rank": 2},
+    "vera": {"rank": 8},
+    "pvera": {"rank": 8, "grid": {"learning_rate": [1e-2, 1e-3]}},
+}
+ON_TEXTS = [name for name in METHODS if name != "adaptformer"]
+SETTINGS = dict(methods=METHODS, learning_rate=1e-2, training=TrainingConfig(batch_size=4, epochs=2), seeds=[0])
+
+
+def of_images(folder: Path) -> Profile:
+    """Return a profile of images under KITTI's name, whose β is published."""
+    return trained.make_profile(folder, ["kitti"], **SETTINGS)
+
+
+def of_texts(folder: Path) -> Profile:
+    """Return a profile of a task of 60 texts, with an encoder that knows two words."""
+    text_tasks.write(folder / "texts", ["acceptability"])
+    encoder = text_tasks.write_encoder(folder / "encoder", ["the", "teacher"])
+    settings = SETTINGS | {"methods": {name: METHODS[name] for name in ON_TEXTS}}
+    return Profile(
+        name="mine",
+        text=True,
+        data=str(folder / "texts"),
+        backbones=["minilm"],
+        datasets=["acceptability"],
+        protocol="corrected",
+        weights={"minilm": str(encoder)},
+        pool="first",  # as the recorded numbers were made
+        **settings,
+    )
+
+
+def training(profile: Profile, experiment: str, method: str, root: Path) -> dict:
+    """Execute the run of a method, and return its numbers: curves of each member, and test scores."""
+    (run,) = (run for run in profile.runs(experiment, root) if run.method == method)
+    # On texts β would be searched; these runs leave the search out.
+    run = replace(run, candidates=tuple(replace(c, beta=c.beta or 1e-4) for c in run.candidates), searched=())
+    runs.execute(run)
+    record = results.read(run.path)
+    return {"curves": [member["curve"] for member in record["members"]], "test": record["test"]}
+
+
+def analysis(profile: Profile, root: Path) -> dict:
+    """Execute PVeRA's analysis of uncertainty after its training, and return the sum of each array."""
+    (run,) = profile.runs("uncertainty", root)
+    run.execute()
+    return {name: float(values.astype(np.float64).sum()) for name, values in results.read_arrays(run.path).items()}
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        images, texts = of_images(folder), of_texts(folder)
+        numbers = {
+            "images": {method: training(images, "benchmark", method, folder / "results") for method in METHODS},
+            "texts": {method: training(texts, "language", method, folder / "results") for method in ON_TEXTS},
+            "uncertainty": analysis(images, folder / "results"),
+        }
+    FILE.write_text(json.dumps(numbers, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""A notebook's code cells and outputs, in this process, which is faster than a kernel."""
+
+import shutil
+import warnings
+from pathlib import Path
+
+import IPython.display
+import matplotlib
+import nbformat
+from IPython.display import Image, Markdown
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from pvera.report import plots
+from pvera.report.statistics.bootstrap import resample
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def whole(content):
+    """`plots.content`, after which each figure must hold all its texts and keys."""
+
+    def checked(figure: Figure, ending: str) -> bytes:
+        file = content(figure, ending)
+        if ending == "png":
+            figure.set_dpi(300)
+            with matplotlib.rc_context(plots.RC):
+                drawn = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())
+            outside = max(-drawn.x0, -drawn.y0, drawn.x1 - figure.get_figwidth(), drawn.y1 - figure.get_figheight())
+            assert outside < 0.02, f"{outside:.2f} inches are cut off"
+        return file
+
+    return checked
+
+
+def run(name: str, root: Path, profile: str, monkeypatch) -> tuple[str, list[Path]]:
+    """Run analysis/`name` as if the repository lay at `root`; return its Markdown and the pictures that it shows.
+
+    A warning is an error, and so is a figure that does not hold all that is drawn. Until the test ends, intervals come
+    from few resamples: other tests check them.
+    """
+    monkeypatch.setattr(resample, "__defaults__", (200,))
+    notebook = nbformat.read(ROOT / "analysis" / name, as_version=4)
+    nbformat.validate(notebook)
+    (root / "pyproject.toml").touch()
+    if not (root / "results/published").exists():
+        shutil.copytree(ROOT / "results/published", root / "results/published")
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", shown.append)
+    monkeypatch.setenv("PVERA_PROFILE", profile)
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(plots, "content", whole(plots.content))
+    names = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                exec(cell.source, names)
+    assert {type(thing) for thing in shown} <= {Markdown, Image}
+    texts = [thing.data for thing in shown if isinstance(thing, Markdown)]
+    return "\n".join(texts), [Path(thing.filename) for thing in shown if isinstance(thing, Image) and thing.filename]

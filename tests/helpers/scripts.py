@@ -1,0 +1,36 @@
+"""The scripts of experiments/ in this process, without a new import of torch."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
+
+
+def execute(name: str, *arguments) -> None:
+    """Run experiments/`name`.py with these arguments; SystemExit if it ends with a status."""
+    script = str(EXPERIMENTS / f"{name}.py")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [script, *map(str, arguments)])
+        patch.syspath_prepend(str(EXPERIMENTS))  # as Python does: some scripts import train.py
+        runpy.run_path(script, run_name="__main__")
+
+
+def outcome(name: str, capsys, *arguments) -> tuple[int, str, str]:
+    """Run the script; return its exit status, output and errors."""
+    capsys.readouterr()
+    status = 0
+    try:
+        execute(name, *arguments)
+    except SystemExit as end:
+        status = end.code
+    return status, *capsys.readouterr()
+
+
+def refusal(name: str, capsys, *arguments) -> str:
+    """Run the script, check that it ends with one line of errors and exit status 2, and return the line."""
+    status, _, errors = outcome(name, capsys, *arguments)
+    assert status == 2 and errors.startswith("error: ") and errors.count("\n") == 1, (status, errors)
+    return errors.rstrip()

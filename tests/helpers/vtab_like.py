@@ -1,0 +1,86 @@
+"""Small folders with VTAB-1k's layout: its names, classes and numbers of training images, few of them distinct. Also
+the fixtures of tests on them."""
+
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scripts
+from PIL import Image
+
+from pvera.data import store, tasks, vtab
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "experiments" / "prepare_vtab.py"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def call(capsys):
+    """Run the script in this process; return its exit code, output and error message."""
+    return partial(scripts.outcome, "prepare_vtab", capsys)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """KITTI, which no test changes."""
+    root = tmp_path_factory.mktemp("vtab")
+    write(root, ["kitti"])
+    return root
+
+
+def write(root: Path, names=vtab.NAMES, test_images: int = 32, suffix: str = "png", side: int = 8) -> None:
+    """Write data sets below `root` with test splits of `test_images`, which `check` has to be told.
+
+    Files are links to eight images per split; no training image equals a test image.
+    """
+    for name in names:
+        classes, lines = tasks.task(name).classes, {}
+        for part, (split, count) in enumerate({"train800": 800, "val200": 200, "test": test_images}.items()):
+            folder = root / name / "images" / split
+            folder.mkdir(parents=True)
+            source = np.random.default_rng([part, *name.encode()])
+            for i in range(min(count, 8)):
+                pixels = source.integers(256, size=(side, side, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{i}.{suffix}")
+            for i in range(8, count):
+                os.link(folder / f"{i % 8}.{suffix}", folder / f"{i}.{suffix}")
+            # If there are more classes than images, each split starts at another class.
+            labels = (np.arange(count) + 800 * part) % classes
+            lines[split] = [f"images/{split}/{i}.{suffix} {label}\n" for i, label in enumerate(labels)]
+        lines["train800val200"] = lines["train800"] + lines["val200"]
+        for split, entries in lines.items():
+            (root / name / f"{split}.txt").write_text("".join(entries))
+
+
+def shorten(root: Path, test_images: int = 32) -> None:
+    """Record that the test splits below `root` are shortened, as `prepare_vtab.py --test-images` does."""
+    vtab.write_record(root, {"datasets": {}, "test_images": test_images})
+
+
+def copy(folder: Path, target: Path) -> None:
+    """Copy a data set's split files; its images become links to the same files."""
+    shutil.copytree(folder, target, copy_function=os.link)
+    for file in target.glob("*.txt"):
+        content = file.read_text()
+        file.unlink()  # of the link alone
+        file.write_text(content)
+
+
+def edit(file: Path, change) -> None:
+    """Apply `change` to the list of a split file's lines."""
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(change(lines)))
+
+
+def row(output: str, name: str) -> list[str]:
+    """Return the states of a data set's splits, as prepare_vtab.py prints them."""
+    (line,) = [line for line in output.splitlines() if line.startswith(f"{name} ")]
+    return line.split()[2:]

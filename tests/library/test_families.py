@@ -1,0 +1,159 @@
+"""Every method on every family of encoders in the tables of docs/backbones.md, row by row."""
+
+import re
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+import transformers
+from families import CHECKS, CLASSES, OPTIONS, Case, close, hooks, make, make_inputs
+from tiny import METHODS
+
+import pvera
+from pvera import InputError, Linear
+
+PAGE = (Path(__file__).parents[2] / "docs" / "backbones.md").read_text()
+
+
+def table(title: str) -> list[list[str]]:
+    """Return the cells of the table below a heading, row by row."""
+    section = PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+WORKS, REFUSED = table("What works"), table("What is refused")
+EXAMPLES = [row[1] for row in WORKS]
+FAST = ["vit_base_patch14_dinov2", "vit_base_patch16_siglip_224", "deit_base_distilled_patch16_224", "BertModel"]
+FAST_CHECKS = ["reference", "merging"]
+
+
+def titles(column: str) -> list[str]:
+    """Return the keys of the methods that a row's last column admits."""
+    without = column.removeprefix("all").removeprefix(" but ").split(", ")
+    return [key for key, method in METHODS.items() if method.title not in without]
+
+
+CELLS = [(example, key) for _, example, _, column in WORKS for key in titles(column)]
+
+
+def run(example: str, key: str, check: str, tmp_path):
+    arguments = (tmp_path,) if check == "saving" else ()
+    CHECKS[check](Case(example, key), *arguments)
+
+
+@pytest.mark.parametrize("check", FAST_CHECKS)
+@pytest.mark.parametrize("example, key", [cell for cell in CELLS if cell[0] in FAST])
+def test_few_families(example, key, check, tmp_path):
+    run(example, key, check, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("example, key", CELLS)
+def test_method_on_family(example, key, check, tmp_path):
+    if example in FAST and check in FAST_CHECKS:
+        pytest.skip("in the fast tests")
+    run(example, key, check, tmp_path)
+
+
+@pytest.mark.parametrize("example, key", [(e, k) for e in EXAMPLES for k in METHODS if (e, k) not in CELLS])
+def test_method_that_does_not_fit_is_refused(example, key):
+    refused(make(example), METHODS[key])
+
+
+def refused(encoder, method=METHODS["pvera"]):
+    """Check that `adapt` gives the reason in one line and leaves the encoder unchanged."""
+    before = hooks(encoder), [p.requires_grad for p in encoder.parameters()]
+    with pytest.raises(InputError) as error:
+        pvera.adapt(encoder, method, CLASSES)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 400
+    assert "num_classes=0" not in str(error.value)  # the encoder was made with it
+    assert before == (hooks(encoder), [p.requires_grad for p in encoder.parameters()])
+
+
+# ---------------------------------------------------------------- what the head reads
+
+READS = {
+    "class token": lambda encoder, tokens: tokens[:, 0],
+    "first token": lambda encoder, tokens: tokens[:, 0],
+    "mean of class and distillation token": lambda encoder, tokens: (tokens[:, 0] + tokens[:, 1]) / 2,
+    "mean of the patches": lambda encoder, tokens: tokens[:, encoder.num_prefix_tokens :].mean(1),
+    "class token behind the last LayerNorm": lambda encoder, tokens: encoder.post_layernorm(tokens[:, 0]),
+    "attention pooling of all tokens": lambda encoder, tokens: getattr(encoder, "attn_pool", encoder.head)(tokens),
+    "attention pooling of the patches": lambda encoder, tokens: encoder.attn_pool(
+        tokens[:, encoder.num_prefix_tokens :]
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example, reads", [(row[1], row[2]) for row in WORKS])
+@torch.no_grad()
+def test_head_reads(example, reads):
+    encoder = make(example)
+    inputs = make_inputs(encoder)
+    if isinstance(encoder, transformers.PreTrainedModel):
+        output = encoder(inputs) if isinstance(inputs, torch.Tensor) else encoder(**inputs)
+        tokens = output.last_hidden_state
+    else:
+        tokens = encoder.forward_features(inputs)
+    expected = getattr(encoder, "fc_norm", torch.nn.Identity())(READS[reads](encoder, tokens))
+    close(pvera.adapt(encoder, Linear(), CLASSES).eval().features(inputs)[0], expected)
+
+
+# ---------------------------------------------------------------- the page
+
+
+def shape_only(example: str, **options):
+    """Make the example without weights, at full size except for `options`, if it takes them."""
+    kind = getattr(transformers, example, None)
+    if kind is not None:
+        with torch.device("meta"):
+            return kind(kind.config_class())
+    for more in ({"device": "meta", **options}, {"device": "meta"}):
+        try:
+            return timm.create_model(example, num_classes=0, **more)
+        except (AssertionError, NotImplementedError, RuntimeError, TypeError):
+            pass  # does not take the options, or computes with numbers that the meta device lacks
+    return timm.create_model(example, num_classes=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", [row[1] for row in REFUSED])
+def test_refused(example):
+    refused(shape_only(example))
+
+
+def kind(encoder) -> tuple:
+    """Return the properties by which the library distinguishes families."""
+    parts = encoder, encoder.blocks[0], encoder.blocks[0].attn, encoder.blocks[0].mlp
+    attention = encoder.blocks[0].attn
+    projections = attention.qkv is not None, getattr(attention, "q_bias", None) is not None
+    return *(type(part).__name__ for part in parts), getattr(encoder, "global_pool", None), *projections
+
+
+@pytest.mark.slow
+def test_page_names_every_family_of_timm_that_is_accepted():
+    names = [example for example in EXAMPLES if timm.is_model(example)]
+    listed = {kind(shape_only(name)) for name in names}
+    modules = {timm.models._registry._model_to_module[name] for name in names}
+    for module in sorted(set(timm.models._registry._module_to_models) - {"byobnet"}):
+        members = timm.list_models(module=module)
+        if module not in modules:  # a model of a module whose families are all refused
+            members = sorted(members, key=len)[:1]
+        for name in members:
+            encoder = shape_only(name, **{"depth": 1} if module in modules else {})
+            try:
+                pvera.adapt(encoder, Linear(), CLASSES)
+            except InputError:
+                continue
+            assert kind(encoder) in listed, name
+
+
+def test_page_is_well_formed():
+    assert len(set(EXAMPLES)) == len(EXAMPLES) and not set(EXAMPLES) & {row[1] for row in REFUSED}
+    assert set(OPTIONS) <= set(EXAMPLES) and set(FAST) <= set(EXAMPLES)
+    known = "|".join(re.escape(method.title) for method in METHODS.values())
+    assert all(re.fullmatch(rf"all( but ({known})(, ({known}))*)?", row[3]) for row in WORKS)

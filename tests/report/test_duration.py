@@ -1,0 +1,151 @@
+"""How long trainings last, of records made by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from records import hold_stored, make_record
+from test_tables import lines, parsed
+
+from pvera.report.plots import duration as draw
+from pvera.report.scores import chosen_member
+from pvera.report.tables import duration
+
+ROOT = Path(__file__).resolve().parents[2]
+NAN = float("nan")
+
+
+def trained(method, losses, seed=0, dataset="digits", correct=5, status="stopped early"):
+    """A run with one member; its validation accuracy is the epoch in percent."""
+    run = make_record(method, dataset, seed, correct, grid={"rank": [4]})
+    curve = {"validation_loss": losses, "validation_accuracy": [i / 100 for i in range(1, len(losses) + 1)]}
+    run["members"][0] |= {"curve": curve, "epochs": len(losses), "status": status}
+    run["chosen"]["epoch"] = int(np.nanargmin(losses))
+    return run
+
+
+SLOW = trained("pvera", [1.0, 0.9, 0.8, 0.85, 0.4, 0.5])
+RUNS = [
+    SLOW,
+    trained("pvera", [1.0, 0.9, 0.6, 0.7], seed=1, correct=7, status="epoch limit"),
+    trained("vera", [0.7, 0.5, 0.9], correct=6),
+    trained("vera", [0.5, 0.7], seed=1, correct=6),
+]
+
+
+SHORT = {"max_epochs": 3, "patience": 20, "tolerance": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("losses", "changes", "epoch"),
+    [([3, 2, 1, 0], {}, 2), ([3, 2, 1, 0], {"max_epochs": 9}, 3), ([2, 3, 3, 1], {"max_epochs": 9, "patience": 2}, 0),
+     ([2, 3, 1, 3], {"max_epochs": 9, "patience": 2}, 2), ([1, 0.9995, 0.998], {}, 2), ([1, 0.9995], {}, 0),
+     ([NAN, 1, NAN], {}, 1)],
+)  # fmt: skip
+def test_kept_by_hand(losses, changes, epoch):
+    assert duration.epoch_kept(np.array(losses, dtype=float), SHORT | changes) == epoch
+
+
+def test_by_hand():
+    table = duration.duration_table({"Images": (RUNS, SHORT)})
+    assert table.panels[0].title == "Images (Digits), 3 of 4 ended by patience"
+    assert table.panels[0].header[2] == "Val. acc., 3 epochs"
+    # PVeRA: epochs 5 and 3; the loss falls from 0.8 to 0.4 and stays at 0.6. VeRA is chosen before epoch 3.
+    assert {row[0]: row[1:] for row in lines(table)} == {
+        "VeRA": ["2 (1 to 2)", "0.00", "<ins>1.5</ins>", "<ins>1.5</ins>", "**60.0**"],
+        "PVeRA": ["4 (3 to 5)", "−0.20", "**3.0**", "**4.0**", "**60.0**"],
+    }
+    data = parsed(table)
+    assert data["early_loss"].tolist() == [0.8, 0.6, 0.5, 0.5] and data["loss"].tolist() == [0.4, 0.6, 0.5, 0.5]
+    assert data["patience"].tolist() == [True, False, True, True]
+
+
+def test_the_limit_chooses_anew_among_the_members_of_a_grid():
+    """Member 0 is best after five epochs, member 1 after two; a member that diverged is not chosen."""
+    run = trained("pvera", [1.0, 0.9, 0.8, 0.85, 0.4, 0.5])
+    member = run["members"][0]
+    curve = {"validation_loss": [0.9, 0.7, 0.75], "validation_accuracy": [0.2, 0.3, 0.25]}
+    diverged = {"validation_loss": [NAN], "validation_accuracy": [NAN]}
+    run["members"] += [member | {"curve": curve, "epochs": 3}, member | {"curve": diverged, "epochs": 1}]
+    (row,) = duration.durations([run], SHORT).to_dict("records")
+    assert (row["early_loss"], row["early_accuracy"]) == (0.7, 0.3) and row["loss"] == 0.4
+
+
+def test_data_sets_weigh_the_same_and_diverged_runs_are_left_out():
+    other = [trained("vera", [0.1], dataset="vessels", correct=9), make_record("dora", chosen=None)]
+    means = duration.of_methods(duration.durations([*RUNS, *other], SHORT))
+    assert list(means.index) == ["vera", "pvera"]
+    assert means.at["vera", "test"] == pytest.approx((0.6 + 0.9) / 2)
+
+
+def test_two_panels_have_letters_and_name_their_sources():
+    table = duration.duration_table({"Images": (RUNS, SHORT), "Texts": (RUNS[:1], SHORT | {"max_epochs": 5})})
+    assert [panel.title[:3] for panel in table.panels] == ["(a)", "(b)"]
+    assert "5 epochs" in table.panels[1].header[2] and table.about.count("Profile mine") == 2
+    assert parsed(table)["part"].tolist() == ["Images"] * 4 + ["Texts"]
+
+
+def test_curves_keep_the_best_of_ended_trainings():
+    curves = duration.curves([*RUNS, trained("vera", [0.2], dataset="vessels")])
+    assert list(curves) == ["digits", "vessels"] and list(curves["vessels"]) == ["vera"]
+    curve = curves["digits"]["pvera"]
+    np.testing.assert_allclose(curve.mean, [1.0, 0.9, 0.7, 0.7, 0.5, 0.5])
+    assert (curve.low <= curve.mean).all() and (curve.mean <= curve.high).all() and len(curve.low) == 6
+    np.testing.assert_allclose(curves["digits"]["vera"].mean, [0.6, 0.5, 0.5])
+
+
+def test_bands_are_the_range_of_seeds_and_the_chosen_epoch_is_their_median():
+    runs = [trained("vera", [0.9, 0.8]), trained("vera", [0.7, 0.6, 0.4], seed=1)]
+    curve = duration.curves(runs)["digits"]["vera"]
+    np.testing.assert_allclose(curve.low, [0.7, 0.6, 0.4])
+    np.testing.assert_allclose(curve.high, [0.9, 0.8, 0.8])
+    assert curve.chosen == np.median([run["chosen"]["epoch"] + 1 for run in runs])
+
+
+def test_figure():
+    losses = duration.curves(RUNS)["digits"]
+    ax = draw.curves(Figure().subplots(), losses, 3)
+    dashed, *drawn = ax.lines
+    assert set(dashed.get_xdata()) == {3}
+    np.testing.assert_array_equal(drawn[2].get_xdata(), np.arange(1, 7))
+    np.testing.assert_allclose(drawn[2].get_ydata(), losses["pvera"].mean)
+    chosen = losses["pvera"].chosen
+    np.testing.assert_allclose(
+        drawn[3].get_xydata(), [[chosen, np.interp(chosen, np.arange(1, 7), losses["pvera"].mean)]]
+    )
+    assert [text.get_text() for text in ax.texts] == ["VeRA", "PVeRA"] and len(ax.collections) == 2
+    assert [text.get_text() for text in draw.learning({"digits": losses}, 3).legends[0].get_texts()] == [
+        "mean over seeds",
+        "range of seeds",
+        "chosen epoch (median over seeds)",
+        "limit of 3 epochs",
+    ]
+
+
+def test_where_pvera_stands_with_the_limit_and_without_it():
+    said = duration.answer({"Images": (RUNS, SHORT)})
+    assert said == (
+        "**Answer.** Images: by validation accuracy PVeRA is place 1 of 2; stopped after 3 epochs it would be place 1."
+    )
+
+
+def test_only_trainings_beyond_the_limit_are_compared(tmp_path, monkeypatch):
+    limited = [run | {"config": run["config"] | {"max_epochs": duration.LIMIT}} for run in RUNS]
+    records = {"benchmark": RUNS, "language": limited}
+    monkeypatch.setattr(duration.results, "load_runs", lambda root, profile, name, optional: records[name])
+    ((title, (runs, shorter)),) = duration.load(tmp_path, "mine").items()
+    assert (title, runs) == ("Images", RUNS) and shorter == RUNS[0]["config"] | {"max_epochs": duration.LIMIT}
+
+
+def test_committed_results():
+    """No chosen training ran into the limit of its epochs, each kept the epoch that its losses say, and accuracies
+    are those of the stored scores."""
+    runs, _ = duration.load(ROOT / "results", "mini")["Images"]
+    assert duration.durations(runs, runs[0]["config"])["patience"].all()
+    for run in runs:
+        assert (
+            duration.epoch_kept(duration.validation(chosen_member(run), "loss"), run["config"])
+            == run["chosen"]["epoch"]
+        )
+    assert np.mean([hold_stored(ROOT / "results", run)[2] for run in runs]) > 0.5

@@ -1,0 +1,272 @@
+"""Costs in files, accuracy against them, and the script that counts them."""
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scripts
+import yaml
+from records import make_record
+
+from pvera import DoRA, InputError, LoRA, PVeRA, VeRA, cost
+from pvera.report import efficiency, published
+from pvera.report.plots import cost as plots
+from pvera.report.tables import cost as tables
+from pvera.study import cost_records, results
+from pvera.study.profiles import Profile
+
+ROOT = Path(__file__).resolve().parents[2]
+PROFILE = {
+    "data": "nowhere",
+    "backbones": ["tiny"],
+    "fixed_grid": ["tiny"],
+    "datasets": ["vessels", "digits"],
+    "seeds": [0, 1],
+    "protocol": "published",
+    "beta": [1e-2],
+    "methods": {
+        "linear": {"grid": {"learning_rate": [1e-3, 1e-4]}, "most_chosen": 1e-3},
+        "dora": {"grid": {"rank": [2, 4]}, "most_chosen": 4},
+        "pvera": {"rank": 8, "grid": {"learning_rate": [1e-3, 1e-4]}, "most_chosen": 1e-3},
+    },
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A profile, and the counts of the paper's sizes, which take minutes."""
+    shutil.copytree(ROOT / "results/paper/cost", tmp_path / "results/paper/cost")
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(PROFILE, sort_keys=False))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def costs():
+    return cost_records.load_costs(ROOT / "results", "mini", "paper")
+
+
+@pytest.fixture(scope="module")
+def paper():
+    return published.load(ROOT / "results" / "published")
+
+
+def arguments(folder, *more) -> list:
+    return ["--profile", folder / "small.yaml", "--results", folder / "results", *more]
+
+
+# Counting
+
+
+def test_every_value_of_a_grid_is_counted_and_a_learning_rate_is_none(folder):
+    entries = cost_records.config(Profile.read(folder / "small.yaml"), "tiny")["methods"]
+    assert [(entry["method"], entry["grid"]) for entry in entries] == [
+        ("linear", {}), ("dora", {"rank": 2}), ("dora", {"rank": 4}), ("pvera", {})
+    ]  # fmt: skip
+    as_published = DoRA(rank=2, norm="output", train_magnitude=False, scaled=False, transpose=False)
+    assert entries[1]["hyperparameters"] == asdict(as_published)
+    with pytest.raises(InputError, match="unknown backbone 'huge'"):
+        cost_records.config(Profile.read(folder / "small.yaml"), "huge")
+
+
+def test_the_script_counts_missing_configurations_once(folder, capsys):
+    scripts.execute("cost", *arguments(folder))
+    path = folder / "results/small/cost/tiny.json"
+    first, times = path.read_bytes(), [p.stat().st_mtime_ns for p in folder.rglob("*.json")]
+    record = cost_records.read_record(path)
+    assert len(record["costs"]) == 4 and record["environment"]["fvcore"]
+    assert sorted(path.parent.iterdir()) == [path]
+    scripts.execute("cost", *arguments(folder))
+    assert [p.stat().st_mtime_ns for p in folder.rglob("*.json")] == times
+    capsys.readouterr()
+
+    other = json.loads(json.dumps(PROFILE))
+    other["methods"]["dora"] = {"grid": {"rank": [2, 8]}, "most_chosen": 8}
+    (folder / "small.yaml").write_text(yaml.safe_dump(other))
+    scripts.execute("cost", *arguments(folder))
+    assert "was counted for other grids: counting again" in capsys.readouterr().out
+    second = cost_records.load_costs(folder / "results", "small")
+    assert second.query("method == 'dora'")["grid"].tolist() == [{"rank": 2}, {"rank": 8}]
+    assert path.read_bytes() != first
+
+
+@pytest.mark.parametrize(
+    ("profile", "message"),
+    [("huge", "error: unknown profile 'huge'"), ("broken.yaml", "error: {folder}/broken.yaml, line 1: ")],
+)
+def test_bad_input_is_one_line_and_exit_code_2(folder, capsys, profile, message):
+    (folder / "broken.yaml").write_text("methods: [")
+    name = str(folder / profile) if profile.endswith("yaml") else profile
+    error = scripts.refusal("cost", capsys, *arguments(folder, "--profile", name))
+    assert error.startswith(message.format(folder=folder))
+
+
+def test_damaged_files_are_refused(tmp_path):
+    good = cost_records.read_record(ROOT / "results/mini/cost/tiny.json")
+    path = tmp_path / "mini/cost/tiny.json"
+    path.parent.mkdir(parents=True)
+    for text, message in (
+        ("{", "damaged cost file"),
+        ("[]", "damaged cost file"),
+        (json.dumps(good | {"schema": 1}), "of schema 1"),
+        (json.dumps({k: v for k, v in good.items() if k != "shape"}), "incomplete cost file"),
+        (json.dumps(good | {"costs": good["costs"][1:]}), "incomplete cost file"),
+        (json.dumps(good | {"costs": good["costs"][::-1]}), "was changed after it was written"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=message):
+            cost_records.load_costs(tmp_path, "mini")
+    good["config"]["methods"][0]["hyperparameters"] = {"width": 3}
+    cost_records.write(path, good)
+    with pytest.raises(InputError, match="'linear' that this version does not know"):
+        cost_records.load_costs(tmp_path, "mini")
+    with pytest.raises(InputError, match="no costs of other: .*--profile other counts them"):
+        cost_records.load_costs(tmp_path, "other")
+    with pytest.raises(InputError, match="there is no such file"):
+        cost_records.read_record(tmp_path / "other.json")
+
+
+# The committed counts
+
+
+def test_committed_counts_are_those_of_their_profiles():
+    for name in ("mini", "paper"):
+        profile = Profile.read(ROOT / f"experiments/profiles/{name}.yaml")
+        for backbone in profile.backbones:
+            path = cost_records.record_path(ROOT / "results", name, backbone)
+            assert cost_records.state(path, cost_records.config(profile, backbone)) == "done", path
+
+
+def test_committed_counts_are_the_closed_forms(costs):
+    assert list(costs["backbone"].unique()) == ["tiny", "dinov2_s", "dinov2_b", "dinov2_l"]
+    assert (costs["inference"] == costs["expected"]).all()
+    assert (costs["training"] == costs["expected_training"]).all()
+    mergeable = ~costs["method"].isin(["bottleneck", "adaptformer"])
+    assert costs["merged"].notna().equals(mergeable)
+    assert (costs["merged"] == costs["backbone_multiply_adds"])[mergeable].all()
+    rows = efficiency.agreement(costs)
+    assert rows.loc[("paper", "dinov2_l")].to_dict() == dict(
+        inference="16 of 16", training="16 of 16", merged="10 of 10"
+    )
+    wrong = costs.copy()
+    wrong.loc[wrong.index[-1], ["inference", "merged"]] += 1
+    assert efficiency.agreement(wrong).loc[("paper", "dinov2_l")].to_dict() == dict(
+        inference="15 of 16", training="16 of 16", merged="9 of 10"
+    )
+
+
+def test_counts_agree_with_the_records(costs):
+    runs = results.load_runs(ROOT / "results", "mini")
+    recorded = {
+        (run["method"], json.dumps(entry["method"], sort_keys=True)): member["adapter_parameters"]
+        for run in runs
+        for entry, member in zip(run["config"]["members"], run["members"])
+    }
+    tiny = costs[costs["backbone"] == "tiny"]
+    counted = {
+        (row.method, json.dumps(row.configuration.describe(), sort_keys=True)): row.adapter_parameters
+        for row in tiny.itertuples()
+    }
+    assert recorded == counted
+
+
+# Accuracy against cost
+
+
+def test_costs_of_the_papers_grid_by_hand(costs, paper):
+    """LoRA's ranks 32, 64, 128 with shares of 26, 35 and 39 %; 12 layers, q and v, A and B of 768 × r."""
+    points = efficiency.of_paper(costs, paper)
+    mean = (26 * 32 + 35 * 64 + 39 * 128) / 100
+    assert points.at["lora", "adapter_parameters"] == pytest.approx(12 * 2 * 2 * 768 * mean)
+    assert points.at["lora", "layer_training"] == pytest.approx(2 * 2 * 257 * 768 * mean)
+    assert points.at["lora", "layer_merged"] == 0 and np.isnan(points.at["bottleneck", "merged"])
+    # DoRA as published multiplies each token with the whole weight; its shares sum to 101.
+    rank = (18 * 32 + 37 * 64 + 46 * 128) / 101
+    assert points.at["dora", "layer_training"] == pytest.approx(2 * (257 * 768**2 + rank * 768**2))
+    assert points["accuracy"].to_dict() == pytest.approx(paper.accuracies("dinov2_b").mean(axis=1).to_dict())
+    assert points["accuracy"].idxmax() == "pvera"
+
+
+def record(method, configuration, correct, **changes):
+    config = {"members": [{"method": asdict(configuration), "beta": 0.0}]}
+    return make_record(method, correct=correct, grid={"rank": [1]}, config=config, profile="mini", **changes)
+
+
+def test_costs_of_runs_are_means_over_their_choices(costs):
+    runs = [
+        record("lora", LoRA(rank=4), 6), record("lora", LoRA(rank=16), 8, seed=1),
+        record("pvera", PVeRA(rank=32), 9), record("pvera", PVeRA(rank=32), 0, seed=1, chosen=None),
+    ]  # fmt: skip
+    points = efficiency.of_runs(costs, runs)
+    assert list(points.index) == ["lora", "pvera"]
+    assert points.at["lora", "adapter_parameters"] == 4 * 2 * 2 * 96 * 10
+    assert points.at["lora", "accuracy"] == pytest.approx(70)
+    tiny = costs[costs["backbone"] == "tiny"].iloc[0]
+    assert points.at["pvera", "parameters"] == tiny["backbone_parameters"] + 1280 + 2 * (96 * 64 + 32 * 96)
+    assert points.at["pvera", "training"] - points.at["pvera", "inference"] == 4 * 2 * 17 * 32 * 96
+    with pytest.raises(InputError, match=r"LoRA\(rank=5.* has no counted cost"):
+        efficiency.of_runs(costs, [record("lora", LoRA(rank=5), 6)])
+    with pytest.raises(InputError, match="no cost is counted for this profile and backbone; run experiments/cost.py"):
+        efficiency.of_runs(costs, [record("lora", LoRA(rank=4), 6, backbone="other")])
+
+
+def test_claims(costs, paper):
+    points = efficiency.of_paper(costs, paper)
+    worse = points.copy()
+    worse.loc["pvera", "adapter_parameters"] = 1e9
+    worse.loc["lora", "merged"] += 1e9
+    worse.loc["bottleneck", "merged"] = worse.at["bottleneck", "training"]
+    table = tables.cost_verdicts(paper, points, {"tiny": worse, "some": points.drop("lora")})
+    verdicts = table.data.pivot(index="claim", columns="where", values="verdict")
+    assert (verdicts[tables.REAL] == "holds").all()
+    here = verdicts["small ViT (32 px), here"]
+    percentages = here.index.str.contains("VeRA adds")
+    assert (here[~percentages] == "fails").all() and (here[percentages] == "not testable here").all()
+    assert (verdicts["some, here"] == "not testable here").all()
+    printed = table.data[(table.data["where"] == tables.REAL) & table.data["printed"].isin(["15.7", "10.5"])]
+    assert printed.set_index("printed")["value"].round(2).to_dict() == {"15.7": 15.71, "10.5": 10.47}
+
+
+def test_a_printed_percentage_that_differs_from_ours_fails(costs, paper):
+    other = published.Published(**{**vars(paper), "quotes": paper.quotes.replace({"said": {"15.7": "15.9"}})})
+    data = tables.cost_verdicts(other, efficiency.of_paper(costs, paper), {}).data
+    assert data.query("printed == '15.9'")[["verdict"]].to_numpy() == [["fails"]]
+    assert data.query("printed == '15.9'")["value"].item() == pytest.approx(15.71, abs=0.005)
+
+
+def test_table(costs):
+    table = tables.cost_table(costs)
+    assert len(table.panels) == 4 and all(len(panel.rows) == 16 for panel in table.panels)
+    base = table.panels[2]
+    title = "(c) DINOv2 ViT-B/14, grids of paper: 85 724 928 parameters, 23.16 GMAC"
+    assert base.title == title
+    rows = {row.label: [cell.text for cell in row.cells] for row in base.rows}
+    assert rows["PVeRA"] == ["30 720", "0.036", "1 179 648", "25.59", "10.5", "26.80", "15.7", "23.16", "0.0"]
+    assert rows["Bottleneck, ratio 16"][-4:] == ["–"] * 4
+    assert len(table.data) == len(costs) and "PVeRA(rank=256" in table.csv()
+
+
+def test_figure_shows_every_method_in_every_panel(costs, paper):
+    points = efficiency.of_paper(costs, paper)
+    figure = plots.efficiency(points)
+    top, bottom = figure.axes[:4], figure.axes[4:]  # linear probing lies far below the others
+    assert len(bottom) == 4
+    for ax, below, column, scale in zip(
+        top, bottom, ("adapter_parameters", "parameters", "layer_training", "training"), (1, 1e6, 1e9, 1e9)
+    ):
+        drawn = {tuple(xy) for line in ax.lines for xy in np.round(line.get_xydata(), 6)}
+        wanted = np.round(np.column_stack([points[column] / scale, points["accuracy"]]), 6)
+        assert {tuple(xy) for xy in wanted} <= drawn
+        assert below.get_ylim()[1] < ax.get_ylim()[0]
+        shown = [low <= y <= high for y in points["accuracy"] for low, high in (ax.get_ylim(), below.get_ylim())]
+        assert sum(shown) == len(points)
+    assert [ax.get_xlabel() for ax in bottom[2:]] == ["Multiply-adds (GMAC)"] * 2
+    assert bottom[0].get_xlim()[0] < 0 and bottom[0].get_xscale() == "symlog"
+    small = plots.efficiency(points / 1000)
+    assert [ax.get_xlabel() for ax in small.axes[-2:]] == ["Multiply-adds (MMAC)"] * 2
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["training (PVeRA: sampled)", "mean", "merged"]
+    names = [text.get_text() for ax in (top[-1], bottom[-1]) for text in ax.texts]
+    assert len(names) == len(points) and VeRA.title in names and cost.GIGA == 10**9

@@ -1,0 +1,268 @@
+"""The protocol ledger: its rows, the measured effects, and the page."""
+
+import importlib
+import inspect
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from records import make_record, write_all
+from scipy.stats import t
+from test_tables import lines
+
+from pvera import METHODS
+from pvera.errors import InputError
+from pvera.report import effects, ledger
+from pvera.report.plots import effects as plots
+from pvera.report.tables import ledger as tables
+from pvera.report.tables.names import switch_title
+from pvera.study import results
+from pvera.study.profiles import Profile
+from pvera.study.protocol import CORRECTED, PUBLISHED, REFERENCES, one_at_a_time
+
+ROOT = Path(__file__).parents[2]
+
+
+def record(switch, method="lora", dataset="digits", seed=0, accuracy=0.5, ece=0.1, loss=1.0, **changes):
+    rules = one_at_a_time()[switch].protocol
+    config = {"protocol": asdict(rules)} | changes.pop("config", {})
+    changes |= {"experiment": f"protocol_{switch}", "protocol": rules.name, "config": config}
+    run = make_record(method, dataset, seed, grid={"rank": [8]}, **changes)
+    run["config"]["members"][0]["method"] |= asdict(METHODS[method]()) | rules.adapters.get(method, {})
+    if run["test"]:
+        run["test"] |= {"accuracy": accuracy, "ece": ece, "ace": ece}
+    run["members"][0]["best_validation_loss"] = loss
+    return run | {"config_hash": results.config_hash(run["config"])}
+
+
+def paired(switch, accuracies, method="lora", reference=0.5):
+    """Return {switch: runs}: runs of `switch` and of its reference, one pair per accuracy."""
+    places = [("digits", 0), ("digits", 1), ("vessels", 0), ("vessels", 1)][: len(accuracies)]
+    corrected = one_at_a_time()[switch].reference
+    return {
+        corrected: [record(corrected, method, *place, accuracy=reference) for place in places],
+        switch: [record(switch, method, *place, accuracy=value) for place, value in zip(places, accuracies)],
+    }
+
+
+# The rows
+
+
+def test_every_switch_has_its_row():
+    named = [switch for row in ledger.LEDGER for switch in row.switches]
+    assert sorted(named) == sorted(one_at_a_time().keys() - {*REFERENCES, "published"})
+
+
+def resolve(file, name):
+    """Return the value of the dotted `name` in `file`, a YAML file or a module."""
+    if file.endswith(".yaml"):
+        target = yaml.safe_load((ROOT / file).read_text())
+        for key in name.split("."):
+            target = target[key]
+        return target
+    target = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+    for part in name.split("."):
+        target = getattr(target, part)
+    if inspect.isfunction(target) or inspect.isclass(target):
+        assert Path(inspect.getsourcefile(inspect.unwrap(target))) == ROOT / file
+    return target
+
+
+@pytest.mark.parametrize("row", ledger.LEDGER, ids=lambda row: row.point)
+def test_rows_point_into_the_code_and_say_what_both_protocols_do(row):
+    resolve(*row.where)
+    assert ("`corrected`" in row.here and "`published`" in row.here) if row.switches else "both" in row.here
+    assert "|" not in "".join((row.point, row.paper, row.program, row.peft, row.here))
+    assert bool(row.peft) == (row.part == ledger.ADAPTER)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        ("pvera/adapters/pvera.py", "_divergence"),  # in the file's text, but not a name
+        ("pvera/adapters/dora.py", "low_rank_pair"),  # of another module
+        ("experiments/profiles/paper.yaml", "ia3"),
+    ],
+)
+def test_a_dangling_pointer_is_noticed(where):
+    with pytest.raises((AttributeError, AssertionError, KeyError)):
+        resolve(*where)
+
+
+def test_page_is_current():
+    """analysis/protocol.ipynb writes PROTOCOL.md from the committed runs."""
+    runs = effects.load(ROOT / "results", "mini")
+    assert (ROOT / "PROTOCOL.md").read_text() == tables.page(runs)
+
+
+# The effects
+
+
+def test_effects_by_hand():
+    runs = paired("lora_same_draw", [0.52, 0.54, 0.5, 0.56]) | {
+        "own_draws": paired("own_draws", [0.51, 0.49, 0.5, 0.52])["own_draws"]
+    }
+    table = effects.summary(effects.differences(runs)).set_index(["switch", "metric"])
+    row = table.loc[("lora_same_draw", "accuracy")]
+    assert row["mean"] == pytest.approx(3) and row["pairs"] == 4 and row["methods"] == 1
+    spread = np.std([2, 4, 0, 6], ddof=1) / 2 * t.ppf(0.975, 3)
+    assert (row["low"], row["high"]) == pytest.approx((3 - spread, 3 + spread))
+    # Chance: +1, -1, 0 and +2 around zero, so ±1.70 for a mean of four.
+    assert row["noise"] == pytest.approx(t.ppf(0.975, 4) * np.sqrt(6 / 4 / 4))
+    assert row["mean"] > row["noise"] and not row["beyond"], "the interval contains zero"
+    assert not table.loc[("own_draws", "accuracy"), "beyond"]
+    assert table.loc[("lora_same_draw", "ece"), "mean"] == 0
+
+
+def test_an_effect_beyond_chance_is_marked():
+    runs = paired("shuffle", [0.60, 0.61, 0.60, 0.61]) | {
+        "own_draws": paired("own_draws", [0.51, 0.49] * 2)["own_draws"]
+    }
+    table = tables.switches(runs)
+    shown = {row.label: row.cells for row in table.panels[0].rows}
+    assert shown["`shuffle`"][1].mark == "best" and shown["`shuffle`"][1].text.startswith("+10.50 (")
+    assert not any(cell.mark for cell in shown["`own_draws`"])
+
+
+def test_methods_are_averaged_before_pairs_are_counted():
+    runs = paired("shuffle", [0.6, 0.6])
+    for name, records in paired("shuffle", [0.4, 0.5], "vera").items():
+        runs[name] += records
+    table = effects.summary(effects.differences(runs)).set_index("metric")
+    assert table.at["accuracy", "mean"] == pytest.approx(2.5) and table.at["accuracy", "pairs"] == 2
+    assert np.isnan(table.at["accuracy", "noise"])  # no run shows the size of chance
+    noise = [paired("own_draws", [0.51, 0.53], method)["own_draws"] for method in ("lora", "vera")]
+    table = effects.summary(effects.differences(runs | {"own_draws": noise[0] + noise[1]}))
+    # The bound on chance for the mean of four runs, +1 and +3 twice.
+    bound = table.set_index(["switch", "metric"]).at[("shuffle", "accuracy"), "noise"]
+    assert bound == pytest.approx(t.ppf(0.975, 4) * np.sqrt((1 + 9) / 2 / 4))
+    (vera,) = [row for row in lines(tables.by_method(runs)) if row[0] == "VeRA"]
+    assert vera[1].startswith("−5.00 (")
+
+
+def test_a_diverged_run_leaves_its_pair_out():
+    runs = paired("lora_same_draw", [0.52, 0.54, 0.5])
+    runs["lora_same_draw"][0] |= {"chosen": None, "test": None}
+    pairs = effects.differences(runs)
+    assert pairs["accuracy"].isna().tolist() == [True, False, False]
+    assert effects.summary(pairs)["pairs"].eq(2).all()
+
+
+def test_a_loss_on_another_scale_is_no_effect():
+    runs = paired("softmax_in_loss", [0.5, 0.5])
+    for run in runs["softmax_in_loss"]:
+        run["members"][0]["best_validation_loss"] = 2.5
+    (row,) = lines(tables.switches(runs))
+    assert row[-1] == "[+1.500]"
+    assert not effects.summary(effects.differences(runs)).set_index("metric").at["validation_loss", "comparable"]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"config": {"max_epochs": 31}}, "more than the switch: in max_epochs"),
+        ({"config": {"weights_sha256": "other"}}, "more than the switch: in weights_sha256"),
+        (
+            {"config": {"protocol": asdict(PUBLISHED)}},
+            "not a run of the protocol 'corrected, lora_same_draw'",
+        ),
+    ],
+)
+def test_runs_that_differ_in_more_are_refused(changes, message):
+    runs = {"corrected": [record("corrected")], "lora_same_draw": [record("lora_same_draw", **changes)]}
+    with pytest.raises(InputError, match=message):
+        effects.differences(runs)
+
+
+@pytest.mark.parametrize("option, value", [("alpha", 8.0), ("same_draw", False)])
+def test_adapters_that_differ_in_more_are_refused(option, value):
+    runs = {"corrected": [record("corrected")], "lora_same_draw": [record("lora_same_draw")]}
+    runs["lora_same_draw"][0]["config"]["members"][0]["method"][option] = value
+    with pytest.raises(InputError, match="in members|its adapter is not that of"):
+        effects.differences(runs)
+
+
+def test_a_reference_of_another_protocol_is_refused():
+    reference = record("corrected")
+    reference["config"]["protocol"] = asdict(CORRECTED) | {"shuffle": False}
+    with pytest.raises(InputError, match="not a run of the protocol 'corrected'"):
+        effects.differences({"corrected": [reference]})
+
+
+def test_a_switch_of_the_grid_is_compared_with_runs_of_the_grid():
+    runs = paired("joint_stop", [0.52, 0.53]) | {"corrected": paired("shuffle", [0.5] * 2)["corrected"]}
+    for run in (run for name in ("joint_stop", "corrected_grid") for run in runs[name]):
+        run["config"]["max_epochs"] = 500  # unlike the runs of `corrected`
+    pairs = effects.differences(runs)
+    assert pairs["switch"].eq("joint_stop").all() and pairs["accuracy"].round(6).tolist() == [2, 3]
+    (row,) = lines(tables.switches(runs))
+    assert row[0] == "`joint_stop`" and "all of them" in tables.switches(runs).about
+    assert [line[0] for line in lines(tables.by_method(runs))] == ["LoRA"]
+    runs["corrected_grid"] = runs["corrected"]
+    with pytest.raises(InputError, match="more than the switch: in max_epochs"):
+        effects.differences(runs)
+
+
+def test_the_grid_is_searched_where_its_stop_is_compared():
+    profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
+    runs = {(r.experiment, r.dataset, r.method): r for r in profile.runs("protocol", ROOT / "results")}
+    for (name, dataset, method), run in runs.items():
+        grid = name in ("protocol_joint_stop", "protocol_corrected_grid")
+        assert (len(run.candidates), run.training.epochs) == (3 if grid else 1, 500)
+        if grid:
+            assert method in profile.effects.grids
+            assert run.candidates == runs["protocol_corrected_grid", dataset, method].candidates
+
+
+def test_a_difference_that_concerns_one_method_is_trained_on_it_alone():
+    profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
+    runs = profile.runs("protocol", ROOT / "results")
+    methods = {name: {r.method for r in runs if r.experiment == f"protocol_{name}"} for name in one_at_a_time()}
+    assert methods["pvera_kl"] == {"pvera"} and methods["vera_init"] == {"vera"}
+    assert methods["shuffle"] == set(profile.effects.methods)
+    assert all(run.path.exists() for run in runs)  # and all of them are committed
+
+
+def test_load(tmp_path):
+    assert effects.load(tmp_path, "mine") == {}
+    runs = paired("shuffle", [0.6])
+    write_all(tmp_path, runs["shuffle"])
+    with pytest.raises(InputError, match="protocol_shuffle need the runs of protocol_corrected$"):
+        effects.load(tmp_path, "mine")
+    write_all(tmp_path, runs["corrected"])
+    assert list(effects.load(tmp_path, "mine")) == ["corrected", "shuffle"]
+    write_all(tmp_path, paired("joint_stop", [0.6])["joint_stop"])
+    with pytest.raises(InputError, match="protocol_joint_stop need the runs of protocol_corrected_grid$"):
+        effects.load(tmp_path, "mine")
+
+
+# Tables and figure
+
+
+def test_rows_without_runs_say_so():
+    text = tables.rows({}, root="../")
+    assert "`shuffle`: not measured" in text and "(../pvera/study/training.py)" in text
+    assert text.count("no switch") == sum(not row.switches for row in ledger.LEDGER)
+
+
+def test_figure():
+    runs = paired("lora_same_draw", [0.60, 0.61, 0.60, 0.61]) | paired("softmax_in_loss", [0.5, 0.5])
+    runs["corrected"] = paired("shuffle", [0.5] * 4)["corrected"]
+    runs["own_draws"] = paired("own_draws", [0.51, 0.49, 0.5, 0.5])["own_draws"]
+    pairs = effects.differences(runs)
+    figure = plots.effects(pairs)
+    FigureCanvasAgg(figure).draw()
+    summary = effects.summary(pairs)
+    means = {line.get_xdata()[0] for ax in figure.axes for line in ax.lines if line.get_marker() == "D"}
+    assert means == set(summary.loc[summary["comparable"], "mean"])
+    accuracy = figure.axes[0]
+    dots = [line.get_xdata().tolist() for line in accuracy.lines if line.get_marker() == "."]
+    assert dots[0] == pairs[pairs["switch"] == "softmax_in_loss"]["accuracy"].tolist()
+    reasons = [text.get_text() for ax in figure.axes for text in ax.texts]
+    assert set(reasons) == {"on another scale"}  # the loss of the double softmax
+    names = [label.get_text() for ax in figure.axes for label in ax.get_yticklabels()]
+    assert sorted(filter(None, names)) == sorted(map(switch_title, pairs["switch"].unique()))  # each once
+    assert "LoRA: same start in every layer" in names

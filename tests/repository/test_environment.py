@@ -1,0 +1,353 @@
+"""The lists of packages agree, imports are declared, and setup_env.sh makes an environment once and completely."""
+
+import ast
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from pvera.errors import InputError, optional
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, SETUPTOOLS = PYPROJECT["project"], PYPROJECT["tool"]["setuptools"]
+EXTRAS = PROJECT["optional-dependencies"]
+SITE = EXTRAS.pop("site")  # in an environment of its own
+MODULES = SETUPTOOLS["py-modules"]
+LIBRARY = "".join(path.read_text() for path in sorted((ROOT / "pvera").glob("*.py")))
+PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
+
+
+def names(*lists: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(line).name) for lines in lists for line in lines}
+
+
+def pins(lines, python: str) -> dict[str, Version]:
+    """Return package -> version on `python`; every line must pin one version, without a build."""
+    versions = {}
+    for line in lines:
+        requirement = Requirement(line)
+        (specifier,) = requirement.specifier
+        version = Version(specifier.version)
+        assert specifier.operator == "==" and "*" not in specifier.version and version.local is None, line
+        if requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
+            name = canonicalize_name(requirement.name)
+            assert name not in versions, f"{name} is pinned twice for Python {python}"
+            versions[name] = version
+    return versions
+
+
+def lock(python: str, name: str = "requirements.lock") -> dict[str, Version]:
+    lines = (ROOT / name).read_text().splitlines()
+    return pins([line for line in lines if not line.startswith("#")], python)
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_lock_pins_every_dependency_within_its_bounds(python):
+    locked = lock(python)
+    for line in [*PROJECT["dependencies"], *(line for extra in EXTRAS.values() for line in extra)]:
+        requirement = Requirement(line)
+        if requirement.name == PROJECT["name"]:
+            assert requirement.extras <= set(EXTRAS), line
+        elif requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
+            assert locked[canonicalize_name(requirement.name)] in requirement.specifier, line
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_lock_of_the_site_pins_its_extra_within_its_bounds(python):
+    locked = lock(python, "requirements-site.lock")
+    for requirement in map(Requirement, SITE):
+        assert locked[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+
+
+def test_conda_environment_has_the_locked_versions():
+    dependencies = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    (python,) = (d.removeprefix("python=") for d in dependencies if str(d).startswith("python="))
+    (listed,) = (d["pip"] for d in dependencies if isinstance(d, dict))
+    assert listed[-1] == f"-e .[{','.join(EXTRAS)}]"
+    assert pins(listed[:-1], python) == lock(python)
+
+
+def test_set_up_installs_every_extra():
+    assert f"-e '.[{','.join(EXTRAS)}]'" in (ROOT / "setup_env.sh").read_text()
+
+
+def test_no_platform_specific_package_is_locked():
+    assert not [name for name in lock("3.11") if name.startswith(("nvidia-", "triton", "cuda-"))]
+
+
+def test_installed_versions_are_the_locked_ones():
+    # The build after "+" depends on the machine: torch 2.13.0+cpu is torch 2.13.0.
+    locked = lock("{}.{}".format(*sys.version_info))
+    installed = {name: Version(Version(importlib.metadata.version(name)).public) for name in locked}
+    assert installed == locked
+
+
+def declared(*extras: str) -> set[str]:
+    return names(PROJECT["dependencies"], *map(EXTRAS.get, extras))
+
+
+@pytest.mark.parametrize(
+    "pattern, declared",
+    [
+        ("pvera/*.py", declared()),
+        ("pvera/adapters/*.py", declared()),
+        ("pvera/data/**/*.py", declared("study", "language")),
+        ("pvera/study/**/*.py", declared("study", "slurm")),
+        ("pvera/report/**/*.py", declared("study", "report", "notebooks") | {"ipython"}),  # jupyter's kernel
+        ("experiments/*.py", declared(*EXTRAS) | {"ipykernel", "jupyter-client"}),  # of jupyter; peft for comparisons
+        ("tests/**/*.py", declared(*EXTRAS) | {"ipython"}),
+    ],
+)
+def test_imports_are_declared(pattern, declared):
+    paths = list(ROOT.glob(pattern))
+    assert paths
+    ours = {"pvera", *MODULES, *(path.stem for path in [*paths, *ROOT.glob("experiments/*.py")])}
+    imported = set()
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                imported.add(node.module.partition(".")[0])
+    providers = importlib.metadata.packages_distributions()
+    for module in imported - ours - sys.stdlib_module_names:
+        assert {canonicalize_name(name) for name in providers.get(module, [module])} & declared, module
+
+
+# Declaring the operators of a torchvision that cannot load them, on a stand-in for torchvision
+
+
+def put_torchvision(folder: Path, kind: str) -> None:
+    """Write a stand-in for torchvision of this kind."""
+    package, suffix = folder / "torchvision", sysconfig.get_config_var("EXT_SUFFIX")
+    folder.mkdir()
+    if kind == "absent":
+        return
+    package.mkdir()
+    (package / "__init__.py").touch()
+    if kind == "imported":
+        (package / "extension.py").touch()
+    if kind in ("unloadable", "imported"):
+        (package / f"_C{suffix}").write_bytes(b"no library")
+    if kind == "loadable":
+        import numpy._core._multiarray_umath as any_library
+
+        shutil.copy(any_library.__file__, package / f"_C{suffix}")
+
+
+def test_schemas_are_declared_only_where_needed(tmp_path):
+    """One process imports torch; each case is a fork of it."""
+    needed = torch.version.cuda is None and sys.platform == "linux"
+    declares = {"unloadable": needed, "without operators": needed}
+    declares |= {"loadable": False, "imported": False, "absent": False}
+    for kind in declares:
+        put_torchvision(tmp_path / kind, kind)
+    program = f"""
+import os, runpy, sys, torch
+for kind in {list(declares)}:
+    if os.fork():
+        os.wait()
+        continue
+    sys.path.insert(0, os.path.join({str(tmp_path)!r}, kind))
+    if kind == "imported":
+        import torchvision.extension
+    if kind == "absent":
+        sys.meta_path.insert(0, type("Without", (), {{"find_spec": staticmethod(lambda name, *_: None)}}))
+        sys.path[:] = [p for p in sys.path if "site-packages" not in p]
+    runpy.run_path({str(ROOT / "pvera_torchvision.py")!r})["declare_missing"]()
+    print(kind, hasattr(torch.ops.torchvision, "nms"), hasattr(torch.ops.torchvision, "qnms"))
+    break
+"""
+    without = os.environ | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    # From 3.12 on, Python warns of forks beside torch's threads, which these forks do not use.
+    command = [sys.executable, "-W", "error", "-W", "ignore:This process", "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, env=without)
+    expected = [f"{kind} {declared} {declared}" for kind, declared in declares.items()]
+    assert (ended.stdout.splitlines(), ended.stderr) == (expected, "")
+
+
+@pytest.fixture
+def entry_point(tmp_path):
+    """Environment variables of a process that finds the installed entry point but not the package."""
+    for module in MODULES:
+        shutil.copy(ROOT / f"{module}.py", tmp_path)
+    ((group, entries),) = PROJECT["entry-points"].items()
+    lines = [f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())]
+    (tmp_path / "here-1.dist-info").mkdir()
+    (tmp_path / "here-1.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: here\nVersion: 1\n")
+    (tmp_path / "here-1.dist-info/entry_points.txt").write_text("\n".join(lines))
+    return os.environ | {"PYTHONPATH": str(tmp_path), "TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
+
+
+def printed(program: str, environment: dict) -> str:
+    """Return the output of a new process, in a folder without the package."""
+    command = [sys.executable, "-c", f"{program}; print('loaded')"]
+    folder = environment["PYTHONPATH"].partition(os.pathsep)[0]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+# `import timm` imports torch, then torchvision.
+@pytest.mark.parametrize("program", ["import timm", "import torchvision"])
+def test_torchvision_loads_wherever_the_package_is_installed(program, entry_point):
+    assert printed(f"{program}; import sys; assert 'pvera' not in sys.modules", entry_point) == "loaded\n"
+
+
+def test_a_failure_is_left_to_torchvision(entry_point, tmp_path):
+    """A failure to declare must not fail `import torch`."""
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision/__init__.py").touch()
+    module = tmp_path / "pvera_torchvision.py"
+    module.write_text(module.read_text().replace("(Tensor dets", "(Tensr dets"))
+    assert printed("import torch", entry_point) == "loaded\n"
+
+
+def test_timm_loads_after_pvera_where_torch_calls_no_entry_points():
+    without = os.environ | {"PYTHONPATH": str(ROOT), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    assert printed("import pvera, timm", without) == "loaded\n"
+
+
+@pytest.mark.parametrize("module, extra", re.findall(r'optional\("([\w.]+)", "(\w+)"\)', LIBRARY))
+def test_a_missing_package_is_one_line_with_the_command(monkeypatch, module, extra):
+    package = module.partition(".")[0]
+    distributions = importlib.metadata.packages_distributions()[package]
+    assert {canonicalize_name(name) for name in distributions} & names(EXTRAS[extra])
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=rf"^{package} is not installed: pip install -e '\.\[{extra}\]'$"):
+        optional(module, extra)
+
+
+def test_an_error_inside_a_package_is_not_taken_for_a_missing_one(tmp_path, monkeypatch):
+    (tmp_path / "halfway.py").write_text("import not_there_at_all")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
+        optional("halfway", "study")
+
+
+# Setting up .venv, with a stand-in for Python that does not install
+
+
+PYTHON = """#!/bin/bash
+case "$*" in
+    *ensurepip*) exit 0 ;;
+    "-m venv --clear .venv")
+        rm -rf .venv && mkdir -p .venv/bin && cp "$0" .venv/bin/python && touch .venv/bin/activate ;;
+    *"-m pip install"*)
+        echo installed >>installations
+        sleep "${PIP_SECONDS:-0}"
+        exit "${PIP_STATUS:-0}" ;;
+esac
+"""
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """The files that setup_env.sh needs, and a PATH that starts with the stand-in for Python."""
+    for name in ("setup_env.sh", "run_all.sh", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "experiments/profiles", tmp_path / "experiments/profiles")
+    python = tmp_path / "bin/python3"
+    python.parent.mkdir()
+    python.write_text(PYTHON)
+    python.chmod(0o755)
+    return tmp_path
+
+
+def set_up(clone, **environment) -> subprocess.Popen:
+    path = f"{clone / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.Popen(
+        ["bash", "-c", "set -euo pipefail; source setup_env.sh"],
+        cwd=clone,
+        env={**os.environ, "PATH": path, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def status(process: subprocess.Popen) -> int:
+    process.communicate(timeout=60)
+    return process.returncode
+
+
+def installations(clone) -> int:
+    return (clone / "installations").read_text().count("installed")
+
+
+def test_environment_is_made_again_only_for_another_lock(clone):
+    assert status(set_up(clone)) == 0 and installations(clone) == 1
+    assert status(set_up(clone)) == 0 and installations(clone) == 1
+    with open(clone / "requirements.lock", "a") as file:
+        file.write("another==1.0\n")
+    assert status(set_up(clone)) == 0 and installations(clone) == 2
+
+
+def test_failed_installation_is_not_taken_for_an_environment(clone):
+    assert status(set_up(clone, PIP_STATUS="1")) == 1
+    assert status(set_up(clone)) == 0 and installations(clone) == 2
+
+
+def test_killed_installation_is_not_taken_for_an_environment(clone):
+    process = set_up(clone, PIP_SECONDS="1")
+    while not (clone / "installations").exists():
+        assert process.poll() is None
+    process.kill()
+    process.communicate()
+    assert status(set_up(clone)) == 0 and installations(clone) == 2
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="calls wait for each other where flock exists")
+def test_two_calls_make_one_environment(clone):
+    first, second = set_up(clone, PIP_SECONDS="1"), set_up(clone, PIP_SECONDS="1")
+    assert (status(first), status(second), installations(clone)) == (0, 0, 1)
+
+
+def test_no_suitable_python_is_one_line_and_exit_code_2(clone):
+    (clone / "bin/python3").unlink()
+    for tool in ("bash", "cat", "cksum"):
+        (clone / "bin" / tool).symlink_to(shutil.which(tool))
+    process = set_up(clone, PATH=str(clone / "bin"))
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 2 and not (clone / ".venv").exists()
+    assert re.fullmatch(r"error: no Python 3\.10 to 3\.14 .*\n", message)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["mini", "-h"]])
+def test_help_of_run_all(clone, arguments):
+    ended = subprocess.run(["bash", clone / "run_all.sh", *arguments], capture_output=True, text=True)
+    assert ended.returncode == 0 and ended.stdout.startswith("usage: bash run_all.sh [demo|mini|paper]")
+    assert not (clone / ".venv").exists()
+
+
+REFUSED = {
+    "huge": "no profile 'huge' in experiments/profiles",
+    "--results=there": "--results=there is for experiments/train.py; here results lie in results/demo",
+    "--status": "--status is for experiments/train.py; here results lie in results/demo",
+}
+
+
+@pytest.mark.parametrize("argument", REFUSED)
+def test_unknown_arguments_of_run_all_are_refused_before_the_set_up(clone, argument):
+    ended = subprocess.run(["bash", clone / "run_all.sh", argument], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"error: {REFUSED[argument]}\n"
+    assert not (clone / ".venv").exists()

@@ -1,0 +1,98 @@
+"""The library's layers, types and imports."""
+
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+HEAVY = {"pandas", "PIL", "matplotlib", "seaborn", "scipy", "sklearn", "yaml", "pydantic", "fvcore", "transformers"}
+
+
+def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
+    return subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True)
+
+
+def seconds(statement: str) -> float:
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", statement], check=True, cwd=ROOT)
+    return time.perf_counter() - start
+
+
+def test_the_library_loads_nothing_heavy_beyond_timm_and_no_extra():
+    """`import pvera` loads nothing heavy beyond what timm loads; no module of the library imports it at its top."""
+    modules = [f"pvera.{path.stem}" for path in (ROOT / "pvera").glob("*.py") if path.stem != "__init__"]
+    # torch and torchvision import some of these packages if they are installed, so only the library's imports fail.
+    program = f"""
+import builtins, pvera_torchvision, sys
+pvera_torchvision.declare_missing()
+import timm
+before = set(sys.modules)
+imported = builtins.__import__
+def refuse(name, globals=None, *rest, **more):
+    package = name.partition(".")[0]
+    assert package not in {HEAVY!r} or not (globals or {{}}).get("__name__", "").startswith("pvera"), name
+    return imported(name, globals, *rest, **more)
+builtins.__import__ = refuse
+import pvera
+assert "pvera.adapters" in set(sys.modules) - before
+heavy = (set(sys.modules) - before) & {HEAVY!r}
+assert not heavy, heavy
+import {", ".join(modules)}
+"""
+    ended = run(sys.executable, "-c", program)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.slow
+def test_import_takes_little_longer_than_timm():
+    """Compare medians of three new processes each, which take turns."""
+    pairs = [(seconds("import pvera_torchvision as p; p.declare_missing(); import timm"), seconds("import pvera"))]
+    pairs += [(seconds("import timm"), seconds("import pvera")) for _ in range(2)]
+    timm, pvera = (statistics.median(column) for column in zip(*pairs))
+    assert pvera <= timm + 0.3
+
+
+@pytest.fixture
+def copy(tmp_path):
+    shutil.copytree(ROOT / "pvera", tmp_path / "pvera", ignore=shutil.ignore_patterns("weights", "__pycache__"))
+    shutil.copy(ROOT / "pvera_torchvision.py", tmp_path)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+#: Module, import against the layers -> how lint-imports names it.
+AGAINST_THE_LAYERS = {
+    ("model", "pvera.study.runs"): "- pvera.model -> pvera.study.runs ",
+    ("data/store", "pvera.report.scores"): "- pvera.data.store -> pvera.report.scores ",
+    ("hooks", "pvera.model"): "- pvera.hooks -> pvera.model ",
+    ("adapters/lora", "pvera.adapters.dora"): "- .lora -> .dora ",  # dora imports lora
+}
+
+
+def test_layers_hold_and_each_import_against_them_is_noticed(copy):
+    ended = run(BIN / "lint-imports", "--no-cache", cwd=copy)
+    assert ended.returncode == 0, ended.stdout
+    for module, imported in AGAINST_THE_LAYERS:
+        with open(copy / f"pvera/{module}.py", "a") as file:
+            file.write(f"\nimport {imported}\n")
+    (copy / "pvera/new.py").touch()
+    ended = run(BIN / "lint-imports", "--no-cache", cwd=copy)
+    assert ended.returncode == 1
+    named = [*AGAINST_THE_LAYERS.values(), "The following modules are not listed as layers:\n\n- pvera.new\n"]
+    assert [text for text in named if text not in ended.stdout] == [], ended.stdout
+
+
+@pytest.mark.timeout(1800)  # mypy takes a while without its cache
+def test_types_hold_and_a_wrong_one_is_noticed(copy):
+    with open(copy / "pvera/seeding.py", "a") as module:
+        module.write("\nWRONG: str = derive(0)\n")
+    ended = run(BIN / "mypy", "--cache-dir", ROOT / ".mypy_cache", cwd=copy)
+    assert ended.returncode == 1, ended.stdout
+    (error,) = [line for line in ended.stdout.splitlines() if ": error: " in line]
+    assert error.startswith("pvera/seeding.py"), "the one wrong type is the one written here"

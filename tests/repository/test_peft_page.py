@@ -1,0 +1,44 @@
+"""The code, version and links of docs/peft.md."""
+
+import inspect
+import re
+from pathlib import Path
+
+import peft
+import pytest
+
+import pvera
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "peft.md").read_text()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_its_code_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    assert len(blocks) == 4
+    training = "...  # train\n"
+    assert training in blocks[0]
+    step = "for _ in range(3):\n    loss = model(torch.randn(2, 3, 32, 32)).logsumexp(1).sum()\n"
+    step += "    loss.backward()\n    torch.optim.AdamW(model.members[0].parameters(), lr=0.1).step()\n"
+    for block in blocks:
+        exec(block.replace(training, step), names)
+    assert names["again"].members[0].method.rank == 16 and names["again"].members[0].method.targets == "qv"
+    assert names["probs"].shape == (16, 4, 10) and Path("adapter.safetensors").exists()
+    trained = [p for n, p in names["theirs"].named_parameters() if "lambda_d" in n]
+    assert trained and all(p.grad is not None for p in trained)
+
+
+def test_it_names_the_version_that_is_tested():
+    assert f"PEFT {peft.__version__}" in PAGE
+
+
+def test_links_and_commands():
+    assert all((ROOT / "docs" / target).exists() for target in re.findall(r"\]\((?!https)([^)]+)\)", PAGE))
+    for script in re.findall(r"python (\S+\.py)", PAGE):
+        assert (ROOT / script).exists()
+    for name in set(re.findall(r"`pvera\.(\w+)", PAGE)):
+        assert name in pvera.__all__
+    assert list(inspect.signature(pvera.import_peft).parameters)[:3] == ["folder", "backbone", "num_classes"]

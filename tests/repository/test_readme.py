@@ -1,0 +1,210 @@
+"""The README and the pages in docs/ say what the repository does."""
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from test_transformers import make_encoder, make_text
+from torch.nn.functional import cross_entropy
+
+import pvera
+from pvera.data.suite import COUNTS, RECIPES
+from pvera.report import front_page, published
+from pvera.study.profiles import Profile
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+FIGURES = (ROOT / "docs/figures.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    targets = [t for t in LINK.findall(text) + re.findall(r'(?:href|src)="([^"]+)"', text) if "://" not in t]
+    for target in targets:
+        file, _, anchor = target.partition("#")
+        place = (page.parent / file).resolve() if file else page
+        assert place.exists(), target
+        assert not anchor or anchor in anchors(place), target
+
+
+def test_every_page_is_linked_from_the_readme():
+    linked = {(ROOT / target.partition("#")[0]).resolve() for target in LINK.findall(README)}
+    assert [page.name for page in PAGES[1:] if page not in linked] == []
+
+
+def test_readme_is_short_and_in_order():
+    assert len(README.splitlines()) <= 200
+    titles = re.findall(r"^## (.+)$", README, re.MULTILINE)
+    assert titles == [
+        "What was found",
+        "Two commands",
+        "The adapter in ten lines",
+        "In pictures",
+        "Documentation",
+        "Cite",
+    ]
+
+
+def test_first_screen_says_what_it_is_whether_it_holds_and_what_to_type():
+    first = README.split("docs/pvera.svg")[0]
+    assert len(first.splitlines()) <= 22
+    row = front_page.claim(ROOT, *front_page.PRIMARY)
+    assert "frozen vision transformer" in first and f"**{front_page.WORDS.get(row.verdict, row.verdict)}**" in first
+    assert row.reading in first and "32 px" in first and "`bash run_all.sh`" in first
+
+
+def test_numbers_of_results_stand_in_passages_alone():
+    """Outside of passages, code and badges the README has no decimals, no percentages and no verdicts."""
+    typed = front_page.MARKED.sub("", re.sub(r"```.*?```|`[^`]*`", "", README, flags=re.DOTALL))
+    typed = "\n".join(line for line in typed.splitlines() if "badge_" not in line)
+    typed = re.sub(r"\]\([^)]*\)", "]", typed).replace("95 % interval", "")
+    assert re.findall(r"\d[.,]\d|\d ?%|\d points", typed) == []
+
+
+def test_badges_agree_with_the_package():
+    badges = {name: (ROOT / f"docs/badge_{name}.svg").read_text() for name in ("paper", "python", "licence")}
+    project = (ROOT / "pyproject.toml").read_text()
+    least = re.search(r'requires-python = ">=([\d.]+)"', project)[1]
+    licence = re.search(r'^license = "(\w+)"', project, re.MULTILINE)[1]
+    assert f"python: {least}+<" in badges["python"] and f"Python {least} or later" in README
+    assert f"licence: {licence}<" in badges["licence"] and (ROOT / "LICENSE").read_text().startswith(f"{licence} ")
+    assert "WACV 2026" in badges["paper"]
+
+
+def test_drawing_is_described_and_has_a_dark_side():
+    """It loads nothing, has a title and a description, and gives each colour of the light side a dark one."""
+    text = (ROOT / "docs/pvera.svg").read_text()
+    tree = ElementTree.fromstring(text)
+    space = {"svg": "http://www.w3.org/2000/svg"}
+    assert tree.find("svg:title", space).text and len(tree.find("svg:desc", space).text) > 200
+    assert set(tree.get("aria-labelledby").split()) == {
+        tree.find(f"svg:{name}", space).get("id") for name in ("title", "desc")
+    }
+    assert not re.search(r'(href|src)="(?!#)', text) and "url(http" not in text
+    light, dark = re.search(
+        r"<style>(.*?)@media \(prefers-color-scheme: dark\) \{(.*?)\}\s*\}", text, re.DOTALL
+    ).groups()
+    coloured = {name for name, rules in re.findall(r"([.\w]+) \{([^}]*)", light) if "#" in rules}
+    assert coloured == set(re.findall(r"([.\w]+) \{", dark))
+    labels = "".join(tree.itertext())
+    for part in ("VeRA", "PVeRA", "shared by all blocks", "frozen", "trained", "log σ²", "z = μ + ε ⊙ σ"):
+        assert part in labels
+
+
+def test_every_notebook_and_every_figure_is_listed():
+    notebooks = {f"../{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "analysis").glob("*.ipynb")}
+    assert notebooks - set(LINK.findall(FIGURES)) == set()
+    shown = re.findall(r'<a href="([^"]+)"><img src="([^"]+)" width="\d+" alt="([^"]+)"></a>', FIGURES)
+    assert FIGURES.count("<img") == len(shown) and all(link == source for link, source, _ in shown)
+    figures = {f"../figures/mini/{path.name}" for path in (ROOT / "figures/mini").glob("*.png")}
+    assert {source for _, source, _ in shown} == figures and figures <= set(LINK.findall(FIGURES))
+    tables = {f"../results/mini/tables/{path.name}" for path in (ROOT / "results/mini/tables").glob("*.md")}
+    assert tables - set(LINK.findall(FIGURES)) == set()
+
+
+def test_everything_in_the_paper_has_a_row():
+    first = " ".join(re.findall(r"^\| ((?:Figure|Table|Algorithm)[^|]*) \|", FIGURES, re.MULTILINE))
+    for kind, count in (("Figure", 9), ("Algorithm", 2), ("Table", 8)):
+        numbers = set()
+        for one, between, other in re.findall(rf"{kind}s? (\d)[ab]?(?: (and|to) (\d))?", first):
+            numbers |= set(range(int(one), int(other) + 1)) if between else {int(one)}
+        assert numbers == set(range(1, count + 1))
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def test_ten_lines_run_unchanged(tmp_path):
+    """In a process of their own: here other tests have imported more than the lines do."""
+    (code,) = blocks("README.md")
+    assert len(code.splitlines()) <= 10
+    code += "\nassert probs.shape == (16, 8, 10) and loss.isfinite() and model.merged"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "adapter.safetensors").exists()
+
+
+def test_example_runs(tmp_path, monkeypatch):
+    """On the small backbone's architecture, which needs no download; timm reads the merged file by itself."""
+    code = "".join(blocks("docs/library.md"))
+    large = '"vit_base_patch14_dinov2.lvd142m", pretrained=True, img_size=224'
+    plain = '"vit_base_patch14_dinov2.lvd142m", img_size=224'
+    assert large in code and plain in code
+    names = {
+        "images": torch.randn(2, 3, 32, 32),
+        "labels": torch.tensor([0, 99]),
+        "cross_entropy": cross_entropy,
+        "beta": 1e-6,
+    }
+    monkeypatch.chdir(tmp_path)
+    exec(code.replace(large, '"vit_tiny_patch8_32"').replace(plain, '"vit_tiny_patch8_32"'), names)
+    assert names["logits"].shape == (2, 100) and names["probs"].shape == (16, 2, 100)
+    assert names["loss"].isfinite() and names["model"].merged and Path("adapter.safetensors").exists()
+    options = {"num_classes": 100, "checkpoint_path": "merged.safetensors"}
+    read = timm.create_model("vit_tiny_patch8_32", **options).eval()
+    expected = names["model"](names["images"])
+    assert expected.abs().max() > 0.01
+    torch.testing.assert_close(read(names["images"]), expected, rtol=0, atol=1e-5)
+
+
+def test_library_page_counts():
+    """Families of backbones.md, and the paper's number of trained parameters for this rank."""
+    page = (ROOT / "docs/library.md").read_text()
+    works = (ROOT / "docs/backbones.md").read_text().split("## What is refused")[0]
+    assert f"{len(re.findall(r'^[|] .*`', works, re.MULTILINE))} families" in page
+    rank = int(re.search(r"PVeRA\(rank=(\d+)", page)[1])
+    paper = published.load(ROOT / "results/published").rank
+    (parameters,) = paper.loc[paper["rank"] == rank, "parameters"]
+    assert f"{parameters:,} numbers".replace(",", " ") in page
+
+
+def test_text_example_runs():
+    """On a small DeBERTa-V3, with tokens in place of a tokenizer."""
+    (code,) = blocks("docs/text.md")
+    large = 'transformers.AutoModel.from_pretrained("microsoft/deberta-v3-base")'
+    assert large in code
+    text = make_text()
+    names = {
+        "pvera": pvera,
+        "encoder": make_encoder("deberta-v3"),
+        "texts": None,
+        "tokenizer": lambda texts, padding, return_tensors: text,
+    }
+    exec(code.replace(large, "encoder"), names)
+    assert names["logits"].shape == (3, 2) and names["logits"].isfinite().all()
+
+
+def test_suite_is_the_one_described():
+    page = (ROOT / "docs/tasks.md").read_text()
+    rows = [f"| {r.title} | {r.category} | {len(r.classes)} | {r.measures} |" for r in RECIPES.values()]
+    assert [row for row in rows if row not in page] == []
+    counts = [f"{count:,}".replace(",", " ") for count in COUNTS.values()]
+    assert "{} training, {} validation and {} test".format(*counts) in " ".join(page.split())
+
+
+def test_number_of_trainings():
+    demo = Profile.read(ROOT / "experiments" / "profiles" / "demo.yaml")
+    runs = [run for experiment in demo.experiments for run in demo.runs(experiment, "results")]
+    assert f"{len(runs)} trainings" in README
+
+
+def test_commands_exist():
+    """Every script that a page names is there, and every option that a page gives it is one of its own."""
+    for page in PAGES:
+        for script in re.findall(r"(?:python|bash) ((?:experiments|tests)/[\w/]+\.(?:py|sh))", page.read_text()):
+            assert (ROOT / script).exists() or script == "experiments/entropy.py", f"{page.name}: {script}"

@@ -1,0 +1,345 @@
+"""experiments/evaluate.py: the numbers that a run recorded, on known data sets and on one's own pictures."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import photographs
+import pytest
+import scripts
+from photographs import copy, listed, pictures  # noqa: F401  fixtures
+from PIL import Image
+from sklearn.metrics import accuracy_score, log_loss
+from tiny import METHODS, make_vit
+from trained import make_profile
+
+import pvera
+from pvera import InputError, backbones
+from pvera.data import own, splits, suite, tasks
+from pvera.study import results, runs
+from pvera.study.evaluation import evaluate
+from pvera.study.inputs import Inputs
+from pvera.study.protocol import PROTOCOLS
+from pvera.study.training import TrainingConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+MINI = ROOT / "results" / "mini"
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """The folder of the demonstration suite, with its digits."""
+    root = tmp_path_factory.mktemp("demo")
+    suite.write(suite.RECIPES["digits"], suite.make(suite.RECIPES["digits"]), root, lambda count: None)
+    return root
+
+
+def files(folder) -> list:
+    return ["--predictions", folder / "p.csv", "--metrics", folder / "m.json"]
+
+
+@pytest.mark.parametrize("method", ["vera", "pvera"])
+def test_a_committed_adapter_gives_its_recorded_numbers(method, digits, tmp_path, capsys):
+    place = "benchmark/tiny/digits"
+    adapter = MINI / place / method / "seed0.safetensors"
+    draws = ["--draws", 16] if method == "pvera" else []
+    status, output, errors = scripts.outcome("evaluate", capsys, adapter, "--data", digits, *draws, *files(tmp_path))
+    assert status == 0, errors
+    recorded = results.read(adapter.with_suffix(".json"))["test"]
+    made = json.loads((tmp_path / "m.json").read_text())
+    assert made["metrics"]["correct"] == recorded["correct"] and made["metrics"]["images"] == 2000
+    # The last digits of a float belong to the processor; counts are exact.
+    assert made["metrics"] == {name: pytest.approx(value, abs=2e-6) for name, value in recorded.items()}
+    assert f"| Accuracy | {recorded['accuracy']:.6f} | {recorded['accuracy']:.6f} |" in output
+    assert "recorded numbers differ" not in output
+
+    table, (scores, labels) = pd.read_csv(tmp_path / "p.csv"), results.read_predictions(adapter.with_suffix(".json"))
+    assert np.array_equal(table["label"], labels)
+    assert np.allclose(table["confidence"], scores.max(1), atol=1e-3)
+    assert accuracy_score(table["label"], table["prediction"]) == recorded["accuracy"]
+    assert -np.log(table["label_score"]).mean() == pytest.approx(recorded["nll"], abs=1e-6)
+    assert log_loss(labels, scores.astype(np.float64)) == pytest.approx(made["metrics"]["nll"], abs=1e-3)
+    per_class = pd.DataFrame(made["classes"]).set_index("class")
+    assert per_class["images"].sum() == 2000 and per_class["correct"].sum() == recorded["correct"]
+    for label, part in table.groupby("label"):
+        assert per_class.loc[str(label), "accuracy"] == part["correct"].mean()
+
+    if not draws:
+        assert made["uncertainty"] is None
+        return
+    drawn = results.read_arrays(MINI / "uncertainty/tiny/digits/pvera/seed0.json")
+    sixteen = list(drawn["draws"]).index(16)
+    assert np.allclose(table["draws_sd"], drawn["sd"][sixteen], atol=1e-3), "the draws of the experiment"
+    assert np.mean(table["draws_prediction"] == drawn["predicted"][sixteen]) > 0.999
+    correct = table["draws_correct"] > 0.5
+    assert made["uncertainty"]["sd_correct"] == pytest.approx(table["draws_sd"][correct].mean())
+    assert made["uncertainty"]["sd_incorrect"] == pytest.approx(table["draws_sd"][~correct].mean())
+    assert made["uncertainty"]["interval_width"] == pytest.approx(
+        (table["interval_high"] - table["interval_low"]).mean()
+    )
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_method_gives_the_bits_of_its_run(protocol, tmp_path):
+    """What training predicts with a grid, and evaluating with one adapter, is the same, merged or not."""
+    profile = make_profile(
+        tmp_path,
+        ["vessels"],
+        seeds=[3],
+        protocol=protocol,
+        methods={name: {} for name in METHODS} | {"vera": {"rank": 8}, "pvera": {"rank": 8}},
+        training=TrainingConfig(epochs=1),
+    )
+    trainings = profile.runs("benchmark", tmp_path / "r")
+    inputs = Inputs()
+    for run in trainings:
+        runs.execute(run, inputs=inputs)
+    frozen = backbones.load("tiny")
+    (split,) = splits.load(profile.data, "vessels", frozen, ("test",))
+    assert len(trainings) == len(METHODS)
+    for run in trainings:
+        adapter = run.path.with_suffix(".safetensors")
+        evaluation = evaluate(adapter, frozen, split, tasks.class_names("vessels"))
+        assert evaluation.metrics == results.read(run.path)["test"], run.method
+        stored, _ = results.read_predictions(run.path)
+        assert np.array_equal(evaluation.probabilities.astype(np.float16), stored), run.method
+
+
+# One's own pictures
+
+
+@pytest.fixture
+def trained(pictures, tmp_path, capsys, in_process):
+    """The adapter that train.py leaves."""
+    options = ("--data", tmp_path / "data", "--results", tmp_path / "results", "--device", "cpu", "--workers", 1)
+    status, _, errors = scripts.outcome(
+        "train", capsys, *options, "--data-set", f"mine={pictures}", "--methods", "lora", "--epochs", 3
+    )
+    assert status == 0, errors
+    return tmp_path / "results/own/benchmark/tiny/mine/lora/seed0.safetensors"
+
+
+def test_own_pictures(trained, pictures, tmp_path, capsys):
+    data = ("--data", tmp_path / "data")
+    recorded = results.read(trained.with_suffix(".json"))["test"]
+    for more in ((), ("--data-set", "mine"), ("--data-set", f"mine={pictures}")):
+        status, _, errors = scripts.outcome("evaluate", capsys, trained, *data, *more, *files(tmp_path))
+        assert status == 0, errors
+        made = json.loads((tmp_path / "m.json").read_text())
+        assert made["metrics"] == recorded and made["dataset"] == "mine"
+    assert set(pd.read_csv(tmp_path / "p.csv")["label"]) == set(photographs.CLASSES)
+
+    # New pictures of some of the classes: their labels are the trained ones, whatever else the folder lacks.
+    new = tmp_path / "new"
+    for name in ("rocket", "cat"):
+        shutil.copytree(pictures / name, new / name)
+    again = ("--data-set", f"new={new}", "--split", "all")
+    status, output, errors = scripts.outcome("evaluate", capsys, trained, *data, *again, *files(tmp_path))
+    assert status == 0, errors
+    assert "lora" not in output and "40 images (all)" in output and "Recorded" not in output
+    per_class = pd.DataFrame(json.loads((tmp_path / "m.json").read_text())["classes"])
+    assert list(per_class["class"]) == sorted(photographs.CLASSES) and list(per_class["images"]) == [0, 20, 0, 20]
+    whole = pd.read_csv(tmp_path / "p.csv").set_index("path")
+    scripts.execute("evaluate", trained, *data, *files(tmp_path))
+    test = pd.read_csv(tmp_path / "p.csv").set_index("path")
+    both = test.index.intersection(whole.index)
+    assert len(both) == 8
+    assert np.allclose(whole.loc[both, "confidence"], test.loc[both, "confidence"], atol=1e-5)
+    assert (whole.loc[both, ["label", "prediction"]] == test.loc[both, ["label", "prediction"]]).all(axis=None)
+
+    assert "--split all evaluates pictures of some" in scripts.refusal("evaluate", capsys, trained, *data, *again[:2])
+    (new / "rocket").rename(new / "zebra")
+    assert "1 label (zebra) that the adapter does not know" in scripts.refusal(
+        "evaluate", capsys, trained, *data, *again
+    )
+
+
+def test_pictures_for_an_adapter_of_a_known_data_set(tmp_path, capsys):
+    """Labels go by the names of its classes, whose order is not that of the alphabet."""
+    names = tasks.class_names("textures")
+    assert names != sorted(names)
+    suite.write(suite.RECIPES["textures"], suite.make(suite.RECIPES["textures"]), tmp_path / "demo", lambda count: None)
+    for label, name in enumerate(names):
+        (tmp_path / "folder" / name).mkdir(parents=True)
+        lines = (tmp_path / "demo/textures/test.txt").read_text().splitlines()
+        for image in [line.split()[0] for line in lines if line.endswith(f" {label}")][:30]:
+            shutil.copy(tmp_path / "demo/textures" / image, tmp_path / "folder" / name)
+    adapter = MINI / "benchmark/tiny/textures/pvera/seed0.safetensors"
+    new = (adapter, "--data", tmp_path / "data", "--data-set", f"new={tmp_path / 'folder'}")
+    status, _, errors = scripts.outcome("evaluate", capsys, *new, "--split", "all", *files(tmp_path))
+    assert status == 0, errors
+    made = json.loads((tmp_path / "m.json").read_text())
+    assert [row["class"] for row in made["classes"]] == names
+    recorded = results.read(adapter.with_suffix(".json"))["test"]["accuracy"]
+    assert made["metrics"]["accuracy"] == pytest.approx(recorded, abs=0.1)
+    assert "--split all evaluates pictures of some" in scripts.refusal("evaluate", capsys, *new)
+    assert not (tmp_path / "data/new").exists()
+    (tmp_path / "folder" / names[0]).rename(tmp_path / "folder/zebra")
+    refusal = scripts.refusal("evaluate", capsys, *new, "--split", "all")
+    assert "1 label (zebra) that the adapter does not know" in refusal
+
+
+def train(pictures, tmp_path, capsys, method):
+    """Train `method` on the pictures, split by seed 5. Return the adapter and options: of scripts, data, data set."""
+    data, named = ("--data", tmp_path / "data"), ("--data-set", f"mine={pictures}")
+    options = (*data, "--results", tmp_path / "results", "--device", "cpu", "--workers", 1, "--methods", method)
+    status, _, errors = scripts.outcome("train", capsys, *options, *named, "--split-seed", 5, "--epochs", 1)
+    assert status == 0, errors
+    return tmp_path / f"results/own/benchmark/tiny/mine/{method}/seed0.safetensors", options, data, named
+
+
+def test_an_adapter_is_not_tested_on_the_images_of_its_training(pictures, tmp_path, capsys, in_process):
+    trained, options, data, named = train(pictures, tmp_path, capsys, "pvera")
+    recorded = results.read(trained.with_suffix(".json"))["test"]
+    lists = {file: file.read_bytes() for file in (tmp_path / "data/mine").glob("*.*")}
+
+    for more in ((), ("--split-seed", 5)):
+        status, _, errors = scripts.outcome("evaluate", capsys, trained, *data, *named, *more, *files(tmp_path))
+        assert status == 0, errors
+        assert json.loads((tmp_path / "m.json").read_text())["metrics"] == recorded
+    refusal = scripts.refusal("evaluate", capsys, trained, *data, *named, "--split-seed", 0)
+    assert "mine has another split (stratified split from seed 0" in refusal
+    assert "type --data-set mine=FOLDER --split-seed 5" in refusal
+    other = ("--data-set", f"other={pictures}", "--split-seed", 0)
+    assert "other has another split (stratified split from seed 0" in (
+        scripts.refusal("evaluate", capsys, trained, *data, *other)
+    )
+    assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
+
+    own.install(tmp_path / "data", "mine", pictures, seed=0)  # as a training with another seed
+    assert "type --data-set mine=FOLDER --split-seed 5" in scripts.refusal("evaluate", capsys, trained, *data)
+    status, _, errors = scripts.outcome("uncertainty", capsys, *options, *named)
+    last = errors.splitlines()[-1]  # after the bar
+    assert status == 2 and "seed0.json: was trained on other images or splits of mine" in last
+    assert "type --data-set mine=FOLDER --split-seed 5" in last
+    assert not (tmp_path / "results/own/uncertainty").exists()
+    status, _, errors = scripts.outcome("evaluate", capsys, trained, *data, *named, *files(tmp_path))
+    assert status == 0, errors
+    assert json.loads((tmp_path / "m.json").read_text())["metrics"] == recorded
+
+
+def test_pictures_that_were_added_since_the_training_are_noticed(copy, tmp_path, capsys, in_process):
+    """They change which pictures the seed draws for testing; renaming does not."""
+    trained, _, data, named = train(copy, tmp_path, capsys, "linear")
+    picture = next((copy / "cat").iterdir())
+    picture.rename(picture.with_stem("renamed"))
+    status, _, errors = scripts.outcome("evaluate", capsys, trained, *data, *named)
+    assert status == 0, errors
+    lists = {file: file.read_bytes() for file in (tmp_path / "data/mine").glob("*.*")}
+    Image.new("RGB", (40, 40), (1, 2, 3)).save(copy / "cat/added.png")
+    refusal = scripts.refusal("evaluate", capsys, trained, *data, *named)
+    assert "has other pictures than in the adapter's training" in refusal and "--split all" in refusal
+    assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
+
+
+def test_pictures_that_moved_are_named_anew(copy, tmp_path, capsys, in_process):
+    trained, _, data, _ = train(copy, tmp_path, capsys, "linear")
+    moved = copy.rename(tmp_path / "moved")
+    assert "type --data-set mine=FOLDER" in scripts.refusal("evaluate", capsys, trained, *data)
+    assert scripts.outcome("evaluate", capsys, trained, *data, "--data-set", f"mine={moved}")[0] == 0
+
+
+def test_given_splits_that_were_exchanged_are_noticed(pictures, tmp_path, capsys, in_process):
+    file = tmp_path / "given.csv"
+
+    def give(names):
+        lines = [f"{pictures / path},{label},{names.get(part, part)}\n" for path, label, part in listed(pictures)]
+        file.write_text("path,label,split\n" + "".join(lines))
+
+    give({})
+    trained, _, data, named = train(file, tmp_path, capsys, "linear")
+    assert scripts.outcome("evaluate", capsys, trained, *data, *named)[0] == 0
+    give({"train": "test", "test": "train"})
+    assert "or splits them otherwise" in scripts.refusal("evaluate", capsys, trained, *data, *named)
+
+
+def test_outputs_replace_no_other_file(trained, capsys, tmp_path):
+    record = trained.with_suffix(".json")
+    before, same = record.read_bytes(), tmp_path / "same"
+    for options in (
+        ("--metrics", record),
+        ("--predictions", trained),
+        ("--predictions", trained.with_suffix(".npz")),
+        ("--metrics", same, "--predictions", same),
+        ("--metrics", tmp_path),
+    ):
+        assert "choose another name" in scripts.refusal("evaluate", capsys, trained, *options)
+    assert record.read_bytes() == before and not same.exists()
+
+
+def test_adapters_of_known_data_sets_know_their_own_classes(capsys):
+    adapter = ROOT / "results/mini/benchmark/tiny/nuclei/linear/seed0.safetensors"
+    assert adapter.exists()
+    refusal = scripts.refusal("evaluate", capsys, adapter, "--data-set", "vessels")
+    assert "the adapter was trained on nuclei; it does not know the classes of vessels" in refusal
+
+
+def test_a_missing_adapter_is_named(capsys):
+    assert "/none.safetensors: no such file" in scripts.refusal("evaluate", capsys, "/none.safetensors")
+
+
+def test_an_adapter_without_a_record(trained, pictures, tmp_path, capsys):
+    alone = shutil.copy(trained, tmp_path / "alone.safetensors")
+    data = ("--data", tmp_path / "data", "--data-set", f"mine={pictures}")
+    assert "Name it with --backbone" in scripts.refusal("evaluate", capsys, alone, *data)
+    assert "Name them with --data-set" in scripts.refusal("evaluate", capsys, alone, "--backbone", "tiny")
+    status, _, errors = scripts.outcome("evaluate", capsys, alone, *data, "--backbone", "tiny", *files(tmp_path))
+    assert status == 0, errors
+    recorded = results.read(trained.with_suffix(".json"))["test"]
+    assert json.loads((tmp_path / "m.json").read_text())["metrics"]["accuracy"] == recorded["accuracy"]
+    for more in (["--split", "all"], ["--split", "validation"]):
+        assert scripts.outcome("evaluate", capsys, alone, *data, "--backbone", "tiny", *more)[0] == 0
+
+
+REFUSED = {
+    "no file": (["/none.safetensors", "--backbone", "tiny", "--data-set", "mine"], "/none.safetensors: no such file"),
+    "data set": (["--data-set", "nine"], "unknown data set 'nine'"),
+    "texts": (["--data-set", "rte"], "'rte' is a data set of texts"),
+    "classes": (["--data-set", "digits"], "digits has the classes 0, 1, 2"),
+    "seed": (["--split-seed", "3"], "--split-seed is for your own pictures"),
+    "all": (["--data-set", "mine", "--split", "all"], "--split all is for your own pictures"),
+    "draws": (["--draws", "4"], "LoRA has no distribution"),
+    "one draw": (["--draws", "1"], "1 draw has no spread"),
+    "precision": (["--precision", "float8"], "unknown precision 'float8'"),
+    "backbone": (["--backbone", "dinov9"], "unknown backbone 'dinov9'"),
+    "other backbone": (["--backbone", "vit_tiny_patch16_224"], "cannot download the weights"),
+}
+
+
+def test_unsuitable_input_is_one_line(trained, digits, tmp_path, capsys, monkeypatch):
+    def offline(*_, **__):
+        raise OSError("no network")
+
+    monkeypatch.setattr("timm.create_model", offline, raising=True)
+    shutil.copytree(digits / "digits", tmp_path / "data" / "digits")
+    for options, message in (REFUSED["backbone"], REFUSED["other backbone"]):
+        assert message in scripts.refusal("evaluate", capsys, trained, "--data", tmp_path / "data", *options)
+    monkeypatch.undo()
+    for case in REFUSED.keys() - {"backbone", "other backbone"}:
+        options, message = REFUSED[case]
+        adapter = [] if options[0].endswith(".safetensors") else [trained]
+        assert message in scripts.refusal("evaluate", capsys, *adapter, "--data", tmp_path / "data", *options), case
+    trained.write_bytes(trained.read_bytes()[:-1] + b"x")
+    assert "was changed after it was written" in scripts.refusal("evaluate", capsys, trained)
+
+
+def test_adapters_of_text_are_refused(tmp_path, capsys):
+    record = next(path for path in (MINI / "language").rglob("seed0.json"))
+    written = json.loads(record.read_text())
+    adapter = b"adapter"
+    results.write(
+        tmp_path / "seed0.json", {k: v for k, v in written.items() if k not in results.SEALED}, adapter=adapter
+    )
+    assert "reads text" in scripts.refusal("evaluate", capsys, tmp_path / "seed0.safetensors")
+
+
+def test_an_adapter_of_another_backbone(pictures, tmp_path):
+    pvera.save(pvera.adapt(make_vit(), pvera.LoRA(rank=2), 4), tmp_path / "a.safetensors")
+    own.install(tmp_path, "mine", pictures)
+    frozen = backbones.load("tiny")
+    (split,) = splits.load(tmp_path, "mine", frozen, ("test",))
+    with pytest.raises(InputError, match="belongs to another backbone"):
+        evaluate(tmp_path / "a.safetensors", frozen, split, tasks.class_names("mine", tmp_path))
+    assert not getattr(frozen.model, "_adapted", False), "the backbone is as it was"

@@ -1,0 +1,265 @@
+"""Timings: the record, the figures, and experiments/benchmark_speed.py on the small backbone."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import notebook
+import pandas as pd
+import pytest
+import scripts
+import speed_bench
+import torch
+from matplotlib.figure import Figure
+
+from pvera import InputError, LoRA, PVeRA
+from pvera.report.plots import speed as figures
+from pvera.report.tables.speed import UNKNOWN, missed, summary
+from pvera.study import speed
+from pvera.study.speed import Measurement
+
+ROOT = Path(__file__).resolve().parents[2]
+MADE_BY = {"device": "cpu: Some(R) CPU", "threads": 2, "torch": "2", "timm": "1"}
+
+
+def row(what="PVeRA, r = 8", part="step", precision="float32", ratio=1.2, target=1.25, backbone="tiny"):
+    return Measurement(part, backbone, precision, what, "frozen forward and backward", ratio, 1.0, ratio, target)
+
+
+def test_repeated_measurements_replace_old_ones(tmp_path):
+    path = speed.record_path(tmp_path, MADE_BY["device"])
+    assert path.name == "speed_cpu_some_r_cpu.json"
+    speed.update(path, MADE_BY, [row("a"), row("a", precision="bfloat16"), row("b")])
+    speed.update(path, MADE_BY, [row("b", part="memory"), row("a", ratio=1.1)])
+    rows = [(r["what"], r["part"], r["precision"], r["ratio"]) for r in speed.read_record(path)["rows"]]
+    assert rows == [
+        ("a", "step", "float32", 1.1),
+        ("a", "step", "bfloat16", 1.2),
+        ("b", "step", "float32", 1.2),
+        ("b", "memory", "float32", 1.2),
+    ]
+    assert speed.load_records(tmp_path) == [speed.read_record(path)]
+    assert path.with_suffix(".md").read_text() == speed.describe(speed.read_record(path))
+
+
+def test_description_and_verdict_by_hand():
+    record = {"environment": MADE_BY, "rows": [
+        vars(row()), vars(row("slow", ratio=1.3)), vars(row("free", target=None)),
+        vars(Measurement("memory", "tiny", "float32", "LoRA", "frozen", 3 * 2**20, 2 * 2**20, 1.5, 1.3)),
+        vars(Measurement("size", "tiny", "float32", "LoRA", "numbers", 41_000, 40_000, 1.025, 1.05)),
+    ]}  # fmt: skip
+    lines = speed.describe(record).splitlines()
+    assert lines[2].endswith("| 1.200 s | 1.000 s | 1.200 | 1.25 | met |")
+    assert lines[3].endswith("| 1.300 | 1.25 | **missed** |") and lines[4].endswith("| 1.200 |  |  |")
+    assert "| 3 MiB | 2 MiB | 1.500 | 1.30 | **missed** |" in lines[5] and "| 41 kB | 40 kB |" in lines[6]
+    assert speed.verdict(record) == "2 of 4 targets are met."
+
+
+def test_missed_targets_are_one_table_with_reasons():
+    here = {"environment": MADE_BY, "rows": [
+        vars(row()), vars(row("slow", ratio=1.3)), vars(row("free", target=None)),
+        vars(Measurement("memory", "tiny", "float32", "VeRA, r = 8", "frozen", 3, 2, 1.5, 1.3)),
+    ]}  # fmt: skip
+    there = {"environment": MADE_BY | {"threads": 1}, "rows": [vars(row("slow", ratio=1.26, backbone="dinov2_s")),
+                                                              vars(row("slow", ratio=1.4))]}  # fmt: skip
+    header, _, *lines = [line.strip("| ").split(" | ") for line in missed([here, there]).splitlines()]
+    assert header[4:7] == ["Target", "Some CPU, 2 threads", "Some CPU, 1 thread"]
+    assert [line[0] for line in lines] == ["slow", "VeRA, r = 8, memory", "slow"]
+    assert [line[4:7] for line in lines] == [
+        ["1.25", "1.300", "1.400"],
+        ["1.30", "1.500", "–"],
+        ["1.25", "–", "1.260"],
+    ]
+    assert lines[0][7] == "a pass takes milliseconds, so the calls of many small operators count"
+    assert lines[1][7].startswith("2 r numbers") and lines[2][7].startswith("within the spread")
+
+
+def test_every_missed_target_of_the_records_is_shown():
+    records = speed.load_records(ROOT / "results/performance")
+    misses = [r["ratio"] for record in records for r in record["rows"] if r["target"] and r["ratio"] > r["target"]]
+    _, _, *lines = missed(records).splitlines()
+    shown = [cell for line in lines for cell in line.strip("| ").split(" | ")[5:-1] if cell != "–"]
+    assert sorted(shown) == sorted(f"{ratio:.3f}" for ratio in misses) and len(misses) > 20
+    reasons = [line.strip("| ").split(" | ")[-1] for line in lines]
+    assert all(reasons) and UNKNOWN not in reasons
+
+
+def test_titles():
+    assert speed.title([PVeRA(rank=8)]) == "PVeRA, r = 8"
+    assert speed.title([LoRA(rank=2)] * 3) == "LoRA, r = 2, grid of 3"
+
+
+@pytest.mark.parametrize(
+    "content, says",
+    [
+        ("{", "damaged file"),
+        ("[]", "damaged file"),
+        ('{"schema": 2, "rows": [{"part": "step"}]}', "damaged file"),
+        ('{"schema": 2, "rows": []}', "was changed after it was written"),
+        ('{"schema": 9, "rows": []}', "of schema 9"),
+        (None, "experiments/benchmark_speed.py makes it"),
+    ],
+)
+def test_bad_records_are_one_line(content, says, tmp_path):
+    path = tmp_path / "speed_x.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=says) as raised:
+        speed.read_record(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_peak_of_memory():
+    before = speed.memory("cpu", reset=True)
+    torch.ones(32 * 2**20)  # 128 MiB, freed at once
+    peak, after = speed.memory("cpu", reset=False), speed.memory("cpu", reset=True)
+    assert 120 * 2**20 < peak - before < 160 * 2**20 and after - before < 40 * 2**20
+
+
+def peft_rows():
+    """Make the rows of one method: ours, PEFT's, and their ratio, which has no bound."""
+    ours, theirs = row("PVeRA, r = 9"), row("peft 1.0, PVeRA, r = 9, step", "peft", ratio=1.5, target=None)
+    quotient = Measurement("peft", "tiny", "float32", "PVeRA, r = 9, step", "the step of peft 1.0", 1.2, 1.5, 0.8)
+    return [vars(ours), vars(theirs), vars(quotient)]
+
+
+def test_summary_names_the_machine_of_each_comparison():
+    rows = [*peft_rows(), vars(row("LoRA, merged", "evaluate", ratio=1.01, target=1.02))]
+    rows.append(vars(row("VeRA, merged", "evaluate", ratio=1.03, target=1.02)))
+    assert summary([{"environment": MADE_BY, "rows": rows}]) == (
+        "**Answer.** In 1 record, 2 of 3 targets are met; a merged model takes at most 1.02 of the frozen backbone's "
+        "time in 1 of 2 measurements. PVeRA's training step takes this share of peft's time: 0.80 (float32, Some CPU, "
+        "2 threads)."
+    )
+
+
+def test_figures():
+    rows = pd.DataFrame(map(vars, [
+        row(), row(precision="bfloat16", ratio=1.4), row("free", target=None),
+        row("PVeRA, 2 draws", part="sample", ratio=1.1),
+        Measurement("step", "tiny", "bfloat16", "PVeRA, bf16", "the same in fp32", 0.6, 1.0, 0.6, 0.5), row("last"),
+    ]))  # fmt: skip
+    other = pd.DataFrame([vars(row("last", ratio=1.9)), *peft_rows()])
+    figure = figures.against_bounds({"one processor": rows, "another": other}, "a backbone")
+    first, last, second, _, peft_here, peft_there = figure.axes
+    assert [label.get_text() for label in first.get_yticklabels()] == ["PVeRA, r = 8", "free", "last", "PVeRA, r = 9"]
+    assert [label.get_text() for label in second.get_yticklabels()] == ["PVeRA, 2 draws"]
+    assert figure.get_suptitle() == "a backbone" and first.get_title("left").startswith("one processor")
+    assert [line.get_xdata()[0] for line in last.lines if line.get_marker() in "os"] == [1.9, 1.2]
+    assert [label.get_text() for label in peft_here.get_yticklabels()] == [
+        "PVeRA, r = 9, step: here",
+        "PVeRA, r = 9, step: peft 1.0",
+    ]
+    assert [line.get_xdata()[0] for line in peft_there.lines if line.get_marker() in "os"] == [1.2, 1.5]
+    points = [line.get_xdata()[0] for line in first.lines if line.get_marker() in "os"]
+    assert points == [1.2, 1.4, 1.2, 1.2]
+    swept = [
+        row(f"{axis} {value}", "sweep", precision, value / 2)
+        for axis in speed.SWEPT
+        for value in (2, 4, 8)
+        for precision in ("float32", "bfloat16")
+    ]
+    figure = figures.sweep({"a processor": pd.DataFrame(map(vars, swept))}, "a backbone")
+    assert isinstance(figure, Figure) and len(figure.axes) == 8
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["a processor"]
+    assert [figure.axes[0].get_ylabel(), figure.axes[4].get_ylabel()] == ["float32", "bfloat16"]
+    assert [ax.get_xlabel() for ax in figure.axes[4:]] == list(speed.SWEPT.values())
+    for ax in figure.axes:
+        assert [list(line.get_ydata()) for line in ax.lines if line.get_marker() in "os"] == [[1, 2, 4]]
+
+
+def test_quartiles_are_bars():
+    spread = Measurement("step", "tiny", "float32", "VeRA", "frozen", 1.0, 1.0, 1.1, 1.2, 1.05, 1.25)
+    (rows,) = speed.by_backbone({"rows": [vars(spread), vars(row())]}).values()
+    figure = figures.against_bounds({"a processor": rows}, "a backbone")
+    bars = [list(line.get_xdata()) for line in figure.axes[0].lines]
+    assert [1.05, 1.25] in bars
+    assert figure.legends[0].get_texts()[-1].get_text() == "quartiles over timed pairs"
+    assert "| 1.100 (1.050 to 1.250) | 1.20 | met |" in speed.describe({"environment": MADE_BY, "rows": [vars(spread)]})
+    swept = pd.DataFrame([vars(spread) | {"part": "sweep", "what": f"{size} 2"} for size in speed.SWEPT])
+    (bar,) = figures.sweep({"a processor": swept}, "a backbone").axes[0].collections
+    assert bar.get_segments()[0].tolist() == [[2, 1.05], [2, 1.25]]
+
+
+def test_paired_measurements_have_quartiles():
+    bench = speed_bench.Bench.__new__(speed_bench.Bench)
+    bench.backbone, bench.precision, bench.repeats = "tiny", "float32", 3
+    seconds = iter([9, 9, 2, 1, 4, 2, 9, 3])  # the warm-up, then three pairs
+    bench.seconds = lambda function: function()
+    values = bench.paired(lambda: next(seconds), lambda: next(seconds))
+    assert values == (4, 2, 2, 2, 2.5)
+    measured = bench.row("step", "a", "b", values, 1.2)
+    assert (measured.ratio, measured.target, measured.low, measured.high) == (2, 1.2, 2, 2.5)
+    seconds = iter([3, 2])
+    assert bench.paired(lambda: next(seconds), lambda: next(seconds), repeats=1, warm=False) == (3, 2, 1.5)
+
+
+def test_notebook_without_timings(tmp_path, monkeypatch):
+    text, pictures = notebook.run("speed.ipynb", tmp_path, "empty", monkeypatch)
+    assert (
+        text.splitlines()
+        == [
+            "No results yet: `python experiments/benchmark_speed.py` makes them.",
+            "No results yet: `python experiments/train.py --profile empty --experiments beta benchmark --precision "
+            "bfloat16 "
+            "--results results/bfloat16` makes them.",
+            "No results yet: `python experiments/train.py --profile empty` makes them.",
+            "No results yet: `python experiments/benchmark_versions.py <folder of another version>` makes them.",
+        ]
+        and not pictures
+    )
+
+
+def test_the_script_measures_each_method(tmp_path, capsys):
+    scripts.execute(
+        "benchmark_speed",
+        "--backbones",
+        "tiny",
+        "--precisions",
+        "float32",
+        "--repeats",
+        1,
+        "--output",
+        tmp_path,
+        "--parts",
+        "step",
+        "evaluate",
+        "size",
+    )
+    (path,) = tmp_path.glob("speed_cpu_*.json")
+    record = json.loads(path.read_text())
+    assert capsys.readouterr().out.strip() == path.with_suffix(".md").read_text().strip()
+    rows = pd.DataFrame(record["rows"]).groupby("part")
+    assert rows.size().to_dict() == {"step": 8, "evaluate": 5, "size": 7}
+    assert (rows.get_group("step")[["value", "bound_value", "ratio"]] > 0).all(axis=None)
+    sizes = rows.get_group("size").set_index("what")
+    # VeRA on width 96, four layers, r = 32: d and b of q and v, and the head of 100 classes.
+    assert sizes.loc["VeRA, r = 32 with head", "bound_value"] == 4 * (4 * 2 * (32 + 96) + 97 * 100)
+    assert (sizes["ratio"] <= speed.SIZE).all() and (sizes["ratio"] >= 1).all()
+
+
+def test_a_compiled_step_gives_the_same_loss(monkeypatch):
+    """With a backend that needs no C++ compiler."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    losses = {}
+    for compiled in (False, True):
+        bench = speed_bench.Bench("tiny", "float32", "cpu", 1, [])
+        with bench.step([PVeRA(rank=4)], compiled) as function:
+            losses[compiled] = torch.stack([function() for _ in range(3)])  # loss and KL term
+    torch._dynamo.reset()
+    torch.testing.assert_close(losses[True], losses[False], rtol=1e-5, atol=0)
+    assert losses[True][0, 0] > losses[True][2, 0], "the steps train"
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (["--repeats", "0"], "--repeats: must be a whole number from 1, not 0"),
+        (["--threads", "0"], "--threads: must be a whole number from 1"),
+        (["--backbones", "nothing"], "unknown backbone 'nothing'"),
+        (["--device", "cuda"], "there is no CUDA device here"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, says, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert says in scripts.refusal("benchmark_speed", capsys, *arguments)

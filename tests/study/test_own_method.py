@@ -1,0 +1,237 @@
+"""A user's ninth method works everywhere that the paper's eight methods work."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+import trained
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+import pvera
+from pvera import InputError, backbones, cost, metrics
+from pvera.adapters.base import matching
+from pvera.report import efficiency, plots, published, tables
+from pvera.report.plots import calibration as calibration_plots
+from pvera.report.plots import comparison as comparison_plots
+from pvera.report.plots import cost as cost_plots
+from pvera.report.scores import Scores
+from pvera.report.tables import calibration, comparison, precision, wall_time
+from pvera.report.tables import cost as cost_tables
+from pvera.study import cost_records, results, runs
+from pvera.study.scheduler import pending
+from pvera.study.training import TrainingConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+PAPER = published.load(ROOT / "results" / "published")
+METHODS = ("linear", "lora", "vera", "pvera")
+
+
+class BiasAdapter(pvera.Adapter):
+    def __init__(self, method, dim):
+        super().__init__()
+        self.method = method
+        self.bias = torch.nn.Parameter(torch.zeros(len(method.targets), dim))
+
+    def project(self, x, y, positions):
+        targets, at = matching(self.method.targets, positions)
+        parts = list(y.unbind(2))
+        for i, j in zip(targets, at):
+            parts[j] = parts[j] + self.bias[i].to(y.dtype)
+        return torch.stack(parts, 2)
+
+    def merge_projection(self, weight, bias, positions):
+        targets, at = matching(self.method.targets, positions)
+        bias[at] += self.bias[targets]
+        return weight, bias
+
+
+@dataclass(frozen=True)
+class Bias(pvera.Method):
+    """A learned bias on some of query, key and value."""
+
+    key: ClassVar[str] = "bias"
+    title: ClassVar[str] = "Bias"
+    targets: str = "qv"
+
+    def adapter(self, layer, index, shared, seed):
+        return BiasAdapter(self, layer.dim)
+
+    def multiply_adds(self, shape, sampled=False):
+        return 0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    pvera.register(Bias)
+    yield
+    del pvera.METHODS["bias"]
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory):
+    methods = {name: {"rank": 4} if "ra" in name else {} for name in METHODS}
+    return trained.make_profile(
+        tmp_path_factory.mktemp("own"),
+        ["digits", "vessels"],
+        name="mine",
+        training=TrainingConfig(epochs=2),
+        methods={"bias": {"grid": {"targets": ["q", "qv"]}}} | methods,
+        beta=[1e-4],
+        learning_rate=1e-2,
+    )
+
+
+@pytest.fixture(scope="module")
+def root(profile, tmp_path_factory):
+    """Results of the whole profile, trained like in experiments/train.py."""
+    root = tmp_path_factory.mktemp("results")
+    for experiment in ("beta", "benchmark"):
+        for run in pending(profile.runs(experiment, root)):
+            runs.execute(run)
+    return root
+
+
+@pytest.fixture(scope="module")
+def all_runs(root):
+    return results.load_runs(root, "mine")
+
+
+def test_it_is_trained_and_its_adapter_loads_and_merges(profile, root):
+    assert pending(profile.runs("benchmark", root)) == []
+    run = next(run for run in profile.runs("benchmark", root) if run.method == "bias")
+    frozen = backbones.load("tiny")
+    before = {name: p.clone() for name, p in frozen.model.named_parameters()}
+    model = pvera.load(frozen.model, results.beside(run.path, results.ADAPTER)).eval()
+    record = results.read(run.path)
+    assert model.members[0].method == Bias(**record["chosen"]["grid"])
+    assert all(layer.bias.abs().max() > 0 for layer in model.members[0].layers), "it was trained"
+    images = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        adapted = model(images)
+        torch.testing.assert_close(model.merge_()(images), adapted, rtol=1e-4, atol=1e-4)
+        model.unmerge_().unload()
+    kept, _ = results.read_predictions(run.path)
+    assert len(kept) == trained.IMAGES and record["test"]["images"] == trained.IMAGES
+    for name, parameter in frozen.model.named_parameters():
+        torch.testing.assert_close(parameter, before[name], msg=name)
+
+
+def test_its_row_comes_after_the_papers_in_the_tables(root, all_runs):
+    built = tables.of_profile(root, "mine", PAPER)["tiny"]
+    titles = ["Linear", "LoRA", "VeRA", "PVeRA", "Bias"]
+    assert [row.label for row in built["main"].panels[0].rows] == titles
+    assert list(built["detailed"].panels[0].header) == titles
+    assert "Bias" in [row.label for panel in built["grid"].panels for row in panel.rows]
+    for name in ("main_paper", "detailed_paper", "grid_paper", "main_claims"):
+        assert "Bias" not in built[name].markdown(about=False), "the paper has no such row"
+    floors = calibration.floors(root, all_runs)
+    assert [row.label for row in calibration.calibration(all_runs, floors).panels[0].rows] == titles
+    compared = comparison.compare(comparison.of_runs(all_runs))
+    assert [row.label for row in comparison.comparison(compared).panels[0].rows] == titles
+    assert [row.label for row in precision.precision_table(all_runs, all_runs).panels[0].rows] == titles
+    assert [
+        row.label for row in wall_time.wall_time_table(wall_time.wall_times(root, "mine"), "mine").panels[1].rows
+    ] == titles
+
+
+def test_verdicts_on_the_papers_claims_ignore_other_methods(all_runs):
+    raised = [run | {"test": run["test"] | {"accuracy": 1.0}} if run["method"] == "bias" else run for run in all_runs]
+    without = [run for run in all_runs if run["method"] != "bias"]
+    for held in (tables.main_verdicts, calibration.calibration_verdicts):
+        first, second = (held(runs).panels for runs in (raised, without))
+        assert first == second
+
+
+def test_its_costs_are_counted(profile, root, all_runs):
+    cost_records.write(cost_records.record_path(root, "mine", "tiny"), cost_records.measure(profile, "tiny"))
+    costs = cost_records.load_costs(root, "mine")
+    bias = costs[costs["method"] == "bias"]
+    bias = bias.set_index(bias["grid"].map(lambda grid: grid["targets"]))
+    shape = cost.Shape.of(backbones.shapes("tiny"))
+    assert bias.at["qv", "adapter_parameters"] == shape.depth * 2 * shape.dim
+    assert (bias["inference"] == bias["expected"]).all() and (bias["merged"] == bias["backbone_multiply_adds"]).all()
+    rows = [row.label for row in cost_tables.cost_table(costs).panels[0].rows]
+    assert {"Bias, targets q", "Bias, targets qv", "PVeRA"} <= set(rows)
+    points = efficiency.of_runs(costs, all_runs)
+    assert list(points.index) == [*METHODS, "bias"]
+    assert "Bias" not in cost_tables.cost_verdicts(PAPER, points, {"tiny": points}).markdown(about=False)
+    shown(cost_plots.efficiency(points))
+
+
+def test_a_method_without_a_closed_form_is_counted_all_the_same(profile, root, monkeypatch):
+    monkeypatch.delattr(Bias, "multiply_adds")
+    record = cost_records.measure(profile, "tiny")
+    cost_records.write(cost_records.record_path(root, "mine", "tiny"), record)
+    costs = cost_records.load_costs(root, "mine")
+    assert costs.set_index("method")["expected"].isna().sum() == 2
+    n = len(costs) - 2
+    assert dict(efficiency.agreement(costs).iloc[0]) | {"merged": ""} == {
+        "inference": f"{n} of {n}", "training": f"{n} of {n}", "merged": ""
+    }  # fmt: skip
+
+
+def shown(figure) -> list[str]:
+    FigureCanvasAgg(figure).draw()
+    texts = [text.get_text() for ax in figure.axes for text in (*ax.get_yticklabels(), *ax.texts, ax.title)]
+    return [*texts, *(text.get_text() for legend in figure.legends for text in legend.get_texts())]
+
+
+def test_it_has_a_unique_style_in_figures(root, all_runs):
+    looks = [plots.style(key) for key in pvera.METHODS]
+    assert (looks[-1].title, looks[-1].colour, looks[-1].marker) == ("Bias", plots.COLOURS[0], plots.MARKERS[0])
+    assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == 9
+    scores, ace = (Scores.of(all_runs, metric) for metric in ("accuracy", "ace"))
+    figures = [plots.benchmark(scores), calibration_plots.confound(scores, ace)]
+    pooled = calibration.predictions(root, all_runs)
+    figures.append(calibration_plots.diagrams({m: metrics.reliability(*answers) for m, answers in pooled.items()}))
+    figures.append(comparison_plots.comparison(comparison.compare(comparison.of_runs(all_runs))))
+    for figure in figures:
+        assert any(text.startswith("Bias") for text in shown(figure))
+
+
+def test_colour_and_marker_of_its_own(monkeypatch):
+    monkeypatch.setattr(Bias, "colour", "#000000")
+    monkeypatch.setattr(Bias, "marker", "1")
+    assert plots.style("bias") == plots.Style("Bias", "#000000", "1")
+
+
+def test_published_numbers_are_the_papers_alone(all_runs):
+    assert list(PAPER.main_table().index) == list(PAPER.configurations()) == list(pvera.PAPER_METHODS)
+    with pytest.raises(InputError, match="nothing to hold against the paper: train one of its methods, linear, "):
+        tables.against_paper.accuracies([run for run in all_runs if run["method"] == "bias"], PAPER)
+    assert tables.main([run for run in all_runs if run["method"] == "bias"]).panels[0].rows[0].label == "Bias"
+
+
+def test_results_of_a_method_that_is_not_imported_say_so(root, monkeypatch):
+    monkeypatch.delitem(pvera.METHODS, "bias")
+    with pytest.raises(InputError, match="unknown method 'bias', not one of linear, .*; one of your own must be imp"):
+        results.load_runs(root, "mine")
+
+
+def test_refused_registrations():
+    @dataclass(frozen=True)
+    class Other(pvera.Method):
+        key: ClassVar[str] = "pvera"
+        title: ClassVar[str] = "Other"
+
+    @dataclass(frozen=True)
+    class Nameless(pvera.Method):
+        title: ClassVar[str] = "Nameless"
+
+    class Bare(Bias):
+        key: ClassVar[str] = "bare"
+
+    before = dict(pvera.METHODS)
+    for cls, says in (
+        (Other, "Other: the key 'pvera' is that of PVeRA; choose another"),
+        (Bare, "no method: derive it from pvera.Method and decorate it as a frozen"),
+        (Bias(), "no method"),
+        (Nameless, "Nameless lacks a key: write key: ClassVar"),
+    ):
+        with pytest.raises(InputError, match=says):
+            pvera.register(cls)
+    assert before == pvera.METHODS
+    assert pvera.register(Bias) is Bias, "registering again is no error: workers and notebooks import modules again"
+    assert tuple(pvera.METHODS)[:8] == pvera.PAPER_METHODS and len(pvera.PAPER_METHODS) == 8

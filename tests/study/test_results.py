@@ -1,0 +1,394 @@
+"""Result files: hashes, atomic writing, damage, and runs that cannot share a table."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scripts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from records import make_record, write_all
+
+from pvera.errors import InputError
+from pvera.files import sha256
+from pvera.report.scores import Scores, frame
+from pvera.study import results
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(st.text(), json_values, max_size=5))
+def test_hash_ignores_key_order_and_survives_a_round_trip_through_json(config):
+    reversed_keys = dict(reversed(config.items()))
+    assert results.config_hash(config) == results.config_hash(reversed_keys)
+    assert results.config_hash(config) == results.config_hash(json.loads(json.dumps(config)))
+
+
+def test_hash_depends_on_numbers_not_on_their_types():
+    one = {"rank": 16, "lr": 1e-3, "betas": (0.9, 0.999)}
+    same = {"betas": [0.9, 0.999], "lr": np.float64(0.001), "rank": np.int64(16)}
+    assert results.config_hash(one) == results.config_hash(same) == results.config_hash(one | {"rank": 16.0})
+    assert len(results.config_hash(one)) == 16
+    for other in ({"lr": 1.0000001e-3}, {"rank": "16"}, {"rank": 17}, {"beta": None}):
+        assert results.config_hash(one | other) != results.config_hash(one)
+
+
+def test_run_path():
+    path = results.run_path("results", "demo", "benchmark", "vit_base_patch14_dinov2.lvd142m", "digits", "ia3", 2)
+    assert path.as_posix() == "results/demo/benchmark/vit_base_patch14_dinov2.lvd142m/digits/ia3/seed2.json"
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "", "/tmp", ".hidden", "a b", "a\n"])
+def test_run_path_stays_in_its_folder(name):
+    with pytest.raises(InputError, match="cannot name a folder"):
+        results.run_path("results", "demo", "benchmark", name, "digits", "ia3", 0)
+
+
+def test_write_then_read(tmp_path):
+    record = make_record()
+    probabilities, labels = np.array([[0.25, 0.75], [1.0, 0.0]]), np.array([1, 0])
+    path = tmp_path / "deep" / "seed0.json"
+    results.write(path, record, probabilities, labels)
+    written = results.read(path)
+    assert written == record | {"files": written["files"], "sha256": written["sha256"]}
+    assert written["files"] == {".npz": sha256(path.with_suffix(".npz"))}
+    read_probabilities, read_labels = results.read_predictions(path)
+    assert read_probabilities.dtype == np.float16 and read_labels.dtype == np.int16
+    np.testing.assert_array_equal(read_probabilities, probabilities)
+    np.testing.assert_array_equal(read_labels, labels)
+    assert sorted(p.name for p in path.parent.iterdir()) == ["seed0.json", "seed0.npz"]
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path):
+    for name in ("a", "b"):
+        results.write(tmp_path / name / "seed0.json", make_record(), np.full((50, 4), 0.25), np.arange(50) % 4)
+    for ending in ("json", "npz"):
+        assert (tmp_path / f"a/seed0.{ending}").read_bytes() == (tmp_path / f"b/seed0.{ending}").read_bytes()
+
+
+def test_numbers_in_the_file(tmp_path):
+    record = make_record()
+    record["members"][0]["best_validation_loss"] = float("inf")
+    record["members"][0]["curve"] = {"train_loss": [1 / 3, np.float32("nan"), 123456789.0], "kl": np.zeros(3)}
+    record["note"] = "spaces [  stay \n in ] strings"
+    path = tmp_path / "seed0.json"
+    results.write(path, record)
+    member = results.read(path)["members"][0]
+    assert member["best_validation_loss"] is None
+    assert member["curve"] == {"train_loss": [0.333333, None, 123457000.0], "kl": [0.0, 0.0, 0.0]}
+    assert results.read(path)["note"] == record["note"]
+    assert '"train_loss": [0.333333, null, 123457000.0]' in path.read_text()
+    assert "NaN" not in path.read_text() and "Infinity" not in path.read_text()
+
+
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_interrupted_writing_leaves_nothing(tmp_path, monkeypatch, fails_at):
+    """Interrupted at write 1, of the predictions, or at write 2, of the record."""
+    calls = []
+
+    def interrupted(descriptor):
+        calls.append(descriptor)
+        if len(calls) == fails_at:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    path = tmp_path / "seed0.json"
+    with pytest.raises(KeyboardInterrupt):
+        results.write(path, make_record(), np.eye(2), np.arange(2))
+    assert [p.name for p in tmp_path.iterdir()] == ["seed0.npz"][: fails_at - 1]
+    assert results.state(path, make_record()["config_hash"]) == "missing"
+
+
+def test_replacing_a_run_leaves_no_predictions_of_the_old_one(tmp_path):
+    path = tmp_path / "seed0.json"
+    results.write(path, make_record(), np.eye(2), np.arange(2))
+    results.write(path, make_record(correct=6))
+    with pytest.raises(InputError, match="not kept"):
+        results.read_predictions(path)
+
+
+NUMBERS = [
+    lambda record: record["test"].update(accuracy=0.99),
+    lambda record: record["members"][0]["curve"]["train_loss"].append(0.1),
+    lambda record: record["members"][1].update(best_validation_loss=0.1),
+    lambda record: record["chosen"].update(epoch=4),
+    lambda record: record["cost"].update(wall_seconds=1),
+    lambda record: record["files"].update({".npz": "0" * 64}),
+    lambda record: record["files"].pop(".npz"),
+    lambda record: record.update(note="by hand"),
+]
+
+
+@pytest.mark.parametrize("edit", NUMBERS)
+def test_a_number_changed_by_hand_is_refused(tmp_path, edit):
+    path = tmp_path / "seed0.json"
+    results.write(path, make_record(cost={"wall_seconds": 2}), np.eye(2), np.arange(2))
+    record = json.loads(path.read_text())
+    edit(record)
+    path.write_text(json.dumps(record))
+    refusals = (results.read, results.read_arrays, lambda path: results.state(path, record["config_hash"]))
+    for refuse in refusals:
+        with pytest.raises(InputError, match=f"{path}: was changed after it was written; delete it") as caught:
+            refuse(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_another_format_of_the_same_numbers_is_no_change(tmp_path):
+    path = tmp_path / "seed0.json"
+    results.write(path, make_record(), np.eye(2), np.arange(2))
+    record = results.read(path)
+    integral = {key: value | {"images": float(value["images"])} if key == "test" else value
+                for key, value in record.items()}  # fmt: skip
+    path.write_text(json.dumps(dict(reversed(integral.items())), indent=4, ensure_ascii=True))
+    assert results.read(path) == record
+    assert results.state(path, record["config_hash"]) == "done"
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize("harm", ["delete", "damage", "replace"])
+def test_a_run_is_done_only_with_the_files_that_it_wrote(tmp_path, suffix, harm):
+    path, other, record = tmp_path / "a" / "seed0.json", tmp_path / "b" / "seed0.json", make_record()
+    results.write(path, record, np.eye(2), np.arange(2), b"an adapter")
+    results.write(other, record, 1 - np.eye(2), np.arange(2), b"another one")
+    assert results.state(path, record["config_hash"]) == "done"
+    file = path.with_suffix(suffix)
+    assert results.beside(path, suffix) == file
+    if harm == "delete":
+        file.unlink()
+    else:
+        content = file.read_bytes()
+        file.write_bytes(content[:-1] if harm == "damage" else other.with_suffix(suffix).read_bytes())
+    assert results.state(path, record["config_hash"]) == "missing"
+    says = "is gone; run its experiment again" if harm == "delete" else "was changed after it was written; run"
+    with pytest.raises(InputError, match=f"{file}: {says}"):
+        results.beside(path, suffix)
+    if suffix == ".npz":
+        with pytest.raises(InputError, match=says):
+            results.read_predictions(path)
+    results.write(path, record, np.eye(2), np.arange(2), b"an adapter")
+    assert results.state(path, record["config_hash"]) == "done"
+
+
+def test_a_forgotten_adapter_is_not_missed(tmp_path, capsys):
+    """experiments/prune.py removes adapters from committed results."""
+    record = make_record()
+    kept, pruned = tmp_path / "digits" / "seed0.json", tmp_path / "sprites" / "seed0.json"
+    for path in (kept, pruned):
+        results.write(path, record, np.eye(2), np.arange(2), b"an adapter")
+    outcome = scripts.outcome("prune", capsys, tmp_path / "sprites")
+    assert outcome == (0, "deleted 1 adapters\n", "")
+    assert [path.with_suffix(".safetensors").exists() for path in (kept, pruned)] == [True, False]
+    assert [results.state(path, record["config_hash"]) for path in (kept, pruned)] == ["done", "done"]
+    np.testing.assert_array_equal(results.read_predictions(pruned)[0], np.eye(2))
+    with pytest.raises(InputError, match=f"seed0.safetensors: was not kept; delete {pruned} and run it again"):
+        results.beside(pruned, ".safetensors")
+    assert scripts.outcome("prune", capsys, tmp_path)[1] == "deleted 1 adapters\n", "the files that remain"
+    assert "nowhere: no such folder" in scripts.refusal("prune", capsys, tmp_path / "nowhere")
+
+
+COMMITTED = sorted((Path(__file__).resolve().parents[2] / "results").rglob("seed*.json"))
+
+
+def test_committed_runs_are_whole():
+    """Each file that a record names exists unchanged, so a clone counts these runs as done."""
+    states = {results.state(path, results.read(path)["config_hash"]) for path in COMMITTED}
+    assert len(COMMITTED) > 300 and states == {"done"}
+
+
+def test_unreadable_records_are_not_written(tmp_path):
+    record = make_record()
+    del record["members"]
+    with pytest.raises(InputError, match="lacks members"):
+        results.write(tmp_path / "seed0.json", record)
+    assert not list(tmp_path.iterdir())
+
+
+def test_state(tmp_path):
+    record = make_record()
+    path = tmp_path / "seed0.json"
+    assert results.state(path, record["config_hash"]) == "missing"
+    results.write(path, record)
+    assert results.state(path, record["config_hash"]) == "done"
+    assert results.state(path, "0" * 16) == "different"
+    assert results.state(path, record["config_hash"], "lossy") == "done", "the copy was not known"
+    results.write(path, record | {"data_copy": "lossless"})
+    copies = ("lossless", None, "lossy")
+    assert [results.state(path, record["config_hash"], copy) for copy in copies] == [
+        "done",
+        "done",
+        "different",
+    ]
+
+
+def cut(text):
+    return text[: len(text) // 2]
+
+
+def change(key, value):
+    return lambda text: json.dumps(json.loads(text) | {key: value})
+
+
+@pytest.mark.parametrize(
+    "damage, says",
+    [
+        (cut, "damaged"),
+        (lambda text: "", "damaged"),
+        (lambda text: "[1, 2]", "not a result file"),
+        (lambda text: "{}", "not a result file"),
+        (change("schema", results.SCHEMA + 1), "newer"),
+        (change("schema", 1), "was made by an older version; delete it and run it again"),
+        (lambda text: text.replace('"sha256"', '"sha"'), "incomplete result file, it lacks sha256"),
+        (change("config", {"seed": 0, "members": [], "max_epochs": 31}), "does not match its hash"),
+        (change("config", {}), "lacks max_epochs, members, seed"),
+        (change("method", "prefix"), "unknown method 'prefix'"),
+        (change("category", "other"), "unknown category 'other'"),
+    ],
+)
+def test_damaged_records(tmp_path, damage, says):
+    path = tmp_path / "seed0.json"
+    results.write(path, make_record())
+    path.write_text(damage(path.read_text()))
+    with pytest.raises(InputError, match=says) as caught:
+        results.read(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+    with pytest.raises(InputError, match=says):
+        results.state(path, "0" * 16)
+
+
+def test_not_text(tmp_path):
+    path = tmp_path / "seed0.json"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="damaged"):
+        results.read(path)
+
+
+def test_load_runs(tmp_path):
+    records = [make_record(m, d, s) for d in ("digits", "vessels") for m in ("linear", "pvera") for s in (0, 1)]
+    write_all(tmp_path, records[::-1])
+    loaded = results.load_runs(tmp_path, "mine")
+    assert [{key: run[key] for key in records[0]} for run in loaded] == records  # sorted by path
+    with pytest.raises(InputError, match="no results of experiment 'rank'"):
+        results.load_runs(tmp_path, "mine", "rank")
+    assert results.load_runs(tmp_path, "mine", "rank", optional=True) == []
+
+
+@pytest.mark.parametrize(
+    "other, says",
+    [
+        ({"protocol": "published"}, "protocol"),
+        ({"config": {"precision": "bfloat16"}}, "precision"),
+        ({"config": {"images": 16}}, "images"),
+        ({"data_copy": "lossy"}, "data_copy"),
+        ({"config": {"max_epochs": 15}}, "max_epochs"),
+        ({"config": {"weights_sha256": "v"}}, "weights_sha256"),
+        ({"config": {"data_sha256": "jpeg"}}, "data_sha256"),
+        ({"method": "pvera", "grid": {"learning_rate": [1e-2]}, "seed": 1}, "hyperparameters"),
+    ],
+)
+def test_runs_that_may_not_share_a_table(tmp_path, other, says):
+    write_all(
+        tmp_path,
+        [
+            make_record("pvera", data_copy="lossless"),
+            make_record(**{"method": "vera", "data_copy": "lossless"} | other),
+        ],
+    )
+    with pytest.raises(InputError, match=f"different {says}.* cannot share a table: .*digits/p?vera") as caught:
+        results.load_runs(tmp_path, "mine")
+    assert "\n" not in str(caught.value)
+
+
+def test_allowed_differences(tmp_path):
+    """Backbones have different weights, data sets different data and β, methods different grids. The copy of the data
+    may be unknown, as for data sets without a lossless original."""
+    beta = {"members": [{"method": {"learning_rate": rate}, "beta": 1e-6} for rate in (1e-3, 1e-4)]}
+    records = [
+        make_record("pvera"),
+        make_record("pvera", "vessels", config=beta, data_copy="lossy"),
+        make_record("lora"),
+        make_record("pvera", backbone="large", config={"weights_sha256": "v", "data_sha256": "at 224 pixels"}),
+    ]
+    write_all(tmp_path, records)
+    assert len(results.load_runs(tmp_path, "mine")) == 4
+
+
+def of_rates(rates, dataset="digits", seed=0, **options):
+    """A run of VeRA with this grid of learning rates; `options` are the same in each member."""
+    members = [{"method": {"alpha": 16.0} | options, "adapter_lr": rate} for rate in rates]
+    return make_record("vera", dataset, seed, grid={"learning_rate": rates}, config={"members": members})
+
+
+def test_seeds_may_train_what_another_seed_chose(tmp_path):
+    """In each data set the first seed searches the grid; α belongs to the data set as β does."""
+    grid = [1e-2, 3e-3, 1e-3]
+    runs = [of_rates(grid), of_rates([3e-3], seed=1), of_rates([3e-3], seed=2)]
+    runs += [of_rates(grid, "vessels", alpha=8.0), of_rates([1e-3], "vessels", seed=1, alpha=8.0)]
+    write_all(tmp_path, runs)
+    assert len(results.load_runs(tmp_path, "mine")) == 5
+
+
+def test_further_seeds_of_another_experiment_are_read_with_its_search(tmp_path):
+    further = [of_rates([3e-3], seed=3), of_rates([1e-3], "vessels", seed=3)]
+    searches = [of_rates([3e-3, 1e-3]), of_rates([3e-3, 1e-3], "vessels")]
+    write_all(tmp_path, [*searches, *(run | {"experiment": "components_vera"} for run in further)])
+    assert len(results.load_runs(tmp_path, "mine", "benchmark", "components_vera")) == 4
+    with pytest.raises(InputError, match="different hyperparameters"):
+        results.load_runs(tmp_path, "mine", "components_vera")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        of_rates([1e-4], seed=1),  # not in the grid
+        of_rates([1e-2, 3e-3], seed=1),  # a part of it, searched anew
+        of_rates([1e-2], seed=1, alpha=8.0),  # with another α on the same data set
+        of_rates([1e-2], "vessels"),  # nothing was searched there
+        of_rates([1e-2, 3e-3, 1e-3], "vessels", rank=8),  # a method of other hyperparameters
+    ],
+)
+def test_grids_that_may_not_share_a_table(tmp_path, other):
+    write_all(tmp_path, [of_rates([1e-2, 3e-3, 1e-3]), other])
+    with pytest.raises(InputError, match="different hyperparameters cannot share a table: .*digits/vera/seed0"):
+        results.load_runs(tmp_path, "mine")
+
+
+def test_a_record_in_the_wrong_place(tmp_path):
+    (path,) = write_all(tmp_path, [make_record(seed=0)])
+    path.rename(path.with_name("seed1.json"))
+    with pytest.raises(InputError, match="seed1.json: holds the run mine/benchmark/tiny/digits/pvera/0"):
+        results.load_runs(tmp_path, "mine")
+
+
+def test_frame():
+    diverged = make_record("lora", seed=1, chosen=None)
+    rows = frame([make_record("lora", correct=7, chosen=2), diverged])
+    assert rows["grid_rank"].tolist()[0] == 16 and rows["best_validation_loss"][0] == 2.5
+    assert rows["accuracy"][0] == 0.7 and rows.loc[1, ["accuracy", "grid_rank"]].isna().all()
+    assert rows[["method", "seed"]].values.tolist() == [["lora", 0], ["lora", 1]]
+
+
+def test_scores_in_the_papers_order():
+    runs = [
+        make_record("pvera", "sprites", 1, correct=1),
+        make_record("linear", "vessels", 0, correct=2),
+        make_record("pvera", "textures", 0, correct=3),
+        make_record("lora", "digits", 1, correct=4),
+        make_record("lora", "digits", 0, chosen=None),
+    ]
+    scores = Scores.of(runs)
+    assert scores.methods == ("linear", "lora", "pvera") and scores.seeds == (0, 1)
+    assert scores.datasets == ("digits", "textures", "vessels", "sprites")
+    assert scores.categories == ("natural", "natural", "specialized", "structured")
+    assert scores.values.shape == (3, 2, 4)
+    assert scores.values[2, 1, 3] == 0.1 and scores.values[0, 0, 2] == 0.2 and scores.values[1, 1, 0] == 0.4
+    assert len(scores.missing()) == 20 and ("lora", "digits", 0) in scores.missing()
+    assert Scores.of(runs, lambda run: run["members"][0]["epochs"]).values[2, 1, 3] == 23
+    with pytest.raises(InputError, match="one backbone, not of large, tiny"):
+        Scores.of([*runs, make_record(backbone="large")])
