@@ -54,8 +54,10 @@ class Method:
             value = getattr(self, field.name)
             if field.name in ("rank", "ratio") and (type(value) is not int or value < 1):
                 raise InputError(f"{self.title}: {field.name} must be a positive integer, not {value!r}")
-            if field.name == "alpha" and not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
+            if field.name == "alpha" and not (_is_number(value) and value > 0):
                 raise InputError(f"{self.title}: alpha must be a positive number, not {value!r}")
+            if field.name == "sigma" and value is not None and not (_is_number(value) and value > 0):
+                raise InputError(f"{self.title}: sigma must be a positive number or None, not {value!r}")
             if field.name == "dropout" and not (isinstance(value, (int, float)) and 0 <= value < 1):
                 raise InputError(f"{self.title}: dropout must be a number from 0 and below 1, not {value!r}")
             if field.name == "targets":
@@ -108,6 +110,10 @@ class Adapter(nn.Module):
     def kl_divergence(self) -> Tensor | float:
         """Return the layer's KL term (Eq. 9) of the last forward pass."""
         return 0.0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def _targets(title: str, value: str) -> str:

@@ -30,14 +30,16 @@ class DroppedAdapter(SampledAdapter):
         raise NotImplementedError
 
     def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
-        return self.add(self.dropped(x, positions) if self.samples else x, y, positions)
+        return self.add(self.drop(x, positions), y, positions)
 
     def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         """Return `project` without dropout: position embeddings belong to no sample."""
         return y if self.mean_in_weights else self.add(x, y, positions)
 
-    def dropped(self, x: Tensor, positions: str) -> Tensor:
+    def drop(self, x: Tensor, positions: str) -> Tensor:
         """Return what dropout leaves of x, or its difference from x where the frozen weights hold the mean."""
+        if not self.samples:
+            return x
         now = self.settings(positions, x.device)
         mean = 0 if now.mean_in_weights else 1
         if not now.sampling:

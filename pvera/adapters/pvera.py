@@ -12,9 +12,13 @@ Only the vectors d (2r) and b (d) are trained. The first halves of A and d, A_μ
 the other half of x A ⊙ d the standard deviation; the published program, PEFT and this file take it as log σ², which
 keeps σ positive.
 
+With a fixed `sigma`, which is not in the paper, σ is that number for every x: the second halves of A and d are away, and
+what is trained and computed is as much as in VeRA.
+
 The class `PVeRAAdapter` computes these equations in this order. In training z is drawn; in evaluation z = μ.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -36,13 +40,14 @@ class PVeRA(Method):
     pair: one A, B per "position" (the published program), or one "shared" by all targets (PEFT).
     kl: "sum" is Eq. 9. "mean" is the published program's: the mean over latent and targets, without the ½ before Σ.
     noise: z is drawn in training (Eq. 6); without, z = μ there as well.
+    sigma: σ of Eq. 6 as a fixed number; None: σ is trained.
     """
 
     key: ClassVar[str] = "pvera"
     title: ClassVar[str] = "PVeRA"
     colour: ClassVar[str] = "#D55E00"
     marker: ClassVar[str] = "o"
-    LATER: ClassVar[frozenset[str]] = frozenset({"noise", "pair"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"noise", "pair", "sigma"})
     rank: int = 256
     alpha: float = 16.0
     targets: str = "qv"
@@ -50,24 +55,32 @@ class PVeRA(Method):
     kl: str = field(default="sum", metadata={"choices": ("sum", "mean")})
     pair: str = field(default="position", metadata={"choices": PAIRS})
     noise: bool = True
+    sigma: float | None = None
+
+    @property
+    def halves(self) -> int:
+        """The halves of A and d: μ's, and log σ²'s where σ is trained."""
+        return 2 if self.sigma is None else 1
 
     def shared(self, dim: int, seed: int) -> SharedMatrices:
-        return SharedMatrices(self, dim, seed, parts=(2,))
+        shared = SharedMatrices(self, dim, seed, parts=(2,))
+        shared.A = shared.A[:, : self.halves].contiguous()  # A_μ is the same with either σ
+        return shared
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "PVeRAAdapter":
         return PVeRAAdapter(self, layer.dim, shared, index, seed)
 
     def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
-        return products_per_layer(self, halves=2 if sampled else 1) * shape.tokens * self.rank * shape.dim
+        return products_per_layer(self, halves=self.halves if sampled else 1) * shape.tokens * self.rank * shape.dim
 
 
 class PVeRAAdapter(SampledAdapter):
-    """d (2, p, r) and b (p, d) of one layer, for the p targets; see `SharedMatrices` for A and B."""
+    """d (halves, p, r) and b (p, d) of one layer, for the p targets; see `SharedMatrices` for A and B."""
 
     def __init__(self, method: PVeRA, dim: int, shared: SharedMatrices, index: int, seed: int):
         super().__init__(index, seed, draws_in_training=method.noise)
         self.method, self.shared = method, shared
-        self.d = nn.Parameter(draw_scale((2, len(method.targets), method.rank), seed, index))
+        self.d = nn.Parameter(draw_scale((method.halves, len(method.targets), method.rank), seed, index))
         self.b = nn.Parameter(torch.zeros(len(method.targets), dim))
 
     def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
@@ -99,7 +112,10 @@ class PVeRAAdapter(SampledAdapter):
         """
         A, d = select(self.shared.A, 2, self.shared.pairs(targets)), select(self.d, 1, targets)
         # x A keeps its precision: the product with d, in fp32, has that of d.
-        mu, log_var = (xA * of_half for xA, of_half in zip(products(x, A).unbind(2), full_precision(d), strict=True))
+        xAd = [xA * of_half for xA, of_half in zip(products(x, A).unbind(2), full_precision(d), strict=True)]
+        if self.method.sigma is not None:
+            xAd.append(torch.full_like(xAd[0], 2 * math.log(self.method.sigma)))
+        mu, log_var = xAd
         return mu, log_var
 
     def latent(self, x: Tensor, targets: list[int]) -> Tensor:
@@ -108,6 +124,9 @@ class PVeRAAdapter(SampledAdapter):
 
     def noise_around_mean(self, x: Tensor, targets: list[int], now: Pass) -> Tensor:
         """Return ε ⊙ σ alone, (n, t, p, r)."""
+        if self.method.sigma is not None:
+            like = x.new_empty((), dtype=full_precision(x).dtype).expand(*x.shape[:2], len(targets), self.method.rank)
+            return self.method.sigma * self.noise(like, now)
         A, d = select(self.shared.A[:, 1], 1, self.shared.pairs(targets)), select(self.d[1], 0, targets)
         log_var = products(x, A) * full_precision(d)
         return log_var.mul_(0.5).exp_().mul_(self.noise(log_var, now))

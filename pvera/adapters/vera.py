@@ -5,7 +5,7 @@
 
 A (d × r) and B (r × d) are random and frozen; all layers share one pair per position, or one pair for all positions.
 Only the vectors d (r) and b (d) are trained. b starts at zero, so the adapter starts as the identity.
-Dropout, if any, drops part of the x in x A (`dropped`).
+Dropout, if any, drops part of the x in x A, or of the latent x A ⊙ d (`dropped`).
 """
 
 import math
@@ -30,20 +30,21 @@ class VeRA(Method):
     rank: r, the length of d.   alpha: α of Eq. 4.   targets: the adapted projections, letters of "qkv".
     init: distribution of A and B, "normal" (Section 3.1) or "uniform" (Kaiming, the published program).
     pair: one A, B per "position" (the published program), or one "shared" by all targets (PEFT).
-    dropout: share of the input x of A that training drops.
+    dropout: share that training drops.   dropped: of the "input" x of A, or of the "latent" x A ⊙ d.
     """
 
     key: ClassVar[str] = "vera"
     title: ClassVar[str] = "VeRA"
     colour: ClassVar[str] = "#0072B2"
     marker: ClassVar[str] = "h"
-    LATER: ClassVar[frozenset[str]] = frozenset({"pair", "dropout"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"pair", "dropout", "dropped"})
     rank: int = 256
     alpha: float = 16.0
     targets: str = "qv"
     init: str = field(default="normal", metadata={"choices": ("normal", "uniform")})
     pair: str = field(default="position", metadata={"choices": PAIRS})
     dropout: float = 0.0
+    dropped: str = field(default="input", metadata={"choices": ("input", "latent")})
 
     def shared(self, dim: int, seed: int) -> "SharedMatrices":
         return SharedMatrices(self, dim, seed)
@@ -87,6 +88,12 @@ class VeRAAdapter(DroppedAdapter):
         self.method, self.shared = method, shared
         self.d = nn.Parameter(draw_scale((len(method.targets), method.rank), seed, index))
         self.b = nn.Parameter(torch.zeros(len(method.targets), dim))
+
+    def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
+        targets, at = matching(self.method.targets, positions)
+        if self.method.dropped == "input" or not targets:
+            return super().project(x, y, positions)
+        return add_scaled(self, y, self.drop(self.latent(x, targets), positions), targets, at)
 
     def add(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         targets, at = matching(self.method.targets, positions)

@@ -72,6 +72,8 @@ def export_peft(model: AdaptedModel, folder: str | Path, sampling: bool = False)
 def _require_distribution(layers: list[EncoderLayer], method: Method) -> None:
     if not isinstance(method, PVeRA):
         raise InputError(f"{method.title} has no distribution to sample from: export it without sampling")
+    if method.sigma is not None:
+        raise InputError("PEFT's PVeRA has no fixed sigma: export it without sampling")
     if _mean_only(layers, method):
         raise InputError(
             "PEFT cannot sample from PVeRA with a pair per position where queries, keys and values are layers of their "
@@ -82,7 +84,9 @@ def _require_distribution(layers: list[EncoderLayer], method: Method) -> None:
 
 
 def _mean_only(layers: list[EncoderLayer], method: Any) -> bool:
-    """Return whether PEFT can hold only the mean of PVeRA: its λ_d needs parts that draw nothing."""
+    """Return whether PEFT can hold only the mean of PVeRA: it has no fixed σ, and λ_d needs parts that draw nothing."""
+    if method.sigma is not None:
+        return True
     return not _fused(layers) and method.pair == "position" and len(method.targets) > 1
 
 

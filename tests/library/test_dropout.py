@@ -1,5 +1,7 @@
 """Dropout in LoRA and VeRA: masks, modes, draws, and the rest of the library."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny import make_vit, perturb
@@ -9,6 +11,8 @@ from pvera import InputError, LoRA, VeRA, checkpoint
 
 METHODS = [LoRA(rank=3, dropout=0.25), VeRA(rank=8, dropout=0.25)]
 by_key = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.key)
+LATENT = VeRA(rank=8, dropout=0.25, dropped="latent")
+by_method = pytest.mark.parametrize("method", [*METHODS, LATENT], ids=["lora", "vera", "vera, latent"])
 
 
 def adapted(method, seed=0):
@@ -34,16 +38,29 @@ def test_the_adapter_reads_the_masked_input(method):
     assert not torch.equal(seen[0], seen[1]), "each pass draws a new mask"
 
 
-@by_key
+def test_the_latent_is_masked(monkeypatch):
+    """Eq. 4 holds with z ⊙ m / (1 − p) instead of z = x A ⊙ d."""
+    adapter = adapted(LATENT).members[0].layers[0].train()
+    x, y = torch.randn(5, 7, 24, generator=torch.Generator().manual_seed(1)), torch.zeros(5, 7, 3, 24)
+    mask = (torch.rand(5, 7, 2, 8, generator=torch.Generator().manual_seed(2)) >= 0.25) / 0.75
+    monkeypatch.setattr(adapter, "uniform", lambda like, now: torch.where(mask.to(bool), 0.3, 0.2))
+    adapter.passes.begin()
+    result = adapter.project(x, y, "qkv")
+    for i, j in enumerate((0, 2)):
+        z = (x @ adapter.shared.A[:, i] * adapter.d[i]) * mask[:, :, i]
+        torch.testing.assert_close(result[:, :, j], LATENT.alpha * (z @ adapter.shared.B[i]) * adapter.b[i])
+
+
+@by_method
 def test_evaluation_drops_nothing(method, images):
-    plain = adapted(type(method)(rank=method.rank)).eval()
+    plain = adapted(replace(method, dropout=0.0)).eval()
     model = adapted(method)
     assert not torch.equal(model(images), model(images))
     assert torch.equal(model.eval()(images), plain(images))
     assert model.kl_divergence() == 0
 
 
-@by_key
+@by_method
 def test_draws_are_the_passes_of_training(method, images):
     """Merging the mean changes no draw, and the draws' mean is near the scores of the mean."""
     model = adapted(method).eval()
