@@ -24,7 +24,7 @@ row says what the paper states, what the published program does, and what is don
 on PVeRA adds what PEFT 0.21 does.
 
 Two *protocols* settle every point. `corrected` follows the paper, or what is right where the paper errs. `published`
-follows the program that produced the paper's numbers; [`tests/golden/test_golden.py`](tests/golden/test_golden.py) holds it to
+follows the program that produced the paper's numbers; [its test](tests/golden/test_golden.py) holds it to
 numbers of that program. A profile chooses one of them, and [`pvera/study/protocol.py`](pvera/study/protocol.py) holds
 the switches between them. Where *Here* says "both", the protocols agree and there is no switch.
 
