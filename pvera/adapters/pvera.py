@@ -12,7 +12,7 @@ Only the vectors d (2r) and b (d) are trained. The first halves of A and d, A_μ
 the other half of x A ⊙ d the standard deviation; the published program, PEFT and this file take it as log σ², which
 keeps σ positive.
 
-With a fixed `sigma`, which is not in the paper, σ is that number for every x. Then A and d have no second half: training
+With a fixed `sigma`, not in the paper, σ is that number for every x. Then A and d have no second half: training
 and inference take as much as VeRA's.
 
 The class `PVeRAAdapter` computes these equations in this order. In training z is drawn; in evaluation z = μ.
