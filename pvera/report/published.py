@@ -1,4 +1,4 @@
-"""The paper's published numbers, as `experiments/read_published.py` reads them from its LaTeX source.
+"""The paper's published numbers, read once from its LaTeX source into results/published.
 
 Methods, data sets and backbones have this package's keys (`PAPER_METHODS`, `data.tasks.TASKS`, `backbones.NAMES`), so
 that the paper's results can stand beside ours.
@@ -92,7 +92,7 @@ def load(folder) -> Published:
     for field in dataclasses.fields(Published):
         path = Path(folder) / f"{field.name}.csv"
         if not path.is_file():
-            raise InputError(f"{path}: no such file; experiments/read_published.py makes it")
+            raise InputError(f"{path}: no such file; it belongs to the repository")
         table = pd.read_csv(path, dtype=TEXT, keep_default_na=False)
         lacking = [column for column in COLUMNS[field.name] if column not in table]
         if lacking:

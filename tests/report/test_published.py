@@ -1,14 +1,11 @@
-"""The published numbers: the CSV files, the script that extracts them from LaTeX, the tables made from them."""
+"""The published numbers: the CSV files, and the tables made from them."""
 
-import importlib.util
 import os
 import re
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-import scripts
 
 from pvera import METHODS
 from pvera.data.tasks import TASKS
@@ -20,17 +17,6 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "results" / "published"
 SOURCE = Path(os.environ.get("PVERA_PAPER", ROOT.parent / "shared" / "paper" / "pvera.tex"))
 needs_source = pytest.mark.skipif(not SOURCE.is_file(), reason="the paper's source is not here")
-
-
-def load_script():
-    spec = importlib.util.spec_from_file_location("read_published", ROOT / "experiments/read_published.py")
-    script = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = script  # dataclasses look up their module
-    spec.loader.exec_module(script)
-    return script
-
-
-script = load_script()
 
 
 @pytest.fixture(scope="module")
@@ -122,97 +108,6 @@ def test_bad_folders_are_input_errors(tmp_path):
     (tmp_path / "main.csv").write_text("method,dataset,category,mark\n")
     with pytest.raises(InputError, match="lacks the column 'accuracy'"):
         published.load(tmp_path)
-
-
-# The script
-
-
-@needs_source
-def test_the_script_gives_the_committed_files(tmp_path, capsys):
-    scripts.execute("read_published", "--source", SOURCE, "--out", tmp_path)
-    assert "detailed.csv: 456 rows" in capsys.readouterr().out
-    for name in published.COLUMNS:
-        assert (tmp_path / f"{name}.csv").read_bytes() == (FOLDER / f"{name}.csv").read_bytes(), name
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "cannot be read"),
-        (b"\xff\xfe", "cannot be read"),
-        (b"no table", "there is no table tab:main"),
-        (rb"\begin{table}\label{tab:main}\begin{tabular}{l\end{tabular}\end{table}", "unbalanced braces"),
-        (rb"\begin{table}\label{tab:main}\begin{tabular}{l}\end{tabular}\end{table}",
-         "table tab:main is empty"),
-        (rb"\begin{table}\label{tab:main}\begin{tabular}{lc} & DTD \\ LoRA \\ \end{tabular}\end{table}",
-         "row 'LoRA' has 1 cells, its header 2"),
-        (rb"\begin{table}\label{tab:main}\begin{tabular}{lc} & DTD \\ LoRA & n/a \\ \end{tabular}\end{table}",
-         "'n/a' is no number"),
-        (rb"\begin{table}\label{tab:main}\begin{tabular}{lc} & DTD \\ Laura & 1 \\ \end{tabular}\end{table}",
-         "unknown method 'Laura'"),
-        (rb"\begin{table}\label{tab:main}\begin{tabular}{lc} & DTT \\ LoRA & 1 \\ \end{tabular}\end{table}",
-         "unknown data set 'DTT'"),
-        (rb"\begin{table}\label{tab:main}\begin{tabular}{lc} & DTD \\ LoRA & 1 \\ \end{tabular}\end{table}",
-         "there is no table tab:detailed_results_small"),
-    ],
-)  # fmt: skip
-def test_bad_sources_are_one_line_and_nothing_is_written(tmp_path, capsys, content, message):
-    source = tmp_path / "paper.tex"
-    if content is not None:
-        source.write_bytes(content)
-    error = scripts.refusal("read_published", capsys, "--source", source, "--out", tmp_path / "out")
-    assert message in error
-    assert not (tmp_path / "out").exists()
-
-
-TABLE = r"""
-\begin{table}[t] % a comment & with \\ what would count
-    \resizebox{\textwidth}{!}{
-    \begin{tabular}{l C{1cm}
-                    c c}
-    \toprule
-      & \rotatebox[origin=l]{90}{\coloreddot{natural}~DTD} & \multicolumn{2}{c}{Two
-          words} \\[2pt]
-    \cmidrule(lr){2-3}
-      (IA)$^3$ & $\;\,$1.5$^*$ $\pm$
-          0.5$\;\,$ & \textbf{12 345} & \underline{7\%} \\
-    \midrule
-      \rowcolor{grey} LoRA & \:\:2.5$\pm$0.1 & \multirow{2}{*}{x} & $10^{-3}$ \\
-    \bottomrule
-    \end{tabular}}
-    \caption{\textbf{Caption}.}
-    \label{tab:any}
-\end{table}
-"""
-
-
-def test_a_table_in_unlike_spellings():
-    source = re.sub(r"(?<!\\)%.*", "", TABLE)
-    (table,) = script.environments(source)["tab:any"]
-    header, (first, second) = table.columns()
-    Cell = script.Cell
-    assert header == [Cell(""), Cell("DTD", dot="natural"), Cell("Two words"), Cell("")]
-    assert first == [Cell("(IA)3"), Cell("1.5* ± 0.5"), Cell("12 345", "best"), Cell("7%", "second")]
-    assert second == [Cell("LoRA"), Cell("2.5±0.1"), Cell("x"), Cell("10^{-3}")]
-    assert table.caption == "Caption."
-    assert script.number(table, first[2].text) == "12345"
-    assert script.power(second[3].text) == "0.001"
-
-
-def test_subtables_have_their_own_captions():
-    tabular = r"\begin{tabular}{l} x \\ \end{tabular} \caption{%s}"
-    body = tabular % "One" + tabular % "Two" + r"\caption{All}\label{tab:t}"
-    source = rf"\begin{{table*}}{body}\end{{table*}}"
-    assert [table.caption for table in script.environments(source)["tab:t"]] == ["One", "Two"]
-
-
-def test_quotes_find_sentences_across_lines_and_read_number_words():
-    source = "It has\nseven  \\textbf{red} and $10^{-3}$ blue."
-    quotes = script.quotes(source, (r"(?P<red>\w+) \\textbf\{red\} and \$(?P<blue>\S+)\$ blue",))
-    sentence = "seven red and 10^{-3} blue"
-    assert quotes == [("red", "7", sentence), ("blue", "0.001", sentence)]
-    with pytest.raises(InputError, match="there is no sentence for green"):
-        script.quotes(source, (r"(?P<green>\w+) green",))
 
 
 def test_numbers_are_written_as_printed(paper):
