@@ -77,6 +77,30 @@ class Effects:
 
 
 @validated
+class Noise:
+    """PVeRA with σ fixed and β = 0, and VeRA with dropout in its latent, on the first backbone (not in the paper).
+
+    sigma: σ, on every data set. sizes, dropout: other values of σ, and shares of VeRA's latent that dropout drops, on
+    the first data set of each category.
+    """
+
+    sigma: Rate = 1.0
+    sizes: Distinct[Rate] = field(default_factory=list)
+    dropout: Distinct[Share] = field(default_factory=list)
+
+
+@validated
+class Published:
+    """The published protocol on every data set and the first backbone: each seed searches its own grid.
+
+    methods: those that are trained. beta: of PVeRA.
+    """
+
+    methods: Several[Name]
+    beta: Weight
+
+
+@validated
 class Draws:
     """Monte Carlo inference on the adapters of the benchmark.
 
@@ -136,6 +160,7 @@ class Description:
     search_once: the first seed of an experiment searches each grid, and its other seeds train the value that it chose.
     component_seeds: of the experiments on PVeRA's components, which are left out where there are none.
     further_seeds: of VeRA and PVeRA, beside `seeds`.
+    noise, published: two experiments that are left out where they are not described.
     weights: per backbone a local file of its weights, instead of the hub's.
     deterministic: see `training.deterministic`.
     images: for trials, how many images (or texts) of each split are used, the first ones.
@@ -162,6 +187,8 @@ class Description:
     further_seeds: Distinct[Natural] = field(default_factory=list)
     ablations: Ablations | None = None
     effects: Effects | None = None
+    noise: Noise | None = None
+    published: Published | None = None
     uncertainty: Draws = Draws()
     rivals: Rivals | None = None
     weights: dict[Name, Text] = field(default_factory=dict)
@@ -232,6 +259,8 @@ class Description:
         inherited = {key: getattr(self, key) for key in keys} | {
             "ablations": None,
             "effects": None,
+            "noise": None,
+            "published": None,
             "rivals": None,
             "alpha": [],
             "search_rates": [],

@@ -131,6 +131,20 @@ EXPERIMENTS = {
             notebooks=("components",),
         ),
         Experiment(
+            "noise",
+            "Noise of fixed size",
+            "PVeRA with noise of fixed size, and VeRA with dropout in its latent",
+            plan.noise,
+            keep=True,
+        ),
+        Experiment(
+            "published",
+            "Published protocol",
+            "the published protocol on every data set",
+            plan.published,
+            keep=True,
+        ),
+        Experiment(
             "equal_budget",
             "Equal budget",
             "VeRA with an α that was searched as PVeRA's β",

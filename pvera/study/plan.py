@@ -96,6 +96,54 @@ def components(profile: Profile, experiment: Experiment, root) -> list[Run]:
     ]  # fmt: skip
 
 
+def noise(profile: Profile, experiment: Experiment, root) -> list[Run]:
+    """List PVeRA with σ fixed and β = 0, and VeRA with dropout in its latent; each below "noise_<name>".
+
+    The seeds are those of PVeRA's components, with which they are compared.
+    """
+    if not profile.noise:
+        return []
+    first = first_of_categories(profile)
+    variants: list[tuple[str, str, dict, Sequence[str]]] = [
+        (f"sigma_{sigma:g}", "pvera", {"sigma": sigma, "beta": 0.0}, datasets)
+        for sigma, datasets in [
+            (profile.noise.sigma, profile.datasets),
+            *((size, first) for size in profile.noise.sizes),
+        ]
+    ]
+    variants += [
+        (f"dropout_{share:g}", "vera", {"dropout": share, "dropped": "latent"}, first)
+        for share in profile.noise.dropout
+    ]
+    return [
+        training_run(
+            profile, experiment, root, profile.backbones[0], dataset, method, seed, variant=name, changes=changes,
+            seeds=profile.component_seeds,
+        )
+        for name, method, changes, datasets in variants
+        for dataset in datasets
+        for seed in profile.component_seeds
+        if method in profile.methods
+    ]  # fmt: skip
+
+
+def published(profile: Profile, experiment: Experiment, root) -> list[Run]:
+    """List the trainings under the published protocol; each seed searches its own grid, as there."""
+    if not profile.published:
+        return []
+    searched = replace(profile, fixed_grid=[], search_once=False)
+    return [
+        training_run(
+            searched, experiment, root, profile.backbones[0], dataset, method, seed, rules=protocol("published"),
+            changes={"beta": profile.published.beta} if method == "pvera" else None,
+        )
+        for dataset in profile.datasets
+        for seed in profile.seeds
+        for method in profile.published.methods
+        if method in profile.methods
+    ]  # fmt: skip
+
+
 def equal_budget(profile: Profile, experiment: Experiment, root) -> list[Run]:
     """List VeRA with the α that `search` chose, where the profile has values of α."""
     return [
