@@ -18,11 +18,13 @@ class Part:
     """One split: images (n, 32, 32, 3) uint8, labels (n,) int64, and the independent unit of each image, (n,) int64.
 
     Images of one unit share their source. Units are numbered over all splits, and no unit lies in two.
+    masks: (n, 32, 32) bool, the pixels of the object that the label is about; None where it is about the whole image.
     """
 
     images: np.ndarray
     labels: np.ndarray
     units: np.ndarray
+    masks: np.ndarray | None = None
 
 
 def share(population: int, split: str) -> np.ndarray:
@@ -86,3 +88,21 @@ def contrast(images: np.ndarray, rng: np.random.Generator, gain=(0.6, 1.2), shif
     mean = images.mean(axis=(1, 2, 3), keepdims=True)
     factor = rng.uniform(*gain, size=(n, 1, 1, 1))
     return mean + factor * (images - mean) + rng.uniform(-shift, shift, size=(n, 1, 1, 1))
+
+
+def covered(distance: np.ndarray) -> np.ndarray:
+    """Return the share of each pixel that a shape covers, from the signed distance to its edge in pixels."""
+    return np.clip(0.5 - distance, 0, 1)
+
+
+def paint(images: np.ndarray, cover: np.ndarray, colours: np.ndarray) -> None:
+    """Paint colours (..., 3) over images (..., 32, 32, 3) in place, where `cover` (..., 32, 32) of each pixel is."""
+    images += cover[..., None] * (colours[..., None, None, :] - images)
+
+
+def segment(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Return each pixel's distance (32, 32) to the line between two points (down, right), in pixels."""
+    along = end - start
+    down, right = DOWN - start[0], RIGHT - start[1]
+    reached = np.clip((down * along[0] + right * along[1]) / max(along @ along, 1e-9), 0, 1)
+    return np.hypot(down - reached * along[0], right - reached * along[1])

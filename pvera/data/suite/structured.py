@@ -1,4 +1,4 @@
-"""Structured tasks: number of objects, and position of a sprite."""
+"""Structured tasks: number of objects, position and orientation of a sprite, distance, azimuth and elevation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from pvera.data.suite.drawing import (
     Part,
     balanced,
     coloured,
+    column,
     contrast,
+    covered,
     field,
     one_each,
+    paint,
     pixels,
     share,
     turned,
@@ -53,7 +56,8 @@ def sprites(split: str, rng: np.random.Generator) -> Part:
         dx = points[None, :] - (0.25 + 0.5 * across[mine] / 31)[:, None, None]
         u, v = turned(dx, dy, angle)
         images[mine] = inside(u / size, v / size).reshape(-1, SIDE, 4, SIDE, 4).mean(axis=(2, 4))
-    return Part(np.repeat(pixels(255 * images)[..., None], 3, axis=-1), (across // 2).astype(np.int64), one_each(split))
+    grey = np.repeat(pixels(255 * images)[..., None], 3, axis=-1)
+    return Part(grey, (across // 2).astype(np.int64), one_each(split), images > 0.5)
 
 
 OBJECTS = tuple(range(1, 9))
@@ -64,7 +68,8 @@ def counting(split: str, rng: np.random.Generator) -> Part:
     labels = balanced(len(OBJECTS), split, rng)
     count = len(labels)
     images = coloured(0.5 + 0.15 * field(count, 1.4, rng), rng)
-    for image, label in zip(images, labels, strict=True):
+    masks = np.zeros(images.shape[:3], bool)
+    for image, mask, label in zip(images, masks, labels, strict=True):
         places, sizes = np.empty((0, 2)), rng.uniform(2.5, 4.5, OBJECTS[label])
         for i, size in enumerate(sizes):
             for _ in range(200):
@@ -80,5 +85,145 @@ def counting(split: str, rng: np.random.Generator) -> Part:
             if np.linalg.norm(colour - behind) < 90:
                 colour = np.where(behind < 128, behind + 80, behind - 80)
             image[inside] = colour
+            mask |= inside
     images += 8 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, one_each(split))
+    return Part(pixels(contrast(images, rng)), labels, one_each(split), masks)
+
+
+DIRECTIONS = 16
+
+
+def orientation(split: str, rng: np.random.Generator) -> Part:
+    """Draw a heart, an arrow or a drop of any size and colour at any place; the label is where it points."""
+    labels = balanced(DIRECTIONS, split, rng)
+    count = len(labels)
+    images = coloured(0.5 + 0.12 * field(count, 1.4, rng), rng)
+    size = column(rng.uniform(6, 10, count))
+    angle = column(2 * np.pi * (labels + rng.uniform(-0.35, 0.35, count)) / DIRECTIONS)
+    down, right = (axis - column(rng.uniform(-5, 5, count)) for axis in (DOWN, RIGHT))
+    v, u = turned(down, right, angle)
+    u, v = u / size, v / size
+    shapes = [
+        np.hypot(u, v) - 0.45 - 0.5 * np.maximum(1 - abs(np.arctan2(u, -v)), 0),
+        np.maximum(v - 0.5, abs(u) - 0.35 * (v + 0.9)),
+        np.minimum(np.maximum(abs(u) - 0.22, abs(v - 0.2) - 0.7), np.maximum(abs(u) - 0.9 - v, v)),
+    ]
+    cover = covered(np.choose(column(rng.integers(0, 3, count)), shapes) * size)
+    behind = images.mean(axis=(1, 2))
+    paint(images, cover, behind + np.where(behind < 128, 1, -1) * rng.uniform(50, 110, (count, 3)))
+    images += 8 * rng.standard_normal(images.shape)
+    return Part(pixels(contrast(images, rng)), labels, one_each(split), cover > 0.5)
+
+
+DISTANCES = (4.0, 5.5, 7.5, 10.0, 14.0, 20.0, 30.0)  # metres, limits of the classes
+
+
+def distance(split: str, rng: np.random.Generator) -> Part:
+    """Draw one to four boxes, cones and balls on a plane; the label is the nearest's distance.
+
+    The camera's height is fixed and its pitch varies, so an object's foot tells its distance from the horizon alone;
+    the mask holds the nearest.
+    """
+    labels = balanced(len(DISTANCES) - 1, split, rng)
+    count = len(labels)
+    sky, ground = rng.uniform(60, 220, (2, count, 3))
+    horizon = rng.uniform(-6, 0, count)
+    images = sky[:, None, None] * (1 + 0.05 * field(count, 1.5, rng))[..., None]
+    below = covered(column(horizon) - DOWN)[..., None]
+    images += below * (ground[:, None, None] * (1 + 0.12 * field(count, 0.8, rng))[..., None] - images)
+    limits = np.log(DISTANCES)
+    nearest = np.exp(rng.uniform(limits[labels], limits[labels + 1]))
+    masks = np.zeros(images.shape[:3], bool)
+    for i in range(count):
+        far = nearest[i] * rng.uniform(1.15, 4, rng.integers(0, 4))
+        for metres in [*np.sort(far)[::-1], nearest[i]]:
+            scale = 32 / metres  # pixels per metre
+            foot, height = horizon[i] + 1.5 * scale, rng.uniform(0.7, 2) * scale
+            wide = rng.uniform(0.4, 1) * height + 0.3
+            up, aside = foot - DOWN, abs(RIGHT - rng.uniform(-11, 11))
+            shapes = (
+                np.maximum(abs(up - height / 2) - height / 2, aside - wide),
+                np.maximum(-up, aside - wide * (1 - up / height)),
+                np.hypot(up - height / 2, aside) - height / 2,
+            )
+            cover = covered(shapes[rng.integers(3)])
+            paint(images[i], 0.5 * covered(np.hypot(up / 0.3, aside) - wide), np.zeros(3))
+            colour = rng.uniform(0, 255, 3)
+            paint(images[i], cover, colour)
+        masks[i] = cover > 0.5
+    images += 6 * rng.standard_normal(images.shape)
+    return Part(pixels(contrast(images, rng)), labels, one_each(split), masks)
+
+
+AZIMUTHS = 12
+
+
+def azimuth(split: str, rng: np.random.Generator) -> Part:
+    """Draw a car or a chair from above, as in smallNORB; the label is the azimuth that it is seen from."""
+    labels = balanced(AZIMUTHS, split, rng)
+    seen = 2 * np.pi * (labels + rng.uniform(-0.4, 0.4, len(labels))) / AZIMUTHS
+    return _views(labels, split, seen, np.radians(rng.uniform(20, 60, len(labels))), rng)
+
+
+ELEVATIONS = 6
+
+
+def elevation(split: str, rng: np.random.Generator) -> Part:
+    """Draw a car or a chair from any side; the label is the elevation that it is seen from."""
+    labels = balanced(ELEVATIONS, split, rng)
+    seen = np.radians(5 + 80 * (labels + rng.uniform(0, 1, len(labels))) / ELEVATIONS)
+    return _views(labels, split, rng.uniform(0, 2 * np.pi, len(labels)), seen, rng)
+
+
+def _views(labels, split: str, azimuths: np.ndarray, elevations: np.ndarray, rng: np.random.Generator) -> Part:
+    """Draw a car or a chair of boxes per image, seen from an azimuth and an elevation, in radians."""
+    images = coloured(0.5 + 0.12 * field(len(labels), 1.4, rng), rng)
+    masks = np.stack([_view(*seen, rng) for seen in zip(images, azimuths, elevations, strict=True)])
+    images += 8 * rng.standard_normal(images.shape)
+    return Part(pixels(contrast(images, rng)), labels, one_each(split), masks)
+
+
+def _boxes(rng: np.random.Generator) -> np.ndarray:
+    """Draw the boxes (n, 2, 3) of a car or a chair whose front is at x > 0: centre and half of the sides."""
+    wide = rng.uniform(0.38, 0.5)
+    if rng.integers(2):
+        low, high, back = rng.uniform(0.15, 0.25), rng.uniform(0.15, 0.25), rng.uniform(-0.5, -0.2)
+        cabin = (back, 0, 2 * low + high), (rng.uniform(0.35, 0.5), 0.9 * wide, high)
+        return np.array([((0, 0, low), (1, wide, low)), cabin, ((0.97, 0, low), (0.06, 0.8 * wide, 0.4 * low))])
+    seat, back = rng.uniform(0.4, 0.6), rng.uniform(0.45, 0.65)
+    legs = [((x, y, seat / 2), (0.07, 0.07, seat / 2)) for x in (-0.4, 0.4) for y in (-wide, wide)]
+    return np.array(
+        [((0, 0, seat), (0.5, wide + 0.07, 0.07)), ((-0.45, 0, seat + back), (0.07, wide + 0.07, back)), *legs]
+    )
+
+
+def _view(image: np.ndarray, azimuth: float, elevation: float, rng: np.random.Generator) -> np.ndarray:
+    """Draw boxes in parallel projection with light from anywhere above, in place, and return their pixels (32, 32)."""
+    ahead = -np.array([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)])
+    aside = np.array([-np.sin(azimuth), np.cos(azimuth), 0])
+    size, place = rng.uniform(9, 13), rng.uniform(-3, 3, 2)
+    fine = (np.arange(2 * SIDE) - SIDE + 0.5) / 2  # 2 x 2 samples of each pixel
+    down, right = np.meshgrid((fine - place[0]) / size, (fine - place[1]) / size, indexing="ij")
+    origin = right[..., None] * aside - down[..., None] * np.cross(aside, ahead) + [0, 0, 0.4]
+
+    light = rng.normal(size=3)
+    light[2] = abs(light[2]) + 0.5
+    light /= np.linalg.norm(light)
+    colour = rng.uniform(60, 255, 3)
+    depth = np.full(down.shape, np.inf)
+    picture = np.zeros((*down.shape, 3))
+    for i, (centre, half) in enumerate(_boxes(rng)):
+        enters = (-np.sign(ahead) * half + centre - origin) / ahead
+        leaves = (np.sign(ahead) * half + centre - origin) / ahead
+        first = enters.max(axis=-1)
+        hit = (first < leaves.min(axis=-1)) & (first < depth)
+        face = enters.argmax(axis=-1)
+        shade = 0.35 + 0.65 * np.maximum(-np.sign(ahead) * light, 0)
+        picture[hit] = shade[face[hit], None] * colour * (1 if i != 2 else 0.6)
+        depth[hit] = first[hit]
+    seen = np.isfinite(depth)
+    cover = seen.reshape(SIDE, 2, SIDE, 2).mean(axis=(1, 3))
+    sums = picture.reshape(SIDE, 2, SIDE, 2, 3).mean(axis=(1, 3))
+    image *= 1 - cover[..., None]
+    image += sums
+    return cover > 0.5
