@@ -16,7 +16,7 @@ from pvera.data.suite import RECIPES
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report import audit, places, published, scaling
-from pvera.report.audit.core import CONTRADICTS, FOLLOWS
+from pvera.report.audit import CONTRADICTS, FOLLOWS
 from pvera.report.ledger import LEDGER
 from pvera.report.tables.duration import LIMIT
 from pvera.report.tables.layout import interval, plain, signed

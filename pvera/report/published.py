@@ -25,8 +25,10 @@ COLUMNS = {
     "position": ("targets", "loss", "parameters"),
     "language": ("method", "task", "score", "star", "mark"),
     "quotes": ("quote", "said", "sentence"),
+    "notes": ("check", "place", "note"),
+    "by_hand": ("check", "place", "printed", "recomputed", "verdict", "note"),
 }
-TEXT = {"mark": str, "said": str, "sentence": str, "source": str, "targets": str}
+TEXT = dict.fromkeys(("mark", "said", "sentence", "source", "targets", "printed", "recomputed"), str)
 DATASETS = [name for name, task in TASKS.items() if task.suite == "vtab"]
 BACKBONES = {"dinov2_s": "ViT-S/14", "dinov2_b": "ViT-B/14", "dinov2_l": "ViT-L/14"}
 TABLES = {"dinov2_b": "Table 6", "dinov2_s": "Table 7", "dinov2_l": "Table 8"}  # the detailed ones
@@ -39,6 +41,7 @@ class Published:
 
     averages: from the main table (source "Table 1") and from the running text (source "text").
     quotes: numbers, words and symbols of the running text: a name, the words (as text), and their sentence.
+    notes, by_hand: the audit's remarks, and its findings that a person read (`audit`).
     """
 
     main: pd.DataFrame
@@ -49,6 +52,8 @@ class Published:
     position: pd.DataFrame
     language: pd.DataFrame
     quotes: pd.DataFrame
+    notes: pd.DataFrame
+    by_hand: pd.DataFrame
 
     def accuracies(self, backbone: str, column: str = "accuracy") -> pd.DataFrame:
         """Return the detailed table of a backbone: rows methods, columns data sets, both in the paper's order."""

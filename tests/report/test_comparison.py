@@ -7,7 +7,7 @@ from notebook import ROOT, run
 from records import make_record, write_all
 
 from pvera.errors import InputError
-from pvera.report import audit, published
+from pvera.report import published, stars
 from pvera.report.plots import comparison as draw
 from pvera.report.scores import Scores
 from pvera.report.statistics import LEVEL, binomial_star, friedman, seed_error
@@ -121,8 +121,8 @@ def test_published_evidence(backbone, of_paper):
     np.testing.assert_allclose(compared.methods["rank"], table.rank(ascending=False).mean(axis=1))
     np.testing.assert_array_equal(compared.methods["printed"], PAPER.accuracies(backbone, "star").sum(axis=1))
     # Where recomputed stars differ from the printed ones, the audit reports a contradiction or leaves it open
-    decided, printed = audit.decisions(PAPER, backbone), PAPER.accuracies(backbone, "star")
-    open_or_wrong = decided.isna() | audit.contradictions(decided, printed)
+    decided, printed = stars.decisions(PAPER, backbone), PAPER.accuracies(backbone, "star")
+    open_or_wrong = decided.isna() | stars.contradictions(decided, printed)
     differ = (evidence.lower < LEVEL)[:-1] != evidence.printed[:-1]
     assert list(decided.index) == list(evidence.scores.methods[:-1])
     assert differ.any() and open_or_wrong.to_numpy()[differ].all()

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from pvera.adapters import METHODS
-from pvera.report import audit, plots, published
+from pvera.report import audit, plots, published, stars
 from pvera.report.plots import audit as audit_plots
 from pvera.report.plots import language as language_plots
 from pvera.report.plots import uncertainty as uncertainty_plots
@@ -89,7 +89,7 @@ def test_audit_figure_shows_every_contradictory_star():
     *grid, bars = figure.axes
     assert len(grid) == len(published.TABLES)
     for ax, backbone in zip(grid, published.TABLES):
-        wrong = audit.contradictions(audit.decisions(PAPER, backbone), PAPER.accuracies(backbone, "star"))
+        wrong = stars.contradictions(stars.decisions(PAPER, backbone), PAPER.accuracies(backbone, "star"))
         drawn = {
             (list(METHODS)[int(line.get_xdata()[0])], wrong.columns[int(line.get_ydata()[0])])
             for line in ax.lines

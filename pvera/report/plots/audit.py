@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.report import audit as checks
-from pvera.report.audit import stars, suspects
+from pvera.report import stars
 from pvera.report.plots import PAGE, RC, entry, key
 from pvera.report.published import BACKBONES, TABLES, Published
 
@@ -26,7 +26,7 @@ def table(ax: Axes, paper: Published, backbone: str) -> Axes:
     """
     decided, printed = stars.decisions(paper, backbone), paper.accuracies(backbone, "star")
     wrong = stars.contradictions(decided, printed)
-    low = suspects.far_below(paper.accuracies(backbone), suspects.FAILED)
+    low = checks.far_below(paper.accuracies(backbone), checks.FAILED)
     methods, datasets = list(low.index), list(low.columns)
     for column, method in enumerate(methods):
         for row, dataset in enumerate(datasets):
