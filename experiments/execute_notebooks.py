@@ -1,10 +1,10 @@
-"""Execute the notebooks in analysis/ on the results of a profile.
+"""Execute the notebooks in analysis/ on the results of a profile, two at a time.
 
     python experiments/execute_notebooks.py --profile demo
 
 The executed copies and the figures go to figures/<profile>, the tables to results/<profile>/tables. A notebook is
-skipped while its code, the library, its results and its outputs are unchanged, and where the profile has no results of
-the experiments behind it. Notebooks run in parallel, one per processor; with --inplace one after the other.
+skipped while its code, the library and its results are unchanged, and where the profile has no results of the
+experiments behind it.
 """
 
 import hashlib
@@ -14,41 +14,39 @@ from pathlib import Path
 from options import ROOT, Parser
 
 from pvera.errors import InputError
-from pvera.processes import cores
 from pvera.report.places import has_results
 from pvera.study.results import ADAPTER
 from pvera.study.script import run
 
-STAMP = "pvera"  # key of a notebook's metadata: the inputs of its execution and the files that it wrote
+STAMP = "pvera"  # key of a notebook's metadata: the profile and the hash of what it was executed on
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("--profile", default="demo", help="folder in results/")
     parser.add_argument("--inplace", action="store_true", help="update analysis/, not figures/<profile>")
     parser.add_argument("--root", type=Path, default=ROOT, help="folder of analysis/, results/ and figures/")
-    options = parser.parse_args()
-    # A file written while two notebooks run counts as written by both. Committed notebooks run one after the other, so
-    # their stamps are reproducible.
+    options = parser.parse_args(words)
     if stale := outdated(options.root, options.profile, options.inplace):
-        import kernels  # takes seconds to import
+        from pvera.report.execution import execute_all  # takes seconds to import
 
-        kernels.execute_all(stale, options.root, options.profile, 1 if options.inplace else cores(), STAMP)
+        execute_all(stale)
 
 
-def outdated(root: Path, profile: str, in_place: bool) -> list[tuple[Path, Path, str]]:
-    """Return the notebooks to execute, each with its target and the hash of its inputs. InputError without results."""
+def outdated(root: Path, profile: str, in_place: bool) -> list[tuple[Path, Path, str, dict]]:
+    """Return the notebooks to execute: path, target, profile and new metadata. InputError without results."""
     if not any((root / "results" / profile).rglob("*.json")):
         raise InputError(f"no results of {profile!r}: train first: experiments/train.py --profile")
     data, stale = digest(files(root, profile)), []
+    made = (root / "results" / profile / "tables").exists()
     for path in sorted((root / "analysis").glob("*.ipynb")):
         if not has_results(root, profile, path.stem):
             continue
         cells = [(cell["cell_type"], "".join(cell["source"])) for cell in read(path)["cells"]]
-        inputs = hashlib.sha256((data + repr(cells)).encode()).hexdigest()
+        stamp = {"profile": profile, "inputs": hashlib.sha256((data + repr(cells)).encode()).hexdigest()}
         target = path if in_place else root / "figures" / profile / path.name
-        if not is_current(root, target, inputs):
-            stale.append((path, target, inputs))
+        if not (made and target.exists() and read(target)["metadata"].get(STAMP) == stamp):
+            stale.append((path, target, profile, {STAMP: stamp}))
     return stale
 
 
@@ -83,14 +81,6 @@ def digest(paths: list[Path]) -> str:
     for path in sorted(paths):
         total.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()
-
-
-def is_current(root: Path, target: Path, inputs: str) -> bool:
-    """Return whether `target` was executed on these inputs and all its outputs exist."""
-    if not target.exists():
-        return False
-    stamp = read(target)["metadata"].get(STAMP, {})
-    return stamp.get("inputs") == inputs and all((root / name).exists() for name in stamp["outputs"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Notebooks run on a profile's results when something changed; errors name the notebook."""
+"""The notebooks' execution: what is skipped, what is side by side, and what a failure says."""
 
 import json
 import os
@@ -9,10 +9,11 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-import kernels
 import nbformat
 import pytest
 import scripts
+
+from pvera.report import execution
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "experiments/execute_notebooks.py"
@@ -35,9 +36,9 @@ def root(tmp_path):
     return tmp_path
 
 
-def notebook(root, *sources):
+def notebook(root, *sources, name="count"):
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
-    nbformat.write(made, root / "analysis/count.ipynb")
+    nbformat.write(made, root / f"analysis/{name}.ipynb")
 
 
 def execute(root, *options):
@@ -64,6 +65,7 @@ def test_a_copy_is_executed_and_again_when_its_inputs_or_outputs_changed(root):
     execute(root)
     assert runs(root) == 3
     (root / "results/demo/tables/runs.txt").unlink()
+    (root / "results/demo/tables").rmdir()
     execute(root)
     assert runs(root) == 1
 
@@ -81,72 +83,77 @@ def test_a_notebook_without_results_of_its_experiments_is_left_out(root):
 
 CLEAN = """\
 import builtins, sys
+from IPython.display import Markdown, display
 print(hasattr(builtins, "left_over"), "left_over" in globals(), "pvera.report.claims" in sys.modules)
-builtins.left_over = left_over = 1"""
+builtins.left_over = left_over = 1
+display(Markdown("**shown**"))"""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system has no fork server")
-def test_each_kernel_has_the_imports_done_and_is_otherwise_new(root):
-    notebook(root, CLEAN)
-    (root / "analysis/again.ipynb").write_bytes((root / "analysis/count.ipynb").read_bytes())
-    subprocess.run([sys.executable, SCRIPT, "--profile", "demo", "--root", root], check=True)
-    for name in ("again", "count"):
+def test_each_process_has_the_imports_done_and_is_otherwise_new(root):
+    """In a script of its own: a process has one fork server."""
+    for name in ("count", "again", "third"):
+        notebook(root, CLEAN, name=name)
+    subprocess.run([sys.executable, SCRIPT, "--profile", "demo", "--root", str(root)], check=True)
+    for name in ("count", "again", "third"):
         (cell,) = nbformat.read(root / f"figures/demo/{name}.ipynb", as_version=4).cells
         assert cell.outputs[0].text == "False False True\n"
+        assert cell.outputs[1].data["text/markdown"] == "**shown**"
 
 
 def test_the_server_finds_what_it_is_to_import():
     """It says nothing of a module that it does not find; before Python 3.13 it looks among installed ones only."""
-    found = [find_spec(name) for name in kernels.IMPORTED]
-    assert all(spec and not Path(spec.origin).is_relative_to(SCRIPT.parent) for spec in found)
+    assert all(find_spec(name) for name in execution.IMPORTED)
 
 
-def test_as_many_side_by_side_as_there_are_processors(root, monkeypatch):
+def test_two_side_by_side(root):
     """Two notebooks wait for each other's file; a third starts when one of them has ended."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    (root / "analysis/count.ipynb").unlink()
     meet = """\
 import time
 from pathlib import Path
 Path("{0}").touch()
-end = time.monotonic() + 60
+end = time.monotonic() + 120
 while not Path("{1}").exists():
     assert time.monotonic() < end
     time.sleep(0.05)"""
-    for name, source in {"a": meet.format("a", "b"), "b": meet.format("b", "a"), "c": "'third'"}.items():
-        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
-        nbformat.write(made, root / "analysis" / f"{name}.ipynb")
+    notebook(root, meet.format("a", "b"), name="a")
+    notebook(root, meet.format("b", "a"), name="b")
     execute(root)
-    assert sorted(path.name for path in (root / "figures/demo").glob("*.ipynb")) == ["a.ipynb", "b.ipynb", "c.ipynb"]
+    assert sorted(path.stem for path in (root / "figures/demo").glob("*.ipynb")) == ["a", "b", "count"]
 
 
-def test_the_first_that_fails_is_named_and_ends_the_others(root, monkeypatch, capfd):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
-    notebook(root, "1 + 1", "raise ValueError('first line\\nthe last line')")
-    (root / "analysis/count.ipynb").rename(root / "analysis/fails.ipynb")
+@pytest.mark.parametrize(
+    "source, message",
+    [
+        ("raise ValueError('first line\\nthe last line')", "the last line"),
+        ("assert False", "AssertionError"),
+        ("import os; os._exit(3)", "its process died"),
+    ],
+)
+def test_the_first_that_fails_is_named_and_ends_the_others(source, message, root):
+    notebook(root, "1 + 1", source, name="fails")
     notebook(root, "import time; time.sleep(600)")
     with pytest.raises(SystemExit) as ended:
         execute(root)
-    assert ended.value.code == "error: fails.ipynb: the last line"  # Python prints a text to stderr and exits with 1
-    assert not (root / "figures").exists() and "Traceback" not in capfd.readouterr().err
+    assert ended.value.code == f"error: fails.ipynb: {message}"  # Python prints a text to stderr and exits with 1
+    assert not (root / "figures").exists()
+
+
+def test_bad_input_of_a_cell_is_bad_input(root, capsys):
+    notebook(root, "from pvera import InputError\nraise InputError('no results')")
+    status, _, errors = scripts.outcome("execute_notebooks", capsys, "--root", root, "--profile", "demo")
+    assert status == 2 and errors.endswith("error: count.ipynb: no results\n")
 
 
 def test_in_place_twice_gives_the_same_bytes(root):
     path = root / "analysis/count.ipynb"
     execute(root, "--inplace")
     first = path.read_bytes()
-    (root / "results/demo/tables/runs.txt").unlink()
+    (root / "results/demo/tables/runs.txt").rename(root / "elsewhere.txt")
+    (root / "results/demo/tables").rmdir()
     execute(root, "--inplace")
     assert runs(root) == 1 and path.read_bytes() == first
-    assert json.loads(first)["cells"][0]["outputs"]
-    assert not (root / "figures").exists()
-
-
-def test_a_dead_kernel_is_named(root):
-    notebook(root, "import os; os._exit(3)")
-    with pytest.raises(SystemExit) as ended:
-        execute(root)
-    assert ended.value.code == "error: count.ipynb: its kernel died"
+    assert json.loads(first)["cells"][0]["outputs"] and not (root / "figures").exists()
 
 
 def test_a_profile_without_results_is_bad_input(root, capsys):
@@ -155,27 +162,17 @@ def test_a_profile_without_results_is_bad_input(root, capsys):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-def test_ctrl_c_ends_the_kernel_and_gives_130(root):
-    notebook(
-        root,
-        """\
-import os, pathlib, time
-pathlib.Path("pid").write_text(str(os.getpid()))
-os.rename("pid", "started")
-time.sleep(600)""",
-    )
-    process = subprocess.Popen(
-        [sys.executable, str(SCRIPT), "--profile", "demo", "--root", str(root)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while not (root / "analysis/started").exists():
+def test_ctrl_c_ends_the_notebook_and_gives_130(root):
+    started = root / "analysis/started"
+    name = 'open("pid", "w").write(str(os.getpid())); os.rename("pid", "started")'
+    notebook(root, f"import os, time; {name}; time.sleep(600)")
+    command = [sys.executable, str(SCRIPT), "--profile", "demo", "--root", str(root)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not started.exists():
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in stderr
+    assert process.returncode == 130 and "Traceback" not in stderr
     with pytest.raises(ProcessLookupError):
-        os.kill(int((root / "analysis/started").read_text()), 0)
+        os.kill(int(started.read_text()), 0)
