@@ -1,1 +1,1 @@
-"""The report: statistics, tables, figures, the audit of the paper, the protocol ledger, and the page of claims."""
+"""The report: statistics, tables, figures, the audit of the paper, and the page of claims."""

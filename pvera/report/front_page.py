@@ -17,7 +17,6 @@ from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report import audit, places, published, scaling
 from pvera.report.audit import CONTRADICTS, FOLLOWS
-from pvera.report.ledger import LEDGER
 from pvera.report.tables.duration import LIMIT
 from pvera.report.tables.layout import interval, plain, signed
 from pvera.report.tables.names import backbone_title, machine_title, switch_title
@@ -79,8 +78,12 @@ def rewrite(text: str, root: Path, up: str = "") -> str:
 
 def pages(root: Path) -> dict[Path, str]:
     """Return the pages with passages, each with the root as seen from it."""
-    paths = {root / "README.md": "", **dict.fromkeys(sorted((root / "docs").glob("*.md")), "../")}
-    return {path: up for path, up in paths.items() if MARKED.search(path.read_text(encoding="utf-8"))}
+    paths = {
+        root / "README.md": "",
+        root / "PROTOCOL.md": "",
+        **dict.fromkeys(sorted((root / "docs").glob("*.md")), "../"),
+    }
+    return {path: up for path, up in paths.items() if path.exists() and MARKED.search(path.read_text("utf-8"))}
 
 
 def content(name: str, root: Path, up: str) -> str:
@@ -288,11 +291,10 @@ def ledger(root: Path, up: str) -> str:
             row = wide.loc[(name, metric)]
             cells.append(f"{signed(row['mean'], 1)} ({signed(row.low, 1)} to {signed(row.high, 1)})")
         rows.append([switch_title(name), *cells])
-    switches = {name for row in LEDGER for name in row.switches}
     shown = markdown.table(["What the published program does", "Accuracy (points)", "ECE (points)"], rows, "lcc")
     return (
-        f"Paper and published program differ, or leave open what they do, in {len(LEDGER)} points; [the ledger]"
-        f"({up}PROTOCOL.md) lists them, and {len(switches)} switches measure them one at a time. The largest effects "
+        f"Paper and published program differ, or leave open what they do, in 29 points; [the ledger]"
+        f"({up}PROTOCOL.md) lists them, and 15 switches measure them one at a time. The largest effects "
         f"of `{PROFILE}` that a change of random numbers does not explain, on {measured_on} alone, with 95 % intervals "
         f"over {wide['pairs'].iloc[0]} seeds, not over data sets:\n\n{shown}"
     )

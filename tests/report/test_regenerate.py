@@ -14,7 +14,7 @@ import pytest
 
 from pvera.data import suite
 from pvera.report import effects, efficiency, published, tables
-from pvera.report.tables import calibration, comparison, cost, duration, ledger, pairs
+from pvera.report.tables import calibration, comparison, cost, duration, pairs, protocol
 from pvera.study import cost_records, results
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def computed() -> dict[str, tables.Table]:
         if runs := results.load_runs(ROOT / "results", "mini", experiment, optional=True):
             made += [make(runs, hyperparameter, PAPER) for make in (tables.ablation, tables.ablation_verdicts)]
     if runs := effects.load(ROOT / "results", "mini"):
-        made += [ledger.switches(runs), ledger.by_method(runs)]
+        made += [protocol.switches(runs), protocol.by_method(runs)]
     runs = results.load_runs(ROOT / "results", "mini")
     costs = cost_records.load_costs(ROOT / "results", "mini", "paper")
     here = {"tiny": efficiency.of_runs(costs, runs)}
@@ -65,8 +65,7 @@ def test_notebooks_make_the_same_tables_again(tmp_path):
     read = [f"results/{name}" for name in ("published", "performance", "paper/cost", "mini", "bfloat16")]
     for folder in ("analysis", *read):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("tables"))
-    for file in (ROOT / "pyproject.toml", ROOT / "PROTOCOL.md"):
-        shutil.copy(file, tmp_path)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     script = ROOT / "experiments" / "execute_notebooks.py"
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     subprocess.run(
@@ -79,7 +78,6 @@ def test_notebooks_make_the_same_tables_again(tmp_path):
         assert names[0] == [name for name in names[1] if not name.endswith(".ipynb")]
     for path in COMMITTED.iterdir():
         same((tmp_path / "results/mini/tables" / path.name).read_text(), path.read_text(), path.name)
-    assert (tmp_path / "PROTOCOL.md").read_text() == (ROOT / "PROTOCOL.md").read_text()
 
 
 def same(new: str, committed: str, name: str) -> None:

@@ -5,8 +5,8 @@ intervals over data sets. benchmark: accuracies, stars and grid choices (Tables 
 intervals over test images. against_paper: the paper's numbers beside ours. profile: all tables of one profile.
 comparison: statistical support of a ranking. ablations: rank and position (Tables 2 and 3). language: Appendix D. cost:
 computational efficiency (Figure 3). calibration: Figure 4. uncertainty: draws and intervals. out_of_distribution,
-latents: Section 4.4. duration: longer trainings. ledger: differences between the protocols. precision, wall_time,
-versions: speed and its price.
+latents: Section 4.4. duration: longer trainings. protocol: effects of the protocols'
+switches. precision, wall_time, versions: speed and its price.
 """
 
 from pvera.report.tables.ablations import Ablation, ablation, ablation_verdicts

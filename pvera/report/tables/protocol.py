@@ -1,6 +1,4 @@
-"""The protocol ledger: differences between the paper and its published program, and their effects."""
-
-from itertools import groupby
+"""The effects of the switches between the two protocols; PROTOCOL.md lists what they switch."""
 
 import numpy as np
 import pandas as pd
@@ -8,41 +6,11 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report import effects
 from pvera.report.effects import METRICS, NOISE
-from pvera.report.ledger import LEDGER, Difference
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, plain, signed
 from pvera.report.tables.names import backbone_title, dataset_title, switch_title
-from pvera.study import markdown
 from pvera.study.protocol import GRID_REFERENCE, one_at_a_time
 
 DIGITS = {"validation_loss": 3}
-
-PAGE = """\
-# The protocol ledger
-
-The paper and its published program differ in places, and both leave points open. This page lists these points. A
-row says what the paper states, what the published program does, and what is done here; "–" means nothing. The part
-on PVeRA adds what PEFT 0.21 does.
-
-Two *protocols* settle every point. `corrected` follows the paper, or what is right where the paper errs. `published`
-follows the program that produced the paper's numbers; [its test](tests/golden/test_golden.py) holds it to
-numbers of that program. A profile chooses one of them, and [`pvera/study/protocol.py`](pvera/study/protocol.py) holds
-the switches between them. Where *Here* says "both", the protocols agree and there is no switch.
-
-*Measured effect* is the effect of one switch alone, on the small backbone of `mini`; DINOv2 may respond differently.
-Two runs of the same data set, method and seed differ in this switch and nothing else. The effect is the run with the
-switch as in `published` (for `shuffle`: without shuffling) minus the `corrected` run, averaged.
-
-- Accuracy and ECE are in points. The loss is the best validation loss.
-- **Bold**: larger than a change of random numbers explains, with an interval that leaves out zero.
-  [The tables below](#what-each-switch-does) show intervals.
-- [Brackets]: a loss on another scale, because the softmax is taken twice.
-- `joint_stop` is measured on runs that search the whole grid, the others at one fixed value of each grid.
-"""
-SOURCE = """\
-[`analysis/protocol.ipynb`](analysis/protocol.ipynb) writes this page from
-[`pvera/report/ledger.py`](pvera/report/ledger.py) and the runs of
-`python experiments/train.py --profile mini --experiments protocol`.
-"""
 
 
 def switches(runs: dict[str, list[dict]]) -> Table:
@@ -115,47 +83,6 @@ def _about(runs: dict[str, list[dict]]) -> str:
         f"{', '.join(datasets)}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, at most {epochs} epochs, "
         f"one fixed value of each grid{searched}; {sum(map(len, runs.values()))} runs."
     )
-
-
-def page(runs: dict[str, list[dict]]) -> str:
-    """Return PROTOCOL.md: the ledger's rows with their measured effects, then the tables of effects."""
-    measured = ("## What each switch does", switches(runs).markdown(), by_method(runs).markdown())
-    return "\n\n".join(part.strip() for part in (PAGE, rows(runs), *measured, SOURCE)) + "\n"
-
-
-def rows(runs: dict[str, list[dict]], root: str = "") -> str:
-    """Return the ledger's rows in Markdown, with measured effects where there are runs; root: prefix of links."""
-    measured = effects.summary(effects.differences(runs)).set_index(["switch", "metric"]) if runs else None
-    parts = []
-    for part, differences in groupby(LEDGER, key=lambda row: row.part):
-        differences = list(differences)
-        peft = any(row.peft for row in differences)
-        header = ["", "Paper", "Published program", *["PEFT"] * peft, "Here", "Measured effect"]
-        lines = (_line(row, measured, root, peft) for row in differences)
-        parts += [f"## {part}", markdown.table(header, lines)]
-    return "\n\n".join(parts)
-
-
-def _line(row: Difference, measured: pd.DataFrame | None, root: str, peft: bool) -> list[str]:
-    file, name = row.where
-    here = f"{row.here} ([`{name}`]({root}{file}))"
-    effect = "; ".join(_measured(switch, measured) for switch in row.switches) or "no switch"
-    return [row.point, row.paper, row.program, *[row.peft or NOTHING] * peft, here, effect]
-
-
-def _measured(switch: str, measured: pd.DataFrame | None) -> str:
-    if measured is None or switch not in measured.index.get_level_values(0):
-        return f"`{switch}`: not measured"
-    texts = []
-    for metric, title in (("accuracy", "accuracy"), ("ece", "ECE"), ("validation_loss", "loss")):
-        row = measured.loc[(switch, metric)]
-        text = signed(row["mean"], DIGITS.get(metric, 2))
-        if not row.comparable:
-            text = f"[{text}]"
-        elif row.beyond:
-            text = f"**{text}**"
-        texts.append(f"{title} {text}")
-    return f"`{switch}`: {', '.join(texts)}"
 
 
 def summary(data: pd.DataFrame) -> str:
