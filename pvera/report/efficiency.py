@@ -8,7 +8,7 @@ import pandas as pd
 from pvera.adapters import METHODS, Method
 from pvera.errors import InputError
 from pvera.report.published import Published
-from pvera.report.scores import Scores
+from pvera.report.scores import wide
 from pvera.report.tables import accuracies
 from pvera.study.cost_records import MEASURES, SIZES, _method
 
@@ -43,7 +43,7 @@ def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
     Methods without a run are left out.
     """
     runs = list(runs)
-    accuracy = accuracies(Scores.of(runs))["average"]
+    accuracy = accuracies(wide(runs))["average"]
     chosen: dict[str, list[tuple[Method, float]]] = {}
     for run in runs:
         if run["chosen"]:

@@ -11,6 +11,8 @@ from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.study.results import IDENTITY, KINDS
 
+ROWS = ["category", "dataset", "seed"]  # the index of scores
+
 
 def by_backbone(results: Iterable) -> dict[str, list]:
     """Group results by backbone.
@@ -48,9 +50,43 @@ def frame(runs: Iterable[dict]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def wide(runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy") -> pd.DataFrame:
+    """Return one score per run on one backbone: rows (category, dataset, seed), columns methods in their usual order.
+
+    metric: a key of the record's "test", or a function of the record. Rows stand by category, then in the paper's order
+    of data sets, and each data set has every seed. NaN where a run is missing or diverged. InputError for several
+    backbones, or none.
+    """
+    runs = list(runs)
+    if len(backbones := {run["backbone"] for run in runs}) != 1:
+        raise InputError(f"scores need runs of one backbone, not of {', '.join(sorted(backbones)) or 'none'}")
+    value = metric if callable(metric) else lambda run: run["test"][metric]
+    keys = [*ROWS, "method"]
+    of_runs = {tuple(run[key] for key in keys): value(run) if run["test"] else np.nan for run in runs}
+    scores = pd.Series(of_runs, dtype=float).rename_axis(keys).unstack()
+    known = [*TASKS, *sorted({run["dataset"] for run in runs} - TASKS.keys())]
+    datasets = sorted(set(scores.index.droplevel("seed")), key=lambda it: (KINDS.index(it[0]), known.index(it[1])))
+    seeds = sorted({run["seed"] for run in runs})
+    index = pd.MultiIndex.from_tuples([(*place, seed) for place in datasets for seed in seeds], names=ROWS)
+    return scores.reindex(index=index, columns=[key for key in METHODS if key in scores])
+
+
+def over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean over seeds of a frame of `wide`: rows (category, dataset)."""
+    return scores.groupby(level=ROWS[:2], sort=False).mean()
+
+
+def complete(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the data sets on which every method has a run. InputError if there are none."""
+    whole = scores.groupby(level="dataset").transform("count").all(axis=1)
+    if not whole.any():
+        raise InputError("there is no data set on which every method has a run")
+    return scores[whole]
+
+
 @dataclass(frozen=True)
 class Scores:
-    """One score per run: values (methods, seeds, data sets), NaN where a run is missing or diverged.
+    """The former form of `wide`: values (methods, seeds, data sets), NaN where a run is missing or diverged.
 
     methods: keys in the order of `METHODS`, the paper's first. seeds: ascending. datasets: by category, then in the
     paper's order. categories: the category of each data set.

@@ -201,7 +201,7 @@ def test_notebooks_on_three_data_sets(demo, monkeypatch):
     table = comparison.comparison(comparison.compare(comparison.of_runs(runs)), "comparison_tiny")
     assert table.markdown().strip() in text
     assert "so it can find nothing at 0.05" in text
-    assert (demo / "results/demo/tables/comparison_tiny.tex").read_text() == table.latex()
+    assert (demo / "results/demo/tables/comparison_tiny.csv").read_text() == table.csv()
     assert "Published accuracies of ViT-L/14" in text
     text, pictures = run("calibration.ipynb", demo, "demo", monkeypatch)
     assert len(pictures) == 3 and "All 72 runs" in text

@@ -15,10 +15,9 @@ from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report.published import BACKBONES, DATASETS, TABLES, Published
-from pvera.report.scores import Scores
+from pvera.report.scores import over_seeds, wide
+from pvera.report.table import NOTHING, Table, crossed, number, plain, signed, texts, title
 from pvera.report.tables import benchmark
-from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, number, percent, plain, signed
-from pvera.report.tables.names import dataset_title
 from pvera.study.results import CATEGORIES
 
 
@@ -68,28 +67,25 @@ def of_paper(runs: list[dict]) -> list[dict]:
 def accuracies(runs: list[dict], paper: Published) -> Table:
     """Build the main table here, in the paper, and their difference: averages, mean ranks, and shared data sets."""
     runs = of_paper(runs)
-    scores, other = Scores.of(runs), Counterpart.of(runs)
-    ours = benchmark.accuracies(scores)[list(other.datasets if other.matched else scores.datasets)]
+    scores, other = wide(runs), Counterpart.of(runs)
+    category = {dataset: name for name, dataset in over_seeds(scores).index}
+    ours = benchmark.accuracies(scores)[list(other.datasets if other.matched else category)]
     theirs = paper.main_table() if other.backbone == "dinov2_b" else paper.accuracies(other.backbone)
-    theirs = theirs.loc[list(scores.methods), list(other.datasets)]
-    category = dict(zip(scores.datasets, scores.categories, strict=True)) | {
-        name: TASKS[name].category for name in DATASETS
-    }
+    theirs = theirs.loc[list(scores), list(other.datasets)]
+    category |= {name: TASKS[name].category for name in DATASETS}
     there = _summary(theirs, category, other.matched)
     here = _summary(ours, category, other.matched).reindex(columns=there.columns)
-    shown = {"Here": _marked(here), "Paper": _marked(there), "Difference": (here - there).map(_points)}
-    header = tuple(_column(name) for name in there)
-    panels = [
-        Panel(title, header, tuple(Row(METHODS[m].title, tuple(row)) for m, *row in cells.itertuples()))
-        for title, cells in shown.items()
-    ]
+    titles = {"average": "Average", "rank": "Mean rank"} | {name: f"Avg. {name}" for name in CATEGORIES}
+    spec = {name: (titles.get(name, name), 1, "min" if name == "rank" else "max") for name in there}
+    signs = {name: (heading, "+1") for name, (heading, *_) in spec.items()}
+    panels = {"Here": texts(here, spec), "Paper": texts(there, spec), "Difference": texts(here - there, signs)}
     caption = (
         "Test accuracy (%) here and in the paper. Mean rank: over data sets, 1 is best. Bold: best. Underlined: second "
         f"best. The paper's averages are computed from its cells. {other.about} Agreement of the two orders by "
         f"average: Kendall's τ = {_agreement(here['average'], there['average'])}."
     )
     data = _long("method", "column", here=here, paper=there)
-    return Table("main_paper", caption, benchmark.about(runs), lettered(panels), data, upright=not other.matched)
+    return Table("main_paper", caption, panels, data=data, about=benchmark.about(runs))
 
 
 def _summary(table: pd.DataFrame, category: dict[str, str], datasets: bool) -> pd.DataFrame:
@@ -104,24 +100,6 @@ def _summary(table: pd.DataFrame, category: dict[str, str], datasets: bool) -> p
     complete = table.notna().all(axis=None)
     columns["rank"] = table.rank(ascending=False).mean(axis=1) if complete else np.nan
     return pd.DataFrame(columns, table.index)
-
-
-def _column(name: str) -> str:
-    special = {"average": "Average", "rank": "Mean rank"} | {c: f"Avg. {c}" for c in CATEGORIES}
-    return special.get(name) or dataset_title(name)
-
-
-def _marked(table: pd.DataFrame) -> pd.DataFrame:
-    """Return cells with the best and second best of each column marked; low ranks are good."""
-    cells = {}
-    for name, column in table.items():
-        marks = benchmark.marks(-column if name == "rank" else column)
-        cells[name] = [Cell(percent(value), mark) for value, mark in zip(column, marks, strict=True)]
-    return pd.DataFrame(cells, table.index)
-
-
-def _points(value: float) -> Cell:
-    return Cell(signed(value, 1))
 
 
 def _agreement(one: pd.Series, other: pd.Series) -> str:
@@ -143,57 +121,48 @@ def _long(index: str, column: str, **tables: pd.DataFrame) -> pd.DataFrame:
 
 def published_detailed(paper: Published, backbone: str) -> Table:
     """Build the paper's own detailed table of a backbone (Tables 6 to 8), as printed."""
-    accuracy, std, star = (paper.accuracies(backbone, column) for column in ("accuracy", "std", "star"))
-    cells = pd.DataFrame(
-        {d: list(map(benchmark.spread, accuracy[d], std[d], star[d])) for d in accuracy}, accuracy.index
-    )
-    panel = benchmark.by_dataset(cells, [TASKS[dataset].category for dataset in accuracy])
     data = paper.detailed[paper.detailed["backbone"] == backbone]
+    cells = crossed(data, "dataset", "method", lambda row: benchmark.spread(row["accuracy"], row["std"], row["star"]))
     caption = "Test accuracy (%), mean ± standard deviation over seeds, as published. Star: significantly below PVeRA."
     about = f"{TABLES[backbone]} of the paper, {BACKBONES[backbone]}."
-    return Table(f"published_{backbone}", caption, about, (panel,), data)
+    return Table(f"published_{backbone}", caption, {"": cells.reindex(DATASETS)}, data=data, about=about)
 
 
 def detailed(runs: list[dict], paper: Published) -> Table:
     """Compare the detailed table with the paper's: mean standard deviation and share of stars per method, and the
     accuracies of shared data sets."""
     runs = of_paper(runs)
-    scores, other = Scores.of(runs), Counterpart.of(runs)
-    methods, names = list(scores.methods), list(other.datasets)
-    rows = benchmark.comparisons(runs)
+    other, rows = Counterpart.of(runs), benchmark.comparisons(runs)
+    names, methods = list(other.datasets), list(rows["method"].unique())
     rows = rows[rows["dataset"].isin(names)] if other.matched else rows
     ours, theirs = {}, {}
     for column, name in (("mean", "accuracy"), ("std", "std"), ("significantly_lower", "star")):
         ours[name] = rows.pivot(index="method", columns="dataset", values=column).loc[methods].astype(float)
         theirs[name] = paper.accuracies(other.backbone, name).loc[methods, names].astype(float)
-    panels = []
-    if other.matched:
-        gaps = (ours["accuracy"][names] - theirs["accuracy"]).map(_points)
-        panels.append(benchmark.by_dataset(gaps, [TASKS[d].category for d in names], "Difference of accuracies"))
     here, there = (
         pd.DataFrame({"std": side["std"].mean(axis=1, skipna=False), "stars": 100 * side["star"].mean(axis=1)})
         for side in (ours, theirs)
     )
-    lines = []
-    for name, title, digits in (("std", "Standard deviation", 2), ("stars", "Stars, % of data sets", 0)):
-        for side, values in (
-            ("here", here[name]),
-            ("paper", there[name]),
-            ("difference", here[name] - there[name]),
-        ):
-            text = [signed(v, digits) if side == "difference" else plain(v, digits) for v in values]
-            lines.append(Row(f"{title}, {side}", tuple(map(Cell, text)), side == "here" and name == "stars"))
-    panels.append(Panel("Spread over seeds, and stars (significantly below PVeRA)",
-                        tuple(METHODS[m].title for m in methods), tuple(lines)))  # fmt: skip
+    data = _long("method", "what", here=here, paper=there)
+    panels = {}
+    if other.matched:
+        accuracy = ours["accuracy"][names]
+        gaps = (accuracy - theirs["accuracy"]).T
+        panels["Difference of accuracies"] = texts(gaps, {method: (method, "+1") for method in methods})
+        data = pd.concat([_long("method", "what", here=accuracy, paper=theirs["accuracy"]), data])
+    lines = {}
+    for name, heading, digits in (("std", "Standard deviation", 2), ("stars", "Stars, % of data sets", 0)):
+        lines[f"{heading}, here"] = [plain(value, digits) for value in here[name]]
+        lines[f"{heading}, paper"] = [plain(value, digits) for value in there[name]]
+        lines[f"{heading}, difference"] = [signed(value, digits) for value in here[name] - there[name]]
+    spreads = pd.DataFrame.from_dict(lines, orient="index", columns=methods)
+    panels["Spread over seeds, and stars (significantly below PVeRA)"] = spreads
     caption = (
         f"Mean standard deviation over seeds (points) and share of data sets with a star, here and in "
         f"{TABLES[other.backbone]} of the paper. {other.about} Ours divides by n − 1; the paper does not "
         "say, and the audit finds signs of n."
     )
-    data = _long("method", "what", here=here, paper=there)
-    if other.matched:
-        data = pd.concat([_long("method", "what", here=ours["accuracy"][names], paper=theirs["accuracy"]), data])
-    return Table("detailed_paper", caption, benchmark.about(runs), lettered(panels), data)
+    return Table("detailed_paper", caption, panels, data=data, about=benchmark.about(runs))
 
 
 # Grid choices
@@ -213,48 +182,41 @@ def grid(runs: list[dict], paper: Published) -> Table:
     """Build the share of runs that chose each grid value, here and in Table 4, and the difference."""
     runs = of_paper(runs)
     choices = benchmark.grid_choices(runs)
-    panels, rows = [], []
-    for key, title, descending in benchmark.panels(choices):
+    panels, frames = {}, []
+    for key, heading, descending in benchmark.panels(choices):
         published = paper.grid[paper.grid["hyperparameter"] == key]
         shared = choices[(choices["hyperparameter"] == key) & choices["method"].isin(published["method"])]
         theirs = sorted(set(published["value"]), reverse=descending)
         ours = theirs if shared["fixed"].all() else sorted(set(shared["value"]), reverse=descending)
-        pairs = counterparts(ours, theirs)
-        lines = []
+        pairs, lines = counterparts(ours, theirs), {}
         for method, part in shared.groupby("method", sort=False):
-            here = 100 * part.set_index("value")["share"].reindex(ours)
-            if part["fixed"].all():
-                here[:] = np.nan
             percents = published[published["method"] == method].set_index("value")["percent"]
-            there = pd.Series([percents.get(pairs.get(value), np.nan) for value in ours], ours)
-            sides = {"here": here, "paper": there, "difference": here - there}
-            most = {"here": here.max(), "paper": percents.max(), "difference": None}
-            lines += [
-                _shares(f"{METHODS[method].title}, {side}", values, most[side], bool(lines) and side == "here")
-                for side, values in sides.items()
-            ]
-            rows += [
-                {"method": method, "hyperparameter": key, "value": value, "published_value": pairs.get(value)}
-                | {side: values[value] for side, values in sides.items()}
-                for value in ours
-            ]
+            data = pd.DataFrame({"method": method, "hyperparameter": key, "value": ours})
+            data["published_value"] = list(map(pairs.get, ours))
+            here = 100 * part.set_index("value")["share"].reindex(ours)
+            data["here"] = np.nan if part["fixed"].all() else here.to_numpy()
+            data["paper"] = [percents.get(value, np.nan) for value in data["published_value"]]
+            data["difference"] = data["here"] - data["paper"]
+            frames.append(data)
+            lines[f"{title(method)}, here"] = _shares(data["here"], data["here"].max())
+            lines[f"{title(method)}, paper"] = _shares(data["paper"], percents.max())
+            lines[f"{title(method)}, difference"] = [signed(value, 0) for value in data["difference"]]
         header = [number(v) if pairs.get(v, v) == v else f"{number(v)} ({number(pairs[v])})" for v in ours]
-        panels += [Panel(title, tuple(header), tuple(lines))] * bool(lines)
+        if lines:
+            panels[heading] = pd.DataFrame.from_dict(lines, orient="index", columns=header)
     caption = (
         "Share of runs (%) that chose each value of a method's grid, here and in Table 4 of the paper. Bold: the most "
         "chosen. Brackets: the paper's value at the same place of its grid, where it differs. A grid that was fixed "
         "here has no share."
     )
     columns = ["method", "hyperparameter", "value", "published_value", "here", "paper", "difference"]
-    data = pd.DataFrame(rows, columns=columns)
-    return Table("grid_paper", caption, benchmark.about(runs), lettered(panels), data)
+    data = pd.concat(frames) if frames else pd.DataFrame(columns=columns)
+    return Table("grid_paper", caption, panels, data=data, about=benchmark.about(runs))
 
 
-def _shares(label: str, values: pd.Series, most: float | None, rule: bool) -> Row:
-    """Build a row of shares with `most` in bold, or of differences where `most` is None."""
-    if most is None:
-        return Row(label, tuple(Cell(signed(value, 0)) for value in values))
-    return Row(label, tuple(Cell(plain(value, 0), "best" if value == most else "") for value in values), rule)
+def _shares(values: pd.Series, most: float) -> list[str]:
+    """Return shares in Markdown, `most` in bold."""
+    return [f"**{plain(value, 0)}**" if value == most else plain(value, 0) for value in values]
 
 
 def grid_summary(shares: pd.DataFrame) -> str:

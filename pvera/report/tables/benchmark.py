@@ -1,19 +1,18 @@
 """Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4),
 and verdicts on the paper's claims about its Table 1."""
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby, product
-from operator import itemgetter
+from collections.abc import Iterable
+from itertools import product
 
 import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
 from pvera.adapters import METHODS
-from pvera.report.scores import Scores, capped
+from pvera.report.scores import Scores, capped, complete, over_seeds, wide
 from pvera.report.statistics import LEVEL, binomial_p_value, mean_and_std
-from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, number, percent
-from pvera.report.tables.names import dataset_title, origin
+from pvera.report.table import STAR, Table, crossed, marks, number, percent, plain, title  # noqa: F401
+from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Statement, Untestable, Values, by_method, judge, leads, verdict_table
 
 REFERENCE = "pvera"
@@ -31,15 +30,15 @@ PANELS = {
 # Computing
 
 
-def accuracies(scores: Scores) -> pd.DataFrame:
+def accuracies(scores: pd.DataFrame) -> pd.DataFrame:
     """Return means over seeds in percent: rows methods; columns data sets, "average", then each category.
 
     An average is NaN where one of its data sets has no run.
     """
-    per_dataset = 100 * mean_and_std(scores.values, axis=1)[0]  # (methods, data sets)
-    columns = dict(zip(scores.datasets, per_dataset.T, strict=True))
-    columns |= {name: per_dataset[:, members].mean(1) for name, members in groups(scores).items()}
-    return pd.DataFrame(columns, index=pd.Index(scores.methods, name="method"))
+    means = 100 * over_seeds(scores)
+    average = means.mean(skipna=False).to_frame("average").T
+    categories = means.groupby(level="category", sort=False).mean(skipna=False)
+    return pd.concat([means.droplevel("category"), average, categories]).T.rename_axis("method")
 
 
 def groups(scores: Scores) -> dict[str, list[int]]:
@@ -50,64 +49,32 @@ def groups(scores: Scores) -> dict[str, list[int]]:
     return members
 
 
-def marks(values: Iterable[float], decimals: int = 1) -> list[str]:
-    """Mark each value "best", "second" or "", as the paper does: values that print alike share a mark.
-
-    Two best leave no second; NaN has no mark.
-    """
-    printed = [np.nan if np.isnan(value) else float(f"{round(value, 9):.{decimals}f}") for value in values]
-    above = [sum(other > value for other in printed) for value in printed]
-    return ["" if np.isnan(v) else {0: "best", 1: "second"}.get(n, "") for v, n in zip(printed, above, strict=True)]
-
-
-def _marked(table: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame({name: marks(column) for name, column in table.items()}, table.index)
-
-
 def comparisons(runs: list[dict]) -> pd.DataFrame:
     """Compare every method with PVeRA, one row per data set and method: mean, standard deviation (%) and p-value.
 
     The test pools the seeds that both methods have. p_value is NaN for PVeRA itself and without common seeds.
     """
-    accuracy = Scores.of(runs)
-    mean, std = mean_and_std(100 * accuracy.values, axis=1)
-    p_values = lower_p_values(*pooled_counts(runs))
-    rows = []
-    for d, dataset in enumerate(accuracy.datasets):
-        for m, method in enumerate(accuracy.methods):
-            p_value = np.nan if method == REFERENCE else p_values[m, d]
-            rows.append(
-                {
-                    "dataset": dataset,
-                    "category": accuracy.categories[d],
-                    "method": method,
-                    "seeds": int((~np.isnan(accuracy.values[m, :, d])).sum()),
-                    "mean": mean[m, d],
-                    "std": std[m, d],
-                    "p_value": p_value,
-                    "significantly_lower": bool(p_value < LEVEL),
-                }
-            )
-    return pd.DataFrame(rows)
+    of_seeds = (100 * wide(runs)).groupby(level=["dataset", "category"], sort=False)
+    p_values = lower_p_values(*pooled_counts(runs)).drop(columns=REFERENCE, errors="ignore")
+    parts = {"seeds": of_seeds.count(), "mean": of_seeds.mean(), "std": of_seeds.std(), "p_value": p_values}
+    data = pd.concat({name: part.stack(future_stack=True) for name, part in parts.items()}, axis=1).reset_index()
+    return data.assign(significantly_lower=data["p_value"] < LEVEL)
 
 
-def pooled_counts(runs: list[dict]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (methods, data sets) counts over the seeds that a method shares with PVeRA: the method's correct images,
-    all images, PVeRA's correct images."""
-    correct, images = (Scores.of(runs, metric) for metric in ("correct", "images"))
-    both = ~np.isnan(correct.values)
-    reference = np.full_like(correct.values, np.nan)
-    if REFERENCE in correct.methods:
-        reference[:] = correct.values[correct.methods.index(REFERENCE)]
-    both &= ~np.isnan(reference)
-    counts = (correct.values, images.values, reference)
-    return tuple(np.where(both, one, 0).sum(1) for one in counts)
+def pooled_counts(runs: list[dict]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return counts over the seeds that a method shares with PVeRA, rows (data set, category), columns methods: the
+    method's correct images, all images, PVeRA's correct images."""
+    correct, images = (wide(runs, metric) for metric in ("correct", "images"))
+    reference = pd.DataFrame(dict.fromkeys(correct, correct.get(REFERENCE, np.nan)), correct.index)
+    both = correct.notna() & reference.notna()
+    counts = (part.where(both) for part in (correct, images, reference))
+    return tuple(part.groupby(level=["dataset", "category"], sort=False).sum() for part in counts)
 
 
-def lower_p_values(correct: np.ndarray, n: np.ndarray, reference: np.ndarray) -> np.ndarray:
+def lower_p_values(correct: pd.DataFrame, n: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
     """Return `binomial_p_value` of each cell; NaN where n is zero."""
     test = np.vectorize(lambda *counts: binomial_p_value(*counts) if counts[1] else np.nan, otypes=[float])
-    return test(correct, n, reference)
+    return pd.DataFrame(test(correct, n, reference), correct.index, correct.columns)
 
 
 def grid_choices(runs: list[dict]) -> pd.DataFrame:
@@ -215,51 +182,33 @@ CLAIMS: tuple[Statement, ...] = (
 
 def main(runs: list[dict]) -> Table:
     """Build the paper's Table 1, with the average of each category added."""
-    scores = Scores.of(runs)
+    scores = wide(runs)
     values = accuracies(scores)
-    marked = _marked(values)
-    categories = list(groups(scores))[1:]
-    header = [*map(dataset_title, scores.datasets), "Average", *(f"Avg. {name}" for name in categories)]
-    rows = [
-        Row(METHODS[m].title, tuple(Cell(percent(values.at[m, c]), marked.at[m, c]) for c in values))
-        for m in scores.methods
-    ]
+    category = {dataset: name for name, dataset in over_seeds(scores).index}
+    titles = {"average": "Average"} | {name: f"Avg. {name}" for name in category.values()}
+    spec = {name: ((category.get(name, "averages").capitalize(), titles.get(name, name)), 1, "max") for name in values}
     caption = (
         "Test accuracy (%) of each method, mean over seeds. Average: over all data sets; Avg.: over those of one "
         "category. Bold: best. Underlined: second best. Values that print alike share a mark."
     )
-    above = [name.capitalize() for name in scores.categories] + ["Averages"] * (1 + len(categories))
-    panel = Panel("", tuple(header), tuple(rows), tuple(above))
-    return Table("main", caption, about(runs), (panel,), values.reset_index(), upright=False)
+    return Table("main", caption, {"": values}, spec, about=about(runs), in_paper=True)
 
 
 def detailed(runs: list[dict]) -> Table:
     """Build the paper's detailed table: data sets × methods, mean ± standard deviation over seeds, stars."""
-    scores = Scores.of(runs)
     data = comparisons(runs)
-    cells = pd.DataFrame(index=scores.methods, columns=scores.datasets, dtype=object)
-    for row in data.itertuples():
-        cells.at[row.method, row.dataset] = spread(row.mean, row.std, row.significantly_lower)
+    cells = crossed(data, "dataset", "method", lambda row: spread(row["mean"], row["std"], row["significantly_lower"]))
     caption = (
         "Test accuracy (%), mean ± sample standard deviation (n − 1) over seeds. Star: significantly below PVeRA "
         f"(one-sided binomial test of the pooled seeds, p < {LEVEL}, uncorrected)."
     )
-    return Table("detailed", caption, about(runs), (by_dataset(cells, scores.categories),), data)
+    return Table("detailed", caption, {"": cells}, data=data, about=about(runs), in_paper=True)
 
 
-def spread(mean: float, std: float, star: bool) -> Cell:
-    """Return the cell "71.4* ± 0.3"; a single run has no standard deviation."""
-    text = percent(mean) + "*" * bool(star)
-    return Cell(text if np.isnan(std) else f"{text} ± {std:.1f}")
-
-
-def by_dataset(cells: pd.DataFrame, categories: Sequence[str], title: str = "") -> Panel:
-    """Build a panel of cells (methods × data sets): a row per data set, a line between categories."""
-    rows = [
-        Row(dataset_title(name), tuple(cells[name]), d > 0 and categories[d] != categories[d - 1])
-        for d, name in enumerate(cells)
-    ]
-    return Panel(title, tuple(METHODS[method].title for method in cells.index), tuple(rows))
+def spread(mean: float, std: float, star: bool) -> str:
+    """Return the cell "71.4* ± 0.3" in Markdown; a single run has no standard deviation."""
+    text = percent(mean) + (STAR if star else "")
+    return text if np.isnan(std) else f"{text} ± {std:.1f}"
 
 
 def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
@@ -268,26 +217,21 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
     searches: the runs that chose PVeRA's β before the benchmark, if any.
     """
     choices = grid_choices([*runs, *searches])
-    built = []
-    for key, title, descending in panels(choices):
+    built = {}
+    for key, heading, descending in panels(choices):
         part = choices[choices["hyperparameter"] == key]
-        columns = sorted(set(part["value"]), reverse=descending)
-        rows = []
-        for method, values in part.groupby("method", sort=False):
-            text = {row.value: "fixed" if row.fixed else f"{100 * row.share:.0f}" for row in values.itertuples()}
-            cells = tuple(Cell(text.get(value, NOTHING)) for value in columns)
-            rows.append(Row(METHODS[method].title, cells))
-        built.append(Panel(title, tuple(map(number, columns)), tuple(rows)))
+        cells = crossed(part, "method", "value", lambda row: "fixed" if row.fixed else plain(100 * row.share, 0))
+        built[heading] = cells[sorted(cells, reverse=descending)].rename(columns=number)
     caption = (
         "Share of runs (%) with each value of a method's grid, chosen by the lowest validation loss. A seed that did "
         "not search counts with the choice of the one that did."
     )
     if searches:
         caption += f" β: searched before the other grids, once per data set (seed {searches[0]['seed']})."
-    without = [METHODS[m].title for m in Scores.of(runs).methods if m not in set(choices["method"])]
+    without = [title(method) for method in wide(runs) if method not in set(choices["method"])]
     if without:
         caption += f" Without a grid: {', '.join(without)}."
-    return Table("grid", caption, about(runs), lettered(built), choices)
+    return Table("grid", caption, built, data=choices, about=about(runs), in_paper=True)
 
 
 def main_verdicts(runs: list[dict]) -> Table:
@@ -306,8 +250,8 @@ def verdicts_on(name: str, caption: str, runs: list[dict], scores: Scores, state
 
 def about(runs: list[dict]) -> str:
     """Describe the runs for a caption: their profile, fixed grids, missing and diverged runs."""
-    scores, config = Scores.of(runs), runs[0]["config"]
-    text = f"{origin(runs[0], scores.seeds)}, at most {config['max_epochs']} epochs"
+    scores, config = wide(runs), runs[0]["config"]
+    text = f"{origin(runs[0], scores.index.unique('seed'))}, at most {config['max_epochs']} epochs"
     if config["precision"] != "float32":
         text += f", {config['precision']}"
     if copies := sorted({run["data_copy"] for run in runs if run.get("data_copy")}):
@@ -319,40 +263,34 @@ def about(runs: list[dict]) -> str:
         chosen = sum(bool(run["chosen"]) for run in runs)
         text += f" (this limit ended {cut} of {chosen} chosen trainings, patience the others)"
     choices = grid_choices(runs)
-    fixed = [
-        f"{METHODS[row.method].title} {_panel(row.hyperparameter)[0].lower()} {number(row.value)}"
+    if fixed := [
+        f"{title(row.method)} {_panel(row.hyperparameter)[0].lower()} {number(row.value)}"
         for row in choices[choices["fixed"]].itertuples()
-    ]
-    if fixed:
+    ]:
         text += f". Grids fixed: {', '.join(fixed)}"
     there = {(run["method"], run["dataset"], run["seed"]) for run in runs}
-    absent = [run for run in scores.missing() if run not in there]
-    diverged = [run for run in scores.missing() if run in there]
-    if not absent:
-        text += f". All {len(runs)} runs"
-    else:
-        text += f". {len(runs)} of {scores.values.size} runs; missing: {_listed(absent)}"
+    without = [(method, *row[1:]) for method in scores for row in scores.index[scores[method].isna()]]
+    absent = [run for run in without if run not in there]
+    diverged = [run for run in without if run in there]
+    text += f". {len(runs)} of {scores.size} runs; missing: {_listed(absent)}" if absent else f". All {len(runs)} runs"
     if diverged:
         text += f". Diverged, and left out: {_listed(diverged)}"
     return f"{text}."
 
 
-def left_out(scores: Scores) -> str:
-    """Return a sentence for a caption where `Scores.complete` leaves data sets out, else an empty text."""
-    n, every = len(scores.complete().datasets), len(scores.datasets)
-    return f" Over the {n} of {every} data sets of which every method has a run." * (n < every)
+def left_out(scores: pd.DataFrame) -> str:
+    """Return a sentence for a caption where `scores.complete` leaves data sets out, else an empty text."""
+    n, every = (len(part.index.unique("dataset")) for part in (complete(scores), scores))
+    return f" Over the {n} of {every} data sets of which every method has a run." if n < every else ""
 
 
 def _listed(runs: list[tuple[str, str, int]]) -> str:
     """List runs (method, data set, seed) in words, grouped by method and data set."""
-    return "; ".join(
-        f"{METHODS[method].title} on "
-        + ", ".join(
-            f"{dataset_title(dataset)} (seed {', '.join(str(seed) for *_, seed in same)})"
-            for dataset, same in groupby(of_method, key=itemgetter(1))
-        )
-        for method, of_method in groupby(sorted(runs, key=lambda run: list(METHODS).index(run[0])), key=itemgetter(0))
-    )
+    frame = pd.DataFrame(runs, columns=["method", "dataset", "seed"]).astype({"seed": str})
+    seeds = frame.groupby(["method", "dataset"], sort=False)["seed"].agg(", ".join).reset_index()
+    places = seeds["dataset"].map(title) + " (seed " + seeds["seed"] + ")"
+    of_methods = places.groupby(seeds["method"].map(title), sort=False).agg(", ".join)
+    return "; ".join(f"{method} on {where}" for method, where in of_methods.items())
 
 
 def stars_summary(runs: list[dict]) -> str:

@@ -12,9 +12,10 @@ from scipy.stats import spearmanr
 
 from pvera import metrics
 from pvera.adapters import METHODS
-from pvera.report.scores import Scores
+from pvera.report.scores import Scores, wide
 from pvera.report.statistics import averages, mean_and_std, percentile_interval, resample, smallest
-from pvera.report.tables.benchmark import REFERENCE, about, left_out, marks, verdicts_on
+from pvera.report.table import marks
+from pvera.report.tables.benchmark import REFERENCE, about, left_out, verdicts_on
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, interval, minus, percent
 from pvera.report.tables.names import dataset_title
 from pvera.report.tables.verdicts import Statement, by_method, leads, others
@@ -192,7 +193,7 @@ def calibration(runs: list[dict], floors: Mapping[str, Scores]) -> Table:
         "calibrated model on as many images. NLL: negative log-likelihood (nats). NLL, Brier score and accuracy (%): "
         "means. Brackets: 95 % bootstrap intervals over data sets. Bold: lowest. Underlined: second lowest."
     )
-    caption += left_out(Scores.of(runs))
+    caption += left_out(wide(runs))
     return Table("calibration", caption, about(runs), (Panel("", header, tuple(rows)),), data.reset_index())
 
 

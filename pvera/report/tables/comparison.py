@@ -17,7 +17,7 @@ from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report.audit import divisor, sample_std
 from pvera.report.published import BACKBONES, SEEDS, Published
-from pvera.report.scores import Scores
+from pvera.report.scores import Scores, wide
 from pvera.report.statistics import (
     LEVEL,
     Friedman,
@@ -32,7 +32,8 @@ from pvera.report.statistics import (
     seed_error,
     signed_rank,
 )
-from pvera.report.tables.benchmark import REFERENCE, about, left_out, lower_p_values, marks, pooled_counts
+from pvera.report.table import marks
+from pvera.report.tables.benchmark import REFERENCE, about, left_out, lower_p_values, pooled_counts
 from pvera.report.tables.layout import (
     NOTHING,
     Cell,
@@ -84,10 +85,10 @@ def of_runs(runs: list[dict]) -> Evidence:
     if REFERENCE not in scores.methods or len(scores.methods) < 2:
         raise InputError("a comparison with PVeRA needs runs of PVeRA and of another method")
     whole = [every.datasets.index(dataset) for dataset in scores.datasets]
-    correct, n, reference = (counts[:, whole] for counts in pooled_counts(runs))
+    correct, n, reference = (counts.to_numpy().T[:, whole] for counts in pooled_counts(runs))
     return Evidence(
         f"Profile {runs[0]['profile']}, backbone {backbone_title(runs[0]['backbone'])}",
-        about(runs) + left_out(every), scores,
+        about(runs) + left_out(wide(runs)), scores,
         mean_and_std(scores.values, axis=1)[1], (~np.isnan(scores.values)).sum(1),
         *_both_tails(scores, correct, n, reference),
     )  # fmt: skip
@@ -118,7 +119,8 @@ def of_published(paper: Published, backbone: str) -> Evidence:
 def _both_tails(scores: Scores, correct, n, reference) -> tuple[np.ndarray, np.ndarray]:
     """Return one-sided p-values below and above PVeRA; NaN for PVeRA itself."""
     correct, n, reference = np.broadcast_arrays(correct, n, reference)
-    tails = lower_p_values(correct, n, reference), lower_p_values(n - correct, n, n - reference)
+    sides = (correct, n, reference), (n - correct, n, n - reference)
+    tails = [lower_p_values(*map(pd.DataFrame, side)).to_numpy().copy() for side in sides]
     for tail in tails:
         tail[scores.methods.index(REFERENCE)] = np.nan
     return tails

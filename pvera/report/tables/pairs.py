@@ -6,12 +6,10 @@ import numpy as np
 import pandas as pd
 
 from pvera import metrics
-from pvera.adapters import METHODS
 from pvera.errors import InputError
-from pvera.report.scores import Scores
 from pvera.report.statistics import cluster_interval
-from pvera.report.tables.benchmark import REFERENCE, about, by_dataset, comparisons
-from pvera.report.tables.layout import NOTHING, Cell, Table, interval, signed
+from pvera.report.table import STAR, Table, crossed, interval, signed, title
+from pvera.report.tables.benchmark import REFERENCE, about, comparisons
 from pvera.study import results
 
 
@@ -63,21 +61,20 @@ def image_leads(root, runs: list[dict], units: Mapping[str, np.ndarray] | None =
 
 def image_leads_table(root, runs: list[dict], units: Mapping[str, np.ndarray] | None = None) -> Table:
     """Build the table of `image_leads`."""
-    data, scores = image_leads(root, runs, units), Scores.of(runs)
-    others = [method for method in scores.methods if method != REFERENCE]
-    cells = pd.DataFrame(Cell(NOTHING), others, list(scores.datasets), dtype=object)
-    for row in data.itertuples():
-        text = f"{signed(row.lead, 1)}{'*' * row.star} {interval(None, row.low, row.high)}"
-        cells.at[row.method, row.dataset] = Cell(text, "best" if row.low > 0 or row.high < 0 else "")
-    titles = ", ".join(METHODS[method].title for method in others)
+    data = image_leads(root, runs, units)
+
+    def cell(row: pd.Series) -> str:
+        text = f"{signed(row.lead, 1)}{STAR if row.star else ''} {interval(None, row.low, row.high)}"
+        return f"**{text}**" if row.low > 0 or row.high < 0 else text
+
     caption = (
-        f"PVeRA's lead in test accuracy (points) over {titles}, mean over seeds. Brackets: 95 % interval over other "
-        "test images, from a paired bootstrap of their units, with the trained adapters fixed; it covers neither other "
-        "seeds nor other data sets. Bold: the interval excludes zero. Star: the paper's, significantly below PVeRA by "
-        "the binomial test that takes PVeRA's accuracy as known."
+        f"PVeRA's lead in test accuracy (points) over {', '.join(map(title, data['method'].unique()))}, mean over "
+        "seeds. Brackets: 95 % interval over other test images, from a paired bootstrap of their units, with the "
+        "trained adapters fixed; it covers neither other seeds nor other data sets. Bold: the interval excludes zero. "
+        "Star: the paper's, significantly below PVeRA by the binomial test that takes PVeRA's accuracy as known."
     )
-    panel = by_dataset(cells, scores.categories)
-    return Table("detailed_leads", caption, f"{_units(data)} {about(runs)}", (panel,), data)
+    cells = crossed(data, "dataset", "method", cell)
+    return Table("detailed_leads", caption, {"": cells}, data=data, about=f"{_units(data)} {about(runs)}")
 
 
 def _units(data: pd.DataFrame) -> str:

@@ -1,0 +1,225 @@
+"""The one table type: tidy frames and a column specification, written as Markdown, CSV and LaTeX."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import ascii_lowercase
+
+import numpy as np
+import pandas as pd
+
+from pvera.adapters import METHODS
+from pvera.data.tasks import TASKS
+from pvera.files import write_atomically
+from pvera.study import markdown
+
+NOTHING = "–"  # an empty cell
+STAR = r"\*"  # in Markdown
+TURNED = 8  # more columns than these have turned titles in LaTeX
+
+#: Column -> its title, its format, and "max" or "min" where the best two are marked. A title may be (group, title). A
+#: format is a number of decimals, "+1" for one decimal and a sign, or a function from the row to its text.
+Spec = Mapping[str, tuple]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table for readers, and `data`, its numbers at full precision.
+
+    caption: what the table shows; its first sentence stands above. panels: title -> frame; the index holds the row
+    labels, as keys of methods or data sets or as texts. spec: the columns that are shown, of the frames that have them;
+    without it the frames hold Markdown. data: the CSV file, by default the one panel. about: the runs behind the table.
+    in_paper: the paper has this table, so it is written in LaTeX too.
+    """
+
+    name: str
+    caption: str
+    panels: Mapping[str, pd.DataFrame]
+    spec: Spec = field(default_factory=dict)
+    data: pd.DataFrame | None = None
+    about: str = ""
+    in_paper: bool = False
+
+    def texts(self) -> dict[str, pd.DataFrame]:
+        """Return the panels as they are printed: titles, row labels, column titles, and cells in Markdown."""
+        letters = [f"({letter}) " for letter in ascii_lowercase] if len(self.panels) > 1 else [""]
+        shown = {}
+        for letter, (heading, frame) in zip(letters, self.panels.items(), strict=False):
+            cells = texts(frame, self.spec) if self.spec else frame
+            cells = cells.rename_axis(index=None).rename_axis([None] * cells.columns.nlevels, axis=1)
+            shown[letter + heading] = cells.rename(index=title, columns=title)
+        return shown
+
+    def markdown(self, about: bool = True) -> str:
+        """Return the caption's first sentence, the panels in Markdown, then the rest of the caption.
+
+        about: with the runs behind the table.
+        """
+        first, stop, rest = self.caption.replace("*", r"\*").partition(". ")
+        parts = [f"**{first}{stop.strip()}**"] if first else []
+        for heading, frame in self.texts().items():
+            header, rows = list(frame.columns), [list(row) for row in frame.itertuples()]
+            if frame.columns.nlevels > 1:  # Markdown has one header: the groups, each above its first column
+                groups = [group for group, _ in header]
+                rows.insert(0, ["", *(f"**{below}**" for _, below in header)])
+                header = [
+                    group if group != before else "" for before, group in zip(["", *groups], groups, strict=False)
+                ]
+            parts += [f"**{heading}**"] if heading else []
+            parts.append(markdown.table(["", *header], rows, "l" + "c" * len(header)))
+        notes = " ".join(filter(None, [rest, self.about.replace("*", r"\*") if about else ""]))
+        return "\n\n".join(filter(None, [*parts, notes])) + "\n"
+
+    def latex(self) -> str:
+        """Return the table in LaTeX, with the packages that it needs in its first line."""
+        lines = ["% needs the packages booktabs, adjustbox and graphicx", r"\begin{table*}", r"\centering"]
+        lines += [rf"\caption{{{_latex(f'{self.caption} {self.about}'.strip())}}}", rf"\label{{tab:{self.name}}}"]
+        for heading, frame in self.texts().items():
+            count = len(frame.columns)
+            body = frame.map(_latex).rename(index=_latex, columns=_latex)
+            if count > TURNED:
+                body = body.rename(columns=r"\rotatebox[origin=l]{{90}}{{{}}}".format, level=-1)
+            lines += [rf"\par\medskip {_latex(heading)}\par\smallskip"] if heading else []
+            lines += [
+                r"\begin{adjustbox}{max width=\textwidth}",
+                body.to_latex(column_format="l" + "c" * count, multicolumn_format="c").strip(),
+                r"\end{adjustbox}",
+            ]
+        return "\n".join([*lines, r"\end{table*}"]) + "\n"
+
+    def csv(self) -> str:
+        """Return `data` as CSV, with six significant digits."""
+        data = self.data
+        if data is None:
+            (panel,) = self.panels.values()
+            data = panel.reset_index()
+        return data.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+
+    def write(self, folder) -> list[Path]:
+        """Write <folder>/<name>.md and .csv, and .tex where the paper has the table. Return the paths."""
+        files = {"md": self.markdown(), "csv": self.csv()} | ({"tex": self.latex()} if self.in_paper else {})
+        paths = [Path(folder) / f"{self.name}.{ending}" for ending in files]
+        for path, text in zip(paths, files.values(), strict=True):
+            write_atomically(path, text.encode())
+        return paths
+
+
+def texts(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
+    """Return the columns of `spec` that a frame has, as Markdown under their titles."""
+    keys = [key for key in spec if key in frame]
+    cells = pd.DataFrame({key: _texts(frame, key, *spec[key][1:]) for key in keys}, frame.index)
+    titles = [spec[key][0] for key in keys]
+    grouped = isinstance(titles[0], tuple)
+    return cells.set_axis(pd.MultiIndex.from_tuples(titles) if grouped else titles, axis=1)
+
+
+def _texts(frame: pd.DataFrame, key: str, form, best: str = "") -> list[str]:
+    if callable(form):
+        cells = [form(row) for _, row in frame.iterrows()]
+    else:
+        write = signed if str(form).startswith("+") else plain
+        cells = [write(value, int(form)) for value in frame[key]]
+    cells = [cell.replace("*", r"\*") for cell in cells]
+    if not best:
+        return cells
+    kinds = marks(frame[key] if best == "max" else -frame[key], 1 if callable(form) else int(form))
+    wrap = {"best": "**{}**", "second": "<ins>{}</ins>", "": "{}"}
+    return [wrap[kind].format(cell) for cell, kind in zip(cells, kinds, strict=True)]
+
+
+def crossed(data: pd.DataFrame, rows: str, columns: str, cell: Callable[[pd.Series], str]) -> pd.DataFrame:
+    """Return the text `cell` of each row of tidy data at its values of `rows` and `columns`, in order of appearance."""
+    written = data.assign(text=[cell(row) for _, row in data.iterrows()])
+    cells = written.pivot(index=rows, columns=columns, values="text")
+    return cells.reindex(index=data[rows].unique(), columns=data[columns].unique()).fillna(NOTHING)
+
+
+def marks(values: Iterable[float], decimals: int = 1) -> list[str]:
+    """Mark each value "best", "second" or "", as the paper does: values that print alike share a mark.
+
+    Two best leave no second; NaN has no mark.
+    """
+    printed = [np.nan if np.isnan(value) else float(f"{round(value, 9):.{decimals}f}") for value in values]
+    above = [sum(other > value for other in printed) for value in printed]
+    return ["" if np.isnan(v) else {0: "best", 1: "second"}.get(n, "") for v, n in zip(printed, above, strict=True)]
+
+
+# Text
+
+
+def title(key) -> str:
+    """Return the title of a method or data set, or the key as text where it is neither."""
+    named = METHODS.get(key) or TASKS.get(key)
+    return named.title if named else str(key)
+
+
+def plain(value: float, digits: int) -> str:
+    """Format a number with a true minus sign; what prints as zero has none, and NaN is an empty cell."""
+    if np.isnan(value):
+        return NOTHING
+    text = f"{round(value, 9):.{digits}f}"  # sums in another order, equal to the last bits, print the same
+    return minus(text) if text.strip("-0.") else text.lstrip("-")
+
+
+def percent(value: float) -> str:
+    """Format a percentage with one decimal."""
+    return plain(value, 1)
+
+
+def thousands(value: float) -> str:
+    """Format a count as the paper does: 30 720."""
+    return NOTHING if np.isnan(value) else f"{value:,.0f}".replace(",", " ")
+
+
+def signed(value: float, digits: int) -> str:
+    """Format a number with its sign; what prints as zero has none."""
+    text = plain(value, digits)
+    return f"+{text}" if value > 0 and text.strip("0.") else text
+
+
+def interval(value: float | None, low: float, high: float, digits: int = 1) -> str:
+    """Format `value [low, high]`, or the brackets alone."""
+    if np.isnan([low, high]).any():
+        return NOTHING if value is None else plain(value, digits)
+    bounds = f"[{low:.{digits}f}, {high:.{digits}f}]"
+    return minus(bounds if value is None else f"{value:.{digits}f} {bounds}")
+
+
+def p_value(value: float, digits: int = 3) -> str:
+    """Format with fixed decimals, or as "< 0.001"."""
+    least = 10.0**-digits
+    return f"< {least:.{digits}f}" if value < least else plain(value, digits)
+
+
+def minus(text: str) -> str:
+    """Replace hyphens by true minus signs."""
+    return text.replace("-", "−")
+
+
+RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"
+
+
+def number(value) -> str:
+    """Format a grid value as the paper does: 64, and powers of ten as 10⁻³; their small multiples as 3·10⁻³."""
+    if isinstance(value, float) and value > 0:
+        exponent = int(np.floor(np.log10(value) + 1e-9))
+        digit = round(value / 10.0**exponent)
+        if np.isclose(value, digit * 10.0**exponent) and (exponent < -1 or (exponent > 1 and digit == 1)):
+            return f"{digit}·" * (digit > 1) + f"10{str(exponent).translate(str.maketrans('0123456789-', RAISED))}"
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+
+
+LATEX = str.maketrans(
+    {character: f"\\{character}" for character in "%_&#"}
+    | {"±": r"$\pm$", "–": "--", "−": "$-$", "×": r"$\times$", "β": r"$\beta$", "τ": r"$\tau$", "<": "$<$", "*": "$^*$"}
+)
+
+
+def _latex(text: str) -> str:
+    """Return Markdown as LaTeX: marks, code, stars, signs and superscripts."""
+    text = re.sub(r"\*\*(.*?)\*\*", r"\\textbf{\1}", text)
+    text = re.sub("<ins>(.*?)</ins>", r"\\underline{\1}", text)
+    text = re.sub("`(.*?)`", r"\\texttt{\1}", text).replace(r"\*", "*").translate(LATEX)
+    lower = str.maketrans(RAISED, "0123456789-")
+    return re.sub(f"[{RAISED}]+", lambda digits: f"$^{{{digits[0].translate(lower)}}}$", text)
