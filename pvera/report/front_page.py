@@ -15,12 +15,11 @@ from pvera.data import vtab
 from pvera.data.suite import RECIPES
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
-from pvera.report import audit, places, published, scaling
+from pvera.report import audit, places, published
 from pvera.report.audit import CONTRADICTS, FOLLOWS
 from pvera.report.tables.duration import LIMIT
 from pvera.report.tables.layout import interval, plain, signed
 from pvera.report.tables.names import backbone_title, machine_title, switch_title
-from pvera.report.tables.speed import missed
 from pvera.report.tables.verdicts import FAILS, HOLDS, UNDECIDED, VERDICTS
 from pvera.study import markdown, speed
 from pvera.study.experiments import EXPERIMENTS
@@ -401,13 +400,6 @@ PASSAGES: dict[str, Callable[[Path, str], str]] = {
     "runs_mini": lambda root, up: runs(root, "mini"),
     "speed": ratios,
     "targets": targets,
-    "missed": lambda root, up: missed(speed.load_records(root / "results/performance")),
-    "scaling_steps": lambda root, up: scaling.steps(root),
-    "scaling_passes": lambda root, up: scaling.passes(root),
-    "scaling_runs": lambda root, up: scaling.runs(root),
-    "scaling_cards": lambda root, up: scaling.cards(root),
-    "scaling_searches": lambda root, up: scaling.searches(root),
-    "scaling_epochs": lambda root, up: str(scaling.EPOCHS),
     "suite": suite,
     "places": lambda root, up: places.listing(root, PROFILE, up),
     "pictures": lambda root, up: places.pictures(root, PROFILE, up),

@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from pvera import InputError, LoRA, PVeRA
 from pvera.report.plots import speed as figures
-from pvera.report.tables.speed import UNKNOWN, missed, summary
 from pvera.study import speed
 from pvera.study.speed import Measurement
 
@@ -55,35 +54,6 @@ def test_description_and_verdict_by_hand():
     assert speed.verdict(record) == "2 of 4 targets are met."
 
 
-def test_missed_targets_are_one_table_with_reasons():
-    here = {"environment": MADE_BY, "rows": [
-        vars(row()), vars(row("slow", ratio=1.3)), vars(row("free", target=None)),
-        vars(Measurement("memory", "tiny", "float32", "VeRA, r = 8", "frozen", 3, 2, 1.5, 1.3)),
-    ]}  # fmt: skip
-    there = {"environment": MADE_BY | {"threads": 1}, "rows": [vars(row("slow", ratio=1.26, backbone="dinov2_s")),
-                                                              vars(row("slow", ratio=1.4))]}  # fmt: skip
-    header, _, *lines = [line.strip("| ").split(" | ") for line in missed([here, there]).splitlines()]
-    assert header[4:7] == ["Target", "Some CPU, 2 threads", "Some CPU, 1 thread"]
-    assert [line[0] for line in lines] == ["slow", "VeRA, r = 8, memory", "slow"]
-    assert [line[4:7] for line in lines] == [
-        ["1.25", "1.300", "1.400"],
-        ["1.30", "1.500", "–"],
-        ["1.25", "–", "1.260"],
-    ]
-    assert lines[0][7] == "a pass takes milliseconds, so the calls of many small operators count"
-    assert lines[1][7].startswith("2 r numbers") and lines[2][7].startswith("within the spread")
-
-
-def test_every_missed_target_of_the_records_is_shown():
-    records = speed.load_records(ROOT / "results/performance")
-    misses = [r["ratio"] for record in records for r in record["rows"] if r["target"] and r["ratio"] > r["target"]]
-    _, _, *lines = missed(records).splitlines()
-    shown = [cell for line in lines for cell in line.strip("| ").split(" | ")[5:-1] if cell != "–"]
-    assert sorted(shown) == sorted(f"{ratio:.3f}" for ratio in misses) and len(misses) > 20
-    reasons = [line.strip("| ").split(" | ")[-1] for line in lines]
-    assert all(reasons) and UNKNOWN not in reasons
-
-
 def test_titles():
     assert speed.title([PVeRA(rank=8)]) == "PVeRA, r = 8"
     assert speed.title([LoRA(rank=2)] * 3) == "LoRA, r = 2, grid of 3"
@@ -121,16 +91,6 @@ def peft_rows():
     ours, theirs = row("PVeRA, r = 9"), row("peft 1.0, PVeRA, r = 9, step", "peft", ratio=1.5, target=None)
     quotient = Measurement("peft", "tiny", "float32", "PVeRA, r = 9, step", "the step of peft 1.0", 1.2, 1.5, 0.8)
     return [vars(ours), vars(theirs), vars(quotient)]
-
-
-def test_summary_names_the_machine_of_each_comparison():
-    rows = [*peft_rows(), vars(row("LoRA, merged", "evaluate", ratio=1.01, target=1.02))]
-    rows.append(vars(row("VeRA, merged", "evaluate", ratio=1.03, target=1.02)))
-    assert summary([{"environment": MADE_BY, "rows": rows}]) == (
-        "**Answer.** In 1 record, 2 of 3 targets are met; a merged model takes at most 1.02 of the frozen backbone's "
-        "time in 1 of 2 measurements. PVeRA's training step takes this share of peft's time: 0.80 (float32, Some CPU, "
-        "2 threads)."
-    )
 
 
 def test_figures():
@@ -204,7 +164,6 @@ def test_notebook_without_timings(tmp_path, monkeypatch):
             "bfloat16 "
             "--results results/bfloat16` makes them.",
             "No results yet: `python experiments/train.py --profile empty` makes them.",
-            "No results yet: `python experiments/benchmark_versions.py <folder of another version>` makes them.",
         ]
         and not pictures
     )

@@ -6,7 +6,7 @@ intervals over test images. against_paper: the paper's numbers beside ours. prof
 comparison: statistical support of a ranking. ablations: rank and position (Tables 2 and 3). language: Appendix D. cost:
 computational efficiency (Figure 3). calibration: Figure 4. uncertainty: draws and intervals. out_of_distribution,
 latents: Section 4.4. duration: longer trainings. protocol: effects of the protocols'
-switches. precision, wall_time, versions: speed and its price.
+switches. precision, wall_time: the price of speed.
 """
 
 from pvera.report.tables.ablations import Ablation, ablation, ablation_verdicts

@@ -1,0 +1,140 @@
+"""Write the tables of docs/scaling.md: what was timed, what is counted, and the runs of the profile `paper`.
+
+    python experiments/scaling.py       # seconds; then experiments/front_page.py puts the tables into the page
+
+The work of a run is its multiply-adds. A training step counts twice its forward pass: the frozen weights have no
+gradient, so the backward pass has one product where the forward pass has one; those of trained weights are left out.
+Validation and test count once. Linear probing computes the backbone's features once.
+"""
+
+import heapq
+from pathlib import Path
+
+import pandas as pd
+from options import ROOT, Parser
+
+from pvera import cost
+from pvera.cost import GIGA, Shape
+from pvera.data import tasks, vtab
+from pvera.files import write_atomically
+from pvera.report.tables.names import backbone_title, machine_title
+from pvera.study import cost_records, speed
+from pvera.study.experiments import named
+from pvera.study.markdown import table
+from pvera.study.profiles import Profile
+from pvera.study.runs import Run
+from pvera.study.script import run
+
+PROFILE = "paper"
+EPOCHS = 100  # of every training, assumed; experiments/benchmark_throughput.py assumes the same
+CARDS = (1, 4, 16)
+PETA = 10**15
+TRAIN, VALIDATION = vtab.TRAINING["train800"], vtab.TRAINING["val200"]
+
+
+def main() -> None:
+    parser = Parser(__doc__)
+    parser.results()
+    options = parser.parse_args()
+    profile = Profile.read(ROOT / f"experiments/profiles/{PROFILE}.yaml")
+    runs = trainings(profile, options.results)
+    tables = {
+        "steps": steps(options.results),
+        "passes": passes(options.results, profile.training.batch_size),
+        "runs": by_experiment(runs),
+        "cards": cards(runs["work"]),
+    }
+    for name, text in tables.items():
+        write_atomically(options.results / f"performance/scaling_{name}.md", f"{text}\n".encode())
+        print(f"{text}\n")
+    largest = runs.loc[runs["work"].idxmax()]
+    print(f"The largest run has {largest.work / PETA:.1f} PMACs: {largest.method} on {largest.dataset}, "
+          f"{largest.backbone}, {largest.experiment}.")  # fmt: skip
+
+
+def steps(results: Path) -> str:
+    """Return the seconds of PVeRA's training step, and the ratio to its bound, along each axis that was timed."""
+    columns = {}
+    for record in speed.load_records(results / "performance"):
+        swept = pd.DataFrame(record["rows"]).query("part == 'sweep'")
+        for (backbone, precision), rows in swept.groupby(["backbone", "precision"]):
+            cells = [f"{row.value:.2f} s ({row.ratio:.2f})" for row in rows.itertuples()]
+            name = f"{backbone_title(backbone)}, {precision}, {machine_title(record)}"
+            columns[name] = pd.Series(cells, rows["what"])
+    timed = pd.DataFrame(columns).reindex(dict.fromkeys(what for cells in columns.values() for what in cells.index))
+    lines = []
+    for what, *cells in timed.fillna("–").itertuples():
+        axis, value = what.rsplit(" ", 1)
+        lines.append([speed.SWEPT[axis], value, *cells])
+    return table(["Axis", "Value", *timed], lines, "lr" + "c" * len(timed.columns))
+
+
+def passes(results: Path, batch_size: int) -> str:
+    """Return the counted multiply-adds of one image and one training step, per backbone of the paper."""
+    costs, lines = cost_records.load_costs(results, cost_records.SIZES), []
+    for backbone, rows in costs.groupby("backbone", sort=False):
+        frozen = rows["backbone_multiply_adds"].iloc[0]
+        training = rows.drop_duplicates("method").set_index("method")["training"]
+        shares = [f"{100 * (training[name] / frozen - 1):.1f}" for name in ("vera", "pvera")]
+        step = 2 * batch_size * training["pvera"] / (1000 * GIGA)
+        lines.append([backbone_title(backbone), f"{frozen / GIGA:.1f}", *shares, f"{step:.2f}"])
+    header = ["Backbone", "GMACs of an image, frozen", "VeRA adds (%)", "PVeRA adds, training (%)",
+              f"TMACs of PVeRA's step, {batch_size} images"]  # fmt: skip
+    return table(header, lines, "lrrrr")
+
+
+def trainings(profile: Profile, results: Path) -> pd.DataFrame:
+    """Return a row per training of a profile, in the order of its list: what it is, and its `work`."""
+    rows, per_epoch = [], -(-TRAIN // profile.training.batch_size)
+    records = {b: cost_records.record_path(results, profile.name, b) for b in profile.backbones}
+    shapes = {b: Shape(**cost_records.read_record(path)["shape"]) for b, path in records.items()}
+    for one in (one for name in profile.experiments for one in profile.runs(name, "results")):
+        row = {"experiment": named(one.experiment).name, "members": len(one.candidates)}
+        row |= {"steps": 0 if one.method == "linear" else EPOCHS * per_epoch, "work": work(one, shapes[one.backbone])}
+        rows.append({name: getattr(one, name) for name in ("backbone", "dataset", "method")} | row)
+    return pd.DataFrame(rows)
+
+
+def work(one: Run, shape: Shape) -> float:
+    """Return the multiply-adds of a training with `EPOCHS` epochs, and of the test of the chosen member."""
+    test, frozen = tasks.task(one.dataset).test_images, cost.backbone_multiply_adds(shape)
+    if one.method == "linear":
+        return float((TRAIN + VALIDATION + test) * frozen)
+    sampled, mean = (
+        [frozen + cost.adapter_multiply_adds(member.method, shape, noisy) for member in one.candidates]
+        for noisy in (True, False)
+    )
+    tested = sum(mean) / len(mean)  # the mean over what may be chosen
+    return float(EPOCHS * (2 * TRAIN * sum(sampled) + VALIDATION * sum(mean)) + test * tested)
+
+
+def by_experiment(runs: pd.DataFrame) -> str:
+    """Return the work of the trainings by backbone and experiment."""
+    sums = runs.groupby(["backbone", "experiment"], sort=False)[["members", "steps", "work"]].sum()
+    sums.insert(0, "runs", runs.groupby(["backbone", "experiment"], sort=False).size())
+    sums.loc[("all", ""), :] = sums.sum()
+    lines = [
+        [backbone_title(backbone), experiment, f"{row.runs:,.0f}", f"{row.members:,.0f}", f"{row.steps:,.0f}",
+         f"{row.work / PETA:,.0f}", f"{100 * row.work / runs['work'].sum():.1f}"]
+        for (backbone, experiment), row in sums.iterrows()
+    ]  # fmt: skip
+    return table(["Backbone", "Experiment", "Runs", "Members", "Steps", "PMACs", "Share (%)"], lines, "llrrrrr")
+
+
+def cards(works: pd.Series) -> str:
+    """Return how trainings spread over cards."""
+    spans = {count: longest(works, count) for count in CARDS}
+    lines = [[str(n), f"{span / PETA:,.0f}", f"{works.sum() / span:.2f} times"] for n, span in spans.items()]
+    return table(["Cards", "PMACs of the busiest", "Gain"], lines, "rrr")
+
+
+def longest(works, count: int) -> float:
+    """Return the work of the busiest card when each of `works`, in turn, goes to the card that is free first."""
+    busy = [0.0] * count
+    for one in works:
+        heapq.heapreplace(busy, busy[0] + one)
+    return max(busy)
+
+
+if __name__ == "__main__":
+    run(main)
