@@ -37,10 +37,7 @@ def test_runs_on_other_data_are_not_compared():
 
 def test_table():
     made = precision.precision_table(FULL, HALF)
-    assert made.panels[0].header == ("Digits",)
-    assert {row.label: row.cells[0].text for row in made.panels[0].rows} == {
-        "LoRA": "+2.0 (2.0)",
-        "PVeRA": "−1.0 (0.0)",
-    }
+    (cells,) = made.texts().values()
+    assert cells["Digits"].to_dict() == {"LoRA": "+2.0 (2.0)", "PVeRA": "−1.0 (0.0)"}
     assert "bfloat16 minus that in float32" in made.caption and "1 of 2 changes" in made.caption
     assert "change is +0.50 points" in made.caption

@@ -5,22 +5,23 @@ from pathlib import Path
 
 import pandas as pd
 
-from pvera.report.tables.layout import Cell, Panel, Row, Table, number, plain
+from pvera.report.table import Table, number
 from pvera.report.tables.rivals import Rivals, about, joined, over_tasks
 
 ALONG_BETA = "beta_rivals"
 PUBLISHED = 1e-6  # the published program's value on more data sets than any other
 
-#: Column of `along_beta` -> title, factor, digits.
-BETA = {
-    "accuracy": ("Accuracy (%)", 100, 1),
-    "nll": ("NLL", 1, 3),
-    "ace": ("ACE (%)", 100, 1),
-    "nll_draws": ("NLL, draws", 1, 3),
-    "ace_draws": ("ACE, draws (%)", 100, 1),
-    "auroc": ("AUROC, score", 1, 3),
-    "auroc_spread": ("AUROC, spread", 1, 3),
-    "mutual": ("Mutual information", 1, 4),
+PERCENT = ["accuracy", "ace", "ace_draws"]
+#: Column of `along_beta` -> title and digits.
+SPEC = {
+    "accuracy": ("Accuracy (%)", 1),
+    "nll": ("NLL", 3),
+    "ace": ("ACE (%)", 1),
+    "nll_draws": ("NLL, draws", 3),
+    "ace_draws": ("ACE, draws (%)", 1),
+    "auroc": ("AUROC, score", 3),
+    "auroc_spread": ("AUROC, spread", 3),
+    "mutual": ("Mutual information", 4),
 }
 
 
@@ -33,11 +34,8 @@ def load(root, profile: str) -> Rivals | None:
 def beta_table(along: Rivals) -> Table:
     """Build the table of scores along β."""
     data = along_beta(along)
-    rows = [
-        Row(number(row.beta),
-            tuple(Cell(plain(getattr(row, name) * factor, digits)) for name, (_, factor, digits) in BETA.items()))
-        for row in data.itertuples()
-    ]  # fmt: skip
+    shown = data.set_index("beta").rename(number)
+    shown[PERCENT] *= 100
     draws = int(along.scores["passes"][along.scores["way"] == "draws"].max())
     caption = (
         f"PVeRA along β, mean over data sets and seeds. One pass with the mean, and {draws} draws. ACE in points. "
@@ -46,12 +44,11 @@ def beta_table(along: Rivals) -> Table:
         f"program takes β = {number(PUBLISHED)} more often than any other value, but averages the KL term over latent "
         "dimensions, where Eq. 9 sums it: its weight is a smaller one here."
     )
-    panel = Panel("", tuple(name for name, *_ in BETA.values()), tuple(rows))
-    return Table("beta_effects", caption, about(along), (panel,), data)
+    return Table("beta_effects", caption, {"": shown}, SPEC, data, about(along))
 
 
 def along_beta(along: Rivals, by: Sequence[str] = ("beta",)) -> pd.DataFrame:
-    """Return `BETA` per β, mean over data sets and seeds; by: ("beta", "seed") for each seed alone."""
+    """Return the columns of `SPEC` per β, mean over data sets and seeds; by: ("beta", "seed") for each seed alone."""
     most = along.scores["passes"][along.scores["way"] == "draws"].max()
 
     def select(frame: pd.DataFrame, way: str) -> pd.DataFrame:

@@ -1,17 +1,16 @@
 """Trainings that run until their patience ends, and what a limit on their epochs would have cost."""
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
-from pvera.report.scores import Scores, chosen_member
-from pvera.report.statistics import mean_and_std
-from pvera.report.tables.benchmark import about, marks
-from pvera.report.tables.layout import Cell, Panel, Row, Table, lettered, percent, signed
-from pvera.report.tables.names import dataset_title
+from pvera.report.scores import chosen_member, wide
+from pvera.report.table import Table, title
+from pvera.report.tables.benchmark import about
 from pvera.study import results
 from pvera.study.training import History, TrainingConfig, stop_early
 
@@ -25,11 +24,11 @@ LIMIT = 20
 def load(root, profile: str) -> dict[str, tuple[list[dict], dict]]:
     """Load, by part, the runs that may train beyond `LIMIT`, and their training config with that limit."""
     parts = {}
-    for title, (experiment, of_glue) in PARTS.items():
+    for part, (experiment, of_glue) in PARTS.items():
         loaded = results.load_runs(root, profile, experiment, optional=True)
         runs = [run for run in loaded if (run["dataset"] in GLUE) == of_glue]
         if runs and runs[0]["config"]["max_epochs"] > LIMIT:
-            parts[title] = runs, runs[0]["config"] | {"max_epochs": LIMIT}
+            parts[part] = runs, runs[0]["config"] | {"max_epochs": LIMIT}
     return parts
 
 
@@ -95,27 +94,26 @@ def of_methods(data: pd.DataFrame) -> pd.DataFrame:
     return means.reindex([key for key in METHODS if key in means.index])
 
 
+SPEC = {
+    "best": ("Chosen epoch", lambda row: f"{row['best']:.0f} ({row['shortest']:.0f} to {row['longest']:.0f})"),
+    "change": ("Loss", "+2"),
+    "early_accuracy": (f"Val. acc., {LIMIT} epochs", 1, "max"),
+    "accuracy": ("Val. acc.", 1, "max"),
+    "test": ("Test acc.", 1, "max"),
+}
+
+
 def duration_table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
     """Build the table of `of_methods`, a panel for each part of `load`."""
-    panels, frames = [], []
-    for title, (runs, shorter) in parts.items():
+    panels, frames = {}, []
+    for part, (runs, shorter) in parts.items():
         data = durations(runs, shorter)
         means = of_methods(data)
-        marked = {name: marks(100 * means[name]) for name in ("early_accuracy", "accuracy", "test")}
-        rows = []
-        for i, (key, mean) in enumerate(means.iterrows()):
-            cells = [
-                Cell(f"{mean['best']:.0f} ({mean['shortest']:.0f} to {mean['longest']:.0f})"),
-                Cell(signed(mean["loss"] - mean["early_loss"], 2)),
-            ]
-            cells += [Cell(percent(100 * mean[name]), marked[name][i]) for name in marked]
-            rows.append(Row(METHODS[key].title, tuple(cells)))
-        early = f"Val. acc., {shorter['max_epochs']} epochs"
-        header = ("Chosen epoch", "Loss", early, "Val. acc.", "Test acc.")
-        names = ", ".join(dict.fromkeys(map(dataset_title, data["dataset"])))
+        percent = 100 * means[["early_accuracy", "accuracy", "test"]]
+        names = ", ".join(map(title, data["dataset"].unique()))
         ended = f"{data['patience'].sum()} of {len(data)} ended by patience"
-        panels.append(Panel(f"{title} ({names}), {ended}", header, tuple(rows)))
-        frames.append(data.assign(part=title))
+        panels[f"{part} ({names}), {ended}"] = means.assign(change=means["loss"] - means["early_loss"], **percent)
+        frames.append(data.assign(part=part))
     caption = (
         "Trainings that run until their patience ends, and the same trainings stopped at a limit of epochs, where the "
         "grid's choice is made anew among the values that the run trained. Chosen epoch: median and range. Loss: "
@@ -124,20 +122,20 @@ def duration_table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
         "Bold: best. Underlined: second best. Means over seeds, then over data sets."
     )
     described = " ".join(about(runs) for runs, _ in parts.values())
-    return Table("duration", caption, described, lettered(panels), pd.concat(frames, ignore_index=True))
+    return Table("duration", caption, panels, SPEC, pd.concat(frames, ignore_index=True), described)
 
 
 def answer(parts: dict[str, tuple[list[dict], dict]]) -> str:
     """Say in one sentence per part of `load` where PVeRA stands with the limit and without it."""
     sentences = []
-    for title, (runs, shorter) in parts.items():
+    for part, (runs, shorter) in parts.items():
         means = of_methods(durations(runs, shorter))
         if "pvera" in means.index:
             early, late = (
                 int(means[name].rank(ascending=False, method="min")["pvera"]) for name in ("early_accuracy", "accuracy")
             )
             sentences.append(
-                f"{title}: by validation accuracy PVeRA is place {late} of {len(means)}; stopped after "
+                f"{part}: by validation accuracy PVeRA is place {late} of {len(means)}; stopped after "
                 f"{shorter['max_epochs']} epochs it would be place {early}."
             )
     return " ".join(["**Answer.**", *sentences])
@@ -158,16 +156,16 @@ class Curve:
 
 def curves(runs: list[dict]) -> dict[str, dict[str, Curve]]:
     """Return data set -> method -> `Curve` of the runs that did not diverge."""
-    scores = Scores.of(runs)
-    curves_of: dict[str, dict[str, Curve]] = {name: {} for name in scores.datasets}
-    for dataset in scores.datasets:
-        for method in scores.methods:
-            trained = [run for run in runs if run["chosen"] and (run["dataset"], run["method"]) == (dataset, method)]
-            losses = [np.fmin.accumulate(validation(chosen_member(run), "loss")) for run in trained]
-            if losses:
-                longest = max(map(len, losses))
-                padded = np.stack([np.pad(loss, (0, longest - len(loss)), mode="edge") for loss in losses])
-                chosen = float(np.median([run["chosen"]["epoch"] + 1 for run in trained]))
-                mean = mean_and_std(padded, axis=0)[0]
-                curves_of[dataset][method] = Curve(mean, np.nanmin(padded, 0), np.nanmax(padded, 0), chosen)
+    scores = wide(runs)
+    curves_of: dict[str, dict[str, Curve]] = {name: {} for name in scores.index.unique("dataset")}
+    for dataset, method in product(curves_of, scores):
+        trained = [run for run in runs if run["chosen"] and (run["dataset"], run["method"]) == (dataset, method)]
+        if trained:
+            losses = [pd.Series(validation(chosen_member(run), "loss")) for run in trained]
+            lowest = pd.concat(losses, axis=1).cummin().ffill()
+            chosen = float(np.median([run["chosen"]["epoch"] + 1 for run in trained]))
+            mean, low, high = (
+                of_seeds.to_numpy() for of_seeds in (lowest.mean(axis=1), lowest.min(axis=1), lowest.max(axis=1))
+            )
+            curves_of[dataset][method] = Curve(mean, low, high, chosen)
     return curves_of

@@ -2,15 +2,11 @@
 
 from operator import itemgetter
 
-import numpy as np
 import pandas as pd
 
-from pvera.adapters import METHODS
 from pvera.errors import InputError
-from pvera.report.scores import Scores
-from pvera.report.statistics import mean_and_std
-from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, signed
-from pvera.report.tables.names import dataset_title
+from pvera.report.scores import wide
+from pvera.report.table import NOTHING, Table, crossed, plain, signed
 
 
 def changes(full: list[dict], other: list[dict]) -> pd.DataFrame:
@@ -29,42 +25,26 @@ def changes(full: list[dict], other: list[dict]) -> pd.DataFrame:
         differing = {name for name in one.keys() | two.keys() if one.get(name) != two.get(name)}
         if more := sorted(differing - {"precision", "members"}):
             raise InputError(f"{'/'.join(map(str, place))}: the runs differ in more than the precision: in {more[0]}")
-    common = [Scores.of([run for run in runs if key(run) in known]) for runs in (full, other)]
-    (mean, spread), (others, _) = (mean_and_std(100 * scores.values, axis=1) for scores in common)
-    rows = [
-        (method, dataset, others[m, d] - mean[m, d], spread[m, d])
-        for m, method in enumerate(common[0].methods)
-        for d, dataset in enumerate(common[0].datasets)
-    ]
-    data = pd.DataFrame(rows, columns=["method", "dataset", "change", "spread"])
-    return data.assign(within=data["change"].abs() <= data["spread"])
+    scores = (100 * wide(run for run in runs if key(run) in known) for runs in (full, other))
+    before, after = (table.groupby(level="dataset", sort=False) for table in scores)
+    change, spread = (after.mean() - before.mean()).T, before.std().T
+    data = pd.DataFrame({"change": change.stack(), "spread": spread.stack()}).rename_axis(["method", "dataset"])
+    return data.reset_index().assign(within=(data["change"].abs() <= data["spread"]).to_numpy())
 
 
 def precision_table(full: list[dict], other: list[dict]) -> Table:
     """Build the table of `changes`: a row per method, a column per data set."""
     data = changes(full, other)
-    cells = data.set_index(["method", "dataset"])
-    datasets = list(dict.fromkeys(data["dataset"]))
-    rows = []
-    for method in dict.fromkeys(data["method"]):
-        of_method = cells.loc[method]
-        texts = [
-            NOTHING
-            if np.isnan(of_method.at[name, "change"])
-            else f"{signed(of_method.at[name, 'change'], 1)} ({of_method.at[name, 'spread']:.1f})"
-            for name in datasets
-        ]
-        rows.append(Row(METHODS[method].title, tuple(map(Cell, texts))))
+
+    def cell(row: pd.Series) -> str:
+        change = signed(row["change"], 1)
+        return change if change == NOTHING else f"{change} ({plain(row['spread'], 1)})"
+
     first, second = (runs[0]["config"]["precision"] for runs in (full, other))
     caption = (
         f"Accuracy in {second} minus that in {first} (points, means over seeds). Brackets hold the sample standard "
         f"deviation over seeds in {first}; {data['within'].sum()} of {len(data)} changes are within it. The mean "
         f"change is {signed(data['change'].mean(), 2)} points."
     )
-    return Table(
-        "precision",
-        caption,
-        f"Profile {full[0]['profile']}.",
-        (Panel("", tuple(map(dataset_title, datasets)), tuple(rows)),),
-        data,
-    )
+    cells = crossed(data, "method", "dataset", cell)
+    return Table("precision", caption, {"": cells}, data=data, about=f"Profile {full[0]['profile']}.")

@@ -6,25 +6,21 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report import effects
 from pvera.report.effects import METRICS, NOISE
-from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, plain, signed
+from pvera.report.table import NOTHING, Table, crossed, plain, signed, title
 from pvera.report.tables.names import backbone_title, dataset_title, switch_title
 from pvera.study.protocol import GRID_REFERENCE, one_at_a_time
 
 DIGITS = {"validation_loss": 3}
+TITLES = {key: f"{name} ({unit})" for key, (name, unit, _) in METRICS.items()}
 
 
 def switches(runs: dict[str, list[dict]]) -> Table:
     """Build the table of mean effects of each switch on each metric; runs: `effects.load`."""
     data = effects.summary(effects.differences(runs))
-    rows = []
-    for name, effects_of_switch in data.groupby("switch", sort=False):
-        by_metric = effects_of_switch.set_index("metric")
-        first = by_metric.iloc[0]
-        concerned = one_at_a_time()[name].method
-        methods = METHODS[concerned].title if concerned else f"{first.methods} methods"
-        cells = [Cell(methods)] + [_effect(metric, by_metric.loc[metric]) for metric in METRICS]
-        rows.append(Row(f"`{name}`", tuple(cells), concerned is not None and not any(r.rule for r in rows)))
-    header = ("Methods", *(f"{title} ({unit})" for title, unit, _ in METRICS.values()))
+    cells = crossed(data, "switch", "metric", _effect).rename(columns=TITLES)
+    variants, methods = one_at_a_time(), data.groupby("switch")["methods"].first()
+    named = [title(variants[name].method or f"{methods[name]} methods") for name in cells.index]
+    cells.insert(0, "Methods", named)
     caption = (
         "Effect of each switch alone: the run as under `published` minus the corrected one, mean over data sets and "
         "seeds. Brackets: 95 % t-interval over both. ±: range of chance, which the mean of as many runs leaves in 5 of "
@@ -33,43 +29,37 @@ def switches(runs: dict[str, list[dict]]) -> Table:
         "another scale, because the softmax is taken twice. The two runs of `joint_stop` are equal until a member of "
         "the grid stops."
     )
-    return Table("protocol", caption, _about(runs), (Panel("", header, tuple(rows)),), data)
-
-
-def _effect(metric: str, row: pd.Series) -> Cell:
-    digits = DIGITS.get(metric, 2)
-    if np.isnan(row["mean"]):
-        return Cell(NOTHING)
-    text = signed(row["mean"], digits)
-    if not row.comparable:
-        return Cell(f"[{text}]")
-    if not np.isnan(row.low):
-        text += f" ({signed(row.low, digits)} to {signed(row.high, digits)})"
-    if not np.isnan(row.noise):
-        text += f"; ±{plain(row.noise, digits)}"
-    return Cell(text, "best" if row.beyond else "")
+    return Table("protocol", caption, {"": cells.rename("`{}`".format)}, data=data, about=_about(runs))
 
 
 def by_method(runs: dict[str, list[dict]]) -> Table:
     """Build the table of effects on each method's accuracy, of the switches that concern every method."""
-    pairs = effects.differences(runs)
-    general = [name for name, variant in one_at_a_time().items() if not variant.method]
-    data = effects.summary(pairs[pairs["switch"].isin(general)], ("switch", "method"))
+    pairs, variants = effects.differences(runs), one_at_a_time()
+    general = [variants[name].method is None for name in pairs["switch"]]
+    data = effects.summary(pairs[general], ("switch", "method"))
     data = data[data["metric"] == "accuracy"].reset_index(drop=True)
-    names = list(dict.fromkeys(data["switch"]))
-    cells = data.set_index(["method", "switch"])
-    rows = []
-    for method in METHODS:
-        if method in set(data["method"]):
-            of_method = [cells.loc[(method, name)] if (method, name) in cells.index else None for name in names]
-            texts = [Cell(NOTHING) if row is None else _effect("accuracy", row) for row in of_method]
-            rows.append(Row(METHODS[method].title, tuple(texts)))
+    cells = crossed(data, "method", "switch", _effect)
+    cells = cells.reindex([key for key in METHODS if key in cells.index]).rename(columns="`{}`".format)
     caption = (
         "Effect on the accuracy (points) of each method, of the published protocol and of the switches that all "
         "methods share. Brackets, ± and bold as in the table of all switches."
     )
-    header = tuple(f"`{name}`" for name in names)
-    return Table("protocol_methods", caption, _about(runs), (Panel("", header, tuple(rows)),), data)
+    return Table("protocol_methods", caption, {"": cells}, data=data, about=_about(runs))
+
+
+def _effect(row: pd.Series) -> str:
+    """Return one row of `effects.summary` as text: the mean, its interval, the range of chance."""
+    digits = DIGITS.get(row["metric"], 2)
+    text = signed(row["mean"], digits)
+    if text == NOTHING:
+        return text
+    if not row["comparable"]:
+        return f"[{text}]"
+    if not np.isnan(row["low"]):
+        text += f" ({signed(row['low'], digits)} to {signed(row['high'], digits)})"
+    if not np.isnan(row["noise"]):
+        text += f"; ±{plain(row['noise'], digits)}"
+    return f"**{text}**" if row["beyond"] else text
 
 
 def _about(runs: dict[str, list[dict]]) -> str:

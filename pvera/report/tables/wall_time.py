@@ -1,11 +1,12 @@
 """Wall time of a profile, by experiment and by method."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
 
 from pvera.adapters import METHODS
-from pvera.report.tables.layout import Cell, Panel, Row, Table, plain
+from pvera.report.table import Table
 from pvera.study import results
 from pvera.study.experiments import EXPERIMENTS, named
 
@@ -26,33 +27,34 @@ def wall_times(root, profile: str) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["experiment", "dataset", "method", "seconds", "epochs"])
 
 
+SPEC = {
+    "runs": ("Runs", 0),
+    "minutes": ("Minutes", 1),
+    "share": ("Share (%)", 1),
+    "each": ("Seconds per run", 1),
+    "epochs": ("Epochs of all members", 0),
+    "epoch": ("Seconds per epoch and member", 2),
+}
+
+
 def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
     """Build the table of `wall_times`: (a) per experiment, (b) per method of the benchmark."""
-    total = data["seconds"].sum()
-    rows = []
-    for experiment, runs in data.groupby("experiment"):
-        seconds = runs["seconds"]
-        cells = (
-            len(runs),
-            plain(seconds.sum() / 60, 1),
-            plain(100 * seconds.sum() / total, 1),
-            plain(seconds.mean(), 1),
-        )
-        rows.append((list(TITLES).index(experiment), Row(TITLES[experiment], tuple(Cell(str(x)) for x in cells))))
-    panels = [Panel("(a) Experiments", ("Runs", "Minutes", "Share (%)", "Seconds per run"),
-                    tuple(row for _, row in sorted(rows, key=lambda x: x[0])))]  # fmt: skip
-    benchmark = data[data["experiment"] == "benchmark"]
-    rows = []
-    for method in (m for m in METHODS if m in set(benchmark["method"])):
-        runs = benchmark[benchmark["method"] == method]
-        seconds, epochs = runs["seconds"].sum(), runs["epochs"].sum()
-        cells = (len(runs), plain(seconds / 60, 1), str(epochs), plain(seconds / epochs, 2))
-        rows.append(Row(METHODS[method].title, tuple(Cell(str(x)) for x in cells)))
-    if rows:
-        header = ("Runs", "Minutes", "Epochs of all members", "Seconds per epoch and member")
-        panels.append(Panel("(b) Methods of the benchmark", header, tuple(rows)))
+    experiments = _sums(data, "experiment", TITLES)
+    experiments = experiments.assign(
+        share=100 * experiments["seconds"] / data["seconds"].sum(), each=experiments["seconds"] / experiments["runs"]
+    )
+    panels = {"Experiments": experiments.drop(columns="epochs").rename(TITLES)}
+    if (data["experiment"] == "benchmark").any():
+        methods = _sums(data[data["experiment"] == "benchmark"], "method", METHODS)
+        panels["Methods of the benchmark"] = methods.assign(epoch=methods["seconds"] / methods["epochs"])
     caption = (
         "Wall time that the runs recorded, summed over runs, parallel or not. (a) Every experiment. (b) The methods of "
         "the benchmark. An epoch includes the validation; a run includes the test of the chosen member."
     )
-    return Table("spent", caption, f"Profile {profile}: {len(data)} runs.", tuple(panels), data)
+    return Table("spent", caption, panels, SPEC, data, f"Profile {profile}: {len(data)} runs.")
+
+
+def _sums(data: pd.DataFrame, by: str, order: Iterable[str]) -> pd.DataFrame:
+    groups = data.groupby(by)
+    sums = groups[["seconds", "epochs"]].sum().assign(runs=groups.size())
+    return sums.assign(minutes=sums["seconds"] / 60).reindex([key for key in order if key in sums.index])
