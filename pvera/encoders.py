@@ -56,11 +56,12 @@ class EncoderLayer:
 
     def per_position(self, linear: nn.Linear, positions: str) -> tuple[Tensor, Tensor]:
         """Return weight (p, d_out, d_in) and bias (p, d_out) of the p positions that `linear` makes."""
-        weight = linear.weight.unflatten(0, (len(positions), -1))
-        if biases := self.biases:
-            return weight, torch.stack([biases.get(p, torch.zeros_like(biases["q"])) for p in positions])
-        bias = linear.bias if linear.bias is not None else linear.weight.new_zeros(linear.out_features)
-        return weight, bias.unflatten(0, (len(positions), -1))
+        if self.biases:
+            bias = self.bias_apart.unflatten(0, (len(positions), -1))
+        else:
+            whole = linear.bias if linear.bias is not None else linear.weight.new_zeros(linear.out_features)
+            bias = whole.unflatten(0, (len(positions), -1))
+        return linear.weight.unflatten(0, (len(positions), -1)), bias
 
     @property
     def biases(self) -> dict[str, Tensor]:
@@ -70,10 +71,27 @@ class EncoderLayer:
         return {p: bias for p, bias in named.items() if bias is not None}
 
     @property
+    def bias_apart(self) -> Tensor:
+        """The biases (3 d) that lie apart from the fused layer, in the order of "qkv"."""
+        biases = self.biases
+        return torch.cat([biases.get(p, torch.zeros_like(biases["q"])) for p in "qkv"])
+
+    @property
     def merged_into(self) -> list[Tensor]:
         """The parameters that merging an adapter can change."""
         projections = [parameter for linear, _ in self.projections for parameter in linear.parameters()]
         return [*projections, *self.biases.values(), self.mlp_out.weight]
+
+
+def not_plain(linear: nn.Linear) -> str:
+    """Return why `linear` is not x Wᵀ + b with floating-point numbers W that can be read and written; "" if it is.
+
+    It is not for 8-bit layers, which hold codes, and for sharded ones, of which a process holds a part.
+    """
+    weight: Any = linear.weight
+    if type(linear).forward is nn.Linear.forward and type(weight) is nn.Parameter and weight.is_floating_point():
+        return ""
+    return f"{type(linear).__name__} holds {weight.dtype} in {type(weight).__name__}"
 
 
 @dataclass(frozen=True)
@@ -105,17 +123,22 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     - layers that differ in width (Hiera), or keys that are narrower than queries,
     - features that are not (batch, width of the layers), or that leave a classification head.
     """
-    read = TRANSFORMERS.get(_class(encoder), _timm)
+    read, name = TRANSFORMERS.get(_class(encoder), _timm), type(encoder).__name__
     try:
         layers = read(encoder)
-    except (AttributeError, TypeError):
+    except (AttributeError, TypeError) as error:
+        if read is not _timm:
+            raise InputError(f"{name} has layers of another form than those that are adapted: {error}") from None
         layers = []
+    for linear in {type(linear): linear for layer in layers for linear, _ in layer.projections}.values():
+        if callable(getattr(linear, "weight", None)):  # torch's quantised layers
+            raise InputError(f"{name} is quantised by {type(linear).__module__}: take 8-bit layers that are nn.Linear")
     if layers and all(map(_keeps_width, layers)) and len({layer.dim for layer in layers}) == 1:
         if read is _timm:
             _check_head(encoder, layers[0].dim)
         return layers
     raise InputError(
-        f"{type(encoder).__name__} is neither a timm vision transformer with fused attn.qkv, or q_proj, k_proj and "
+        f"{name} is neither a timm vision transformer with fused attn.qkv, or q_proj, k_proj and "
         f"v_proj of equal width, nor a bare encoder of transformers ({', '.join(TRANSFORMERS)})"
     )
 
@@ -196,7 +219,11 @@ def _post_norm(x: Any, projections: list[tuple[nn.Linear, str]], **more: Any) ->
 
 
 def _dinov2(encoder: Any) -> list[EncoderLayer]:
-    return [_pre_norm(x, x.attention, x.attention.o_proj, x.norm2, x.mlp.fc2) for x in encoder.encoder.layer]
+    """Return the layers of DINOv2; its giant has a gated MLP (SwiGLU)."""
+    return [
+        _pre_norm(x, x.attention, x.attention.o_proj, x.norm2, getattr(x.mlp, "fc2", None) or x.mlp.weights_out)
+        for x in encoder.encoder.layer
+    ]
 
 
 def _dinov3(encoder: Any) -> list[EncoderLayer]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from pvera.adapters import Adapter
-from pvera.encoders import EncoderLayer
+from pvera.encoders import EncoderLayer, not_plain
 
 #: Parameters that were changed, with their old values.
 Replaced = list[tuple[Tensor, Tensor]]
@@ -85,8 +85,7 @@ class _AddBiases:
     layer: EncoderLayer
 
     def __call__(self, module, args, y: Tensor) -> Tensor:
-        _, bias = self.layer.per_position(module, "qkv")
-        return y + bias.flatten().to(y.dtype)
+        return y + self.layer.bias_apart.to(y.dtype)
 
 
 @dataclass
@@ -137,7 +136,8 @@ def cast_once(encoder: nn.Module) -> Iterator[None]:
     Results are equal bit for bit. The weights must not change inside. Without autocast this changes nothing.
     """
     kind = next(encoder.parameters()).device.type
-    layers = [m for m in encoder.modules() if type(m) is nn.Linear and not m.weight.requires_grad]
+    layers = [m for m in encoder.modules() if isinstance(m, nn.Linear) and not m.weight.requires_grad]
+    layers = [m for m in layers if type(m) is nn.Linear and not not_plain(m)]
     for layer in layers if torch.is_autocast_enabled(kind) else []:
         tensors = {"weight": layer.weight, "bias": layer.bias}
         dtype = torch.get_autocast_dtype(kind)

@@ -1,7 +1,7 @@
 """The members of a grid: what each of them trains."""
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,16 +21,22 @@ class Member(nn.Module):
 
     def __init__(self, method: Method, layers: Sequence[EncoderLayer], num_classes: int, seed: int):
         super().__init__()
-        if not isinstance(num_classes, int) or isinstance(num_classes, bool) or num_classes < 1:
-            raise InputError(f"num_classes must be a positive integer, not {num_classes!r}")
+        if not isinstance(num_classes, int) or isinstance(num_classes, bool) or num_classes < 0:
+            raise InputError(f"num_classes must be a whole number from 0, not {num_classes!r}")
         self.dim = dim = layers[0].dim
         self.method, self.seed, self.num_classes = method, seed, num_classes
         self.shared = method.shared(dim, seed)
         adapters = [method.adapter(layer, i, self.shared, seed) for i, layer in enumerate(layers)]
         self.layers = cast(Sequence[Adapter], nn.ModuleList(adapters))
-        self.head = linear(dim, num_classes, seed, "head")
+        self.head = linear(dim, num_classes, seed, "head") if num_classes else nn.Identity()
         frozen = layers[0].projections[0][0].weight
         self.to(frozen.device, torch.promote_types(frozen.dtype, torch.float32))
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
+        """Leave out the A and B that every layer of an older state repeats."""
+        for name in [n for n in state_dict if n.startswith(f"{prefix}layers.") and n[:-1].endswith(".shared.")]:
+            del state_dict[name]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def trained(self) -> dict[str, nn.Parameter]:
         """Return the trainable tensors by name; a saved adapter holds these."""
@@ -42,6 +48,11 @@ class Member(nn.Module):
         named = dict(self.named_parameters()) | dict(self.named_buffers())
         for name, tensor in tensors.items():
             named[name].copy_(tensor)
+
+    def classify(self, features: Tensor) -> Tensor:
+        """Return the head's logits of features (batch, dim)."""
+        weight = next(self.head.parameters(), features)
+        return self.head(features.to(weight.dtype))
 
     def count(self) -> dict[str, int]:
         """Return the number of trained parameters in the adapters and in the head."""
@@ -64,10 +75,10 @@ class Member(nn.Module):
         """Whether every layer can be merged."""
         return all(adapter.mergeable for adapter in self.layers)
 
-    def seed_noise(self, seed: int) -> None:
+    def seed_noise(self, seed: int, on_all_ranks: bool = True) -> None:
         """Let the next draws of all layers follow from `seed` and the member's own."""
         for index, adapter in enumerate(self.sampled):
-            adapter.seed_noise(derive(seed, "sample", self.seed, index))
+            adapter.seed_noise(derive(seed, "sample", self.seed, index), on_all_ranks)
 
 
 def grid(method: Method | Sequence[Method], seed: int | Sequence[int]) -> tuple[list[Method], list[int]]:

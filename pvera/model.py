@@ -4,15 +4,15 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from pvera.adapters import Adapter, Method
-from pvera.adapters.base import SITES
+from pvera.adapters.base import SITES, full_precision
 from pvera.adapters.sampled import with_settings
-from pvera.encoders import POOLS, encoder_layers, pooled, reads_class_token_only, reads_text
+from pvera.encoders import POOLS, encoder_layers, not_plain, pooled, reads_class_token_only, reads_text
 from pvera.errors import InputError
 from pvera.hooks import Handle, Replaced, attach, merge, restore
 from pvera.members import Member, grid
@@ -32,6 +32,7 @@ def adapt(
         It is used, not copied: `unload` gives it back.
     method: one method, or a sequence of them (a grid). Each member of a grid has adapters and a head of its own over
         the one backbone.
+    num_classes: 0 for the features in place of logits; a head of one's own can then replace `members[0].head`.
     seed: one for all members, or one for each.
     pool: the features of a text: "first" token, or "mean" of all tokens but padding.
 
@@ -56,9 +57,11 @@ class AdaptedModel(nn.Module):
     last_mlp_on_class_token: whether the last MLP computes the class token alone, which saves a sixth of the work of
         four layers. Results are equal up to the rounding of the products. It has no effect where the features depend
         on other tokens, or while the model is merged.
+    beta: weight of the KL term in the loss of `forward(labels=...)`.
     """
 
     last_mlp_on_class_token = False
+    beta = 0.0
     _unloaded = False
     members: Sequence[Member]
     backbone: nn.Module
@@ -102,9 +105,32 @@ class AdaptedModel(nn.Module):
         super().__setstate__(state)
         self._lock = threading.RLock()
 
-    def forward(self, inputs: Tensor | Mapping[str, Tensor]) -> Tensor:
-        """Return logits (batch, classes) of images or text (see `adapt`); (members, batch, classes) of a grid."""
-        return self.classify(self.features(inputs))
+    def forward(
+        self,
+        inputs: Tensor | Mapping[str, Tensor] | None = None,
+        *,
+        pixel_values: Tensor | None = None,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> "Tensor | Output":
+        """Return logits (batch, classes) of images or text (see `adapt`); (members, batch, classes) of a grid.
+
+        Inputs may have transformers' names instead. With `labels` (batch), or (batch, classes) of probabilities, it
+        returns loss and logits: the cross entropy, to which training adds `beta` times the KL term (Eq. 8).
+        """
+        if inputs is None:
+            text = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+            given = {name: tensor for name, tensor in text.items() if tensor is not None}
+            inputs = given if pixel_values is None else pixel_values
+        logits = self.classify(self.features(inputs))
+        if labels is None:
+            return logits
+        if not self.single:
+            raise InputError("labels= gives one loss: compute those of a grid from its logits")
+        loss = nn.functional.cross_entropy(full_precision(logits), labels)
+        return Output(loss + self.beta * self.kl_divergence() if self.training and self.beta else loss, logits)
 
     def features(self, inputs: Tensor | Mapping[str, Tensor]) -> Tensor:
         """Return the heads' input (active members, batch, dim); (1, batch, dim) where no adapter changes the backbone.
@@ -113,9 +139,10 @@ class AdaptedModel(nn.Module):
         """
         _check(inputs, self.single, reads_text(self.backbone))
         self._require_backbone()
-        with self._lock:
+        with nullcontext() if torch.compiler.is_compiling() else self._lock:
             if self._merged is not None and self.active != self._merged:
                 raise RuntimeError(f"member {self._merged[0]} is merged: call unmerge_() to compute another one")
+            self._require_layers()
             if not isinstance(inputs, Tensor):
                 return self._text_features(inputs)
             members = len(self.active) if self._adapts else 1
@@ -127,7 +154,7 @@ class AdaptedModel(nn.Module):
                 images = inputs.repeat(members, 1, 1, 1) if members > 1 else inputs
             if self.last_mlp_on_class_token and self._class_token is None and not self.merged:
                 self._class_token = self._reads_class_token_only(images[:1])
-            self._sparing = self.last_mlp_on_class_token and bool(self._class_token)
+            self._sparing = self.last_mlp_on_class_token and bool(self._class_token) and not self.merged
             try:
                 output = self.backbone(images)
             finally:
@@ -156,8 +183,7 @@ class AdaptedModel(nn.Module):
     def classify(self, features: Tensor) -> Tensor:
         """Return the heads' logits for `features`."""
         features = features.expand(len(self.active), -1, -1)
-        heads = [self.members[m].head for m in self.active]
-        logits = torch.stack([head(f.to(head.weight.dtype)) for head, f in zip(heads, features, strict=True)])
+        logits = torch.stack([self.members[m].classify(f) for m, f in zip(self.active, features, strict=True)])
         return logits[0] if self.single else logits
 
     def kl_divergence(self) -> Tensor:
@@ -168,7 +194,7 @@ class AdaptedModel(nn.Module):
         self._require_backbone()
         if self.merged:
             raise RuntimeError("a merged model has no KL term: call unmerge_() first")
-        device = self.members[0].head.weight.device
+        device = self._layers[0].projections[0][0].weight.device
         terms = [
             torch.as_tensor(sum(a.kl_divergence() for a in self.members[m].layers), device=device) for m in self.active
         ]
@@ -200,7 +226,6 @@ class AdaptedModel(nn.Module):
             if not member.mergeable:
                 raise InputError(f"{member.method.title} is not linear and cannot be merged")
             self._merge(member)
-            self._detach()
             self._merged = list(self.active)
             return self.eval()
 
@@ -210,19 +235,54 @@ class AdaptedModel(nn.Module):
             if self.merged:
                 self._restore()
                 self._merged = None
-                self._attach()
             return self
+
+    @property
+    def not_plain(self) -> str:
+        """Why the frozen weights cannot be merged into: 8-bit or sharded ones (`encoders.not_plain`); else ""."""
+        linears = [x for layer in self._layers for x in (*dict(layer.projections), layer.mlp_out)]
+        return next(filter(None, map(not_plain, linears)), "")
 
     def _merge(self, member: Member) -> None:
         """Merge all layers or, after an error, none. RuntimeError where the weights hold an adapter already."""
         if self._replaced:
             raise RuntimeError("the weights hold an adapter already: call unmerge_() first")
+        if self.not_plain and _sites(member.layers[0]):
+            raise InputError(f"this backbone cannot be merged: {self.not_plain}, not the numbers of an nn.Linear")
         try:
             for layer, adapter in zip(self._layers, member.layers, strict=True):
                 merge(layer, adapter, self._replaced)
         except BaseException:
             self._restore()
             raise
+
+    def seed_noise(self, seed: int) -> "AdaptedModel":
+        """Let the training noise go on from `seed`, on each rank of torch.distributed with draws of its own."""
+        for member in self.members:
+            member.seed_noise(seed, on_all_ranks=False)
+        return self
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None) -> None:
+        """Compute each layer's activations again in the backward pass, which saves their memory."""
+        encoder: Any = self.backbone
+        if hasattr(encoder, "set_grad_checkpointing"):
+            encoder.set_grad_checkpointing()
+        else:
+            encoder.gradient_checkpointing_enable(gradient_checkpointing_kwargs or {"use_reentrant": False})
+
+    @property
+    def pretrained_cfg(self) -> Any:
+        """The backbone's configuration, for `timm.data.resolve_model_data_config`: size and normalisation of images."""
+        return self.backbone.pretrained_cfg
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the names of the adapters' vectors, which timm's optimizers then do not decay."""
+        return {
+            f"members.{m}.layers.{i}.{name}"
+            for m, member in enumerate(self.members)
+            for i, adapter in enumerate(member.layers)
+            for name in adapter.vectors
+        }
 
     def _restore(self) -> None:
         restore(self._replaced)
@@ -310,7 +370,28 @@ class AdaptedModel(nn.Module):
         """Whether adapters change what the backbone computes."""
         return not self.merged and bool(_sites(self.members[0].layers[0]))
 
+    def _require_layers(self) -> None:
+        """Raise InputError where a hooked layer was replaced, and so has lost its adapter.
+
+        Also let transformers' layers checkpoint, which they do in training mode alone.
+        """
+        if torch.compiler.is_compiling():
+            return
+        for children, name, module in self._hooked:
+            if (found := children[name]) is not module and getattr(found, "_orig_mod", None) is not module:
+                raise InputError(f"{name} was replaced after adapt(), and so has no adapter: replace it before")
+        for layer in self._layers:
+            if vars(layer.layer).get("gradient_checkpointing"):
+                layer.layer.training = self.training
+
     def _attach(self) -> None:
+        linear = {id(x) for layer in self._layers for x in (*dict(layer.projections), layer.mlp_out)}
+        self._hooked = [
+            (parent._modules, name, child)
+            for parent in self.backbone.modules()
+            for name, child in parent.named_children()
+            if id(child) in linear
+        ]
         for i, layer in enumerate(self._layers):
             self._handles.append(layer.layer.register_forward_pre_hook(partial(self._begin, i)))
             self._handles += attach(layer, _sites(self.members[0].layers[i]), partial(self._call, i))
@@ -343,13 +424,22 @@ class AdaptedModel(nn.Module):
         return args[0][:, :1] if self._passes[-1]("sparing", lambda: self._sparing) else None
 
     def _call(self, index: int, site: str, *tensors: Tensor, **kwargs) -> Tensor:
-        """Give each active member its part of the batch."""
+        """Give each active member its part of the batch; while merged, the layer computes all by itself."""
+        if self.merged:  # asked in every hook: torch.compile sees what a hook reads, and not whether there is one
+            return tensors[-1]
         active = self._passes[index]("active", lambda: list(self.active))
         adapters = [self.members[m].layers[index] for m in active]
         if len(adapters) == 1:
             return getattr(adapters[0], site)(*tensors, **kwargs)
         parts = zip(*(tensor.chunk(len(adapters)) for tensor in tensors), strict=True)
         return torch.cat([getattr(a, site)(*part, **kwargs) for a, part in zip(adapters, parts, strict=True)])
+
+
+class Output(NamedTuple):
+    """The mean loss of a batch, and its logits (batch, classes)."""
+
+    loss: Tensor
+    logits: Tensor
 
 
 def require_adapted(model: object, call: str) -> None:
@@ -364,12 +454,12 @@ def _check(inputs: Any, single: bool, text: bool) -> None:
         wanted = "texts, as a tokenizer's mapping" if text else "images, as a tensor"
         raise InputError(f"the model takes {wanted}, not {type(inputs).__name__}")
     if isinstance(inputs, Mapping):
-        if not inputs or not all(isinstance(t, Tensor) and len(t) for t in inputs.values()):
+        if not inputs or not all(isinstance(t, Tensor) and t.shape[0] for t in inputs.values()):
             raise InputError(
                 "texts are a mapping of tensors (batch, tokens) of at least one text, as a tokenizer "
                 "returns with return_tensors='pt'"
             )
-    elif inputs.ndim not in ((4,) if single else (4, 5)) or not len(inputs) or not inputs.is_floating_point():
+    elif inputs.ndim not in ((4,) if single else (4, 5)) or not inputs.shape[0] or not inputs.is_floating_point():
         raise InputError(
             "images are a floating-point tensor (batch, 3, height, width) of at least one image, not "
             f"{inputs.dtype} of shape {tuple(inputs.shape)}"

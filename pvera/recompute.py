@@ -2,7 +2,8 @@
 
 `torch.utils.checkpoint` calls a layer again during the backward pass. The second call must draw the same noise and see
 the same settings as the first, whatever passes lie between. Autograd numbers the operations of forward passes in order.
-The number of the operation that asks for the second call therefore tells which pass it repeats.
+The number of the operation that asks for the second call therefore tells which pass it repeats. Inside `torch.compile`
+and `torch.export` nothing is kept: the compiler repeats layers and their draws by itself.
 """
 
 from collections import deque
@@ -10,6 +11,14 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
+
+try:
+    from torch._C import _current_autograd_node as current_node
+    from torch._C._autograd import _get_sequence_nr as sequence_number
+except ImportError as error:
+    raise ImportError(
+        f"torch {torch.__version__} does not number autograd's operations: use a tested version"
+    ) from error
 
 T = TypeVar("T")
 KEPT = 32  # passes; more than any accumulation of gradients before one backward pass
@@ -26,18 +35,20 @@ class Passes:
 
     def begin(self) -> None:
         """Record that a pass enters the layer."""
-        if not recomputing():
-            self._kept.append((torch._C._autograd._get_sequence_nr(), {}))
+        if not torch.compiler.is_compiling() and not recomputing():
+            self._kept.append((sequence_number(), {}))
 
     def __call__(self, key: str, now: Callable[[], T]) -> T:
         """Return `now()` and keep it under `key`; during a backward pass, return the repeated pass's value.
 
         RuntimeError where that pass lies more than `KEPT` passes back.
         """
+        if torch.compiler.is_compiling():
+            return now()
         if not recomputing():
             value = self._kept[-1][1][key] = now()
             return value
-        asking = torch._C._current_autograd_node()._sequence_nr()
+        asking = current_node()._sequence_nr()
         for number, kept in reversed(self._kept):
             # A re-entrant checkpoint takes its number before its layers run, any other operation afterwards.
             if number <= asking + 1 and key in kept:
@@ -47,9 +58,9 @@ class Passes:
 
 def recomputing() -> bool:
     """Return whether a backward pass runs, so that the current forward pass repeats an earlier one."""
-    return torch._C._current_autograd_node() is not None
+    return not torch.compiler.is_compiling() and current_node() is not None
 
 
 def reentrant() -> bool:
     """Return whether a re-entrant checkpoint repeats the pass; its first pass kept no graph."""
-    return type(torch._C._current_autograd_node()).__name__ == "CheckpointFunctionBackward"
+    return type(current_node()).__name__ == "CheckpointFunctionBackward"

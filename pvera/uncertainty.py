@@ -25,7 +25,7 @@ def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, s
     require_adapted(model, "sample")
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise InputError(f"k must be a positive integer, not {k!r}")
-    mean = model.mean_in_weights() if len(model.active) == 1 else nullcontext()
+    mean = model.mean_in_weights() if len(model.active) == 1 and not model.not_plain else nullcontext()
     with model.sampling(seed), model.without_kl(), mean, cast_once(model.backbone):
         return torch.stack([model(images).float().softmax(-1) for _ in range(k)])
 

@@ -91,10 +91,12 @@ class Adapter(nn.Module):
     """One method on one encoder layer; see the top of this file for what it implements.
 
     mergeable: whether the adapter can be merged into the frozen weights.
+    vectors: names of trained tensors that are vectors of each position, and so not decayed by timm's optimizers.
     passes: the last passes through the layer; settings that change between passes are read through it.
     """
 
     mergeable = True
+    vectors: tuple[str, ...] = ()
     # The sites, none of which this class itself has, and the merge.
     project: Callable[[Tensor, Tensor, str], Tensor]
     merge_projection: Callable[[Tensor, Tensor, str], tuple[Tensor, Tensor]]

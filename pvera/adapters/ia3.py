@@ -37,6 +37,7 @@ class IA3Adapter(Adapter):
     """Scales l_kv (2, d) of keys and values and l_ff (4d) of one layer."""
 
     targets = "kv"
+    vectors = ("l_kv", "l_ff")
 
     def __init__(self, dim: int, hidden: int):
         super().__init__()

@@ -1,15 +1,18 @@
 """The state of an adapter with a distribution: its settings, its noise, and its KL term."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
+from torch.nn import functional as F
 
 from pvera.adapters.base import Adapter
 from pvera.recompute import recomputing, reentrant
 from pvera.seeding import derive
+
+STATE_SIZE = len(torch.Generator().get_state())  # of a CPU; other devices have smaller ones
 
 
 class Pass(NamedTuple):
@@ -44,7 +47,8 @@ class SampledAdapter(Adapter):
         self.with_kl = True
         self.mean_in_weights = False
         self.tokens: Tensor | None = None
-        self._noise_seed = derive(seed, "noise", index)
+        self._noise: int | Tensor = derive(seed, "noise", index)  # a seed, or the state of a generator
+        self._seeded = False  # by the user: all ranks draw alike
         self._generator: torch.Generator | None = None
         self._kl: dict[str, Tensor] = {}
 
@@ -52,18 +56,49 @@ class SampledAdapter(Adapter):
         """Leave out the KL term: a copy has had none of the original's passes."""
         return super().__getstate__() | {"_kl": {}}
 
-    def seed_noise(self, seed: int) -> None:
-        """Let the next draws follow from `seed`."""
-        self._noise_seed, self._generator = seed, None
+    def seed_noise(self, seed: int, on_all_ranks: bool = True) -> None:
+        """Let the next draws follow from `seed`; without `on_all_ranks` from the process's rank too."""
+        self._noise, self._seeded, self._generator = seed, on_all_ranks, None
 
     @contextmanager
     def noise_kept(self) -> Iterator[None]:
         """Let the draws go on afterwards as if there were none inside."""
-        before = self._noise_seed, self._generator
+        before = self._noise, self._seeded, self._generator
         try:
             yield
         finally:
-            self._noise_seed, self._generator = before
+            self._noise, self._seeded, self._generator = before
+
+    def _make_generator(self, device: torch.device) -> torch.Generator:
+        """Return the generator from which the noise starts or goes on.
+
+        It goes on exactly with a state of this kind of device. Other ranks than the first, which saved that state, and
+        other kinds of device start anew from it.
+        """
+        generator, noise = torch.Generator(device), self._noise
+        rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+        rank = 0 if self._seeded else rank
+        if isinstance(noise, Tensor):
+            with suppress(RuntimeError):
+                generator.set_state(noise[: generator.get_state().numel()])
+                if rank == 0:
+                    return generator
+            noise = derive("state", noise.tolist())
+        return generator.manual_seed(derive(noise, "rank", rank) if rank else noise)
+
+    def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
+        """Add the state of the noise, so that a resumed training draws on; (5056) bytes on every kind of device."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        device = next(self.parameters()).device
+        if self.samples and device.type != "meta":
+            state = (self._generator or self._make_generator(device)).get_state()
+            destination[prefix + "_extra_state"] = F.pad(state, (0, STATE_SIZE - len(state)))
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
+        state = state_dict.pop(prefix + "_extra_state", None)
+        if state is not None:
+            self._noise, self._seeded, self._generator = state.cpu(), False, None
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def settings(self, positions: str, device: torch.device) -> Pass:
         """Return the settings of the current pass; where gradient checkpointing repeats a pass, that pass's."""
@@ -72,9 +107,9 @@ class SampledAdapter(Adapter):
     def _now(self, device: torch.device) -> Pass:
         sampling = self.training and self.draws_in_training if self.sampling is None else self.sampling
         source = None
-        if sampling and device.type != "meta":  # the meta device has shapes without numbers
+        if sampling and device.type != "meta" and not torch.compiler.is_compiling():  # meta: shapes without numbers
             if self._generator is None or self._generator.device != device:
-                self._generator = torch.Generator(device).manual_seed(self._noise_seed)
+                self._generator = self._make_generator(device)
             source = self._generator.clone_state()
         return Pass(sampling, self.with_kl, self.mean_in_weights, self.tokens, source)
 
@@ -90,6 +125,9 @@ class SampledAdapter(Adapter):
         dtype = torch.promote_types(like.dtype, torch.float32)
         if like.is_meta:
             return torch.empty_like(like, dtype=dtype)
+        if torch.compiler.is_compiling():  # a compiled pass draws from the global state, as torch's own dropout
+            draws = draw(like.shape, device=like.device, dtype=dtype)
+            return draws if now.tokens is None else draws * now.tokens.view(*now.tokens.shape, *[1] * (like.ndim - 2))
         assert now.source is not None, "the pass draws no noise"
         source = now.source.clone_state() if recomputing() else self._generator
         shape = like.shape if now.tokens is None else (int(now.tokens.sum()), *like.shape[2:])
@@ -120,10 +158,13 @@ class SampledAdapter(Adapter):
             self._kl[positions] = mean
 
     def kl_divergence(self) -> Tensor | float:
-        """Return the KL term of the last pass, a scalar. RuntimeError without one."""
+        """Return the KL term of the last pass, a scalar. RuntimeError without one, and in training without gradient."""
         if not self._kl:
             raise RuntimeError("no KL term: run a forward pass first, outside without_kl()")
-        return sum(self._kl.values())
+        kl: Any = sum(self._kl.values())
+        if self.training and torch.is_grad_enabled() and not kl.requires_grad and next(self.parameters()).requires_grad:
+            raise RuntimeError("the last pass ran under no_grad(), so its KL term has no gradient: run another pass")
+        return kl
 
 
 @contextmanager

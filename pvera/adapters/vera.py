@@ -83,9 +83,12 @@ class SharedMatrices(nn.Module):
 class VeRAAdapter(DroppedAdapter):
     """d (p, r) and b (p, d) of one layer, for the p targets."""
 
+    vectors = ("d", "b")
+
     def __init__(self, method: VeRA, dim: int, shared: SharedMatrices, index: int, seed: int):
         super().__init__(index, seed, method.dropout)
-        self.method, self.shared = method, shared
+        self.method = method
+        object.__setattr__(self, "shared", shared)  # the member registers it, once for all layers
         self.d = nn.Parameter(draw_scale((len(method.targets), method.rank), seed, index))
         self.b = nn.Parameter(torch.zeros(len(method.targets), dim))
 
