@@ -5,6 +5,8 @@ the last finished epoch and ends
 with the same weights.
 """
 
+import pvera  # isort: skip  # noqa: F401  before timm
+
 import hashlib
 import io
 import json

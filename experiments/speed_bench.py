@@ -1,5 +1,7 @@
 """A backbone, precision and device, with the steps and passes that benchmark_speed.py times in pairs."""
 
+import pvera  # isort: skip  # noqa: F401  before timm
+
 import copy
 import statistics
 import time

@@ -1,8 +1,8 @@
 """PVeRA: probabilistic vector-based random matrix adaptation of vision transformers."""
 
-import pvera_torchvision
+from pvera.torchvision_repair import declare_missing
 
-pvera_torchvision.declare_missing()  # before timm, which imports torchvision
+declare_missing()  # before timm, which imports torchvision
 
 __version__ = "0.1.0"
 

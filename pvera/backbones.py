@@ -148,7 +148,8 @@ def image_size(model: nn.Module) -> int:
 def shapes(name: str) -> nn.Module:
     """Return a backbone without weights, on the meta device. InputError as `load`."""
     timm_name, options = architecture(name)
-    model = timm.create_model(timm_name, num_classes=0, device="meta", **options)
+    with torch.device("meta"):
+        model = timm.create_model(timm_name, num_classes=0, **options)
     encoder_layers(model)
     return model.eval().requires_grad_(False)
 

@@ -151,8 +151,10 @@ def _drawn(member: Member) -> dict[str, Tensor] | None:
 def _backbone_digests(backbone: nn.Module, replaced: Sequence[tuple[Tensor, Tensor]] = ()) -> dict[str, str]:
     """Return the hashes of the frozen weights that merging can change, and of the others, both without a merge.
 
-    replaced: what a merge has changed. The pooler is left out: nothing here reads it.
+    replaced: what a merge has changed. The pooler is left out: nothing here reads it. InputError for sharded weights.
     """
+    if any(hasattr(p, "full_tensor") for p in backbone.parameters()):
+        raise InputError("the weights are sharded (FSDP2): gather them into an adapted model of one process first")
     before = {id(p): old for p, old in replaced}
     changed = {id(p) for layer in encoder_layers(backbone) for p in layer.merged_into}
     read = {n: p for n, p in backbone.named_parameters() if not n.startswith("pooler.")}

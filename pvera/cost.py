@@ -68,7 +68,7 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1, backbone: int | 
         try:
             (member,) = model.members
             numbers = member.count()
-            head = multiply_adds(member.head, image.new_zeros(1, member.head.in_features))
+            head = multiply_adds(member.head, image.new_zeros(1, member.dim))
             with model.eval().without_kl():
                 inference = multiply_adds(model, image) - head
             sampled = multiply_adds(model.train(), image) - head if member.samples else None

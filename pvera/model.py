@@ -17,6 +17,7 @@ from pvera.errors import InputError
 from pvera.hooks import Handle, Replaced, attach, merge, restore
 from pvera.members import Member, grid
 from pvera.recompute import Passes
+from pvera.seeding import derive
 
 
 def adapt(
@@ -194,10 +195,8 @@ class AdaptedModel(nn.Module):
         self._require_backbone()
         if self.merged:
             raise RuntimeError("a merged model has no KL term: call unmerge_() first")
-        device = self._layers[0].projections[0][0].weight.device
-        terms = [
-            torch.as_tensor(sum(a.kl_divergence() for a in self.members[m].layers), device=device) for m in self.active
-        ]
+        sums = [sum(adapter.kl_divergence() for adapter in self.members[m].layers) for m in self.active]
+        terms = [torch.as_tensor(kl, device=self._device) for kl in sums]
         return terms[0] if self.single else torch.stack(terms)
 
     def train(self, mode: bool = True) -> "AdaptedModel":
@@ -337,6 +336,9 @@ class AdaptedModel(nn.Module):
         adapters = [adapter for member in members for adapter in member.sampled]
         with self._lock, with_settings(adapters, sampling=enabled), ExitStack() as noise:
             if seed is not None:
+                cuda = self._device.type == "cuda"  # compiled passes draw from the global state
+                noise.enter_context(torch.random.fork_rng([self._device] if cuda else []))
+                (torch.cuda if cuda else torch.default_generator).manual_seed(derive(seed))
                 for adapter in adapters:
                     noise.enter_context(adapter.noise_kept())
                 for member in members:
@@ -364,6 +366,10 @@ class AdaptedModel(nn.Module):
         adapters = [adapter for member in self.members for adapter in member.sampled]
         with self._lock, with_settings(adapters, with_kl=False):
             yield
+
+    @property
+    def _device(self) -> torch.device:
+        return self._layers[0].projections[0][0].weight.device
 
     @property
     def _adapts(self) -> bool:

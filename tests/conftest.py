@@ -3,14 +3,14 @@
 import gc
 from concurrent.futures import ThreadPoolExecutor
 
+import pvera  # isort: skip  # noqa: F401  before timm
+
 import pytest
-import timm
 import torch
 from hypothesis import settings
 from tiny import make_images, make_vit
 
-import pvera  # noqa: F401  before timm
-from pvera import processes
+from pvera import backbones, processes
 from pvera.data import store
 from pvera.study import scheduler
 
@@ -62,5 +62,4 @@ def images():
 @pytest.fixture(scope="session")
 def vit_b():
     """DINOv2's ViT-B without weights, for tests of shapes. Unload after adapting."""
-    vit = timm.create_model("vit_base_patch14_dinov2", img_size=224, num_classes=0, device="meta")
-    return vit.to_empty(device="cpu")
+    return backbones.shapes("dinov2_b").to_empty(device="cpu").requires_grad_()

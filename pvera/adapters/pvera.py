@@ -78,6 +78,7 @@ class PVeRAAdapter(SampledAdapter):
     """d (halves, p, r) and b (p, d) of one layer, for the p targets; see `SharedMatrices` for A and B."""
 
     vectors = ("d", "b")
+    shared: SharedMatrices
 
     def __init__(self, method: PVeRA, dim: int, shared: SharedMatrices, index: int, seed: int):
         super().__init__(index, seed, draws_in_training=method.noise)

@@ -84,6 +84,7 @@ class VeRAAdapter(DroppedAdapter):
     """d (p, r) and b (p, d) of one layer, for the p targets."""
 
     vectors = ("d", "b")
+    shared: SharedMatrices
 
     def __init__(self, method: VeRA, dim: int, shared: SharedMatrices, index: int, seed: int):
         super().__init__(index, seed, method.dropout)

@@ -19,11 +19,13 @@ from torch import Tensor, nn
 
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.adapters.base import matching
+from pvera.backbones import weights_sha256
 from pvera.encoders import EncoderLayer, reads_text
 from pvera.errors import InputError
 from pvera.members import Member
 from pvera.model import AdaptedModel, require_adapted
 from pvera.peft import folder as files
+from pvera.seeding import derive
 
 #: PEFT's configuration beyond its defaults, and the tensors by name.
 Export = tuple[dict[str, Any], dict[str, Tensor]]
@@ -53,6 +55,8 @@ def export_peft(model: AdaptedModel, folder: str | Path, sampling: bool = False)
     if type(member.method) not in EXPORTS:
         raise InputError(f"PEFT has no {member.method.title}: export {', '.join(kind.title for kind in EXPORTS)}")
     files.require_calls(model._layers)
+    if any(hasattr(p, "full_tensor") for p in model.parameters()):
+        raise InputError("the tensors are sharded (FSDP2): gather them into an adapted model of one process first")
     if sampling:
         _require_distribution(model._layers, member.method)
     names = {id(module): name for name, module in model.backbone.named_modules()}
@@ -60,13 +64,15 @@ def export_peft(model: AdaptedModel, folder: str | Path, sampling: bool = False)
     if sampling:
         config["sample_at_inference"] = True
     head = dict(member.head.named_parameters())
-    inside = _takes_head(model.backbone)
+    if head and not isinstance(member.head, nn.Linear):
+        raise InputError("PEFT's folder holds a linear head: save this one by itself")
+    inside = bool(head) and _takes_head(model.backbone)
     if inside:
         config["modules_to_save"] = ["head"]
         tensors |= {f"{files.PREFIX}head.{name}": tensor for name, tensor in head.items()}
     config |= {"inference_mode": True, "base_model_name_or_path": _name(model.backbone)}
     pool = model.pool if reads_text(model.backbone) else None
-    files.write(folder, config, tensors, None if inside else head, pool)
+    files.write(folder, config, tensors, None if inside or not head else head, pool)
 
 
 def _require_distribution(layers: list[EncoderLayer], method: Method) -> None:
@@ -145,6 +151,8 @@ def _vera(layers: list[EncoderLayer], member: Member, name: Callable[[nn.Module]
             start = f"{files.PREFIX}{modules[-1]}.{key}_lambda"
             tensors |= {f"{start}_d": lambda_d.flatten(), f"{start}_b": lambda_b.flatten()}
     config = {"peft_type": key.upper(), "r": parts * method.rank, "target_modules": modules, "save_projection": True}
+    # A model of PEFT has one A', B'. PEFT refuses a second adapter by this key, so it stands for their numbers.
+    config["projection_prng_key"] = derive(weights_sha256({x: tensors[f"base_model.{key}_{x}"] for x in "AB"}))
     return config, tensors
 
 

@@ -11,7 +11,7 @@ lead to the same key, for example ...layer.0.attention.attention.query and ...la
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -35,7 +35,9 @@ POSITIONS = {"qkv": "qkv"} | {
     for start, end in ((position, "_proj"), (name, ""), (name, "_proj"))
 }
 #: Names of an MLP's last linear layer, inside its encoder layer.
-MLP_OUT = ("mlp.fc2", "mlp.down_proj", "output.dense")
+MLP_OUT = ("mlp.fc2", "mlp.down_proj", "mlp.weights_out", "output.dense")
+#: Heads among the adapter's tensors that read what `encoders.pooled` returns: timm's, and that of transformers' ViT.
+HEADS = {"head": r"blocks\.", "classifier": r"vit\."}
 _TENSOR = re.compile(
     r"(?:.*\.)?(?:layers?|blocks)\.(?P<layer>\d+)\.(?P<module>.+)\."
     r"(?P<name>p?vera_lambda_[bd]|lora_[AB]|lora_magnitude_vector|ia3_l)(?:\.weight)?"
@@ -52,6 +54,7 @@ class AdapterFolder:
     projections: "vera_A" and "vera_B", or "pvera_A" and "pvera_B", where the folder holds them.
     head: weight (classes, d) and bias (classes), or None.
     pool: the features of a text that the head reads (`pvera.encoders.POOLS`), None where the folder does not say.
+    head_inside: whether the head is one of PEFT's modules to save.
     """
 
     path: Path
@@ -60,6 +63,7 @@ class AdapterFolder:
     projections: dict[str, Tensor]
     head: dict[str, Tensor] | None
     pool: str | None = None
+    head_inside: bool = False
 
     @property
     def positions(self) -> list[str]:
@@ -120,23 +124,30 @@ def write(
     write_atomically(folder / CONFIG, (json.dumps(config, indent=2, sort_keys=True) + "\n").encode())
 
 
-def read(folder: str | Path) -> AdapterFolder:
+def read(folder: str | Path, kinds: Collection[str], plain: Mapping[str, tuple]) -> AdapterFolder:
     """Read an adapter folder; tensors in fp32.
 
-    InputError where a file is missing or damaged, and for tensors that are neither of queries, keys, values and the
-    MLP's last layer nor one head.
+    kinds: PEFT's names of the methods that can be read.   plain: options, with the values that can be read beside None.
+    InputError where a file is missing or damaged, for other methods and values, and for tensors that are neither of
+    queries, keys, values and the MLP's last layer nor one head.
     """
     folder = Path(folder)
     try:
         config = json.loads((folder / CONFIG).read_bytes())
-        config["peft_type"]
+        kind = config["peft_type"]
     except OSError:
         raise InputError(f"{folder} holds no {CONFIG}: it is no adapter folder of PEFT") from None
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{folder / CONFIG} is damaged, or no configuration of PEFT") from None
+    if kind not in kinds:
+        raise InputError(f"{folder} holds {kind}: only {', '.join(kinds)} can be read")
+    for option, values in plain.items():
+        if (value := config.get(option)) not in (None, *values):
+            raise InputError(f"{folder}: {option}={value!r} has no counterpart here")
     modules: dict[tuple[int, str], dict[str, Tensor]] = {}
     projections, others = {}, {}
-    for key, tensor in _tensors(folder / TENSORS).items():
+    tensors = _tensors(folder / TENSORS)
+    for key, tensor in tensors.items():
         if match := _PROJECTION.fullmatch(key):
             projections[match[1]] = tensor
         elif match := _TENSOR.fullmatch(key):
@@ -146,7 +157,9 @@ def read(folder: str | Path) -> AdapterFolder:
             others[key] = tensor
     if not modules:
         raise InputError(f"{folder / TENSORS} holds no adapter of queries, keys or values")
-    return AdapterFolder(folder, config, modules, projections, _head(folder, others), _pool(folder))
+    return AdapterFolder(
+        folder, config, modules, projections, _head(folder, others, tensors), _pool(folder), bool(others)
+    )
 
 
 def _positions(file: Path, key: str, module: str) -> str:
@@ -157,12 +170,17 @@ def _positions(file: Path, key: str, module: str) -> str:
     raise InputError(f"{file} adapts {key}: only adapters of queries, keys and values can be read")
 
 
-def _head(folder: Path, others: dict[str, Tensor]) -> dict[str, Tensor] | None:
+def _head(folder: Path, others: dict[str, Tensor], adapted: Collection[str]) -> dict[str, Tensor] | None:
     """Return the head: `others`, the adapter file's tensors of no adapter, or those of another file in the folder."""
     if others:
-        head = _as_head(others)
-        if head is None:
+        head, (module, _, _) = _as_head(others), next(iter(others)).removeprefix(PREFIX).rpartition(".")
+        if head is None or module not in HEADS:
             raise InputError(f"{folder / TENSORS} holds {next(iter(others))}, which belongs to no adapter and no head")
+        if not any(re.match(PREFIX + HEADS[module], key) for key in adapted):
+            raise InputError(
+                f"{folder / TENSORS}: its {module} reads a pooler or a mean, and not the features here: remove its "
+                "tensors, give num_classes, and train a new head"
+            )
         return head
     heads = {}
     for file in sorted(folder.glob("*.safetensors")):
@@ -193,6 +211,8 @@ def _tensors(file: Path) -> dict[str, Tensor]:
     try:
         return {name: tensor.float() for name, tensor in load(file.read_bytes()).items()}
     except OSError:
+        if file.with_suffix(".bin").exists():
+            raise InputError(f"{file.with_suffix('.bin')} is a pickle: save it with safe_serialization=True") from None
         raise InputError(f"{file}: no such file") from None
     except (SafetensorError, ValueError) as error:
         raise InputError(f"{file} is damaged, or no safetensors file ({error})") from None

@@ -26,6 +26,7 @@ PLAIN = {
     "alpha_pattern": ({},),
     "use_qalora": (False,),
     "use_bdlora": (False,),
+    "alora_invocation_tokens": (),
     "layer_replication": (),
     "init_lora_weights": (True, False, "gaussian", "orthogonal", "eva"),  # others change the frozen weights
 }
@@ -54,15 +55,12 @@ def import_peft(
     or depth, for timm's models with biases beside attn.qkv, where PEFT's adapters have no effect, for a head that the
     folder lacks or that does not read d features, and for `sampling` where it cannot be.
     """
-    adapter = read(folder)
+    adapter = read(folder, IMPORTS, PLAIN)
     layers = encoder_layers(backbone)
     require_calls(layers)
     kind = adapter.config["peft_type"]
-    if kind not in IMPORTS:
-        raise InputError(f"{folder} holds {kind}: only {', '.join(IMPORTS)} can be read")
-    for option, values in PLAIN.items():
-        if (value := adapter.config.get(option)) not in (None, *values):
-            raise InputError(f"{folder}: {option}={value!r} has no counterpart here")
+    if adapter.head_inside and hasattr(backbone, "head_dist"):
+        raise InputError(f"{folder}: its head reads the class token alone, and distilled DeiT has two heads")
     _require_layers(adapter, len(layers))
     method, tensors = IMPORTS[kind](adapter, layers)
     if sampling and not isinstance(method, PVeRA):
@@ -198,6 +196,8 @@ def _norms(layers: list[EncoderLayer], position: str) -> Tensor:
 
 def _ia3(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     modules, dim = adapter.positions, layers[0].dim
+    if not adapter.config.get("feedforward_modules"):
+        raise InputError(f"{adapter.path}: (IA)³ scales the MLP's hidden activation too: feedforward_modules is empty")
     if modules not in (["qkv", "mlp"], ["k", "v", "mlp"]):
         raise InputError(f"{adapter.path}: (IA)³ scales keys, values and the MLP's hidden activation, not {modules}")
     if modules[0] == "qkv":

@@ -4,7 +4,6 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-import pvera  # noqa: F401  before timm
 from pvera import IA3, AdaptFormer, Bottleneck, DoRA, Linear, LoRA, PVeRA, VeRA
 
 #: One small configuration per method.

@@ -291,7 +291,7 @@ def test_merged_target(path):
         ({"method": "pvera2"}, {}, "is not registered"),
         ({"hyperparameters": {"rank": 8, "depth": 1}}, {}, "a hyperparameter that pvera does not have"),
         ({"hyperparameters": {"rank": 0}}, {}, "rank must be a positive integer"),
-        ({"num_classes": 0}, {}, "num_classes must be a positive integer"),
+        ({"num_classes": -1}, {}, "num_classes must be a whole number from 0"),
         ({}, {"layers.0.d": torch.zeros(2, 2, 4)}, "does not hold the tensors"),
         ({}, {"layers.9.d": torch.zeros(2, 2, 8)}, "does not hold the tensors"),
     ],

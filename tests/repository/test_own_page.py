@@ -20,8 +20,7 @@ def checkout(tmp_path):
     """The library and the scripts, which write below their own folder."""
     for name in ("pvera", "experiments"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "pvera_torchvision.py"):
-        shutil.copy(ROOT / name, tmp_path)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
 

@@ -1,0 +1,105 @@
+"""Two processes on one machine: DDP and FSDP2 train as one process does, with noise of each rank's own."""
+
+import pytest
+import torch
+from tiny import METHODS, make_images, make_vit, perturb
+from torch import distributed
+from torch.distributed.fsdp import fully_shard
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+import pvera
+from pvera import InputError, processes
+
+CLASSES, RANKS = 5, 2
+IMAGES, LABELS = make_images(4), torch.tensor([0, 1, 2, 3])
+
+
+def adapted(key):
+    return perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES))
+
+
+def gradients(model, forward, rows) -> dict:
+    """Return the gradients of one step with z = μ."""
+    model.eval()
+    (cross_entropy(forward(IMAGES[rows]), LABELS[rows]) + 0.1 * model.kl_divergence()).backward()
+    return {name: p.grad for name, p in model.members[0].trained().items()}
+
+
+def check_ddp(key, own, expected):
+    model = adapted(key)
+    torch.testing.assert_close(gradients(model, DistributedDataParallel(model), own), expected, rtol=1e-4, atol=1e-5)
+
+
+def check_fsdp2(key, own, expected, folder):
+    model = adapted(key)
+    for block in model.backbone.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    sharded = gradients(model, model, own)
+    assert any(hasattr(gradient, "full_tensor") for gradient in sharded.values())
+    whole = {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in sharded.items()}
+    torch.testing.assert_close(whole, expected, rtol=1e-4, atol=1e-5)
+    if key == "pvera":
+        drawn = pvera.sample(model, IMAGES, 2, seed=3)
+        torch.testing.assert_close(drawn, pvera.sample(adapted(key), IMAGES, 2, seed=3), rtol=0, atol=1e-5)
+    refusals = [lambda: pvera.save(model, folder / "a.safetensors")]
+    if key in ("ia3", "lora", "vera", "pvera"):
+        refusals += [model.merge_, lambda: pvera.export_peft(model, folder)]
+    for call in refusals:
+        with pytest.raises(InputError) as error:
+            call()
+        assert "\n" not in str(error.value)
+
+
+def check_noise():
+    """Ranks draw differently in training, alike from a seed of the user's, and again differently after resuming."""
+    model = adapted("pvera").train()
+
+    def on_both_ranks(logits):
+        gathered = [torch.empty_like(logits) for _ in range(RANKS)]
+        distributed.all_gather(gathered, logits.detach())
+        return gathered
+
+    first = on_both_ranks(model(IMAGES))
+    assert not torch.allclose(*first, atol=1e-3)
+    with model.sampling(seed=1):
+        assert torch.equal(*on_both_ranks(model(IMAGES)))
+    resumed = adapted("pvera").train()
+    states = [model.state_dict()]
+    distributed.broadcast_object_list(states, src=0)
+    resumed.load_state_dict(states[0])
+    after, expected = on_both_ranks(resumed(IMAGES)), on_both_ranks(model(IMAGES))
+    assert torch.equal(after[0], expected[0]) and not torch.allclose(*after, atol=1e-3)
+
+
+def run(rank: int, folder, queue) -> None:
+    torch.set_num_threads(1)
+    try:
+        store = f"file://{folder / 'store'}"
+        distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=RANKS)
+        own = slice(2 * rank, 2 * rank + 2)
+        for key in METHODS:
+            alone = adapted(key)
+            expected = gradients(alone, alone, slice(None))
+            check_ddp(key, own, expected)
+            check_fsdp2(key, own, expected, folder)
+        check_noise()
+        distributed.destroy_process_group()
+        queue.put("")
+    except BaseException as error:
+        queue.put(f"rank {rank}: {type(error).__name__} {error}")
+        raise
+
+
+@pytest.mark.xdist_group("fork server")
+def test_two_processes(tmp_path):
+    context = processes.context("pvera")
+    queue = context.Queue()
+    ranks = [context.Process(target=run, args=(rank, tmp_path, queue), daemon=True) for rank in range(RANKS)]
+    for process in ranks:
+        process.start()
+    errors = [queue.get(timeout=250) for _ in ranks]
+    for process in ranks:
+        process.kill()
+    assert errors == [""] * RANKS
