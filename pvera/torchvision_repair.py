@@ -32,7 +32,7 @@ def _loads(package: importlib.machinery.ModuleSpec) -> bool:
     """Return whether torchvision's operators load. Only on Linux is a CUDA build the default."""
     extension = importlib.machinery.PathFinder.find_spec("_C", package.submodule_search_locations)
     try:
-        torch.ops.load_library(extension.origin)  # as torchvision does; to load it twice is harmless
-    except (AttributeError, OSError):  # there is no such library, or it needs CUDA's
+        torch.ops.load_library(extension.origin if extension else "")  # as torchvision does; twice is harmless
+    except OSError:  # there is no such library, or it needs CUDA's
         return False
     return True
