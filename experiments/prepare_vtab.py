@@ -15,8 +15,9 @@ from pathlib import Path
 
 from options import ROOT, Parser, set_cache
 
-from pvera.data import image_folders, store, tasks, vtab, vtab_sources
+from pvera.data import image_folders, splits, store, tasks, vtab, vtab_sources
 from pvera.errors import InputError
+from pvera.processes import cores
 from pvera.study import script
 from pvera.study.validation import choose
 
@@ -65,7 +66,8 @@ def main() -> None:
     usable = [verdict.name for verdict in verdicts if verdict.usable]
     if not options.no_decode:
         for number, name in enumerate(usable, start=1):
-            image_folders.prepare(options.root, name, options.size)
+            parts = image_folders.RUN_SPLITS
+            splits.digest(image_folders.load_split(options.root, name, part, options.size, cores()) for part in parts)
             print(f"decoded {name} ({number} of {len(usable)})", flush=True)
     if len(usable) < len(verdicts) or str(copy).startswith("mixed"):
         sys.exit(1)

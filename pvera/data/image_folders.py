@@ -10,7 +10,7 @@ import copy
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +28,6 @@ from pvera.backbones import Backbone
 from pvera.data import store
 from pvera.data.tasks import task
 from pvera.errors import InputError
-from pvera.processes import cores
 
 SPLITS = ("train800", "val200", "train800val200", "test")
 #: The splits that a run trains on, validates on and is tested on.
@@ -44,7 +43,7 @@ SIXTEEN_BITS = ("PNG", "PPM", "TIFF", "JPEG2000")
 class ImageSplit:
     """images (N, size, size, 3) uint8, labels (N,) int64 and N relative paths, in the split file's order.
 
-    key: of the source in the store; empty for images from elsewhere.
+    key: its place in the store, which says all that it depends on; empty for images from elsewhere.
     """
 
     images: np.ndarray
@@ -56,8 +55,14 @@ class ImageSplit:
         """Return the first `count` images, all for None."""
         if count is None:
             return self
-        key = self.key and f"{self.key}-first{count}"
+        key = self.key and _key(self.key, count)
         return ImageSplit(self.images[:count], self.labels[:count], self.names[:count], key)
+
+    def content(self) -> Iterator[np.ndarray]:
+        """Yield images and labels: all that training and testing read."""
+        for start in range(0, len(self.images), 256):
+            yield store.read(self.images, slice(start, start + 256))
+        yield np.ascontiguousarray(self.labels)
 
     def data(self, frozen: Backbone, device: torch.device, in_memory: bool = True) -> ImageData:
         """Return the split for `device`, normalised as `frozen` needs it."""
@@ -121,24 +126,28 @@ def read_split_file(folder: Path, split: str, classes: int) -> list[Entry]:
         raise InputError(f"unknown split {split!r}; choose from {', '.join(SPLITS)}")
     file = folder / f"{split}.txt"
     entries, lines = [], {}
-    for number, line in enumerate(re.split(r"\r\n|\r|\n", files.read_text(file)), start=1):
-        if not line.strip():
-            continue
-        match = re.fullmatch(r"\s*(\S.*?)\s+([+-]?[0-9]{1,18})\s*", line)
-        if match is None:
-            raise InputError(f"{file}, line {number}: expected 'relative/path label', not {line[:80]!r}")
-        path, label = match[1], int(match[2])
-        if not 0 <= label < classes:
+    for number, path, label in read_lines(file):
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", label) or not 0 <= int(label) < classes:
             raise InputError(f"{file}, line {number}: label {label} is not one of {classes} classes from 0")
-        plain = os.path.normpath(path)
-        if os.path.isabs(path) or plain.split(os.sep)[0] == os.pardir:
-            raise InputError(f"{file}, line {number}: {path!r} leaves the data set's folder")
-        if (first := lines.setdefault(plain, number)) != number:
+        if (first := lines.setdefault(os.path.normpath(path), number)) != number:
             raise InputError(f"{file}, line {number}: {path!r} stands in line {first} already")
-        entries.append(Entry(path, label, number))
+        entries.append(Entry(path, int(label), number))
     if not entries:
         raise InputError(f"{file} is empty")
     return entries
+
+
+def read_lines(file: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield number, path and label of each line "relative/path label". InputError names a line of another form."""
+    for number, line in enumerate(re.split(r"\r\n|\r|\n", files.read_text(file)), start=1):
+        if not line.strip():
+            continue
+        match = re.fullmatch(r"\s*(\S.*?)\s+(\S+)\s*", line)
+        if match is None:
+            raise InputError(f"{file}, line {number}: expected 'relative/path label', not {line[:80]!r}")
+        if os.path.isabs(match[1]) or os.path.normpath(match[1]).split(os.sep)[0] == os.pardir:
+            raise InputError(f"{file}, line {number}: {match[1]!r} leaves the data set's folder")
+        yield number, match[1], match[2]
 
 
 def decode(folder: Path, path: str, size: int) -> np.ndarray:
@@ -181,72 +190,38 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray(((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8))
 
 
-def load_split(
-    root: str | Path,
-    name: str,
-    split: str,
-    size: int,
-    threads: int | None = None,
-    processes: int | None = None,
-) -> ImageSplit:
+def load_split(root: str | Path, name: str, split: str, size: int, processes: int | None = None) -> ImageSplit:
     """Load one split of the data set `name` below `root`; its images are a read-only map of the store.
 
-    Images that the store lacks, or whose files have changed, are decoded by `threads` threads (default: one per
-    core). Many images are decoded by `processes` processes where that is given; only scripts with a guarded main
-    may give it.
+    Images that the store lacks, or whose files have changed, are decoded: by a thread per core, or many images by
+    `processes` processes, which only scripts with a guarded main may give.
 
     Raises InputError for an unknown data set or split, a missing or empty split file, a malformed or repeated
     line, a label out of range, a path that leaves the folder, a missing or unreadable image, and a store that
     cannot be written.
     """
+    entries, place = _source(root, name, split, size)
+    names = [entry.path for entry in entries]
+    images = store.images(place, names, size, partial(decode, Path(root) / name, size=size), processes)
+    return ImageSplit(images, np.array([entry.label for entry in entries], np.int64), names, place)
+
+
+def _source(root: str | Path, name: str, split: str, size: int) -> tuple[list[Entry], str]:
+    """Return the lines of a split file, and the split's place in the store. Image files count by size and times."""
     folder = Path(root) / name
     entries = read_split_file(folder, split, task(name, root).classes)
-    names = [entry.path for entry in entries]
-    place = f"{name}-{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:8]}"
-    key = _source_key(folder, split, entries, size)
-    read = partial(decode, folder, size=size)
-    images = store.images(place, split, key, names, size, read, threads, processes)
-    labels = np.array([entry.label for entry in entries], np.int64)
-    return ImageSplit(images, labels, names, f"{place}-{split}-{key}")
-
-
-def _source_key(folder: Path, split: str, entries: list[Entry], size: int) -> str:
-    """Return 16 hexadecimal digits of all that the decoded split depends on; image files count by size and times."""
     digest = hashlib.sha256(f"decoder {DECODER}, {size}, Pillow {PIL.__version__}\n".encode())
     for path, label, line in entries:
         file = f"{folder}/{path}"
         try:
-            status = files.status(file)
+            state = store.state(file)
         except FileNotFoundError:
             raise InputError(f"{folder / split}.txt, line {line}: image {file} does not exist") from None
         except (OSError, ValueError) as error:
             raise InputError(f"image {file} cannot be read: {error}") from None
-        digest.update(f"{path} {label} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
-    return digest.hexdigest()[:16]
-
-
-def digest(splits: Iterable[ImageSplit]) -> str:
-    """Return the SHA-256 of images and labels of each split in turn: all that training and testing read of them."""
-
-    def compute() -> str:
-        content = hashlib.sha256()
-        for split in splits:
-            for start in range(0, len(split.images), 256):
-                content.update(store.read(split.images, slice(start, start + 256)))
-            content.update(np.ascontiguousarray(split.labels))
-        return content.hexdigest()
-
-    splits = tuple(splits)
-    if not all(split.key for split in splits):
-        return compute()
-    keys = " ".join(split.key for split in splits)
-    return store.remembered(hashlib.sha256(keys.encode()).hexdigest(), compute)
-
-
-def prepare(root: str | Path, name: str, size: int) -> str:
-    """Decode all that runs on the data set read, with all cores, and return its `digest`. For scripts, as
-    `load_split` with `processes`; InputError as there."""
-    return digest(load_split(root, name, split, size, processes=cores()) for split in RUN_SPLITS)
+        digest.update(f"{path} {label} {state}\n".encode())
+    of_folder = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
+    return entries, f"{name}-{of_folder[:8]}/{split}-{size}-{digest.hexdigest()[:16]}"
 
 
 # The interface of `splits`
@@ -260,22 +235,13 @@ def reading(frozen: Backbone) -> dict:
     return {"image_size": frozen.image_size}
 
 
-def reader() -> str:
-    """Return the version of the decoder."""
-    return f"decoder {DECODER}, Pillow {PIL.__version__}"
+def key(root: str | Path, name: str, part: str, reading: dict, first: int | None = None) -> str:
+    """Return the `ImageSplit.key` of a split. InputError as `load_split`, though nothing is decoded."""
+    return _key(_source(root, name, SPLIT_OF[part], reading["image_size"])[1], first)
 
 
-def check(root: str | Path, name: str) -> None:
-    """Read the split files of a run. InputError as `read_split_file`."""
-    for split in RUN_SPLITS:
-        read_split_file(Path(root) / name, split, task(name, root).classes)
-
-
-def sources(root: str | Path, name: str, part: str, first: int | None) -> tuple[list[Path], list[Path]]:
-    """Return the split file of `part` ("train", "validation" or "test"), and its images."""
-    folder, split = Path(root) / name, SPLIT_OF[part]
-    entries = read_split_file(folder, split, task(name, root).classes)[:first]
-    return [folder / f"{split}.txt"], [folder / entry.path for entry in entries]
+def _key(place: str, first: int | None) -> str:
+    return place if first is None else f"{place}, first {first}"
 
 
 def load_parts(

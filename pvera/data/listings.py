@@ -20,6 +20,7 @@ from pathlib import Path
 from PIL import Image
 
 from pvera import files
+from pvera.data.image_folders import read_lines
 from pvera.errors import InputError
 
 PARTS = ("train", "validation", "test")
@@ -61,7 +62,11 @@ def read(source: str | Path) -> Listing:
         raise InputError(f"{source} {what}")
     elif lists := _named_by_part(path for path in source.glob("*.txt") if path.is_file()):
         folder, left_out = source, []
-        pictures = [picture for part, file in lists.items() for picture in _of_lines(file, part)]
+        pictures = [
+            Picture(Path(os.path.normpath(path)).as_posix(), label, part)
+            for part, file in lists.items()
+            for _, path, label in read_lines(file)
+        ]
     else:
         folder = source
         pictures, left_out = _of_folders(source)
@@ -134,19 +139,6 @@ def _suffixes() -> set[str]:
     """Return the suffixes of the files that Pillow decodes."""
     named = Image.registered_extensions()  # which loads the formats
     return {suffix for suffix, form in named.items() if form in {"MPO", *Image.OPEN} - IDENTIFIED}  # MPO opens as JPEG
-
-
-def _of_lines(file: Path, part: str) -> Iterator[Picture]:
-    for number, line in enumerate(re.split(r"\r\n|\r|\n", files.read_text(file)), start=1):
-        if not line.strip():
-            continue
-        match = re.fullmatch(r"\s*(\S.*?)\s+(\S+)\s*", line)
-        if match is None:
-            raise InputError(f"{file}, line {number}: expected 'relative/path label', not {line[:80]!r}")
-        path = os.path.normpath(match[1])
-        if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
-            raise InputError(f"{file}, line {number}: {match[1]!r} leaves the data set's folder")
-        yield Picture(Path(path).as_posix(), match[2], part)
 
 
 def _of_csv(file: Path) -> Iterator[Picture]:

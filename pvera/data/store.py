@@ -1,31 +1,33 @@
-"""Decoded images on disk: each split is decoded and resized once, then memory-mapped.
+"""The cache: images that are decoded once and memory-mapped, and digests of data and weights.
 
     <cache>/store/<data set>-<hash of its folder>/<split>-<size>-<key>.npy    (N, size, size, 3) uint8
+    <cache>/store/digests/<key>.json
 
-`<cache>` is the environment variable PVERA_CACHE, or .cache/pvera in the checkout (without one, in the home
-folder). The key is a hash of everything that the pixels depend on, so a file of that name needs no further check. A
-file gets its name when all of it is on the disk. VTAB-1k at 224 pixels takes 61 GB.
+`<cache>` is the environment variable PVERA_CACHE, or .cache/pvera in the checkout (without one, in the home folder). A
+key hashes all that the content depends on, files by size and times, so a file of that name is never outdated. It gets
+the name when all of it is on the disk. VTAB-1k at 224 pixels takes 61 GB.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import mmap
 import os
-import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from tqdm import tqdm
 
 from pvera.errors import InputError
-from pvera.files import write_atomically
+from pvera.files import status, write_atomically
 from pvera.processes import context, cores, follow_parent
 
 VARIABLE = "PVERA_CACHE"
@@ -50,35 +52,50 @@ def clear() -> int:
     return freed
 
 
-def images(
-    place: str,
-    split: str,
-    key: str,
-    names: Sequence[str],
-    size: int,
-    decode: Callable[[str], np.ndarray],
-    threads: int | None = None,
-    processes: int | None = None,
-) -> np.memmap:
-    """Return the images `names` as a read-only map (N, size, size, 3); decode them where the store lacks `key`.
+def state(file: str | Path) -> list[int]:
+    """Return size and times of a file. OSError unless it is a regular file."""
+    found = status(file)
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
-    decode: name -> (size, size, 3) uint8, by `threads` threads (default: one per core), or many images by
-    `processes` processes. Files of this split and size under another key are removed, also those that a killed
-    process left unfinished.
+
+def recall(about: Any) -> Any:
+    """Return what is kept about `about` (JSON), None where nothing is or it cannot be read."""
+    with suppress(OSError, ValueError):
+        return json.loads(_memory(about).read_text())
+
+
+def keep(about: Any, value: Any) -> Any:
+    """Keep `value` (JSON) for `recall`, and return it. A store that cannot be written keeps nothing."""
+    with suppress(InputError):
+        write_atomically(_memory(about), json.dumps(value).encode())
+    return value
+
+
+def _memory(about: Any) -> Path:
+    return folder() / "digests" / f"{hashlib.sha256(json.dumps(about).encode()).hexdigest()}.json"
+
+
+def images(
+    place: str, names: Sequence[str], size: int, decode: Callable[[str], np.ndarray], processes: int | None = None
+) -> np.memmap:
+    """Return the images `names` as a read-only map (N, size, size, 3); decode them where the store lacks them.
+
+    place: "<folder>/<split>-<size>-<key>". Files of another key are removed, also unfinished ones of killed processes.
+    decode: name -> (size, size, 3) uint8, by a thread per core, or many images by `processes` processes.
     InputError with what `decode` says of the first `REFUSED` images that cannot be read, and where the store cannot be
     written; no half-written file is left.
     """
-    file = folder() / place / f"{split}-{size}-{key}.npy"
-    shape, title = (len(names), size, size, 3), f"{place.rpartition('-')[0]} {split}"
+    file, shape = folder() / f"{place}.npy", (len(names), size, size, 3)
     decoded = _open(file, shape)
     if decoded is None:
+        split = file.stem.rpartition("-")[0]
         with _storing():
             file.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(file.with_name(f"{split}-{size}.lock"), title):
+            with FileLock(file.with_name(f"{split}.lock")):
                 decoded = _open(file, shape)  # another process may have made it meanwhile
                 if decoded is None:
-                    _make(file, shape, names, decode, title, threads, processes)
-                    for outdated in set(file.parent.glob(f"{split}-{size}-*")) - {file}:
+                    _make(file, shape, names, decode, processes)
+                    for outdated in set(file.parent.glob(f"{split}-*")) - {file}:
                         outdated.unlink()
                     decoded = _open(file, shape)
     return decoded
@@ -92,18 +109,6 @@ def read(images: np.ndarray, part: slice) -> np.ndarray:
     return np.asarray(pixels)
 
 
-def remembered(key: str, digest: Callable[[], str]) -> str:
-    """Return the SHA-256 that the store keeps under `key`; compute and keep it where the store has none."""
-    file = folder() / "digests" / key
-    with suppress(OSError):
-        if re.fullmatch("[0-9a-f]{64}", kept := file.read_text()):
-            return kept
-    computed = digest()
-    with suppress(InputError):  # a store that cannot be written remembers nothing
-        write_atomically(file, computed.encode())
-    return computed
-
-
 def _open(file: Path, shape: tuple[int, ...]) -> np.memmap | None:
     """Open the map; None where there is no complete one."""
     try:
@@ -113,12 +118,12 @@ def _open(file: Path, shape: tuple[int, ...]) -> np.memmap | None:
     return images if images.shape == shape and images.dtype == np.uint8 else None
 
 
-def _make(file, shape, names, decode, title, threads, processes) -> None:
-    needed, free = int(np.prod(shape)), shutil.disk_usage(file.parent).free
+def _make(file: Path, shape, names, decode, processes) -> None:
+    title, needed, free = file.stem, int(np.prod(shape)), shutil.disk_usage(file.parent).free
     if needed > free:
         raise InputError(
-            f"{title} takes {needed / 1e9:.1f} GB decoded, and {free / 1e9:.1f} GB are free in {folder()}; "
-            f"{VARIABLE} or --cache names another folder"
+            f"{file.parent.name}, {title}: {needed / 1e9:.1f} GB decoded, and {free / 1e9:.1f} GB are free in "
+            f"{folder()}; {VARIABLE} or --cache names another folder"
         )
     unfinished = file.with_suffix(".partial")
     try:
@@ -130,12 +135,12 @@ def _make(file, shape, names, decode, title, threads, processes) -> None:
         starts = range(0, len(names), CHUNK)
         chunks = (names[start : start + CHUNK] for start in starts)
         few = len(names) <= FEW
-        bar = tqdm(total=len(names), desc=title, unit="image", leave=False, disable=few)
         refused: list[str] = []
-        with bar, _pool(threads, None if few else processes) as pool:
-            for done, refusals in pool.map(work, chunks, starts):
-                bar.update(done)
-                refused += refusals
+        with tqdm(total=len(names), desc=title, unit="image", leave=False, disable=few) as bar:
+            with _pool(None if few else processes) as pool:
+                for done, refusals in pool.map(work, chunks, starts):
+                    bar.update(done)
+                    refused += refusals
         if refused:
             more = f"; and {len(refused) - REFUSED} more" if len(refused) > REFUSED else ""
             raise InputError("; ".join(refused[:REFUSED]) + more)
@@ -163,7 +168,7 @@ def _decode_into(file: Path, offset: int, decode, names: Sequence[str], start: i
     return len(names), refused
 
 
-def _pool(threads: int | None, processes: int | None) -> Executor:
+def _pool(processes: int | None) -> Executor:
     """Return workers: threads, or processes where given.
 
     Pillow decodes and resizes without Python's lock, so threads suffice on a few cores. On many cores, small images
@@ -171,21 +176,7 @@ def _pool(threads: int | None, processes: int | None) -> Executor:
     """
     if processes:
         return ProcessPoolExecutor(processes, context(__name__), follow_parent)
-    return ThreadPoolExecutor(threads or cores())
-
-
-@contextmanager
-def _locked(file: Path, title: str) -> Iterator[None]:
-    lock = FileLock(file)
-    try:
-        lock.acquire(timeout=2)
-    except Timeout:
-        print(f"{title}: waiting for another process that decodes it", file=sys.stderr)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+    return ThreadPoolExecutor(cores())
 
 
 @contextmanager

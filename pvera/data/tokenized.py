@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pvera import metrics, text_encoders
+from pvera import files, metrics, text_encoders
 from pvera.data import glue
 from pvera.errors import InputError
 from pvera.text_encoders import Encoder
@@ -24,10 +24,20 @@ ENCODING = 1  # raised whenever `encode` or `load_splits` gives other tokens
 
 @dataclass(frozen=True, eq=False)
 class TextSplit:
-    """n texts as tokens: per input of the encoder a tensor (n, longest), padded on the right, and labels (n,)."""
+    """n texts as tokens: per input of the encoder a tensor (n, longest), padded on the right, and labels (n,).
+
+    key: all that it depends on.
+    """
 
     inputs: dict[str, Tensor]
     labels: np.ndarray
+    key: str = ""
+
+    def content(self) -> Iterator[bytes]:
+        """Yield tokens and labels: all that training and testing read."""
+        for name, tensor in sorted(self.inputs.items()):
+            yield f"{name} {tuple(tensor.shape)}\n".encode() + tensor.numpy().astype("<i4").tobytes()
+        yield self.labels.astype("<i8").tobytes()
 
     def data(self, frozen: Encoder, device: torch.device, in_memory: bool = True) -> TextData:
         """Return the split on `device`; tokens are always in memory."""
@@ -85,16 +95,6 @@ def by_length(split: TextSplit) -> TextSplit:
     return TextSplit({name: tensor[order] for name, tensor in split.inputs.items()}, split.labels[order.numpy()])
 
 
-def digest(splits: Iterable[TextSplit]) -> str:
-    """Return the SHA-256 of tokens and labels of each split in turn: all that training and testing read of them."""
-    content = hashlib.sha256()
-    for split in splits:
-        for name, tensor in sorted(split.inputs.items()):
-            content.update(f"{name} {tuple(tensor.shape)}\n".encode() + tensor.numpy().astype("<i4").tobytes())
-        content.update(split.labels.astype("<i8").tobytes())
-    return content.hexdigest()
-
-
 # The interface of `splits`
 
 MODELS, PACKAGE, SIDE_BY_SIDE = text_encoders, "transformers", False
@@ -114,20 +114,13 @@ def reading(frozen: Encoder) -> dict:
     return {"max_length": frozen.max_length, "tokenizer_sha256": hashlib.sha256(content.encode()).hexdigest()}
 
 
-def reader() -> str:
-    """Return the version of the tokenizers."""
-    return f"encoding {ENCODING}, tokenizers {importlib.metadata.version('tokenizers')}"
-
-
-def check(root: str | Path, name: str) -> None:
-    """Read the task's files. InputError as `load_splits`."""
+def key(root: str | Path, name: str, part: str, reading: dict, first: int | None = None) -> str:
+    """Return what a split depends on: the content of both files, the tokenizer, its version. InputError as
+    `load_splits`."""
     _read(root, name)
-
-
-def sources(root: str | Path, name: str, part: str, first: int | None) -> tuple[list[Path], list[Path]]:
-    """Return the task's two files, which hold all of its texts."""
-    folder = Path(root) / glue.TASKS[name].folder
-    return [folder / "train.tsv", folder / "dev.tsv"], []
+    folder, version = Path(root) / glue.TASKS[name].folder, importlib.metadata.version("tokenizers")
+    contents = [files.sha256(folder / f"{file}.tsv") for file in ("train", "dev")]
+    return json.dumps([contents, part, reading, first, ENCODING, version], sort_keys=True)
 
 
 def load_parts(
@@ -139,5 +132,7 @@ def load_parts(
     processes: int | None = None,
 ) -> tuple[TextSplit, ...]:
     """Load several splits ("train", "validation" or "test"); see `load_splits`."""
-    splits = dict(zip(("train", "validation", "test"), load_splits(root, name, frozen, first), strict=True))
-    return tuple(splits[part] for part in parts)
+    known = reading(frozen)
+    keys = {part: key(root, name, part, known, first) for part in ("train", "validation", "test")}
+    splits = dict(zip(keys, load_splits(root, name, frozen, first), strict=True))
+    return tuple(replace(splits[part], key=keys[part]) for part in parts)

@@ -1,57 +1,23 @@
 """The backbones and data that runs read, and their hashes.
 
-The hash of weights is remembered in the store under their files (path, size and times), as `splits` remembers that of
-data. So whether a run is done is known without weights or pixels. Reading the files for a run computes it anew.
+The store keeps the hash of weights under their files (path, size and times), and that of data under the keys of its
+splits. So whether a run is done is known without weights or pixels.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import importlib.util
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from pvera.backbones import Backbone
 from pvera.data import own, splits, store, vtab
-from pvera.errors import InputError
-from pvera.files import status, write_atomically
+from pvera.processes import cores
 from pvera.text_encoders import Encoder
-
-
-def remembered(files: Iterable[str | Path], about: list, compute: Callable[[], dict], anew: bool = False) -> dict:
-    """Return what `compute` returns for `files`, from the store unless a file has changed since.
-
-    files: what the result depends on; nothing is remembered where there are none or one is missing.
-    about: whatever else it depends on, as JSON.   anew: compute and remember, whatever the store holds.
-    """
-    memory = _memory(files, about)
-    if memory is None:
-        return compute()
-    if not anew:
-        with suppress(OSError, ValueError):
-            return json.loads(memory.read_text())
-    result = compute()
-    with suppress(InputError):  # a store that cannot be written remembers nothing
-        write_atomically(memory, json.dumps(result).encode())
-    return result
-
-
-def _memory(files: Iterable[str | Path], about: list) -> Path | None:
-    """Return the place in the store for what is known of `files`."""
-    key, count = hashlib.sha256(json.dumps(about).encode()), 0
-    for file in files:
-        try:
-            state = status(file)
-        except (OSError, ValueError):
-            return None
-        key.update(f"\n{Path(file).absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ctime_ns}".encode())
-        count += 1
-    return store.folder() / "weights" / f"{key.hexdigest()}.json" if count else None
 
 
 class Inputs:
@@ -66,14 +32,16 @@ class Inputs:
 
     def backbone(self, run) -> Backbone | Encoder:
         """Load the run's frozen backbone. InputError as the loaders."""
+        key = _backbone_key(run)
 
         def load():
             frozen = splits.kind(run.dataset).MODELS.load(run.backbone, weights=run.weights)
-            description = remembered(*_weights(run), lambda: _describe(run.dataset, frozen), anew=True)
-            self._known[_backbone_key(run)] = description
+            described = {"weights_sha256": frozen.weights_sha256, "reading": splits.reading(run.dataset, frozen)}
+            about = _weights(run)
+            self._known[key] = store.keep(about, described) if about else described
             return frozen
 
-        return self._last("backbone", _backbone_key(run), load)
+        return self._last("backbone", key, load)
 
     def splits(self, run) -> tuple[splits.Split, ...]:
         """Load training, validation and test split of the run's data set."""
@@ -97,9 +65,9 @@ class Inputs:
 
     def describe_backbone(self, run) -> dict:
         """Return `weights_sha256`, and `image_size` or `max_length`, of the run's backbone."""
-        description = self._description(run)
-        size = {name: value for name, value in description["reading"].items() if name in ("image_size", "max_length")}
-        return {"weights_sha256": description["weights_sha256"]} | size
+        described = self._described(run)
+        size = {name: value for name, value in described["reading"].items() if name in ("image_size", "max_length")}
+        return {"weights_sha256": described["weights_sha256"]} | size
 
     def splits_sha256(self, run) -> str:
         """Return the hash of all that training and testing read of the run's data set."""
@@ -118,19 +86,26 @@ class Inputs:
         """Return `own.provenance` of the run's data set, as it was when the data was loaded: lists may change."""
         return self._once(_own_key(run), lambda: own.provenance(run.data_root, run.dataset))
 
-    def _description(self, run) -> dict:
-        return self._once(
-            _backbone_key(run),
-            lambda: remembered(*_weights(run), lambda: _describe(run.dataset, self.backbone(run))),
-        )
+    def _described(self, run) -> dict:
+        """Return the hash of the weights, and what data depends on in the frozen model."""
+        key = _backbone_key(run)
+        if key not in self._known:
+            about = _weights(run)
+            if about and (known := store.recall(about)):
+                self._known[key] = known
+            else:
+                self.backbone(run)
+        return self._known[key]
 
     def _splits(self, run, names: tuple[str, ...], parts: tuple[str, ...]) -> tuple[splits.Split, ...]:
         key = self._data_key(run, names, parts)
 
         def load():
             self._known[_own_key(run)] = own.provenance(run.data_root, run.dataset)
-            loaded = splits.load(run.data_root, names, self.backbone(run), parts, run.images)
-            self._known[key] = splits.kind(run.dataset).digest(loaded)
+            frozen = self.backbone(run)
+            of_names = [splits.load(run.data_root, name, frozen, parts, run.images) for name in names]
+            loaded = tuple(split for of_name in of_names for split in of_name)
+            self._known[key] = splits.digest(loaded)
             return loaded
 
         return self._last("data", key, load)
@@ -145,15 +120,18 @@ class Inputs:
         ]
 
     def _sha256(self, run, names: tuple[str, ...], parts: tuple[str, ...]) -> str:
-        key, reading = self._data_key(run, names, parts), self._description(run)["reading"]
-        digest = self._once(key, lambda: splits.remembered(run.data_root, names, reading, parts, run.images))
-        if digest is None:
-            self._splits(run, names, parts)  # which tells the digest of what it loads
+        key, reading = self._data_key(run, names, parts), self._described(run)["reading"]
+        if key not in self._known:
+            keys = [key for name in names for key in splits.keys(run.data_root, name, reading, parts, run.images)]
+            if known := store.recall(keys):
+                self._known[key] = known
+            else:
+                self._splits(run, names, parts)
         return self._known[key]
 
     def _data_key(self, run, names, parts) -> tuple:
         """Return what data in memory goes by: backbones that read alike share it."""
-        reading = json.dumps(self._description(run)["reading"], sort_keys=True)
+        reading = json.dumps(self._described(run)["reading"], sort_keys=True)
         return "data", run.data_root, names, parts, reading, run.images
 
     def _last(self, kind: str, key: Hashable, load: Callable):
@@ -177,33 +155,33 @@ def _own_key(run) -> tuple:
     return "own", run.data_root, run.dataset
 
 
-def _describe(dataset: str, frozen: Backbone | Encoder) -> dict:
-    """Return the hash of the weights, and what data depends on in the frozen model."""
-    return {"weights_sha256": frozen.weights_sha256, "reading": splits.reading(dataset, frozen)}
-
-
-def _weights(run) -> tuple[list[Path], list]:
-    """Return the files that hold the weights, and whatever else the loaded tensors depend on."""
+def _weights(run) -> list | None:
+    """Return what the loaded tensors depend on: files by size and times, and versions. None where a file is missing."""
     kind = splits.kind(run.dataset)
-    about = [run.backbone, importlib.metadata.version("torch")]
-    if importlib.util.find_spec(kind.PACKAGE) is not None:
-        about.append(importlib.metadata.version(kind.PACKAGE))
-    return kind.MODELS.weight_files(run.backbone, run.weights), about
+    packages = [name for name in ("torch", kind.PACKAGE) if importlib.util.find_spec(name) is not None]
+    try:
+        files = [
+            (str(Path(file).absolute()), store.state(file))
+            for file in kind.MODELS.weight_files(run.backbone, run.weights)
+        ]
+    except (OSError, ValueError):
+        return None
+    return [run.backbone, files, [importlib.metadata.version(name) for name in packages]] if files else None
 
 
 def prepare(runs: Iterable) -> None:
     """Check and decode what the runs read, so that wrong and damaged data is found before any of them trains."""
     for run, frozen in _each_data(runs):
-        splits.prepare(run.data_root, run.dataset, frozen)
+        splits.digest(splits.load(run.data_root, run.dataset, frozen, processes=cores()))
 
 
 def require(runs: Iterable) -> None:
-    """Raise InputError where weights or lists of images that the runs read are missing or wrong.
+    """Raise InputError where weights, lists of images or images that the runs read are missing or wrong.
 
     Nothing is decoded, but weights are downloaded: what executes the runs may be unable to.
     """
-    for run, _ in _each_data(runs):
-        splits.check(run.data_root, run.dataset)
+    for run, frozen in _each_data(runs):
+        splits.keys(run.data_root, run.dataset, splits.reading(run.dataset, frozen))
 
 
 def _each_data(runs: Iterable) -> Iterator[tuple[object, Backbone | Encoder]]:

@@ -45,13 +45,12 @@ def test_reads_in_the_files_order(folder):
     order = [4, 8, 0, 2, 6, 1, 3, 5, 7]
     lines = [f"{names[i]} {i}" for i in order]
     (folder / "val200.txt").write_bytes(("\ufeff" + "\r\n".join(lines) + "\r\n\r\n").encode())
-    one, many = (image_folders.load_split(folder.parent, "digits", "val200", 32, threads=n) for n in (1, 4))
+    one = image_folders.load_split(folder.parent, "digits", "val200", 32)
     assert one.names == [names[i] for i in order]
     assert one.labels.dtype == np.int64 and one.labels.tolist() == order
     assert one.images.dtype == np.uint8 and one.images.shape == (9, 32, 32, 3)
     for image, i in zip(one.images, order):
         assert np.array_equal(image, photograph((32, 32), seed=i))
-    assert np.array_equal(one.images, many.images) and one.names == many.names
 
 
 def test_errors_for_unknown_names_list_the_known_ones(tmp_path):
@@ -74,13 +73,13 @@ def test_split_file_that_is_no_text(folder):
     assert error(folder.parent) == f"{folder / 'test.txt'} cannot be read: line 2 is not UTF-8 text"
 
 
-@pytest.mark.parametrize("line", ["b.png", "b.png one", "b.png 1.5", "7", "b.png,2", "b.png 1" + "0" * 30])
+@pytest.mark.parametrize("line", ["b.png", "7", "b.png,2"])
 def test_malformed_line(folder, line):
     (folder / "test.txt").write_text(f"a.png 1\n{line}\n")
     assert "test.txt, line 2: expected 'relative/path label'" in error(folder.parent)
 
 
-@pytest.mark.parametrize("label", [10, -1, 1000])
+@pytest.mark.parametrize("label", [10, -1, "one", 1.5, 10**30])
 def test_label_out_of_range(folder, label):
     (folder / "test.txt").write_text(f"a.png 9\nb.png {label}\n")
     message = error(folder.parent)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from pvera.data import image_folders, store
+from pvera.data import image_folders, splits, store
 from pvera.errors import InputError
 
 SIDE = 32
@@ -241,10 +241,10 @@ def test_another_decoder_decodes_again_and_equal_pixels_have_equal_digests(folde
     Image.fromarray(EIGHT).save(folder / "a.png")
     for split in image_folders.RUN_SPLITS:
         (folder / f"{split}.txt").write_text("a.png 3\n")
-    splits = [image_folders.load_split(folder.parent, "digits", split, SIDE) for split in image_folders.RUN_SPLITS]
-    digest = image_folders.digest(splits)
-    (old,) = (store.folder() / splits[0].key.partition("-train800")[0]).glob("train800-*.npy")
+    loaded = [image_folders.load_split(folder.parent, "digits", split, SIDE) for split in image_folders.RUN_SPLITS]
+    digest, old = splits.digest(loaded), store.folder() / f"{loaded[0].key}.npy"
+    assert old.exists()
     monkeypatch.setattr(image_folders, "DECODER", image_folders.DECODER - 1)
     again = [image_folders.load_split(folder.parent, "digits", split, SIDE) for split in image_folders.RUN_SPLITS]
-    assert all(new.key != one.key for new, one in zip(again, splits)) and not old.exists()
-    assert image_folders.digest(again) == digest
+    assert all(new.key != one.key for new, one in zip(again, loaded)) and not old.exists()
+    assert splits.digest(again) == digest

@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import vtab_like
 from PIL import Image
 
 from pvera import processes
 from pvera.backbones import Backbone
-from pvera.data import image_folders, store
+from pvera.data import image_folders, splits, store
 from pvera.errors import InputError
 
 COUNT = 45  # more than one chunk
@@ -84,24 +83,21 @@ def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
     for split in image_folders.RUN_SPLITS:
         expected.update(decoded(root, split))
         expected.update(np.arange(COUNT, dtype=np.int64) % 10)
-    splits = [load(root, split) for split in image_folders.RUN_SPLITS]
-    plain = [image_folders.ImageSplit(np.array(s.images), s.labels, s.names) for s in splits]
-    assert image_folders.digest(plain) == expected.hexdigest()
-    assert image_folders.digest(splits) == image_folders.prepare(root, "digits", 32) == expected.hexdigest()
+    loaded = [load(root, split) for split in image_folders.RUN_SPLITS]
+    plain = [image_folders.ImageSplit(np.array(s.images), s.labels, s.names) for s in loaded]
+    assert splits.digest(plain) == splits.digest(loaded) == expected.hexdigest()
     monkeypatch.setattr(store, "read", forbidden)
-    assert image_folders.digest(splits) == expected.hexdigest()
-
-    (remembered,) = (store.folder() / "digests").iterdir()
-    remembered.write_text("")  # a full disk may leave it empty
+    assert splits.digest(loaded) == expected.hexdigest()
     monkeypatch.undo()
     monkeypatch.setenv(store.VARIABLE, str(root / "cache"))
-    assert image_folders.digest(splits) == expected.hexdigest() == remembered.read_text()
+    (kept,) = (store.folder() / "digests").iterdir()
+    kept.write_text("")  # a full disk may leave it empty
+    assert splits.digest(loaded) == expected.hexdigest() and kept.read_text()
 
 
-def test_a_digest_that_cannot_be_kept_is_computed(root):
-    store.folder().mkdir(parents=True, exist_ok=True)
-    (store.folder() / "digests").write_text("in the way")
-    assert store.remembered("key", lambda: "a" * 64) == "a" * 64
+def test_a_store_that_cannot_be_written_keeps_nothing(root, monkeypatch):
+    monkeypatch.setenv(store.VARIABLE, "/dev/null/cache")
+    assert store.keep(["about"], "value") == "value" and store.recall(["about"]) is None
 
 
 def test_a_changed_image_is_decoded_again(root):
@@ -117,14 +113,6 @@ def test_a_changed_image_is_decoded_again(root):
     os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))  # like some archivers
     assert np.array_equal(load(root).images, before) and load(root).key != key
     assert len(files()) == 1, "outdated files are removed"
-
-
-def test_changed_labels_change_the_digest(root):
-    before = image_folders.prepare(root, "digits", 32)
-    file = root / "digits" / "test.txt"
-    file.write_text(file.read_text().replace("test/0.png 0", "test/0.png 1"))
-    assert load(root).labels[0] == 1
-    assert image_folders.prepare(root, "digits", 32) != before
 
 
 def test_sizes_and_folders_do_not_share_a_place(root):
@@ -213,7 +201,7 @@ def decode_slowly(root, cache: str, seconds: float, name: str) -> None:
         return plain(folder, path, size)
 
     image_folders.decode = decode
-    (root / name).write_text(image_folders.digest([load(root, threads=2)]))
+    (root / name).write_text(splits.digest([load(root)]))
 
 
 def start(root, seconds: float, name: str = "digest") -> BaseProcess:
@@ -229,7 +217,7 @@ def test_two_processes_decode_once(root):
     for process in [start(root, 0.05, name) for name in names]:
         process.join(200)
         assert process.exitcode == 0
-    assert {(root / name).read_text() for name in names} == {image_folders.digest([load(root)])}
+    assert {(root / name).read_text() for name in names} == {splits.digest([load(root)])}
     assert sorted((root / "log").read_text().split()) == sorted(f"test/{i}.png" for i in range(COUNT))
 
 
@@ -284,25 +272,3 @@ def test_a_test_split_is_never_in_memory_as_a_whole(tmp_path, backbone):
         stored[slice(start, start + 100)]
         after.append(resident())
     assert max(after) - before < 250e6
-
-
-def test_all_data_is_decoded_before_the_first_run_trains(tmp_path):
-    from pvera.study import inputs
-    from pvera.study.profiles import Profile
-
-    vtab_like.write(tmp_path, ["kitti", "eurosat"], side=32)
-    vtab_like.shorten(tmp_path)
-    image = tmp_path / "eurosat" / "images" / "test" / "5.png"
-    image.unlink()  # it is a link
-    image.write_bytes(b"")
-    profile = Profile(
-        name="small",
-        data=str(tmp_path),
-        backbones=["tiny"],
-        datasets=["kitti", "eurosat"],
-        seeds=[0],
-        protocol="corrected",
-        methods={"linear": {}},
-    )
-    with pytest.raises(InputError, match="eurosat/images/test/5.png cannot be read"):
-        inputs.prepare(profile.runs("benchmark", tmp_path / "results"))

@@ -1,7 +1,4 @@
-"""Hashes of weights and data are remembered beside the store: known without weights or pixels, and never stale."""
-
-import json
-import os
+"""Hashes of weights and data are kept in the store: known without weights or pixels, and never stale."""
 
 import pytest
 import safetensors.torch
@@ -9,7 +6,8 @@ import torch
 from trained import make_adapters, make_profile
 
 from pvera import backbones
-from pvera.data import image_folders, splits, store
+from pvera.data import image_folders, store
+from pvera.errors import InputError
 from pvera.study import inputs, results, runs
 from pvera.study.inputs import Inputs
 from pvera.study.scheduler import pending
@@ -75,54 +73,40 @@ def test_an_analysis_is_known_without_weights_and_pixels(profile, tmp_path, monk
     assert run.state() == "different"
 
 
-def test_reading_for_a_run_corrects_the_cache(profile, tmp_path):
-    """A memory that is wrong, as of a file that was changed within its times, ends with the first run."""
+def test_an_unwritable_or_damaged_store_costs_time_alone(profile, tmp_path, monkeypatch):
     (run,) = profile.with_(methods={"linear": {}}).runs("benchmark", tmp_path / "results")
     right = Inputs().describe_backbone(run), Inputs().splits_sha256(run)
-    for folder, hashed in (("weights", "weights_sha256"), ("stamps", "digest")):
-        (memory,) = (tmp_path / "cache/store" / folder).glob("*.json")
-        memory.write_text(json.dumps(json.loads(memory.read_text()) | {hashed: "0"}))
-    assert Inputs().describe_backbone(run)["weights_sha256"] == Inputs().splits_sha256(run) == "0"
-    runs.execute(run)
-    config = results.read(run.path)["config"]
-    assert (config["weights_sha256"], config["data_sha256"]) == (right[0]["weights_sha256"], right[1])
-    assert run.state() == "done"
+    kept = list((tmp_path / "cache/store/digests").glob("*.json"))
+    assert len(kept) == 2, "one of the weights and one of the data"
+    for file in kept:
+        file.write_text("{")
+    assert (Inputs().describe_backbone(run), Inputs().splits_sha256(run)) == right
+    (tmp_path / "mine.safetensors").touch()
+    assert (Inputs().describe_backbone(run), Inputs().splits_sha256(run)) == right, "the same weights, read anew"
 
 
-def test_damaged_and_unwritable_caches_are_recomputed(tmp_path, monkeypatch):
-    monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
-    file, calls = tmp_path / "weights", []
-    file.write_text("a")
-
-    def compute():
-        calls.append(1)
-        return {"sha256": file.read_text()}
-
-    for expected in (1, 1):
-        assert inputs.remembered([file], ["x"], compute) == {"sha256": "a"} and len(calls) == expected
-    assert inputs.remembered([file], ["y"], compute) and len(calls) == 2, "about something else"
-    (memory, _) = (tmp_path / "cache/store/weights").glob("*.json")
-    for damaged in (tmp_path / "cache/store/weights").glob("*.json"):
-        damaged.write_text("{")
-    assert inputs.remembered([file], ["x"], compute) == {"sha256": "a"} and len(calls) == 3
-    os.utime(file, ns=(1, 1))
-    assert inputs.remembered([file], ["x"], compute) and len(calls) == 4, "its time changed"
-    assert inputs.remembered([tmp_path / "gone"], ["x"], compute) and inputs.remembered([], ["x"], compute)
-    assert len(calls) == 6, "nothing to remember it by"
-    monkeypatch.setenv(store.VARIABLE, "/dev/null/cache")
-    assert inputs.remembered([file], ["x"], compute) == {"sha256": "a"}
-
-
-def test_a_rewritten_image_outside_the_sample_is_noticed_when_a_run_reads_it(profile, tmp_path, monkeypatch):
-    """Until then, the remembered hash stands: to look at every image takes minutes on a slow network's disk."""
-    monkeypatch.setattr(splits, "SAMPLE", 2)
+def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(profile, tmp_path):
+    """Data that stays loaded keeps the digest of what was read."""
     run, other = profile.with_(methods={"linear": {}}, seeds=[0, 1]).runs("benchmark", tmp_path / "results")
-    runs.execute(run)
+    shared = Inputs()
+    runs.execute(run, inputs=shared)
     image = tmp_path / "data/digits/images/test5.png"
     image.write_bytes((tmp_path / "data/digits/images/test6.png").read_bytes())
-    assert run.state() == "done"
-    runs.execute(other)
-    assert run.state() == "different" and other.state() == "done"
+    runs.execute(other, inputs=shared)
+    first, second = (results.read(one.path)["config"]["data_sha256"] for one in (run, other))
+    assert first == second and run.state() == other.state() == "different"
+
+
+def test_all_data_is_decoded_before_the_first_run_trains(profile, tmp_path):
+    image = tmp_path / "data/digits/images/test5.png"
+    image.write_bytes(b"")
+    planned = profile.runs("benchmark", tmp_path / "results")
+    inputs.require(planned)  # decodes nothing
+    with pytest.raises(InputError, match="images/test5.png cannot be read"):
+        inputs.prepare(planned)
+    image.unlink()
+    with pytest.raises(InputError, match="images/test5.png does not exist"):
+        inputs.require(planned)
 
 
 def test_the_last_backbone_stays_loaded(profile, tmp_path):
