@@ -7,7 +7,7 @@ Images are random numbers; an image that three members see counts three times. T
 one after the other. They assume that each member trains for --epochs epochs and that every adapter is as fast as
 PVeRA. Linear probing computes the backbone's features once.
 
-Writes <output>/throughput_<device>_<precision>.csv, a row per backbone and experiment, and a table in .md.
+Writes <output>/throughput_<device>_<precision>.csv, a row per backbone and experiment, and prints it.
 """
 
 import re
@@ -28,7 +28,6 @@ from pvera.errors import InputError
 from pvera.files import require_writable, write_atomically
 from pvera.study import markdown, training
 from pvera.study.experiments import named
-from pvera.study.profiles import Profile
 from pvera.study.protocol import protocol
 from pvera.study.runs import Run, environment
 from pvera.study.script import run
@@ -51,20 +50,19 @@ def main() -> None:
     if unknown := set(options.backbones or []) - set(profile.backbones):
         raise InputError(f"{min(unknown)!r} is not one of {', '.join(profile.backbones)}")
     profile = profile.with_(backbones=options.backbones, precision=options.precision)
-
     require_writable(options.output)
     runs = [one for name in profile.experiments for one in profile.runs(name, options.output)]
     rates = {}
     for name in tqdm(profile.backbones, "measuring", unit="backbone"):
-        (grid, *_) = [one for one in runs if one.backbone == name and one.method == "pvera"]
+        grid = next(one for one in runs if one.backbone == name and one.method == "pvera")
         rates[name] = measure(grid, options.device, options.batches)
     table = hours(runs, rates, options.epochs)
     where = environment(options.device)["device"]
     name = re.sub(r"\W+", "_", f"throughput_{where}_{options.precision}".lower())
     write_atomically(options.output / f"{name}.csv", table.to_csv(index=False, float_format="%.5g").encode())
-    text = describe(table, profile, options.epochs, where)
-    write_atomically(options.output / f"{name}.md", text.encode())
-    print(text)
+    rows = [[str(v) if isinstance(v, str) else f"{v:,.1f}" for v in row] for row in table.values.tolist()]
+    print(markdown.table(list(table.columns), rows, "ll" + "r" * (len(table.columns) - 2)))
+    print(f"\nAll of {profile.name} on one {where}, {profile.precision}: {table.hours.sum():,.1f} hours")
 
 
 def measure(grid: Run, device: str, batches: int) -> dict[str, float]:
@@ -128,42 +126,21 @@ def seconds(function: Callable) -> float:
 
 def hours(runs: list[Run], rates: dict[str, dict[str, float]], epochs: int) -> pd.DataFrame:
     """Return a row per backbone and experiment: rates, runs, members and hours."""
-    count = vtab.TRAINING["train800"], vtab.TRAINING["val200"]
-    rows = {}
+    train, validation = vtab.TRAINING["train800"], vtab.TRAINING["val200"]
+    rows = []
     for one in runs:
         rate, members = rates[one.backbone], len(one.candidates)
-        if one.method == "linear":
-            needed = sum(count) / rate["test"]
-        else:
-            needed = members * epochs * (count[0] / rate["train"] + count[1] / rate["validate"])
-        needed += tasks.task(one.dataset).test_images / rate["test"]
-        empty = {f"{key}_images_per_second": value for key, value in rate.items()} | {
-            "runs": 0,
-            "members": 0,
-            "hours": 0.0,
-        }
-        row = rows.setdefault((one.backbone, named(one.experiment).name), empty)
-        row["runs"] += 1
-        row["members"] += members
-        row["hours"] += needed / 3600
-    return pd.DataFrame([{"backbone": b, "experiment": e} | row for (b, e), row in rows.items()])
-
-
-def describe(table: pd.DataFrame, profile: Profile, epochs: int, device: str) -> str:
-    """Format the table as Markdown, with the machine and the assumptions."""
-    header = ["Backbone", "Training", "Validation", "Test", "Experiment", "Runs", "Members", "Hours"]
-    lines = []
-    total = {"backbone": "all", "experiment": ""} | table[["runs", "members", "hours"]].sum().to_dict()
-    for row in [*table.to_dict("records"), total]:
-        rates = [f"{row[column]:,.0f}" if column in row else "" for column in table.columns[2:5]]
-        sums = [f"{row['runs']:,.0f}", f"{row['members']:,.0f}", f"{row['hours']:,.1f}"]
-        lines.append([row["backbone"], *rates, row["experiment"], *sums])
-    about = (
-        f"Profile {profile.name} on one {device}, {profile.precision}, torch {torch.__version__}. Rates are "
-        f"images per second and member, with PVeRA. Hours assume {epochs} epochs of every training, where at "
-        f"most {profile.training.epochs} are allowed, and one run after the other."
-    )
-    return f"{markdown.table(header, lines, 'lrrrlrrr')}\n\n{about}\n"
+        tested = tasks.task(one.dataset).test_images / rate["test"]
+        trained = members * epochs * (train / rate["train"] + validation / rate["validate"])
+        if one.method == "linear":  # its features are computed once
+            trained = (train + validation) / rate["test"]
+        experiment = named(one.experiment).name
+        rows.append({"backbone": one.backbone, "experiment": experiment, "runs": 1, "members": members}
+                    | {"hours": (trained + tested) / 3600})  # fmt: skip
+    table = pd.DataFrame(rows).groupby(["backbone", "experiment"], sort=False).sum().reset_index()
+    for key in ("train", "validate", "test"):
+        table.insert(2, f"{key}_images_per_second", [rates[name][key] for name in table.backbone])
+    return table
 
 
 if __name__ == "__main__":

@@ -7,68 +7,49 @@ NLL, Brier score, ECE and ACE on its test images. The 72 adapters of `mini` take
 not reach its recorded accuracy, the script ends and writes nothing.
 """
 
-from argparse import Namespace
 from pathlib import Path
 
-import torch
-from adapter_options import ROOTS
-from options import Parser, set_cache
+from adapter_options import add_images, evaluated, parser
+from options import Parser
 from tqdm import tqdm
 
-from pvera import backbones
-from pvera.data import splits, tasks
 from pvera.errors import InputError
 from pvera.files import write_atomically
 from pvera.study import cards, results
-from pvera.study.evaluation import evaluate
+from pvera.study.evaluation import Evaluation
 from pvera.study.script import run
 
 
-def parse() -> Namespace:
-    parser = Parser(__doc__)
-    parser.profile("mini")
-    parser.results()
-    parser.add_argument("--data", type=Path, help="folder of the data sets (default: that of their suite below data/)")
-    parser.add_argument("--cache", help="folder for decoded images")
-    options = parser.parse_args()
-    set_cache(options.cache)
-    return options
-
-
 def main() -> None:
-    options = parse()
+    made = Parser(__doc__)
+    made.profile("mini")
+    made.results()
+    made.add_argument("--data", help="folder of the data sets (default: that of their suite below data/)")
+    options = made.parse_args()
     folder = options.results / options.profile / "benchmark"
-    page = cards.index(describe(folder, options.data), folder)
-    write_atomically(folder / "README.md", page.encode())
-    print(folder / "README.md")
-
-
-def describe(folder: Path, data: Path | None) -> list[cards.Described]:
-    """Evaluate all adapters below `folder`. InputError if there are none, or an adapter's accuracy differs from its
-    run's."""
-    torch.set_num_threads(1)  # like the runs
     adapters = sorted(folder.glob(f"*/*/*/seed*{results.ADAPTER}"))
     if not adapters:
         raise InputError(f"{folder} holds no adapters: train first: experiments/train.py")
-    loaded: dict[str, backbones.Backbone] = {}
-    described = []
+    data = ["--data", options.data] if options.data else []
+    evaluations = []
     for adapter in tqdm(adapters, unit="adapter"):
-        results.beside(adapter.with_suffix(".json"), results.ADAPTER)
-        record = results.read(adapter.with_suffix(".json"))
-        name, dataset = record["backbone"], record["dataset"]
-        frozen = loaded.setdefault(name, loaded.get(name) or backbones.load(name))
-        suite = tasks.TASKS[dataset].suite if dataset in tasks.TASKS else "own"
-        root = data or ROOTS[suite]
-        (split,) = splits.load(root, dataset, frozen, ("test",))
-        classes = tasks.class_names(dataset, root)
-        evaluation = evaluate(adapter, frozen, split, classes, precision=record["config"]["precision"])
-        if evaluation.metrics["correct"] != record["test"]["correct"]:
-            raise InputError(
-                f"{adapter}: {evaluation.metrics['correct']} correct predictions, its run recorded "
-                f"{record['test']['correct']}: are these the images and the pinned versions of the run?"
-            )
-        described.append(cards.Described(adapter, evaluation, frozen, dataset, "test", record))
-    return described
+        evaluations.append(as_recorded(adapter, data))
+    write_atomically(folder / "README.md", cards.index(evaluations, folder).encode())
+    print(folder / "README.md")
+
+
+def as_recorded(adapter: Path, data: list[str]) -> Evaluation:
+    """Evaluate an adapter. InputError if its accuracy differs from its run's."""
+    made = parser("")
+    add_images(made)
+    evaluation = evaluated(made.parse_args([str(adapter), "--device", "cpu", *data]))
+    here, recorded = (metrics and metrics["correct"] for metrics in (evaluation.metrics, evaluation.recorded))
+    if here != recorded:
+        raise InputError(
+            f"{adapter}: {here} correct predictions, its run recorded {recorded}: are these the images and the pinned "
+            "versions of the run?"
+        )
+    return evaluation
 
 
 if __name__ == "__main__":

@@ -5,38 +5,36 @@
 
 The run's record beside the adapter gives backbone and data set. Its numbers are printed beside the computed ones; both
 are equal on the same kind of processor. The first command takes a few seconds, once experiments/make_suite.py has made
-the images, and prints the accuracy 0.555000 that profile `mini` recorded.
+the images, and prints the accuracy 0.555000 that profile `mini` recorded. Pictures without labels are for
+experiments/predict.py.
 """
 
 import json
 from argparse import Namespace
 from pathlib import Path
 
-from adapter_options import Evaluated, evaluated, parser
+from adapter_options import add_images, evaluated, parser
 
 from pvera.errors import InputError
 from pvera.files import plain, require_writable, write_atomically
 from pvera.study import markdown, results
-from pvera.study.evaluation import TITLES, shown
+from pvera.study.evaluation import DRAWN, TITLES, Evaluation, shown
 from pvera.study.script import run
 
 
-def parse() -> Namespace:
+def main() -> None:
     made = parser(__doc__)
+    add_images(made)
     made.add_argument("--predictions", type=Path, metavar="FILE", help="CSV file to write: one line per image")
     made.add_argument("--metrics", type=Path, metavar="FILE", help="JSON file to write: all numbers that are printed")
-    return made.parse_args()
-
-
-def main() -> None:
-    options = parse()
+    options = made.parse_args()
     require_outputs(options)
-    result = evaluated(options)
-    print(text(result))
+    evaluation = evaluated(options)
+    print(text(evaluation))
     if options.predictions:
-        write_atomically(options.predictions, result.evaluation.predictions().to_csv(index=False).encode())
+        write_atomically(options.predictions, evaluation.predictions().to_csv(index=False).encode())
     if options.metrics:
-        write_atomically(options.metrics, (json.dumps(plain(numbers(result)), indent=1) + "\n").encode())
+        write_atomically(options.metrics, (json.dumps(plain(numbers(evaluation)), indent=1) + "\n").encode())
 
 
 def require_outputs(options: Namespace) -> None:
@@ -50,13 +48,12 @@ def require_outputs(options: Namespace) -> None:
         require_writable(path.resolve().parent)
 
 
-def numbers(result: Evaluated) -> dict:
+def numbers(evaluation: Evaluation) -> dict:
     """Return all numbers of an evaluation, as JSON."""
-    evaluation = result.evaluation
     return {
-        "backbone": result.frozen.name,
-        "dataset": result.dataset,
-        "split": result.part,
+        "backbone": evaluation.frozen.name,
+        "dataset": evaluation.dataset,
+        "split": evaluation.part,
         "method": evaluation.method.key,
         "metrics": evaluation.metrics,
         "uncertainty": evaluation.uncertainty,
@@ -64,34 +61,27 @@ def numbers(result: Evaluated) -> dict:
     }
 
 
-def text(result: Evaluated) -> str:
+def text(evaluation: Evaluation) -> str:
     """Return the printed text: a title, computed and recorded metrics, the draws, and the classes."""
-    evaluation, recorded = result.evaluation, result.recorded
-    title = (
-        f"{evaluation.method.title} on {result.frozen.name}, {result.dataset}: "
-        f"{evaluation.metrics['images']} images ({result.part})"
-    )
-    rows = [
-        [name, f"{evaluation.metrics[key]:.6f}", *([f"{recorded[key]:.6f}"] if recorded else [])]
-        for key, name in TITLES.items()
-    ]
+    metrics, recorded = evaluation.metrics, evaluation.recorded
+    header, align = ["Metric", "Here"], "lr"
+    rows = [[name, f"{metrics[key]:.6f}"] for key, name in TITLES.items()]
+    if recorded:
+        header, align = [*header, "Recorded"], "lrr"
+        rows = [[*row, f"{recorded[key]:.6f}"] for row, key in zip(rows, TITLES, strict=True)]
     parts = [
-        title,
-        markdown.table(["Metric", "Here", *(["Recorded"] if recorded else [])], rows, "lrr"[: 2 + bool(recorded)]),
+        f"{evaluation.method.title} on {evaluation.frozen.name}, {evaluation.dataset}: {metrics['images']} images "
+        f"({evaluation.part})",
+        markdown.table(header, rows, align),
     ]
-    if recorded and recorded["correct"] != evaluation.metrics["correct"]:
+    if recorded and recorded["correct"] != metrics["correct"]:
         parts.append("The recorded numbers differ: other images, or another kind of processor.")
     if drawn := evaluation.uncertainty:
-        titles = {
-            "accuracy": "Accuracy of the class that most draws predict",
-            "sd_correct": "Mean spread of the highest score, correct images",
-            "sd_incorrect": "Mean spread of the highest score, incorrect images",
-            "interval_width": "Mean width of the 95 % interval",
-        }
-        parts.append(markdown.table(["Draws", "Here"], [[titles[key], shown(drawn[key], 6)] for key in titles], "lr"))
+        rows = [[title, shown(drawn[key], 6)] for key, title in DRAWN.items()]
+        parts.append(markdown.table(["Draws", "Here"], rows, "lr"))
     classes = [
-        [markdown.escape(str(row["class"])), str(row["images"]), shown(row["accuracy"])]
-        for row in evaluation.per_class().to_dict("records")
+        [markdown.escape(str(row.name)), str(row.images), shown(row.accuracy)]
+        for row in evaluation.per_class().rename(columns={"class": "name"}).itertuples(index=False)
     ]
     parts.append(markdown.table(["Class", "Images", "Accuracy"], classes, "lrr"))
     return "\n\n".join(parts)

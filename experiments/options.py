@@ -5,8 +5,8 @@ import os
 import re
 from pathlib import Path
 
+import custom_options
 import torch
-from own_options import OwnData
 
 from pvera.data import store
 from pvera.errors import InputError
@@ -73,7 +73,7 @@ def parse_training(description: str, script: str) -> argparse.Namespace:
     about = "\n".join(f"    {name:{width}}   {EXPERIMENTS[name].about}" for name in experiments)
     parser = Parser(f"{description}\nExperiments:\n\n{about}\n")
     parser.profile(None, "demo, with --data-set own")
-    own_data = OwnData(parser)
+    custom_options.add(parser)
     parser.several(
         "--experiments",
         metavar="E",
@@ -124,7 +124,7 @@ def parse_training(description: str, script: str) -> argparse.Namespace:
     if options.wait and not options.slurm:
         raise InputError("--wait is for --slurm")
     set_cache(options.cache)
-    own_data.install(options)
+    custom_options.install(options)
     return options
 
 

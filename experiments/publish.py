@@ -14,7 +14,7 @@ import tempfile
 from argparse import Namespace
 from pathlib import Path
 
-from adapter_options import evaluated, parser
+from adapter_options import add_images, evaluated, parser
 from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import HFValidationError
 
@@ -28,6 +28,7 @@ ADAPTER, CARD, RECORD = "adapter.safetensors", "README.md", "run.json"
 
 def parse() -> Namespace:
     made = parser(__doc__)
+    add_images(made)
     made.add_argument("--output", type=Path, metavar="FOLDER", help="where to write the files; must be new or empty")
     made.add_argument("--repository", metavar="USER/NAME", help="push them to this model repository of the hub")
     made.add_argument("--private", action="store_true", help="make the repository private, where it is made")
@@ -42,8 +43,11 @@ def parse() -> Namespace:
         raise InputError("--repository: the hub does not know you: run `hf auth login`, or put a token into HF_TOKEN")
     if options.output and options.output.exists() and (options.output.is_file() or any(options.output.iterdir())):
         raise InputError(f"{options.output} is not an empty folder")
-    if options.beside:
-        require_free(options.beside)
+    if options.beside and not options.beside.is_dir():
+        raise InputError(f"{options.beside}: no such folder")
+    for name in (ADAPTER, CARD, RECORD):
+        if options.beside and (options.beside / name).exists():
+            raise InputError(f"{options.beside / name} would be overwritten: rename or remove it")
     return options
 
 
@@ -58,27 +62,16 @@ def main() -> None:
             print(f"pushed: {push(folder, options.repository, options.private)}")
 
 
-def require_free(folder: Path) -> None:
-    """Raise InputError if `folder` is a file, or has files with the names that the script writes."""
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder")
-    if taken := [name for name in (ADAPTER, CARD, RECORD) if (folder / name).exists()]:
-        raise InputError(f"{folder / taken[0]} would be overwritten: rename or remove it")
-
-
 def write(options: Namespace, folder: Path) -> None:
     """Evaluate the adapter, and write it with its card to `folder`."""
-    result = evaluated(options)
-    about = cards.Described(
-        options.adapter, result.evaluation, result.frozen, result.dataset, result.part, result.record
-    )
-    page = cards.card(about, options.license, ADAPTER)
+    evaluation = evaluated(options)
+    page = cards.card(evaluation, options.license, ADAPTER)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if options.beside:
             shutil.copytree(options.beside, folder, dirs_exist_ok=True)
         shutil.copyfile(options.adapter, folder / ADAPTER)
-        if result.record:
+        if evaluation.record:
             shutil.copyfile(options.adapter.with_suffix(".json"), folder / RECORD)
     write_atomically(folder / CARD, page.encode())
 

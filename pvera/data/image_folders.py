@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,7 @@ from pvera.backbones import Backbone
 from pvera.data import store
 from pvera.data.tasks import task
 from pvera.errors import InputError
+from pvera.processes import cores
 
 SPLITS = ("train800", "val200", "train800val200", "test")
 #: The splits that a run trains on, validates on and is tested on.
@@ -67,6 +69,20 @@ class ImageSplit:
     def data(self, frozen: Backbone, device: torch.device, in_memory: bool = True) -> ImageData:
         """Return the split for `device`, normalised as `frozen` needs it."""
         return ImageData(self, frozen, device, in_memory)
+
+
+@dataclass(frozen=True)
+class Undecoded:
+    """Images (N, size, size, 3) that are decoded anew whenever a batch needs them; `files` has N paths."""
+
+    files: Sequence[Path]
+    size: int
+    base = None
+
+    def __getitem__(self, part: slice) -> np.ndarray:
+        with ThreadPoolExecutor(cores()) as pool:
+            decode_one = partial(decode, Path(), size=self.size)
+            return np.stack(list(pool.map(decode_one, map(str, self.files[part]))))
 
 
 class ImageData:

@@ -1,6 +1,6 @@
 """The data sets by name: titles, categories, classes and sizes.
 
-A data set of one's own has a folder below the root that `own.install` wrote, with a description in `MANIFEST`. So
+A data set of one's own has a folder below the root that `custom.install` wrote, with a description in `MANIFEST`. So
 whoever has the root knows it: this process, its workers, and a cluster's jobs.
 """
 
@@ -81,7 +81,7 @@ def manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
 
     classes: their names in the order of labels.   images: their number per split.
     split: which splits were given, and the seed and shares of those that were drawn.
-    source: the folder or CSV file.   stamp: `own.install`'s.
+    source: the folder or CSV file.   stamp: `custom.install`'s.
     """
     if name in TASKS or root is None:
         return None

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from pvera import checkpoint, latents, uncertainty
-from pvera.data import own
+from pvera.data import custom
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.files import sha256
@@ -151,7 +151,7 @@ class Analysis(Run):
             config = record["config"]
             if config.get("images") != self.images or config["data_sha256"] == inputs.splits_sha256(self):
                 continue
-            how, seed = "restore them", own.drawn_from(results.own_data(record))
+            how, seed = "restore them", custom.drawn_from(results.own_data(record))
             if seed is not None:
                 how = f"type --data-set {self.dataset}=FOLDER --split-seed {seed} --data NEW, a folder for their lists"
             raise InputError(

@@ -19,6 +19,14 @@ from pvera.uncertainty import Estimates
 #: Metrics of an evaluation with their titles.
 TITLES = {"accuracy": "Accuracy", "nll": "NLL", "brier": "Brier score", "ece": "ECE", "ace": "ACE"}
 
+#: The values of draws with their titles.
+DRAWN = {
+    "accuracy": "Accuracy of the class that most draws predict",
+    "sd_correct": "Mean spread of the highest score, correct images",
+    "sd_incorrect": "Mean spread of the highest score, incorrect images",
+    "interval_width": "Mean width of the 95 % interval",
+}
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -26,8 +34,11 @@ class Evaluation:
 
     parameters: numbers of trained values of "adapter" and "head".
     estimates: of several draws, None where none were asked for.
+    dataset, part: names of the data set and the split.   record: of the run that left the adapter, where it is known.
     """
 
+    adapter: Path
+    frozen: Backbone
     method: Method
     seed: int
     parameters: dict[str, int]
@@ -35,6 +46,15 @@ class Evaluation:
     classes: Sequence[str]
     probabilities: np.ndarray
     estimates: Estimates | None = None
+    record: dict | None = None
+    dataset: str = ""
+    part: str = "test"
+
+    @property
+    def recorded(self) -> dict | None:
+        """The metrics that the run recorded, if they are of the same split."""
+        same = self.record and self.record["dataset"] == self.dataset and self.part == "test"
+        return self.record["test"] if self.record and same else None
 
     @property
     def metrics(self) -> dict[str, float | int]:
@@ -64,25 +84,25 @@ class Evaluation:
                 {"class": list(self.classes), "images": images, "correct": right, "accuracy": right / images}
             )
 
-    def predictions(self) -> pd.DataFrame:
-        """Return one row per image: path, label, prediction, confidence, score of the label; with draws, the spread of
-        the highest score, the share of draws that are correct, and the interval of the class that most predict."""
+    def predictions(self, labelled: bool = True) -> pd.DataFrame:
+        """Return one row per image: path, prediction and its score, the confidence; with draws, the spread of the
+        highest score, and the interval of the class that most predict.
+
+        labelled: also label, whether the prediction is correct, score of the label, and share of correct draws.
+        """
         labels, predicted, images = self.split.labels, self.probabilities.argmax(1), np.arange(len(self.split.labels))
         names = np.array(self.classes, object)
-        table = pd.DataFrame(
-            {
-                "path": self.split.names,
-                "label": names[labels],
-                "prediction": names[predicted],
-                "correct": predicted == labels,
-                "confidence": self.probabilities[images, predicted],
-                "label_score": self.probabilities[images, labels],
-            }
-        )
+        table = pd.DataFrame({"path": self.split.names, "prediction": names[predicted]})
+        table["confidence"] = self.probabilities[images, predicted]
+        if labelled:
+            table["label"], table["correct"] = names[labels], predicted == labels
+            table["label_score"] = self.probabilities[images, labels]
         if (drawn := self.estimates) is not None:
-            table["draws_sd"], table["draws_correct"] = drawn.sd, drawn.accuracy
+            table["draws_sd"] = drawn.sd
             table["draws_prediction"] = names[drawn.predicted]
             table["interval_low"], table["interval_high"] = drawn.low, drawn.high
+            if labelled:
+                table["draws_correct"] = drawn.accuracy
         return table
 
 
@@ -103,13 +123,14 @@ def evaluate(
     device: str = "cpu",
     precision: str = "float32",
     draws: int | None = None,
-    seed: int | None = None,
+    record: dict | None = None,
+    dataset: str = "",
+    part: str = "test",
 ) -> Evaluation:
     """Evaluate an adapter file on a split, as a run evaluates the adapter that it trained.
 
-    classes: their names in the order of labels.   draws: Monte Carlo samples besides the mean, two or more.
-    seed: of the draws; default the adapter's, with which the experiment "uncertainty" draws under the corrected
-        protocol.
+    classes: their names in the order of labels.   draws: Monte Carlo samples besides the mean, two or more; from the
+    record's seed, with which the experiment "uncertainty" draws, else from the adapter's.
     InputError for a file of another backbone or number of classes, and for draws of a method without a distribution.
     """
     if draws is not None and draws < 2:
@@ -128,10 +149,23 @@ def evaluate(
             probabilities = training.predict(model, data)
             if draws is not None:
                 model.last_mlp_on_class_token = False
-                drawn = analyses.draw(model, data, draws, member.seed if seed is None else seed)
+                drawn = analyses.draw(model, data, draws, record["seed"] if record else member.seed)
                 estimates = analyses.estimate(drawn, split.labels, draws)
         count = {part: member.count()[part] for part in ("adapter", "head")}
-        return Evaluation(member.method, member.seed, count, split, classes, probabilities, estimates)
+        return Evaluation(
+            Path(adapter),
+            frozen,
+            member.method,
+            member.seed,
+            count,
+            split,
+            classes,
+            probabilities,
+            estimates,
+            record,
+            dataset,
+            part,
+        )
     finally:
         model.unload()
 

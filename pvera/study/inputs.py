@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from pvera.backbones import Backbone
-from pvera.data import own, splits, store, vtab
+from pvera.data import custom, splits, store, vtab
 from pvera.processes import cores
 from pvera.text_encoders import Encoder
 
@@ -83,8 +83,8 @@ class Inputs:
         return self._once(("copy", root, name), lambda: vtab.copy_name(root, name))
 
     def provenance(self, run) -> dict:
-        """Return `own.provenance` of the run's data set, as it was when the data was loaded: lists may change."""
-        return self._once(_own_key(run), lambda: own.provenance(run.data_root, run.dataset))
+        """Return `custom.provenance` of the run's data set, as it was when the data was loaded: lists may change."""
+        return self._once(_custom_key(run), lambda: custom.provenance(run.data_root, run.dataset))
 
     def _described(self, run) -> dict:
         """Return the hash of the weights, and what data depends on in the frozen model."""
@@ -101,7 +101,7 @@ class Inputs:
         key = self._data_key(run, names, parts)
 
         def load():
-            self._known[_own_key(run)] = own.provenance(run.data_root, run.dataset)
+            self._known[_custom_key(run)] = custom.provenance(run.data_root, run.dataset)
             frozen = self.backbone(run)
             of_names = [splits.load(run.data_root, name, frozen, parts, run.images) for name in names]
             loaded = tuple(split for of_name in of_names for split in of_name)
@@ -151,8 +151,8 @@ def _backbone_key(run) -> tuple:
     return "backbone", splits.kind(run.dataset).PACKAGE, run.backbone, run.weights
 
 
-def _own_key(run) -> tuple:
-    return "own", run.data_root, run.dataset
+def _custom_key(run) -> tuple:
+    return "custom", run.data_root, run.dataset
 
 
 def _weights(run) -> list | None:

@@ -1,14 +1,13 @@
 """Timings: the record, the figures, and experiments/benchmark_speed.py on the small backbone."""
 
 import json
-from functools import partial
 from pathlib import Path
 
+import benchmark_speed
 import notebook
 import pandas as pd
 import pytest
 import scripts
-import speed_bench
 import torch
 from matplotlib.figure import Figure
 
@@ -65,7 +64,6 @@ def test_titles():
         ("{", "damaged file"),
         ("[]", "damaged file"),
         ('{"schema": 2, "rows": [{"part": "step"}]}', "damaged file"),
-        ('{"schema": 2, "rows": []}', "was changed after it was written"),
         ('{"schema": 9, "rows": []}', "of schema 9"),
         (None, "experiments/benchmark_speed.py makes it"),
     ],
@@ -142,7 +140,7 @@ def test_quartiles_are_bars():
 
 
 def test_paired_measurements_have_quartiles():
-    bench = speed_bench.Bench.__new__(speed_bench.Bench)
+    bench = benchmark_speed.Bench.__new__(benchmark_speed.Bench)
     bench.backbone, bench.precision, bench.repeats = "tiny", "float32", 3
     seconds = iter([9, 9, 2, 1, 4, 2, 9, 3])  # the warm-up, then three pairs
     bench.seconds = lambda function: function()
@@ -150,8 +148,8 @@ def test_paired_measurements_have_quartiles():
     assert values == (4, 2, 2, 2, 2.5)
     measured = bench.row("step", "a", "b", values, 1.2)
     assert (measured.ratio, measured.target, measured.low, measured.high) == (2, 1.2, 2, 2.5)
-    seconds = iter([3, 2])
-    assert bench.paired(lambda: next(seconds), lambda: next(seconds), repeats=1, warm=False) == (3, 2, 1.5)
+    seconds = iter([9, 9, 3, 2])
+    assert bench.paired(lambda: next(seconds), lambda: next(seconds), repeats=1) == (3, 2, 1.5)
 
 
 def test_notebook_without_timings(tmp_path, monkeypatch):
@@ -170,44 +168,20 @@ def test_notebook_without_timings(tmp_path, monkeypatch):
 
 
 def test_the_script_measures_each_method(tmp_path, capsys):
-    scripts.execute(
-        "benchmark_speed",
-        "--backbones",
-        "tiny",
-        "--precisions",
-        "float32",
-        "--repeats",
-        1,
-        "--output",
-        tmp_path,
-        "--parts",
-        "step",
-        "evaluate",
-        "size",
-    )
+    options = ("--backbones", "tiny", "--precisions", "float32", "--repeats", 1, "--output", tmp_path)
+    scripts.execute("benchmark_speed", *options, "--parts", "step", "evaluate")
     (path,) = tmp_path.glob("speed_cpu_*.json")
-    record = json.loads(path.read_text())
     assert capsys.readouterr().out.strip() == path.with_suffix(".md").read_text().strip()
-    rows = pd.DataFrame(record["rows"]).groupby("part")
-    assert rows.size().to_dict() == {"step": 8, "evaluate": 5, "size": 7}
+    rows = pd.DataFrame(json.loads(path.read_text())["rows"]).groupby("part")
+    assert rows.size().to_dict() == {"step": 8, "evaluate": 5}
     assert (rows.get_group("step")[["value", "bound_value", "ratio"]] > 0).all(axis=None)
-    sizes = rows.get_group("size").set_index("what")
-    # VeRA on width 96, four layers, r = 32: d and b of q and v, and the head of 100 classes.
-    assert sizes.loc["VeRA, r = 32 with head", "bound_value"] == 4 * (4 * 2 * (32 + 96) + 97 * 100)
-    assert (sizes["ratio"] <= speed.SIZE).all() and (sizes["ratio"] >= 1).all()
 
 
-def test_a_compiled_step_gives_the_same_loss(monkeypatch):
-    """With a backend that needs no C++ compiler."""
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
-    losses = {}
-    for compiled in (False, True):
-        bench = speed_bench.Bench("tiny", "float32", "cpu", 1, [])
-        with bench.step([PVeRA(rank=4)], compiled) as function:
-            losses[compiled] = torch.stack([function() for _ in range(3)])  # loss and KL term
-    torch._dynamo.reset()
-    torch.testing.assert_close(losses[True], losses[False], rtol=1e-5, atol=0)
-    assert losses[True][0, 0] > losses[True][2, 0], "the steps train"
+def test_the_timed_step_trains():
+    bench = benchmark_speed.Bench("tiny", "float32", "cpu", 1, [])
+    with bench.step([PVeRA(rank=4)]) as function:
+        losses = [float(function()[0]) for _ in range(3)]
+    assert losses[0] > losses[2]
 
 
 @pytest.mark.parametrize(

@@ -8,23 +8,11 @@ import torch
 
 
 def test_hours_follow_from_the_rates(tmp_path, capsys):
-    scripts.execute(
-        "benchmark_throughput",
-        "--profile",
-        "demo",
-        "--device",
-        "cpu",
-        "--precision",
-        "float32",
-        "--batches",
-        4,
-        "--epochs",
-        10,
-        "--output",
-        tmp_path,
-    )
-    (file,), (text,) = tmp_path.glob("throughput_cpu_*_float32.csv"), tmp_path.glob("*.md")
-    assert capsys.readouterr().out.strip() == text.read_text().strip()
+    options = ("--profile", "demo", "--device", "cpu", "--precision", "float32", "--batches", 4, "--epochs", 10)
+    scripts.execute("benchmark_throughput", *options, "--output", tmp_path)
+    (file,) = tmp_path.glob("throughput_cpu_*_float32.csv")
+    total = pd.read_csv(file)["hours"].sum()
+    assert capsys.readouterr().out.strip().endswith(f"{total:,.1f} hours")
     row = pd.read_csv(file).set_index("experiment").loc["benchmark"]
     assert row["backbone"] == "tiny" and row["runs"] == row["members"] == 24
     train, validate, test = (row[f"{name}_images_per_second"] for name in ("train", "validate", "test"))

@@ -1,4 +1,4 @@
-"""One's own pictures as a data set: checked, split, and written as lists that `image_folders` reads.
+"""Your own pictures as a data set: checked, split, and written as lists that `image_folders` reads.
 
     install("data/own", "pets", "/home/me/pets")    # any form that `listings` knows
 
@@ -13,24 +13,23 @@ import hashlib
 import json
 import os
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from tqdm import tqdm
 
 from pvera import files
-from pvera.data import listings
+from pvera.data import listings, store
 from pvera.data.image_folders import SPLIT_OF
-from pvera.data.listings import PARTS, Listing, Picture
+from pvera.data.listings import PARTS, Listing
 from pvera.data.tasks import MANIFEST, TASKS, manifest
 from pvera.errors import InputError, writing
 from pvera.processes import cores
 
-VERSION = 3  # raised whenever `install` writes other files for the same pictures
+VERSION = 4  # raised whenever `install` writes other files for the same pictures
 #: Shares of a class's distinct pictures that are drawn; VTAB-1k's validation split is a fifth of its training images.
 SHARES = {"test": 0.2, "validation": 0.16}
 SHARE_OF_TRAINING = 0.2
@@ -39,19 +38,14 @@ SHOWN = 5  # names in an error
 
 
 def install(
-    root: str | Path,
-    name: str,
-    source: str | Path,
-    seed: int | None = None,
-    whole: Sequence[str] | None = None,
-    check: Callable[[dict], None] = lambda described: None,
+    root: str | Path, name: str, source: str | Path, seed: int | None = None, whole: Sequence[str] | None = None
 ) -> dict:
     """Write the lists of a data set below `root`, and return its description (`tasks.manifest`).
 
     seed: draws the splits that `source` does not give, per class, by content: neither the names of files nor other
     classes matter, and copies of a picture stay together. None: the seed of the lists that lie there, else 0.
-    whole: the classes of a trained adapter; all pictures are then test images, of some of these classes.
-    check: is given the description before anything is written, and may raise InputError.
+    whole: the classes of a trained adapter, [] where they are not known; all pictures are then test images, of some of
+    these classes.
     What lies there is kept while neither pictures nor options have changed. InputError for all that is wrong.
     """
     folder = _folder(root, name)
@@ -61,29 +55,35 @@ def install(
         seed = drawn_from(described) or 0
     stamp = _stamp(listing, seed, whole)
     if described and described.get("stamp") == stamp:
-        check(described)
         return described
-    listing, contents = _by_content(listing, _contents(listing))
-    _check_labels(source, listing, contents)
-    classes = list(whole or listings.classes({picture.label for picture in listing.pictures}))
+    # In the order of the contents, which the names of files and classes do not change: the published program trains in
+    # the order of the lists, and `--images` takes their first images.
+    pictures = listing.pictures.assign(content=_contents(listing))
+    pictures = pictures.sort_values(["content", "path"], ignore_index=True)
+    of_splits = zip(pictures.content, pictures.label, pictures.part, strict=True)
+    pictures_sha256 = files.digest(sorted([content, label, part or ""] for content, label, part in of_splits))
+    _check_labels(source, pictures)
     if whole is not None:
-        parts = ["test"] * len(listing.pictures)
+        classes = list(whole) or listings.classes(pictures.label)
         split = {"given": [], "test": "all pictures"}
-        _check_known(source, listing, classes)
+        pictures["part"] = "test"
+        if unknown := sorted(set(pictures.label) - set(classes)):
+            known = ", ".join(classes)
+            raise InputError(f"{source} has {_some('label', unknown)} that the adapter does not know: {known}")
     else:
-        parts, split = _parts(listing, contents, seed)
-        _check_parts(source, listing, contents, parts, classes)
+        classes = listings.classes(pictures.label)
+        pictures["part"], split = _parts(pictures, seed)
+        _check_parts(source, pictures, classes)
     described = {
         "source": str(Path(source).absolute()),
         "classes": classes,
-        "images": {part: parts.count(part) for part in PARTS},
+        "images": {part: int((pictures.part == part).sum()) for part in PARTS},
         "split": split,
-        "pictures_sha256": _pictures_sha256(listing, contents),
-        "left_out": len(listing.left_out),
+        "pictures_sha256": pictures_sha256,
+        "left_out": listing.left_out,
         "stamp": stamp,
     }
-    check(described)
-    _write(folder, listing, parts, described)
+    _write(folder, listing.folder, pictures, described)
     return described
 
 
@@ -91,8 +91,9 @@ def describe(name: str, described: dict) -> str:
     """Return one line about a data set from its description."""
     counts = ", ".join(f"{count} {part}" for part, count in described["images"].items() if count)
     line = f"{name}: {len(described['classes'])} classes; images: {counts}; {describe_split(described['split'])}"
-    count = described["left_out"]
-    return line + f"; {count} file{'s' * (count > 1)} without an image's suffix left out" * bool(count)
+    if described["left_out"]:
+        line += f"; left out for want of an image's suffix: {described['left_out']}"
+    return line
 
 
 def describe_split(split: dict) -> str:
@@ -111,14 +112,8 @@ def drawn_from(described: dict | None) -> int | None:
     return (described or {}).get("split", {}).get("seed")
 
 
-def other_seed(root: str | Path, name: str, seed: int | None) -> int | None:
-    """Return the seed of the lists that lie below `root`, where it is not `seed`: trainings may read them."""
-    drawn = drawn_from(manifest(root, name))
-    return drawn if None not in (drawn, seed) and drawn != seed else None
-
-
 def provenance(root: str | Path, name: str) -> dict:
-    """Return what a result file says of one's own data set, {} for the known ones: splits, classes, pictures."""
+    """Return what a result file says of your own data set, {} for the known ones: splits, classes, pictures."""
     described = manifest(root, name)
     return {"own_data": {key: described[key] for key in RECORDED if key in described}} if described else {}
 
@@ -136,23 +131,20 @@ def _folder(root: str | Path, name: str) -> Path:
 
 
 def _stamp(listing: Listing, seed: int, whole: Sequence[str] | None) -> str:
-    """Return the SHA-256 of all that the lists depend on; files count by size and time.
+    """Return the SHA-256 of all that the lists depend on; files count by size and times.
 
     InputError names files that are missing, and those whose names no list can hold.
     """
     digest = hashlib.sha256(repr((VERSION, str(listing.folder), seed, whole and list(whole))).encode())
-    odd = [ascii(picture.path) for picture in listing.pictures if not _can_stand_in_a_list(picture.path)]
-    if odd:
+    paths = list(listing.pictures.path)
+    if odd := [ascii(path) for path in paths if not _can_stand_in_a_list(path)]:
         raise InputError(f"{listing.folder}: rename {_some('picture', odd)}: line break, space at an end, or no UTF-8")
     lost = []
-    for picture in listing.pictures:
+    for picture in listing.pictures.itertuples(index=False):
         try:
-            status = files.status(listing.folder / picture.path)
+            digest.update(repr((*picture, store.state(listing.folder / picture.path))).encode())
         except (OSError, ValueError):
             lost.append(picture.path)
-        else:
-            about = (picture.path, picture.label, picture.part, status.st_size, status.st_mtime_ns)
-            digest.update(f"{about}\n".encode())
     if lost:
         raise InputError(f"{listing.folder} lacks {_some('picture', lost)} of the list")
     return digest.hexdigest()
@@ -166,100 +158,61 @@ def _can_stand_in_a_list(path: str) -> bool:
 
 def _contents(listing: Listing) -> list[str]:
     """Return the SHA-256 of each file."""
-    paths = [listing.folder / picture.path for picture in listing.pictures]
 
-    def read(path: Path) -> str:
+    def read(path: str) -> str:
         try:
-            return files.sha256(path)
+            return files.sha256(listing.folder / path)
         except OSError as error:
-            raise InputError(f"image {path} cannot be read: {error.strerror or error}") from None
+            raise InputError(f"image {listing.folder / path} cannot be read: {error.strerror or error}") from None
 
+    paths = list(listing.pictures.path)
     with ThreadPoolExecutor(cores()) as pool:
-        few = len(paths) <= 2000
+        few = len(paths) <= store.FEW
         return list(tqdm(pool.map(read, paths), "checking", len(paths), unit="image", leave=False, disable=few))
-
-
-def _by_content(listing: Listing, contents: list[str]) -> tuple[Listing, list[str]]:
-    """Return pictures and contents in the order of the contents, which the names of files and classes do not change.
-
-    The published program trains in the order of the lists, and `--images` takes their first images.
-    """
-    pairs = sorted(zip(contents, listing.pictures, strict=True), key=lambda pair: (pair[0], pair[1].path))
-    return replace(listing, pictures=[picture for _, picture in pairs]), [content for content, _ in pairs]
-
-
-def _pictures_sha256(listing: Listing, contents: list[str]) -> str:
-    """Return the SHA-256 of all that splits are drawn from: contents, labels and given splits, not names or places."""
-    pictures = zip(contents, listing.pictures, strict=True)
-    return files.digest(sorted([content, picture.label, picture.part or ""] for content, picture in pictures))
 
 
 def _some(what: str, names: Sequence[str]) -> str:
     """Return a number and a few names."""
     shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-    return f"{len(names)} {what}{'s' * (len(names) > 1)} ({shown})"
+    return f"{len(names)} {what}{'s' if len(names) > 1 else ''} ({shown})"
 
 
-# Checks
-
-
-def _check_labels(source, listing: Listing, contents: list[str]) -> None:
+def _check_labels(source, pictures: pd.DataFrame) -> None:
     """Raise InputError for pictures that stand twice in the lists, or have two labels."""
-    paths = Counter(picture.path for picture in listing.pictures)
-    if twice := [path for path, count in paths.items() if count > 1]:
+    if twice := list(pictures.path[pictures.path.duplicated()].unique()):
         raise InputError(f"{source} lists {_some('picture', twice)} more than once")
-    first: dict[str, Picture] = {}
-    pairs = [
-        f"{first[content].path} and {picture.path}"
-        for picture, content in zip(listing.pictures, contents, strict=True)
-        if first.setdefault(content, picture).label != picture.label
-    ]
-    if pairs:
+    if pairs := _unequal(pictures, "label"):
         raise InputError(f"{source} has {_some('equal picture', pairs)} with different labels: keep one of each")
 
 
-def _check_known(source, listing: Listing, classes: Iterable[str]) -> None:
-    if unknown := sorted({picture.label for picture in listing.pictures} - set(classes)):
-        raise InputError(f"{source} has {_some('label', unknown)} that the adapter does not know: {', '.join(classes)}")
-
-
-def _check_parts(source, listing: Listing, contents: list[str], parts: list[str], classes: list[str]) -> None:
+def _check_parts(source, pictures: pd.DataFrame, classes: list[str]) -> None:
     """Raise InputError for fewer than two classes, a class without training pictures, and splits that overlap."""
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
-    trained = {picture.label for picture, part in zip(listing.pictures, parts, strict=True) if part == "train"}
-    if untrained := [label for label in classes if label not in trained]:
+    if untrained := [label for label in classes if label not in set(pictures.label[pictures.part == "train"])]:
         raise InputError(f"{source} has {_some('class', untrained)} without a training picture")
-    first: dict[str, tuple[str, str]] = {}
-    pairs = []
-    for picture, content, part in zip(listing.pictures, contents, parts, strict=True):
-        path, other = first.setdefault(content, (picture.path, part))
-        if other != part:
-            pairs.append(f"{path} in {other} and {picture.path} in {part}")
-    if pairs:
+    if pairs := _unequal(pictures, "part"):
         raise InputError(f"{source} has {_some('equal picture', pairs)} in two splits: keep one of each")
 
 
-# Splits
+def _unequal(pictures: pd.DataFrame, column: str) -> list[str]:
+    """Return pairs of pictures with equal content that differ in `column`."""
+    first = pictures.groupby("content")[["path", column]].transform("first")
+    unequal = pictures[column] != first[column]
+    return [f"{one} and {other}" for one, other in zip(first.path[unequal], pictures.path[unequal], strict=True)]
 
 
-def _parts(listing: Listing, contents: list[str], seed: int) -> tuple[list[str], dict]:
+def _parts(pictures: pd.DataFrame, seed: int) -> tuple[list[str], dict]:
     """Return the split of each picture, and what a description says of the splits."""
-    given = {picture.part for picture in listing.pictures} - {None}
+    given = set(pictures.part) - {None}
     if "validation" in given:
-        return [str(picture.part) for picture in listing.pictures], {"given": list(PARTS), "drawn": {}}
+        return list(pictures.part), {"given": list(PARTS), "drawn": {}}
     shares = {"validation": SHARE_OF_TRAINING} if given else SHARES
-    of_label: dict[str, set[str]] = {}
-    for picture, content in zip(listing.pictures, contents, strict=True):
-        if picture.part != "test":
-            of_label.setdefault(picture.label, set()).add(content)
+    to_split = pictures[pictures.part != "test"]
     drawn: dict[str, str] = {}
-    for label, distinct in of_label.items():
-        drawn |= _draw(label, sorted(distinct), shares, seed)
-    parts = [
-        "test" if picture.part == "test" else drawn[content]
-        for picture, content in zip(listing.pictures, contents, strict=True)
-    ]
+    for label, contents in to_split.groupby("label").content:
+        drawn |= _draw(label, sorted(set(contents)), shares, seed)
+    parts = ["test" if part == "test" else drawn[c] for part, c in zip(pictures.part, pictures.content, strict=True)]
     return parts, {"given": [part for part in PARTS if part in given], "drawn": dict(shares), "seed": seed}
 
 
@@ -278,22 +231,18 @@ def _draw(label: str, contents: list[str], shares: dict[str, float], seed: int) 
     return parts
 
 
-# Writing
-
-
-def _write(folder: Path, listing: Listing, parts: list[str], described: dict) -> None:
+def _write(folder: Path, pictures_folder: Path, pictures: pd.DataFrame, described: dict) -> None:
     """Write link, lists and description, the last one last."""
-    labels = {label: index for index, label in enumerate(described["classes"])}
-    lines: dict[str, list[str]] = {part: [] for part in PARTS}
-    for picture, part in zip(listing.pictures, parts, strict=True):
-        lines[part].append(f"images/{picture.path} {labels[picture.label]}\n")
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST).unlink(missing_ok=True)
         link = folder / "images"
         link.unlink(missing_ok=True)
-        link.symlink_to(listing.folder.resolve(), target_is_directory=True)
+        link.symlink_to(pictures_folder.resolve(), target_is_directory=True)
     for part, split in SPLIT_OF.items():
-        files.write_atomically(folder / f"{split}.txt", "".join(lines[part]).encode())
+        of_part = pictures[pictures.part == part]
+        labels = (described["classes"].index(label) for label in of_part.label)
+        lines = "".join(f"images/{path} {label}\n" for path, label in zip(of_part.path, labels, strict=True))
+        files.write_atomically(folder / f"{split}.txt", lines.encode())
     content = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
     files.write_atomically(folder / MANIFEST, content.encode())

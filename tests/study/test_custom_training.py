@@ -9,7 +9,7 @@ import pytest
 import scripts
 from photographs import copy, listed, pictures  # noqa: F401  fixtures
 
-from pvera.data import own, tasks
+from pvera.data import custom, tasks
 from pvera.report import published, readings, tables
 from pvera.report.tables import uncertainty
 from pvera.study import results
@@ -38,7 +38,7 @@ def test_training_leaves_result_files_that_say_how_the_pictures_were_split(pictu
         ("photos", "pvera", "own"),
     ]
     for run in runs:
-        about = {"split": {"given": [], "drawn": own.SHARES, "seed": 5}, "classes": CLASSES}
+        about = {"split": {"given": [], "drawn": custom.SHARES, "seed": 5}, "classes": CLASSES}
         assert run["own_data"].pop("pictures_sha256") and run["own_data"] == about
         assert run["test"]["images"] == 16
     again = train(tmp_path, "--data-set", f"photos={pictures}")
@@ -54,13 +54,13 @@ def test_training_leaves_result_files_that_say_how_the_pictures_were_split(pictu
 
 def test_a_record_names_the_split_that_was_loaded(pictures, tmp_path):
     """Whatever becomes of the lists while the run trains."""
-    own.install(tmp_path, "photos", pictures, seed=5)
+    custom.install(tmp_path, "photos", pictures, seed=5)
     profile = Profile.read(ROOT / "experiments/profiles/own.yaml")
     profile = profile.with_(datasets=["photos"], methods={"linear": profile.methods["linear"]}, data=str(tmp_path))
     profile = profile.with_(training=replace(profile.training, epochs=1))
     run = next(run for run in profile.runs("benchmark", tmp_path / "results") if run.method == "linear")
-    execute(run, on_epoch=lambda _: own.install(tmp_path, "photos", pictures, seed=9))
-    assert own.drawn_from(tasks.manifest(tmp_path, "photos")) == 9
+    execute(run, on_epoch=lambda _: custom.install(tmp_path, "photos", pictures, seed=9))
+    assert custom.drawn_from(tasks.manifest(tmp_path, "photos")) == 9
     assert results.read(run.path)["own_data"]["split"]["seed"] == 5
 
 
@@ -131,6 +131,6 @@ def test_unreadable_pictures_end_a_training_before_it_starts(copy, tmp_path, cap
 
 
 def test_record_is_json_without_the_machines_paths(pictures, tmp_path):
-    own.install(tmp_path, "mine", pictures)
-    assert str(pictures) not in json.dumps(own.provenance(tmp_path, "mine"))
-    assert own.provenance(tmp_path, "digits") == {}
+    custom.install(tmp_path, "mine", pictures)
+    assert str(pictures) not in json.dumps(custom.provenance(tmp_path, "mine"))
+    assert custom.provenance(tmp_path, "digits") == {}
