@@ -77,7 +77,7 @@ def index(evaluations: Sequence[Evaluation], folder: Path) -> str:
     files = [evaluation.adapter.relative_to(folder).as_posix() for evaluation in evaluations]
     table = pd.DataFrame([facts(evaluation) for evaluation in evaluations]).fillna("")
     shared = table.columns[table.nunique() == 1]
-    columns = [column for column in table.columns.difference(shared, sort=False) if column != "SHA-256"]
+    columns = table.columns.difference([*shared, "Data set", "Seed", "SHA-256"], sort=False)
     rows = [
         [
             f"[{evaluation.dataset}, {evaluation.method.key}, seed {evaluation.seed}]({file})",

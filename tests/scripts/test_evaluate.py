@@ -267,6 +267,45 @@ def test_given_splits_that_were_exchanged_are_noticed(pictures, tmp_path, capsys
     assert "or splits them otherwise" in scripts.refusal("evaluate", capsys, trained, *data, *named)
 
 
+def test_pictures_without_labels(trained, pictures, tmp_path, capsys):
+    """In one folder, as single files, and without the record; the numbers are those of evaluating them."""
+    new, output = tmp_path / "new", tmp_path / "new.csv"
+    (new / "deeper").mkdir(parents=True)
+    for path, label, _ in listed(pictures)[::4]:
+        shutil.copy(pictures / path, new / "deeper" / f"{label} {Path(path).name}")
+    (new / "notes.txt").write_text("none")
+    scripts.execute("predict", trained, new, "--output", output)
+    assert f"{output}: 20 pictures" in capsys.readouterr().out
+    table = pd.read_csv(output)
+    assert list(table) == ["path", "prediction", "confidence"] and set(table.prediction) <= set(photographs.CLASSES)
+    whole = ("--data", tmp_path / "data", "--data-set", f"new={pictures}", "--split", "all")
+    scripts.execute("evaluate", trained, *whole, *files(tmp_path))
+    known = pd.read_csv(tmp_path / "p.csv")
+    known.index = [path.split("/")[-2] + " " + path.split("/")[-1] for path in known.path]
+    expected = known.loc[[Path(path).name for path in table.path]]
+    assert table.prediction.tolist() == expected.prediction.tolist()
+    assert np.allclose(table.confidence, expected.confidence, atol=1e-4)
+
+    alone = (shutil.copy(trained, tmp_path / "alone.safetensors"), table.path[0], "--backbone", "tiny")
+    capsys.readouterr()
+    scripts.execute("predict", *alone, "--classes", *sorted(photographs.CLASSES))
+    assert capsys.readouterr().out.splitlines()[1].startswith(f"{table.path[0]},{table.prediction[0]},")
+    assert "Name them in the order of its outputs with --classes" in scripts.refusal("predict", capsys, *alone)
+    for wrong, message in ((tmp_path / "none", "does not exist"), (new / "notes.txt", "cannot be read")):
+        assert message in scripts.refusal("predict", capsys, trained, wrong)
+    assert "experiments/predict.py" in scripts.refusal("evaluate", capsys, *alone[:1], *alone[2:])
+
+
+def test_the_draws_of_pictures_without_labels(tmp_path, capsys):
+    adapter = MINI / "benchmark/tiny/digits/pvera/seed0.safetensors"
+    photographs.crops("cat", 1)[0].save(tmp_path / "a.png")
+    scripts.execute("predict", adapter, tmp_path / "a.png", "--draws", 4)
+    header, line = capsys.readouterr().out.splitlines()
+    row = dict(zip(header.split(","), line.split(",")))
+    assert float(row["draws_sd"]) > 0 and float(row["interval_low"]) < float(row["interval_high"])
+    assert row["prediction"] in "0123456789"
+
+
 def test_outputs_replace_no_other_file(trained, capsys, tmp_path):
     record = trained.with_suffix(".json")
     before, same = record.read_bytes(), tmp_path / "same"
