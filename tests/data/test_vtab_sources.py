@@ -210,11 +210,13 @@ class Hub(http.server.ThreadingHTTPServer):
     """A server of the files below `folder`, like the hub's data set repository me/vtab.
 
     broken_after: bytes that it sends in all before it refuses every request. ranges: the byte ranges requested.
+    damaged: whether the first byte of what it sends is another one.
     """
 
     def __init__(self, folder: Path):
         super().__init__(("127.0.0.1", 0), Answer)
         self.folder, self.broken_after, self.ranges = folder, None, []
+        self.damaged = False
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         self.files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -289,6 +291,8 @@ class Answer(http.server.BaseHTTPRequestHandler):
             self.server.ranges.append((first, last))
             headers["Content_Range"] = f"bytes {first}-{last}/{len(content)}"
             content, code = content[first : last + 1], 206
+        if self.server.damaged:
+            content = bytes([content[0] ^ 255]) + content[1:]
         if self.command == "GET" and self.server.broken_after is not None:
             self.server.broken_after -= len(content)
             if self.server.broken_after < 0:
@@ -348,6 +352,19 @@ def test_an_archive_from_the_hub_goes_on_where_it_stopped(whole, tmp_path, hub, 
     origin = {"repo": "me/vtab", "revision": "main", "commit": COMMIT}
     assert record["datasets"]["kitti"]["origin"] == origin and record["copy"].startswith("lossless")
     assert not (root / ".download").exists()
+
+
+def test_an_archive_that_arrives_damaged_is_removed(whole, tmp_path, hub, from_hub):
+    (tmp_path / "repo").mkdir()
+    archive(whole, tmp_path / "repo" / "vtab-1k.tar")
+    server, root = hub(tmp_path / "repo"), tmp_path / "data"
+    server.damaged = True
+    status, _, errors = from_hub(server, root)
+    assert status == 2 and "vtab-1k.tar arrived damaged and was removed" in errors.splitlines()[-1]
+    assert not (root / "kitti").exists() and not list(root.rglob("*.tar*"))
+    server.damaged = False
+    status, output, errors = from_hub(server, root)
+    assert status == 0 and row(output, "kitti") == ["right"] * 4, errors
 
 
 def test_folders_from_the_hub(whole, tmp_path, hub, from_hub):

@@ -123,6 +123,7 @@ def test_files(folder, tmp_path):
         ({"peft_type": "LOHA"}, "holds LOHA: only PVERA, VERA, LORA, IA3 can be read"),
         ({"bias": "all"}, "bias='all' has no counterpart here"),
         ({"rank_pattern": {"q_proj": 4}}, "rank_pattern={'q_proj': 4} has no counterpart here"),
+        ({"alpha_pattern": {"q_proj": 4}}, "alpha_pattern={'q_proj': 4} has no counterpart here"),
         ({"alora_invocation_tokens": [1, 2]}, "alora_invocation_tokens=[1, 2] has no counterpart here"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa' has no counterpart here"),
         ({"r": None}, "adapter_config.json: r must be a positive number, not None"),

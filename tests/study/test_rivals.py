@@ -247,3 +247,25 @@ def test_existing_results_are_identified_by_all_adapters(profile, folder):
 def test_the_script_names_its_experiments(capsys):
     status, text, _ = scripts.outcome("rivals", capsys, "--help")
     assert status == 0 and "dropout_rivals" in text and "beta_rivals" in text
+
+
+def test_temperature_and_prior_are_fitted_on_the_validation_split(profile, folder, monkeypatch):
+    fitted = []
+    plain = posthoc.LastLayer.choose_prior
+    monkeypatch.setattr(
+        posthoc.LastLayer,
+        "choose_prior",
+        lambda self, features, labels: fitted.append((len(features), list(labels))) or plain(self, features, labels),
+    )
+    run = next(run for run in profile.runs("rivals", folder / "results") if run.method == "linear")
+    run.execute()
+    validation = list(load_split(run.data_root, run.dataset, "val200", 32).labels)
+    assert fitted == [(len(validation), validation)] * 2, "once per seed"
+
+    source = np.random.default_rng(0)
+    labels = {place: source.integers(3, size=30) for place in (rivals.TEST, rivals.VALIDATION)}
+    predicted = {place: rivals.Prediction.of(source.dirichlet(np.ones(3), (1, 30))) for place in labels}
+    scores = rivals.frames([rivals.Way("pass", 1, 0, predicted, 1.0)], labels, 10)["scores"]
+    of = {place: posthoc.temperature(predicted[place].probabilities, labels[place]) for place in labels}
+    assert of[rivals.TEST] != pytest.approx(of[rivals.VALIDATION], rel=0.01)
+    assert scores["temperature"].tolist() == [1.0, of[rivals.VALIDATION]]
