@@ -7,8 +7,8 @@ usage() {
     cat <<'TEXT'
 usage: bash run_report.sh [profile]
 
-Builds a site from the outputs of a profile's notebooks (default: mini, whose results a clone has): the claims, every
-table and figure by its place in the paper, the notebooks, the documentation and the library's reference. It can be
+Builds a site from the outputs of a profile's notebooks (default: mini, whose results a clone has): the notebooks by their
+place in the paper, the tables, the documentation and the library's reference. It can be
 read without a server and a network. Sets up .venv and .venv-site on first use; then it takes about a minute.
 TEXT
 }
@@ -33,7 +33,7 @@ if [ "$(cat .venv-site/complete 2>/dev/null)" != "$site_made_from" ]; then
     echo "$site_made_from" >.venv-site/complete
 fi
 
-report="build/report/$profile"
 python experiments/report_pages.py --profile "$profile"
-NO_MKDOCS_2_WARNING=1 .venv-site/bin/python -m mkdocs build --strict --quiet --config-file "$report/mkdocs.yml"
-echo "Report: $report/site/index.html"
+REPORT="$PWD/build/report/$profile" NO_MKDOCS_2_WARNING=1 \
+    .venv-site/bin/python -m mkdocs build --strict --quiet --config-file mkdocs/mkdocs.yml
+echo "Report: build/report/site/index.html"

@@ -3,8 +3,8 @@
     python experiments/execute_notebooks.py --profile demo
 
 The executed copies and the figures go to figures/<profile>, the tables to results/<profile>/tables. A notebook is
-skipped while its code, the library and its results are unchanged, and where the profile has no results of the
-experiments behind it.
+skipped while its code, the library and its results are unchanged, and where it is named after an experiment that the
+profile has no results of.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from pathlib import Path
 from options import ROOT, Parser
 
 from pvera.errors import InputError
-from pvera.report.places import has_results
+from pvera.study.experiments import EXPERIMENTS
 from pvera.study.results import ADAPTER
 from pvera.study.script import run
 
@@ -40,7 +40,7 @@ def outdated(root: Path, profile: str, in_place: bool) -> list[tuple[Path, Path,
     data, stale = digest(files(root, profile)), []
     made = (root / "results" / profile / "tables").exists()
     for path in sorted((root / "analysis").glob("*.ipynb")):
-        if not has_results(root, profile, path.stem):
+        if path.stem in EXPERIMENTS and not any((root / "results" / profile).glob(f"{path.stem}*")):
             continue
         cells = [(cell["cell_type"], "".join(cell["source"])) for cell in read(path)["cells"]]
         stamp = {"profile": profile, "inputs": hashlib.sha256((data + repr(cells)).encode()).hexdigest()}

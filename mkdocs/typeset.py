@@ -1,4 +1,4 @@
-"""A MkDocs hook: formulas become MathML, which browsers draw without a script, and numbers with ± are not broken."""
+"""MkDocs hooks: links to notebooks lead to their pages, formulas become MathML, and numbers with ± are not broken."""
 
 import html
 import re
@@ -6,6 +6,11 @@ import re
 from latex2mathml.converter import convert
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\s*\\([(\[])(.*?)\\[)\]]\s*</\1>', re.DOTALL)
+
+
+def on_page_markdown(markdown: str, **_) -> str:
+    """Replace the ending of links to notebooks."""
+    return markdown.replace(".ipynb)", ".md)")
 
 
 def on_page_content(content: str, **_) -> str:
