@@ -3,7 +3,7 @@
     python experiments/front_page.py            # after the notebooks
     python experiments/front_page.py --check    # change nothing; exit code 1 where a page is out of date
 
-A table stands between `<!-- program: FILE.md -->` and `<!-- end -->`, its file named from the root. People write the rest.
+A table stands between `<!-- program: FILE.md -->` and `<!-- end -->`; FILE is seen from the root.
 """
 
 import re

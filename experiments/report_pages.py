@@ -2,8 +2,8 @@
 
     python experiments/report_pages.py --profile mini
 
-Files keep their place in the repository, so their links hold. A notebook, executed for the profile, becomes a page without
-code. mkdocs/mkdocs.yml holds the navigation.
+Files keep their place in the repository, so their links hold. A notebook, executed for the profile, becomes a page
+without code. mkdocs/mkdocs.yml holds the navigation.
 """
 
 import shutil
@@ -17,9 +17,9 @@ from pvera.files import write_atomically
 from pvera.study.script import run
 
 #: The pages, and what they link to.
-FILES = ("*.md", "LICENSE", "*.toml", "docs/*", "mkdocs/assets/*", "pvera/**/*.py", "pvera/**/*.md", "experiments/**/*.py",
-         "experiments/**/*.yaml", "tests/golden/*.py", "results/**/*.md", "results/mini/benchmark/**/*.safetensors",
-         "figures/mini/*.png")  # fmt: skip
+FILES = ("*.md", "LICENSE", "*.toml", "docs/*", "mkdocs/assets/*", "pvera/**/*.py", "pvera/**/*.md",
+         "experiments/**/*.py", "experiments/**/*.yaml", "tests/golden/*.py", "results/**/*.md",
+         "results/mini/benchmark/**/*.safetensors", "figures/mini/*.png")  # fmt: skip
 
 
 def main(words: list[str] | None = None) -> None:

@@ -7,9 +7,12 @@ from pathlib import Path
 from IPython import display
 from matplotlib.figure import Figure
 
-from pvera.report import plots
-from pvera.report.tables import Table, closing
+from pvera.report import plots, published, tables
+from pvera.report.plots import ablations
+from pvera.report.tables import Table
+from pvera.report.tables.ablations import failures
 from pvera.report.tables.names import backbone_title
+from pvera.study import results
 
 WIDTH = 510  # pixels of a figure of one column
 
@@ -68,12 +71,6 @@ class Page:
         for backbone, of_backbone in tables.items():
             self.show(of_backbone[name], backbone)
 
-    def show_verdicts(self, tables: dict[str, dict[str, Table]], name: str) -> None:
-        """Show the verdict table `name` of each backbone, and close with `tables.closing`."""
-        for backbone, of_backbone in tables.items():
-            self.show(of_backbone[name], backbone)
-            self.say(closing(of_backbone[name]))
-
     def draw(self, figure: Figure, name: str = "", width: int = WIDTH) -> None:
         """Save a figure in all formats and show it; without a name, show it in the notebook alone."""
         if name:
@@ -81,3 +78,17 @@ class Page:
             display.display(display.Image(path, width=width))
         else:
             display.display(display.Image(plots.content(figure, "png"), width=width))
+
+
+def show_ablation(page: Page, experiment: str, hyperparameter: str, axis: str) -> None:
+    """Show table, figure and verdicts of an ablation ("rank" or "position"); axis: the title of its values."""
+    paper = published.load(page.published)
+    runs = results.load_runs(page.results, page.profile, experiment, optional=True)
+    if not runs:
+        page.missing(options=f"--experiments {experiment}")
+        return
+    page.say(tables.about(runs))
+    page.show(tables.ablation(runs, hyperparameter, paper))
+    page.say(failures(runs, hyperparameter))
+    page.draw(ablations.of_runs(runs, hyperparameter, paper, axis), experiment)
+    page.show(tables.ablation_verdicts(runs, hyperparameter, paper))

@@ -43,8 +43,11 @@ def hours(*datasets: str) -> float:
     return float(spent.loc[spent["dataset"].isin(datasets), "seconds"].sum() / 7200)
 
 
-def ratio(machine: str, backbone: str, precision: str, what: str) -> float:
-    """Return a timed ratio to the bound."""
+def ratio(machine: str, backbone: str, precision: str, what: str, bound: str = "") -> float | None:
+    """Return a timed ratio to a bound that begins so, None where it was not timed."""
     record = json.loads((ROOT / f"results/performance/speed_{machine}.json").read_text())
-    (row,) = (r for r in record["rows"] if (r["backbone"], r["precision"], r["what"]) == (backbone, precision, what))
-    return row["ratio"]
+    wanted = (backbone, precision, what)
+    timed = [row for row in record["rows"] if (row["backbone"], row["precision"], row["what"]) == wanted]
+    found = [row["ratio"] for row in timed if row["part"] != "memory" and row["bound"].startswith(bound)]
+    assert len(found) <= 1, wanted
+    return found[0] if found else None

@@ -1,37 +1,42 @@
-"""Each number in the prose of README, docs and notebooks is that of a result; the tables in them are those of the results.
+"""Each number in the prose of README, docs and notebooks is that of a result, and so are the tables in the pages.
 
 A person who writes a number adds a line to `PROSE`: the page, the words around it, and where its numbers come from.
 """
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 import scripts
-from results import ROOT, cell, claim, hours, ratio, rows, table
 
 from pvera.data import vtab
 from pvera.data.tasks import TASKS
 from pvera.report import published
 from pvera.report.audit import CONTRADICTS
 from pvera.study.profiles import Profile
+from results import ROOT, cell, claim, hours, ratio, rows, table
 
 PAPER = published.load(ROOT / "results/published").accuracies("dinov2_b")
 NUMBER = re.compile(r"[−+-]?\d+(?:,\d{3})*(?:\.\d+)?")
-#: What is no result: a level, a version, a name, a target, a share of one's own pictures.
-NAMES = re.compile(
-    r"95 %|Python 3\.\d+|PEFT 0\.\d+\.\d+|peft 0\.\d+\.\d+|arXiv:\d+\.\d+|Sapiens2[^|]*|15\.7 % to|\d\d % (?:training|validation|test)"
-)
+#: Numbers that are no results: a level, a version, the paper's own number.
+NAMES = re.compile(r"95 %|Python 3\.\d+|add 15\.7 %")
 MAIN = {method: cell("main", "average", method=method) for method in ("pvera", "adaptformer")}
-PRIMARY, EQUAL = claim("PVeRA is more accurate than VeRA"), claim("PVeRA is more accurate than VeRA with an equal budget")
+PRIMARY, EQUAL = (
+    claim("PVeRA is more accurate than VeRA"),
+    claim("PVeRA is more accurate than VeRA with an equal budget"),
+)
 NOISE = claim("The noise makes PVeRA more accurate (β = 0)")
 KL = claim("The KL term makes PVeRA more accurate")
 HIGHEST = claim("PVeRA has the highest average")
 CALIBRATED = claim("Not in the paper: PVeRA is better calibrated than VeRA")
-SPREAD = claim("Not in the paper: the spread of 16 draws detects incorrect predictions better than the score of one pass")
-WITHIN = claim("Incorrect predictions have the higher standard deviation within a data set, 16 draws")
-WIDTHS = claim("Incorrect predictions have the wider intervals within a data set, 4 draws")
+SPREAD = claim(
+    "Not in the paper: the spread of 16 draws detects incorrect predictions better than the score of one pass"
+)
+WIDTHS = {k: claim(f"Incorrect predictions have the wider intervals within a data set, {k} draws") for k in (4, 16)}
+BETTER = claim("LoRA, VeRA and PVeRA are all better calibrated than the other adapters")
+DRAWS = claim("Not in the paper: PVeRA's draws have a lower NLL than one pass with its mean")
+GLUE = claim("PVeRA is better than VeRA on average over the tasks of GLUE", "minilm")
+STARS = table("detailed").dropna(subset="p_value")["significantly_lower"]
 LOWER = claim("PVeRA's values are lower in distribution (mean value)")
 GRAMMAR = claim("PVeRA is better than VeRA on average over the tasks of our own grammar", "minilm")
 AUDIT = [len(table("published/audit")), len(rows("published/audit", verdict=CONTRADICTS))]
@@ -59,45 +64,230 @@ def minutes(command: str) -> list[int]:
     return [cell("performance/commands", column, command=command) for column in ("from_minutes", "to_minutes")]
 
 
-def absolute(numbers: list[float]) -> list[float]:
+def unsigned(numbers: list[float]) -> list[float]:
     """Return a difference without its sign, which the words give, and the ends of its interval."""
     return [abs(numbers[0]), *numbers[1:]]
 
 
-SCALE = [(PAPER.loc["pvera"] - PAPER.loc["vera"]).mean()]
-POWER = [cell("claims", "could_be_shown", claim="PVeRA is more accurate than VeRA")]
+def lead(method: str) -> float:
+    """Return PVeRA's lead over a method in the main table."""
+    return MAIN["pvera"] - cell("main", "average", method=method)
+
+
+def auroc(way: str, draws: int) -> float:
+    return rows("uncertainty_auroc", way=way, draws=draws)["auroc"].mean()
+
+
+def step(what: str) -> float:
+    return ratio("cpu_amd_epyc", "dinov2_s", "float32", what)
+
+
+def decoded() -> float:
+    """Return the size of VTAB-1k's images (GB), decoded once to 224 pixels."""
+    images = sum(task.test_images + vtab.TRAINING["train800val200"] for task in TASKS.values() if task.suite == "vtab")
+    return images * 224 * 224 * 3 / 1e9
+
+
+LEAD = (PAPER.loc["pvera"] - PAPER.loc["vera"]).mean()
+POWER = cell("claims", "could_be_shown", claim="PVeRA is more accurate than VeRA")
 LEDGER = effect("published", "accuracy", "mean", "low", "high")
 ECE = effect("published", "ece", "mean", "low", "high")
-DEMO = [cell("performance/demo", "average", method=name) for name in ("adaptformer", "pvera", "vera", "linear")]
-ON_VIT_B = {"claim": "PVeRA trains fewer numbers than every other adapter but VeRA (effect: times VeRA's)", "backbone": "dinov2_b"}
-PROSE = [
-    ("README.md", "test accuracy of 52.8 % and VeRA, the method that it extends, 46.4 %", [average("pvera"), average("vera")]),
-    ("README.md", "The difference is 6.4 points", PRIMARY[:1]),
-    ("README.md", "tasks like these of [0.6, 12.3]", PRIMARY[1:]),
-    ("README.md", "3.1 points above PVeRA's", [MAIN["adaptformer"] - MAIN["pvera"]]),
-    ("README.md", "it seems: 5.2 points [−0.7, 11.0]", NOISE),
-    ("README.md", "could be seen: 0.0 points [−1.3, 1.4]", KL),
-    ("README.md", "(ACE) is 31.3 % higher [10.5, 56.0]", CALIBRATED),
-    ("README.md", "an AUROC that is 0.206 lower", absolute(SPREAD)[:1]),
-    ("README.md", "6.4 points above [0.6, 12.3]", PRIMARY),
-    ("README.md", "6.1 points above [−0.1, 12.3]", EQUAL),
-    ("README.md", "5.2 points above PVeRA without noise [−0.7, 11.0]", NOISE),
-    ("README.md", "| 0.0 points [−1.3, 1.4] |", KL),
-    ("README.md", "3.1 points below AdaptFormer [−5.0, 0.2]", absolute(HIGHEST)),
-    ("README.md", "1.25 times VeRA's", [float(cell("claims", "reading", **ON_VIT_B))]),
-    ("README.md", "15.71 % on", [operations := 100 * (2 * 3 * 257 * 256 * 768 * 12 / (12 * (12 * 257 * 768**2 + 2 * 257**2 * 768) + 256 * 3 * 14**2 * 768))]),
-    ("README.md", "VeRA's ACE is 31.3 % higher [10.5, 56.0]", CALIBRATED),
-    ("README.md", "AUROC 0.206 lower [−0.282, −0.130]", absolute(SPREAD)),
-    ("README.md", "AUROC 0.028 below ½ [−0.499, 0.443]", absolute(LOWER)),
-    ("README.md", "4.2 points below VeRA [−30.0, 21.6]", absolute(GRAMMAR)),
-    ("README.md", "PVeRA 1.4 points above VeRA, on DINOv2", SCALE),
-    ("README.md", "a true difference of 8.0 points", POWER),
-    ("README.md", "Of 1136 checks of the paper's printed numbers against each other, 32 [", AUDIT),
-    ("README.md", "accuracy by −3.0 points [−4.2, −1.9]", LEDGER),
-    ("README.md", "(ECE) by 20.2 [14.8, 25.7]", ECE),
-    ("README.md", "twice: −1.3 and 18.3 points", [*effect("softmax_in_loss", "accuracy", "mean"), *effect("softmax_in_loss", "ece", "mean")]),
-    ("README.md", "three of these data sets in 7 to 8 minutes", minutes("bash run_all.sh")),
-    ("README.md", "The second takes 6 to 7 minutes", minutes("bash run_tests.sh")),
-    ("README.md", "about 54 for AdaptFormer, 50 for PVeRA, 43 for VeRA and 40 for Linear", DEMO),
-    ("README.md", "| 5.9 h, text 3.1 h more |", [hours(*demo_tasks()), hours("entailment", "paraphrase", "acceptability")]),
+SOFTMAX = [*effect("softmax_in_loss", "accuracy", "mean"), *effect("softmax_in_loss", "ece", "mean")]
+SIZES = "PVeRA trains fewer numbers than every other adapter but VeRA (effect: times VeRA's)"
+TIMES_VERA = float(cell("claims", "reading", claim=SIZES, backbone="dinov2_b"))
+COUNTED = rows("cost", backbone="dinov2_b", method="pvera").iloc[0]
+DRAWN = 100 * (COUNTED["training"] / COUNTED["backbone_multiply_adds"] - 1)
+AVERAGES = [cell("performance/demo", "average", method=name) for name in ("adaptformer", "pvera", "vera", "linear")]
+RUN_ALL, RUN_TESTS = minutes("bash run_all.sh"), minutes("bash run_tests.sh")
+IMAGES = {"digits", "textures", "nuclei", "vessels", "counting", "sprites"}
+HOURS = [hours(*IMAGES), hours("entailment", "paraphrase", "acceptability"), hours("rte", "mrpc", "cola")]
+PEFT = [
+    ratio(machine, "dinov2_s", precision, "PVeRA, r = 256, step", "the step of peft")
+    for machine in ("cpu_amd_epyc", "cpu_intel_r_xeon_r_processor")
+    for precision in ("float32", "bfloat16")
 ]
+EPOCHS = [median_epoch("pvera"), median_epoch("vera")]
+
+#: Page -> (words of it, where the numbers among them come from), in the page's order.
+PROSE = {
+    "README.md": [
+        ("has a test accuracy of 52.8 %", [average("pvera")]),
+        ("that it extends, 46.4 %", [average("vera")]),
+        ("The difference is 6.4 points", PRIMARY[:1]),
+        ("tasks like these of [0.6, 12.3]", PRIMARY[1:]),
+        ("3.1 points above PVeRA's", [MAIN["adaptformer"] - MAIN["pvera"]]),
+        ("it seems: 5.2 points [−0.7, 11.0]", NOISE),
+        ("be seen: 0.0 points [−1.3, 1.4]", KL),
+        ("(ACE) is 31.3 % higher [10.5, 56.0]", CALIBRATED),
+        ("an AUROC that is 0.206 lower", unsigned(SPREAD)[:1]),
+        ("data sets in 7 to 8 minutes", RUN_ALL),
+        ("6.4 points above [0.6, 12.3]", PRIMARY),
+        ("6.1 points above [−0.1, 12.3]", EQUAL),
+        ("5.2 points above PVeRA without noise [−0.7, 11.0]", NOISE),
+        ("| 0.0 points [−1.3, 1.4]", KL),
+        ("3.1 points below AdaptFormer [−5.0, 0.2]", unsigned(HIGHEST)),
+        ("| 1.25 times", [TIMES_VERA]),
+        ("| 15.71 %", [DRAWN]),
+        ("ACE is 31.3 % higher [10.5, 56.0]", CALIBRATED),
+        ("AUROC 0.206 lower [−0.282, −0.130]", unsigned(SPREAD)),
+        ("AUROC 0.028 below ½ [−0.499, 0.443]", unsigned(LOWER)),
+        ("4.2 points below VeRA [−30.0, 21.6]", unsigned(GRAMMAR)),
+        ("put PVeRA 1.4 points above VeRA", [LEAD]),
+        ("true difference of 8.0 points", [POWER]),
+        ("Of 1136 checks of the paper's printed numbers against each other, 32", AUDIT),
+        ("accuracy by −3.0 points [−4.2, −1.9]", LEDGER),
+        ("(ECE) by 20.2 [14.8, 25.7]", ECE),
+        ("twice: −1.3 and 18.3 points", SOFTMAX),
+        ("54 for AdaptFormer, 50 for PVeRA, 43 for VeRA and 40 for Linear", AVERAGES),
+        ("The second takes 6 to 7 minutes", RUN_TESTS),
+        ("| 7 to 8 minutes", RUN_ALL),
+        ("5.9 h, text 3.1 h more", HOURS[:2]),
+        ("| 6 to 7 minutes", RUN_TESTS),
+    ],
+    "docs/faq.md": [
+        ("by 6.4 points of test accuracy [0.6, 12.3]", PRIMARY),
+        ("gains 6.6 points", [gain("pvera")]),
+    ],
+    "docs/mini.md": [
+        ("put PVeRA 1.4 points above VeRA", [LEAD]),
+        ("true difference of 8.0 points", [POWER]),
+        ("at 64 in the median and VeRA at 12", EPOCHS),
+        ("gains 6.6 points", [gain("pvera")]),
+        ("about 5.9 hours", HOURS[:1]),
+        ("about 3.1 more", HOURS[1:2]),
+        ("another 3.1:", HOURS[2:]),
+    ],
+    "docs/paper.md": [("| 61 GB", [decoded()])],
+    "docs/protocol.md": [
+        ("accuracy by −3.0 points [−4.2, −1.9]", LEDGER),
+        ("(ECE) by 20.2 [14.8, 25.7]", ECE),
+        ("twice: −1.3 and 18.3 points", SOFTMAX),
+        ("Of 1136 checks of the paper's printed numbers against each other, 32", AUDIT),
+    ],
+    "analysis/audit.ipynb": [("Of 1136 checks, 32 contradict", AUDIT)],
+    "analysis/calibration.ipynb": [
+        ("ACE is 31.3 % higher [10.5, 56.0]", CALIBRATED),
+        ("ACE is 5.1 % lower than VeRA's [−41.5, 50.8]", unsigned(BETTER)),
+    ],
+    "analysis/claims.ipynb": [("by 6.4 points [0.6, 12.3]", PRIMARY)],
+    "analysis/comparison.ipynb": [
+        ("over VeRA, 6.0 points", [lead("vera")]),
+        ("linear probing, 12.9 points", [lead("linear")]),
+    ],
+    "analysis/components.ipynb": [
+        ("6.4 points over VeRA [0.6, 12.3]", PRIMARY),
+        ("the noise brings 5.2 [−0.7, 11.0] and the KL term 0.0 [−1.3, 1.4]", NOISE + KL),
+    ],
+    "analysis/computational_efficiency.ipynb": [
+        ("trains 1.25 times", [TIMES_VERA]),
+        ("adds 15.71 % to", [DRAWN]),
+    ],
+    "analysis/detailed.ipynb": [("in 23 of 42 comparisons", [STARS.sum(), len(STARS)])],
+    "analysis/duration.ipynb": [("gains 6.6 points", [gain("pvera")])],
+    "analysis/intervals.ipynb": [
+        ("delta of 0.11 [0.04, 0.18]", WIDTHS[4]),
+        ("it is 0.09 [−0.01, 0.19]", WIDTHS[16]),
+    ],
+    "analysis/language.ipynb": [
+        ("is 0.0 points on GLUE [−2.0, 2.0]", GLUE),
+        ("and −4.2 points on our own grammar [−30.0, 21.6]", GRAMMAR),
+    ],
+    "analysis/latents.ipynb": [
+        ("lies 0.37 standard", [cell("latents", "spread", method="pvera")]),
+        ("patches is 0.62", [cell("latents", "correlation", method="pvera")]),
+    ],
+    "analysis/main_table.ipynb": [
+        ("by 6.0 points [0.3, 11.7]", claim("PVeRA is better than VeRA on average")),
+        ("average is 3.1 points higher", [MAIN["adaptformer"] - MAIN["pvera"]]),
+    ],
+    "analysis/out_of_distribution.ipynb": [("lies 0.028 below ½ [−0.499, 0.443]", unsigned(LOWER))],
+    "analysis/position.ipynb": [("lose 0.020 nats", [cell("position", "above_reference", targets="qkv")])],
+    "analysis/protocol.ipynb": [
+        ("accuracy by −1.3 points", SOFTMAX[:1]),
+        ("images by −1.2 points", effect("shuffle", "accuracy", "mean")),
+        ("at once by −3.0 points", LEDGER[:1]),
+    ],
+    "analysis/rank.ipynb": [("0.031 nats below", [-cell("rank", "above_reference", rank=64)])],
+    "analysis/speed.ipynb": [
+        ("takes 1.37 of", [step("PVeRA, r = 256")]),
+        ("takes 0.76 to 1.03 of that of the package", [min(PEFT), max(PEFT)]),
+        ("LoRA's 1.09, and a merged model 1.01", [step("LoRA, r = 128"), step("PVeRA, r = 256, merged")]),
+    ],
+    "analysis/uncertainty.ipynb": [
+        ("an AUROC of 0.484", [auroc("Spread of the draws", 16)]),
+        ("needs no draws, with 0.690", [auroc("1 − score of one pass", 0)]),
+    ],
+    "analysis/uncertainty_baselines.ipynb": [
+        ("the NLL by 0.010 [−0.029, 0.008]", unsigned(DRAWS)),
+        ("an NLL of 1.060", [cell("rivals_advice", "value", passes="any", score="NLL, T")]),
+    ],
+}
+
+
+def prose(name: str) -> str:
+    """Return a page's text without code, targets of links and the tables that a program puts there."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    if name.endswith(".ipynb"):
+        cells = json.loads(text)["cells"]
+        text = "".join(cells[-1]["source"])
+    text = re.sub(r"<!-- program: .*?<!-- end -->|```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+    return " ".join(re.sub(r"\]\([^)]*\)", "]", text).split())
+
+
+def value(number: str) -> str:
+    return number.replace(",", "").replace("−", "-")
+
+
+@pytest.mark.parametrize("page", PROSE)
+def test_numbers_are_those_of_results(page):
+    text = prose(page)
+    for words, sources in PROSE[page]:
+        assert words in text, words
+        numbers = [value(number) for number in NUMBER.findall(words)]
+        assert len(numbers) == len(sources), words
+        for number, source in zip(numbers, sources, strict=True):
+            decimals = len(number.partition(".")[2])
+            assert float(number) == round(float(source), decimals), f"{words}: {source}"
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"analysis/{path.name}" for path in ROOT.glob("analysis/*.ipynb"))])
+def test_no_other_number_of_results_is_typed(page):
+    """Decimals, percentages and points that no line of `PROSE` holds."""
+    text = NAMES.sub("", prose(page))
+    for words, _ in PROSE.get(page, []):
+        text = text.replace(words, "")
+    assert re.findall(r"\d[.,]\d|\d %|\d points", text) == []
+
+
+@pytest.mark.parametrize("page, profile", [("docs/mini.md", "mini"), ("docs/paper.md", "paper")])
+def test_runs_are_those_of_the_profile(page, profile):
+    plan = Profile.read(ROOT / f"experiments/profiles/{profile}.yaml")
+    counts = {name: len(plan.runs(name, "results")) for name in plan.experiments}
+    shown = re.findall(r"^\| `(\w+)` \|.*\| (\d+) \|$", (ROOT / page).read_text(), re.MULTILINE)
+    assert dict(shown) == {name: str(count) for name, count in counts.items() if count}
+
+
+def test_speed_is_as_measured():
+    (table,) = re.findall(r"^\| Time of .*?\n\n", (ROOT / "docs/speed.md").read_text(), re.DOTALL | re.MULTILINE)
+    header, _, *lines = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line)
+    machines = {"AMD": "cpu_amd_epyc", "Intel": "cpu_intel_r_xeon_r_processor"}
+    for what, *cells in lines:
+        for column, shown in zip(header[1:], cells, strict=True):
+            machine, backbone, precision = column.split(", ")
+            timed = ratio(machines[machine], f"dinov2_{backbone[-1].lower()}", precision, what)
+            assert shown == ("–" if timed is None else f"{timed:.2f}"), (what, column)
+
+
+def test_tables_are_those_of_the_results(tmp_path, capsys):
+    stale = "run `python experiments/front_page.py`"
+    assert scripts.outcome("front_page", capsys, "--check") == (0, "", ""), stale
+    page = "# A\n\n<!-- program: t.md -->\n\n{}\n\n<!-- end -->\n\nB\n"
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "t.md").write_text("new\n")
+    (tmp_path / "README.md").write_text(page.format("old"))
+    status, said, _ = scripts.outcome("front_page", capsys, "--check", "--root", tmp_path)
+    assert (status, said) == (1, "README.md: out of date\n") and "old" in (tmp_path / "README.md").read_text()
+    assert scripts.outcome("front_page", capsys, "--root", tmp_path)[:2] == (0, "README.md: written\n")
+    assert (tmp_path / "README.md").read_text() == page.format("new")
+    (tmp_path / "t.md").unlink()
+    assert "t.md does not exist" in scripts.refusal("front_page", capsys, "--root", tmp_path)

