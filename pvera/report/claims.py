@@ -1,222 +1,275 @@
-"""Every claim of the paper on one page: verdict, effect with its interval, scale, and the notebook that shows more.
+"""The registry of claims, the paper's and our own, judged on a profile's results for the page and the notebooks."""
 
-The verdicts are those of the notebooks' tables, computed by the same functions from the same results.
-"""
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from pvera.errors import InputError
+from pvera.files import write_atomically
 from pvera.report import efficiency, readings
 from pvera.report.published import Published
-from pvera.report.scores import Scores, by_backbone, capped
-from pvera.report.tables import (
-    ablations,
-    benchmark,
-    calibration,
-    components,
-    cost,
-    latents,
-    out_of_distribution,
-    rivals,
-)
+from pvera.report.scores import by_backbone, capped, wide
+from pvera.report.table import Table, texts
+from pvera.report.tables import ablations, benchmark, components, cost, language, latents
+from pvera.report.tables import out_of_distribution as ood
+from pvera.report.tables import rivals as ways
 from pvera.report.tables import uncertainty as draws
-from pvera.report.tables.language import majority_class, reported
-from pvera.report.tables.language import statements as of_language
-from pvera.report.tables.layout import NOTHING, plain
 from pvera.report.tables.names import backbone_title
-from pvera.report.tables.verdicts import RULE, UNTESTABLE, VERDICTS, Claim, Statement, answer, judge, numbers
-from pvera.study import cost_records, markdown, results
-from pvera.study.results import write_atomically
+from pvera.report.tables.verdicts import FIELDS, RULE, SHOWN, UNTESTABLE, VERDICTS, Claim, answer, lead, versus
+from pvera.study import markdown, results
 
-NAME = "claims"
+Results = dict[str, tuple[list[dict], Any]]  # backbone -> trainings behind the claims, and what contrasts take
 
 
-@dataclass(frozen=True)
-class Topic:
-    """One part of the page: a title, the paper's place, the notebook (without its ending), and its claims.
+class Topic(NamedTuple):
+    """The place in the paper, the notebook, the name of its table of claims, the command for results, their loader."""
 
-    claims: backbone -> judged claims; "" where no backbone has results. about: the trainings behind them.
-    closing: what follows from them, in Markdown.
-    """
-
-    title: str
     place: str
     notebook: str
-    claims: Mapping[str, Sequence[Claim]]
-    about: tuple[str, ...] = ()
-    closing: str = ""
+    table: str
+    command: str
+    load: Callable[[Path, str, Published], Results]
 
 
-def topics(root, profile: str, paper: Published) -> list[Topic]:
-    """Judge every claim of the paper on the results of a profile below `root`.
+def _trained(make: Callable[[list[dict]], Any], *experiments: str) -> Callable[..., Results]:
+    """Return the loader of the trainings of some experiments; `make` computes what contrasts take."""
 
-    A claim without results is not testable, with the command that makes them.
+    def load(root, profile: str, paper: Published) -> Results:
+        runs = by_backbone(results.load_runs(root, profile, *experiments, optional=True))
+        return {backbone: (trainings, make(trainings)) for backbone, trainings in runs.items()}
+
+    return load
+
+
+def _analysed(read: Callable[[Path, str], Sequence]) -> Callable[..., Results]:
+    """Return the loader of an analysis of trained adapters."""
+    return lambda root, profile, paper: {name: ([], group) for name, group in by_backbone(read(root, profile)).items()}
+
+
+def _components(root, profile: str, paper: Published) -> Results:
+    runs = components.load(root, profile)
+    return {group[0]["backbone"]: ([], components.values(runs)) for group in list(runs.values())[:1]}
+
+
+def _rivals(root, profile: str, paper: Published) -> Results:
+    compared = ways.load(root, profile)
+    return {compared.record["backbone"]: ([], compared)} if compared else {}
+
+
+def _language(root, profile: str, paper: Published) -> Results:
+    runs = by_backbone(results.load_runs(root, profile, "language", optional=True))
+    return {name: (group, language.with_majority(group, language.majority_class(root, group)))
+            for name, group in runs.items()}  # fmt: skip
+
+
+def _points(runs: list[dict]) -> pd.DataFrame:
+    return 100 * wide(runs)
+
+
+def _calibration(runs: list[dict]) -> pd.DataFrame:
+    """Return minus the logarithms of ACE."""
+    with np.errstate(divide="ignore"):
+        return -np.log(wide(runs, "ace"))
+
+
+def _percent(log_ratio: float) -> float:
+    return 100 * float(np.expm1(log_ratio))
+
+
+TOPICS = {
+    "Main table": Topic("Table 1", "main_table", "main", "train", _trained(_points, "benchmark")),
+    "Components": Topic("not in the paper", "components", "components",
+                        "train --experiments components equal_budget", _components),
+    "Rank": Topic("Table 2", "rank", "rank", "train --experiments rank",
+                  _trained(partial(ablations.losses, hyperparameter="rank"), "rank")),
+    "Position": Topic("Table 3", "position", "position", "train --experiments position",
+                      _trained(partial(ablations.losses, hyperparameter="targets"), "position")),
+    "Cost": Topic("Section 4.3, Figure 3", "computational_efficiency", "cost", "cost", efficiency.of_profile),
+    "Calibration": Topic("Section 4.3, Figure 4", "calibration", "calibration", "train",
+                         _trained(_calibration, "benchmark", "components_vera", "components_pvera")),
+    "Uncertainty": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty", "uncertainty",
+                         _analysed(readings.load_uncertainty)),
+    "Uncertainty against rivals": Topic("not in the paper", "uncertainty_baselines", "rivals", "rivals", _rivals),
+    "Intervals": Topic("Section 4.3, Appendix C", "intervals", "intervals", "uncertainty",
+                       _analysed(readings.load_uncertainty)),
+    "Out-of-distribution detection": Topic("Section 4.4, Figure 6", "out_of_distribution", "out_of_distribution",
+                                           "out_of_distribution", _analysed(ood.load_values)),
+    "Latents": Topic("Section 4.4, Figure 7", "latents", "latents", "latents",
+                     _analysed(partial(readings.load, experiment="latents"))),
+    "Language": Topic("Appendix D, Table 5", "language", "language", "train_language", _language),
+}  # fmt: skip
+
+LORA_BASED = ("lora", "vera", "pvera")  # Section 4.3 leaves DoRA out
+POINTS = "{size} points above {name}", "{size} points below {name}"
+PLAIN_POINTS = "{size} points above", "{size} points below"
+NATS = "{name}: {size} nats higher", "{name}: {size} nats lower"
+ACE = "{name}: calibration error (ACE) {size} % higher", "{name}: calibration error (ACE) {size} % lower"
+DELTA = "Cliff's delta {size} above zero", "Cliff's delta {size} below zero"
+NLL = "NLL {size} lower", "NLL {size} higher"
+AUROC = "AUROC {size} higher", "AUROC {size} lower"
+HALF = "AUROC {size} above ½", "AUROC {size} below ½"
+VERA = "AUROC {size} above VeRA's", "AUROC {size} below VeRA's"
+MAJORITY = "{name} lies {size} points above it", "{name} lies {size} points below it"
+OURS = "Not in the paper: "
+
+_main = partial(Claim, "Main table")
+_part = partial(Claim, "Components")
+_rank = partial(ablations.named, "rank")
+_calibrated = partial(Claim, "Calibration", digits=1, shown=_percent)
+_spread = partial(Claim, "Uncertainty", digits=2)
+_rival = partial(Claim, "Uncertainty against rivals", digits=3)
+_wider = partial(Claim, "Intervals", digits=2)
+_out = partial(Claim, "Out-of-distribution detection", digits=3, units="models")
+_maps = partial(Claim, "Latents", units="images")
+_text = partial(Claim, "Language")
+
+#: The first of a topic is its primary question.
+CLAIMS = (
+    _main("PVeRA is better than VeRA on average", lead("pvera", "vera"), *POINTS),
+    _main("PVeRA has the highest average", lead("pvera"), *POINTS),
+    _main("DoRA has the second highest average", benchmark.second("dora", "pvera"), *POINTS, turned=("PVeRA",)),
+    _main("DoRA is best on more data sets than any other", benchmark.wins("dora"),
+          "best on {size} more data sets than {name}", "best on {size} fewer data sets than {name}"),
+    _main("Linear probing has the lowest average", benchmark.lowest("linear"), *POINTS[::-1]),
+    _main("PVeRA is the most stable: lowest standard deviation over seeds", benchmark.steadiness("pvera"),
+          "{size} points lower than that of {name}", "{size} points higher than that of {name}", 2,
+          units="data sets, over all seeds"),
+    _main("PVeRA is the most stable: lowest mean rank", benchmark.ranks("pvera"), "{size} ranks ahead of {name}",
+          "{size} ranks behind {name}", 2),
+    _part("PVeRA is more accurate than VeRA", components.gap("PVeRA − VeRA"), *PLAIN_POINTS),
+    _part("The noise makes PVeRA more accurate (β = 0)", components.gap("with noise − without (β = 0)"), *PLAIN_POINTS),
+    _part("The KL term makes PVeRA more accurate", components.gap("with KL term − without"), *PLAIN_POINTS),
+    _part("The KL term makes PVeRA more accurate where the search chose one",
+          components.gap("with KL term − without", where="kl_term_chosen"), *PLAIN_POINTS),
+    _part("PVeRA is more accurate than VeRA with an equal budget", components.gap("PVeRA − VeRA, equal budget"),
+          *PLAIN_POINTS),
+    Claim("Rank", _rank("{0} has the lowest loss", [256]), ablations.lower("rank", [256], [64, 128, 512]), *NATS, 3),
+    Claim("Rank", _rank("{0} lose less than {1}", [128, 512], [64]), ablations.lower("rank", [128, 512], [64]), *NATS,
+          3),
+    Claim("Position", "QV has the lowest loss", ablations.lower("targets", ["qv"], ablations.PAPER["targets"]), *NATS,
+          3),
+    *(Claim("Cost", text, partial(cost.count, text)) for text in cost.CLAIMS),
+    _calibrated("LoRA, VeRA and PVeRA are all better calibrated than the other adapters",
+                versus(LORA_BASED, ["bottleneck", "ia3", "adaptformer", "dora"]), *ACE),
+    _calibrated(f"{OURS}LoRA, VeRA and PVeRA are all better calibrated than linear probing",
+                versus(LORA_BASED, ["linear"]), *ACE),
+    _calibrated(f"{OURS}PVeRA is better calibrated than VeRA", versus(["pvera"], ["vera"]), *ACE),
+    _spread("Incorrect predictions have the higher standard deviation within a data set, 4 draws",
+            draws.within(draws.spread_of, 4), *DELTA),
+    _spread("Incorrect predictions have the higher standard deviation within a data set, 16 draws",
+            draws.within(draws.spread_of, 16), *DELTA),
+    Claim("Uncertainty",
+          f"{OURS}the spread of 16 draws detects incorrect predictions better than the score of one pass",
+          draws.gain(16), *AUROC, 3),
+    _rival(f"{OURS}PVeRA's draws have a lower NLL than one pass with its mean",
+           ways.lower("NLL", "draws", "mean"), *NLL),
+    _rival(f"{OURS}with a temperature for both, PVeRA's draws have a lower NLL than one pass",
+           ways.lower("NLL, T", "draws", "mean"), *NLL),
+    _rival(f"{OURS}PVeRA's draws find errors better than one pass", ways.higher("AUROC of errors", "draws", "mean"),
+           *AUROC),
+    _rival(f"{OURS}PVeRA's draws find errors better than VeRA's dropout",
+           ways.higher("AUROC of errors", "draws", "dropout"), *AUROC),
+    _rival(f"{OURS}PVeRA's draws have a lower NLL than an ensemble of VeRA's seeds",
+           ways.lower("NLL", "draws", "ensemble"), *NLL),
+    _wider("Incorrect predictions have the wider intervals within a data set, 4 draws",
+           draws.within(draws.width_of, 4), *DELTA),
+    _wider("Incorrect predictions have the wider intervals within a data set, 16 draws",
+           draws.within(draws.width_of, 16), *DELTA),
+    _out("PVeRA's values are lower in distribution (mean value)", ood.separation("mean"), *HALF),
+    _out("PVeRA's values separate better than VeRA's (mean value)", ood.separation("mean", "vera"), *VERA),
+    _out("PVeRA's values are lower in distribution (norm)", ood.separation("norm"), *HALF),
+    _out("PVeRA's values separate better than VeRA's (norm)", ood.separation("norm", "vera"), *VERA),
+    _maps("Different draws change the latent: they lie away from their mean", latents.draw_distance),
+    _maps("PVeRA focuses more on the semantically relevant parts of an image", latents.relevant_parts),
+    _text("PVeRA is better than VeRA on average over the tasks of GLUE", language.ahead("glue", ["vera"]), *POINTS),
+    _text("PVeRA is better than VeRA on average over the tasks of our own grammar",
+          language.ahead("grammar", ["vera"]), *POINTS),
+    _text("PVeRA has the highest score on RTE", language.ahead("rte"), *POINTS, units="seeds"),
+    _text("PVeRA has the highest score on CoLA", language.ahead("cola"), *POINTS, units="seeds"),
+    _text("Presupposed: every method beats the majority class on average over the tasks of GLUE",
+          language.above_majority_class("glue"), *MAJORITY),
+    _text("Presupposed: every method beats the majority class on average over the tasks of our own grammar",
+          language.above_majority_class("grammar"), *MAJORITY),
+)  # fmt: skip
+
+
+def judged(root, profile: str, paper: Published, notebook: str = "") -> pd.DataFrame:
+    """Judge the claims, of one notebook or all, on the results of a profile below `root`: a row per claim and backbone.
+
+    Columns: topic, place, backbone ("" without results), notebook, `FIELDS`, digits, and the effect of each seed. A
+    claim without results is not testable, with the command that makes them.
     """
-    trained = {
-        name: by_backbone(results.load_runs(root, profile, name, optional=True))
-        for name in ("benchmark", "rank", "position", "language")
-    }
-    described = {name: tuple(map(benchmark.about, groups.values())) for name, groups in trained.items()}
-    runs = trained["benchmark"]
-    draws_of = by_backbone(readings.load_uncertainty(root, profile))
-
-    def train(script: str, options: str = "") -> str:
-        return f"no results: python experiments/{script}.py --profile {profile} {options}".strip()
-
-    def of(groups: Mapping[str, list], statements: Callable, data: Callable, missing: str) -> dict[str, list[Claim]]:
-        """Judge `statements(results)` on `data(results)` of each backbone."""
-        if not groups:
-            return {"": [statement.untested(missing) for statement in statements(None)]}
-        judged = {backbone: judge(data(group), statements(group)) for backbone, group in groups.items()}
-        return {backbone: [_limited(claim, groups[backbone]) for claim in part] for backbone, part in judged.items()}
-
-    def fixed(statements: Sequence[Statement]) -> Callable:
-        return lambda group: statements
-
-    def of_ablation(hyperparameter: str, name: str) -> dict[str, list[Claim]]:
-        groups = trained[name]
-        ablation = {backbone: ablations.Ablation.of(group, hyperparameter) for backbone, group in groups.items()}
-        return of(
-            ablation, lambda group: ablations.statements(hyperparameter, paper, group.values if group else ()),
-            lambda group: group, train("train", f"--experiments {name}"),
-        )  # fmt: skip
-
-    def of_draws(statements: Callable) -> dict[str, list[Claim]]:
-        return of(
-            draws_of, lambda group: statements(draws.shown_draws(group) if group else draws.DRAWS),
-            lambda group: group, train("uncertainty"),
-        )  # fmt: skip
-
-    def of_texts() -> dict[str, list[Claim]]:
-        groups = trained["language"]
-
-        def statements(group: list[dict] | None) -> list[Statement]:
-            if not group:
-                return of_language({})
-            return of_language(majority_class(root, group), reported(group).datasets)
-
-        return of(groups, statements, reported, train("train_language"))
-
-    def same(group):
-        return group
-
-    values = by_backbone(out_of_distribution.load_values(root, profile))
-    maps = by_backbone(readings.load(root, profile, "latents"))
-    compared = rivals.load(root, profile)
-    of_rivals = {compared.record["backbone"]: compared} if compared else {}
-    parts = components.load(root, profile)
-    options = "--experiments components equal_budget"
-    taken_apart = of(by_backbone(chain(*parts.values())), fixed(components.STATEMENTS), lambda group: parts,
-                     train("train", options))  # fmt: skip
-    return [
-        Topic("Main table", "Table 1", "main_table", of(runs, fixed(benchmark.CLAIMS), Scores.of, train("train")),
-              described["benchmark"]),
-        Topic("Components", "not in the paper", "components", taken_apart),
-        Topic("Rank", "Table 2", "rank", of_ablation("rank", "rank"), described["rank"]),
-        Topic("Position", "Table 3", "position", of_ablation("targets", "position"), described["position"]),
-        Topic("Cost", "Section 4.3, Figure 3", "computational_efficiency", _cost(root, profile, paper, runs)),
-        Topic(
-            "Calibration", "Section 4.3, Figure 4", "calibration",
-            of(by_backbone(calibration.load(root, profile)), fixed(calibration.CLAIMS),
-               lambda group: Scores.of(group, "ace"), train("train")),
-        ),
-        Topic("Uncertainty", "Section 4.3, Figure 5", "uncertainty", of_draws(draws.spread_statements)),
-        Topic("Uncertainty against rivals", "not in the paper", "uncertainty_baselines",
-              of(of_rivals, fixed(rivals.CLAIMS), same, train("rivals")),
-              closing=rivals.advice(compared).markdown(about=False) if compared else ""),
-        Topic("Intervals", "Section 4.3, Appendix C", "intervals", of_draws(draws.interval_statements)),
-        Topic(
-            "Out-of-distribution detection", "Section 4.4, Figure 6", "out_of_distribution",
-            of(values, fixed(out_of_distribution.CLAIMS), same, train("out_of_distribution")),
-        ),
-        Topic("Latents", "Section 4.4, Figure 7", "latents", of(maps, fixed(latents.CLAIMS), same, train("latents"))),
-        Topic("Language", "Appendix D, Table 5", "language", of_texts(), described["language"]),
-    ]  # fmt: skip
-
-
-def _cost(root, profile: str, paper: Published, runs: Mapping[str, list[dict]]) -> dict[str, list[Claim]]:
-    """Judge the claims about cost on the paper's ViT-B/14 and on each backbone of the runs."""
-    costs = cost_records.load_costs(root, *dict.fromkeys([profile, cost_records.SIZES]))
-    judged = {"dinov2_b": cost.cost_claims(paper, efficiency.of_paper(costs, paper), True, "counts, exact")}
-    for backbone, group in runs.items():
-        try:
-            points = efficiency.of_runs(costs, group)
-        except InputError:
-            points = None
-        here = cost.cost_claims(paper, points, False, "counts, exact")
-        judged[backbone] = here if backbone not in judged else [*judged[backbone], *here]
-    return judged
-
-
-def frame(parts: Iterable[Topic]) -> pd.DataFrame:
-    """Return a row per claim: topic, place, backbone, notebook, and `verdicts.numbers`."""
-    rows = [
-        {"topic": part.title, "place": part.place, "backbone": backbone, "notebook": part.notebook} | numbers(claim)
-        for part in parts
-        for backbone, claims in part.claims.items()
-        for claim in claims
-    ]
+    rows = []
+    for name, topic in TOPICS.items():
+        if notebook not in ("", topic.notebook):
+            continue
+        claims = [claim for claim in CLAIMS if claim.topic == name]
+        script, *options = topic.command.split(" ", 1)
+        missing = " ".join([f"no results: python experiments/{script}.py --profile {profile}", *options])
+        for backbone, (runs, data) in (topic.load(root, profile, paper) or {"": ([], None)}).items():
+            place = {"topic": name, "place": topic.place, "backbone": backbone, "notebook": topic.notebook}
+            cut = f"{capped(runs)} of {len(runs)} trainings cut short" if capped(runs) else ""
+            for claim in claims:
+                row = claim.judge(data) if data is not None else claim.untested(missing)
+                rows.append(place | row | {"cut": cut})
     return pd.DataFrame(rows)
 
 
-def page(parts: Sequence[Topic], profile: str) -> str:
-    """Return the page in Markdown, for a file below results/<profile>/tables."""
-    return f"# The paper's claims, on the results of `{profile}`\n\n{body(parts, '../../../analysis/')}"
+def tables(root, profile: str, paper: Published, notebook: str) -> list[Table]:
+    """Build the table of a notebook's claims, one per backbone with results."""
+    rows = judged(root, profile, paper, notebook)
+    parts = rows[rows["backbone"] != ""].groupby("backbone", sort=False)
+    suffix = "_{}" if len(parts) > 1 else ""
+    seeds = sorted(name for name in rows if name.startswith("seed"))
+    name = f"{TOPICS[rows['topic'].iloc[0]].table}_claims"
+    return [
+        Table(name + suffix.format(backbone), f"The claims, judged. {RULE}", {"": part.set_index("claim")}, SHOWN,
+              part[[*FIELDS, *seeds]])
+        for backbone, part in parts
+    ]  # fmt: skip
 
 
-def body(parts: Sequence[Topic], notebooks: str) -> str:
-    """Return the page without its title; notebooks: their folder as seen from the page."""
-    verdicts = [claim.verdict for part in parts for claims in part.claims.values() for claim in claims]
+def body(rows: pd.DataFrame, notebooks: str) -> str:
+    """Return the page of all claims without its title; notebooks: their folder as seen from the page."""
     lines = [
-        answer(verdicts),
+        answer(rows["verdict"]),
         f"{RULE} *{UNTESTABLE.capitalize()}*: results or a definition are missing; the effect says which. Counts are "
         "exact and have no interval.",
     ]
-    counts = []
-    for part in parts:
-        of_topic = [claim.verdict for claims in part.claims.values() for claim in claims]
-        counts.append([part.title, *(str(of_topic.count(verdict)) for verdict in VERDICTS)])
-    lines.append(markdown.table(["Topic", *map(str.capitalize, VERDICTS)], counts, "lcccc"))
-    for part in parts:
-        link = f"[{part.notebook}]({notebooks}{part.notebook}.ipynb)"
-        lines += [f"## {part.title}", " ".join([f"{part.place}; {link}.", *part.about])]
-        rows = [
-            list(map(markdown.escape, (claim.text, claim.verdict, claim.reading, claim.interval, _shown(claim),
-                                       _scale(backbone, claim))))
-            for backbone, claims in part.claims.items()
-            for claim in claims
-        ]  # fmt: skip
-        header = ["Claim", "Verdict", "Effect", "95 % interval", "Could be shown", "Scale"]
-        lines.append(markdown.table(header, rows))
-        if part.closing:
-            lines.append(part.closing)
+    counts = rows.groupby("topic", sort=False)["verdict"].value_counts().unstack(fill_value=0)
+    counts = counts.reindex(TOPICS, columns=VERDICTS, fill_value=0)
+    header = ["Topic", *map(str.capitalize, VERDICTS)]
+    lines.append(markdown.table(header, [[name, *map(str, row)] for name, *row in counts.itertuples()], "lcccc"))
+    for name, part in rows.groupby("topic", sort=False):
+        where = part["backbone"].map(lambda backbone: backbone_title(backbone) if backbone else "")
+        scale = [", ".join(filter(None, both)) for both in zip(where, part["scale"], strict=True)]
+        shown = texts(part.assign(scale=scale), SHOWN)
+        cells = [[text, *row] for text, (_, *row) in zip(part["claim"], shown.itertuples(), strict=True)]
+        notebook = part["notebook"].iloc[0]
+        lines += [f"## {name}", f"{part['place'].iloc[0]}; [{notebook}]({notebooks}{notebook}.ipynb)."]
+        lines.append(markdown.table(["Claim", *shown], [list(map(_piped, row)) for row in cells]))
     return "\n\n".join(lines) + "\n"
 
 
-def _shown(claim: Claim) -> str:
-    return plain(claim.effect.detectable, claim.digits) if claim.effect else NOTHING
+def _piped(text: str) -> str:
+    return text.replace("|", r"\|")
 
 
-def _limited(claim: Claim, group) -> Claim:
-    """Say with a claim how many of the trainings in `group`, records of runs or else, a limit on epochs ended."""
-    trainings = [run for run in group if isinstance(run, dict)] if isinstance(group, list) else []
-    cut = capped(trainings)
-    return replace(claim, cut=f"{cut} of {len(trainings)} trainings cut short") if cut else claim
+def csv(rows: pd.DataFrame) -> str:
+    """Return the rows of `judged` as CSV."""
+    columns = ["topic", "place", "backbone", "notebook", *FIELDS]
+    return rows.to_csv(index=False, columns=columns, float_format="%.6g", lineterminator="\n")
 
 
-def _scale(backbone: str, claim: Claim) -> str:
-    parts = (backbone_title(backbone) if backbone else "", claim.scale, claim.cut)
-    return ", ".join(filter(None, parts)) or NOTHING
+def page(rows: pd.DataFrame, profile: str) -> str:
+    """Return the page of all claims, for a file below results/<profile>/tables."""
+    return f"# The paper's claims, on the results of `{profile}`\n\n{body(rows, '../../../analysis/')}"
 
 
-def write(parts: Sequence[Topic], root, profile: str) -> None:
+def write(rows: pd.DataFrame, root, profile: str) -> None:
     """Write the page and its numbers to <root>/<profile>/tables/claims.{md,csv}."""
-    folder = Path(root) / profile / "tables"
-    csv = frame(parts).to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    for ending, text in (("md", page(parts, profile)), ("csv", csv)):
-        write_atomically(folder / f"{NAME}.{ending}", text.encode())
+    for ending, text in (("md", page(rows, profile)), ("csv", csv(rows))):
+        write_atomically(Path(root) / profile / "tables" / f"claims.{ending}", text.encode())

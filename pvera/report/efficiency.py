@@ -8,9 +8,10 @@ import pandas as pd
 from pvera.adapters import METHODS, Method
 from pvera.errors import InputError
 from pvera.report.published import Published
-from pvera.report.scores import wide
-from pvera.report.tables import accuracies
-from pvera.study.cost_records import MEASURES, SIZES, _method
+from pvera.report.scores import by_backbone, wide
+from pvera.report.tables.benchmark import accuracies
+from pvera.study.cost_records import MEASURES, SIZES, _method, load_costs
+from pvera.study.results import load_runs
 
 
 def agreement(costs: pd.DataFrame) -> pd.DataFrame:
@@ -51,6 +52,18 @@ def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
             entry = {"method": run["method"], "hyperparameters": hyperparameters}
             chosen.setdefault(run["method"], []).append((_method(entry), 1.0))
     return _points(_of(costs, runs[0]["profile"], runs[0]["backbone"]), accuracy, chosen)
+
+
+def of_profile(root, profile: str, paper: Published) -> dict[str, tuple[list[dict], tuple]]:
+    """Return the counts behind the claims, per backbone: those of the paper's ViT-B/14, marked so, and of the runs."""
+    costs = load_costs(root, *dict.fromkeys([profile, SIZES]))
+    found = {"dinov2_b": ([], (of_paper(costs, paper), True))}
+    for backbone, runs in by_backbone(load_runs(root, profile, optional=True)).items():
+        try:
+            found.setdefault(backbone, ([], (of_runs(costs, runs), False)))
+        except InputError:
+            found.setdefault(backbone, ([], (None, False)))
+    return found
 
 
 def _of(costs: pd.DataFrame, profile: str, backbone: str) -> pd.DataFrame:

@@ -7,10 +7,11 @@ from pathlib import Path
 from IPython import display
 from matplotlib.figure import Figure
 
-from pvera.report import plots, published, tables
-from pvera.report.plots import ablations
-from pvera.report.tables import Table
-from pvera.report.tables.ablations import failures
+from pvera.report import claims, plots, published
+from pvera.report.plots import ablations as figures
+from pvera.report.table import Table
+from pvera.report.tables import ablations as tables
+from pvera.report.tables.benchmark import about
 from pvera.report.tables.names import backbone_title
 from pvera.study import results
 
@@ -71,6 +72,11 @@ class Page:
         for backbone, of_backbone in tables.items():
             self.show(of_backbone[name], backbone)
 
+    def show_claims(self, notebook: str) -> None:
+        """Show the judged claims of a notebook."""
+        for table in claims.tables(self.results, self.profile, published.load(self.published), notebook):
+            self.show(table)
+
     def draw(self, figure: Figure, name: str = "", width: int = WIDTH) -> None:
         """Save a figure in all formats and show it; without a name, show it in the notebook alone."""
         if name:
@@ -87,8 +93,8 @@ def show_ablation(page: Page, experiment: str, hyperparameter: str, axis: str) -
     if not runs:
         page.missing(options=f"--experiments {experiment}")
         return
-    page.say(tables.about(runs))
+    page.say(about(runs))
     page.show(tables.ablation(runs, hyperparameter, paper))
-    page.say(failures(runs, hyperparameter))
-    page.draw(ablations.of_runs(runs, hyperparameter, paper, axis), experiment)
-    page.show(tables.ablation_verdicts(runs, hyperparameter, paper))
+    page.say(tables.failures(runs, hyperparameter))
+    page.draw(figures.of_runs(runs, hyperparameter, paper, axis), experiment)
+    page.show_claims(experiment)

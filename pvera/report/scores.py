@@ -9,7 +9,7 @@ import pandas as pd
 from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
-from pvera.study.results import IDENTITY, KINDS
+from pvera.study.results import KINDS
 
 ROWS = ["category", "dataset", "seed"]  # the index of scores
 
@@ -36,20 +36,6 @@ def chosen_member(run: dict) -> dict:
     return run["members"][run["chosen"]["member"]]
 
 
-def frame(runs: Iterable[dict]) -> pd.DataFrame:
-    """Return one row per run: its identity, the chosen member and its grid values, the metrics (NaN: diverged)."""
-    rows = []
-    for run in runs:
-        row = {key: run[key] for key in (*IDENTITY, "category", "protocol")}
-        if run["chosen"]:
-            member = chosen_member(run)
-            row |= {f"grid_{key}": value for key, value in run["chosen"]["grid"].items()}
-            row |= {key: member[key] for key in ("adapter_parameters", "head_parameters", "best_validation_loss")}
-            row |= {"epoch": run["chosen"]["epoch"]} | run["test"]
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
 def wide(runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy") -> pd.DataFrame:
     """Return one score per run on one backbone: rows (category, dataset, seed), columns methods in their usual order.
 
@@ -74,6 +60,11 @@ def wide(runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy
 def over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
     """Return the mean over seeds of a frame of `wide`: rows (category, dataset)."""
     return scores.groupby(level=ROWS[:2], sort=False).mean()
+
+
+def cube(scores: pd.DataFrame) -> np.ndarray:
+    """Return a frame of `wide` as an array (methods, seeds, data sets)."""
+    return scores.to_numpy().T.reshape(len(scores.columns), -1, len(scores.index.unique("seed"))).swapaxes(1, 2)
 
 
 def complete(scores: pd.DataFrame) -> pd.DataFrame:

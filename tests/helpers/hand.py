@@ -5,6 +5,8 @@ import io
 import pandas as pd
 from records import make_record
 
+from pvera.report import claims
+
 # Correct answers of 10 000, per seed.
 HAND = {
     "linear": {"digits": [4900, 5100], "textures": [8000, 8000], "vessels": [1000, 1000]},
@@ -33,3 +35,16 @@ def lines(table, about=False):
 
 def parsed(table):
     return pd.read_csv(io.StringIO(table.csv()))
+
+
+def judged(topic, data):
+    """Return the judged claims of a topic on the results that its contrasts take, by their texts."""
+    rows = [claim.judge(data) for claim in claims.CLAIMS if claim.topic == topic]
+    return pd.DataFrame(rows).set_index("claim")
+
+
+def cells(table, panel=0):
+    """Return the printed cells of a panel by their row labels."""
+    if hasattr(table, "texts"):
+        return {label: list(row) for label, *row in list(table.texts().values())[panel].itertuples()}
+    return {row.label: [cell.text for cell in row.cells] for row in table.panels[panel].rows}  # of the former table

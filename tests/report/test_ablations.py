@@ -4,17 +4,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hand import judged, lines, parsed
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from records import make_record
 from scipy.stats import t
-from test_tables import lines, parsed
 
 from pvera.errors import InputError
-from pvera.report import published, tables
+from pvera.report import published
 from pvera.report.plots import ablations as plots
 from pvera.report.plots import style
-from pvera.report.tables import Ablation
-from pvera.report.tables.ablations import failures
+from pvera.report.tables import ablations as tables
+from pvera.report.tables.ablations import failures, losses
 
 PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
 
@@ -60,35 +60,34 @@ def test_by_hand():
     assert shown["Loss, here"] == ["1.200", "1.000", "1.000", "**0.950**"]
     assert shown["Trained numbers, paper"] == ["21 504", "24 576", "30 720", "43 008"]
     assert shown["Above r = 32, here"] == ["+0.200", "0.000", "0.000", "−0.050"]
-    assert table.panels[0].header == ("r = 8 (64)", "r = 16 (128)", "r = 32 (256)", "r = 64 (512)")
+    assert list(table.texts()[""]) == ["r = 8 (64)", "r = 16 (128)", "r = 32 (256)", "r = 64 (512)"]
     assert "takes the softmax twice" in table.caption
 
 
 def test_claims_by_hand():
     """r = 64 lies 0.05 below r = 32: by data set 0.10 above and 0.20 below. r = 8 lies 0.2 above r = 16, by both data
     sets alike, but its seeds differ by 0.2."""
-    first, second = lines(tables.ablation_verdicts(runs_of(), "rank", PAPER))
-    assert first[:2] == ["r = 256 (here r = 32) has the lowest loss", "undecided"]
-    assert first[2] == "r = 64 against r = 32: 0.050 nats lower"
-    assert first[6] == "+0.100, −0.200"
-    assert second[0] == "r = 128 and r = 512 (here r = 16 and r = 64) lose less than r = 64 (here r = 8)"
-    assert second[1:3] == ["undecided", "r = 8 against r = 16: 0.200 nats higher"]
-    half = t.ppf(0.975, 1) * np.sqrt(0.02 / 2 / 2)
-    assert second[3].startswith(f"[−{half - 0.2:.3f}, ")
-    assert second[6] == "+0.100, +0.300"
+    first, second = judged("Rank", losses(runs_of(), "rank")).reset_index().to_dict("records")
+    assert first["claim"] == "r = 256 (here r = 32) has the lowest loss" and first["verdict"] == "undecided"
+    assert first["reading"] == "r = 64 against r = 32: 0.050 nats lower"
+    assert (first["seed0"], first["seed1"]) == pytest.approx((0.1, -0.2))
+    assert second["claim"] == "r = 128 and r = 512 (here r = 16 and r = 64) lose less than r = 64 (here r = 8)"
+    assert second["reading"] == "r = 8 against r = 16: 0.200 nats higher"
+    assert second["low"] == pytest.approx(0.2 - t.ppf(0.975, 1) * np.sqrt(0.02 / 2 / 2))
+    assert (second["seed0"], second["seed1"]) == pytest.approx((0.1, 0.3))
 
 
 def test_position():
     losses = {"digits": [[0.5, 0.6, 0.4, 0.7, 0.3, 0.35]]}
     runs = runs_of(losses, ["q", "k", "v", "qk", "qv", "qkv"], "targets", softmax_in_loss=True)
     table = tables.ablation(runs, "targets", PAPER)
-    assert table.panels[0].header == ("Q", "K", "V", "QK", "QV", "QKV")
+    assert list(table.texts()[""]) == ["Q", "K", "V", "QK", "QV", "QKV"]
     data = parsed(table)
     assert data["loss_paper"].tolist() == [1.825, 1.827, 1.826, 1.835, 1.819, 1.821]
     assert data["low"].isna().all()  # one data set has no interval
     assert "softmax twice" not in table.caption and "other data and another backbone" in table.caption
-    (claim,) = lines(tables.ablation_verdicts(runs, "targets", PAPER))
-    assert claim[:3] == ["QV has the lowest loss", "not testable here", "fewer than two data sets: no interval"]
+    claim = judged("Position", tables.losses(runs, "targets")).loc["QV has the lowest loss"]
+    assert claim["reading"] == "fewer than two data sets: no interval"
 
 
 def test_the_same_data_and_loss_compare_without_reserve():
@@ -100,14 +99,14 @@ def test_the_same_data_and_loss_compare_without_reserve():
         for run in runs_of({"digits": [[1.9, 1.8, 1.7, 1.8]]}, [64, 128, 256, 512], softmax_in_loss=True)
     ]
     table = tables.ablation(runs, "rank", PAPER)
-    assert "compare" not in table.caption and table.panels[0].header[0] == "r = 64"
+    assert "compare" not in table.caption and table.texts()[""].columns[0] == "r = 64"
 
 
 def test_a_pair_without_every_value_enters_no_mean():
     losses = {"digits": LOSSES["digits"], "vessels": [LOSSES["vessels"][0], [1.4, None, 1.4, 1.1]]}
-    ablation = Ablation.of(runs_of(losses), "rank")
-    assert ablation.complete.tolist() == [[True, True], [True, False]]
-    np.testing.assert_allclose(ablation.by_seed()[:, 1], LOSSES["digits"][1])
+    found = tables.losses(runs_of(losses), "rank")
+    assert found.notna().all(axis=1).tolist() == [True, True, True, False]
+    np.testing.assert_allclose(tables.by_seed(found).loc[1], LOSSES["digits"][1])
     assert (
         "Of 4 pairs of data set and seed, 3 have every value."
         in tables.ablation(runs_of(losses), "rank", PAPER).caption
@@ -118,34 +117,34 @@ def test_a_searched_learning_rate_counts_with_its_best():
     runs = runs_of({"digits": [[1.0, 2.0]]}, [8, 16])
     more = runs_of({"digits": [[0.7, None]]}, [8, 16])
     runs[0]["members"] += more[0]["members"]
-    assert Ablation.of(runs, "rank").mean().tolist() == [0.7, 2.0]
+    assert losses(runs, "rank").to_numpy().tolist() == [[0.7, 2.0]]
 
 
 def test_other_runs_are_bad_input():
     with pytest.raises(InputError, match="no ablation of 'rank'"):
-        Ablation.of([make_record("pvera")], "rank")
+        losses([make_record("pvera")], "rank")
 
 
 def test_without_a_counterpart_the_claims_are_not_testable():
     runs = runs_of({"digits": [[1.0, 2.0]]}, [8, 16])
-    judged = {(row[1], row[2]) for row in lines(tables.ablation_verdicts(runs, "rank", PAPER))}
-    assert judged == {("not testable here", "no counterpart of r = 256 in the grid"),
-                      ("not testable here", "no counterpart of r = 128 in the grid")}  # fmt: skip
+    rows = judged("Rank", losses(runs, "rank"))
+    assert rows["reading"].tolist() == [f"no counterpart of r = {rank} in the grid" for rank in (256, 128)]
     assert parsed(tables.ablation(runs, "rank", PAPER))["loss_paper"].isna().all()
 
 
 def test_figure():
     """The figure shows our differences and the paper's from the value in the place of the paper's best."""
-    ablation = Ablation.of(runs_of(), "rank")
+    found = losses(runs_of(), "rank")
     figure = plots.of_runs(runs_of(), "rank", PAPER, "Rank r")
     FigureCanvasAgg(figure).draw()
     here, there = figure.axes
-    gaps = ablation.above(32).mean(1)
+    gaps = tables.above(found, 32).mean()
     means = [line for line in here.lines if line.get_marker() == style("pvera").marker and line.get_markersize() == 4.5]
     np.testing.assert_allclose([line.get_ydata()[0] for line in means], gaps)
     assert [line.get_mfc() == "white" for line in means] == [True, True, True, False]
     dots = [line.get_ydata() for line in here.lines if line.get_markersize() == 2]
-    np.testing.assert_allclose(dots, ablation.by_seed() - ablation.by_seed()[2])
+    of_seeds = tables.by_seed(found)
+    np.testing.assert_allclose(dots, of_seeds.sub(of_seeds[32], axis=0).T)
     assert [label.get_text() for label in there.get_xticklabels()] == ["64", "128", "256", "512"]
     assert [(text.get_position()[0], text.get_text()) for text in here.texts] == [(0, "1×"), (2, "1×")]  # log 4 = 1.39
 
@@ -153,8 +152,7 @@ def test_figure():
 def test_trainings_that_learned_nothing_are_counted():
     """With ten classes, equal scores have the loss log 10 = 2.303; a training above 95 % of it learned nothing."""
     losses = {"digits": [[1.0, 2.18, 1.2, 2.3], [1.1, 2.2, 1.1, 1.0]]}
-    ablation = Ablation.of(runs_of(losses), "rank")
-    assert ablation.failed().sum((1, 2)).tolist() == [0, 1, 0, 1]
+    assert tables.failed(tables.losses(runs_of(losses), "rank")).sum().tolist() == [0, 1, 0, 1]
     assert parsed(tables.ablation(runs_of(losses), "rank", PAPER))["failed"].tolist() == [0, 1, 0, 1]
     assert failures(runs_of(losses), "rank") == (
         "Trainings that learned nothing: r = 16 in 1 of 2 (Digits); r = 64 in 1 of 2 (Digits). "

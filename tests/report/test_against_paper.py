@@ -7,7 +7,7 @@ import pytest
 from hand import HAND, lines, parsed, runs_of
 from records import make_record
 
-from pvera.report import published, tables
+from pvera.report import published
 from pvera.report.tables import against_paper
 
 PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
@@ -80,7 +80,7 @@ def test_a_missing_run_leaves_averages_and_ranks_empty():
 
 
 def test_published_detailed_table_prints_as_the_paper():
-    table = tables.published_detailed(PAPER, "dinov2_l")
+    table = against_paper.published_detailed(PAPER, "dinov2_l")
     shown = {row[0]: row[1:] for row in lines(table)}
     assert len(shown) == 19
     assert shown["CIFAR-100"][1] == r"50.9\* ± 35.3" and shown["sNORB-Elev"][-1] == "36.6 ± 2.2"

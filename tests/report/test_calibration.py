@@ -3,16 +3,20 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
+from hand import judged
 from notebook import run
 from records import make_record, write_all
 from scipy.stats import gmean, norm, spearmanr, t
 
 from pvera import metrics
 from pvera.errors import InputError
+from pvera.report.claims import _calibration as minus_logs
 from pvera.report.plots import calibration as draw
-from pvera.report.scores import Scores
-from pvera.report.tables import calibration, per_backbone
+from pvera.report.scores import wide
+from pvera.report.tables import calibration
+from pvera.report.tables.profile import per_backbone
 from pvera.study import results
 
 TEST = {"images": 10, "correct": 5, "accuracy": 0.5, "nll": 1.0, "brier": 0.5}
@@ -36,7 +40,7 @@ OTHERS = {m: {"digits": [0.09, 0.09], "vessels": [0.09, 0.09]} for m in ("bottle
 
 
 def test_geometric_means_by_hand():
-    means = calibration.geometric_means(Scores.of(runs_of(HAND), "ace"))
+    means = calibration.geometric_means(wide(runs_of(HAND), "ace"))
     # (.04 .01 .16 .04)^(1/4) = .04, and (.01 .01 .04 .04)^(1/4) = .02
     np.testing.assert_allclose(means["mean"], [0.04, 0.02])
     np.testing.assert_allclose(means[["seed0", "seed1"]], [[0.08, 0.02], [0.02, 0.02]])
@@ -52,26 +56,25 @@ def test_geometric_means_by_hand():
 
 def test_geometric_means_agree_with_scipy_and_without_pvera_have_no_ratio():
     values = np.random.default_rng(0).uniform(0.01, 0.2, (2, 3, 4))
-    means = calibration.geometric_means(Scores(values, ("lora", "vera"), (0, 1, 2), tuple("abcd"), ("natural",) * 4))
+    index = pd.MultiIndex.from_product([["natural"], list("abcd"), range(3)], names=["category", "dataset", "seed"])
+    errors = pd.DataFrame(values.swapaxes(1, 2).reshape(2, 12).T, index, ["lora", "vera"])
+    means = calibration.geometric_means(errors)
     np.testing.assert_allclose(means["mean"], gmean(values, axis=(1, 2)))
     assert means["ratio"].isna().all() and (means["low"] < means["mean"]).all()
 
 
 def floors(runs, ace=0.01, ece=0.005):
-    return {"ace": Scores.of(runs, lambda run: ace), "ece": Scores.of(runs, lambda run: ece)}
+    return {"ace": wide(runs, lambda run: ace), "ece": wide(runs, lambda run: ece)}
 
 
 def test_table_marks_the_lowest_and_prints_the_floors():
     runs = runs_of(HAND)
     table = calibration.calibration(runs, floors(runs))
-    vera, pvera = table.panels[0].rows
-    texts = [cell.text for cell in pvera.cells]
-    assert texts[:2] + texts[3:] == ["2.0", "1.0", "–", "4.0", "0.5", "1.000", "0.500", "50.0"]
-    assert texts[2].startswith("[0.0, ")
-    assert table.panels[0].header[:2] == ("ACE", "Floor")
-    assert [pvera.cells[i].mark for i in (0, 4)] == ["best", "best"]
-    assert vera.cells[0].mark == "second" and vera.cells[3].text == "2.00 [2.00, 2.00]"
-    assert vera.cells[6].mark == pvera.cells[6].mark == "best"  # ties share the mark
+    vera, pvera = table.texts()[""].to_numpy().tolist()
+    assert pvera[:2] + pvera[3:] == ["**2.0**", "1.0", "–", "**4.0**", "0.5", "**1.000**", "**0.500**", "50.0"]
+    assert pvera[2].startswith("[0.0, ")
+    assert vera[0] == "<ins>4.0</ins>" and vera[3] == "2.00 [2.00, 2.00]"
+    assert vera[6] == "**1.000**"  # ties share the mark
     assert {"ace_mean", "ece_mean", "ace_floor", "ece_floor", "nll", "brier", "accuracy"} <= set(table.data)
 
 
@@ -84,11 +87,11 @@ def test_floors_are_those_of_the_stored_scores(tmp_path):
     floors = calibration.floors(tmp_path, runs)
     path = tmp_path / "mine/benchmark/tiny/vessels/vera/seed1.json"
     errors = metrics.calibrated_errors(results.read_predictions(path)[0].max(1))
-    place = floors["ace"].methods.index("vera"), 1, floors["ace"].datasets.index("vessels")
-    assert floors["ace"].values[place] == pytest.approx(gmean(errors["ace"]))
-    assert (floors["ece"].values < floors["ace"].values).mean() > 0.5 and not floors["ece"].missing()
+    ace = floors["ace"]["vera"]
+    assert ace["specialized", "vessels", 1] == pytest.approx(gmean(errors["ace"]))
+    assert (floors["ece"] < floors["ace"]).mean(axis=None) > 0.5 and floors["ece"].notna().all(axis=None)
     data = calibration.calibration(runs, floors).data.set_index("method")
-    assert data.at["vera", "ace_floor"] == pytest.approx(gmean(floors["ace"].values[place[0]].ravel()))
+    assert data.at["vera", "ace_floor"] == pytest.approx(gmean(ace))
 
 
 def test_a_data_set_that_a_method_lacks_is_left_out():
@@ -96,14 +99,14 @@ def test_a_data_set_that_a_method_lacks_is_left_out():
     table = calibration.calibration(runs, floors(runs))
     assert table.caption.endswith("Over the 1 of 2 data sets of which every method has a run.")
     assert table.data.set_index("method")["ace_mean"].tolist() == pytest.approx([0.02, 0.01])
-    assert table.panels[0].rows[0].cells[2].text == "–"  # one data set has no interval
+    assert table.texts()[""].iloc[0, 2] == "–"  # one data set has no interval
     runs = runs_of({"vera": {"digits": [0.1]}, "pvera": {"vessels": [0.1]}})
     with pytest.raises(InputError, match="no data set"):
         calibration.calibration(runs, floors(runs))
 
 
 def verdicts(errors):
-    return calibration.calibration_verdicts(runs_of(errors)).data["verdict"].tolist()
+    return judged("Calibration", minus_logs(runs_of(errors)))["verdict"].tolist()
 
 
 def test_claims_by_hand():
@@ -115,11 +118,11 @@ def test_claims_by_hand():
         run | {"method": "adaptformer"} for run in runs_of({"bottleneck": adaptformer["adaptformer"]})
     ]  # `records.GRIDS` has none of AdaptFormer
     runs += runs_of(HAND | lora | others | linear)
-    table = calibration.calibration_verdicts(runs)
+    rows = judged("Calibration", minus_logs(runs))
     # Geometric means: LoRA .05, VeRA .04, PVeRA .02; the others .09 or .2; linear .03. The nearest pairs: LoRA and .09,
     # LoRA and linear, PVeRA and VeRA
-    np.testing.assert_allclose(table.data["difference"], [80, -40, 100])
-    assert table.data["reading"].tolist()[1:] == [
+    np.testing.assert_allclose(rows["difference"], [80, -40, 100])
+    assert rows["reading"].tolist()[1:] == [
         "Linear against LoRA: calibration error (ACE) 40.0 % lower",
         "VeRA against PVeRA: calibration error (ACE) 100.0 % higher"
     ]  # fmt: skip
@@ -127,16 +130,16 @@ def test_claims_by_hand():
     # the data sets agree by luck, so the seeds bound the error from below.
     error = math.log(4) / math.sqrt(2) / math.sqrt(2 * 2)
     bounds = [100 * (2 * math.exp(sign * t.ppf(0.975, 1) * error) - 1) for sign in (-1, 1)]
-    np.testing.assert_allclose(table.data.loc[2, ["low", "high", "seed0", "seed1"]].astype(float), [*bounds, 300, 0],
+    np.testing.assert_allclose(rows.iloc[2][["low", "high", "seed0", "seed1"]].astype(float), [*bounds, 300, 0],
                                atol=1e-9)  # fmt: skip
     # VeRA's geometric means are .02 and .08, LoRA's .05 twice: log ratios to .09 of both signs
-    assert table.data["verdict"].tolist() == ["undecided", "fails", "undecided"]
+    assert rows["verdict"].tolist() == ["undecided", "fails", "undecided"]
     assert verdicts(HAND)[:2] == ["not testable here"] * 2
 
 
 def test_kept_says_whether_two_methods_are_distinguishable():
     def sentence(errors):
-        return calibration.vera_against_pvera(calibration.geometric_means(Scores.of(runs_of(errors), "ace")))
+        return calibration.vera_against_pvera(calibration.geometric_means(wide(runs_of(errors), "ace")))
 
     twice = {"digits": [0.02, 0.02], "vessels": [0.08, 0.08]}
     assert sentence(HAND | {"vera": twice}).endswith("VeRA is calibrated worse than PVeRA.")
@@ -147,12 +150,13 @@ def test_kept_says_whether_two_methods_are_distinguishable():
 
 
 def test_confound_agrees_with_scipy():
+    places = [("natural", "digits"), ("specialized", "vessels")]
+    index = pd.MultiIndex.from_tuples([(*p, s) for p in places for s in (0, 1)], names=["category", "dataset", "seed"])
     rng = np.random.default_rng(0)
-    axes = ("lora", "vera", "pvera"), (0, 1), ("digits", "vessels"), ("natural", "specialized")
-    accuracy, error = (Scores(rng.random((3, 2, 2)), *axes) for _ in range(2))
+    accuracy, error = (pd.DataFrame(rng.random((4, 3)), index, ["lora", "vera", "pvera"]) for _ in range(2))
     confound = calibration.confound(accuracy, error)
-    for d, name in enumerate(axes[2]):
-        pair = accuracy.values[:, :, d].mean(1), error.values[:, :, d].mean(1)
+    for row, name in enumerate(["digits", "vessels"]):
+        pair = (scores.to_numpy()[2 * row : 2 * row + 2].mean(0) for scores in (accuracy, error))
         assert confound[name] == pytest.approx(spearmanr(*pair).statistic)
     assert "on Digits" in calibration.confound_summary(accuracy, error)
 

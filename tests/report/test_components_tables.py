@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from hand import judged
 from matplotlib import pyplot as plt
 from records import make_record, write_all
 from scipy import stats
@@ -37,27 +38,26 @@ def runs(tmp_path):
 
 
 def test_rows_join_the_benchmark_and_further_seeds(runs):
-    accuracies, tasks = components.values(runs)
-    assert tasks == TASKS
+    accuracies = components.values(runs)
+    assert tuple(accuracies.index.unique("dataset")) == TASKS
     for name, counts in CORRECT.items():
-        np.testing.assert_allclose(accuracies[name], counts)
-    table = components.table(runs)
-    assert [row.label for row in table.panels[0].rows] == [components.TITLES[name] for name in CORRECT]
-    assert table.panels[0].rows[0].cells[0].text == "52.0 ± 2.0"
-    assert table.panels[0].rows[-1].cells[2].text == "52.5"
+        np.testing.assert_allclose(accuracies[name], np.ravel(counts))
+    shown = components.table(runs).texts()[""]
+    assert list(shown.index) == [components.TITLES[name] for name in CORRECT]
+    assert shown.iloc[0, 0] == "52.0 ± 2.0" and shown.iloc[-1, 2] == "52.5"
 
 
 def test_claims_are_judged_over_tasks(runs):
-    more, noise, kl, chosen, equal = components.claims(runs)
+    more, noise, kl, chosen, equal = judged("Components", components.values(runs)).to_dict("records")
     gaps = [7, 5]
     low, high = stats.t.interval(0.95, 1, np.mean(gaps), stats.sem(gaps))
-    assert more.verdict == "undecided" and more.effect.mean == pytest.approx(6)
-    assert (more.effect.low, more.effect.high) == pytest.approx((low, high))
-    assert noise.effect.mean == pytest.approx(6) and kl.effect.mean == pytest.approx(0)
-    assert chosen.effect == kl.effect
-    assert equal.verdict == "not testable here" and equal.reading == "no runs of VeRA, equal budget"
-    assert "Without one of the 2 tasks, the first verdict stays for 2 of them (Digits, Sprites)" in (
-        components.claims_table(runs).caption
+    assert more["verdict"] == "undecided" and more["difference"] == pytest.approx(6)
+    assert (more["low"], more["high"]) == pytest.approx((low, high))
+    assert noise["difference"] == pytest.approx(6) and kl["difference"] == pytest.approx(0)
+    assert chosen["low"] == kl["low"]
+    assert equal["verdict"] == "not testable here" and equal["reading"] == "no runs of VeRA, equal budget"
+    assert components.without_one_task(runs) == (
+        "Without one of the 2 tasks, the first verdict stays for 2 of them (Digits, Sprites)."
     )
 
 
@@ -68,11 +68,10 @@ def test_tasks_without_a_kl_term_are_named_and_left_out(runs):
         run | {"config_hash": hashes[run["seed"]]} if run["dataset"] == "sprites" else run for run in runs["no_kl"]
     ]
     assert components.without_kl_term(runs) == {"sprites"}
-    _, _, kl, chosen, _ = components.claims(runs)
-    assert kl.effect.mean == pytest.approx(0)  # −1 on Digits, +1 on Sprites
-    assert (chosen.verdict, chosen.reading) == ("not testable here", "fewer than two data sets: no interval")
-    for table in (components.claims_table(runs), components.by_task(runs)):
-        assert "On Sprites the search chose β = 0" in table.caption
+    _, _, kl, chosen, _ = judged("Components", components.values(runs)).to_dict("records")
+    assert kl["difference"] == pytest.approx(0)  # −1 on Digits, +1 on Sprites
+    assert chosen["reading"] == "fewer than two data sets: no interval"
+    assert "On Sprites the search chose β = 0" in components.by_task(runs).caption
 
 
 def test_intervals_for_these_tasks_take_seeds_as_the_unit(tmp_path):
@@ -106,5 +105,5 @@ def test_searches_state_their_choice_and_whether_it_is_at_the_edge(tmp_path):
     for task, chosen in zip(TASKS, (1, 2), strict=True):
         write_all(tmp_path, [make_record("pvera", task, 0, grid={"beta": values}, chosen=chosen, experiment="beta")])
     table = components.searched(tmp_path, "mine")
-    assert [cell.text for cell in table.panels[0].rows[0].cells] == ["10⁻³", "10⁻² (edge)"]
+    assert table.texts()[""].loc["β of PVeRA"].tolist() == ["10⁻³", "10⁻² (edge)"]
     assert components.searched(tmp_path, "other") is None

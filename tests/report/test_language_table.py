@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hand import judged
 from records import hold_stored, make_record, write_all
 from sklearn.metrics import matthews_corrcoef
 
 from pvera.adapters import METHODS
 from pvera.data import glue
-from pvera.report import tables
 from pvera.report.scores import capped
+from pvera.report.tables import language as tables
 from pvera.report.tables.language import majority_class
 from pvera.study import results
 
@@ -89,8 +90,7 @@ def test_missing_runs_leave_empty_cells(runs):
 def test_claims(runs):
     """On GLUE VeRA is farthest below the majority class, by 7.3 points on RTE and 20 above on CoLA."""
     runs += [record("vera", name, seed, 60, 0.2) for name in MAJORITY for seed in (0, 1)]
-    table = tables.language_verdicts(runs, MAJORITY)
-    claims = table.data.set_index("claim")
+    claims = judged("Language", tables.with_majority(runs, MAJORITY))
     presupposed = "Presupposed: every method beats the majority class on average over the tasks "
     assert claims.difference.dropna().to_dict() == pytest.approx({
         "PVeRA is better than VeRA on average over the tasks of GLUE": (10 + 10) / 2,
@@ -115,7 +115,7 @@ def test_a_task_on_which_every_run_diverged(runs, tmp_path):
         results.write(path, run, np.eye(2)[labels], labels)
     (made,) = tables.language_of_profile(tmp_path, "mine", PUBLISHED).values()
     assert [cell.text for cell in made[0].panels[0].rows[1].cells][1] == "–"
-    claims = made[1].data.set_index("claim")
+    claims = judged("Language", tables.with_majority(runs, MAJORITY))
     assert claims.at["PVeRA has the highest score on CoLA", "verdict"] == "not testable here"
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from hand import cells, judged
 from records import make_record
 from scipy import stats
-from test_uncertainty_tables import cells
 
 from pvera.report.plots import latents as maps
 from pvera.report.tables import latents, out_of_distribution
@@ -36,19 +36,16 @@ def test_out_of_distribution_claims_are_judged_over_models():
     pvera = [values(), values(dataset="vessels", own=(0.0, 1.0), other=(2.0, 3.0))]
     vera = [values("vera", own=(0.0, 1.0)), values("vera", dataset="vessels")]
 
-    def judged(runs):
-        return out_of_distribution.out_of_distribution_verdicts(runs).data.set_index("claim")
-
-    data = judged(pvera + vera)
+    data = judged("Out-of-distribution detection", pvera + vera)
     verdict = data.loc["PVeRA's values are lower in distribution (norm)"]
     assert verdict["difference"] == pytest.approx((0.625 + 1) / 2 - 0.5) and verdict["verdict"] == "undecided"
     half = stats.t.ppf(0.975, 1) * 0.375 / 2
     assert verdict["high"] == pytest.approx(verdict["difference"] + half) and verdict["scale"] == "2 models, 1 seed"
     better = "PVeRA's values separate better than VeRA's (mean value)"
     assert data.loc[better, "difference"] == pytest.approx(((0.625 - 0.875) + (1 - 0.625)) / 2)
-    one = judged(pvera + vera[:1]).loc[better]
+    one = judged("Out-of-distribution detection", pvera + vera[:1]).loc[better]
     assert (one["verdict"], one["reading"]) == ("not testable here", "fewer than two models: no interval")
-    assert judged(pvera).loc[better, "reading"] == "no runs of VeRA"
+    assert judged("Out-of-distribution detection", pvera).loc[better, "reading"] == "no runs of VeRA"
 
 
 def test_auroc_figure_shows_every_seed_and_chance():
@@ -113,13 +110,13 @@ def test_latent_differences_by_hand():
 def test_latent_claims():
     """The first draw is one away everywhere, the second two, so 1.5 / √1.25 in the mean; no draws could refute it."""
     mu = np.array([[[0.0, 1.0], [2.0, 3.0]], [[0.0, 1.0], [2.0, 3.0]]])
-    data = latents.latents_verdicts([found([mu + 1, mu - 2], mu)]).data.set_index("claim")
+    data = judged("Latents", [found([mu + 1, mu - 2], mu)])
     first = data.iloc[0]
     assert first["verdict"] == "not testable here" and "by construction" in first["reading"]
     assert f"draws lie {1.5 / np.sqrt(1.25):.2f} standard deviations" in first["reading"]
     assert data.iloc[1]["verdict"] == "not testable here" and "marked" in data.iloc[1]["reading"]
-    none = latents.latents_verdicts([found([], method="vera")]).data
-    assert none["reading"][0] == "no draws of PVeRA"
+    none = judged("Latents", [found([], method="vera")])
+    assert none["reading"].iloc[0] == "no draws of PVeRA"
 
 
 def test_latent_maps_share_one_scale_per_method():

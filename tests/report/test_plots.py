@@ -12,7 +12,6 @@ from pvera.report import audit, plots, published, stars
 from pvera.report.plots import audit as audit_plots
 from pvera.report.plots import language as language_plots
 from pvera.report.plots import uncertainty as uncertainty_plots
-from pvera.report.scores import Scores
 
 PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
 
@@ -71,7 +70,8 @@ def test_widths_above_one_are_not_drawn_and_their_share_is_stated():
 
 
 def test_language_figure_shows_seeds_means_majority_and_paper():
-    scores = Scores(np.array([[[0.5], [0.6]], [[0.7], [0.8]]]), ("lora", "pvera"), (0, 1), ("rte",), ("language",))
+    index = pd.MultiIndex.from_product([["language"], ["rte"], [0, 1]], names=["category", "dataset", "seed"])
+    scores = pd.DataFrame({"lora": [0.5, 0.6], "pvera": [0.7, 0.8]}, index)
     paper = pd.DataFrame({"task": ["RTE"], "method": ["pvera"], "score": [76.7]})
     (ax,) = language_plots.language(scores, {"rte": 0.527}, paper).axes
     dots = [line.get_xdata().tolist() for line in ax.lines if line.get_markersize() == 2]

@@ -13,50 +13,108 @@ import pandas as pd
 import pytest
 
 from pvera.data import suite
-from pvera.report import effects, efficiency, published, tables
-from pvera.report.tables import calibration, comparison, cost, duration, pairs, protocol
+from pvera.report import claims, effects, efficiency, published, readings
+from pvera.report.table import Table
+from pvera.report.tables import (
+    ablations,
+    beta_effects,
+    calibration,
+    comparison,
+    components,
+    cost,
+    duration,
+    language,
+    latents,
+    out_of_distribution,
+    pairs,
+    precision,
+    protocol,
+    rivals,
+    uncertainty,
+    wall_time,
+)
+from pvera.report.tables.profile import of_runs
 from pvera.study import cost_records, results
 
 ROOT = Path(__file__).parents[2]
-COMMITTED = ROOT / "results" / "mini" / "tables"
-PAPER = published.load(ROOT / "results" / "published")
+RESULTS = ROOT / "results"
+COMMITTED = RESULTS / "mini" / "tables"
+PAPER = published.load(RESULTS / "published")
 NUMBER = re.compile(r"[+−-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
-def computed() -> dict[str, tables.Table]:
-    """The tables of the experiments on `mini`, without a notebook."""
-    (found,) = tables.of_profile(ROOT / "results", "mini", PAPER).values()
-    made = list(found.values())
-    for experiment, hyperparameter in (("rank", "rank"), ("position", "targets")):
-        if runs := results.load_runs(ROOT / "results", "mini", experiment, optional=True):
-            made += [make(runs, hyperparameter, PAPER) for make in (tables.ablation, tables.ablation_verdicts)]
-    if runs := effects.load(ROOT / "results", "mini"):
-        made += [protocol.switches(runs), protocol.by_method(runs)]
-    runs = results.load_runs(ROOT / "results", "mini")
-    costs = cost_records.load_costs(ROOT / "results", "mini", "paper")
+def of_benchmark() -> list[Table]:
+    runs = results.load_runs(RESULTS, "mini")
+    costs = cost_records.load_costs(RESULTS, "mini", "paper")
     here = {"tiny": efficiency.of_runs(costs, runs)}
-    made += [cost.cost_table(costs), cost.cost_verdicts(PAPER, efficiency.of_paper(costs, PAPER), here)]
-    floors = calibration.floors(ROOT / "results", runs)
-    every_seed = calibration.load(ROOT / "results", "mini")
-    made += [calibration.calibration(runs, floors), calibration.calibration_verdicts(every_seed)]
-    made += [pairs.image_leads_table(ROOT / "results", runs, suite.shared_units())]
-    evidence = {"tiny": comparison.of_runs(runs)}
-    evidence |= {f"published_{b}": comparison.of_published(PAPER, b) for b in published.BACKBONES}
+    other = results.load_runs(RESULTS / "bfloat16", "mini")
+    return [
+        *of_runs(runs, results.load_runs(RESULTS, "mini", "beta"), PAPER).values(),
+        cost.cost_table(costs), cost.cost_verdicts(efficiency.of_paper(costs, PAPER), here),
+        calibration.calibration(runs, calibration.floors(RESULTS, runs)),
+        pairs.image_leads_table(RESULTS, runs, suite.shared_units()),
+        precision.precision_table(runs, other),
+        wall_time.wall_time_table(wall_time.wall_times(RESULTS, "mini"), "mini"),
+    ]  # fmt: skip
+
+
+def of_comparison() -> list[Table]:
+    evidence = {"tiny": comparison.of_runs(results.load_runs(RESULTS, "mini"))}
+    evidence |= {f"published_{name}": comparison.of_published(PAPER, name) for name in published.BACKBONES}
     compared = {name: comparison.compare(found) for name, found in evidence.items()}
-    made += [comparison.comparison(found, f"comparison_{name}") for name, found in compared.items()]
-    made += [comparison.support(list(compared.values())[1:])]
-    for language in tables.language_of_profile(ROOT / "results", "mini", PAPER.language).values():
-        made += language
-    made.append(duration.duration_table(duration.load(ROOT / "results", "mini")))
-    return {table.name: table for table in made}
+    return [
+        *(comparison.comparison(found, f"comparison_{name}") for name, found in compared.items()),
+        comparison.support(list(compared.values())[1:]),
+        comparison.sizes(evidence["published_dinov2_b"], [3, 6, 12, 19]),
+    ]
 
 
-def test_tables_without_notebooks():
-    for name, table in computed().items():
+def of_further_trainings() -> list[Table]:
+    runs, switches = components.load(RESULTS, "mini"), effects.load(RESULTS, "mini")
+    ((texts,),) = language.language_of_profile(RESULTS, "mini", PAPER.language).values()
+    return [
+        *(ablations.ablation(results.load_runs(RESULTS, "mini", name), hyperparameter, PAPER)
+          for hyperparameter, name in ablations.EXPERIMENTS.items()),
+        components.table(runs), components.by_task(runs), components.searched(RESULTS, "mini"), texts,
+        protocol.switches(switches), protocol.by_method(switches),
+        duration.duration_table(duration.load(RESULTS, "mini")),
+    ]  # fmt: skip
+
+
+def of_uncertainty() -> list[Table]:
+    draws, ways = readings.load_uncertainty(RESULTS, "mini"), rivals.load(RESULTS, "mini")
+    return [
+        uncertainty.spread(draws), uncertainty.detection_table(draws), uncertainty.widths(draws, PAPER),
+        uncertainty.by_draws_table(draws),
+        *(make(ways) for make in (rivals.scores_table, rivals.detection_table, rivals.differences_table,
+                                  rivals.shift_table, rivals.advice)),
+        beta_effects.beta_table(beta_effects.load(RESULTS, "mini")),
+        out_of_distribution.out_of_distribution_table(out_of_distribution.load_values(RESULTS, "mini")),
+        latents.latents_table(readings.load(RESULTS, "mini", "latents")),
+    ]  # fmt: skip
+
+
+def of_claims() -> list[Table]:
+    notebooks = {topic.notebook for topic in claims.TOPICS.values()} - {"computational_efficiency"}
+    return [table for name in notebooks for table in claims.tables(RESULTS, "mini", PAPER, name)]
+
+
+@pytest.fixture(scope="module")
+def built() -> dict[str, Table]:
+    parts = (of_benchmark, of_comparison, of_further_trainings, of_uncertainty, of_claims)
+    return {table.name: table for part in parts for table in part()}
+
+
+def test_every_table_follows_from_the_results(built):
+    assert {*built, "claims"} == {path.stem for path in COMMITTED.glob("*.csv")}
+    for name, table in built.items():
         same(table.csv(), (COMMITTED / f"{name}.csv").read_text(), f"{name}.csv")
         same(table.markdown(), (COMMITTED / f"{name}.md").read_text(), f"{name}.md")
         if getattr(table, "in_paper", False):
             same(table.latex(), (COMMITTED / f"{name}.tex").read_text(), f"{name}.tex")
+    rows = claims.judged(RESULTS, "mini", PAPER)
+    same(claims.csv(rows), (COMMITTED / "claims.csv").read_text(), "claims.csv")
+    same(claims.page(rows, "mini"), (COMMITTED / "claims.md").read_text(), "claims.md")
 
 
 @pytest.mark.slow
@@ -66,7 +124,8 @@ def test_notebooks_make_the_same_tables_again(tmp_path):
     read = [f"results/{name}" for name in ("published", "performance", "paper/cost", "mini", "bfloat16")]
     for folder in ("analysis", *read):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("tables"))
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for file in (ROOT / "pyproject.toml", ROOT / "PROTOCOL.md"):
+        shutil.copy(file, tmp_path)
     script = ROOT / "experiments" / "execute_notebooks.py"
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     subprocess.run(

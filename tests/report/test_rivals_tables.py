@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hand import judged
 from notebook import run as run_notebook
 from records import CATEGORIES
 
 from pvera.report.plots import rivals as figures
 from pvera.report.tables import beta_effects
 from pvera.report.tables import rivals as tables
-from pvera.report.tables.verdicts import UNTESTABLE, judge
+from pvera.report.tables.verdicts import UNTESTABLE
 from pvera.study import results, rivals
 from pvera.study.rivals import ALL_SEEDS, Prediction, Way
 
@@ -180,21 +181,20 @@ def test_detection_and_shift(loaded):
 
 
 def test_claims_are_judged_on_paired_scores(loaded):
-    claims = {claim.text: claim for claim in judge(loaded, tables.CLAIMS)}
+    claims = judged("Uncertainty against rivals", loaded)
     assert len(claims) == 5
-    draws = next(claim for text, claim in claims.items() if "lower NLL than one pass with its mean" in text)
+    draws = claims.loc["Not in the paper: PVeRA's draws have a lower NLL than one pass with its mean"]
     values = tables.compared(loaded, "NLL")
     gain = values[tables.REFERENCE] - values[4, "pvera", "rivals", "draws"]
-    assert draws.effect.mean == pytest.approx(gain.mean(axis=1).mean()) and draws.effect.mean > 0
-    assert "lower" in draws.reading
-    assert list(tables.verdicts(loaded).data["verdict"]) == [claim.verdict for claim in claims.values()]
+    assert draws["difference"] == pytest.approx(gain.mean(axis=1).mean()) and draws["difference"] > 0
+    assert "lower" in draws["reading"]
 
 
 def test_claims_without_dropout_are_not_testable(root, tmp_path):
     for dataset in ("digits", "vessels"):
         write(tmp_path, "rivals", dataset, "pvera", [1, 2], 2.0)
-    verdicts = {claim.text: claim.verdict for claim in judge(tables.load(tmp_path, "mine"), tables.CLAIMS)}
-    assert [verdict == UNTESTABLE for verdict in verdicts.values()] == [False, False, False, True, True]
+    verdicts = judged("Uncertainty against rivals", tables.load(tmp_path, "mine"))["verdict"]
+    assert [verdict == UNTESTABLE for verdict in verdicts] == [False, False, False, True, True]
 
 
 def test_advice_names_the_best_of_all_and_of_one_pass(loaded):
@@ -242,7 +242,7 @@ def test_along_beta(root):
     assert list(data["beta"]) == [0, 1e-6, 0.1]
     assert data["accuracy"].iloc[0] > data["accuracy"].iloc[2]
     table = beta_effects.beta_table(along)
-    assert [row.label for row in table.panels[0].rows] == ["0", "10⁻⁶", "0.1"]
+    assert list(table.texts()[""].index) == ["0", "10⁻⁶", "0.1"]
     assert len(beta_effects.along_beta(along, ("beta", "seed"))) == 6
 
 

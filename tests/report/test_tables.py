@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hand import HAND, lines, parsed, runs_of
+from hand import HAND, judged, lines, parsed, runs_of
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from notebook import run
 from records import make_record, write_all
@@ -16,9 +16,11 @@ from scipy.stats import t
 
 from pvera import adapters
 from pvera.errors import InputError
-from pvera.report import plots, published, tables
-from pvera.report.scores import Scores, wide
-from pvera.report.table import TURNED, Table, number
+from pvera.report import plots, published
+from pvera.report.scores import wide
+from pvera.report.table import TURNED, Table, marks, number
+from pvera.report.tables import benchmark as tables
+from pvera.report.tables.profile import of_profile
 
 ROOT = Path(__file__).parents[2]
 PAPER = published.load(ROOT / "results" / "published")
@@ -57,7 +59,7 @@ def test_main_table_by_hand():
     ],
 )
 def test_marks(values, expected):
-    assert tables.marks(values) == expected
+    assert marks(values) == expected
 
 
 def test_a_data_set_without_runs_leaves_its_averages_empty():
@@ -143,19 +145,20 @@ def test_a_grid_of_another_hyperparameter_has_its_own_panel():
 
 def test_claims_by_hand():
     """PVeRA minus VeRA: 10, -10 and 1 by data set. Averages: 46.67, 53.35, 53.33 and PVeRA 53.67."""
-    shown = {row[0]: row[1:] for row in lines(tables.main_verdicts(runs_of(HAND)))}
+    rows = judged("Main table", 100 * wide(runs_of(HAND)))
     half = t.ppf(0.975, 2) * np.std([10, -10, 1], ddof=1) / np.sqrt(3)
-    first = shown["PVeRA is better than VeRA on average"]
-    assert first[:2] == ["undecided", "0.3 points above VeRA"] and first[5] == "−1.0, +1.7"
-    assert first[2] == f"[−{half - 1 / 3:.1f}, {half + 1 / 3:.1f}]"
-    assert shown["PVeRA has the highest average"][1] == "0.3 points above LoRA"
-    assert shown["Linear probing has the lowest average"][:2] == ["undecided", "6.7 points below VeRA"]
-    assert shown["DoRA is best on more data sets than any other"] == ["not testable here", "no runs of DoRA", *"––––"]
+    first = rows.loc["PVeRA is better than VeRA on average"]
+    assert (first["verdict"], first["reading"]) == ("undecided", "0.3 points above VeRA")
+    assert first[["low", "high", "seed0", "seed1"]].tolist() == pytest.approx([1 / 3 - half, 1 / 3 + half, -1, 5 / 3])
+    assert rows.at["PVeRA has the highest average", "reading"] == "0.3 points above LoRA"
+    assert rows.at["Linear probing has the lowest average", "reading"] == "6.7 points below VeRA"
+    dora = rows.loc["DoRA is best on more data sets than any other"]
+    assert (dora["verdict"], dora["reading"]) == ("not testable here", "no runs of DoRA")
 
 
 def test_dora_claims_count_best_data_sets_and_places():
     dora = {"digits": [9000, 9000], "textures": [8000, 8000], "vessels": [1000, 1000]}
-    verdicts = tables.main_verdicts(runs_of(HAND | {"dora": dora})).data.set_index("claim")
+    verdicts = judged("Main table", 100 * wide(runs_of(HAND | {"dora": dora})))
     row = verdicts.loc["DoRA is best on more data sets than any other"]
     # DoRA is best on digits and ties with two methods on textures. Those two and PVeRA (vessels) are best on one data
     # set each; PVeRA on one seed only, as VeRA is best on vessels with the first seed.
@@ -168,14 +171,14 @@ def test_dora_claims_count_best_data_sets_and_places():
 def test_claims_about_stability():
     """Standard deviations over seeds, PVeRA: 2.83, 0, 2.83 points; VeRA 0, 0, 0. Ranks by seed of one data set."""
     steady = runs_of({m: HAND[m] for m in ("vera", "pvera")})
-    verdicts = tables.main_verdicts(steady).data.set_index("claim")
+    verdicts = judged("Main table", 100 * wide(steady))
     deviation = verdicts.loc["PVeRA is the most stable: lowest standard deviation over seeds"]
     assert deviation["difference"] == pytest.approx(-np.sqrt(8) * 2 / 3)
     assert deviation["scale"] == "3 data sets, over all seeds"
     # On digits first twice, on textures second twice, on vessels second (29 against 30), then first.
     rank = verdicts.loc["PVeRA is the most stable: lowest mean rank"]
     assert rank["difference"] == pytest.approx((1 - 1 + 0) / 3) and rank["reading"] == "a difference of 0.00"
-    single = tables.main_verdicts([run for run in steady if run["seed"] == 0]).data.set_index("claim")
+    single = judged("Main table", 100 * wide([run for run in steady if run["seed"] == 0]))
     assert "single seed" in single.loc["PVeRA is the most stable: lowest standard deviation over seeds", "reading"]
 
 
@@ -202,7 +205,7 @@ def test_latex():
     assert r"\rotatebox" not in main and TURNED == 8
     wide_table = Table("t", "", {"": pd.DataFrame([["1"] * 9], ["x"], [f"c{i}" for i in range(9)])}).latex()
     assert r" & \rotatebox[origin=l]{90}{c0} & " in wide_table
-    categories = r" & \multicolumn{2}{c}{Natural} & \multicolumn{1}{c}{Specialized} & \multicolumn{3}{c}{Averages} \\"
+    categories = r" & \multicolumn{2}{c}{Natural} & Specialized & \multicolumn{3}{c}{Averages} \\"
     assert categories in main
     assert main.index(r"\caption") < main.index(r"\begin{tabular}")
     coded = Table("t", "", {"": pd.DataFrame({"`a_b`": ["–"]}, ["x"])}).latex()
@@ -220,15 +223,15 @@ def test_latex():
 def test_of_profile(tmp_path):
     runs = runs_of(HAND)
     write_all(tmp_path, runs)
-    (built,) = tables.of_profile(tmp_path, "mine", PAPER).values()
-    assert list(built) == ["main", "main_paper", "main_claims", "detailed", "detailed_paper", "grid", "grid_paper"]
+    (built,) = of_profile(tmp_path, "mine", PAPER).values()
+    assert list(built) == ["main", "main_paper", "detailed", "detailed_paper", "grid", "grid_paper"]
     assert built["main"].markdown().startswith(MAIN)
     paths = [path for table in built.values() for path in table.write(tmp_path / "tables")]
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {path.name for path in paths}
-    assert len(paths) == 2 * 7 + 3 and (tmp_path / "tables/main.md").read_text() == built["main"].markdown()
+    assert len(paths) == 2 * 6 + 3 and (tmp_path / "tables/main.md").read_text() == built["main"].markdown()
 
     write_all(tmp_path, [make_record(backbone="large", config={"weights_sha256": "v"})])
-    both = tables.of_profile(tmp_path, "mine", PAPER)
+    both = of_profile(tmp_path, "mine", PAPER)
     assert [both[backbone]["main"].name for backbone in both] == ["main_large", "main_tiny"]
     assert both["tiny"]["main"].markdown().startswith(MAIN)
 
@@ -236,7 +239,7 @@ def test_of_profile(tmp_path):
 def test_mixed_protocols_make_no_table(tmp_path):
     write_all(tmp_path, [make_record("vera"), make_record("pvera", protocol="published")])
     with pytest.raises(InputError, match="different protocol"):
-        tables.of_profile(tmp_path, "mine", PAPER)
+        of_profile(tmp_path, "mine", PAPER)
 
 
 def test_training_and_tables_import_no_drawing_and_no_transformers():
@@ -259,7 +262,7 @@ def test_every_method_has_a_unique_style():
 
 def test_figure_shows_the_means_and_its_labels_do_not_overlap():
     correct = HAND | {"vera": HAND["vera"] | {"vessels": [None, None]}}
-    figure = plots.benchmark(Scores.of(runs_of(correct)))
+    figure = plots.benchmark(wide(runs_of(correct)))
     FigureCanvasAgg(figure).draw()
     shown = [ax for ax in figure.axes if ax.get_visible()]
     assert [ax.get_title() for ax in shown] == ["Average", "Natural", "Specialized"]
@@ -279,7 +282,7 @@ def test_figure_shows_the_means_and_its_labels_do_not_overlap():
 
 
 def test_saved_figures(tmp_path):
-    figure = plots.benchmark(Scores.of(runs_of(HAND)))
+    figure = plots.benchmark(wide(runs_of(HAND)))
     png, pdf = plots.save(figure, tmp_path, "main")
     assert png.read_bytes().startswith(b"\x89PNG") and pdf.read_bytes().startswith(b"%PDF")
 
@@ -303,8 +306,8 @@ def test_notebook(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
     assert "missing: VeRA on Digits (seed 1)." in shown
     assert "PVeRA is better than VeRA on average | undecided" in shown
-    (built,) = tables.of_profile(tmp_path / "results", "mine", PAPER).values()
-    for name in ("main", "main_paper", "main_claims"):
+    (built,) = of_profile(tmp_path / "results", "mine", PAPER).values()
+    for name in ("main", "main_paper"):
         assert built[name].markdown(about=False).strip() in shown
     assert (tmp_path / "results/mine/tables/main.tex").read_text() == built["main"].latex()
     assert {path.name for path in (tmp_path / "figures/mine").iterdir()} == {"main_tiny.png", "main_tiny.pdf"}

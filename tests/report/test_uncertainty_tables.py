@@ -2,20 +2,24 @@
 figures' parts."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hand import cells, judged
 from matplotlib.figure import Figure
 from records import make_record
 from scipy import stats
 from sklearn.metrics import roc_auc_score
-from test_regenerate import PAPER
 
+from pvera.report import published
 from pvera.report.plots import style
 from pvera.report.plots import uncertainty as plots
 from pvera.report.readings import Example, Uncertainty
 from pvera.report.tables import layout, uncertainty
 from pvera.uncertainty import Estimates
+
+PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
 
 DRAWS = {"draws": [4, 16], "truth_draws": 50}
 
@@ -44,10 +48,6 @@ HAND = [
     adapter(seed=1, sd=(0.1, 0.2, 0.3, 0.4)),
     adapter("vessels", right=(1, 1, 1, 0), sd=(0.4, 0.2, 0.2, 0.1)),
 ]
-
-
-def cells(table, panel=0):
-    return {row.label: [cell.text for cell in row.cells] for row in table.panels[panel].rows}
 
 
 # Spread, widths, draws
@@ -88,7 +88,7 @@ def test_random_spreads_against_scikit_learn():
     by_draws = uncertainty.by_draws(runs).set_index("draws")
     expected = np.mean([roc_auc_score(~run.most.right, run.most.width) for run in runs])
     assert by_draws.loc[16, "auroc"] == pytest.approx(expected)
-    claims = uncertainty.spread_verdicts(runs).data
+    claims = judged("Uncertainty", runs)
     gaps = [[every[name][s, uncertainty.SD, 16] - every[name][s, uncertainty.SINGLE, 0] for s in range(3)]
             for name in ("digits", "vessels")]  # fmt: skip
     assert claims["difference"].iloc[-1] == pytest.approx(np.mean(gaps))
@@ -131,13 +131,13 @@ def test_by_draws_by_hand():
 
 def test_claims_count_data_sets_alike():
     """Pooled, incorrect images spread more. By data set, delta is .25 and 1 on Digits, and -1 on Vessels's one seed."""
-    data = uncertainty.spread_verdicts(HAND).data.set_index("claim")
+    data = judged("Uncertainty", HAND)
     for k in (4, 16):
         claim = f"Incorrect predictions have the higher standard deviation within a data set, {k} draws"
         assert data.loc[claim, "difference"] == pytest.approx((0.625 - 1) / 2)
         assert data.loc[claim, "verdict"] == "undecided"
         assert data.loc[claim, ["seed0", "seed1"]].tolist() == pytest.approx([(0.25 - 1) / 2, 1])
-    widths = uncertainty.interval_verdicts(HAND).data
+    widths = judged("Intervals", HAND)
     assert len(widths) == 2 and widths["difference"].tolist() == pytest.approx([(0.625 - 1) / 2] * 2)
 
 
@@ -147,7 +147,7 @@ def test_an_adapter_that_is_always_right(recwarn):
     assert cells(uncertainty.spread(runs))["Digits"] == ["0.0", "0.1750", "–", "–", "–", "–"]
     assert cells(uncertainty.by_draws_table(runs))["4 draws"] == ["0.350", "–", "3.18", "–", "50.0"]
     assert set(cells(uncertainty.detection_table(runs))["Digits"]) == {"–"}
-    assert uncertainty.spread_verdicts(runs).data["verdict"].eq("not testable here").all()
+    assert judged("Uncertainty", runs)["verdict"].eq("not testable here").all()
     assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.350", "–", "–"]
     for figure in (plots.spread, plots.widths, plots.by_draws, plots.detection):
         figure(runs).canvas.draw()

@@ -23,7 +23,8 @@ import vtab_like
 
 from pvera import backbones
 from pvera.data import tasks, vtab
-from pvera.report import published, tables
+from pvera.report import published
+from pvera.report.tables.profile import of_profile
 from pvera.study import results
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PUBLISHED_BETA
@@ -115,7 +116,7 @@ def check_records(runs: list[dict], images: int) -> None:
 
 def check_tables(folder: Path, runs: list[dict], backbone: str, images: int) -> None:
     """The written main table has the records' accuracies, per data set and on average."""
-    made = tables.of_profile(folder / "results", "paper", published.load(ROOT / "results" / "published"))[backbone]
+    made = of_profile(folder / "results", "paper", published.load(ROOT / "results" / "published"))[backbone]
     assert f"copy of the data: {COPY}, a trial on the first {images} images of each split" in made["main"].about
     for table in made.values():
         table.write(folder / "tables")

@@ -10,8 +10,9 @@ import scripts
 from photographs import copy, listed, pictures  # noqa: F401  fixtures
 
 from pvera.data import custom, tasks
-from pvera.report import published, readings, tables
+from pvera.report import published, readings
 from pvera.report.tables import uncertainty
+from pvera.report.tables.profile import of_profile
 from pvera.study import results
 from pvera.study.profiles import Profile
 from pvera.study.runs import execute
@@ -84,7 +85,7 @@ def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_pr
         ("again", "own"),
     }
     assert results.load_runs(root, "own", "latents") and results.load_runs(root, "own", "out_of_distribution")
-    made = tables.of_profile(root, "own", published.load(ROOT / "results" / "published"))["tiny"]
+    made = of_profile(root, "own", published.load(ROOT / "results" / "published"))["tiny"]
     page = made["main"].markdown()
     assert "Avg. own" in page and "photos" in page
     accuracies = {(run["dataset"], run["method"]): run["test"]["accuracy"] for run in results.load_runs(root, "own")}

@@ -21,7 +21,7 @@ import pvera
 from pvera import metrics, text_encoders
 from pvera.data import glue, grammar, tasks, tokenized
 from pvera.errors import InputError
-from pvera.report.scores import Scores
+from pvera.report.scores import wide
 from pvera.study import results, runs
 from pvera.study.profiles import Profile
 
@@ -336,8 +336,8 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
     assert len(compared) > 3
     assert len(records[4]["members"]) == 2  # LoRA's grid
     assert {m["beta"] for m in records[5]["config"]["members"]} == {search["chosen"]["grid"]["beta"]}
-    scores = Scores.of(records, "matthews")
-    assert scores.values.shape == (7, 1, 1) and scores.categories == ("language",)
+    scores = wide(records, "matthews")
+    assert scores.shape == (1, 7) and scores.index[0][0] == "language"
     # GLUE's files are missing, so its task is left out; the other tasks run.
     scripts.execute("train_language", *arguments(profile, "--seeds", "0", "--list"))
     printed = capsys.readouterr().out

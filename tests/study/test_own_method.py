@@ -4,21 +4,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import pandas as pd
 import pytest
 import torch
 import trained
+from hand import cells, judged
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import pvera
 from pvera import InputError, backbones, cost, metrics
 from pvera.adapters.base import matching
-from pvera.report import efficiency, plots, published, tables
+from pvera.report import efficiency, plots, published
 from pvera.report.plots import calibration as calibration_plots
 from pvera.report.plots import comparison as comparison_plots
 from pvera.report.plots import cost as cost_plots
-from pvera.report.scores import Scores
-from pvera.report.tables import calibration, comparison, precision, wall_time
+from pvera.report.scores import wide
+from pvera.report.tables import against_paper, benchmark, calibration, comparison, precision, wall_time
 from pvera.report.tables import cost as cost_tables
+from pvera.report.tables.profile import of_profile
 from pvera.study import cost_records, results, runs
 from pvera.study.scheduler import pending
 from pvera.study.training import TrainingConfig
@@ -119,29 +122,26 @@ def test_it_is_trained_and_its_adapter_loads_and_merges(profile, root):
 
 
 def test_its_row_comes_after_the_papers_in_the_tables(root, all_runs):
-    built = tables.of_profile(root, "mine", PAPER)["tiny"]
+    built = of_profile(root, "mine", PAPER)["tiny"]
     titles = ["Linear", "LoRA", "VeRA", "PVeRA", "Bias"]
-    assert [row.label for row in built["main"].panels[0].rows] == titles
-    assert list(built["detailed"].panels[0].header) == titles
-    assert "Bias" in [row.label for panel in built["grid"].panels for row in panel.rows]
-    for name in ("main_paper", "detailed_paper", "grid_paper", "main_claims"):
+    assert list(built["main"].texts()[""].index) == titles
+    assert list(built["detailed"].texts()[""]) == titles
+    assert "Bias" in built["grid"].markdown()
+    for name in ("main_paper", "detailed_paper", "grid_paper"):
         assert "Bias" not in built[name].markdown(about=False), "the paper has no such row"
     floors = calibration.floors(root, all_runs)
-    assert [row.label for row in calibration.calibration(all_runs, floors).panels[0].rows] == titles
+    assert list(calibration.calibration(all_runs, floors).texts()[""].index) == titles
     compared = comparison.compare(comparison.of_runs(all_runs))
-    assert [row.label for row in comparison.comparison(compared).panels[0].rows] == titles
-    assert [row.label for row in precision.precision_table(all_runs, all_runs).panels[0].rows] == titles
-    assert [
-        row.label for row in wall_time.wall_time_table(wall_time.wall_times(root, "mine"), "mine").panels[1].rows
-    ] == titles
+    assert list(cells(comparison.comparison(compared))) == titles
+    assert list(cells(precision.precision_table(all_runs, all_runs))) == titles
+    assert list(cells(wall_time.wall_time_table(wall_time.wall_times(root, "mine"), "mine"), 1)) == titles
 
 
 def test_verdicts_on_the_papers_claims_ignore_other_methods(all_runs):
     raised = [run | {"test": run["test"] | {"accuracy": 1.0}} if run["method"] == "bias" else run for run in all_runs]
     without = [run for run in all_runs if run["method"] != "bias"]
-    for held in (tables.main_verdicts, calibration.calibration_verdicts):
-        first, second = (held(runs).panels for runs in (raised, without))
-        assert first == second
+    first, second = (judged("Main table", wide(runs)) for runs in (raised, without))
+    pd.testing.assert_frame_equal(first, second)
 
 
 def test_its_costs_are_counted(profile, root, all_runs):
@@ -152,11 +152,11 @@ def test_its_costs_are_counted(profile, root, all_runs):
     shape = cost.Shape.of(backbones.shapes("tiny"))
     assert bias.at["qv", "adapter_parameters"] == shape.depth * 2 * shape.dim
     assert (bias["inference"] == bias["expected"]).all() and (bias["merged"] == bias["backbone_multiply_adds"]).all()
-    rows = [row.label for row in cost_tables.cost_table(costs).panels[0].rows]
+    (rows,) = (list(frame.index) for frame in cost_tables.cost_table(costs).texts().values())
     assert {"Bias, targets q", "Bias, targets qv", "PVeRA"} <= set(rows)
     points = efficiency.of_runs(costs, all_runs)
     assert list(points.index) == [*METHODS, "bias"]
-    assert "Bias" not in cost_tables.cost_verdicts(PAPER, points, {"tiny": points}).markdown(about=False)
+    assert "Bias" not in cost_tables.cost_verdicts(points, {"tiny": points}).markdown(about=False)
     shown(cost_plots.efficiency(points))
 
 
@@ -182,7 +182,7 @@ def test_it_has_a_unique_style_in_figures(root, all_runs):
     looks = [plots.style(key) for key in pvera.METHODS]
     assert (looks[-1].title, looks[-1].colour, looks[-1].marker) == ("Bias", plots.COLOURS[0], plots.MARKERS[0])
     assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == 9
-    scores, ace = (Scores.of(all_runs, metric) for metric in ("accuracy", "ace"))
+    scores, ace = (wide(all_runs, metric) for metric in ("accuracy", "ace"))
     figures = [plots.benchmark(scores), calibration_plots.confound(scores, ace)]
     pooled = calibration.predictions(root, all_runs)
     figures.append(calibration_plots.diagrams({m: metrics.reliability(*answers) for m, answers in pooled.items()}))
@@ -200,8 +200,8 @@ def test_colour_and_marker_of_its_own(monkeypatch):
 def test_published_numbers_are_the_papers_alone(all_runs):
     assert list(PAPER.main_table().index) == list(PAPER.configurations()) == list(pvera.PAPER_METHODS)
     with pytest.raises(InputError, match="nothing to hold against the paper: train one of its methods, linear, "):
-        tables.against_paper.accuracies([run for run in all_runs if run["method"] == "bias"], PAPER)
-    assert tables.main([run for run in all_runs if run["method"] == "bias"]).panels[0].rows[0].label == "Bias"
+        against_paper.accuracies([run for run in all_runs if run["method"] == "bias"], PAPER)
+    assert benchmark.main([run for run in all_runs if run["method"] == "bias"]).texts()[""].index[0] == "Bias"
 
 
 def test_results_of_a_method_that_is_not_imported_say_so(root, monkeypatch):

@@ -13,7 +13,7 @@ from records import make_record, write_all
 
 from pvera.errors import InputError
 from pvera.files import sha256
-from pvera.report.scores import Scores, frame
+from pvera.report.scores import over_seeds, wide
 from pvera.study import results
 
 json_values = st.recursive(
@@ -366,14 +366,6 @@ def test_a_record_in_the_wrong_place(tmp_path):
         results.load_runs(tmp_path, "mine")
 
 
-def test_frame():
-    diverged = make_record("lora", seed=1, chosen=None)
-    rows = frame([make_record("lora", correct=7, chosen=2), diverged])
-    assert rows["grid_rank"].tolist()[0] == 16 and rows["best_validation_loss"][0] == 2.5
-    assert rows["accuracy"][0] == 0.7 and rows.loc[1, ["accuracy", "grid_rank"]].isna().all()
-    assert rows[["method", "seed"]].values.tolist() == [["lora", 0], ["lora", 1]]
-
-
 def test_scores_in_the_papers_order():
     runs = [
         make_record("pvera", "sprites", 1, correct=1),
@@ -382,13 +374,14 @@ def test_scores_in_the_papers_order():
         make_record("lora", "digits", 1, correct=4),
         make_record("lora", "digits", 0, chosen=None),
     ]
-    scores = Scores.of(runs)
-    assert scores.methods == ("linear", "lora", "pvera") and scores.seeds == (0, 1)
-    assert scores.datasets == ("digits", "textures", "vessels", "sprites")
-    assert scores.categories == ("natural", "natural", "specialized", "structured")
-    assert scores.values.shape == (3, 2, 4)
-    assert scores.values[2, 1, 3] == 0.1 and scores.values[0, 0, 2] == 0.2 and scores.values[1, 1, 0] == 0.4
-    assert len(scores.missing()) == 20 and ("lora", "digits", 0) in scores.missing()
-    assert Scores.of(runs, lambda run: run["members"][0]["epochs"]).values[2, 1, 3] == 23
+    scores = wide(runs)
+    assert list(scores) == ["linear", "lora", "pvera"] and list(scores.index.unique("seed")) == [0, 1]
+    assert [name for _, name in over_seeds(scores).index] == ["digits", "textures", "vessels", "sprites"]
+    assert [name for name, _ in over_seeds(scores).index] == ["natural", "natural", "specialized", "structured"]
+    assert scores.at[("structured", "sprites", 1), "pvera"] == 0.1 and scores.shape == (8, 3)
+    assert scores.at[("natural", "digits", 1), "lora"] == 0.4
+    assert scores.isna().sum(axis=None) == 20 and np.isnan(scores.at[("natural", "digits", 0), "lora"])
+    epochs = wide(runs, lambda run: run["members"][0]["epochs"])
+    assert epochs.at[("structured", "sprites", 1), "pvera"] == 23
     with pytest.raises(InputError, match="one backbone, not of large, tiny"):
-        Scores.of([*runs, make_record(backbone="large")])
+        wide([*runs, make_record(backbone="large")])

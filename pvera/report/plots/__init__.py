@@ -7,6 +7,7 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,9 +17,7 @@ from scipy.optimize import isotonic_regression
 
 from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.files import write_atomically
-from pvera.report.scores import Scores
-from pvera.report.statistics import mean_and_std
-from pvera.report.tables import groups
+from pvera.report.scores import over_seeds
 
 COLUMN = 3.4  # inches, the width of a column of a two-column paper
 PAGE = 7.0  # inches, the width of both columns
@@ -57,23 +56,22 @@ RC = {
 }
 
 
-def accuracy(ax: Axes, scores: Scores, group: str = "average") -> Axes:
-    """Draw the accuracy averaged over the data sets of `group` (`tables.groups`): dots for seeds, markers for means.
+def accuracy(ax: Axes, scores: pd.DataFrame, group: str = "average") -> Axes:
+    """Draw the accuracy (`scores.wide`) averaged over all data sets or those of the category `group`: dots for seeds,
+    markers for means.
 
     Methods stand from top to bottom in the paper's order; the line marks PVeRA's mean. A seed with a missing run has no
     dot, a method with a missing data set no mean.
     """
-    members = groups(scores)[group]
-    for row, method in enumerate(scores.methods):
+    members = 100 * (scores if group == "average" else scores.xs(group, level="category", drop_level=False))
+    seeds = members.groupby(level="seed").mean(skipna=False)
+    for row, (method, mean) in enumerate(over_seeds(members).mean(skipna=False).items()):
         look = style(method)
-        values = 100 * scores.values[row][:, members]  # (seeds, data sets)
-        mean = mean_and_std(values)[0].mean()
         if method == "pvera":
             ax.axvline(mean, color=look.colour, linewidth=0.8, alpha=0.6, zorder=1)
-        seeds = values.mean(1)
-        ax.plot(seeds, np.full(len(seeds), row + 0.36), "o", color=look.colour, markersize=2, mew=0)
+        ax.plot(seeds[method], np.full(len(seeds), row + 0.36), "o", color=look.colour, markersize=2, mew=0)
         ax.plot(mean, row, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
-    method_rows(ax, list(scores.methods))
+    method_rows(ax, list(scores))
     ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
     ax.margins(x=0.1)
     ax.set_title(group.capitalize())
@@ -156,12 +154,12 @@ def break_between(one: Axes, other: Axes, axis: str = "x") -> None:
     other.tick_params(**{"left" if axis == "x" else "bottom": False})
 
 
-def benchmark(scores: Scores) -> Figure:
+def benchmark(scores: pd.DataFrame) -> Figure:
     """Draw `accuracy` over all data sets and per category, at column width."""
-    names = list(groups(scores))
+    names = ["average", *scores.index.unique("category")]
     rows = -(-len(names) // 2)
     with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 0.4 + rows * (0.4 + 0.14 * len(scores.methods))), layout="constrained")
+        figure = Figure(figsize=(COLUMN, 0.4 + rows * (0.4 + 0.14 * len(scores.columns))), layout="constrained")
         axes = figure.subplots(rows, 2, sharey=True, squeeze=False).ravel()
         for ax, name in zip(axes, names, strict=False):
             accuracy(ax, scores, name)

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import matplotlib
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pvera.report.plots import COLUMN, RC, entry, key, style
 from pvera.report.published import Published
-from pvera.report.statistics import mean_and_std
-from pvera.report.tables.ablations import Ablation, interval, published, references
+from pvera.report.tables.ablations import above, by_seed, failed, interval, losses, published, references
 
 FAILED = "#BB0000"
 
@@ -28,19 +28,19 @@ def differences(ax: Axes, labels: Sequence[str], mean: np.ndarray) -> Axes:
     return ax
 
 
-def measured(ax: Axes, labels: Sequence[str], ours: Ablation, base) -> Axes:
+def measured(ax: Axes, labels: Sequence[str], ours: pd.DataFrame, base) -> Axes:
     """Draw `differences` from the value `base`, with a dot per seed, the interval over data sets, and the number of
     trainings that learned nothing."""
-    by_seed = ours.by_seed()
-    gaps, reference = ours.above(base), ours.values.index(base)
-    differences(ax, labels, mean_and_std(gaps, axis=1)[0])
-    for place, (seeds, low, high) in enumerate(zip(by_seed - by_seed[reference], *interval(gaps), strict=True)):
+    of_seeds, gaps = by_seed(ours), above(ours, base)
+    of_seeds = of_seeds.sub(of_seeds[base], axis=0)
+    differences(ax, labels, gaps.mean().to_numpy())
+    for place, (seeds, low, high) in enumerate(zip(of_seeds.to_numpy().T, *interval(gaps), strict=True)):
         shift = np.linspace(0.24, 0.46, len(seeds))  # clear of the mean's marker
         ax.plot(place + shift, seeds, "o", color="0.5", markersize=2, mew=0)
         ax.plot([place, place], [low, high], color=style("pvera").colour, linewidth=1)
-    for place, failed in enumerate(ours.failed().sum((1, 2))):
-        if failed:
-            ax.text(place, 1, f"{failed}×", color=FAILED, fontsize=6, ha="center", va="bottom",
+    for place, count in enumerate(failed(ours).sum()):
+        if count:
+            ax.text(place, 1, f"{count}×", color=FAILED, fontsize=6, ha="center", va="bottom",
                     transform=ax.get_xaxis_transform())  # fmt: skip
     return ax
 
@@ -50,13 +50,13 @@ def of_runs(runs: Sequence[dict], hyperparameter: str, paper: Published, name: s
 
     Both are differences from the paper's best value, or from our lowest where it has no counterpart.
     """
-    ours, theirs = Ablation.of(runs, hyperparameter), published(paper, hyperparameter)["loss"]
-    base, best = references(ours, theirs.to_frame())
-    base = ours.values[int(np.nanargmin(ours.mean()))] if base is None else base
+    ours, theirs = losses(runs, hyperparameter), published(paper, hyperparameter)["loss"]
+    base, best = references(list(ours), theirs.to_frame())
+    base = by_seed(ours).mean().idxmin() if base is None else base
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(COLUMN, 2.1), layout="constrained")
         here, there = figure.subplots(1, 2)
-        labels, paper_labels = ([str(value).upper() for value in values] for values in (ours.values, theirs.index))
+        labels, paper_labels = ([str(value).upper() for value in values] for values in (ours, theirs.index))
         measured(here, labels, ours, base).set_title("Here", pad=10)
         differences(there, paper_labels, theirs.to_numpy() - theirs[best]).set_title("Paper", pad=10)
         here.set_ylabel("Validation loss above that of\nthe paper's choice (nats)", fontsize=6.5)
@@ -67,7 +67,7 @@ def of_runs(runs: Sequence[dict], hyperparameter: str, paper: Published, name: s
             entry("mean, 95 % interval over data sets", marker, "-", colour, mfc="white"),
             entry("lowest mean", marker, colour=colour),
         ]
-        if ours.failed().any():
+        if failed(ours).any(axis=None):
             entries.append(entry("n learned nothing", "$n×$", colour=FAILED, markersize=7))
         key(figure, entries, columns=2)
     return figure

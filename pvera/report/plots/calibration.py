@@ -12,8 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.metrics import Reliability
 from pvera.report.plots import COLUMN, PAGE, PVERA_MEAN, RC, SEED, entry, key, method_rows, style
-from pvera.report.scores import Scores
-from pvera.report.statistics import mean_and_std
+from pvera.report.scores import over_seeds
 from pvera.report.tables import calibration as tables
 from pvera.report.tables.layout import NOTHING, signed
 from pvera.report.tables.names import dataset_title
@@ -103,23 +102,23 @@ def diagrams(bins: dict[str, Reliability]) -> Figure:
     return figure
 
 
-def confound(accuracy: Scores, error: Scores) -> Figure:
+def confound(accuracy: pd.DataFrame, error: pd.DataFrame) -> Figure:
     """Draw `against_accuracy` for each data set (means over seeds), three in a row at page width."""
-    means = [100 * mean_and_std(scores.values, axis=1)[0] for scores in (accuracy, error)]
+    means = [100 * over_seeds(scores).to_numpy() for scores in (accuracy, error)]
     correlations = tables.confound(accuracy, error)
-    columns = min(3, len(accuracy.datasets))
-    rows = -(-len(accuracy.datasets) // columns)
+    columns = min(3, len(correlations))
+    rows = -(-len(correlations) // columns)
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(PAGE * columns / 3, 0.9 + 1.35 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for ax, (name, rho), x, y in zip(axes, correlations.items(), *(values.T for values in means), strict=False):
+        for ax, (name, rho), x, y in zip(axes, correlations.items(), *means, strict=False):
             rank = NOTHING if np.isnan(rho) else signed(rho, 2)
-            against_accuracy(ax, x, y, accuracy.methods).set_title(f"{dataset_title(name)}   ρ = {rank}", fontsize=7)
+            against_accuracy(ax, x, y, list(accuracy)).set_title(f"{dataset_title(name)}   ρ = {rank}", fontsize=7)
         for ax in axes[len(correlations) :]:
             ax.set_visible(False)
         figure.supxlabel("Test accuracy (%); each panel has its own axes", fontsize=8)
         figure.supylabel("ACE (%), lower is better", fontsize=8)
-        looks = [style(method) for method in accuracy.methods]
+        looks = [style(method) for method in accuracy]
         spearman = entry("ρ: Spearman's correlation over the methods")
         key(figure, [*(entry(look.title, look.marker, colour=look.colour) for look in looks), spearman], columns=5)
     return figure

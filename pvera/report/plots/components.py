@@ -17,14 +17,15 @@ def contrasts(runs: Runs) -> Figure:
 
     The last row is the mean over tasks with its 95 % interval by Student's t over tasks. All panels share one scale.
     """
-    accuracies, datasets = values(runs)
+    accuracies = values(runs)
+    datasets = accuracies.index.unique("dataset")
     there = {name: pair for name, pair in CONTRASTS.items() if pair[0] in runs and pair[1] in runs}
     look = style("pvera")
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(2 * COLUMN, 0.9 + 0.17 * len(datasets)), layout="constrained")
         panels = figure.subplots(1, len(there), sharex=True, sharey=True, squeeze=False)[0]
         for ax, (name, (one, other)) in zip(panels, there.items(), strict=True):
-            gaps = accuracies[one] - accuracies[other]  # (tasks, seeds)
+            gaps = (accuracies[one] - accuracies[other]).unstack("seed", sort=False).to_numpy()  # (tasks, seeds)
             for row, of_task in enumerate(gaps):
                 ax.plot(of_task, np.full(len(of_task), row + 0.25), "o", color="0.6", markersize=2, mew=0)
                 ax.plot(np.nanmean(of_task), row, look.marker, color=look.colour, markersize=4, mew=0)

@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from pvera.data import glue
 from pvera.data.tasks import TASKS
 from pvera.report.plots import PAGE, RC, SEED, entry, key, method_rows, style
-from pvera.report.scores import Scores
 from pvera.report.statistics import mean_and_std
 
 METRICS = {"accuracy": "accuracy (%)", "matthews": "Matthews correlation (%)"}
@@ -33,24 +32,31 @@ def task(ax: Axes, scores: np.ndarray, methods: list[str], majority: float, pape
     return method_rows(ax, methods)
 
 
-def language(scores: Scores, majority: Mapping[str, float], published: pd.DataFrame) -> Figure:
+def language(scores: pd.DataFrame, majority: Mapping[str, float], published: pd.DataFrame) -> Figure:
     """Draw `task` for each text task, three in a row at page width.
 
     scores: `tables.language.reported`. majority: `tables.language.majority_class`, shares. published:
     `Published.language`.
     """
-    columns = min(3, len(scores.datasets))
-    rows, methods = -(-len(scores.datasets) // columns), list(scores.methods)
+    datasets, methods = scores.index.unique("dataset"), list(scores)
+    columns = min(3, len(datasets))
+    rows = -(-len(datasets) // columns)
     with matplotlib.rc_context(RC):
         size = PAGE * columns / 3, 0.5 + rows * (0.5 + 0.14 * len(methods))
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
-        for ax, name, values in zip(axes, scores.datasets, np.moveaxis(scores.values, 2, 0), strict=False):
+        for ax, name in zip(axes, datasets, strict=False):
             printed = published[published["task"] == TASKS[name].title].set_index("method")["score"].to_dict()
-            task(ax, 100 * values, methods, 100 * majority.get(name, np.nan), printed)
+            task(
+                ax,
+                100 * scores.xs(name, level="dataset").to_numpy().T,
+                methods,
+                100 * majority.get(name, np.nan),
+                printed,
+            )
             ax.set_title(TASKS[name].title)
             ax.set_xlabel(METRICS[glue.TASKS[name].metric].capitalize(), fontsize=7)
-        for ax in axes[len(scores.datasets) :]:
+        for ax in axes[len(datasets) :]:
             ax.set_visible(False)
         entries = [SEED, entry("mean over seeds", "o"), entry("the paper, DeBERTa-V3-base", "o", mfc="white")]
         key(figure, [*entries, entry("majority class", line="--")], columns=4)

@@ -1,19 +1,17 @@
-"""Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4),
-and verdicts on the paper's claims about its Table 1."""
+"""Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4);
+and the contrasts behind the paper's claims about its Table 1."""
 
-from collections.abc import Iterable
 from itertools import product
 
 import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
-from pvera.adapters import METHODS
-from pvera.report.scores import Scores, capped, complete, over_seeds, wide
-from pvera.report.statistics import LEVEL, binomial_p_value, mean_and_std
+from pvera.adapters import METHODS, PAPER_METHODS
+from pvera.report.scores import ROWS, Scores, capped, complete, over_seeds, wide
+from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import STAR, Table, crossed, marks, number, percent, plain, title  # noqa: F401
 from pvera.report.tables.names import origin
-from pvera.report.tables.verdicts import Statement, Untestable, Values, by_method, judge, leads, verdict_table
+from pvera.report.tables.verdicts import Contrast, Untestable, lead
 
 REFERENCE = "pvera"
 
@@ -109,72 +107,59 @@ def _panel(hyperparameter: str) -> tuple[str, bool]:
     return PANELS.get(hyperparameter, (hyperparameter, False))
 
 
-def _ranks(values: Values) -> dict[str, np.ndarray]:
-    """Return minus each method's rank on every data set and seed (1 is best); NaN where a method lacks a run."""
-    table = np.stack(list(values.values()))
-    ranks = np.where(np.isnan(table).any(0), np.nan, rankdata(-table, axis=0))
-    return dict(zip(values, -ranks, strict=True))
+# Contrasts of claims
 
 
-def _wins(values: Values) -> dict[str, np.ndarray]:
-    """Return the number of data sets times whether a method is best there; NaN where a method lacks a run."""
-    table = np.stack(list(values.values()))
-    best = table.round(1) == table.round(1).max(0)
-    wins = np.where(np.isnan(table).any(0), np.nan, len(table[0]) * best)
-    return dict(zip(values, wins, strict=True))
+def _of_paper(scores: pd.DataFrame) -> pd.DataFrame:
+    return scores[[method for method in scores if method in PAPER_METHODS]]
 
 
-def _steadiness(values: Values) -> dict[str, np.ndarray]:
-    """Return minus each method's standard deviation over seeds, (data sets, 1). `Untestable` for a single seed."""
-    if min(part.shape[1] for part in values.values()) < 2:
-        raise Untestable("a single seed has no standard deviation")
-    return {method: -mean_and_std(part, axis=1)[1][:, None] for method, part in values.items()}
+def ranks(of: str) -> Contrast:
+    """Return the contrast of ranks on every data set and seed (1 is best); NaN where a method lacks a run."""
+
+    def contrast(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        whole = _of_paper(scores).dropna()
+        return lead(of)(-whole.rank(axis=1, ascending=False).reindex(scores.index))
+
+    return contrast
 
 
-def _dora_is_second(scores: Scores) -> dict[str, np.ndarray]:
-    values = by_method(scores)
-    ahead = leads(values, "pvera", ["dora"])
-    behind = leads(values, "dora", [method for method in values if method not in ("pvera", "dora")])
-    return {"PVeRA": ahead["DoRA"]} | behind
+def wins(of: str) -> Contrast:
+    """Return the contrast of how often a method is best, times the number of data sets; NaN where one lacks a run."""
+
+    def contrast(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        whole = _of_paper(scores).dropna().round(1)
+        best = whole.eq(whole.max(axis=1), axis=0)
+        return lead(of)((len(scores.index.unique("dataset")) * best).reindex(scores.index).astype(float))
+
+    return contrast
 
 
-ABOVE, BELOW = "{size} points above {name}", "{size} points below {name}"
+def steadiness(of: str) -> Contrast:
+    """Return the contrast of standard deviations over seeds, lower is better. `Untestable` for a single seed."""
 
-#: The first is the primary question; the paper's text and its Table 1 make the others.
-CLAIMS: tuple[Statement, ...] = (
-    Statement(
-        "PVeRA is better than VeRA on average", ABOVE, BELOW, lambda scores: leads(by_method(scores), "pvera", ["vera"])
-    ),
-    Statement("PVeRA has the highest average", ABOVE, BELOW, lambda scores: leads(by_method(scores), "pvera")),
-    Statement("DoRA has the second highest average", ABOVE, BELOW, _dora_is_second, turned=("PVeRA",)),
-    Statement(
-        "DoRA is best on more data sets than any other",
-        "best on {size} more data sets than {name}",
-        "best on {size} fewer data sets than {name}",
-        lambda scores: leads(_wins(by_method(scores)), "dora"),
-    ),
-    Statement(
-        "Linear probing has the lowest average",
-        "{size} points below {name}",
-        "{size} points above {name}",
-        lambda scores: {name: -lead for name, lead in leads(by_method(scores), "linear").items()},
-    ),
-    Statement(
-        "PVeRA is the most stable: lowest standard deviation over seeds",
-        "{size} points lower than that of {name}",
-        "{size} points higher than that of {name}",
-        lambda scores: leads(_steadiness(by_method(scores)), "pvera"),
-        digits=2,
-        units="data sets, over all seeds",
-    ),
-    Statement(
-        "PVeRA is the most stable: lowest mean rank",
-        "{size} ranks ahead of {name}",
-        "{size} ranks behind {name}",
-        lambda scores: leads(_ranks(by_method(scores)), "pvera"),
-        digits=2,
-    ),
-)
+    def contrast(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        if len(scores.index.unique("seed")) < 2:
+            raise Untestable("a single seed has no standard deviation")
+        std = _of_paper(scores).groupby(level=ROWS[:2], sort=False).std()
+        gaps = lead(of)(-pd.concat({0: std}, names=["seed"]))
+        return {name: gap.rename_axis(None, axis=1) for name, gap in gaps.items()}
+
+    return contrast
+
+
+def second(of: str, first: str) -> Contrast:
+    """Return the contrasts of `first` above `of`, and of `of` above all others."""
+
+    def contrast(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        return {title(first): lead(first, of)(scores)[title(of)]} | lead(of)(_of_paper(scores).drop(columns=first))
+
+    return contrast
+
+
+def lowest(of: str) -> Contrast:
+    """Return the contrast of how far `of` lies below all others."""
+    return lambda scores: {name: -gap for name, gap in lead(of)(scores).items()}
 
 
 # The tables
@@ -232,20 +217,6 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
     if without:
         caption += f" Without a grid: {', '.join(without)}."
     return Table("grid", caption, built, data=choices, about=about(runs), in_paper=True)
-
-
-def main_verdicts(runs: list[dict]) -> Table:
-    """Build the verdicts on the paper's claims about its Table 1."""
-    caption = (
-        "The paper's claims about its main table. The paper does not say how it measures stability; here methods are "
-        "ranked on each data set and seed, where other tables rank means over seeds."
-    )
-    return verdicts_on("main_claims", caption, runs, Scores.of(runs), CLAIMS)
-
-
-def verdicts_on(name: str, caption: str, runs: list[dict], scores: Scores, statements: Iterable[Statement]) -> Table:
-    """Build the verdicts on statements about `scores`, those of the `runs`."""
-    return verdict_table(name, caption, about(runs), judge(scores, statements), scores.seeds)
 
 
 def about(runs: list[dict]) -> str:

@@ -1,7 +1,6 @@
 """The language table (Appendix D): our scores and the paper's."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -9,11 +8,11 @@ import pandas as pd
 from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data import glue
 from pvera.data.tasks import TASKS
-from pvera.report.scores import Scores
-from pvera.report.statistics import mean_and_std
-from pvera.report.tables.benchmark import about, comparisons, marks, verdicts_on
+from pvera.report.scores import wide
+from pvera.report.table import marks
+from pvera.report.tables.benchmark import about, comparisons
 from pvera.report.tables.layout import Cell, Panel, Row, Table, lettered, percent, signed
-from pvera.report.tables.verdicts import Statement, Untestable, by_method, leads
+from pvera.report.tables.verdicts import Contrast, Untestable, lead
 from pvera.study import results
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
@@ -77,26 +76,23 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
     return Table("language", caption, about(runs), lettered(panels), data)
 
 
-def reported(runs: list[dict]) -> Scores:
+def reported(runs: list[dict]) -> pd.DataFrame:
     """Return the score that the paper reports for each task: accuracy or Matthews correlation."""
-    return Scores.of(runs, lambda run: run["test"][glue.TASKS[run["dataset"]].metric])
+    return wide(runs, lambda run: run["test"][glue.TASKS[run["dataset"]].metric])
 
 
 def scores(runs: list[dict]) -> pd.DataFrame:
     """Return `comparisons` of the accuracies, with mean and std (%) of the `reported` score."""
-    task_scores = reported(runs)
-    mean, std = mean_and_std(100 * task_scores.values, axis=1)
-    metrics = [glue.TASKS[name].metric for name in task_scores.datasets]
+    of_seeds = (100 * reported(runs)).groupby(level="dataset", sort=False)
+    mean, std = (part.stack(future_stack=True).to_numpy() for part in (of_seeds.mean(), of_seeds.std()))
     data = comparisons(runs)
-    return data.assign(mean=mean.T.ravel(), std=std.T.ravel(), metric=np.repeat(metrics, len(task_scores.methods)))
+    return data.assign(mean=mean, std=std, metric=[glue.TASKS[name].metric for name in data["dataset"]])
 
 
 def beaten(runs: list[dict], majority: dict[str, float]) -> set[tuple[str, str]]:
     """Return (method, task) of the methods of which every seed scores above the majority class."""
-    task_scores = reported(runs)
-    floor = np.array([majority.get(name, np.nan) for name in task_scores.datasets])
-    above = np.nanmin(task_scores.values, axis=1, initial=np.inf) > floor
-    return {(task_scores.methods[m], task_scores.datasets[d]) for m, d in np.argwhere(above)}
+    lowest = reported(runs).groupby(level="dataset").min()
+    return {(m, name) for name, row in lowest.iterrows() for m, low in row.items() if low > majority.get(name, np.nan)}
 
 
 def by_suite(datasets: Iterable[str]) -> dict[str, list[str]]:
@@ -107,76 +103,45 @@ def by_suite(datasets: Iterable[str]) -> dict[str, list[str]]:
     return suites
 
 
-def statements(majority: dict[str, float], datasets: Sequence[str] = ()) -> list[Statement]:
-    """Return the paper's claims about its language table, and what they presuppose, on the `reported` scores.
-
-    datasets: the tasks of the runs. Averages are over the tasks of one suite, so that GLUE stands apart.
-    """
-    above, below = "{size} points above {name}", "{size} points below {name}"
-    better = "PVeRA is better than VeRA on average"
-    suites = by_suite(datasets)
-    return [
-        *(
-            Statement(f"{better} over the tasks of {SUITES[suite]}", above, below,
-                      partial(_ahead, over=["vera"], tasks=names))
-            for suite, names in suites.items()
-        ),
-        *([] if suites else [Statement(better, above, below, partial(_ahead, over=["vera"]))]),
-        *(
-            Statement(
-                f"PVeRA has the highest score on {TASKS[name].title}", above, below, partial(_ahead, tasks=[name]),
-                units="seeds",
-            )
-            for name in ("rte", "cola")
-        ),
-        *(
-            Statement(
-                f"Presupposed: every method beats the majority class on average over the tasks of {SUITES[suite]}",
-                "{name} lies {size} points above it",
-                "{name} lies {size} points below it",
-                partial(_above, majority, names),
-            )
-            for suite, names in suites.items()
-        ),
-    ]  # fmt: skip
+def with_majority(runs: list[dict], majority: dict[str, float]) -> pd.DataFrame:
+    """Return the `reported` scores in percent, and the column "majority"; majority: from `majority_class`."""
+    found = 100 * reported(runs)
+    return found.assign(majority=[100 * majority.get(name, np.nan) for name in found.index.get_level_values("dataset")])
 
 
-def language_verdicts(runs: list[dict], majority: dict[str, float]) -> Table:
-    """Build the verdicts on the paper's claims about its language table."""
-    task_scores = reported(runs)
-    caption = (
-        "The paper's claims about its language table; those about one task are replicated by seeds alone. An average "
-        "adds accuracies (%) and Matthews correlations (times 100)."
-    )
-    return verdicts_on("language_claims", caption, runs, task_scores, statements(majority, task_scores.datasets))
+def _tasks(found: pd.DataFrame, of: str) -> pd.DataFrame:
+    """Return the scores on one task, or on those of one suite. `Untestable` without any."""
+    names = [name for name in found.index.unique("dataset") if of in (name, glue.TASKS[name].suite)]
+    if not names:
+        raise Untestable(f"no runs on {SUITES.get(of) or TASKS[of].title}")
+    return found[found.index.isin(names, level="dataset")]
 
 
-def _above(majority: dict[str, float], names: list[str], scores: Scores) -> dict[str, np.ndarray]:
-    """Return each method's lead over the majority class on the tasks `names`, (tasks, seeds)."""
-    rows = [scores.datasets.index(name) for name in names]
-    floor = 100 * np.array([majority.get(name, np.nan) for name in names])[:, None]
-    return {METHODS[method].title: values[rows] - floor for method, values in by_method(scores).items()}
+def ahead(of: str, over: Sequence[str] = ()) -> Contrast:
+    """Return the contrast of PVeRA's leads (points of the reported score) on one task or suite."""
+    return lambda found: lead("pvera", *over)(_tasks(found, of))
 
 
-def _ahead(
-    scores: Scores, over: Sequence[str] | None = None, tasks: Sequence[str] | None = None
-) -> dict[str, np.ndarray]:
-    """Return PVeRA's leads (points of the reported score) over `over`, by default all others, on `tasks` or all."""
-    for name in tasks or ():
-        if name not in scores.datasets:
-            raise Untestable(f"no runs on {TASKS[name].title}")
-    rows = slice(None) if tasks is None else [scores.datasets.index(name) for name in tasks]
-    return {name: lead[rows] for name, lead in leads(by_method(scores), "pvera", over).items()}
+def above_majority_class(of: str) -> Contrast:
+    """Return the contrast of each method of the paper above the majority class on one task or suite."""
+
+    def contrast(found: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        tasks = _tasks(found, of)
+        return {
+            METHODS[name].title: (tasks[name] - tasks["majority"]).unstack("seed", sort=False)
+            for name in tasks if name in PAPER_METHODS
+        }  # fmt: skip
+
+    return contrast
 
 
 def language_of_profile(root, profile: str, published: pd.DataFrame) -> dict[str, list[Table]]:
-    """Build, per encoder, the language table and its verdicts; empty without results."""
+    """Build, per encoder, the language table; empty without results."""
     runs = results.load_runs(root, profile, "language", optional=True)
     tables = {}
     for encoder in dict.fromkeys(run["backbone"] for run in runs):
         of_encoder = [run for run in runs if run["backbone"] == encoder]
-        majority = majority_class(root, of_encoder)
-        tables[encoder] = [language(of_encoder, majority, published), language_verdicts(of_encoder, majority)]
+        tables[encoder] = [language(of_encoder, majority_class(root, of_encoder), published)]
     return tables
 
 

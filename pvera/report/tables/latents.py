@@ -8,7 +8,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.tables.layout import Cell, Panel, Row, Table, plain
 from pvera.report.tables.names import backbone_title, dataset_title
-from pvera.report.tables.verdicts import Statement, Untestable, judge, verdict_table
+from pvera.report.tables.verdicts import Untestable
 
 Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]  # records and arrays of `readings.load`
 
@@ -61,7 +61,7 @@ def latents_table(latents: Latents) -> Table:
     return Table("latents", caption, _about(latents), (Panel("", header, tuple(rows)),), data)
 
 
-def _draw_distance(latents: Latents) -> dict[str, np.ndarray]:
+def draw_distance(latents: Latents) -> dict[str, np.ndarray]:
     """Raise `Untestable` with the distance of PVeRA's draws from their mean: σ is positive, so no result could refute
     the claim."""
     distances = [
@@ -78,26 +78,9 @@ def _draw_distance(latents: Latents) -> dict[str, np.ndarray]:
     )
 
 
-def _relevant_parts(latents: Latents) -> dict[str, np.ndarray]:
+def relevant_parts(latents: Latents) -> dict[str, np.ndarray]:
     """Raise `Untestable`: no data set of the profiles marks the relevant parts."""
     raise Untestable("no image has its relevant parts marked; the maps are for the eye")
-
-
-#: The claims of Section 4.4 about the maps, judged on `Latents`.
-CLAIMS: tuple[Statement, ...] = (
-    Statement(
-        "Different draws change the latent: they lie away from their mean", "", "", _draw_distance, units="images"
-    ),
-    Statement(
-        "PVeRA focuses more on the semantically relevant parts of an image", "", "", _relevant_parts, units="images"
-    ),
-)
-
-
-def latents_verdicts(latents: Latents) -> Table:
-    """Build the verdicts on the claims about the latent maps."""
-    caption = "The paper's claims about the latent maps."
-    return verdict_table("latents_claims", caption, _about(latents), judge(latents, CLAIMS), [])
 
 
 def _about(latents: Latents) -> str:

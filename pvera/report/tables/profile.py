@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from pvera.report.published import Published
 from pvera.report.scores import by_backbone
+from pvera.report.table import Table
 from pvera.report.tables import against_paper, benchmark
-from pvera.report.tables.layout import Table
 from pvera.study import results
 
 
@@ -41,7 +41,6 @@ def of_runs(runs: list[dict], searches: list[dict], paper: Published) -> dict[st
     tables = (
         benchmark.main(runs),
         against_paper.accuracies(runs, paper),
-        benchmark.main_verdicts(runs),
         benchmark.detailed(runs),
         against_paper.detailed(runs, paper),
         benchmark.grid(runs, searches),

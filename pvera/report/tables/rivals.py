@@ -6,7 +6,6 @@ equal numbers of forward passes. `rivals` of `pvera.study` computed the scores.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,7 @@ from pvera.data.tasks import TASKS
 from pvera.report.statistics import smallest
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, interval, lettered, plain
 from pvera.report.tables.names import dataset_title, origin
-from pvera.report.tables.verdicts import Statement, Untestable, judge, verdict_table
+from pvera.report.tables.verdicts import Untestable
 from pvera.study import results
 from pvera.study.rivals import ALL_SEEDS, COVERAGE, FRAMES, read_frames
 
@@ -286,13 +285,6 @@ def differences_table(rivals: Rivals) -> Table:
 # Claims
 
 
-def _gain(column: str, better: str, other: str, sign: int, rivals: Rivals) -> dict[str, np.ndarray]:
-    """Return how much the way `better` gains over `other`, (data sets, seeds); keys of `SHORT`."""
-    values = compared(rivals, column)
-    keys = [_most(values, *SHORT[name]) for name in (better, other)]
-    return {"": sign * (values[keys[0]] - values[keys[1]]).to_numpy()}
-
-
 #: Short name -> method, source and way.
 SHORT = {
     "mean": ("pvera", "rivals", "pass"),
@@ -311,29 +303,23 @@ def _most(values: Wide, method: str, source: str, way: str) -> tuple:
 
 
 LOWER, HIGHER = -1, 1
-#: Not in the paper: what its claims of calibration and uncertainty leave open.
-CLAIMS = tuple(
-    Statement(f"Not in the paper: {text}", *words, partial(_gain, column, better, other, sign), digits)
-    for text, column, better, other, sign, words, digits in (
-        ("PVeRA's draws have a lower NLL than one pass with its mean", "NLL", "draws", "mean", LOWER,
-         ("NLL {size} lower", "NLL {size} higher"), 3),
-        ("with a temperature for both, PVeRA's draws have a lower NLL than one pass", "NLL, T", "draws", "mean", LOWER,
-         ("NLL {size} lower", "NLL {size} higher"), 3),
-        ("PVeRA's draws find errors better than one pass", "AUROC of errors", "draws", "mean", HIGHER,
-         ("AUROC {size} higher", "AUROC {size} lower"), 3),
-        ("PVeRA's draws find errors better than VeRA's dropout", "AUROC of errors", "draws", "dropout", HIGHER,
-         ("AUROC {size} higher", "AUROC {size} lower"), 3),
-        ("PVeRA's draws have a lower NLL than an ensemble of VeRA's seeds", "NLL", "draws", "ensemble", LOWER,
-         ("NLL {size} lower", "NLL {size} higher"), 3),
-    )
-)  # fmt: skip
 
 
-def verdicts(rivals: Rivals) -> Table:
-    """Build the verdicts on `CLAIMS`."""
-    caption = "What the draws are worth, each with the most draws; an ensemble has as many passes as seeds."
-    seeds = sorted(set(rivals.scores["seed"]) - {ALL_SEEDS})
-    return verdict_table("rivals_claims", caption, about(rivals), judge(rivals, CLAIMS), seeds)
+def higher(column: str, better: str, other: str) -> Callable[[Rivals], dict[str, pd.DataFrame]]:
+    """Return the contrast of how far the way `better` lies above `other` in a column of `differences_table`; keys of
+    `SHORT`."""
+
+    def contrast(rivals: Rivals) -> dict[str, pd.DataFrame]:
+        values = compared(rivals, column)
+        one, two = (values[_most(values, *SHORT[name])] for name in (better, other))
+        return {"": (one - two).rename_axis("seed", axis=1)}
+
+    return contrast
+
+
+def lower(column: str, better: str, other: str) -> Callable[[Rivals], dict[str, pd.DataFrame]]:
+    """Return the contrast of how far the way `better` lies below `other`."""
+    return higher(column, other, better)
 
 
 #: Purpose -> columns of `differences_table`, as trained and, where it was measured, with a temperature; and whether

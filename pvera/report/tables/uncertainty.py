@@ -5,7 +5,6 @@ have both more errors and a wider spread, so pooling mixes the two.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ from pvera.report.readings import Uncertainty
 from pvera.report.statistics import RankSum, auroc, rank_sum
 from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, p_value, plain, signed
 from pvera.report.tables.names import dataset_title, origin
-from pvera.report.tables.verdicts import Statement, judge, verdict_table
+from pvera.report.tables.verdicts import Untestable
 from pvera.study.results import KINDS
 
 ALL = "All data sets"
@@ -178,45 +177,37 @@ def detection_table(runs: Runs) -> Table:
     return Table("uncertainty_auroc", caption, about(runs), (Panel("", tuple(header), tuple(rows)),), data)
 
 
-def _within(of: Callable, k: int, runs: Runs) -> dict[str, np.ndarray]:
-    """Return Cliff's delta of incorrect against correct images within each adapter, (data sets, seeds)."""
-    return {"": _of_each(runs, lambda run: compare(*of([run], k)[::-1]).cliffs_delta)}
+def within(of: Callable, k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
+    """Return the contrast Cliff's delta of incorrect against correct images with k draws, within each adapter."""
+
+    def contrast(runs: Runs) -> dict[str, pd.DataFrame]:
+        return {"": _of_each(_with_draws(runs, k), lambda run: compare(*of([run], k)[::-1]).cliffs_delta)}
+
+    return contrast
 
 
-def _gain(k: int, runs: Runs) -> dict[str, np.ndarray]:
-    """Return how far the AUROC of k draws lies above that of one pass, (data sets, seeds)."""
-    table = detection(runs).set_index(["dataset", "seed", "way", "draws"])["auroc"]
+def gain(k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
+    """Return the contrast of how far the AUROC of k draws lies above that of one pass."""
 
-    def gain(run: Uncertainty) -> float:
-        place = run.record["dataset"], run.record["seed"]
-        return table[(*place, SD, k)] - table[(*place, SINGLE, 0)]
+    def contrast(runs: Runs) -> dict[str, pd.DataFrame]:
+        found = detection(_with_draws(runs, k)).pivot(
+            index=["dataset", "seed"], columns=["way", "draws"], values="auroc"
+        )
+        return {"": (found[SD, k] - found[SINGLE, 0]).unstack("seed")}
 
-    return {"": _of_each(runs, gain)}
+    return contrast
 
 
-def _of_each(runs: Runs, value: Callable[[Uncertainty], float]) -> np.ndarray:
+def _with_draws(runs: Runs, k: int) -> Runs:
+    if k not in runs[0].estimates:
+        raise Untestable(f"no results with {k} draws")
+    return runs
+
+
+def _of_each(runs: Runs, value: Callable[[Uncertainty], float]) -> pd.DataFrame:
     """Return a value per adapter as (data sets, seeds), NaN where there is no adapter."""
     every = [{"dataset": r.record["dataset"], "seed": r.record["seed"], "value": value(r)} for r in runs]
-    return pd.DataFrame(every).pivot(index="dataset", columns="seed", values="value").to_numpy()
-
-
-DELTA = "Cliff's delta {size} above zero", "Cliff's delta {size} below zero"
-
-
-def spread_statements(draws: Sequence[int] = DRAWS) -> list[Statement]:
-    """Return the claims about the spread of the draws, judged on `Runs`; draws: their numbers."""
-    text = "Incorrect predictions have the higher standard deviation within a data set, {} draws"
-    claims = [Statement(text.format(k), *DELTA, partial(_within, spread_of, k), 2) for k in draws]
-    k = max(draws)
-    text = f"Not in the paper: the spread of {k} draws detects incorrect predictions better than the score of one pass"
-    return [*claims, Statement(text, "AUROC {size} higher", "AUROC {size} lower", partial(_gain, k), 3)]
-
-
-def spread_verdicts(runs: Runs) -> Table:
-    """Build the verdicts on the claims about the spread of the draws."""
-    caption = "The paper's claims about the spread of the draws, by its order within each data set."
-    claims = judge(runs, spread_statements(shown_draws(runs)))
-    return verdict_table("uncertainty_claims", caption, about(runs), claims, seeds(runs))
+    return pd.DataFrame(every).pivot(index="dataset", columns="seed", values="value")
 
 
 # Intervals
@@ -307,22 +298,6 @@ def by_draws_table(runs: Runs) -> Table:
     )
     header = ("Width, correct", "Width, incorrect", "Width / SD", "AUROC", "Coverage (%)")
     return Table("intervals_draws", caption, about(runs), (Panel("", header, tuple(rows)),), data)
-
-
-def interval_statements(draws: Sequence[int] = DRAWS) -> list[Statement]:
-    """Return the claims about the intervals, judged on `Runs`; draws: their numbers."""
-    text = "Incorrect predictions have the wider intervals within a data set, {} draws"
-    return [Statement(text.format(k), *DELTA, partial(_within, width_of, k), 2) for k in draws]
-
-
-def interval_verdicts(runs: Runs) -> Table:
-    """Build the verdicts on the claims about the intervals."""
-    caption = (
-        "The paper's claims about the intervals, by the order of their widths within each data set. The paper says "
-        "that those of correct predictions are much narrower; the direction alone is judged."
-    )
-    claims = judge(runs, interval_statements(shown_draws(runs)))
-    return verdict_table("intervals_claims", caption, about(runs), claims, seeds(runs))
 
 
 def about(runs: Runs) -> str:
