@@ -51,4 +51,4 @@ for argument in "$@"; do
 done
 
 source setup_env.sh
-python experiments/run_profile.py --spent "environment $SECONDS s" "$profile" "$@"
+python experiments/run_profile.py "$profile" "$@"

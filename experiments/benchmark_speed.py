@@ -42,6 +42,7 @@ from pvera.adapters import Method
 from pvera.files import require_writable
 from pvera.hooks import cast_once, training_attention
 from pvera.study import speed, training
+from pvera.study.experiments import list_runs
 from pvera.study.protocol import protocol
 from pvera.study.runs import environment
 from pvera.study.script import run
@@ -101,13 +102,17 @@ class Bench:
     def methods(self, *keys: str) -> list[Method]:
         """Return the methods `keys` (default: all measured ones) with the profile's most chosen hyperparameters."""
         profile = read_profile("mini" if self.backbone == "tiny" else "paper")
-        runs = profile.with_(
-            protocol="corrected",
-            backbones=[self.backbone],
-            fixed_grid=[self.backbone],
-            datasets=profile.datasets[:1],
-            seeds=[0],
-        ).runs("benchmark", "")
+        runs = list_runs(
+            profile.with_(
+                protocol="corrected",
+                backbones=[self.backbone],
+                fixed_grid=[self.backbone],
+                datasets=profile.datasets[:1],
+                seeds=[0],
+            ),
+            "benchmark",
+            "",
+        )
         return [one.candidates[0].method for one in runs if one.method in (keys or self.keys)]
 
     def paired(self, function: Callable, bound: Callable, repeats: int | None = None) -> tuple[float, ...]:

@@ -27,7 +27,7 @@ from pvera.data import image_folders, tasks, vtab
 from pvera.errors import InputError
 from pvera.files import require_writable, write_atomically
 from pvera.study import markdown, training
-from pvera.study.experiments import named
+from pvera.study.experiments import list_runs, named, of_script
 from pvera.study.protocol import protocol
 from pvera.study.runs import Run, environment
 from pvera.study.script import run
@@ -51,7 +51,7 @@ def main() -> None:
         raise InputError(f"{min(unknown)!r} is not one of {', '.join(profile.backbones)}")
     profile = profile.with_(backbones=options.backbones, precision=options.precision)
     require_writable(options.output)
-    runs = [one for name in profile.experiments for one in profile.runs(name, options.output)]
+    runs = [one for name in of_script("train") for one in list_runs(profile, name, options.output)]
     rates = {}
     for name in tqdm(profile.backbones, "measuring", unit="backbone"):
         grid = next(one for one in runs if one.backbone == name and one.method == "pvera")
@@ -68,7 +68,7 @@ def main() -> None:
 def measure(grid: Run, device: str, batches: int) -> dict[str, float]:
     """Return images per second and member: in training, in evaluation of the grid, and in testing one member.
 
-    Test images lie in the computer's memory, as in `runs.execute`.
+    Test images lie in the computer's memory, as in `runs.Run.execute`.
     """
     frozen = backbones.load(grid.backbone, pretrained=False)
     frozen.model.to(device)

@@ -16,11 +16,11 @@ from pvera.study import cost_records
 from pvera.study.script import run
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.profile()
     parser.results()
-    options = parser.parse_args()
+    options = parser.parse_args(words)
 
     missing = []
     for name in dict.fromkeys([options.profile, cost_records.SIZES]):

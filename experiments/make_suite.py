@@ -12,7 +12,7 @@ from pvera.study import script
 from pvera.study.validation import choose
 
 
-def parse() -> Namespace:
+def parse(words: list[str] | None) -> Namespace:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=Path("data/demo"), help="where to write (%(default)s)")
     parser.several(
@@ -22,14 +22,14 @@ def parse() -> Namespace:
         help=f"tasks to make, of {', '.join(suite.RECIPES)} (all)",
     )
     parser.add_argument("--force", action="store_true", help="make existing tasks again")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     for name in arguments.task:
         choose("task", name, suite.RECIPES)
     return arguments
 
 
-def main() -> None:
-    arguments = parse()
+def main(words: list[str] | None = None) -> None:
+    arguments = parse(words)
     recipes = [suite.RECIPES[name] for name in arguments.task]
     manifests = {r.name: None if arguments.force else suite.manifest(r, arguments.root / r.name) for r in recipes}
     missing = [r for r in recipes if manifests[r.name] is None]

@@ -17,19 +17,19 @@ from pvera.files import write_atomically
 from pvera.study import script
 
 
-def parse() -> Namespace:
+def parse(words: list[str] | None) -> Namespace:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=ROOT / "data/text", help="where to write (%(default)s)")
     parser.add_argument("--glue", action="store_true", help="GLUE's tasks too")
     parser.add_argument("--source", type=Path, metavar="FOLDER", help="folder of GLUE's files, instead of the hub")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if options.source and not options.glue:
         raise InputError("--source is for --glue")
     return options
 
 
-def main() -> None:
-    options = parse()
+def main(words: list[str] | None = None) -> None:
+    options = parse(words)
     print(f"{'task':<15}{'train/val/test':>16}{'chance':>8}  measures")
     for name in grammar.RECIPES:
         files = grammar.files(name)

@@ -66,7 +66,7 @@ def _device(text: str) -> str:
     return text
 
 
-def parse_training(description: str, script: str) -> argparse.Namespace:
+def parse_training(description: str, script: str, words: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line of a script that makes the runs of its experiments, which --help lists."""
     experiments = of_script(script)
     width = max(map(len, experiments))
@@ -118,7 +118,8 @@ def parse_training(description: str, script: str) -> argparse.Namespace:
     parser.add_argument("--status", action="store_true", help="count the runs that are done, running, failed, missing")
     parser.add_argument("--replace", action="store_true", help="run again where the result is of another configuration")
     parser.add_argument("--list", action="store_true", help="list the missing runs, and train nothing")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
+    options.script = script
     if options.slurm and (options.device or options.workers):
         raise InputError("--device and --workers are for this machine; with --slurm, set them in the YAML file")
     if options.wait and not options.slurm:

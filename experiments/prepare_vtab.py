@@ -22,7 +22,7 @@ from pvera.study import script
 from pvera.study.validation import choose
 
 
-def parse() -> Namespace:
+def parse(words: list[str] | None) -> Namespace:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=ROOT / "data/vtab-1k", help="where VTAB-1k lies (%(default)s)")
     parser.several("--datasets", metavar="D", default=list(vtab.NAMES), help="only these data sets")
@@ -43,7 +43,7 @@ def parse() -> Namespace:
     )
     parser.add_argument("--cache", help=f"folder of decoded images (${store.VARIABLE}, or .cache/pvera)")
     parser.add_argument("--clear-cache", action="store_true", help="remove all decoded images and stop")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     for name in options.datasets:
         choose("data set", name, vtab.NAMES)
     set_cache(options.cache)
@@ -51,8 +51,8 @@ def parse() -> Namespace:
     return options
 
 
-def main() -> None:
-    options = parse()
+def main(words: list[str] | None = None) -> None:
+    options = parse(words)
     if options.clear_cache:
         print(f"removed {store.clear() / 1e9:.2f} GB of decoded images from {store.folder()}")
         return

@@ -2,7 +2,6 @@
 
 import os
 from argparse import Namespace
-from dataclasses import replace
 from pathlib import Path
 
 from options import ROOT
@@ -24,7 +23,7 @@ def changed(profile: Profile, options: Namespace) -> Profile:
         kept = {name: profile.methods[name] for name in profile.methods if name in options.methods}
         profile = profile.with_(methods=kept | unknown)
     if options.epochs is not None:
-        profile = profile.with_(training=replace(profile.training, epochs=options.epochs))
+        profile = profile.with_(training=profile.training.with_(epochs=options.epochs))
     replaced = vars(profile).keys() & vars(options).keys() - {"methods", "weights"}
     profile = profile.with_(**{key: getattr(options, key) for key in replaced})
     weights = {name: str(ROOT / file) for name, file in profile.weights.items()}

@@ -3,18 +3,20 @@
     python experiments/train.py --profile demo
 
 Each run writes results/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json. What exists is not
-run again, so an interrupted call goes on where it stopped.
+run again, so an interrupted call goes on where it stopped. Several calls at once share the runs.
 
 On a cluster:
 
-    python experiments/train.py --profile paper --slurm my_site.yaml     submit what is missing, and return
-    python experiments/train.py --profile paper --status                 what has become of it
+    python experiments/train.py --profile paper --slurm my_site.yaml     submit workers, and return
+    python experiments/train.py --profile paper --status                 what has become of the runs
 
-experiments/slurm.yaml explains what the file holds. What is queued or running is not submitted again.
+experiments/slurm.yaml explains what the file holds.
 """
 
 import sys
 from argparse import Namespace
+from collections import Counter
+from pathlib import Path
 
 import torch
 from options import parse_training
@@ -23,81 +25,53 @@ from profile_options import changed, read_profile
 from pvera.files import require_writable
 from pvera.processes import cores
 from pvera.study import cluster
-from pvera.study.experiments import EXPERIMENTS
-from pvera.study.inputs import prepare
+from pvera.study.experiments import named
+from pvera.study.inputs import Inputs, prepare
 from pvera.study.profiles import Profile
-from pvera.study.scheduler import pending, resolve, run_all
 from pvera.study.script import run
+from pvera.study.worker import Plan, work_together
 
 
-def main() -> None:
-    launch(__doc__, "train")
-
-
-def launch(description: str, script: str) -> None:
-    """Read the command line of `script` and the profile that it names, and start the script's experiments."""
-    options = parse_training(description, script)
+def main(words: list[str] | None = None) -> None:
+    options = parse_training(__doc__, "train", words)
     start(changed(read_profile(options.profile), options), options)
 
 
 def start(profile: Profile, options: Namespace) -> None:
-    """Show the state of the runs, submit them, or train them here."""
-    if options.status:
-        print(cluster.describe(cluster.status(profile, options.results, options.experiments)))
-    elif options.slurm:
-        submit(profile, options)
-    else:
-        train(profile, options)
-
-
-def train(profile: Profile, options: Namespace) -> None:
-    """Train here what is missing, or list it."""
+    """List the runs that are missing, and train them here or submit workers; or show what there is."""
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    workers = options.workers or (cores() if device == "cpu" else 1)
-    if not options.list:
-        require_writable(options.results)
-    names = [name for name in EXPERIMENTS if name in options.experiments]
-    announced = False
-    while True:
-        missing, planned = [], 0
-        for experiment in names:
-            runs = resolve(profile.runs(experiment, options.results))
-            lacking = pending([one for one in runs if not one.waits], options.replace)
-            lacking += [one for one in runs if one.waits]
-            missing += lacking
-            planned += len(runs)
-            if runs and not announced:
-                there = len(runs) - len(lacking)
-                print(f"{profile.name}, {experiment}: {there} of {len(runs)} runs are there", flush=True)
-            if options.list:
-                for one in lacking:
-                    print(f"  missing: {one.name}")
-        if not planned:
-            print(f"profile {profile.name} lists no runs of {', '.join(names)}")
-        if not missing or options.list:
-            return
-        announced = True
-        # All that waits for no search shares the workers; its results let others start. Where none does, a run that
-        # waits says what it lacks.
-        ready = [one for one in missing if not one.waits] or missing
-        prepare(ready)
-        # The longest first, which leaves the least to wait for at the end.
-        ready.sort(key=lambda one: len(one.candidates), reverse=True)
-        run_all(ready, " and ".join(dict.fromkeys(one.experiment for one in ready)), workers, device)
+    workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
+    root = Path(options.results).absolute()
+    plan = Plan(profile, tuple(options.experiments), root, options.replace, longest_first=device == "cpu")
+    if options.status:
+        print(cluster.describe(cluster.status(plan)))
+        return
+    site = cluster.Site.read(options.slurm) if options.slurm else None
+    runs = plan.runs()
+    missing = plan.missing(Inputs(), runs)
+    counts, lacking = (Counter(named(one.experiment).name for one in part) for part in (runs, missing))
+    for experiment, count in counts.items():
+        print(f"{profile.name}, {experiment}: {count - lacking[experiment]} of {count} runs are there", flush=True)
+    if not counts:
+        needs = "; analyses need adapters, which experiments/train.py makes" if options.script == "analyse" else ""
+        print(f"profile {profile.name} lists no runs of {', '.join(options.experiments)} now{needs}")
+    if options.list:
+        for one in missing:
+            print(f"  missing: {one.experiment}/{one.name}")
+    elif site:
+        submit(plan, site, options.wait)
+    elif missing:
+        require_writable(root)
+        prepare(missing)
+        work_together(plan, missing, " and ".join(lacking), workers, device)
 
 
-def submit(profile: Profile, options: Namespace) -> None:
-    """Submit what is missing; with --wait, end with 1 if runs failed."""
-    site = cluster.Site.read(options.slurm)
-    made = cluster.submit(profile, options.results, site, options.replace, options.experiments)
-    print(
-        f"{profile.name}: {made.done} of {made.runs} runs are there, {made.active} were queued or running, "
-        f"{made.new} are submitted now in {made.jobs} jobs",
-        flush=True,
-    )
-    if options.wait:
-        cluster.wait(profile, options.results, options.experiments)
-        table = cluster.status(profile, options.results, options.experiments)
+def submit(plan: Plan, site: cluster.Site, wait: bool) -> None:
+    """Submit workers; with `wait`, end with 1 if runs failed."""
+    print(f"{plan.profile.name}: {cluster.submit(plan, site)} jobs submitted", flush=True)
+    if wait:
+        cluster.wait(plan)
+        table = cluster.status(plan)
         if (table.state != "done").any():
             print(cluster.describe(table))
             sys.exit(1)

@@ -20,8 +20,8 @@ from pvera.study.profiles import Profile
 from pvera.study.script import run
 
 
-def main() -> None:
-    options = parse_training(__doc__, "train_language")
+def main(words: list[str] | None = None) -> None:
+    options = parse_training(__doc__, "train_language", words)
     start(at_hand(changed(read_profile(options.profile).of_language(), options), options), options)
 
 

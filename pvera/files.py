@@ -1,6 +1,5 @@
 """Files that are written whole or not at all, and records with a checksum."""
 
-import glob
 import hashlib
 import json
 import math
@@ -14,47 +13,27 @@ from typing import Any
 import numpy as np
 
 from pvera.errors import InputError, writing
-from pvera.processes import lock
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
     """Write `content` to `path` in one step, once all of it is on the disk. Makes folders.
 
-    Removes the temporary files of killed writers. InputError, with nothing written, where the system refuses.
+    InputError, with nothing written, where the system refuses.
     """
     path = Path(path)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for temporary in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-            _remove_abandoned(temporary)
-        while not _replaced(path, content):
-            pass  # another writer removed the temporary file before it was locked
-
-
-def _replaced(path: Path, content: bytes) -> bool:
-    """Put `content` in the place of `path`. Return False, with nothing done, where the temporary file is gone."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False) as file:
-        try:
-            lock(file)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.chmod(file.name, 0o644)  # the temporary file is private
-            os.replace(file.name, path)
-        except BaseException as error:
-            if isinstance(error, FileNotFoundError) and not os.path.exists(file.name):
-                return False
-            with suppress(FileNotFoundError):
-                os.unlink(file.name)
-            raise
-    return True
-
-
-def _remove_abandoned(temporary: Path) -> None:
-    """Remove a temporary file unless its writer, which holds a lock on it, still lives."""
-    with suppress(FileNotFoundError), open(temporary, "r+b") as file:
-        if lock(file):
-            temporary.unlink()
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False) as file:
+            try:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+                os.chmod(file.name, 0o644)  # the temporary file is private
+                os.replace(file.name, path)
+            except BaseException:
+                with suppress(FileNotFoundError):
+                    os.unlink(file.name)
+                raise
 
 
 def require_writable(folder: str | Path) -> None:

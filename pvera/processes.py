@@ -1,4 +1,4 @@
-"""Processes on one machine: processors, the start and end of workers, and locks."""
+"""Processes on one machine: processors, and the start and end of workers."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -6,9 +6,6 @@ import os
 import signal
 import threading
 from multiprocessing.context import BaseContext
-from typing import IO
-
-from filelock import lock_descriptor
 
 
 def cores() -> int:
@@ -27,15 +24,6 @@ def context(*preloaded: str) -> BaseContext:
     forkserver = multiprocessing.get_context("forkserver")
     forkserver.set_forkserver_preload(list(preloaded))
     return forkserver
-
-
-def lock(file: IO) -> bool:
-    """Lock an open file until it is closed or its process ends, and return True. Return False where another process
-    holds the lock, and where the system has no such locks."""
-    try:
-        return lock_descriptor(file.fileno(), blocking=False)
-    except OSError:
-        return False
 
 
 def follow_parent() -> None:

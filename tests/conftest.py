@@ -1,18 +1,18 @@
 """Fixtures that several test files share. One thread: the models are tiny, and runs are then bit-equal."""
 
 import gc
-from concurrent.futures import ThreadPoolExecutor
 
 import pvera  # isort: skip  # noqa: F401  before timm
 
 import pytest
+import small
 import torch
 from hypothesis import settings
 from tiny import make_images, make_vit
 
-from pvera import backbones, processes
+from pvera import backbones
 from pvera.data import store
-from pvera.study import scheduler
+from pvera.study import worker
 
 torch.set_num_threads(1)
 # On a busy machine an example may take longer than hypothesis' 200 ms.
@@ -35,18 +35,18 @@ def cache(tmp_path_factory):
         yield
 
 
-class OneWorker(ThreadPoolExecutor):
-    """One thread instead of the scheduler's pool of processes, which take seconds to start."""
-
-    def __init__(self, workers, context, initializer, arguments):
-        super().__init__(1, initializer=initializer, initargs=arguments)
+@pytest.fixture
+def in_process(monkeypatch):
+    """One worker, in this process: others take seconds to start."""
+    monkeypatch.setattr(
+        worker, "_in_processes", lambda plan, workers, device, on_step: worker.work(plan, device, on_step)
+    )
 
 
 @pytest.fixture
-def in_process(monkeypatch):
-    """The scheduler executes runs in this process, one after the other."""
-    monkeypatch.setattr(scheduler, "ProcessPoolExecutor", OneWorker)
-    monkeypatch.setattr(processes, "follow_parent", lambda: None)
+def folder(tmp_path):
+    """A small data set and a profile that reads it: see `small`."""
+    return small.write(tmp_path)
 
 
 @pytest.fixture

@@ -242,7 +242,7 @@ def _source(root: str | Path, name: str, split: str, size: int) -> tuple[list[En
 
 # The interface of `splits`
 
-MODELS, PACKAGE, SIDE_BY_SIDE = backbones, "timm", True
+MODELS, PACKAGE = backbones, "timm"
 scores = metrics.evaluate
 
 

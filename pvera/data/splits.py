@@ -7,7 +7,6 @@
 `image_folders` and `tokenized` are the two kinds of data. Both have these names:
 
     MODELS, PACKAGE                        the module that loads frozen models for such data, and their package
-    SIDE_BY_SIDE                           whether members share a pass, so that several seeds train at once
     reading(frozen)                        what the numbers read from a file depend on in `frozen`, as JSON
     key(root, name, part, reading, first)  what a split depends on, files by size and times; InputError for wrong lists
     load_parts(...)                        as `load`

@@ -97,7 +97,7 @@ def by_length(split: TextSplit) -> TextSplit:
 
 # The interface of `splits`
 
-MODELS, PACKAGE, SIDE_BY_SIDE = text_encoders, "transformers", False
+MODELS, PACKAGE = text_encoders, "transformers"
 
 
 def scores(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:

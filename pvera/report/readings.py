@@ -33,7 +33,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """The results of `experiments/uncertainty.py` for one adapter.
+    """The results of experiment uncertainty for one adapter.
 
     estimates: number of draws -> `uncertainty.Estimates` of all N test images.
     covered: number of draws -> whether the interval contains the mean of many further draws, for each image that has
@@ -80,7 +80,7 @@ def _of_arrays(root, record: dict, arrays: dict[str, np.ndarray]) -> Uncertainty
     if results.read(path)["files"].get(results.ADAPTER, drawn_from) != drawn_from:
         raise InputError(
             f"{path.with_suffix(results.ADAPTER)} is not the adapter of the draws: run python "
-            f"experiments/uncertainty.py --profile {record['profile']} --replace"
+            f"experiments/analyse.py --profile {record['profile']} --replace"
         )
     predictions, labels = results.read_predictions(path)
     draws = arrays["draws"].tolist()

@@ -1,99 +1,78 @@
 """Analyses of trained adapters: Monte Carlo uncertainty, out-of-distribution values, latent maps.
 
-An `Analysis` goes the way of a `runs.Run`: it hashes, travels to worker processes and leaves one record, with
-its arrays beside it. Its configuration holds hashes of the adapter's file and of the test images.
+An `Analysis` leaves one record, with its arrays beside it. Its configuration holds hashes of the adapter's file and of
+the test images.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
 from pvera import checkpoint, latents, uncertainty
 from pvera.data import custom
-from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.files import sha256
 from pvera.seeding import derive
 from pvera.study import results, runs, training
 from pvera.study.inputs import Inputs
-from pvera.study.runs import Run
+from pvera.study.runs import Job, Run
 
 BATCH = 256  # images that share the noise of a draw
+STEPS = 100  # of a progress bar
 
 Report = Callable[[float], None]  # takes the share of the work that is done
 
 
-@dataclass(frozen=True)
-class Analysis(Run):
-    """One analysis of one adapter that a training has left.
+@dataclass(frozen=True, kw_only=True)
+class Analysis(Job):
+    """One analysis of adapters that trainings have left.
 
-    trained_record: the record of that training.   compute: (model, analysis, test data by name, report) -> arrays.
+    records: those of the trainings; an adapter lies beside each.
+    compute: (model with the first adapter, analysis, test data by name, report) -> arrays.
     tested: data sets whose test images it is given.   settings: whatever else influences the numbers.
-    fitted: whether it is given the training and validation split of its data set too (`Inputs.for_analysis`).
-    records: the records of all trainings, where it reads the adapters of several.
+    fitted: whether it is of several adapters, and is given the training and validation split of its data set too
+        (`Inputs.for_analysis`).
     """
 
-    trained_record: str = ""
-    compute: Callable | None = None
-    tested: tuple[str, ...] = ()
-    settings: dict = field(default_factory=dict, hash=False)
+    records: tuple[str, ...]
+    compute: Callable
+    tested: tuple[str, ...]
+    settings: dict = field(hash=False)
     fitted: bool = False
-    records: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, run: Run, experiment: str, compute: Callable, tested: tuple[str, ...], **settings) -> "Analysis":
-        """Build the analysis of the adapter that `run` leaves."""
-        changes = {"experiment": experiment, "keep": False}
-        return cls(
-            **vars(run) | changes,
-            trained_record=str(run.path),
-            compute=compute,
-            tested=tuple(tested),
-            settings=settings,
-        )
+    def of(cls, trained: Run | list[Run], experiment: str, compute: Callable, tested=(), **settings) -> "Analysis":
+        """Build the analysis of the adapter that a run left, or of several; it stands under the first of them.
 
-    steps: ClassVar[int] = 100
-    waits: ClassVar[bool] = False
-
-    @property
-    def trained(self) -> Path:
-        """The record of the training; the adapter lies beside it."""
-        return Path(self.trained_record)
-
-    @property
-    def adapter(self) -> Path:
-        """The adapter's file. InputError says how to make it."""
-        if not self.trained.exists():
-            own_pictures = "" if self.dataset in TASKS else f" --data-set {self.dataset}=FOLDER"
-            raise InputError(
-                f"there is no adapter {self.trained.with_suffix(results.ADAPTER)}: first run "
-                f"python experiments/train.py --profile {self.profile}{own_pictures}"
-            )
-        return results.beside(self.trained, results.ADAPTER)
-
-    def resolved(self) -> "Analysis | None":
-        """Return the analysis itself, None where the training diverged and so left no adapter."""
-        diverged = self.trained.exists() and results.read(self.trained)["chosen"] is None
-        return None if diverged else self
-
-    def state(self, inputs: Inputs | None = None) -> str:
-        """Return 'missing', 'done', or 'different': of another adapter, other data or settings.
-
-        InputError without an adapter.
+        tested: by default the data set of the training.
         """
-        return self.adapter and super().state(inputs)
+        several = isinstance(trained, list)
+        first, *others = trained if several else [trained]
+        shared = {name: getattr(first, name) for name in Job.__dataclass_fields__} | {"experiment": experiment}
+        records = tuple(str(run.path) for run in (first, *others))
+        tested = tuple(tested) or (first.dataset,)
+        return cls(**shared, records=records, compute=compute, tested=tested, settings=settings, fitted=several)
 
-    def config(self, inputs: Inputs | None = None) -> dict:
-        inputs = inputs or Inputs()
+    @property
+    def adapters(self) -> list[Path]:
+        """The adapters' files. InputError for one that is gone or was changed."""
+        return [results.beside(record, results.ADAPTER) for record in self.records]
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the trainings."""
+        return [int(Path(record).stem.removeprefix("seed")) for record in self.records]
+
+    def config(self, inputs: Inputs) -> dict:
+        hashes = [sha256(adapter) for adapter in self.adapters]
         shortened = {} if self.images is None else {"images": self.images}
         fitted = {"splits_sha256": inputs.splits_sha256(self)} if self.fitted else {}
         return {
             "seed": self.seed,
-            "adapter_sha256": sha256(self.adapter),
+            "adapter_sha256": hashes if self.fitted else hashes[0],
             **inputs.describe_backbone(self),
             "tested": self.tested,
             "data_sha256": inputs.tests_sha256(self),
@@ -107,46 +86,40 @@ class Analysis(Run):
     def execute(
         self,
         device: str = "cpu",
-        on_step: Callable[[int], None] = lambda step: None,
+        on_step: Callable[[int, int], None] = lambda step, limit: None,
         inputs: Inputs | None = None,
     ) -> None:
-        """Compute, and write the result. InputError where the adapter is missing or does not fit."""
+        """Compute, and write the result. InputError where an adapter is missing or does not fit."""
         started, inputs = time.perf_counter(), inputs or Inputs()
-        source = results.read(self.adapter.with_suffix(".json"))
         self._require_same_data(inputs)
+        source = results.read(self.records[0])
         frozen, tests = inputs.for_analysis(self, device)
         runs.reset_peak_memory(device)
         config = self.config(inputs)
-        model = checkpoint.load(frozen.model, self.adapter).eval()
+        model = checkpoint.load(frozen.model, self.adapters[0]).eval()
         try:
             with training.deterministic(self.deterministic), training.autocast(device, self.precision):
-                arrays = self.compute(model, self, tests, lambda share: on_step(round(share * self.steps)))
+                arrays = self.compute(model, self, tests, lambda share: on_step(round(share * STEPS), STEPS))
                 environment = runs.environment(device)
         finally:
             model.unload()
-        results.write(
-            self.path,
-            {
-                "schema": results.SCHEMA,
-                **{name: getattr(self, name) for name in results.IDENTITY},
-                **{name: source.get(name) for name in ("category", "protocol", "data_copy")},
-                "config": config,
-                "config_hash": results.config_hash(config),
-                "environment": environment,
-                "cost": {
-                    "wall_seconds": round(time.perf_counter() - started, 2),
-                    "peak_memory_mb": runs.peak_memory(device),
-                },
-            },
-            arrays=arrays,
-        )
+        record = {
+            "schema": results.SCHEMA,
+            **{name: getattr(self, name) for name in results.IDENTITY},
+            **{name: source.get(name) for name in ("category", "protocol", "data_copy")},
+            "config": config,
+            "config_hash": results.config_hash(config),
+            "environment": environment,
+            "cost": runs.cost(started, device),
+        }
+        results.write(self.path, record, arrays=arrays)
 
     def _require_same_data(self, inputs: Inputs) -> None:
         """Raise InputError where an adapter was trained on other splits than lie there now.
 
         Its test images may then be those that it was trained on.
         """
-        for path in map(Path, self.records or (self.trained_record,)):
+        for path in self.records:
             record = results.read(path)
             config = record["config"]
             if config.get("images") != self.images or config["data_sha256"] == inputs.splits_sha256(self):

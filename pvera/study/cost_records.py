@@ -20,7 +20,8 @@ from pvera import __version__, backbones, cost
 from pvera.adapters import METHODS, Method
 from pvera.cost import Cost, Shape
 from pvera.errors import InputError
-from pvera.files import require_unchanged, sealed, write_atomically
+from pvera.files import write_atomically
+from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
 
 SCHEMA = 2
@@ -41,7 +42,7 @@ def config(profile: Profile, backbone: str) -> dict:
     """
     full = profile.with_(backbones=[backbone], fixed_grid=[], datasets=profile.datasets[:1], seeds=[0])
     methods: dict[Method, dict] = {}  # without the values of a learning rate, which are no part of a method
-    for candidate in [candidate for run in full.runs("benchmark", "") for candidate in run.candidates]:
+    for candidate in [candidate for run in list_runs(full, "benchmark", "") for candidate in run.candidates]:
         method = candidate.method
         grid = {name: value for name, value in candidate.grid.items() if hasattr(method, name)}
         methods[method] = {"method": method.key, "hyperparameters": method.describe(), "grid": grid}
@@ -80,12 +81,12 @@ def measure(profile: Profile, backbone: str, on_method: Callable[[], None] = lam
 
 
 def write(path: Path, record: dict) -> None:
-    """Write a record whole or not at all, sealed (`files.sealed`)."""
-    write_atomically(path, (json.dumps(sealed(record), indent=1, ensure_ascii=False) + "\n").encode())
+    """Write a record whole or not at all."""
+    write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def read_record(path: Path) -> dict:
-    """Return a record. InputError for one that is missing, damaged, was edited, or is of another version."""
+    """Return a record. InputError for one that is missing, damaged, or of another version."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         version = record["schema"]
@@ -98,7 +99,6 @@ def read_record(path: Path) -> dict:
         raise InputError(f"{path}: of schema {version}, this program reads {SCHEMA}; delete it and count again")
     if lacking or len(record["costs"]) != len(record["config"]["methods"]):
         raise InputError(f"{path}: incomplete cost file")
-    require_unchanged(path, record)
     return record
 
 

@@ -4,7 +4,7 @@
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.npz    its predictions (optional)
     <root>/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.safetensors    its adapter (optional)
 
-The JSON is written last, so a run is complete when its JSON and the files that it names are there, unchanged.
+The JSON is written last, so a run is complete when its JSON and the files that it names are there.
 A record holds
 
     schema, profile, experiment, backbone, dataset, category, method, seed, protocol
@@ -18,7 +18,6 @@ A record holds
     environment, cost      versions, device, threads, file of the weights; wall time (s) and peak memory (MiB; on a
                            processor that of the worker process so far)
     files                  suffix -> SHA-256 of each file that was written beside it
-    sha256                 `digest` of all the above: what was edited is refused
 
 Where every member diverged, chosen and test are null.
 
@@ -37,12 +36,11 @@ import numpy as np
 
 from pvera.adapters import METHODS
 from pvera.errors import InputError, writing
-from pvera.files import digest, plain, require_unchanged, sealed, sha256, write_atomically
+from pvera.files import digest, plain, sha256, write_atomically
 
 SCHEMA = 2
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
 REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash"}
-SEALED = {"files", "sha256"}  # what `write` adds
 REQUIRED_OF_TRAINING = {"members", "chosen", "test"}
 REQUIRED_CONFIG, REQUIRED_CONFIG_OF_TRAINING = {"seed"}, {"members", "max_epochs"}
 ARRAYS, ADAPTER = ".npz", ".safetensors"
@@ -92,8 +90,6 @@ def write(
 ) -> None:
     """Write a run's record, and beside it its test predictions and its adapter, whole or not at all.
 
-    Its "files" and "sha256" are computed here.
-
     Numbers that are not finite (a diverged member's losses) become null; curves keep six significant digits.
     probabilities: (N, C), stored in fp16; labels: (N,), stored as int16; both in the order in which they
     were tested, of texts the shortest first.
@@ -125,17 +121,7 @@ def write(
                 path.with_suffix(suffix).unlink(missing_ok=True)
             else:
                 write_atomically(path.with_suffix(suffix), content)
-        write_atomically(path, _text(sealed(record)))
-
-
-def forget_adapter(path) -> None:
-    """Delete the adapter beside the record at `path`, which then no longer names it: the run counts as done."""
-    path = Path(path)
-    record = read(path)
-    record["files"].pop(ADAPTER, None)
-    write_atomically(path, _text(sealed(record)))
-    with writing(path):
-        path.with_suffix(ADAPTER).unlink(missing_ok=True)
+        write_atomically(path, _text(record))
 
 
 def _text(record: dict) -> bytes:
@@ -146,7 +132,7 @@ def _text(record: dict) -> bytes:
 
 
 def read(path) -> dict:
-    """Return a run's record. InputError for one that is damaged, was edited, or is of another version."""
+    """Return a run's record. InputError for one that is damaged or of another version."""
     path = Path(path)
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -155,9 +141,8 @@ def read(path) -> dict:
     except (ValueError, OSError) as error:
         raise InputError(f"{path}: damaged result file ({str(error).splitlines()[0]})") from None
     _check(path, record)
-    if lacking := sorted(SEALED - record.keys()):
-        raise InputError(f"{path}: incomplete result file, it lacks {', '.join(lacking)}")
-    require_unchanged(path, record)
+    if "files" not in record:  # `write` adds it
+        raise InputError(f"{path}: incomplete result file, it lacks files")
     return record
 
 
@@ -195,7 +180,8 @@ def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
 def state(path, config_hash: str, data_copy: str | None = None) -> str:
     """Return 'missing', 'done', or 'different': a run of another configuration or copy of the data lies there.
 
-    A run of which a file is gone or was changed is missing. InputError for a record that cannot be read.
+    A run whose arrays are gone is missing; its adapter may be, as of committed results. InputError for a record that
+    cannot be read.
     """
     path = Path(path)
     if not path.exists():
@@ -203,9 +189,7 @@ def state(path, config_hash: str, data_copy: str | None = None) -> str:
     record = read(path)
     if record["config_hash"] != config_hash or data_copy not in (None, record.get("data_copy") or data_copy):
         return "different"
-    files = {path.with_suffix(suffix): written for suffix, written in record["files"].items()}
-    whole = all(file.is_file() and sha256(file) == written for file, written in files.items())
-    return "done" if whole else "missing"
+    return "missing" if ARRAYS in record["files"] and not path.with_suffix(ARRAYS).is_file() else "done"
 
 
 def read_all(root, profile: str, experiment: str) -> list[dict]:

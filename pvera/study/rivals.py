@@ -1,6 +1,6 @@
 """Ways to uncertainty on one backbone, held against each other: one pass, draws, ensembles, dropout, Laplace.
 
-One `Ensemble` analyses the adapters of all seeds of a method on a data set. Every adapter passes each image once, and
+One analysis reads the adapters of all seeds of a method on a data set. Every adapter passes each image once, and
 once more per draw. All else is computed of these predictions: temperatures, ensembles, Laplace, scores.
 
 The arrays of a result are the columns of five frames, named "<frame>.<column>" (`read_frames`); `way` is "pass",
@@ -16,7 +16,7 @@ The arrays of a result are the columns of five frames, named "<frame>.<column>" 
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +26,10 @@ import torch
 from pvera import checkpoint, metrics, posthoc, selective, uncertainty
 from pvera.data import corruptions
 from pvera.data.image_folders import ImageData
-from pvera.files import sha256
 from pvera.hooks import cast_once
 from pvera.model import AdaptedModel
 from pvera.study import results, training
 from pvera.study.analyses import Analysis, Report, draw
-from pvera.study.inputs import Inputs
 
 FRAMES = ("scores", "detection", "coverage", "shift", "out")
 COVERAGES = np.linspace(0.05, 1, 20)
@@ -43,36 +41,6 @@ ALL_SEEDS = -1
 
 TEST, VALIDATION, TRAIN = "test", "validation", "train"
 Place = tuple  # a split's name, ("shift", corruption, severity), or ("out", data set)
-
-
-@dataclass(frozen=True)
-class Ensemble(Analysis):
-    """One analysis of the adapters of several seeds, those of `records`; it stands under the first of them."""
-
-    @property
-    def adapters(self) -> list[Path]:
-        """The adapters' files. InputError as `adapter`."""
-        return [replace(self, trained_record=record).adapter for record in self.records]
-
-    @property
-    def seeds(self) -> list[int]:
-        """The seeds of the trainings."""
-        return [int(Path(record).stem.removeprefix("seed")) for record in self.records]
-
-    def resolved(self) -> "Ensemble | None":
-        """Return the analysis of the adapters whose training did not diverge, None where there is none."""
-        there = [record for record in self.records if replace(self, trained_record=record)._left_adapter()]
-        return replace(self, trained_record=there[0], records=tuple(there)) if there else None
-
-    def _left_adapter(self) -> bool:
-        return Analysis.resolved(self) is not None
-
-    def state(self, inputs: Inputs | None = None) -> str:
-        """Return as `Analysis.state`. InputError where one of the adapters is missing."""
-        return self.adapters and super().state(inputs)
-
-    def config(self, inputs: Inputs | None = None) -> dict:
-        return super().config(inputs) | {"adapter_sha256": [sha256(adapter) for adapter in self.adapters]}
 
 
 @dataclass(frozen=True)
@@ -121,7 +89,7 @@ class Way:
     milliseconds: float
 
 
-def compare(model: AdaptedModel, analysis: Ensemble, tests: dict[str, ImageData], report: Report) -> dict:
+def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData], report: Report) -> dict:
     """Compute the frames of all ways with the adapters of `analysis`; `model` holds the first of them."""
     settings = analysis.settings
     data = dict(_places(analysis, tests))
@@ -148,7 +116,7 @@ def compare(model: AdaptedModel, analysis: Ensemble, tests: dict[str, ImageData]
     return _columns(frames(ways, labels, settings["shifted_images"]))
 
 
-def _places(analysis: Ensemble, tests: dict[str, ImageData]) -> Iterator[tuple[Place | str, ImageData]]:
+def _places(analysis: Analysis, tests: dict[str, ImageData]) -> Iterator[tuple[Place | str, ImageData]]:
     """Yield what is predicted: the splits, corrupted test images, and images of other data sets."""
     name, count = analysis.dataset, analysis.settings["shifted_images"]
     yield TEST, tests[name]
@@ -251,7 +219,7 @@ def ensemble(members: Sequence[Way]) -> Way:
     )
 
 
-def _work(analysis: Ensemble, model: AdaptedModel, data: dict) -> int:
+def _work(analysis: Analysis, model: AdaptedModel, data: dict) -> int:
     """Return the images that one adapter passes, with repetitions."""
     settings, (member,) = analysis.settings, model.members
     images = 0

@@ -13,6 +13,7 @@ from vtab_like import ROOT, SCRIPT, cache, call, edit, row, whole  # noqa: F401 
 from pvera.data import image_folders, store, vtab
 from pvera.errors import InputError
 from pvera.study import inputs, runs
+from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.training import TrainingConfig
 
@@ -221,7 +222,7 @@ def wanted(root, *names, images=None) -> list[runs.Run]:
         training=TrainingConfig(epochs=1),
         images=images,
     )
-    return profile.runs("benchmark", root / "results")
+    return list_runs(profile, "benchmark", root / "results")
 
 
 def own_data(root, classes: int = 3) -> None:
@@ -294,7 +295,7 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
 
     (run,) = wanted(tmp_path, "eurosat")
     inputs.prepare([run])
-    runs.execute(run)
+    run.execute()
     assert json.loads(run.path.read_text())["data_copy"] == copy
 
     # The acceptance does not cover another difference.

@@ -12,7 +12,8 @@ from PIL import Image
 from vtab_like import cache, call  # noqa: F401  fixtures
 
 from pvera.data import image_folders, vtab
-from pvera.study import inputs, runs
+from pvera.study import inputs
+from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.training import TrainingConfig
 
@@ -87,9 +88,9 @@ def test_photographs_through_preparation_store_and_training(tmp_path, call):
         methods={"linear": {"learning_rate": 1e-2}},
         training=TrainingConfig(epochs=5),
     )
-    (run,) = profile.runs("benchmark", tmp_path / "results")
+    (run,) = list_runs(profile, "benchmark", tmp_path / "results")
     inputs.prepare([run])
-    runs.execute(run)
+    run.execute()
     record = json.loads(run.path.read_text())
     assert record["data_copy"] == "lossy, 400 test images"
     assert record["test"]["images"] == 400

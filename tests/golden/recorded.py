@@ -5,7 +5,6 @@ python tests/golden/recorded.py        records them anew, where a change of the 
 
 import json
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,8 @@ import text_tasks
 import torch
 import trained
 
-from pvera.study import results, runs
+from pvera.study import results
+from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.training import TrainingConfig
 
@@ -49,6 +49,7 @@ def of_texts(folder: Path) -> Profile:
         backbones=["minilm"],
         datasets=["acceptability"],
         protocol="corrected",
+        beta=[1e-4],  # one value, so that there is no search
         weights={"minilm": str(encoder)},
         pool="first",  # as the recorded numbers were made
         **settings,
@@ -57,17 +58,15 @@ def of_texts(folder: Path) -> Profile:
 
 def training(profile: Profile, experiment: str, method: str, root: Path) -> dict:
     """Execute the run of a method, and return its numbers: curves of each member, and test scores."""
-    (run,) = (run for run in profile.runs(experiment, root) if run.method == method)
-    # On texts β would be searched; these runs leave the search out.
-    run = replace(run, candidates=tuple(replace(c, beta=c.beta or 1e-4) for c in run.candidates), searched=())
-    runs.execute(run)
+    (run,) = (run for run in list_runs(profile, experiment, root) if run.method == method)
+    run.execute()
     record = results.read(run.path)
     return {"curves": [member["curve"] for member in record["members"]], "test": record["test"]}
 
 
 def analysis(profile: Profile, root: Path) -> dict:
     """Execute PVeRA's analysis of uncertainty after its training, and return the sum of each array."""
-    (run,) = profile.runs("uncertainty", root)
+    (run,) = list_runs(profile, "uncertainty", root)
     run.execute()
     return {name: float(values.astype(np.float64).sum()) for name, values in results.read_arrays(run.path).items()}
 

@@ -16,6 +16,7 @@ from timm.models.vision_transformer import VisionTransformer
 import pvera
 from pvera.data.image_folders import ImageData
 from pvera.study import training
+from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PUBLISHED
 
@@ -87,8 +88,16 @@ def published_method(key: str, start: dict) -> pvera.adapters.Method:
         "adaptformer": lambda: {"ratio": 48 // len(start["layers.0.branch.down.bias"])},
     }
     sizes |= {"dora": sizes["lora"], "pvera": sizes["vera"]}
-    profile = Profile("golden", "none", ["tiny"], ["cifar"], [0], "published", {key: sizes.get(key, dict)()})
-    (run,) = profile.runs("benchmark", "results")
+    profile = Profile(
+        name="golden",
+        data="none",
+        backbones=["tiny"],
+        datasets=["cifar"],
+        seeds=[0],
+        protocol="published",
+        methods={key: sizes.get(key, dict)()},
+    )
+    (run,) = list_runs(profile, "benchmark", "results")
     return run.candidates[0].method
 
 

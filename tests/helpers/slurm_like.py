@@ -1,4 +1,4 @@
-"""Stand-ins for SLURM's commands, a small profile, and the states of its runs."""
+"""Stand-ins for SLURM's commands."""
 
 import json
 import os
@@ -12,23 +12,8 @@ from pathlib import Path
 
 import pytest
 from submitit.core.submission import process_job
-from test_train_cli import PROFILE, folder, until  # noqa: F401  folder is a fixture
 
-from pvera.study import cluster
-from pvera.study.cluster import Site
-from pvera.study.profiles import Profile
-
-SITE = {
-    "minutes": 60,
-    "memory": "2G",
-    "cpus": 1,
-    "gpus": 0,
-    "workers": 1,
-    "runs_per_job": 2,
-    "concurrent_jobs": 5,
-    "array_limit": 3,
-    "requeues": 2,
-}
+SITE = {"workers": 3, "minutes": 60, "memory": "2G", "cpus": 1, "gpus": 0, "requeues": 2}
 # Each prints the real command's output. jobs.json is the cluster's state: id -> name, script, states of tasks.
 COMMANDS = {
     "sbatch": """
@@ -43,11 +28,11 @@ print("Submitted batch job", len(jobs) + 6)
 """,
     "squeue": """
 names = [a[len("--name="):].split(",") for a in sys.argv if a.startswith("--name=")][0]
-assert "--array" in sys.argv and "--format=%i %T %j" in sys.argv
+assert {"--array", "--me", "--format=%T"} <= {*sys.argv}
 for id, job in jobs.items():
-    for index, state in enumerate(job["states"]):
+    for state in job["states"]:
         if state and job["name"] in names:
-            print(id + f"_{index}" * ("array" in job["flags"]), state, job["name"])
+            print(state)
 """,
     "srun": "",
     "scontrol": """
@@ -147,36 +132,3 @@ def slurm(tmp_path_factory, monkeypatch):
     folder = tmp_path_factory.mktemp("slurm")
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
     return Cluster(folder)
-
-
-@pytest.fixture
-def profile(folder):
-    # β search: 1 run; linear, lora: 4 runs; pvera: 2 runs that need β
-    return Profile.read(folder / "small.yaml")
-
-
-@pytest.fixture
-def root(folder):
-    return folder / "results"
-
-
-def submit(profile, root, **site) -> cluster.Submission:
-    return cluster.submit(profile, root, Site(**SITE | site))
-
-
-def states(profile, root) -> dict[str, str]:
-    table = cluster.status(profile, root)
-    return {f"{r.experiment}/{r.method}/{r.seed}": r.state for r in table.itertuples()}
-
-
-def only(*names) -> dict:
-    return {name: PROFILE["methods"][name] for name in names}
-
-
-def submitted(root) -> list[list[list[str]]]:
-    """Return the runs of each job, per array."""
-    files = sorted(root.glob("small/slurm/*/submission.json"))
-    return [
-        [[path.removeprefix("small/").removesuffix(".json") for path in job] for job in record["jobs"]]
-        for record in (json.loads(file.read_text()) for file in files)
-    ]

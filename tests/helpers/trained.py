@@ -9,9 +9,9 @@ import pvera
 from pvera import backbones, checkpoint
 from pvera.data import tasks
 from pvera.study import results
-from pvera.study.description import Draws
+from pvera.study.experiments import list_runs
 from pvera.study.inputs import Inputs
-from pvera.study.profiles import Profile
+from pvera.study.profiles import Draws, Profile
 
 IMAGES = 40
 DRAWS = Draws(draws=[2, 4], truth_images=5, truth_draws=50)
@@ -52,7 +52,7 @@ def make_profile(folder, datasets=("digits", "vessels", "sprites"), **changes) -
 def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None:
     """Write a record, predictions and a random adapter for every run of an experiment of `profile`."""
     frozen, inputs = backbones.load("tiny"), Inputs()
-    for run in profile.runs(experiment, root):
+    for run in list_runs(profile, experiment, root):
         task = tasks.task(run.dataset)
         model = pvera.adapt(frozen.model, run.candidates[0].method, task.classes, run.seed)
         adapter = checkpoint.dumps(perturb(model, run.seed, 0.3))

@@ -21,6 +21,7 @@ from pvera.report.plots import effects as plots
 from pvera.report.tables import protocol as tables
 from pvera.report.tables.names import switch_title
 from pvera.study import results
+from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.protocol import CORRECTED, PUBLISHED, REFERENCES, one_at_a_time
 
@@ -209,7 +210,7 @@ def test_a_switch_of_the_grid_is_compared_with_runs_of_the_grid():
 
 def test_the_grid_is_searched_where_its_stop_is_compared():
     profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
-    runs = {(r.experiment, r.dataset, r.method): r for r in profile.runs("protocol", ROOT / "results")}
+    runs = {(r.experiment, r.dataset, r.method): r for r in list_runs(profile, "protocol", ROOT / "results")}
     for (name, dataset, method), run in runs.items():
         grid = name in ("protocol_joint_stop", "protocol_corrected_grid")
         assert (len(run.candidates), run.training.epochs) == (3 if grid else 1, 500)
@@ -220,7 +221,7 @@ def test_the_grid_is_searched_where_its_stop_is_compared():
 
 def test_a_difference_that_concerns_one_method_is_trained_on_it_alone():
     profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
-    runs = profile.runs("protocol", ROOT / "results")
+    runs = list_runs(profile, "protocol", ROOT / "results")
     methods = {name: {r.method for r in runs if r.experiment == f"protocol_{name}"} for name in one_at_a_time()}
     assert methods["pvera_kl"] == {"pvera"} and methods["vera_init"] == {"vera"}
     assert methods["shuffle"] == set(profile.effects.methods)

@@ -18,8 +18,9 @@ from trained import make_profile
 import pvera
 from pvera import InputError, backbones
 from pvera.data import custom, splits, suite, tasks
-from pvera.study import results, runs
+from pvera.study import results
 from pvera.study.evaluation import evaluate
+from pvera.study.experiments import list_runs
 from pvera.study.inputs import Inputs
 from pvera.study.protocol import PROTOCOLS
 from pvera.study.training import TrainingConfig
@@ -104,10 +105,10 @@ def test_every_method_gives_the_bits_of_its_run(protocol, tmp_path):
         methods={name: {} for name in METHODS} | {"vera": {"rank": 8}, "pvera": {"rank": 8}},
         training=TrainingConfig(epochs=1),
     )
-    trainings = profile.runs("benchmark", tmp_path / "r")
+    trainings = list_runs(profile, "benchmark", tmp_path / "r")
     inputs = Inputs()
     for run in trainings:
-        runs.execute(run, inputs=inputs)
+        run.execute(inputs=inputs)
     frozen = backbones.load("tiny")
     (split,) = splits.load(profile.data, "vessels", frozen, ("test",))
     assert len(trainings) == len(METHODS)
@@ -222,11 +223,11 @@ def test_an_adapter_is_not_tested_on_the_images_of_its_training(pictures, tmp_pa
 
     custom.install(tmp_path / "data", "mine", pictures, seed=0)  # as a training with another seed
     assert "type --data-set mine=FOLDER --split-seed 5" in scripts.refusal("evaluate", capsys, trained, *data)
-    status, _, errors = scripts.outcome("uncertainty", capsys, *options, *named)
+    status, _, errors = scripts.outcome("analyse", capsys, *options, *named)
     last = errors.splitlines()[-1]  # after the bar
     assert status == 2 and "seed0.json: was trained on other images or splits of mine" in last
     assert "type --data-set mine=FOLDER --split-seed 5" in last
-    assert not (tmp_path / "results/own/uncertainty").exists()
+    assert not list((tmp_path / "results/own/uncertainty").rglob("*.json"))
     status, _, errors = scripts.outcome("evaluate", capsys, trained, *data, *named, *files(tmp_path))
     assert status == 0, errors
     assert json.loads((tmp_path / "m.json").read_text())["metrics"] == recorded
@@ -377,7 +378,7 @@ def test_adapters_of_text_are_refused(tmp_path, capsys):
     written = json.loads(record.read_text())
     adapter = b"adapter"
     results.write(
-        tmp_path / "seed0.json", {k: v for k, v in written.items() if k not in results.SEALED}, adapter=adapter
+        tmp_path / "seed0.json", {k: v for k, v in written.items() if k not in {"files", "sha256"}}, adapter=adapter
     )
     assert "reads text" in scripts.refusal("evaluate", capsys, tmp_path / "seed0.safetensors")
 

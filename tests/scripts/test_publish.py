@@ -18,7 +18,8 @@ from trained import make_adapters, make_profile
 import pvera
 from pvera import backbones, metrics
 from pvera.files import sha256
-from pvera.study import cards, results, runs
+from pvera.study import cards, results
+from pvera.study.experiments import list_runs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -211,9 +212,9 @@ def test_the_page_of_a_profile(tmp_path, capsys):
     profile = make_profile(
         tmp_path, ["digits", "vessels"], seeds=[0], methods={"vera": {"rank": 8}}, training=TrainingConfig(epochs=2)
     )
-    trainings = profile.runs("benchmark", tmp_path / "results")
+    trainings = list_runs(profile, "benchmark", tmp_path / "results")
     for run in trainings:
-        runs.execute(run)
+        run.execute()
     folder = tmp_path / "results" / "mine" / "benchmark"
     options = ("--profile", "mine", "--results", tmp_path / "results", "--data", tmp_path / "data")
     scripts.execute("cards", *options)

@@ -10,6 +10,7 @@ import scripts
 from pvera.cost import Shape
 from pvera.data import tasks
 from pvera.study import cost_records, speed
+from pvera.study.experiments import list_runs, of_script
 from pvera.study.profiles import Profile
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
@@ -35,7 +36,7 @@ def test_each_run_goes_to_the_card_that_is_free_first():
 @pytest.mark.parametrize("method", ["linear", "lora", "pvera", "bottleneck"])
 def test_work_of_a_run_follows_from_fvcore_s_counts(profile, method):
     """800 images twice per epoch in training mode, 200 as at inference, and the test of the chosen member."""
-    run = next(r for r in profile.runs("benchmark", "") if (r.backbone, r.method) == ("dinov2_s", method))
+    run = next(r for r in list_runs(profile, "benchmark", "") if (r.backbone, r.method) == ("dinov2_s", method))
     record = cost_records.read_record(cost_records.record_path(RESULTS, "paper", "dinov2_s"))
     costs = cost_records.load_costs(RESULTS, "paper").query("backbone == 'dinov2_s' and method == @method")
     by_method = costs.set_index("configuration")
@@ -64,7 +65,7 @@ def test_the_page_is_of_the_committed_results(tmp_path, profile):
     for column in (2, 3, 4):
         counts = [int(line[column].replace(",", "")) for line in lines]
         assert sum(counts) == int(total[column].replace(",", ""))
-    assert int(total[2].replace(",", "")) == sum(len(profile.runs(name, "")) for name in profile.experiments)
+    assert int(total[2].replace(",", "")) == sum(len(list_runs(profile, name, "")) for name in of_script("train"))
 
 
 def test_steps_are_those_of_the_records(tmp_path):

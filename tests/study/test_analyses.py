@@ -15,10 +15,9 @@ from pvera.data.image_folders import load_split
 from pvera.errors import InputError
 from pvera.report import readings
 from pvera.seeding import derive
-from pvera.study import analyses, cluster, results
-from pvera.study.description import Draws, Rivals
-from pvera.study.profiles import Profile
-from pvera.study.scheduler import pending
+from pvera.study import analyses, results
+from pvera.study.experiments import list_runs
+from pvera.study.profiles import Baselines, Draws
 
 
 @pytest.fixture
@@ -34,16 +33,21 @@ def root(tmp_path):
     return tmp_path / "results"
 
 
+def trained(run) -> Path:
+    """Return the record of the first training that an analysis reads."""
+    return Path(run.records[0])
+
+
 def opened(run):
     """Load an analysis' adapter onto its backbone, and the test images of its data set."""
     frozen = backbones.load("tiny")
     split = load_split(run.data_root, run.dataset, "test", 32)
     test = split.data(frozen, torch.device("cpu"))
-    return pvera.load(frozen.model, run.adapter).eval(), test, split
+    return pvera.load(frozen.model, run.adapters[0]).eval(), test, split
 
 
 def test_uncertainty_against_the_library(profile, root):
-    (run,) = profile.runs("uncertainty", root)
+    (run,) = list_runs(profile, "uncertainty", root)
     run.execute()
     stored = results.read_arrays(run.path)
     model, test, split = opened(run)
@@ -75,7 +79,7 @@ def test_uncertainty_against_the_library(profile, root):
 
 
 def test_loaded_as_it_was_estimated(profile, root):
-    (run,) = profile.runs("uncertainty", root)
+    (run,) = list_runs(profile, "uncertainty", root)
     run.execute()
     arrays = results.read_arrays(run.path)
     (loaded,) = readings.load_uncertainty(root, "mine")
@@ -83,7 +87,7 @@ def test_loaded_as_it_was_estimated(profile, root):
     np.testing.assert_array_equal(loaded.estimates[4].sd, arrays["sd"][1])
     np.testing.assert_array_equal(loaded.estimates[2].right, arrays["predicted"][0] == arrays["labels"])
     np.testing.assert_array_equal(loaded.covered[4], arrays["covered"][1])
-    kept, labels = results.read_predictions(run.trained)
+    kept, labels = results.read_predictions(trained(run))
     np.testing.assert_array_equal(loaded.single_pass, kept.max(1))
     np.testing.assert_array_equal(loaded.single_right, kept.argmax(1) == labels)
     right, wrong = loaded.examples
@@ -94,23 +98,23 @@ def test_loaded_as_it_was_estimated(profile, root):
 
 
 def test_draws_of_another_adapter_are_not_compared_with_the_predictions(profile, root):
-    (run,) = profile.runs("uncertainty", root)
+    (run,) = list_runs(profile, "uncertainty", root)
     run.execute()
-    record, (scores, labels) = results.read(run.trained), results.read_predictions(run.trained)
-    kept = run.adapter.read_bytes()
-    results.write(run.trained, record, scores, labels, b"another one")
+    record, (scores, labels) = results.read(trained(run)), results.read_predictions(trained(run))
+    kept = run.adapters[0].read_bytes()
+    results.write(trained(run), record, scores, labels, b"another one")
     with pytest.raises(InputError, match="seed0.safetensors is not the adapter of the draws"):
         readings.load_uncertainty(root, "mine")
-    results.write(run.trained, record, scores, labels, kept)
-    run.adapter.unlink()  # a copy of the results alone can be read
+    results.write(trained(run), record, scores, labels, kept)
+    run.adapters[0].unlink()  # a copy of the results alone can be read
     assert len(readings.load_uncertainty(root, "mine")) == 1
 
 
 def test_the_share_of_the_work_is_reported(profile, root):
-    profile = profile.with_(rivals=Rivals([*profile.methods]))
+    profile = profile.with_(rivals=Baselines(methods=[*profile.methods]))
     for experiment in ("uncertainty", "out_of_distribution", "latents", "rivals"):
         steps = []
-        profile.runs(experiment, root)[0].execute(on_step=steps.append)
+        list_runs(profile, experiment, root)[0].execute(on_step=lambda step, limit: steps.append(step))
         assert steps == sorted(steps) and steps[0] > 0 and steps[-1] <= 100
 
 
@@ -119,7 +123,7 @@ def test_out_of_distribution(tmp_path):
     profile = make_profile(tmp_path, ["digits", "textures", "vessels", "sprites"], seeds=[0])
     root = tmp_path / "results"
     make_adapters(profile, root)
-    runs = profile.runs("out_of_distribution", root)
+    runs = list_runs(profile, "out_of_distribution", root)
     assert [(run.dataset, run.method) for run in runs] == [
         (dataset, method) for dataset in ("digits", "vessels", "sprites") for method in ("vera", "pvera")
     ]
@@ -137,7 +141,7 @@ def test_out_of_distribution(tmp_path):
 
 
 def test_latents(profile, root):
-    vera, pvera_ = profile.runs("latents", root)
+    vera, pvera_ = list_runs(profile, "latents", root)
     for run in (vera, pvera_):
         run.execute()
         stored = results.read_arrays(run.path)
@@ -153,23 +157,20 @@ def test_latents(profile, root):
 
 
 def test_existing_results_are_identified_by_adapter_data_and_settings(profile, root, tmp_path):
-    (run,) = profile.runs("uncertainty", root)
-    assert run.state() == "missing" and pending([run]) == [run]
+    (run,) = list_runs(profile, "uncertainty", root)
+    assert run.state() == "missing"
     run.execute()
-    assert run.state() == "done" and pending([run]) == []
-    (other,) = profile.with_(uncertainty=Draws([2, 4], 5, 60)).runs("uncertainty", root)
-    assert other.state() == "different"
-    trained = results.read(run.trained), *results.read_predictions(run.trained)
-    adapter = run.adapter.read_bytes()
-    results.write(run.trained, *trained, adapter + b" ")
+    assert run.state() == "done"
+    draws = Draws(draws=[2, 4], truth_images=5, truth_draws=60)
+    assert list_runs(profile.with_(uncertainty=draws), "uncertainty", root)[0].state() == "different"
+    record, adapter = trained(run), run.adapters[0].read_bytes()
+    written = results.read(record), *results.read_predictions(record)
+    results.write(record, *written, adapter + b" ")
     assert run.state() == "different"
-    with pytest.raises(InputError, match="made with another configuration.*--replace"):
-        pending([run])
-    assert pending([run], replace=True) == [run]
-    run.adapter.write_bytes(adapter)
+    run.adapters[0].write_bytes(adapter)
     with pytest.raises(InputError, match="seed0.safetensors: was changed after it was written"):
         run.state()
-    results.write(run.trained, *trained, adapter)
+    results.write(record, *written, adapter)
     assert run.state() == "done"
     lines = (tmp_path / "data/digits/test.txt").read_text().replace("test1.png 1", "test1.png 2")
     (tmp_path / "data/digits/test.txt").write_text(lines)
@@ -181,13 +182,13 @@ def test_adapters_of_other_splits_are_refused(experiment, tmp_path):
     """Their test images may be those that they were trained on. Of an ensemble, every adapter counts."""
     profile = make_profile(tmp_path, ["digits"])
     make_adapters(profile, tmp_path / "results")
-    run = profile.with_(rivals=Rivals([*profile.methods])).runs(experiment, tmp_path / "results")[0]
-    path = [run.trained, *map(Path, run.records)][-1]
-    trained, adapter, kept = results.read(path), path.with_suffix(".safetensors"), results.read_predictions(path)
+    run = list_runs(profile.with_(rivals=Baselines(methods=[*profile.methods])), experiment, tmp_path / "results")[0]
+    path = Path(run.records[-1])
+    kept_record, adapter, kept = results.read(path), path.with_suffix(".safetensors"), results.read_predictions(path)
 
     def record(**changes):
-        config = trained["config"] | changes
-        changed = trained | {"config": config, "config_hash": results.config_hash(config)}
+        config = kept_record["config"] | changes
+        changed = kept_record | {"config": config, "config_hash": results.config_hash(config)}
         results.write(path, changed, *kept, adapter.read_bytes())
 
     record(data_sha256="other")
@@ -200,10 +201,10 @@ def test_adapters_of_other_splits_are_refused(experiment, tmp_path):
 
 
 def test_an_interrupted_analysis_leaves_nothing(profile, root):
-    def interrupt(step):
+    def interrupt(*step):
         raise KeyboardInterrupt
 
-    (run,) = profile.runs("uncertainty", root)
+    (run,) = list_runs(profile, "uncertainty", root)
     with pytest.raises(KeyboardInterrupt):
         run.execute(on_step=interrupt)
     assert not run.path.parent.exists()
@@ -211,52 +212,22 @@ def test_an_interrupted_analysis_leaves_nothing(profile, root):
     assert run.state() == "done"
 
 
-def test_only_pvera_is_drawn_from_and_only_an_adapter_that_is_there(profile, root):
-    assert [run.method for run in profile.runs("uncertainty", root)] == ["pvera"]
-    assert profile.with_(methods={"vera": {}}).runs("uncertainty", root) == []
-    assert profile.with_(methods={"linear": {}}).runs("latents", root) == []
-    (run,) = profile.runs("uncertainty", root)
-    run.trained.with_suffix(".safetensors").unlink()
+def test_an_adapter_that_is_gone_or_was_not_kept(profile, root):
+    (run,) = list_runs(profile, "uncertainty", root)
+    run.adapters[0].unlink()
     with pytest.raises(InputError, match="seed0.safetensors: is gone; run its experiment again"):
-        pending([run])
-    results.forget_adapter(run.trained)
-    with pytest.raises(InputError, match="seed0.safetensors: was not kept; delete .*seed0.json and run it again"):
-        pending([run])
-    run.trained.unlink()
-    with pytest.raises(InputError, match="there is no adapter .*: first run python experiments/train.py"):
         run.execute()
-
-
-def test_a_training_that_diverged_is_left_out(profile, root):
-    (run,) = profile.runs("uncertainty", root)
-    record = results.read(run.trained) | {"chosen": None, "test": None}
-    results.write(run.trained, record)
-    assert pending(profile.runs("uncertainty", root)) == []
-    assert [run.method for run in pending(profile.runs("latents", root))] == ["vera"]
-    assert [run.method for run in profile.runs("latents", root)] == ["vera", "pvera"], "planning reads no results"
-
-
-@pytest.mark.parametrize("settings", [[], [1, 2], [4, 2], [2, 2]])
-def test_bad_draws(settings):
-    with pytest.raises(InputError, match="^draws"):
-        Draws(draws=settings)
-
-
-def test_draws_of_a_profile_file(tmp_path):
-    text = "{data: d, backbones: [tiny], datasets: [digits], seeds: [0], protocol: corrected, methods: {linear: {}}"
-    (tmp_path / "mine.yaml").write_text(text + ", uncertainty: {draws: [4], truth_images: 3}}")
-    assert Profile.read(tmp_path / "mine.yaml").uncertainty == Draws([4], 3, 256)
-    (tmp_path / "mine.yaml").write_text(text + ", uncertainty: {drawn: [4]}}")
-    with pytest.raises(InputError, match="drawn"):
-        Profile.read(tmp_path / "mine.yaml")
+    results.write(trained(run), results.read(trained(run)))
+    with pytest.raises(InputError, match="seed0.safetensors: was not kept; delete .*seed0.json and run it again"):
+        run.execute()
 
 
 def test_results_of_different_settings_do_not_mix(tmp_path):
     profile, root = make_profile(tmp_path, ["digits"]), tmp_path / "results"
     make_adapters(profile, root)
-    first, second = profile.runs("uncertainty", root)
-    first.execute()
-    profile.with_(uncertainty=Draws([2, 3], 5, 50)).runs("uncertainty", root)[1].execute()
+    list_runs(profile, "uncertainty", root)[0].execute()
+    draws = Draws(draws=[2, 3], truth_images=5, truth_draws=50)
+    list_runs(profile.with_(uncertainty=draws), "uncertainty", root)[1].execute()
     with pytest.raises(InputError, match="results of different draws cannot share a table"):
         readings.load_uncertainty(root, "mine")
 
@@ -273,34 +244,32 @@ def arguments(tmp_path) -> list:
         "seeds": [0],
         "protocol": "corrected",
         "methods": {"vera": {"rank": 8}, "pvera": {"rank": 8}},
+        "beta": [1e-4],
         "uncertainty": {"draws": DRAWS.draws, "truth_images": 5, "truth_draws": 50},
     }
     (tmp_path / "mine.yaml").write_text(json.dumps(profile))
     return ["--profile", tmp_path / "mine.yaml", "--results", tmp_path / "results", "--device", "cpu"]
 
 
-@pytest.mark.parametrize("name, count", [("uncertainty", 1), ("out_of_distribution", 2), ("latents", 2)])
-def test_scripts_compute_missing_results(profile, root, tmp_path, capsys, in_process, name, count):
-    status, output, errors = scripts.outcome(name, capsys, *arguments(tmp_path))
-    assert (status, output) == (0, f"mine, {name}: 0 of {count} runs are there\n") and "100%" in errors
-    written = {path: path.stat().st_mtime_ns for path in (root / "mine" / name).rglob("*.*")}
-    assert len(written) == 2 * count
-    outcome = scripts.outcome(name, capsys, *arguments(tmp_path))
-    assert outcome == (0, f"mine, {name}: {count} of {count} runs are there\n", "")
-    assert written == {path: path.stat().st_mtime_ns for path in (root / "mine" / name).rglob("*.*")}
+def test_the_script_computes_missing_results(profile, root, tmp_path, capsys, in_process):
+    def there(counts: dict) -> str:
+        return "".join(f"mine, {name}: {some} of {all_} runs are there\n" for name, (some, all_) in counts.items())
 
-
-def test_a_job_on_a_cluster_finds_them(profile, root, in_process):
-    (run,) = profile.runs("uncertainty", root)
-    cluster.Job(profile, root, (str(run.path.relative_to(root)),), 1, "cpu", False, cluster.code_version())()
-    assert run.state() == "done"
+    counts = {"uncertainty": 1, "out_of_distribution": 2, "latents": 2}
+    status, output, errors = scripts.outcome("analyse", capsys, *arguments(tmp_path))
+    assert (status, output) == (0, there({name: (0, count) for name, count in counts.items()})) and "100%" in errors
+    folders = [root / "mine" / name for name in counts]
+    written = {path: path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*.*")}
+    assert len(written) == 2 * 5
+    outcome = scripts.outcome("analyse", capsys, *arguments(tmp_path))
+    assert outcome == (0, there({name: (count, count) for name, count in counts.items()}), "")
+    assert written == {path: path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*.*")}
 
 
 def test_bad_input_is_one_line_and_exit_code_2(profile, root, tmp_path, capsys, in_process):
-    for path in root.rglob("*.safetensors"):
-        path.unlink()
-    for name in ("uncertainty", "out_of_distribution", "latents"):
-        error = scripts.refusal(name, capsys, *arguments(tmp_path))
-        assert error.endswith(".safetensors: is gone; run its experiment again")
-    error = scripts.refusal("uncertainty", capsys, *arguments(tmp_path), "--datasets", "imagenet")
-    assert error.startswith("error: datasets: unknown data set 'imagenet'")
+    error = scripts.refusal("analyse", capsys, *arguments(tmp_path), "--datasets", "imagenet")
+    assert error.startswith("error: unknown data set 'imagenet'")
+    nothing = arguments(tmp_path)
+    nothing[3] = tmp_path / "nowhere"
+    status, output, _ = scripts.outcome("analyse", capsys, *nothing)
+    assert status == 0 and "no runs of uncertainty, " in output and "which experiments/train.py makes" in output

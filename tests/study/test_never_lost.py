@@ -1,30 +1,25 @@
-"""A full or read-only disk gives a one-line error, exit code 2 and no incomplete file. Diverged members do not end the
-others. Files that killed processes left are removed."""
+"""A full or read-only disk gives a one-line error, exit code 2 and no incomplete file."""
 
-import fcntl
 import os
 import resource
 import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scripts
 import vtab_like
+from small import arguments
 from test_notebooks import execute as execute_notebooks
 from test_notebooks import notebook
 from test_notebooks import root as notebooks  # noqa: F401  a fixture
-from test_train_cli import arguments, folder  # noqa: F401  folder is a fixture
 
-from pvera import processes
 from pvera.data import image_folders, store, suite
 from pvera.errors import InputError
-from pvera.study import results, runs, scheduler, script
-from pvera.study.profiles import Profile
+from pvera.study import results, runs, script
 
 FULL, FULL_DEVICE = "No space left on device", Path("/dev/full")
 
@@ -106,41 +101,6 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert files(tmp_path) == ["table.md"] and (tmp_path / "table.md").read_bytes() == b"old"
-
-
-def test_files_of_a_killed_writer_are_removed_and_those_of_a_running_one_stay(tmp_path):
-    names = (".seed0.json.a.tmp", ".seed0.json.b.tmp", ".seed1.json.c.tmp")
-    killed, living, other = (tmp_path / name for name in names)
-    for path in (killed, living, other):
-        path.write_text("{")
-    with open(living) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        results.write_atomically(tmp_path / "seed0.json", b"{}")
-        assert files(tmp_path) == sorted([living.name, other.name, "seed0.json"])
-    results.write_atomically(tmp_path / "seed0.json", b"{}")
-    assert files(tmp_path) == sorted([other.name, "seed0.json"])
-
-
-def test_a_writer_whose_temporary_file_is_removed_before_its_lock_writes_again(tmp_path, monkeypatch):
-    path, lock = tmp_path / "seed0.json", processes.lock
-
-    def beaten(file):
-        """Let another writer come between the temporary file and its lock."""
-        monkeypatch.setattr("pvera.files.lock", lock)
-        results.write_atomically(path, b"other")
-        assert path.read_bytes() == b"other" and not Path(file.name).exists()
-        return lock(file)
-
-    monkeypatch.setattr("pvera.files.lock", beaten)
-    results.write_atomically(path, b"mine")
-    assert path.read_bytes() == b"mine" and files(tmp_path) == [path.name]
-
-
-def test_a_folder_that_vanishes_while_a_file_is_written_ends_the_write(tmp_path, monkeypatch):
-    folder = tmp_path / "results"
-    monkeypatch.setattr("pvera.files.lock", lambda file: shutil.rmtree(folder))
-    with pytest.raises(InputError, match="cannot write .*/results/seed0.json: No such file or directory"):
-        results.write_atomically(folder / "seed0.json", b"{}")
 
 
 def test_several_processes_write_one_file(tmp_path):
@@ -247,47 +207,3 @@ def test_another_broken_pipe_keeps_its_traceback():
 
     with pytest.raises(BrokenPipeError):
         script.run(broken)
-
-
-# Members that diverge
-
-
-def with_rates(run, *rates: float):
-    """`run` with one member per learning rate."""
-    (first, *_) = run.candidates
-    return replace(
-        run,
-        candidates=tuple(replace(first, adapter_lr=rate, head_lr=rate, grid={"learning_rate": rate}) for rate in rates),
-    )
-
-
-def test_a_diverged_member_is_recorded_and_the_others_are_chosen_from(folder):
-    run = Profile.read(folder / "small.yaml").runs("benchmark", folder / "results")[1]
-    runs.execute(with_rates(run, 1e30, 1e-3))
-    record = results.read(run.path)
-    broken, healthy = record["members"]
-    assert (broken["status"], healthy["status"]) == ("diverged", "epoch limit")
-    assert broken["curve"]["validation_loss"] == [None] and len(healthy["curve"]["validation_loss"]) == 2
-    assert record["chosen"]["member"] == 1 and record["test"]["accuracy"] > 0
-
-
-def test_a_run_whose_members_all_diverge_is_done_and_the_next_is_run(folder, in_process):
-    first, second = Profile.read(folder / "small.yaml").runs("benchmark", folder / "results")[:2]
-    first = with_rates(first, 1e30, 1e31)
-    scheduler.run_all([first, second], "runs")
-    record = results.read(first.path)
-    assert [m["status"] for m in record["members"]] == ["diverged"] * 2
-    assert record["chosen"] is None and record["test"] is None
-    assert files(first.path.parent) == [first.path.name], "no member can predict"
-    assert (first.state(), second.state()) == ("done", "done")
-
-
-def test_a_search_of_beta_that_diverges_ends_only_what_needs_it(folder):
-    profile = Profile.read(folder / "small.yaml")
-    (search,) = profile.runs("beta", folder / "results")
-    diverged = tuple(replace(c, adapter_lr=1e30, head_lr=1e30) for c in search.candidates)
-    runs.execute(replace(search, candidates=diverged))
-    waiting = [run for run in profile.runs("benchmark", folder / "results") if run.waits]
-    assert {run.method for run in waiting} == {"pvera"}
-    with pytest.raises(InputError, match="β of vessels is not known: .* all of it diverged"):
-        runs.execute(waiting[0])

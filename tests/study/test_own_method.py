@@ -22,8 +22,8 @@ from pvera.report.scores import wide
 from pvera.report.tables import against_paper, benchmark, calibration, comparison, precision, wall_time
 from pvera.report.tables import cost as cost_tables
 from pvera.report.tables.profile import of_profile
-from pvera.study import cost_records, results, runs
-from pvera.study.scheduler import pending
+from pvera.study import cost_records, results
+from pvera.study.experiments import list_runs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,8 +91,8 @@ def root(profile, tmp_path_factory):
     """Results of the whole profile, trained like in experiments/train.py."""
     root = tmp_path_factory.mktemp("results")
     for experiment in ("beta", "benchmark"):
-        for run in pending(profile.runs(experiment, root)):
-            runs.execute(run)
+        for run in list_runs(profile, experiment, root):
+            run.execute()
     return root
 
 
@@ -102,8 +102,8 @@ def all_runs(root):
 
 
 def test_it_is_trained_and_its_adapter_loads_and_merges(profile, root):
-    assert pending(profile.runs("benchmark", root)) == []
-    run = next(run for run in profile.runs("benchmark", root) if run.method == "bias")
+    assert {run.state() for run in list_runs(profile, "benchmark", root)} == {"done"}
+    run = next(run for run in list_runs(profile, "benchmark", root) if run.method == "bias")
     frozen = backbones.load("tiny")
     before = {name: p.clone() for name, p in frozen.model.named_parameters()}
     model = pvera.load(frozen.model, results.beside(run.path, results.ADAPTER)).eval()

@@ -1,27 +1,23 @@
 """Uncertainty baselines on the adapters of all seeds: each against the library, and identities."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scripts
 import torch
+from pydantic import ValidationError
 from tiny import make_vit, perturb
 from trained import IMAGES, make_adapters, make_profile
 
 import pvera
 from pvera import PVeRA, backbones, metrics, posthoc
 from pvera.data.image_folders import load_split
-from pvera.errors import InputError
 from pvera.seeding import derive
 from pvera.study import analyses, results, rivals, training
-from pvera.study.description import Rivals
-from pvera.study.experiments import named
-from pvera.study.profiles import Profile
-from pvera.study.scheduler import pending
+from pvera.study.experiments import list_runs, named
+from pvera.study.profiles import Baselines, Profile
 
 METHODS = {"linear": {}, "lora": {"rank": 4}, "vera": {"rank": 8}, "pvera": {"rank": 8}}
-SETTINGS = Rivals(draws=[1, 2, 3], shifted_images=10, shift_draws=2, betas=[0.0, 1e-6])
+SETTINGS = Baselines(draws=[1, 2, 3], shifted_images=10, shift_draws=2, betas=[0.0, 1e-6])
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +40,7 @@ def executed(profile, folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(analyses, "BATCH", 16)
         for experiment in ("rivals", "dropout_rivals", "beta_rivals"):
-            for run in profile.runs(experiment, folder / "results"):
+            for run in list_runs(profile, experiment, folder / "results"):
                 if run.dataset == "digits" and (experiment, run.method) not in made:
                     run.execute()
                     made[experiment, run.method] = run, rivals.read_frames(run.path)
@@ -65,7 +61,7 @@ def chosen(frame, **where):
 
 def test_planned_runs(profile, folder):
     root = folder / "results"
-    assert {(run.dataset, run.method): run.tested for run in profile.runs("rivals", root)} == {
+    assert {(run.dataset, run.method): run.tested for run in list_runs(profile, "rivals", root)} == {
         (dataset, method): tested
         for dataset, tested in {
             "digits": ("digits", "textures", "vessels"),
@@ -74,27 +70,27 @@ def test_planned_runs(profile, folder):
         }.items()
         for method in METHODS
     }
-    assert {run.method for run in profile.runs("dropout_rivals", root)} == {"lora", "vera"}
-    assert all(run.candidates[0].method.dropout == 0.1 for run in profile.runs("dropout", root))
-    along = profile.runs("beta_rivals", root)
+    assert {run.method for run in list_runs(profile, "dropout_rivals", root)} == {"lora", "vera"}
+    assert all(run.candidates[0].method.dropout == 0.1 for run in list_runs(profile, "dropout", root))
+    along = list_runs(profile, "beta_rivals", root)
     assert [(run.experiment, run.dataset) for run in along] == [
         (f"beta_rivals_{beta}", dataset) for beta in ("0", "1e-06") for dataset in ("digits", "vessels")
     ]
     assert {run.tested for run in along} == {("digits",), ("vessels",)} and not along[0].settings["shifts"]
-    assert [run.candidates[0].beta for run in profile.runs("beta_effects", root)[::4]] == [0, 1e-6]
+    assert [run.candidates[0].beta for run in list_runs(profile, "beta_effects", root)[::4]] == [0, 1e-6]
     assert named("beta_effects_1e-06").name == "beta_effects" and named("beta_rivals_0").name == "beta_rivals"
-    paper = profile.with_(rivals=replace(SETTINGS, out={"digits": ["vessels"]})).runs("rivals", root)
+    paper = list_runs(profile.with_(rivals=SETTINGS.with_(out={"digits": ["vessels"]})), "rivals", root)
     assert {run.dataset: run.tested for run in paper}["digits"] == ("digits", "vessels")
     assert {run.dataset: run.tested for run in paper}["vessels"] == ("vessels",)
-    assert profile.with_(rivals=SETTINGS).runs("rivals", root)[0] == profile.runs("rivals", root)[0]
+    assert list_runs(profile.with_(rivals=SETTINGS), "rivals", root)[0] == list_runs(profile, "rivals", root)[0]
 
 
 def test_a_profile_without_them_lists_nothing(folder):
     plain = Profile.read(scripts.EXPERIMENTS / "profiles" / "demo.yaml")
     for experiment in ("dropout", "beta_effects", "rivals", "dropout_rivals", "beta_rivals"):
-        assert plain.runs(experiment, folder) == []
-    with pytest.raises(InputError, match="shift_draws: 4 is none of draws"):
-        Rivals(draws=[1, 2])
+        assert list_runs(plain, experiment, folder) == []
+    with pytest.raises(ValidationError, match="shift_draws: 4 is none of draws"):
+        Baselines(draws=[1, 2])
 
 
 def test_ways_and_their_passes(executed):
@@ -168,7 +164,9 @@ def test_an_ensemble_of_one_is_its_member():
 def test_an_ensemble_takes_one_pass_per_member(profile, folder, monkeypatch):
     """Each image takes one pass per member. Only the Laplace baselines of VeRA and linear probing read training
     images."""
-    (run,) = (r for r in profile.runs("rivals", folder / "results") if (r.dataset, r.method) == ("digits", "lora"))
+    (run,) = (
+        r for r in list_runs(profile, "rivals", folder / "results") if (r.dataset, r.method) == ("digits", "lora")
+    )
     seen = []
     features = pvera.AdaptedModel.features
     monkeypatch.setattr(pvera.AdaptedModel, "features", lambda self, x: seen.append(len(x)) or features(self, x))
@@ -226,27 +224,25 @@ def test_laplace_is_the_librarys(executed):
 
 
 def test_existing_results_are_identified_by_all_adapters(profile, folder):
-    runs = [run for run in profile.runs("rivals", folder / "results") if run.dataset == "vessels"]
-    lora = runs[1]
-    assert pending([lora]) == [lora]
+    def of_lora():
+        runs = list_runs(profile, "rivals", folder / "results")
+        return next(run for run in runs if (run.dataset, run.method) == ("vessels", "lora"))
+
+    lora = of_lora()
+    assert lora.state() == "missing"
     lora.execute()
-    assert pending([lora]) == [] and len(results.read(lora.path)["config"]["adapter_sha256"]) == 2
+    assert lora.state() == "done" and len(results.read(lora.path)["config"]["adapter_sha256"]) == 2
     second = lora.adapters[1].with_suffix(".json")
     trained = results.read(second), *results.read_predictions(second)
     adapter = lora.adapters[1].read_bytes()
     results.write(second, *trained, adapter + b" ")
     assert lora.state() == "different"
     results.write(second, trained[0] | {"chosen": None, "test": None})
-    (alone,) = pending([lora], replace=True)
+    alone = of_lora()
     assert alone.seeds == [0], "a seed that diverged is left out"
     alone.execute()
     assert set(rivals.read_frames(alone.path)["scores"]["way"]) == {"pass"}, "one member is no ensemble"
     results.write(second, *trained, adapter)
-
-
-def test_the_script_names_its_experiments(capsys):
-    status, text, _ = scripts.outcome("rivals", capsys, "--help")
-    assert status == 0 and "dropout_rivals" in text and "beta_rivals" in text
 
 
 def test_temperature_and_prior_are_fitted_on_the_validation_split(profile, folder, monkeypatch):
@@ -257,7 +253,7 @@ def test_temperature_and_prior_are_fitted_on_the_validation_split(profile, folde
         "choose_prior",
         lambda self, features, labels: fitted.append((len(features), list(labels))) or plain(self, features, labels),
     )
-    run = next(run for run in profile.runs("rivals", folder / "results") if run.method == "linear")
+    run = next(run for run in list_runs(profile, "rivals", folder / "results") if run.method == "linear")
     run.execute()
     validation = list(load_split(run.data_root, run.dataset, "val200", 32).labels)
     assert fitted == [(len(validation), validation)] * 2, "once per seed"

@@ -15,6 +15,7 @@ from pvera.backbones import Backbone
 from pvera.data.image_folders import ImageData, ImageSplit
 from pvera.hooks import cast_once, training_attention
 from pvera.study import training
+from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.protocol import CORRECTED, PUBLISHED, protocol
 from pvera.study.training import TrainingConfig, fit
@@ -411,12 +412,14 @@ def test_protocols_differ_inside_the_adapters():
         protocol="published",
         methods={name: {} for name in METHODS},
     )
-    published = {r.method: r.candidates[0].method for r in profile.runs("benchmark", "results")}
+    published = {r.method: r.candidates[0].method for r in list_runs(profile, "benchmark", "results")}
     assert published["dora"] == pvera.DoRA(norm="output", train_magnitude=False, scaled=False, transpose=False)
     assert published["adaptformer"] == pvera.AdaptFormer(near_identity=False, inside_layer_scale=True)
     assert published["lora"] == pvera.LoRA(same_draw=True)
     assert published["pvera"] == pvera.PVeRA(init="uniform", kl="mean")
-    corrected = {r.method: r.candidates[0] for r in profile.with_(protocol="corrected").runs("benchmark", "results")}
+    corrected = {
+        r.method: r.candidates[0] for r in list_runs(profile.with_(protocol="corrected"), "benchmark", "results")
+    }
     assert corrected["pvera"].method == pvera.PVeRA() and corrected["pvera"].beta == 1e-6
     with pytest.raises(pvera.InputError, match="unknown protocol"):
         protocol("both")

@@ -19,7 +19,7 @@ KINDS = {"mean": "mean value", "norm": "norm"}
 
 @dataclass(frozen=True)
 class Values:
-    """The values of one adapter from `experiments/out_of_distribution.py`: (data set, kind) -> (images,)."""
+    """The values of one adapter from experiment out_of_distribution: (data set, kind) -> (images,)."""
 
     record: dict
     values: dict[tuple[str, str], np.ndarray]

@@ -1,0 +1,195 @@
+"""Workers: each takes the next run that is not done, claims it by a lock file, executes it, and looks for more.
+
+Any number of them can work on one folder of results, in one process, in several, or on several machines: on a laptop,
+one per GPU, or as the jobs of a SLURM array (`cluster`). A worker that is killed loses its lock, so its run is free.
+"""
+
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from filelock import FileLock, Timeout
+from tqdm import tqdm
+
+from pvera import processes
+from pvera.adapters import METHODS
+from pvera.errors import InputError, writing
+from pvera.files import write_atomically
+from pvera.study.experiments import EXPERIMENTS, list_runs
+from pvera.study.inputs import Inputs
+from pvera.study.profiles import Profile
+from pvera.study.runs import Job, Run
+from pvera.study.training import CUBLAS
+
+OnStep = Callable[[str, int, int], None]  # takes a run's name, its steps done and their number; 0 of 0: it is over
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of some experiments of a profile, with results below `root`.
+
+    replace: results of another configuration are made again. methods: classes that a worker has to import.
+    longest_first: leaves the least to wait for at the end where several workers share the runs.
+    """
+
+    profile: Profile
+    experiments: tuple[str, ...]
+    root: Path
+    replace: bool = False
+    longest_first: bool = False
+    methods: tuple[type, ...] = tuple(METHODS.values())
+
+    def runs(self) -> list[Job]:
+        """List what can be started now, done or not, in the order of the experiments."""
+        names = [name for name in EXPERIMENTS if name in self.experiments]
+        return [run for name in names for run in list_runs(self.profile, name, self.root)]
+
+    def missing(self, inputs: Inputs, runs: list[Job] | None = None) -> list[Job]:
+        """List the runs without result. InputError for a result of another configuration, unless `replace`."""
+        runs = self.runs() if runs is None else runs
+        states = [run.state(inputs) for run in runs]
+        different = [run for run, state in zip(runs, states, strict=True) if state == "different"]
+        if different and not self.replace:
+            raise InputError(
+                f"{len(different)} result files were made with another configuration, the first is "
+                f"{different[0].path}; use --replace to run them again, or --results for another folder"
+            )
+        missing = [run for run, state in zip(runs, states, strict=True) if state != "done"]
+        return sorted(missing, key=_members, reverse=True) if self.longest_first else missing
+
+
+def _members(run: Job) -> int:
+    return len(run.candidates) if isinstance(run, Run) else 1
+
+
+def failure(run: Job) -> Path:
+    """Return the file that holds why a run failed, where it did."""
+    return run.path.with_suffix(".failed")
+
+
+@contextmanager
+def claimed(run: Job, timeout: float = 0) -> Iterator[bool]:
+    """Hold the lock file of a run inside. False where another worker holds it longer than `timeout` (-1: any time)."""
+    lock = FileLock(run.path.with_suffix(".lock"))
+    with writing(run.path):
+        run.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=timeout, poll_interval=0.5)
+        except Timeout:
+            yield False
+            return
+    try:
+        yield True
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
+
+
+def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, keep_going: bool = False) -> None:
+    """Execute runs of `plan` until each is done, here or by another worker.
+
+    A run that fails ends the worker, or with `keep_going` leaves its traceback beside its place, where every worker
+    passes it by; RuntimeError at the end.
+    """
+    if device == "cpu":
+        torch.set_num_threads(1)  # which makes numbers independent of how many workers there are
+    else:
+        os.environ.setdefault(*CUBLAS)  # read when CUDA starts
+    inputs, failed = Inputs(), []
+    while runs := [run for run in plan.missing(inputs) if not failure(run).exists()]:
+        executed = 0
+        for run in runs:
+            with claimed(run) as mine:
+                if not mine or run.state(inputs) == "done":
+                    continue
+                executed += 1
+                try:
+                    run.execute(device, partial(on_step, run.name), inputs)
+                except Exception as error:
+                    if isinstance(error, InputError) and not keep_going:
+                        raise
+                    if not keep_going:
+                        raise RuntimeError(f"{run.name}: {error}") from error
+                    traceback.print_exc()
+                    write_atomically(failure(run), traceback.format_exc().encode())
+                    failed.append(run)
+                on_step(run.name, 0, 0)
+        if not executed:
+            with claimed(runs[0], timeout=-1):
+                pass  # others hold all that is left, and what they find may let more start
+    if failed:
+        raise RuntimeError(f"{len(failed)} runs failed, the first is {failed[0].name}")
+
+
+def work_together(plan: Plan, runs: list[Job], title: str, workers: int, device: str) -> None:
+    """Execute `runs`, and what they let start, in `workers` processes on this machine, with a progress bar.
+
+    One works in this process. On "cuda" they take the machine's GPUs in turn. The first failure ends the others.
+    """
+    for run in runs:
+        failure(run).unlink(missing_ok=True)
+    with tqdm(total=len(runs), desc=title, unit="run", dynamic_ncols=True, smoothing=0.1) as bar:
+        running: dict[str, str] = {}
+
+        def on_step(name: str, step: int, limit: int) -> None:
+            running.pop(name, None)
+            if limit:
+                running[name] = f"{name.partition('/')[2]} {step}/{limit}"
+            else:
+                bar.total = max(bar.total, bar.n + 1)
+                bar.update()
+            bar.set_postfix_str(", ".join(running.values()), refresh=sys.stderr.isatty())
+
+        if min(workers, len(runs)) == 1:
+            work(plan, device, on_step)
+        else:
+            _in_processes(plan, min(workers, len(runs)), device, on_step)
+
+
+def _in_processes(plan: Plan, workers: int, device: str, on_step: OnStep) -> None:
+    context = processes.context("pvera.study.worker")
+    # A pipe without a lock: a worker that is killed while it writes leaves nothing locked.
+    receiver, sender = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(workers, context, processes.follow_parent)
+    watcher = threading.Thread(target=_forward, args=(receiver, on_step), daemon=True)
+    watcher.start()
+    gpus = torch.cuda.device_count() if device == "cuda" else 0
+    places = [f"cuda:{i % gpus}" if gpus else device for i in range(workers)]
+    try:
+        for future in as_completed([pool.submit(_work, plan, place, sender) for place in places]):
+            future.result()
+        pool.shutdown()
+    except BaseException as error:
+        children = list((getattr(pool, "_processes", None) or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in children:
+            process.kill()
+        if isinstance(error, BrokenProcessPool):
+            raise RuntimeError("a worker was killed, perhaps for lack of memory: try fewer --workers") from None
+        raise
+    finally:
+        sender.close()  # the last end that is open: the watcher reads to the end of the file
+        watcher.join(timeout=5)
+
+
+def _work(plan: Plan, device: str, steps) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.set_device(device)
+    work(plan, device, lambda *step: steps.send(step))
+
+
+def _forward(steps, on_step: OnStep) -> None:
+    while True:
+        try:
+            on_step(*steps.recv())
+        except (EOFError, OSError):
+            return

@@ -1,0 +1,89 @@
+"""A small profile of images, and experiments/train.py on it in processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import scripts
+import yaml
+from PIL import Image
+
+PROFILE = {
+    "backbones": ["tiny"],
+    "datasets": ["vessels"],
+    "seeds": [0, 1],
+    "protocol": "corrected",
+    "schedule": {"epochs": 2},
+    "beta": [1e-2, 1e-6],
+    "methods": {
+        "linear": {"grid": {"learning_rate": [1e-3, 1e-4]}},
+        "lora": {"grid": {"rank": [2, 4]}},
+        "pvera": {"rank": 8, "grid": {"learning_rate": [1e-3, 1e-4]}, "most_chosen": 1e-3},
+    },
+}
+
+
+def write(folder: Path) -> Path:
+    """Write a small data set named like one of the demonstration suite, and a profile that reads it."""
+    source = np.random.default_rng(0)
+    (folder / "data" / "vessels" / "images").mkdir(parents=True)
+    for part, count in {"train800": 64, "val200": 32, "test": 40}.items():
+        lines = []
+        for i in range(count):
+            image = source.integers(0, 120, (32, 32, 3), dtype=np.uint8) + np.uint8(40 * (i % 4))
+            Image.fromarray(image).save(folder / "data" / "vessels" / "images" / f"{part}{i}.png")
+            lines.append(f"images/{part}{i}.png {i % 4}\n")
+        (folder / "data" / "vessels" / f"{part}.txt").write_text("".join(lines))
+    profile_with(folder)
+    return folder
+
+
+def profile_with(folder: Path, **changes) -> None:
+    """Write the profile with other values."""
+    (folder / "small.yaml").write_text(yaml.safe_dump(PROFILE | {"data": str(folder / "data")} | changes))
+
+
+def arguments(folder: Path, results: str = "results", *more) -> list[str]:
+    """Return arguments of train.py with two workers and results in that folder."""
+    files = ["--profile", str(folder / "small.yaml"), "--results", str(folder / results)]
+    return [*files, "--device", "cpu", "--workers", "2", *map(str, more)]
+
+
+def command(folder: Path, *more) -> list[str]:
+    return [sys.executable, str(scripts.EXPERIMENTS / "train.py"), *arguments(folder, *more)]
+
+
+def start(folder: Path, *more) -> subprocess.Popen:
+    """Start train.py; `marked` finds its processes."""
+    marks = os.environ | {"STARTED_BY_TEST": str(folder)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command(folder, *more), text=True, env=marks, **pipes)
+
+
+def marked(folder: Path) -> list[Path]:
+    """Return the /proc folders of the running processes that `start` started."""
+    places = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile
+            if f"STARTED_BY_TEST={folder}\0".encode() in (place / "environ").read_bytes():
+                places.append(place)
+    return places
+
+
+def until(condition, process: subprocess.Popen | None = None) -> None:
+    """Wait for `condition` while `process` runs; the test's timeout ends an endless wait."""
+    while not condition():
+        assert process is None or process.poll() is None, "it ended too early"
+        time.sleep(0.05)
+
+
+def numbers(folder: Path, results: str) -> dict:
+    """Return every record by path, without time and memory."""
+    root = folder / results
+    records = {str(path.relative_to(root)): json.loads(path.read_text()) for path in sorted(root.rglob("*.json"))}
+    return {path: {k: v for k, v in record.items() if k not in ("cost", "sha256")} for path, record in records.items()}

@@ -1,0 +1,191 @@
+"""Workers: claims, failures, what others do meanwhile, and runs that can start later."""
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from small import profile_with
+
+from pvera import InputError
+from pvera.study import worker
+from pvera.study.inputs import Inputs
+from pvera.study.profiles import Profile
+from pvera.study.runs import Run
+from pvera.study.worker import Plan, claimed, failure, work, work_together
+
+EXPERIMENTS = ("beta", "benchmark")
+
+
+@pytest.fixture
+def plan(folder):
+    """A search of β (1 run), linear, lora (4 runs), and pvera, which needs it (2)."""
+    return Plan(Profile.read(folder / "small.yaml"), EXPERIMENTS, folder / "results")
+
+
+HOLD = """
+import sys
+from filelock import FileLock
+lock = FileLock(sys.argv[1])
+lock.acquire()
+print("mine", flush=True)
+input()
+"""
+
+
+def names(runs) -> list[str]:
+    return [f"{run.experiment}/{run.method}/{run.seed}" for run in runs]
+
+
+def test_what_a_run_needs_is_found_first(plan):
+    assert names(plan.runs()) == [
+        "beta/pvera/0",
+        *(f"benchmark/{m}/{s}" for s in (0, 1) for m in ("linear", "lora")),
+    ]
+    steps = []
+    work(plan, on_step=lambda *step: steps.append(step))
+    assert len(plan.runs()) == 7 and plan.missing(Inputs()) == []
+    assert steps[:3] == [("tiny/vessels/pvera/seed0", epoch, 2) for epoch in (1, 2)] + [
+        ("tiny/vessels/pvera/seed0", 0, 0)
+    ]
+    before = {path: path.stat().st_mtime_ns for path in plan.root.rglob("seed*")}
+    assert {path.suffix for path in before} == {".json", ".npz", ".safetensors"}, "no lock is left"
+    work(plan)
+    assert before == {path: path.stat().st_mtime_ns for path in plan.root.rglob("seed*")}
+
+
+def test_the_longest_first(plan, folder):
+    profile_with(folder, beta=[1e-4], methods={"linear": {}, "lora": {"grid": {"rank": [2, 4]}}})
+    profile = Profile.read(folder / "small.yaml")
+    for longest, methods in ((False, ["linear", "lora"] * 2), (True, ["lora", "lora", "linear", "linear"])):
+        listed = Plan(profile, EXPERIMENTS, folder / "other", longest_first=longest).missing(Inputs())
+        assert [run.method for run in listed] == methods
+
+
+def test_results_of_another_configuration_are_replaced_on_request_only(plan, folder):
+    work(plan)
+    other = plan.profile.with_(training=plan.profile.training.with_(epochs=1))
+    with pytest.raises(InputError, match="^7 result files were made with another configuration, .*--replace"):
+        Plan(other, EXPERIMENTS, plan.root).missing(Inputs())
+    replacing = Plan(other, EXPERIMENTS, plan.root, replace=True)
+    work(replacing)
+    assert Plan(other, EXPERIMENTS, plan.root).missing(Inputs()) == []
+
+
+def test_a_claimed_run_is_left_to_its_worker(plan, monkeypatch):
+    """The others go on, and wait for what it does."""
+    mine, *others = plan.runs()
+    executed, execute = [], Run.execute
+
+    def noted(run, *arguments):
+        executed.append(run)
+        execute(run, *arguments)
+
+    monkeypatch.setattr(Run, "execute", noted)
+    mine.path.parent.mkdir(parents=True)
+    with FileLock(mine.path.with_suffix(".lock")):
+        with claimed(mine) as free:
+            assert not free
+        other = threading.Thread(target=work, args=(plan,))
+        other.start()
+        while len(executed) < len(others):
+            assert other.is_alive()
+        other.join(2)
+        assert other.is_alive() and executed == others
+        execute(mine)
+    other.join()
+    assert len(executed) == 6 and plan.missing(Inputs()) == []
+
+
+def test_a_killed_worker_holds_no_claim(plan):
+    (run, *_) = plan.runs()
+    run.path.parent.mkdir(parents=True)
+    command = [sys.executable, "-c", HOLD, str(run.path.with_suffix(".lock"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "mine\n"
+        with claimed(run) as free:
+            assert not free
+        other.kill()
+        other.wait()
+    with claimed(run) as free:
+        assert free
+    assert not run.path.with_suffix(".lock").exists()
+
+
+def failing(monkeypatch, error: Exception) -> None:
+    """Let trainings of LoRA fail."""
+    execute = Run.execute
+
+    def fail(run, *arguments):
+        if run.method == "lora":
+            raise error
+        execute(run, *arguments)
+
+    monkeypatch.setattr(Run, "execute", fail)
+
+
+def test_a_failure_ends_a_worker_or_is_left_beside_its_place(plan, monkeypatch):
+    failing(monkeypatch, KeyError("gone"))
+    with pytest.raises(RuntimeError, match="^tiny/vessels/lora/seed0: 'gone'$"):
+        work(plan)
+    assert not list(plan.root.rglob("*.failed"))
+    with pytest.raises(RuntimeError, match="^2 runs failed, the first is tiny/vessels/lora/seed0$"):
+        work(plan, keep_going=True)
+    failed = plan.missing(Inputs())
+    assert names(failed) == ["benchmark/lora/0", "benchmark/lora/1"]
+    assert all(failure(run).read_text().endswith("KeyError: 'gone'\n") for run in failed)
+    work(plan, keep_going=True)  # passes them by
+    monkeypatch.undo()
+    work_together(plan, failed, "again", 1, "cpu")
+    assert plan.missing(Inputs()) == [] and not list(plan.root.rglob("*.failed"))
+
+
+def test_wrong_input_keeps_its_message(plan, monkeypatch):
+    failing(monkeypatch, InputError("wrong"))
+    with pytest.raises(InputError, match="^wrong$"):
+        work(plan)
+
+
+@pytest.mark.xdist_group("fork server")
+def test_a_failure_in_one_of_several_processes_ends_the_others(plan, folder, capfd):
+    for image in (folder / "data/vessels/images").glob("*.png"):
+        image.write_bytes(b"no image")
+    with pytest.raises(InputError, match="/images/"):
+        work_together(plan, plan.missing(Inputs()), "runs", 2, "cpu")
+
+
+@pytest.mark.xdist_group("fork server")
+def test_several_processes_give_what_one_gives(plan, folder, capfd):
+    work_together(plan, plan.missing(Inputs()), "runs", 2, "cpu")
+    assert plan.missing(Inputs()) == [] and "7/7" in capfd.readouterr().err
+    alone = Plan(plan.profile, EXPERIMENTS, folder / "alone")
+    work(alone)
+
+    def numbers(root: Path) -> dict:
+        records = {path.relative_to(root): json.loads(path.read_text()) for path in root.rglob("*.json")}
+        return {path: {k: v for k, v in record.items() if k != "cost"} for path, record in records.items()}
+
+    assert numbers(plan.root) == numbers(alone.root)
+
+
+def test_workers_take_the_gpus_in_turn(plan, monkeypatch):
+    places = []
+
+    class Pool:
+        def __init__(self, *_):
+            pass
+
+        def submit(self, function, plan, place, sender):
+            places.append(place)
+
+        def shutdown(self, **_):
+            pass
+
+    monkeypatch.setattr(worker.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(worker, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(worker, "as_completed", lambda futures: [])
+    worker._in_processes(plan, 3, "cuda", print)
+    assert places == ["cuda:0", "cuda:1", "cuda:0"]
