@@ -15,8 +15,8 @@ from pvera.report.scores import by_backbone, capped, wide
 from pvera.report.table import Table, texts
 from pvera.report.tables import ablations, benchmark, components, cost, language, latents
 from pvera.report.tables import out_of_distribution as ood
-from pvera.report.tables import rivals as ways
 from pvera.report.tables import uncertainty as draws
+from pvera.report.tables import uncertainty_baselines as ways
 from pvera.report.tables.names import backbone_title
 from pvera.report.tables.verdicts import FIELDS, RULE, SHOWN, UNTESTABLE, VERDICTS, Claim, answer, lead, versus
 from pvera.study import markdown, results

@@ -274,15 +274,13 @@ def test_the_page_lists_findings_by_verdict(paper):
     )
     assert "| averages | text, average of LoRA, ViT-L/14 | 50.0 | 58.00 |  |" in wrong
     assert "| Table 1, average of PVeRA, ViT-B/14 | 60.0 | 60.00 |" in follow and "ViT-L/14 | 50.0" not in follow
-    assert audit.table(pd.DataFrame({"a": ["1*"]})) == "| a |\n| :-- |\n| 1\\* |"
 
 
 def test_a_row_of_another_length_is_no_markdown_table():
     assert markdown.table(["a", "b"], [["1", "2"]], "lr") == "| a | b |\n| :-- | --: |\n| 1 | 2 |"
-    with pytest.raises(ValueError, match="1 cells under 2 titles"):
-        markdown.table(["a", "b"], [["1"]])
-    with pytest.raises(ValueError, match="3 cells under 2 titles"):
-        markdown.table(["a", "b"], [["1", "2"]], "lll")
+    for row, align in ((["1"], ""), (["1", "2"], "lll")):
+        with pytest.raises(ValueError, match="cells under 2 titles"):
+            markdown.table(["a", "b"], [row], align)
 
 
 # The paper itself

@@ -115,13 +115,6 @@ def test_figure():
     ]
 
 
-def test_where_pvera_stands_with_the_limit_and_without_it():
-    said = duration.answer({"Images": (RUNS, SHORT)})
-    assert said == (
-        "**Answer.** Images: by validation accuracy PVeRA is place 1 of 2; stopped after 3 epochs it would be place 1."
-    )
-
-
 def test_only_trainings_beyond_the_limit_are_compared(tmp_path, monkeypatch):
     limited = [run | {"config": run["config"] | {"max_epochs": duration.LIMIT}} for run in RUNS]
     records = {"benchmark": RUNS, "language": limited}

@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hand import judged
+from hand import lines
 from records import hold_stored, make_record, write_all
 from sklearn.metrics import matthews_corrcoef
 
 from pvera.adapters import METHODS
 from pvera.data import glue
 from pvera.report.scores import capped
-from pvera.report.tables import language as tables
-from pvera.report.tables.language import majority_class
+from pvera.report.tables import language
+from pvera.report.tables.verdicts import Untestable
 from pvera.study import results
 
 PUBLISHED = pd.DataFrame(
@@ -31,16 +31,8 @@ PUBLISHED = pd.DataFrame(
 
 def record(method, dataset, seed, correct, matthews):
     test = {"images": 100, "correct": correct, "accuracy": correct / 100, "matthews": matthews}
-    return make_record(
-        method,
-        "digits",
-        seed,
-        category="language",
-        experiment="language",
-        test=test,
-        backbone="minilm",
-        config={"data_sha256": dataset},
-    ) | {"dataset": dataset}
+    place = dict(category="language", experiment="language", backbone="minilm", config={"data_sha256": dataset})
+    return make_record(method, "digits", seed, test=test, **place) | {"dataset": dataset}
 
 
 @pytest.fixture
@@ -59,22 +51,17 @@ MAJORITY = {"rte": 0.527, "cola": 0.0, "entailment": 0.5}
 def test_table(runs):
     """RTE by accuracy, CoLA by Matthews correlation with the accuracy's star; the paper's beside them, and tasks that
     are not GLUE's apart."""
-    table = tables.language(runs, MAJORITY, PUBLISHED)
-    here, grammar, paper, difference = table.panels
-    assert here.header == ("RTE (acc.)", "CoLA (MCC)") and grammar.header == ("Entailment (acc.)",)
-    text = {
-        row.label: [cell.text for cell in row.cells + other.cells]
-        for row, other in zip(here.rows, grammar.rows, strict=True)
+    table = language.language(runs, MAJORITY, PUBLISHED)
+    here, grammar, paper, difference = table.texts().values()
+    assert list(here) == ["RTE (acc.)", "CoLA (MCC)"] and list(grammar) == ["Entailment (acc.)"]
+    assert here.T.to_dict("list") == {
+        "Majority class": ["52.7", "0.0"],
+        "LoRA": [r"51.0\* ± 1.4", "**55.0 ± 7.1**"],  # RTE: below the majority class
+        "PVeRA": ["**70.0 ± 0.0**", "<ins>30.0 ± 0.0</ins>"],
     }
-    assert text == {
-        "Majority class": ["52.7", "0.0", "50.0"],
-        "LoRA": ["51.0* ± 1.4", "55.0 ± 7.1", "80.0 ± 0.0"],
-        "PVeRA": ["70.0 ± 0.0", "30.0 ± 0.0", "79.0 ± 0.0"],
-    }
-    marks = [cell.mark for cell in here.rows[1].cells + grammar.rows[1].cells]
-    assert marks == ["", "best", "best"]  # RTE: below the majority class
-    assert [[cell.text for cell in row.cells] for row in paper.rows] == [["76.1*", "61.3*"], ["76.7", "65.6"]]
-    assert [[cell.text for cell in row.cells] for row in difference.rows] == [["−25.1", "−6.3"], ["−6.7", "−35.6"]]
+    assert grammar.iloc[:, 0].tolist() == ["50.0", "**80.0 ± 0.0**", "<ins>79.0 ± 0.0</ins>"]
+    assert paper.T.to_dict("list") == {"LoRA": [r"76.1\*", r"61.3\*"], "PVeRA": ["**76.7**", "**65.6**"]}
+    assert difference.T.to_dict("list") == {"LoRA": ["−25.1", "−6.3"], "PVeRA": ["−6.7", "−35.6"]}
     data = table.data.set_index(["dataset", "method"])
     assert data.at[("cola", "lora"), "mean"] == pytest.approx(55) and data.at[("rte", "lora"), "majority"] == 52.7
     shown = table.markdown()
@@ -83,26 +70,22 @@ def test_table(runs):
 
 def test_missing_runs_leave_empty_cells(runs):
     runs = [run for run in runs if (run["method"], run["dataset"]) != ("lora", "rte")]
-    table = tables.language(runs, MAJORITY, PUBLISHED)
-    assert table.panels[0].rows[1].cells[0].text == "–" and table.panels[3].rows[0].cells[0].text == "–"
+    here, _, _, difference = language.language(runs, MAJORITY, PUBLISHED).texts().values()
+    assert here.at["LoRA", "RTE (acc.)"] == difference.at["LoRA", "RTE (acc.)"] == "–"
 
 
-def test_claims(runs):
-    """On GLUE VeRA is farthest below the majority class, by 7.3 points on RTE and 20 above on CoLA."""
+def test_contrasts(runs):
+    """On GLUE VeRA is farthest below the majority class, by 7.3 points on RTE; it is 20 above on CoLA."""
     runs += [record("vera", name, seed, 60, 0.2) for name in MAJORITY for seed in (0, 1)]
-    claims = judged("Language", tables.with_majority(runs, MAJORITY))
-    presupposed = "Presupposed: every method beats the majority class on average over the tasks "
-    assert claims.difference.dropna().to_dict() == pytest.approx({
-        "PVeRA is better than VeRA on average over the tasks of GLUE": (10 + 10) / 2,
-        "PVeRA has the highest score on RTE": 10,
-        "PVeRA has the highest score on CoLA": -25,
-        presupposed + "of GLUE": (7.3 + 20) / 2,
-    })  # fmt: skip
-    assert claims.loc[presupposed + "of our own grammar", "reading"] == "fewer than two data sets: no interval"
-    rte = claims.loc["PVeRA has the highest score on RTE"]
-    assert (rte["verdict"], rte["scale"]) == ("holds", "2 seeds")  # ten points on each seed
-    assert claims.at["PVeRA has the highest score on CoLA", "seed1"] == pytest.approx(-30)
-    assert claims.at["PVeRA has the highest score on CoLA", "verdict"] == "undecided"
+    scores = language.with_majority(runs, MAJORITY)
+    assert language.ahead("glue", ["vera"])(scores)["VeRA"].mean(axis=None) == pytest.approx(10)
+    rte, cola = (language.ahead(name)(scores) for name in ("rte", "cola"))
+    np.testing.assert_allclose(rte["VeRA"], [[10, 10]])
+    np.testing.assert_allclose(cola["LoRA"], [[-20, -30]])
+    above = language.above_majority_class("glue")(scores)
+    assert above["VeRA"].mean(axis=None) == pytest.approx((7.3 + 20) / 2) and len(above) == 3
+    with pytest.raises(Untestable, match="no runs on MRPC"):
+        language.ahead("mrpc")(scores)
 
 
 def test_a_task_on_which_every_run_diverged(runs, tmp_path):
@@ -113,19 +96,17 @@ def test_a_task_on_which_every_run_diverged(runs, tmp_path):
     for path, run in zip(write_all(tmp_path, runs), runs):
         labels = np.repeat([0, 1], [60, 40])
         results.write(path, run, np.eye(2)[labels], labels)
-    (made,) = tables.language_of_profile(tmp_path, "mine", PUBLISHED).values()
-    assert [cell.text for cell in made[0].panels[0].rows[1].cells][1] == "–"
-    claims = judged("Language", tables.with_majority(runs, MAJORITY))
-    assert claims.at["PVeRA has the highest score on CoLA", "verdict"] == "not testable here"
+    ((table,),) = language.language_of_profile(tmp_path, "mine", PUBLISHED).values()
+    assert lines(table)[1][2] == "–"
 
 
 def test_of_a_profile(runs, tmp_path):
     for path, run in zip(write_all(tmp_path, runs), runs):
         labels = np.repeat([0, 1], [60, 40])
         results.write(path, run, np.eye(2)[labels], labels)
-    (made,) = tables.language_of_profile(tmp_path, "mine", PUBLISHED).values()
-    assert [cell.text for cell in made[0].panels[0].rows[0].cells] == ["60.0", "0.0"]
-    assert tables.language_of_profile(tmp_path, "another", PUBLISHED) == {}
+    ((table,),) = language.language_of_profile(tmp_path, "mine", PUBLISHED).values()
+    assert lines(table)[0] == ["Majority class", "60.0", "0.0"]
+    assert language.language_of_profile(tmp_path, "another", PUBLISHED) == {}
 
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,7 +121,7 @@ def test_committed_results():
     assert {run["method"] for run in COMMITTED} == METHODS.keys() - {"adaptformer"}
     assert len(COMMITTED) == 3 * 7 * len({run["dataset"] for run in COMMITTED})
     assert not capped(COMMITTED), "no limit on epochs ended a training"
-    majority = majority_class(ROOT / "results", COMMITTED)
+    majority = language.majority_class(ROOT / "results", COMMITTED)
     known = {"rte": 52.7, "mrpc": 68.4} | dict.fromkeys(("entailment", "paraphrase"), 50)  # else Matthews correlation
     assert all(100 * share == pytest.approx(known.get(name, 0), abs=0.1) for name, share in majority.items())
     exact = 0

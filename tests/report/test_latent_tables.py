@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hand import cells, judged
+from hand import lines
 from records import make_record
 from scipy import stats
 
 from pvera.report.plots import latents as maps
 from pvera.report.tables import latents, out_of_distribution
 from pvera.report.tables.out_of_distribution import Values
+from pvera.report.tables.verdicts import Untestable
 
 
 def values(method="pvera", dataset="digits", seed=0, own=(1.0, 2.0), other=(3.0, 1.0)):
@@ -23,29 +24,23 @@ def test_out_of_distribution_by_hand():
     .25."""
     runs = [values(), values(seed=1, own=(-1.0, -2.0), other=(-3.0, -4.0)), values("vera", own=(0.0, 1.0))]
     table = out_of_distribution.out_of_distribution_table(runs)
-    row = cells(table)["Digits, given Vessels"]
+    label, *row = lines(table)[0]
     p = [stats.mannwhitneyu(x, y, alternative="greater").pvalue for x, y in (([3, 1], [1, 2]), ([-3, -4], [-1, -2]))]
+    assert label == "Digits, given Vessels"
     assert row == ["0.000", "−0.750", "0.312", "0.62, 0.00", f"{p[0]:.4f}, {p[1]:.4f}", "0 of 2"]
-    assert [panel.title for panel in table.panels] == [
-        "(a) PVeRA, mean value", "(b) PVeRA, norm", "(c) VeRA, mean value", "(d) VeRA, norm"
-    ]  # fmt: skip
+    assert list(table.panels) == ["PVeRA, mean value", "PVeRA, norm", "VeRA, mean value", "VeRA, norm"]
 
 
-def test_out_of_distribution_claims_are_judged_over_models():
-    """AUROC of PVeRA 2.5 / 4 and 1 on two models, of VeRA 3.5 / 4 and 2.5 / 4; the pairs are kept."""
+def test_the_contrast_of_separation_pairs_models():
+    """AUROC of PVeRA 2.5 / 4 and 1 on two models, of VeRA 3.5 / 4 and 2.5 / 4."""
     pvera = [values(), values(dataset="vessels", own=(0.0, 1.0), other=(2.0, 3.0))]
     vera = [values("vera", own=(0.0, 1.0)), values("vera", dataset="vessels")]
-
-    data = judged("Out-of-distribution detection", pvera + vera)
-    verdict = data.loc["PVeRA's values are lower in distribution (norm)"]
-    assert verdict["difference"] == pytest.approx((0.625 + 1) / 2 - 0.5) and verdict["verdict"] == "undecided"
-    half = stats.t.ppf(0.975, 1) * 0.375 / 2
-    assert verdict["high"] == pytest.approx(verdict["difference"] + half) and verdict["scale"] == "2 models, 1 seed"
-    better = "PVeRA's values separate better than VeRA's (mean value)"
-    assert data.loc[better, "difference"] == pytest.approx(((0.625 - 0.875) + (1 - 0.625)) / 2)
-    one = judged("Out-of-distribution detection", pvera + vera[:1]).loc[better]
-    assert (one["verdict"], one["reading"]) == ("not testable here", "fewer than two models: no interval")
-    assert judged("Out-of-distribution detection", pvera).loc[better, "reading"] == "no runs of VeRA"
+    lower, better = (out_of_distribution.separation("norm", over) for over in ("", "vera"))
+    np.testing.assert_allclose(lower(pvera)[""], [[0.125], [0.5]])
+    np.testing.assert_allclose(better(pvera + vera)[""], [[0.625 - 0.875], [1 - 0.625]])
+    assert better(pvera + vera[:1])[""][0].isna().tolist() == [False, True]
+    with pytest.raises(Untestable, match="no runs of VeRA"):
+        better(pvera)
 
 
 def test_auroc_figure_shows_every_seed_and_chance():
@@ -103,20 +98,19 @@ def test_latent_differences_by_hand():
     assert data["correlation"].iloc[0] == pytest.approx(0)
     assert data.loc[1, ["spread", "correlation"]].isna().all()
     table = latents.latents_table([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
-    assert cells(table) == {"PVeRA": ["25.0", "1.55", "0.00"], "VeRA": ["25.0", "–", "–"]}
+    assert lines(table) == [["PVeRA", "25.0", "1.55", "0.00"], ["VeRA", "25.0", "–", "–"]]
     assert "1 test images of Digits, 2 x 2 patches each" in table.about
 
 
-def test_latent_claims():
+def test_claims_about_maps_are_not_testable():
     """The first draw is one away everywhere, the second two, so 1.5 / √1.25 in the mean; no draws could refute it."""
     mu = np.array([[[0.0, 1.0], [2.0, 3.0]], [[0.0, 1.0], [2.0, 3.0]]])
-    data = judged("Latents", [found([mu + 1, mu - 2], mu)])
-    first = data.iloc[0]
-    assert first["verdict"] == "not testable here" and "by construction" in first["reading"]
-    assert f"draws lie {1.5 / np.sqrt(1.25):.2f} standard deviations" in first["reading"]
-    assert data.iloc[1]["verdict"] == "not testable here" and "marked" in data.iloc[1]["reading"]
-    none = judged("Latents", [found([], method="vera")])
-    assert none["reading"].iloc[0] == "no draws of PVeRA"
+    with pytest.raises(Untestable, match=f"draws lie {1.5 / np.sqrt(1.25):.2f} standard deviations"):
+        latents.draw_distance([found([mu + 1, mu - 2], mu)])
+    with pytest.raises(Untestable, match="no draws of PVeRA"):
+        latents.draw_distance([found([], method="vera")])
+    with pytest.raises(Untestable, match="marked"):
+        latents.relevant_parts([])
 
 
 def test_latent_maps_share_one_scale_per_method():

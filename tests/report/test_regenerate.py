@@ -29,8 +29,8 @@ from pvera.report.tables import (
     pairs,
     precision,
     protocol,
-    rivals,
     uncertainty,
+    uncertainty_baselines,
     wall_time,
 )
 from pvera.report.tables.profile import of_runs
@@ -81,13 +81,15 @@ def of_further_trainings() -> list[Table]:
     ]  # fmt: skip
 
 
+BASELINES = ("scores_table", "detection_table", "differences_table", "shift_table", "advice")
+
+
 def of_uncertainty() -> list[Table]:
-    draws, ways = readings.load_uncertainty(RESULTS, "mini"), rivals.load(RESULTS, "mini")
+    draws, ways = readings.load_uncertainty(RESULTS, "mini"), uncertainty_baselines.load(RESULTS, "mini")
     return [
         uncertainty.spread(draws), uncertainty.detection_table(draws), uncertainty.widths(draws, PAPER),
         uncertainty.by_draws_table(draws),
-        *(make(ways) for make in (rivals.scores_table, rivals.detection_table, rivals.differences_table,
-                                  rivals.shift_table, rivals.advice)),
+        *(getattr(uncertainty_baselines, name)(ways) for name in BASELINES),
         beta_effects.beta_table(beta_effects.load(RESULTS, "mini")),
         out_of_distribution.out_of_distribution_table(out_of_distribution.load_values(RESULTS, "mini")),
         latents.latents_table(readings.load(RESULTS, "mini", "latents")),

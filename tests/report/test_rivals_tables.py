@@ -3,15 +3,16 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
-from hand import judged
+from hand import lines
 from notebook import run as run_notebook
 from records import CATEGORIES
 
 from pvera.report.plots import rivals as figures
 from pvera.report.tables import beta_effects
-from pvera.report.tables import rivals as tables
-from pvera.report.tables.verdicts import UNTESTABLE
+from pvera.report.tables import uncertainty_baselines as tables
+from pvera.report.tables.verdicts import Untestable
 from pvera.study import results, rivals
 from pvera.study.rivals import ALL_SEEDS, Prediction, Way
 
@@ -53,19 +54,9 @@ def write(root, experiment, dataset, method, numbers, sure, laplace=False, place
     ways.append(rivals.ensemble([way for way in ways if way.name == "pass"]))
     frames = rivals.frames(ways, LABELS, 20)
     config = {"seed": 0, "adapter_sha256": ["a", "b"], "shifted_images": 20, "tested": [dataset]}
-    record = {
-        "schema": results.SCHEMA,
-        "profile": "mine",
-        "experiment": experiment,
-        "backbone": "tiny",
-        "dataset": dataset,
-        "category": CATEGORIES[dataset],
-        "method": method,
-        "seed": 0,
-        "protocol": "corrected",
-        "config": config,
-        "config_hash": results.config_hash(config),
-    }
+    place = dict(zip(results.IDENTITY, ("mine", experiment, "tiny", dataset, method, 0)))
+    record = place | {"schema": results.SCHEMA, "category": CATEGORIES[dataset], "protocol": "corrected",
+                      "config": config, "config_hash": results.config_hash(config)}  # fmt: skip
     path = results.run_path(root, *(record[key] for key in results.IDENTITY))
     results.write(path, record, arrays=rivals._columns(frames))
     return frames
@@ -101,48 +92,22 @@ def test_frames_come_back_as_they_were_written(tmp_path):
     assert again["scores"]["scaled"].dtype == bool
 
 
-def test_blocks_have_equal_numbers_of_passes(loaded):
-    table = tables.scores_table(loaded)
-    rows = {panel.title: [row.label for row in panel.rows] for panel in table.panels}
-    assert rows == {
-        "(a) 1 forward pass": [
-            "Linear",
-            "Linear, Laplace",
-            "LoRA",
-            "VeRA",
-            "VeRA, Laplace",
-            "VeRA with dropout",
-            "VeRA with dropout, 1 draw",
-            "PVeRA",
-            "PVeRA, 1 draw",
-        ],
-        "(b) 2 forward passes": [
-            "Linear, ensemble of 2 seeds",
-            "LoRA, ensemble of 2 seeds",
-            "VeRA, ensemble of 2 seeds",
-            "VeRA with dropout, 2 draws",
-            "VeRA with dropout, ensemble of 2 seeds",
-            "PVeRA, 2 draws",
-            "PVeRA, ensemble of 2 seeds",
-        ],
-        "(c) 4 forward passes": ["VeRA with dropout, 4 draws", "PVeRA, 4 draws"],
-    }
+def test_ways_of_equal_numbers_of_passes_stand_together(loaded):
+    one, two, four = (cells.index for cells in tables.scores_table(loaded).texts().values())
+    assert list(four) == ["VeRA with dropout, 4 draws", "PVeRA, 4 draws"] and len(two) == 7
+    assert list(one) == ["Linear", "Linear, Laplace", "LoRA", "VeRA", "VeRA, Laplace", "VeRA with dropout",
+                         "VeRA with dropout, 1 draw", "PVeRA", "PVeRA, 1 draw"]  # fmt: skip
 
 
 def test_cells_are_means_over_seeds_then_data_sets(loaded):
     frame = loaded.scores
     part = frame[(frame["method"] == "pvera") & (frame["way"] == "draws") & (frame["passes"] == 4)]
-    by_hand = {
-        scaled: np.mean(
-            [part[(part["dataset"] == d) & (part["scaled"] == scaled)]["nll"].mean() for d in loaded.datasets]
-        )
-        for scaled in (False, True)
-    }
-    (row,) = (row for row in tables.scores_table(loaded).panels[2].rows if row.label == "PVeRA, 4 draws")
-    texts = [cell.text for cell in row.cells]
-    assert (texts[1], texts[5]) == tuple(f"{by_hand[scaled]:.3f}" for scaled in (False, True))
-    assert texts[3].endswith(")") and "(" in texts[3], "a calibration error stands beside its floor"
-    assert texts[-1] == "2.00"
+    by_hand = part.groupby(["scaled", "dataset"])["nll"].mean().groupby("scaled").mean()
+    *_, cells = tables.scores_table(loaded).texts().values()
+    row = cells.loc["PVeRA, 4 draws"]
+    assert (row["NLL"], row["NLL, T"]) == (f"{by_hand[False]:.3f}", f"{by_hand[True]:.3f}")
+    assert row["ECE (%)"].endswith(")"), "a calibration error stands beside its floor"
+    assert row["ms"] == "2.00"
 
 
 def test_an_ensemble_is_compared_with_each_seed(loaded):
@@ -159,42 +124,35 @@ def test_an_ensemble_is_compared_with_each_seed(loaded):
     row = data[(data["way"] == "ensemble") & (data["method"] == "vera") & (data["score"] == "NLL")
                & (data["source"] == "rivals")]  # fmt: skip
     assert row["mean"].item() == pytest.approx(gap) and row["low"].item() < gap < row["high"].item()
-    assert "PVeRA" not in [r.label for panel in table.panels for r in panel.rows], "it is the reference"
+    assert "PVeRA" not in {label for cells in table.texts().values() for label in cells.index}, "it is the reference"
 
 
 def test_detection_and_shift(loaded):
-    detection = tables.detection_table(loaded)
-    once, draws = (
-        next(row for panel in detection.panels for row in panel.rows if row.label == name)
-        for name in ("PVeRA", "PVeRA, 4 draws")
-    )
-    assert [cell.text for cell in once.cells][2:4] == ["–", "–"], "one pass has no spread"
-    assert all(cell.text != "–" for cell in draws.cells)
+    detection = pd.concat(tables.detection_table(loaded).texts().values())
+    assert (detection.loc["PVeRA", ["mutual", "spread"]] == "–").all(), "one pass has no spread"
+    assert (detection.loc["PVeRA, 4 draws"] != "–").all()
     out = tables.near_or_far(loaded)
     same = out[(out["dataset"] == "digits") & (out["other"] == "digits")]
     assert set(same["distance"]) == {tables.NEAR} and set(out["distance"]) == {tables.NEAR, tables.FAR}
-    rows = {row.label: row for panel in tables.shift_table(loaded).panels for row in panel.rows}
+    shown = pd.concat(tables.shift_table(loaded).texts().values()).loc["PVeRA, 4 draws"]
     frame = loaded.shift
     part = frame[(frame["method"] == "pvera") & (frame["way"] == "draws") & (frame["passes"] == 4)]
     worst = part[(part["severity"] == 5) & ~part["scaled"]]["ace"].mean()
-    assert rows["PVeRA, 4 draws"].cells[4].text == f"{100 * worst:.1f}"
+    assert shown["5"] == f"{100 * worst:.1f}"
+    far = out[(out["method"] == "pvera") & (out["way"] == "draws") & (out["passes"] == 4) & (out["by"] == "score")
+              & (out["distance"] == tables.FAR)]  # fmt: skip
+    assert shown["AUROC, far"] == f"{far.groupby('dataset')['auroc'].mean().mean():.3f}"
 
 
-def test_claims_are_judged_on_paired_scores(loaded):
-    claims = judged("Uncertainty against rivals", loaded)
-    assert len(claims) == 5
-    draws = claims.loc["Not in the paper: PVeRA's draws have a lower NLL than one pass with its mean"]
+def test_contrasts_take_the_most_draws(loaded, tmp_path):
     values = tables.compared(loaded, "NLL")
-    gain = values[tables.REFERENCE] - values[4, "pvera", "rivals", "draws"]
-    assert draws["difference"] == pytest.approx(gain.mean(axis=1).mean()) and draws["difference"] > 0
-    assert "lower" in draws["reading"]
-
-
-def test_claims_without_dropout_are_not_testable(root, tmp_path):
-    for dataset in ("digits", "vessels"):
-        write(tmp_path, "rivals", dataset, "pvera", [1, 2], 2.0)
-    verdicts = judged("Uncertainty against rivals", tables.load(tmp_path, "mine"))["verdict"]
-    assert [verdict == UNTESTABLE for verdict in verdicts] == [False, False, False, True, True]
+    gain = tables.lower("NLL", "draws", "mean")(loaded)[""]
+    pd.testing.assert_frame_equal(gain, values[tables.REFERENCE] - values[4, "pvera", "rivals", "draws"])
+    assert gain.mean(axis=None) > 0
+    pd.testing.assert_frame_equal(tables.higher("NLL", "draws", "mean")(loaded)[""], -gain)
+    write(tmp_path, "rivals", "digits", "pvera", [1, 2], 2.0)
+    with pytest.raises(Untestable, match="no runs of VeRA with dropout, draws"):
+        tables.higher("AUROC of errors", "draws", "dropout")(tables.load(tmp_path, "mine"))
 
 
 def test_advice_names_the_best_of_all_and_of_one_pass(loaded):
@@ -209,7 +167,7 @@ def test_advice_names_the_best_of_all_and_of_one_pass(loaded):
         for passes, among in (("one", once), ("any", means)):
             row = table.data[(table.data["purpose"] == purpose) & (table.data["passes"] == passes)].squeeze()
             best = max(among, key=among.get)
-            name = tables.title(*best[2:], best[1]) + ", with a temperature" * (best[0] != columns[0])
+            name = tables.way_title(*best[2:], best[1]) + ", with a temperature" * (best[0] != columns[0])
             assert (row["best"], row["score"], row["value"]) == (name, best[0], sign * among[best])
             assert row["others"] == len(among) - 1 and 0 <= row["ties"] <= row["others"]
             assert f"{row['best']} ({row['value']:.{tables.DIFFERENCES[columns[0]][-1]}f}; " in table.markdown()
@@ -242,7 +200,7 @@ def test_along_beta(root):
     assert list(data["beta"]) == [0, 1e-6, 0.1]
     assert data["accuracy"].iloc[0] > data["accuracy"].iloc[2]
     table = beta_effects.beta_table(along)
-    assert list(table.texts()[""].index) == ["0", "10⁻⁶", "0.1"]
+    assert [row[0] for row in lines(table)] == ["0", "10⁻⁶", "0.1"]
     assert len(beta_effects.along_beta(along, ("beta", "seed"))) == 6
 
 

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hand import cells, judged
+from hand import cells, lines
 from matplotlib.figure import Figure
 from records import make_record
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from pvera.report import published
+from pvera.report import published, table
 from pvera.report.plots import style
 from pvera.report.plots import uncertainty as plots
 from pvera.report.readings import Example, Uncertainty
-from pvera.report.tables import layout, uncertainty
+from pvera.report.tables import uncertainty
+from pvera.report.tables.verdicts import Untestable
 from pvera.uncertainty import Estimates
 
-PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
-
+PAPER = published.load(Path(__file__).parents[2] / "results/published")
 DRAWS = {"draws": [4, 16], "truth_draws": 50}
 
 
@@ -58,7 +58,7 @@ def test_spread_by_hand():
     4 + 0 + 4 + 4 = 12, lower in 2 (.1 < .2, twice) and equal in 2: Cliff's delta is 10 / 16. Seed 0 alone has
     (2 + 0 - 1) / 4, seed 1 alone 4 / 4."""
     table = uncertainty.spread(HAND)
-    assert [panel.title for panel in table.panels] == ["(a) 4 draws", "(b) 16 draws"]
+    assert list(table.panels) == ["4 draws", "16 draws"]
     right, wrong = [0.1, 0.2, 0.1, 0.2], [0.3, 0.1, 0.3, 0.4]
     p = stats.mannwhitneyu(wrong, right, alternative="greater").pvalue
     shown = cells(table)
@@ -88,12 +88,10 @@ def test_random_spreads_against_scikit_learn():
     by_draws = uncertainty.by_draws(runs).set_index("draws")
     expected = np.mean([roc_auc_score(~run.most.right, run.most.width) for run in runs])
     assert by_draws.loc[16, "auroc"] == pytest.approx(expected)
-    claims = judged("Uncertainty", runs)
+    gain = uncertainty.gain(16)(runs)[""]
     gaps = [[every[name][s, uncertainty.SD, 16] - every[name][s, uncertainty.SINGLE, 0] for s in range(3)]
             for name in ("digits", "vessels")]  # fmt: skip
-    assert claims["difference"].iloc[-1] == pytest.approx(np.mean(gaps))
-    low, high = stats.ttest_1samp(np.mean(gaps, axis=1), 0).confidence_interval()
-    assert claims[["low", "high"]].iloc[-1].tolist() == pytest.approx([low, high])
+    np.testing.assert_allclose(gain, gaps)
 
 
 def test_detection_table_averages_data_sets_not_runs():
@@ -110,10 +108,10 @@ def test_widths_beside_the_paper():
     table = uncertainty.widths(HAND, PAPER)
     right, wrong = 2.8 / 7, 2.4 / 5
     theirs = [float(PAPER.quote(f"width_{name}")) for name in ("correct", "incorrect")]
-    rows = [[row.label, *(cell.text for cell in row.cells)] for row in table.panels[0].rows]
+    rows = lines(table)
     assert rows[0] == ["Paper", f"{theirs[0]:.3f}", f"{theirs[1]:.3f}", f"{theirs[1] / theirs[0]:.2f}"]
     assert rows[1] == ["Here, 4 draws", f"{right:.3f}", f"{wrong:.3f}", "1.20"]
-    assert rows[2] == ["Difference", f"{right - theirs[0]:+.3f}", f"{wrong - theirs[1]:+.3f}", "–"]
+    assert rows[2] == ["Difference, 4 draws", f"{right - theirs[0]:+.3f}", f"{wrong - theirs[1]:+.3f}", "–"]
     assert rows[3][1:] == [f"{right / 2:.3f}", f"{wrong / 2:.3f}", "1.20"]
     assert cells(table, 1)["Vessels"][0] == "25.0"
 
@@ -129,16 +127,13 @@ def test_by_draws_by_hand():
     assert (low, high) == ("0.400", "0.480")
 
 
-def test_claims_count_data_sets_alike():
+def test_contrasts_are_those_within_a_data_set():
     """Pooled, incorrect images spread more. By data set, delta is .25 and 1 on Digits, and -1 on Vessels's one seed."""
-    data = judged("Uncertainty", HAND)
-    for k in (4, 16):
-        claim = f"Incorrect predictions have the higher standard deviation within a data set, {k} draws"
-        assert data.loc[claim, "difference"] == pytest.approx((0.625 - 1) / 2)
-        assert data.loc[claim, "verdict"] == "undecided"
-        assert data.loc[claim, ["seed0", "seed1"]].tolist() == pytest.approx([(0.25 - 1) / 2, 1])
-    widths = judged("Intervals", HAND)
-    assert len(widths) == 2 and widths["difference"].tolist() == pytest.approx([(0.625 - 1) / 2] * 2)
+    for values in (uncertainty.spread_of, uncertainty.width_of):
+        delta = uncertainty.within(values, 4)(HAND)[""]
+        np.testing.assert_allclose(delta.loc[["digits", "vessels"]], [[0.25, 1], [-1, np.nan]])
+    with pytest.raises(Untestable, match="no results with 5 draws"):
+        uncertainty.within(uncertainty.spread_of, 5)(HAND)
 
 
 def test_an_adapter_that_is_always_right(recwarn):
@@ -147,7 +142,7 @@ def test_an_adapter_that_is_always_right(recwarn):
     assert cells(uncertainty.spread(runs))["Digits"] == ["0.0", "0.1750", "–", "–", "–", "–"]
     assert cells(uncertainty.by_draws_table(runs))["4 draws"] == ["0.350", "–", "3.18", "–", "50.0"]
     assert set(cells(uncertainty.detection_table(runs))["Digits"]) == {"–"}
-    assert judged("Uncertainty", runs)["verdict"].eq("not testable here").all()
+    assert uncertainty.gain(16)(runs)[""].isna().all(axis=None)
     assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.350", "–", "–"]
     for figure in (plots.spread, plots.widths, plots.by_draws, plots.detection):
         figure(runs).canvas.draw()
@@ -179,48 +174,16 @@ def test_other_numbers_of_draws():
 
 
 @pytest.mark.parametrize(
-    "value, digits, text",
-    [
-        (-0.0164, 3, "−0.016"),
-        (-0.0004, 3, "0.000"),
-        (1.5, 1, "1.5"),
-        (np.nan, 2, "–"),
-        (-12.0, 0, "−12"),
-        (0.0, 0, "0"),
-    ],
-)
-def test_plain(value, digits, text):
-    assert layout.plain(value, digits) == text
-
-
-@pytest.mark.parametrize(
-    "value, digits, text",
-    [
-        (0.0164, 3, "+0.016"),
-        (-0.0164, 2, "−0.02"),
-        (0.0004, 3, "0.000"),
-        (-0.0004, 3, "0.000"),
-        (np.nan, 2, "–"),
-        (10.0, 0, "+10"),
-        (0.0, 1, "0.0"),
-    ],
-)
-def test_signed(value, digits, text):
-    assert layout.signed(value, digits) == text
-
-
-@pytest.mark.parametrize(
-    "value, digits, text",
-    [
-        (0.00009, 4, "< 0.0001"),
-        (0.0001, 4, "0.0001"),
-        (0.0004, 3, "< 0.001"),
-        (1.0, 3, "1.000"),
-        (np.nan, 3, "–"),
-    ],
-)
-def test_p_values(value, digits, text):
-    assert layout.p_value(value, digits) == text
+    ("write", "value", "digits", "text"),
+    [(table.plain, -0.0164, 3, "−0.016"), (table.plain, -0.0004, 3, "0.000"), (table.plain, np.nan, 2, "–"),
+     (table.plain, -12.0, 0, "−12"), (table.plain, 0.0, 0, "0"),
+     (table.signed, 0.0164, 3, "+0.016"), (table.signed, -0.0164, 2, "−0.02"), (table.signed, 0.0004, 3, "0.000"),
+     (table.signed, np.nan, 2, "–"), (table.signed, 10.0, 0, "+10"), (table.signed, 0.0, 1, "0.0"),
+     (table.p_value, 0.00009, 4, "< 0.0001"), (table.p_value, 0.0001, 4, "0.0001"), (table.p_value, np.nan, 3, "–"),
+     (table.p_value, 1.0, 3, "1.000")],
+)  # fmt: skip
+def test_numbers_as_text(write, value, digits, text):
+    assert write(value, digits) == text
 
 
 # Figures of draws
@@ -240,15 +203,7 @@ def test_violins_show_range_and_quartiles():
 
 @pytest.mark.parametrize(
     "p, text",
-    [
-        (1e-4, "****"),
-        (2e-4, "***"),
-        (1e-3, "***"),
-        (0.01, "**"),
-        (0.05, "*"),
-        (0.051, "ns"),
-        (1.0, "ns"),
-    ],
+    [(1e-4, "****"), (2e-4, "***"), (1e-3, "***"), (0.01, "**"), (0.05, "*"), (0.051, "ns"), (1.0, "ns")],
 )
 def test_stars(p, text):
     assert plots.stars(p) == text

@@ -9,9 +9,9 @@ from matplotlib.ticker import NullLocator
 
 from pvera.report.plots import COLUMN, RC, entry, key, note, style
 from pvera.report.tables import beta_effects
-from pvera.report.tables import rivals as tables
+from pvera.report.tables import uncertainty_baselines as tables
 from pvera.report.tables.layout import number
-from pvera.report.tables.rivals import KEY, Rivals, over_tasks, title
+from pvera.report.tables.uncertainty_baselines import KEY, Baselines, over_tasks, way_title
 
 #: Way -> line and marker; the colour is the method's, lighter with dropout.
 LOOKS = {"pass": ("-", "o"), "laplace": ("-.", "s"), "draws": ("--", "^"), "ensemble": (":", "D")}
@@ -44,15 +44,15 @@ def _key_of_ways(figure: Figure, keys: Sequence[tuple], markers: bool = True, al
     entries = []
     for passes, method, source, way in keys:
         looks = look(method, source, way)
-        name = title(method, source, way, passes)
+        name = way_title(method, source, way, passes)
         if along and way == "draws":
-            name = f"{title(method, source, 'pass', 1)}, draws"
+            name = f"{way_title(method, source, 'pass', 1)}, draws"
         marker = looks["marker"] if markers else ""
         entries.append(entry(name, marker, looks["linestyle"], looks["color"], alpha=looks["alpha"]))
     key(figure, entries)
 
 
-def risk_coverage(rivals: Rivals) -> Figure:
+def risk_coverage(rivals: Baselines) -> Figure:
     """Draw the selective risk by coverage, mean over data sets and seeds, for each way with the most passes."""
     risk = over_tasks(rivals.coverage, "risk", [*KEY, "coverage"])
     keys = shown({index[:4] for index in risk.index})
@@ -76,7 +76,7 @@ def risk_coverage(rivals: Rivals) -> Figure:
 COST_PANELS = {"NLL (nats)": "NLL", "ACE (%)": "ACE (points)", "AUROC of errors": "AUROC of errors"}
 
 
-def scores_against_cost(rivals: Rivals) -> Figure:
+def scores_against_cost(rivals: Baselines) -> Figure:
     """Draw scores by forward passes per image: markers for means over data sets and seeds; lines join draws."""
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(2 * COLUMN, 2.9), layout="constrained")
@@ -105,7 +105,7 @@ def _axis_of_passes(ax: Axes, passes: Sequence[int]) -> None:
     ax.grid(axis="y", color="0.92", linewidth=0.6)
 
 
-def calibration_by_severity(rivals: Rivals) -> Figure:
+def calibration_by_severity(rivals: Baselines) -> Figure:
     """Draw the ACE by severity, mean over corruptions, data sets and seeds: a column of panels per adapter, above as
     trained and below after temperature scaling. The other adapters stand behind in grey."""
     ace = over_tasks(rivals.shift, "ace", ["scaled", *KEY, "severity"])
@@ -142,7 +142,7 @@ BETA_PANELS = {
 }
 
 
-def along_beta(along: Rivals) -> Figure:
+def along_beta(along: Baselines) -> Figure:
     """Draw scores along β: lines for means over data sets and seeds, dots for seeds; the line marks 10⁻⁶."""
     means, seeds = (beta_effects.along_beta(along, by) for by in (("beta",), ("beta", "seed")))
     betas = sorted(means["beta"])

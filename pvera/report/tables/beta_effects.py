@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from pvera.report.table import Table, number
-from pvera.report.tables.rivals import Rivals, about, joined, over_tasks
+from pvera.report.tables.uncertainty_baselines import Baselines, about, joined, over_tasks
 
 ALONG_BETA = "beta_rivals"
 PUBLISHED = 1e-6  # the published program's value on more data sets than any other
@@ -25,13 +25,13 @@ SPEC = {
 }
 
 
-def load(root, profile: str) -> Rivals | None:
+def load(root, profile: str) -> Baselines | None:
     """Load PVeRA's draws along β, a column `beta` in each frame; None where there are none."""
     folders = sorted(path.name for path in (Path(root) / profile).glob(f"{ALONG_BETA}_*"))
     return joined(root, profile, {name: {"beta": float(name.removeprefix(f"{ALONG_BETA}_"))} for name in folders})
 
 
-def beta_table(along: Rivals) -> Table:
+def beta_table(along: Baselines) -> Table:
     """Build the table of scores along β."""
     data = along_beta(along)
     shown = data.set_index("beta").rename(number)
@@ -47,7 +47,7 @@ def beta_table(along: Rivals) -> Table:
     return Table("beta_effects", caption, {"": shown}, SPEC, data, about(along))
 
 
-def along_beta(along: Rivals, by: Sequence[str] = ("beta",)) -> pd.DataFrame:
+def along_beta(along: Baselines, by: Sequence[str] = ("beta",)) -> pd.DataFrame:
     """Return the columns of `SPEC` per β, mean over data sets and seeds; by: ("beta", "seed") for each seed alone."""
     most = along.scores["passes"][along.scores["way"] == "draws"].max()
 

@@ -125,22 +125,6 @@ def duration_table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
     return Table("duration", caption, panels, SPEC, pd.concat(frames, ignore_index=True), described)
 
 
-def answer(parts: dict[str, tuple[list[dict], dict]]) -> str:
-    """Say in one sentence per part of `load` where PVeRA stands with the limit and without it."""
-    sentences = []
-    for part, (runs, shorter) in parts.items():
-        means = of_methods(durations(runs, shorter))
-        if "pvera" in means.index:
-            early, late = (
-                int(means[name].rank(ascending=False, method="min")["pvera"]) for name in ("early_accuracy", "accuracy")
-            )
-            sentences.append(
-                f"{part}: by validation accuracy PVeRA is place {late} of {len(means)}; stopped after "
-                f"{shorter['max_epochs']} epochs it would be place {early}."
-            )
-    return " ".join(["**Answer.**", *sentences])
-
-
 @dataclass(frozen=True)
 class Curve:
     """The lowest validation loss up to each epoch, (epochs of the longest run,): mean, lowest and highest over seeds.

@@ -1,6 +1,6 @@
 """The language table (Appendix D): our scores and the paper's."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -9,9 +9,8 @@ from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data import glue
 from pvera.data.tasks import TASKS
 from pvera.report.scores import wide
-from pvera.report.table import marks
+from pvera.report.table import STAR, Table, crossed, marks, percent, signed, title
 from pvera.report.tables.benchmark import about, comparisons
-from pvera.report.tables.layout import Cell, Panel, Row, Table, lettered, percent, signed
 from pvera.report.tables.verdicts import Contrast, Untestable, lead
 from pvera.study import results
 
@@ -27,53 +26,48 @@ def language(runs: list[dict], majority: dict[str, float], published: pd.DataFra
     data = scores(runs)
     data["majority"] = 100 * data["dataset"].map(majority)
     names = {task.title: name for name, task in glue.TASKS.items()}
-    paper = published.assign(dataset=published["task"].map(names)).set_index(["dataset", "method"])
-    data = data.join(paper[["score", "star"]].add_prefix("paper_"), on=["dataset", "method"])
+    paper = published.assign(dataset=published["task"].map(names))
+    printed = paper.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
+    data = data.join(printed, on=["dataset", "method"])
     data["difference"] = data["mean"] - data["paper_score"]
-    datasets = list(dict.fromkeys(data["dataset"]))
-    common = [name for name in datasets if name in set(published["task"].map(names))]
-    cells = data.set_index(["method", "dataset"])
-    methods = [m for m in METHODS if m in set(data["method"])]
-
     ahead = beaten(runs, majority)
-    marked = {}
-    for name in datasets:
-        of_task = marks(cells["mean"].get((method, name), np.nan) for method in methods)
-        marked[name] = {m: mark * ((m, name) in ahead) for m, mark in zip(methods, of_task, strict=True)}
-    floor = data.groupby("dataset")["majority"].first()
-
-    def shown(method: str, name: str) -> Cell:
-        mean, std = (cells[column].get((method, name), np.nan) for column in ("mean", "std"))
-        text = percent(mean) + "*" * int(cells["significantly_lower"].get((method, name), False))
-        return Cell(text if np.isnan(std) else f"{text} ± {std:.1f}", marked[name][method])
-
-    panels = []
-    for suite, names in by_suite(datasets).items():
-        rows = [Row("Majority class", tuple(Cell(percent(floor[name])) for name in names))]
-        for method in methods:
-            row = tuple(shown(method, name) for name in names)
-            rows.append(Row(METHODS[method].title, row, rule=method == methods[0]))
-        panels.append(Panel(f"Here, {SUITES[suite]}", tuple(map(_header, names)), tuple(rows)))
-    if common:
-        header = tuple(map(_header, common))
-        printed, differences = [], []
-        for method in (m for m in methods if m in PAPER_METHODS):
-            rows = [paper.loc[(name, method)] for name in common]
-            row = [Cell(percent(x["score"]) + "*" * bool(x["star"]), x["mark"]) for x in rows]
-            printed.append(Row(METHODS[method].title, tuple(row)))
-            row = [Cell(signed(cells["difference"].get((method, name), np.nan), 1)) for name in common]
-            differences.append(Row(METHODS[method].title, tuple(row)))
-        panels += [
-            Panel("The paper, DeBERTa-V3-base", header, tuple(printed)),
-            Panel("Here minus the paper", header, tuple(differences)),
-        ]
+    best = data.groupby("dataset")["mean"].transform(lambda means: pd.Series(marks(means), means.index))
+    kept = [place in ahead for place in zip(data["method"], data["dataset"], strict=True)]
+    shown = data.assign(mark=best.where(kept, ""))
+    panels = {}
+    for suite, part in shown.groupby(shown["dataset"].map(lambda name: glue.TASKS[name].suite), sort=False):
+        cells = crossed(part, "method", "dataset", _score)
+        floor = part.groupby("dataset")["majority"].first().map(percent)
+        panels[f"Here, {SUITES[suite]}"] = pd.concat([floor.to_frame("Majority class").T, cells])[list(cells)]
+    of_paper = data["method"].isin(PAPER_METHODS) & data["dataset"].isin(paper["dataset"])
+    if of_paper.any():
+        compared = crossed(data[of_paper], "method", "dataset", lambda row: signed(row["difference"], 1))
+        scored = crossed(paper.dropna(subset="dataset"), "method", "dataset", _printed)
+        panels["The paper, DeBERTa-V3-base"] = scored.loc[list(compared.index), list(compared)]
+        panels["Here minus the paper"] = compared
     caption = (
         "Test scores (%), mean ± sample standard deviation over seeds: accuracy (acc.) or Matthews correlation (MCC). "
         "Bold: best. Underlined: second best. A method is marked only where each of its seeds beats the majority "
         "class. Star: accuracy significantly below PVeRA's (one-sided binomial test of the pooled seeds). The star "
         "refers to the accuracy also where the correlation is shown, as in the paper."
     )
-    return Table("language", caption, about(runs), lettered(panels), data)
+    panels = {name: cells.rename(columns=_header) for name, cells in panels.items()}
+    return Table("language", caption, panels, data=data, about=about(runs))
+
+
+def _score(row: pd.Series) -> str:
+    """Return one of our scores as text, with its star, spread and mark."""
+    text = percent(row["mean"]) + (STAR if row["significantly_lower"] else "")
+    return _marked(text if np.isnan(row["std"]) else f"{text} ± {row['std']:.1f}", row["mark"])
+
+
+def _printed(row: pd.Series) -> str:
+    """Return one of the paper's scores as text."""
+    return _marked(percent(row["score"]) + (STAR if row["star"] else ""), row["mark"])
+
+
+def _marked(text: str, mark: str) -> str:
+    return {"best": f"**{text}**", "second": f"<ins>{text}</ins>"}.get(mark, text)
 
 
 def reported(runs: list[dict]) -> pd.DataFrame:
@@ -93,14 +87,6 @@ def beaten(runs: list[dict], majority: dict[str, float]) -> set[tuple[str, str]]
     """Return (method, task) of the methods of which every seed scores above the majority class."""
     lowest = reported(runs).groupby(level="dataset").min()
     return {(m, name) for name, row in lowest.iterrows() for m, low in row.items() if low > majority.get(name, np.nan)}
-
-
-def by_suite(datasets: Iterable[str]) -> dict[str, list[str]]:
-    """Group tasks by their suite, "glue" or "grammar"."""
-    suites: dict[str, list[str]] = {}
-    for name in datasets:
-        suites.setdefault(glue.TASKS[name].suite, []).append(name)
-    return suites
 
 
 def with_majority(runs: list[dict], majority: dict[str, float]) -> pd.DataFrame:
@@ -162,21 +148,15 @@ def majority_class(root, runs: list[dict]) -> dict[str, float]:
 
 def above_majority(data: pd.DataFrame) -> Table:
     """Build the list of tasks on which each method beats the majority class; data: that of `language`."""
-
-    def listed(rows: pd.DataFrame) -> str:
-        return ", ".join(TASKS[name].title for name in rows["dataset"]) or "none"
-
     beats = data[data["mean"] > data["majority"]]
-    rows = [
-        Row(METHODS[method].title, (Cell(listed(beats[beats["method"] == method])),))
-        for method in dict.fromkeys(data["method"])
-    ]
+    listed = beats["dataset"].map(title).groupby(beats["method"]).agg(", ".join)
+    panel = listed.reindex(data["method"].unique()).fillna("none").to_frame("Above the majority class on")
     compared = data[(data["method"] != "pvera") & data["p_value"].notna()]
     caption = (
         "Tasks on which each method beats the majority class. Significantly less accurate than PVeRA: "
         f"{compared['significantly_lower'].sum()} of {len(compared)} comparisons."
     )
-    return Table("language_majority", caption, "", (Panel("", ("Above the majority class on",), tuple(rows)),), data)
+    return Table("language_majority", caption, {"": panel}, data=data)
 
 
 def _header(name: str) -> str:

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import METHODS
-from pvera.report.tables.layout import Cell, Panel, Row, Table, plain
+from pvera.report.table import Table, plain
 from pvera.report.tables.names import backbone_title, dataset_title
 from pvera.report.tables.verdicts import Untestable
 
@@ -28,37 +27,26 @@ def differences(latents: Latents) -> pd.DataFrame:
             spread = np.sqrt(np.square(draws - mean).mean()) / mean.std()
             pairs = ((draw[i].ravel(), mean[i].ravel()) for draw in draws for i in range(len(mean)))
             correlation = np.mean([np.corrcoef(*pair)[0, 1] for pair in pairs])
-        rows.append(
-            {
-                "method": record["method"],
-                "dataset": record["dataset"],
-                "seed": record["seed"],
-                "explained": float(arrays["explained"]),
-                "spread": spread,
-                "correlation": correlation,
-            }
-        )
+        row = {name: record[name] for name in ("method", "dataset", "seed")}
+        rows.append(row | {"explained": float(arrays["explained"]), "spread": spread, "correlation": correlation})
     return pd.DataFrame(rows)
 
 
 def latents_table(latents: Latents) -> Table:
     """Build the table of `differences`."""
     data = differences(latents)
-    rows = [
-        Row(
-            METHODS[row.method].title,
-            tuple(map(Cell, (plain(100 * row.explained, 1), plain(row.spread, 2), plain(row.correlation, 2)))),
-        )
-        for row in data.itertuples()
-    ]
+    spec = {
+        "explained": ("Explained (%)", lambda row: plain(100 * row["explained"], 1)),
+        "spread": ("Spread", 2),
+        "correlation": ("Correlation", 2),
+    }
     caption = (
         "The query's latent in the last layer, projected on the first principal component of its mean. Explained: "
         "share of the variance over patches that the component keeps. Spread: distance of a draw from the mean "
         "(root mean square), in standard deviations of the mean over patches. Correlation: of a draw with the mean, "
         "over the patches of an image."
     )
-    header = ("Explained (%)", "Spread", "Correlation")
-    return Table("latents", caption, _about(latents), (Panel("", header, tuple(rows)),), data)
+    return Table("latents", caption, {"": data.set_index("method")}, spec, data, _about(latents))
 
 
 def draw_distance(latents: Latents) -> dict[str, np.ndarray]:
@@ -90,16 +78,4 @@ def _about(latents: Latents) -> str:
         f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, "
         f"seed {record['seed']}: {len(arrays['pixels'])} test images of {dataset_title(record['dataset'])}, "
         f"{arrays['mu'].shape[1]} x {arrays['mu'].shape[2]} patches each."
-    )
-
-
-def summary(data: pd.DataFrame) -> str:
-    """Return `differences` of PVeRA in one sentence; empty without draws."""
-    drawn = data.dropna(subset=["spread"])
-    if drawn.empty:
-        return ""
-    spread, correlation = drawn["spread"].mean(), drawn["correlation"].mean()
-    return (
-        f"**Answer.** The draws differ: by root mean square one lies {plain(spread, 2)} standard deviations from the "
-        f"mean, and its correlation with the mean over the patches is {plain(correlation, 2)}."
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.readings import load
 from pvera.report.statistics import LEVEL, rank_sum
-from pvera.report.tables.layout import Cell, Panel, Row, Table, lettered, p_value, plain
+from pvera.report.table import Table, p_value, plain, title
 from pvera.report.tables.names import dataset_title, origin
 from pvera.report.tables.verdicts import Untestable
 
@@ -55,55 +56,43 @@ def comparisons(runs: Sequence[Values]) -> pd.DataFrame:
     """
     rows = []
     for run in runs:
-        for other in run.others:
-            for kind in KINDS:
-                inside, outside = run.values[run.trained_on, kind], run.values[other, kind]
-                test = rank_sum(outside, inside)
-                place = {"method": run.record["method"], "model": run.trained_on, "seed": run.record["seed"]}
-                rows.append(
-                    place
-                    | {
-                        "tested": other,
-                        "kind": kind,
-                        "mean_in": inside.mean(),
-                        "mean_out": outside.mean(),
-                        "p_value": test.p_value,
-                        "cliffs_delta": test.cliffs_delta,
-                        "auroc": test.superiority,
-                    }
-                )
+        for other, kind in product(run.others, KINDS):
+            inside, outside = run.values[run.trained_on, kind], run.values[other, kind]
+            test = rank_sum(outside, inside)
+            rows.append({
+                "method": run.record["method"], "model": run.trained_on, "seed": run.record["seed"],
+                "tested": other, "kind": kind, "mean_in": inside.mean(), "mean_out": outside.mean(),
+                "p_value": test.p_value, "cliffs_delta": test.cliffs_delta, "auroc": test.superiority,
+            })  # fmt: skip
     return pd.DataFrame(rows)
+
+
+SPEC = {
+    "mean_in": ("In", 3),
+    "mean_out": ("Out", 3),
+    "auroc": ("AUROC", 3),
+    "by_seed": ("By seed", lambda row: ", ".join(plain(value, 2) for value in row["by_seed"])),
+    "p_values": ("p by seed", lambda row: ", ".join(p_value(value, 4) for value in row["p_values"])),
+    "lower": ("Lower in", lambda row: f"{row['lower']} of {len(row['p_values'])}"),
+}
 
 
 def out_of_distribution_table(runs: Sequence[Values]) -> Table:
     """Build the table of `comparisons`, a panel per method and kind."""
-    data = comparisons(runs)
-    panels = []
-    for method, of_method in data.groupby("method", sort=False):
-        for kind, title in KINDS.items():
-            rows, before = [], None
-            for (model, tested), some in of_method[of_method["kind"] == kind].groupby(["model", "tested"], sort=False):
-                low = int((some["p_value"] < LEVEL).sum())
-                cells = (
-                    plain(some["mean_in"].mean(), 3),
-                    plain(some["mean_out"].mean(), 3),
-                    plain(some["auroc"].mean(), 3),
-                    ", ".join(plain(value, 2) for value in some["auroc"]),
-                    ", ".join(p_value(value, 4) for value in some["p_value"]),
-                    f"{low} of {len(some)}",
-                )
-                label = f"{dataset_title(model)}, given {dataset_title(tested)}"
-                rows.append(Row(label, tuple(map(Cell, cells)), rule=before not in (None, model)))
-                before = model
-            header = ("In", "Out", "AUROC", "By seed", "p by seed", "Lower in")
-            panels.append(Panel(f"{METHODS[method].title}, {title}", header, tuple(rows)))
+    data, panels = comparisons(runs), {}
+    for (method, kind), part in data.groupby(["method", "kind"], sort=False):
+        pairs = part.assign(lower=part["p_value"] < LEVEL).groupby(["model", "tested"], sort=False)
+        panel = pairs[["mean_in", "mean_out", "auroc"]].mean().assign(lower=pairs["lower"].sum())
+        panel = panel.assign(by_seed=pairs["auroc"].agg(list), p_values=pairs["p_value"].agg(list))
+        panel.index = [f"{title(model)}, given {title(tested)}" for model, tested in panel.index]
+        panels[f"{title(method)}, {KINDS[kind]}"] = panel
     caption = (
         "Sum of the query's and the value's latent mean in the last layer, for test images of the model's own data set "
         "(in) and of another (out). Mean value: over tokens and latent dimensions. Norm: Euclidean, mean over tokens. "
         "AUROC: for detecting out-of-distribution images by high values (0.5: chance). p: one-sided rank-sum test that "
         f"the values in distribution are lower, uncorrected. Lower in: seeds with p < {LEVEL}."
     )
-    return Table("out_of_distribution", caption, about(runs), lettered(panels), data)
+    return Table("out_of_distribution", caption, panels, SPEC, data, about(runs))
 
 
 def separation(kind: str, over: str = "") -> Callable[[Sequence[Values]], dict[str, pd.DataFrame]]:

@@ -7,7 +7,7 @@ from pvera.adapters import METHODS
 from pvera.report import effects
 from pvera.report.effects import METRICS, NOISE
 from pvera.report.table import NOTHING, Table, crossed, plain, signed, title
-from pvera.report.tables.names import backbone_title, dataset_title, switch_title
+from pvera.report.tables.names import backbone_title, dataset_title
 from pvera.study.protocol import GRID_REFERENCE, one_at_a_time
 
 DIGITS = {"validation_loss": 3}
@@ -73,17 +73,3 @@ def _about(runs: dict[str, list[dict]]) -> str:
         f"{', '.join(datasets)}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, at most {epochs} epochs, "
         f"one fixed value of each grid{searched}; {sum(map(len, runs.values()))} runs."
     )
-
-
-def summary(data: pd.DataFrame) -> str:
-    """Name in one sentence the switches whose effect on the accuracy is beyond chance; data: that of `switches`."""
-    accuracy = data[data["metric"] == "accuracy"].set_index("switch")
-    single = accuracy.drop([NOISE, "published"], errors="ignore")
-    beyond = [f"{switch_title(row.Index)} ({signed(row.mean, 1)})" for row in single[single["beyond"]].itertuples()]
-    text = (
-        f"**Answer.** {len(beyond)} of {len(single)} switches change the accuracy beyond chance (points): "
-        f"{'; '.join(beyond) or 'none'}."
-    )
-    if "published" in accuracy.index:
-        text += f" All at once change it by {signed(accuracy.at['published', 'mean'], 1)}."
-    return text

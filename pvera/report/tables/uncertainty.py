@@ -5,6 +5,7 @@ have both more errors and a wider spread, so pooling mixes the two.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from pvera.data.tasks import TASKS
 from pvera.report.published import Published
 from pvera.report.readings import Uncertainty
 from pvera.report.statistics import RankSum, auroc, rank_sum
-from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, lettered, p_value, plain, signed
+from pvera.report.table import NOTHING, Table, p_value, plain, signed, texts
 from pvera.report.tables.names import dataset_title, origin
 from pvera.report.tables.verdicts import Untestable
 from pvera.study.results import KINDS
@@ -27,19 +28,11 @@ Runs = Sequence[Uncertainty]
 
 def groups(runs: Runs) -> dict[str, list[Uncertainty]]:
     """Group the runs: all, then each data set by category and in the paper's order."""
-    parts: dict[str, list[Uncertainty]] = {}
-    for run in sorted(runs, key=_place):
-        parts.setdefault(dataset_title(run.record["dataset"]), []).append(run)
-    return {ALL: list(runs)} | parts
-
-
-def _place(run: Uncertainty) -> tuple:
-    name = run.record["dataset"]
-    return (
-        KINDS.index(run.record["category"]),
-        list(TASKS).index(name) if name in TASKS else len(TASKS),
-        name,
-    )
+    parts = {ALL: list(runs)}
+    places = {run.record["dataset"]: KINDS.index(run.record["category"]) for run in runs}
+    for name in sorted(places, key=lambda name: (places[name], [*TASKS, name].index(name), name)):
+        parts[dataset_title(name)] = [run for run in runs if run.record["dataset"] == name]
+    return parts
 
 
 def pooled(runs: Runs, values: Callable[[Uncertainty], np.ndarray]) -> np.ndarray:
@@ -80,60 +73,48 @@ def width_of(runs: Runs, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 def spread(runs: Runs) -> Table:
     """Build the table behind the paper's violins."""
-    names = ("Incorrect (%)", "Correct", "Incorrect", "p", "Cliff's delta", "By seed")
-    panels, data = _compared(runs, shown_draws(runs), spread_of, names)
+    data = compared(runs, spread_of)
     caption = (
         "Mean standard deviation of the highest softmax score over the draws, for correct and incorrect images. An "
         "image is correct where more than half of its draws are. p: one-sided rank-sum test that incorrect images have "
         "the higher value. Cliff's delta: share of pairs in which the incorrect image has the higher value, minus the "
         "share in which the correct one has it; 0 is no effect."
     )
-    return Table("uncertainty", caption, about(runs), lettered(panels), data)
+    return Table("uncertainty", caption, _by_draws(data), COMPARED, data.drop(columns="by_seed"), about(runs))
 
 
-def _compared(
-    runs: Runs, draws: Sequence[int], of: Callable, header: Sequence[str]
-) -> tuple[list[Panel], pd.DataFrame]:
-    """Compare the values `of` correct and incorrect images: a panel per number of draws, a row per group."""
-    panels, data = [], []
-    for k in draws:
-        rows = []
-        for group, members in groups(runs).items():
-            right, wrong = of(members, k)
-            test = compare(wrong, right)
-            by_seed = _by_seed(members, lambda some: compare(*of(some, k)[::-1]).cliffs_delta)
-            share = 100 * len(wrong) / (len(right) + len(wrong))
-            means = [_mean(values) for values in (right, wrong)]
-            cells = (
-                plain(share, 1),
-                *(plain(mean, 4) for mean in means),
-                p_value(test.p_value, 4),
-                signed(test.cliffs_delta, 2),
-                ", ".join(signed(value, 2) for value in by_seed),
-            )
-            rows.append(Row(group, tuple(map(Cell, cells)), rule=len(rows) == 1))
-            data.append(
-                {
-                    "draws": k,
-                    "group": group,
-                    "wrong_percent": share,
-                    "right": means[0],
-                    "wrong": means[1],
-                    "p_value": test.p_value,
-                    "cliffs_delta": test.cliffs_delta,
-                }
-            )
-        panels.append(Panel(f"{k} draws", tuple(header), tuple(rows)))
-    return panels, pd.DataFrame(data)
+COMPARED = {
+    "wrong_percent": ("Incorrect (%)", 1),
+    "right": ("Correct", 4),
+    "wrong": ("Incorrect", 4),
+    "p_value": ("p", lambda row: p_value(row["p_value"], 4)),
+    "cliffs_delta": ("Cliff's delta", "+2"),
+    "by_seed": ("By seed", lambda row: ", ".join(signed(value, 2) for value in row["by_seed"])),
+}
+
+
+def compared(runs: Runs, of: Callable) -> pd.DataFrame:
+    """Compare the values `of` correct and incorrect images: one row per number of draws and group."""
+    rows = []
+    for k, (group, members) in product(shown_draws(runs), groups(runs).items()):
+        right, wrong = of(members, k)
+        test = compare(wrong, right)
+        of_seeds = [[run for run in members if run.record["seed"] == seed] for seed in seeds(members)]
+        rows.append({
+            "draws": k, "group": group, "wrong_percent": 100 * len(wrong) / (len(right) + len(wrong)),
+            "right": _mean(right), "wrong": _mean(wrong), "p_value": test.p_value, "cliffs_delta": test.cliffs_delta,
+            "by_seed": [compare(*of(some, k)[::-1]).cliffs_delta for some in of_seeds],
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _by_draws(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    return {f"{k} draws": part.set_index("group") for k, part in data.groupby("draws")}
 
 
 def _mean(values: np.ndarray) -> float:
     """Return the mean; NaN without values, and no warning."""
     return float(values.mean()) if len(values) else np.nan
-
-
-def _by_seed(runs: Runs, of: Callable[[Runs], float]) -> list[float]:
-    return [of([run for run in runs if run.record["seed"] == seed]) for seed in seeds(runs)]
 
 
 # Detecting incorrect predictions
@@ -160,21 +141,20 @@ def detection(runs: Runs) -> pd.DataFrame:
 
 def detection_table(runs: Runs) -> Table:
     """Build the table of `detection`, averaged over seeds, then over data sets."""
-    data = detection(runs)
-    columns = [(SD, k) for k in runs[0].estimates] + [(SCORE, max(runs[0].estimates)), (SINGLE, 0)]
-    header = [f"{way}, {k} draws" if k else way for way, k in columns]
-    rows = []
-    for group, members in groups(runs).items():
-        part = data[data["dataset"].isin({run.record["dataset"] for run in members})]
-        values = part.groupby(["way", "draws", "dataset"])["auroc"].mean().groupby(["way", "draws"]).mean()
-        label = f"Mean over {len(groups(runs)) - 1} data sets" if group == ALL else group
-        rows.append(Row(label, tuple(Cell(plain(values[column], 3)) for column in columns), rule=len(rows) == 1))
+    data, most = detection(runs), max(runs[0].estimates)
+    names = {(SD, k): f"{SD}, {k} draws" for k in runs[0].estimates}
+    names |= {(SCORE, most): f"{SCORE}, {most} draws", (SINGLE, 0): SINGLE}
+    means = data.groupby(["dataset", "way", "draws"])["auroc"].mean().unstack(["way", "draws"])[list(names)]
+    means = means.set_axis(list(names.values()), axis=1).rename(dataset_title)
+    datasets = list(groups(runs))[1:]
+    means.loc[f"Mean over {len(datasets)} data sets"] = means.mean()
     caption = (
         "AUROC for detecting incorrect predictions (0.5: chance), within each data set, mean over seeds. The "
         "prediction is the class that most draws predict, or that of one pass. Mean score: of the predicted class, "
         "over all draws. One pass: its highest score, with the mean and without draws."
     )
-    return Table("uncertainty_auroc", caption, about(runs), (Panel("", tuple(header), tuple(rows)),), data)
+    panel, spec = means.loc[[means.index[-1], *datasets]], {name: (name, 3) for name in means}
+    return Table("uncertainty_auroc", caption, {"": panel}, spec, data, about(runs))
 
 
 def within(of: Callable, k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
@@ -215,28 +195,28 @@ def _of_each(runs: Runs, value: Callable[[Uncertainty], float]) -> pd.DataFrame:
 
 def widths(runs: Runs, paper: Published) -> Table:
     """Build the table of interval widths: against the paper's, and per data set."""
-    names = ("Incorrect (%)", "Correct", "Incorrect", "p", "Cliff's delta", "By seed")
-    panels, data = _compared(runs, shown_draws(runs), width_of, names)
+    data = compared(runs, width_of)
     published = [float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect")]
-    rows = [Row("Paper", (Cell(plain(published[0], 3)), Cell(plain(published[1], 3)), Cell(_ratio(*published))))]
+    against = {"Paper": _pair(*published)}
     for row in data[data["group"] == ALL].itertuples():
-        ours = (row.right, row.wrong)
-        rows.append(Row(f"Here, {row.draws} draws", (*(Cell(plain(v, 3)) for v in ours), Cell(_ratio(*ours))), True))
-        gaps = (signed(ours[0] - published[0], 3), signed(ours[1] - published[1], 3), NOTHING)
-        rows.append(Row("Difference", tuple(map(Cell, gaps))))
-    paper_panel = Panel("Against the paper", ("Correct", "Incorrect", "Ratio"), tuple(rows))
+        gaps = (signed(ours - theirs, 3) for ours, theirs in zip((row.right, row.wrong), published, strict=True))
+        against |= {f"Here, {row.draws} draws": _pair(row.right, row.wrong)}
+        against |= {f"Difference, {row.draws} draws": [*gaps, NOTHING]}
+    panel = pd.DataFrame.from_dict(against, "index", columns=["Correct", "Incorrect", "Ratio"])
+    panels = {name: texts(part, COMPARED) for name, part in _by_draws(data).items()}
     caption = (
         "Mean width of the 95 % t-interval of the softmax score of the most predicted class, for correct and incorrect "
         "predictions. Ratio: incorrect to correct. p: one-sided rank-sum test that incorrect predictions have the "
         "wider interval. Cliff's delta: 0 is no effect. The paper's widths are those of ViT-B/14 on its 19 data sets, "
         "with a number of draws that it does not state, so the differences do not test them."
     )
-    data = data.assign(published_right=published[0], published_wrong=published[1])
-    return Table("intervals", caption, about(runs), lettered([paper_panel, *panels]), data)
+    data = data.drop(columns="by_seed").assign(published_right=published[0], published_wrong=published[1])
+    return Table("intervals", caption, {"Against the paper": panel} | panels, data=data, about=about(runs))
 
 
-def _ratio(right: float, wrong: float) -> str:
-    return plain(wrong / right if right else np.nan, 2)  # all draws equal: the intervals are points
+def _pair(right: float, wrong: float) -> list[str]:
+    """Return two widths and their ratio as texts; no ratio where all draws are equal and the intervals points."""
+    return [plain(right, 3), plain(wrong, 3), plain(wrong / right if right else np.nan, 2)]
 
 
 def by_draws(runs: Runs) -> pd.DataFrame:
@@ -250,12 +230,13 @@ def by_draws(runs: Runs) -> pd.DataFrame:
     for k in runs[0].estimates:
         right, wrong = width_of(runs, k)
         covered = pooled(runs, lambda run: run.covered[k])
+        aurocs = [auroc(run.estimates[k].width, ~run.estimates[k].right) for run in runs]
         rows.append(
             {
                 "draws": k,
                 "right": _mean(right),
                 "wrong": _mean(wrong),
-                "auroc": pd.Series(_by_run(runs, k)).mean(),
+                "auroc": pd.Series(aurocs).mean(),
                 "factor": 2 * t.ppf(0.975, k - 1) / np.sqrt(k),
                 "covered": int(covered.sum()),
                 "intervals": len(covered),
@@ -264,31 +245,16 @@ def by_draws(runs: Runs) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _by_run(runs: Runs, k: int) -> list[float]:
-    return [auroc(run.estimates[k].width, ~run.estimates[k].right) for run in runs]
-
-
 def by_draws_table(runs: Runs) -> Table:
     """Build the table of `by_draws`."""
     data = by_draws(runs)
-    rows = [
-        Row(
-            f"{row.draws} draws",
-            tuple(
-                map(
-                    Cell,
-                    (
-                        plain(row.right, 3),
-                        plain(row.wrong, 3),
-                        plain(row.factor, 2),
-                        plain(row.auroc, 3),
-                        plain(100 * row.covered / row.intervals, 1),
-                    ),
-                )
-            ),
-        )
-        for row in data.itertuples()
-    ]
+    spec = {
+        "right": ("Width, correct", 3),
+        "wrong": ("Width, incorrect", 3),
+        "factor": ("Width / SD", 2),
+        "auroc": ("AUROC", 3),
+        "covered": ("Coverage (%)", lambda row: plain(100 * row["covered"] / row["intervals"], 1)),
+    }
     settings = runs[0].record["config"]
     caption = (
         "Intervals by number of draws k. Width: mean, for correct and incorrect predictions. Width / SD: in standard "
@@ -296,8 +262,8 @@ def by_draws_table(runs: Runs) -> Table:
         f"predictions, mean over adapters. Coverage: share of {data['intervals'].iloc[0]} intervals that contain the "
         f"mean of {settings['truth_draws']} further draws (nominal: 95 %)."
     )
-    header = ("Width, correct", "Width, incorrect", "Width / SD", "AUROC", "Coverage (%)")
-    return Table("intervals_draws", caption, about(runs), (Panel("", header, tuple(rows)),), data)
+    panel = data.set_index("draws").rename("{} draws".format)
+    return Table("intervals_draws", caption, {"": panel}, spec, data, about(runs))
 
 
 def about(runs: Runs) -> str:

@@ -6,6 +6,7 @@ equal numbers of forward passes. `rivals` of `pvera.study` computed the scores.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,8 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.report.statistics import smallest
-from pvera.report.tables.layout import NOTHING, Cell, Panel, Row, Table, interval, lettered, plain
-from pvera.report.tables.names import dataset_title, origin
+from pvera.report.table import NOTHING, Table, interval, plain, title
+from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Untestable
 from pvera.study import results
 from pvera.study.rivals import ALL_SEEDS, COVERAGE, FRAMES, read_frames
@@ -26,7 +27,7 @@ NEAR, FAR = "same category", "other category"
 
 
 @dataclass(frozen=True)
-class Rivals:
+class Baselines:
     """The frames of `study.rivals` of all data sets, each row with its data set, category, method and source.
 
     record: the first result's.
@@ -42,15 +43,15 @@ class Rivals:
     @property
     def datasets(self) -> list[str]:
         """The data sets, in the paper's order."""
-        return sorted(set(self.scores["dataset"]), key=lambda name: [*TASKS].index(name) if name in TASKS else 99)
+        return sorted(set(self.scores["dataset"]), key=[*TASKS, *self.scores["dataset"]].index)
 
 
-def load(root, profile: str) -> Rivals | None:
-    """Load the benchmark's rivals and those with dropout; None where there are none."""
+def load(root, profile: str) -> Baselines | None:
+    """Load the comparisons of the benchmark and those with dropout; None where there are none."""
     return joined(root, profile, {experiment: {"source": experiment} for experiment in SOURCES})
 
 
-def joined(root, profile: str, experiments: dict[str, dict]) -> Rivals | None:
+def joined(root, profile: str, experiments: dict[str, dict]) -> Baselines | None:
     """Load the frames of several experiments, each with further columns; None where there are no results."""
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name in FRAMES}
     records = []
@@ -63,12 +64,12 @@ def joined(root, profile: str, experiments: dict[str, dict]) -> Rivals | None:
                 parts[name].append(frame.assign(**place))
     if not records:
         return None
-    return Rivals(records[0], **{name: pd.concat(part, ignore_index=True) for name, part in parts.items()})
+    return Baselines(records[0], **{name: pd.concat(part, ignore_index=True) for name, part in parts.items()})
 
 
-def title(method: str, source: str, way: str, passes: int) -> str:
+def way_title(method: str, source: str, way: str, passes: int) -> str:
     """Return the name of a way in tables and figures."""
-    name = METHODS[method].title + SOURCES[source]
+    name = title(method) + SOURCES[source]
     ways = {
         "pass": "",
         "draws": f", {passes} draw{'s' * (passes > 1)}",
@@ -100,65 +101,73 @@ def ordered(keys) -> list[tuple]:
     )
 
 
-def _blocks(keys, cells: Callable[[tuple], Sequence[str]], header: Sequence[str]) -> tuple[Panel, ...]:
-    """Return a panel per number of passes, a row per way."""
-    panels: dict[int, list[Row]] = {}
-    for key in ordered(keys):
-        passes, method, source, way = key
-        panels.setdefault(passes, []).append(Row(title(method, source, way, passes), tuple(map(Cell, cells(key)))))
-    names = {k: f"{k} forward pass{'es' * (k > 1)}" for k in panels}
-    return lettered([Panel(names[k], tuple(header), tuple(rows)) for k, rows in panels.items()])
+def by_passes(cells: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return a panel per number of passes, a row per way; cells: a row per key (`KEY`)."""
+    panels = {}
+    for passes, part in cells.reindex(ordered(cells.index)).groupby(level="passes"):
+        names = [way_title(method, source, way, passes) for _, method, source, way in part.index]
+        panels[f"{passes} forward pass{'es' * (passes > 1)}"] = part.set_axis(names)
+    return panels
 
 
-SCORES = (("accuracy", 100, 1), ("nll", 1, 3), ("brier", 1, 3), ("ece", 100, 1), ("ace", 100, 1))
+def _floored(name: str) -> Callable[[pd.Series], str]:
+    """Return the format of a calibration error with its floor, in points."""
+    return lambda row: f"{plain(100 * row[name], 1)} ({plain(100 * row[f'floor_{name}'], 1)})"
 
 
-def scores_table(rivals: Rivals) -> Table:
+SCORES = {
+    "accuracy": ("Accuracy (%)", lambda row: plain(100 * row["accuracy"], 1)),
+    "nll": ("NLL", 3),
+    "brier": ("Brier", 3),
+    "ece": ("ECE (%)", _floored("ece")),
+    "ace": ("ACE (%)", _floored("ace")),
+    "nll_t": ("NLL, T", 3),
+    "brier_t": ("Brier, T", 3),
+    "ece_t": ("ECE, T", _floored("ece_t")),
+    "ace_t": ("ACE, T", _floored("ace_t")),
+    "milliseconds": ("ms", 2),
+}
+
+
+def scores_table(baselines: Baselines) -> Table:
     """Build the table of accuracy, proper scores and calibration, before and after temperature scaling."""
-    tables = {
-        scaled: {name: over_tasks(part, name) for name in (*(n for n, *_ in SCORES), "ece_floor", "ace_floor")}
-        for scaled, part in rivals.scores.groupby("scaled")
-    }
-    milliseconds = over_tasks(rivals.scores, "milliseconds")
-
-    def cells(key: tuple) -> list[str]:
-        texts = []
-        for scaled, names in ((False, SCORES), (True, SCORES[1:])):
-            for name, factor, digits in names:
-                text = plain(factor * tables[scaled][name][key], digits)
-                floor = tables[scaled].get(f"{name}_floor")
-                texts.append(text if floor is None else f"{text} ({plain(factor * floor[key], digits)})")
-        return [*texts, plain(milliseconds[key], 2)]
-
-    header = ("Accuracy (%)", "NLL", "Brier", "ECE (%)", "ACE (%)", "NLL, T", "Brier, T", "ECE, T", "ACE, T", "ms")
+    scores = baselines.scores.rename(columns={"ece_floor": "floor_ece", "ace_floor": "floor_ace"})
+    columns = {"milliseconds": over_tasks(scores, "milliseconds")}
+    for scaled, part in scores.groupby("scaled"):
+        for name in ("accuracy", "nll", "brier", "ece", "ace", "floor_ece", "floor_ace"):
+            columns[f"{name}_t" if scaled else name] = over_tasks(part, name)
     caption = (
         "Mean over data sets and seeds of the scores on the test split. NLL in nats. ECE and ACE in points, their "
         "floor in brackets: the mean error of labels that are drawn from the predictions. T: after temperature "
         "scaling, fitted on the validation split, which changes no accuracy. ms: milliseconds per image, measured "
         "beside other processes. Draws: Monte Carlo samples of PVeRA's latents, or of dropout's masks."
     )
-    return Table("rivals", caption, about(rivals), _blocks(milliseconds.index, cells, header), rivals.scores)
+    return Table("rivals", caption, by_passes(pd.DataFrame(columns)), SCORES, baselines.scores, about(baselines))
 
 
-def detection_table(rivals: Rivals) -> Table:
+DETECTION = {
+    "score": ("AUROC, score", 3),
+    "entropy": ("entropy", 3),
+    "mutual": ("mutual", 3),
+    "spread": ("spread", 3),
+    "aurc": ("AURC", lambda row: plain(1000 * row["aurc"], 1)),
+    "augrc": ("AUGRC", lambda row: plain(1000 * row["augrc"], 1)),
+    "selective_accuracy": ("Accuracy at 80 % (%)", lambda row: plain(100 * row["selective_accuracy"], 1)),
+    "expected_entropy": ("Expected entropy", 3),
+    "mutual_information": ("Mutual information", 3),
+}
+
+
+def detection_table(baselines: Baselines) -> Table:
     """Build the table of the detection of incorrect predictions, and of the parts of the entropy."""
-    by_score = rivals.detection[rivals.detection["by"] == "score"]
-    of_score = {name: over_tasks(by_score, name) for name in ("auroc", "aurc", "augrc", "selective_accuracy")}
-    others = over_tasks(rivals.detection, "auroc", ["by", *KEY])
-    unscaled = rivals.scores[~rivals.scores["scaled"]]
-    entropies = [over_tasks(unscaled, name) for name in ("expected", "mutual")]
-
-    def cells(key: tuple) -> list[str]:
-        return [
-            plain(of_score["auroc"][key], 3),
-            *(plain(others.get((by, *key), np.nan), 3) for by in ("entropy", "mutual", "spread")),
-            *(plain(1000 * of_score[name][key], 1) for name in ("aurc", "augrc")),
-            plain(100 * of_score["selective_accuracy"][key], 1),
-            *(plain(part[key], 3) for part in entropies),
-        ]  # fmt: skip
-
-    header = ("AUROC, score", "entropy", "mutual", "spread", "AURC", "AUGRC", "Accuracy at 80 % (%)",
-              "Expected entropy", "Mutual information")  # fmt: skip
+    by_score = baselines.detection[baselines.detection["by"] == "score"]
+    unscaled = baselines.scores[~baselines.scores["scaled"]]
+    cells = over_tasks(baselines.detection, "auroc", [*KEY, "by"]).unstack("by")
+    cells = cells.reindex(columns=["score", "entropy", "mutual", "spread"]).assign(
+        **{name: over_tasks(by_score, name) for name in ("aurc", "augrc", "selective_accuracy")},
+        expected_entropy=over_tasks(unscaled, "expected"),
+        mutual_information=over_tasks(unscaled, "mutual"),
+    )
     caption = (
         "Detection of incorrect predictions within each data set, mean over data sets and seeds. AUROC by 1 − the "
         "highest score, by the entropy of the mean prediction, by the mutual information of label and draw (or "
@@ -167,32 +176,37 @@ def detection_table(rivals: Rivals) -> Table:
         f"better; accuracy on the {100 * COVERAGE:.0f} % of images with the lowest uncertainty. Entropies in nats: the "
         "expected entropy of a draw, and the mutual information, which add up to the entropy of the mean."
     )
-    return Table("rivals_detection", caption, about(rivals), _blocks(of_score["auroc"].index, cells, header),
-                 rivals.detection)  # fmt: skip
+    return Table("rivals_detection", caption, by_passes(cells), DETECTION, baselines.detection, about(baselines))
 
 
-def shift_table(rivals: Rivals) -> Table:
+SHIFT = {
+    "accuracy": ("Accuracy, 5 (%)", 1),
+    "ace_0": ("ACE, 0 (%)", 1),
+    "ace_1": ("1", 1),
+    "ace_3": ("3", 1),
+    "ace_5": ("5", 1),
+    "ace_5_t": ("5, T", 1),
+} | {
+    f"{name}, {by}, {distance}": (f"{of}, {short}", digits)
+    for distance, short in ((NEAR, "near"), (FAR, "far"))
+    for by, name, of, digits in (
+        ("score", "auroc", "AUROC", 3), ("score", "fpr", "FPR (%)", 1), ("mutual", "auroc", "AUROC, mutual", 3)
+    )
+}  # fmt: skip
+
+
+def shift_table(baselines: Baselines) -> Table:
     """Build the table of corrupted images, and of images of other data sets."""
-    shift, out = rivals.shift, near_or_far(rivals) if len(rivals.out) else rivals.out
-    ace = {scaled: over_tasks(part, "ace", [*KEY, "severity"]) for scaled, part in shift.groupby("scaled")}
-    accuracy = over_tasks(shift, "accuracy", [*KEY, "severity"])
-    told = {name: over_tasks(out, name, [*KEY, "distance", "by"]) if len(out) else {} for name in ("auroc", "fpr")}
-
-    def cells(key: tuple) -> list[str]:
-        texts = [plain(100 * accuracy[(*key, 5)], 1)]
-        texts += [plain(100 * ace[False][(*key, severity)], 1) for severity in (0, 1, 3, 5)]
-        texts.append(plain(100 * ace[True][(*key, 5)], 1))
-        for distance in (NEAR, FAR):
-            for by, name in (("score", "auroc"), ("score", "fpr"), ("mutual", "auroc")):
-                value = told[name].get((*key, distance, by), np.nan)
-                texts.append(plain(value if name == "auroc" else 100 * value, 3 if name == "auroc" else 1))
-        return texts
-
-    header = ("Accuracy, 5 (%)", "ACE, 0 (%)", "1", "3", "5", "5, T", *(
-        f"{name}, {distance}" for distance in ("near", "far") for name in ("AUROC", "FPR (%)", "AUROC, mutual")
-    ))  # fmt: skip
-    count = rivals.record["config"]["shifted_images"]
-    keys = {key[:4] for key in ace[False].index}
+    shift, out = baselines.shift, near_or_far(baselines) if len(baselines.out) else baselines.out
+    ace = over_tasks(shift, "ace", [*KEY, "scaled", "severity"]).unstack(["scaled", "severity"])
+    accuracy = over_tasks(shift, "accuracy", [*KEY, "severity"]).unstack("severity")
+    columns = {f"ace_{severity}": 100 * ace[False, severity] for severity in (0, 1, 3, 5)}
+    cells = pd.DataFrame(columns | {"ace_5_t": 100 * ace[True, 5], "accuracy": 100 * accuracy[5]})
+    for name, factor in (("auroc", 1), ("fpr", 100)) if len(out) else ():
+        told = factor * over_tasks(out, name, [*KEY, "distance", "by"]).unstack(["distance", "by"])
+        cells = cells.join(told.set_axis([f"{name}, {by}, {distance}" for distance, by in told], axis=1))
+    cells = cells.reindex(columns=list(SHIFT))
+    count = baselines.record["config"]["shifted_images"]
     caption = (
         f"The first {count} test images of each data set with noise, blur, less contrast and JPEG compression in five "
         "severities (0: none), mean over corruptions, data sets and seeds. T: after temperature scaling on clean "
@@ -200,16 +214,15 @@ def shift_table(rivals: Rivals) -> Table:
         "category; AUROC of telling them from the data set's own by 1 − the highest score or by mutual information, "
         "and the false-positive rate where 95 % of its own are accepted, lower is better."
     )
-    data = shift.merge(out, "outer")
-    return Table("rivals_shift", caption, about(rivals), _blocks(keys, cells, header), data)
+    return Table("rivals_shift", caption, by_passes(cells), SHIFT, shift.merge(out, "outer"), about(baselines))
 
 
-def near_or_far(rivals: Rivals) -> pd.DataFrame:
+def near_or_far(baselines: Baselines) -> pd.DataFrame:
     """Return the frame `out` with the column `distance`: whether the other data set is of the same category."""
-    category = dict(zip(rivals.scores["dataset"], rivals.scores["category"], strict=True))
-    category |= {name: TASKS[name].category for name in rivals.out["other"].unique() if name in TASKS}
-    same = rivals.out["other"].map(category) == rivals.out["category"]
-    return rivals.out.assign(distance=np.where(same, NEAR, FAR))
+    category = dict(zip(baselines.scores["dataset"], baselines.scores["category"], strict=True))
+    category |= {name: TASKS[name].category for name in baselines.out["other"].unique() if name in TASKS}
+    same = baselines.out["other"].map(category) == baselines.out["category"]
+    return baselines.out.assign(distance=np.where(same, NEAR, FAR))
 
 
 # Differences from one pass of PVeRA
@@ -242,44 +255,37 @@ DIFFERENCES = {
 }
 
 
-def compared(rivals: Rivals, column: str) -> Wide:
+def compared(baselines: Baselines, column: str) -> Wide:
     """Return the values behind one column of `differences_table`, of each way (data sets x seeds)."""
     frame, value, factor, _ = DIFFERENCES[column]
     parts = {
-        "scores": rivals.scores[~rivals.scores["scaled"]],
-        "scaled": rivals.scores[rivals.scores["scaled"]],
-        "detection": rivals.detection[rivals.detection["by"] == "score"],
+        "scores": baselines.scores[~baselines.scores["scaled"]],
+        "scaled": baselines.scores[baselines.scores["scaled"]],
+        "detection": baselines.detection[baselines.detection["by"] == "score"],
     }
     return {key: factor * table for key, table in wide(parts[frame], value).items()}
 
 
-def differences_table(rivals: Rivals) -> Table:
+def differences_table(baselines: Baselines) -> Table:
     """Build the table of differences from one pass of PVeRA, with intervals over data sets."""
-    values = {column: compared(rivals, column) for column in DIFFERENCES}
+    values = {column: compared(baselines, column) for column in DIFFERENCES}
+    ways = ordered(values["NLL"].keys() - {REFERENCE}) if REFERENCE in values["NLL"] else []
     rows = []
-
-    def cells(key: tuple) -> list[str]:
-        texts = []
-        for column, (*_, digits) in DIFFERENCES.items():
-            gaps = (values[column][key] - values[column][REFERENCE]).to_numpy()
-            if np.isnan(gaps).all():
-                texts.append(NOTHING)
-                continue
+    for key, (column, tables) in product(ways, values.items()):
+        gaps = (tables[key] - tables[REFERENCE]).to_numpy()
+        if not np.isnan(gaps).all():
             effect = smallest({"": gaps})
-            texts.append(interval(effect.mean, effect.low, effect.high, digits))
-            rows.append(dict(zip(KEY, key, strict=True)) | {"score": column, "mean": effect.mean, "low": effect.low,
-                                                            "high": effect.high})  # fmt: skip
-        return texts
-
-    keys = values["NLL"].keys() - {REFERENCE} if REFERENCE in values["NLL"] else ()
-    panels = _blocks(keys, cells, tuple(DIFFERENCES))
+            text = interval(effect.mean, effect.low, effect.high, DIFFERENCES[column][-1])
+            rows.append((*key, column, effect.mean, effect.low, effect.high, text))
+    data = pd.DataFrame(rows, columns=[*KEY, "score", "mean", "low", "high", "text"])
+    cells = data.pivot(index=KEY, columns="score", values="text").reindex(columns=list(DIFFERENCES)).fillna(NOTHING)
     caption = (
         "Difference from one pass with PVeRA's mean, paired by data set and seed, with its 95 % interval by Student's "
         "t over data sets. Above zero is better for AUROC, below zero for all others. An ensemble of all seeds is "
         "compared with each of them."
     )
-    columns = [*KEY, "score", "mean", "low", "high"]
-    return Table("rivals_differences", caption, about(rivals), panels, pd.DataFrame(rows, columns=columns))
+    data = data.drop(columns="text")
+    return Table("rivals_differences", caption, by_passes(cells), data=data, about=about(baselines))
 
 
 # Claims
@@ -298,26 +304,26 @@ def _most(values: Wide, method: str, source: str, way: str) -> tuple:
     """Return the key of a way with the most passes. Raises `Untestable` without it."""
     keys = [key for key in values if key[1:] == (method, source, way)]
     if not keys:
-        raise Untestable(f"no runs of {METHODS[method].title}{SOURCES[source]}, {way}")
+        raise Untestable(f"no runs of {title(method)}{SOURCES[source]}, {way}")
     return max(keys)
 
 
 LOWER, HIGHER = -1, 1
 
 
-def higher(column: str, better: str, other: str) -> Callable[[Rivals], dict[str, pd.DataFrame]]:
+def higher(column: str, better: str, other: str) -> Callable[[Baselines], dict[str, pd.DataFrame]]:
     """Return the contrast of how far the way `better` lies above `other` in a column of `differences_table`; keys of
     `SHORT`."""
 
-    def contrast(rivals: Rivals) -> dict[str, pd.DataFrame]:
-        values = compared(rivals, column)
+    def contrast(baselines: Baselines) -> dict[str, pd.DataFrame]:
+        values = compared(baselines, column)
         one, two = (values[_most(values, *SHORT[name])] for name in (better, other))
         return {"": (one - two).rename_axis("seed", axis=1)}
 
     return contrast
 
 
-def lower(column: str, better: str, other: str) -> Callable[[Rivals], dict[str, pd.DataFrame]]:
+def lower(column: str, better: str, other: str) -> Callable[[Baselines], dict[str, pd.DataFrame]]:
     """Return the contrast of how far the way `better` lies below `other`."""
     return higher(column, other, better)
 
@@ -331,29 +337,29 @@ ADVICE = {
 }
 
 
-def advice(rivals: Rivals) -> Table:
+def advice(baselines: Baselines) -> Table:
     """Build the table of the best way for each purpose, with one pass and with any number of passes.
 
     Ways that a data set lacks do not take part.
     """
-    rows, data = [], []
-    methods = [METHODS[name].title for name in METHODS if name in set(rivals.scores["method"])]
+    rows, data = {}, []
+    methods = [title(name) for name in METHODS if name in set(baselines.scores["method"])]
     among = f"{', '.join(methods[:-1])} and {methods[-1]}" if len(methods) > 1 else methods[0]
     for purpose, (columns, sign) in ADVICE.items():
-        values = {(column, *key): table for column in columns for key, table in compared(rivals, column).items()}
+        values = {(column, *key): table for column in columns for key, table in compared(baselines, column).items()}
         trained, digits = columns[0], DIFFERENCES[columns[0]][-1]
         means = {key: average(table) for key, table in values.items()}
         complete = [key for key in values if not np.isnan(means[key])]
-        cells = []
+        cells = rows.setdefault(f"{purpose[0].upper()}{purpose[1:]}: {trained}", [])
         for passes, keys in (("one", [key for key in complete if key[1] == 1]), ("any", complete)):
             best = max(keys, key=lambda key: sign * means[key])
             ties = sum(_alike(values[key], values[best]) for key in keys if key != best)
-            name = title(*best[2:], best[1]) + ("" if best[0] == trained else ", with a temperature")
-            cells.append(Cell(f"{name} ({plain(means[best], digits)}; {ties} of {len(keys) - 1})"))
-            data.append({"purpose": purpose, "score": best[0], "passes": passes, "best": name, "value": means[best],
+            column, number, *way = best
+            name = way_title(*way, number) + ("" if column == trained else ", with a temperature")
+            cells.append(f"{name} ({plain(means[best], digits)}; {ties} of {len(keys) - 1})")
+            data.append({"purpose": purpose, "score": column, "passes": passes, "best": name, "value": means[best],
                          "ties": ties, "others": len(keys) - 1, "among": among})  # fmt: skip
-        cells.append(Cell(plain(means.get((trained, *REFERENCE), np.nan), digits)))
-        rows.append(Row(f"{purpose[0].upper()}{purpose[1:]}: {trained}", tuple(cells)))
+        cells.append(plain(means.get((trained, *REFERENCE), np.nan), digits))
     caption = (
         f"What to use: the best way for each purpose, mean over data sets and seeds, among the ways of {among}, each "
         "as trained and with a temperature; the other methods were not held against them. The best is that of the test "
@@ -361,8 +367,9 @@ def advice(rivals: Rivals) -> Table:
         "the difference contains zero. NLL in nats and ACE in points, lower is better; AUROC of finding incorrect "
         "predictions, higher is better."
     )
-    header = ("With one pass", "With any number of passes", "One pass of PVeRA")
-    return Table("rivals_advice", caption, about(rivals), (Panel("", header, tuple(rows)),), pd.DataFrame(data))
+    header = ["With one pass", "With any number of passes", "One pass of PVeRA"]
+    panel = pd.DataFrame.from_dict(rows, "index", columns=header)
+    return Table("rivals_advice", caption, {"": panel}, data=pd.DataFrame(data), about=about(baselines))
 
 
 def _alike(one: pd.DataFrame, other: pd.DataFrame) -> bool:
@@ -371,7 +378,7 @@ def _alike(one: pd.DataFrame, other: pd.DataFrame) -> bool:
     return not (effect.low > 0 or effect.high < 0)
 
 
-def about(rivals: Rivals) -> str:
+def about(baselines: Baselines) -> str:
     """Describe the adapters for a caption."""
-    seeds = sorted(set(rivals.scores["seed"]) - {ALL_SEEDS})
-    return f"{origin(rivals.record, seeds)}; data sets: {', '.join(map(dataset_title, rivals.datasets))}."
+    seeds = sorted(set(baselines.scores["seed"]) - {ALL_SEEDS})
+    return f"{origin(baselines.record, seeds)}; data sets: {', '.join(map(title, baselines.datasets))}."
