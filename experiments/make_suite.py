@@ -1,4 +1,4 @@
-"""Write the demonstration suite (six tasks of 32 x 32 images) in VTAB-1k's folder format."""
+"""Write the demonstration suite (twelve tasks of 32 x 32 images) in VTAB-1k's folder format."""
 
 from argparse import Namespace
 from pathlib import Path

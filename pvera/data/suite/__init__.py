@@ -1,6 +1,6 @@
-"""A demonstration suite of six small tasks in VTAB-1k's folder format, drawn by programs.
+"""A demonstration suite of twelve small tasks in VTAB-1k's folder format, drawn by programs.
 
-Each VTAB-1k category has two tasks of 800 training, 200 validation and 2 000 test images, 32 x 32 pixels each.
+Each VTAB-1k category has four tasks of 800 training, 200 validation and 2 000 test images, 32 x 32 pixels each.
 Nothing is downloaded, and the pinned versions give the same pixels on every run.
 
 Each image is drawn on its own, from random numbers alone. Digits is the exception: 1 797 handwritten digits, which

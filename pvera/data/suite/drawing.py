@@ -98,11 +98,3 @@ def covered(distance: np.ndarray) -> np.ndarray:
 def paint(images: np.ndarray, cover: np.ndarray, colours: np.ndarray) -> None:
     """Paint colours (..., 3) over images (..., 32, 32, 3) in place, where `cover` (..., 32, 32) of each pixel is."""
     images += cover[..., None] * (colours[..., None, None, :] - images)
-
-
-def segment(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Return each pixel's distance (32, 32) to the line between two points (down, right), in pixels."""
-    along = end - start
-    down, right = DOWN - start[0], RIGHT - start[1]
-    reached = np.clip((down * along[0] + right * along[1]) / max(along @ along, 1e-9), 0, 1)
-    return np.hypot(down - reached * along[0], right - reached * along[1])

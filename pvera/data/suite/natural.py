@@ -1,4 +1,4 @@
-"""Natural tasks: handwritten digits, textures, letters, flowers, leaves and scenes."""
+"""Natural tasks: handwritten digits, textures, flowers and scenes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from pvera.data.suite.drawing import (
     one_each,
     paint,
     pixels,
-    segment,
     share,
     turned,
 )
@@ -112,58 +111,7 @@ def _scratches(count: int, rng: np.random.Generator) -> np.ndarray:
     return lines
 
 
-#: Strokes of capital letters from key to key of a number pad, whose 7 is at the top left.
-LETTERS = {
-    "A": ("183", "46"),
-    "E": ("9713", "45"),
-    "F": ("971", "45"),
-    "H": ("71", "93", "46"),
-    "K": ("71", "943"),
-    "M": ("17593",),
-    "N": ("1739",),
-    "T": ("79", "82"),
-    "V": ("729",),
-    "X": ("73", "91"),
-    "Y": ("752", "95"),
-    "Z": ("7913",),
-}
-
-
-def letters(split: str, rng: np.random.Generator) -> Part:
-    """Draw capital letters in random fonts (width, slant, weight, contrast of strokes, serifs) on a random scene."""
-    labels = balanced(len(LETTERS), split, rng)
-    images = coloured(0.5 + 0.2 * field(len(labels), rng.uniform(0.8, 1.6, len(labels)), rng), rng)
-    cover = np.stack([_letter(list(LETTERS.values())[label], rng) for label in labels])
-    light = images.mean(axis=(1, 2, 3)) + rng.choice([-1, 1], len(labels)) * rng.uniform(50, 110, len(labels))
-    paint(images, cover, light[:, None] + rng.uniform(-40, 40, (len(labels), 3)))
-    images += 6 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, one_each(split), cover > 0.5)
-
-
-def _letter(strokes: tuple[str, ...], rng: np.random.Generator) -> np.ndarray:
-    height, width, slant = rng.uniform(7, 11), rng.uniform(4, 8), rng.uniform(-0.1, 0.35)
-    weight, thin, serif = rng.uniform(0.6, 1.8), rng.uniform(0.4, 1), rng.choice([0, rng.uniform(1, 2.2)])
-    angle, shift = rng.uniform(-0.2, 0.2), rng.uniform(-4, 4, 2)
-
-    def place(key: str) -> np.ndarray:
-        row, col = 1 - (int(key) - 1) // 3, (int(key) - 1) % 3 - 1
-        return np.array([height * row, width * col - slant * height * row])
-
-    distance = np.full((SIDE, SIDE), np.inf)
-    for stroke in strokes:
-        points = np.stack([place(key) for key in stroke])
-        lines = [(a, b, weight * (thin if abs(b - a)[0] < 1 else 1)) for a, b in zip(points, points[1:], strict=False)]
-        for key in (stroke[0], stroke[-1]):
-            if serif and key not in "456":
-                lines.append((place(key) - [0, serif], place(key) + [0, serif], weight * thin))
-        for start, end, half in lines:
-            start, end = (np.stack(turned(*point, angle)) + shift for point in (start, end))
-            distance = np.minimum(distance, segment(start, end) - half)
-    return covered(distance)
-
-
-FLOWERS = ("iris", "poppy", "primrose", "bellflower", "lily", "daisy", "rose")
-_PETALS = (3, 4, 5, 5, 6, 15, 3)
+FLOWERS = {"iris": 3, "poppy": 4, "primrose": 5, "bellflower": 5, "lily": 6, "daisy": 15, "rose": 3}  # petals
 
 
 def flowers(split: str, rng: np.random.Generator) -> Part:
@@ -173,80 +121,31 @@ def flowers(split: str, rng: np.random.Generator) -> Part:
     images = coloured(0.5 + 0.22 * field(count, 1.2, rng), rng, (20, 170))
     images *= np.array([0.8, 1.1, 0.7])
     radius, tilt = column(rng.uniform(8, 14, count)), column(rng.uniform(0.65, 1, count))
-    y, x = turned(
-        *(axis - column(rng.uniform(-4, 4, count)) for axis in (DOWN, RIGHT)), column(rng.uniform(0, 7, count))
-    )
+    y, x = (axis - column(rng.uniform(-4, 4, count)) for axis in (DOWN, RIGHT))
+    y, x = turned(y, x, column(rng.uniform(0, 7, count)))
     y, x = turned(y / tilt, x, column(rng.uniform(0, 7, count)))
     distance, angle = np.hypot(y, x) / radius, np.arctan2(y, x)
-    petals = column(np.array(_PETALS)[labels] + np.where(labels == 5, rng.integers(-3, 4, count), 0))
-    phase = petals * angle / (2 * np.pi)
+    daisy, rose = (labels == list(FLOWERS).index(kind) for kind in ("daisy", "rose"))
+    petals = np.array(list(FLOWERS.values()))[labels] + np.where(daisy, rng.integers(-3, 4, count), 0)
+    phase = column(petals) * angle / (2 * np.pi)
     aside = 2 * abs(phase - np.rint(phase))  # from 0 on a petal's axis to 1 between petals
-    outline = np.choose(
-        column(labels),
-        [
-            0.25 + 0.75 * (1 - aside**2) ** 0.8,
-            0.85 + 0.15 * (1 - aside**2),
-            0.45 + 0.55 * (1 - aside**3) - 0.3 * np.exp(-((aside / 0.25) ** 2)),
-            0.45 + 0.55 * (1 - aside) ** 1.2,
-            0.15 + 0.85 * (1 - aside) ** 0.9,
-            0.3 + 0.7 * (aside < 0.7),
-            np.full_like(aside, 0.85),
-        ],
-    )
-    wave = np.where(column(labels) == 6, 0.5 + 0.5 * np.sin(2 * angle + 14 * distance), 1 - aside)
+    outlines = {
+        "iris": 0.25 + 0.75 * (1 - aside**2) ** 0.8,
+        "poppy": 0.85 + 0.15 * (1 - aside**2),
+        "primrose": 0.45 + 0.55 * (1 - aside**3) - 0.3 * np.exp(-((aside / 0.25) ** 2)),
+        "bellflower": 0.45 + 0.55 * (1 - aside) ** 1.2,
+        "lily": 0.15 + 0.85 * (1 - aside) ** 0.9,
+        "daisy": 0.3 + 0.7 * (aside < 0.7),
+        "rose": np.full_like(aside, 0.85),
+    }
+    outline = np.stack([outlines[kind] for kind in FLOWERS])[labels, np.arange(count)]
+    wave = np.where(column(rose), 0.5 + 0.5 * np.sin(2 * angle + 14 * distance), 1 - aside)
     cover = covered((distance - outline) * radius)
     colour = rng.uniform(90, 255, (count, 3))
     shade = 0.55 + 0.3 * distance + 0.25 * wave
     images += cover[..., None] * (colour[:, None, None] * shade[..., None] - images)
-    heart = column(np.where(labels == 6, 0, rng.uniform(0.15, 0.3, count)))
+    heart = column(np.where(rose, 0, rng.uniform(0.15, 0.3, count)))
     paint(images, covered((distance - heart) * radius) * (heart > 0), rng.uniform(30, 240, (count, 3)))
-    images += 8 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, one_each(split), cover > 0.5)
-
-
-LEAVES = ("willow", "beech", "birch", "oak", "lime", "maple", "ginkgo", "ash")
-
-
-def leaves(split: str, rng: np.random.Generator) -> Part:
-    """Draw the leaves of eight trees, told by their outline, in the colours of all seasons, on a random ground."""
-    labels = balanced(len(LEAVES), split, rng)
-    count = len(labels)
-    images = coloured(0.5 + 0.2 * field(count, rng.uniform(0.6, 1.4, count), rng), rng)
-    length = column(rng.uniform(9, 14, count))
-    y, x = turned(
-        *(axis - column(rng.uniform(-3, 3, count)) for axis in (DOWN, RIGHT)), column(rng.uniform(0, 7, count))
-    )
-    along, across = y / length, x / length * column(rng.uniform(0.85, 1.2, count))
-    across = across - column(rng.uniform(-0.25, 0.25, count)) * (along**2 - 0.3)
-    reached = np.clip((along + 1) / 2, 0, 1)  # from 0 at the stalk to 1 at the tip
-    radius, angle = np.hypot(along + 0.2, across), np.arctan2(across, along + 0.2)
-    saw = abs((6 * reached) % 1 - 0.5)
-    leaflet = np.minimum.reduce(
-        [np.hypot((abs(across) - 0.32) / 0.3, (along - place) / 0.15) - 1 for place in (-0.5, -0.1, 0.3)]
-        + [np.hypot(across / 0.16, (along - 0.7) / 0.3) - 1]
-    )
-    apart = {  # how far a pixel lies outside, in lengths
-        "willow": abs(across) - 0.22 * np.sin(np.pi * reached) ** 0.8,
-        "beech": abs(across) - 0.5 * np.sin(np.pi * reached) ** 0.8,
-        "birch": abs(across) - 0.75 * np.minimum(5 * reached, 1 - reached) - 0.18 * (saw - 0.25),
-        "oak": abs(across)
-        - 0.5 * np.sin(np.pi * reached**0.8) ** 0.6 * (0.75 + 0.35 * np.cos(2 * np.pi * 3.5 * reached)),
-        "lime": radius - 0.5 * (1 + np.cos(np.clip(angle, -3, 3) / 1.15)) * (1 - 0.2 * np.cos(angle)),
-        "maple": radius - 0.3 - 0.75 * (1 - abs((angle / 1.1 + 0.5) % 1 - 0.5) * 2) ** 1.3 * (abs(angle) < 2.75),
-        "ginkgo": np.maximum(radius - 0.95, 0.9 * (abs(angle) - 1.15) * radius)
-        + 0.5 * np.exp(-((across / 0.08) ** 2)) * np.maximum(along - 0.1, 0),
-        "ash": 0.2 * leaflet,
-    }
-    outside = np.stack([apart[name] for name in LEAVES])[labels, np.arange(count)] * length
-    stalk = np.maximum(abs(across) * length - 0.5, abs(along + 0.3) * length - 0.75 * length)
-    cover = covered(np.minimum(0.8 * outside, stalk))
-    ripe = rng.uniform(0, 1, (count, 1))
-    colour = np.array([70, 140, 50]) + ripe * np.array([140, -30, 0]) + rng.uniform(-40, 40, (count, 3))
-    vein = np.exp(-((across * length) ** 2)) + 0.5 * np.sin(
-        column(rng.uniform(4, 7, count)) * (along - abs(across)) * 3
-    )
-    shade = 1 + 0.15 * vein + 0.08 * field(count, 1.0, rng)
-    images += cover[..., None] * (colour[:, None, None] * shade[..., None] - images)
     images += 8 * rng.standard_normal(images.shape)
     return Part(pixels(contrast(images, rng)), labels, one_each(split), cover > 0.5)
 
@@ -255,24 +154,24 @@ SCENES = ("sea", "hills", "mountains", "forest", "city", "road")
 
 
 def scenes(split: str, rng: np.random.Generator) -> Part:
-    """Draw six kinds of landscapes at any time of day: one skyline each, in two layers, and a ground."""
+    """Draw six kinds of landscapes, told by their skyline or their ground, at any time of day."""
     labels = balanced(len(SCENES), split, rng)
     count = len(labels)
-    dark, light = np.array([[130, 60, 60, 40], [230, 180, 180, 150]])[..., None, None]
-    sky, ground, far, near = rng.uniform(dark, light, (4, count, 1)) + rng.uniform(-40, 40, (4, count, 3))
+    lightness = rng.uniform(*np.array([[130, 60, 60, 40], [230, 180, 180, 150]])[..., None, None], (4, count, 1))
+    sky, ground, far, near = lightness + rng.uniform(-40, 40, (4, count, 3))
     horizon = column(rng.uniform(-4, 5, count))
     light = 1 + 0.012 * column(rng.uniform(-1, 1, count)) * DOWN + 0.1 * field(count, 1.5, rng)
     images = light[..., None] * sky[:, None, None]
     depth = np.maximum(DOWN - horizon, 0.1)  # rows below the horizon
     ripple = np.sin(column(rng.uniform(30, 60, count)) / depth**0.5 + field(count, 1.5, rng))
-    way = abs(RIGHT - column(rng.uniform(-5, 5, count)) * (1 - depth / 12)) / (
-        column(rng.uniform(0.3, 0.8, count)) * depth
-    )
-    below = 1 + 0.1 * field(count, 0.8, rng) + np.where(column(labels) == 0, 0.15 * ripple, 0)
+    middle = column(rng.uniform(-5, 5, count)) * (1 - depth / 12)
+    way = abs(RIGHT - middle) / (column(rng.uniform(0.3, 0.8, count)) * depth)  # 1 at the edges of the road
+    sea, road = (column(labels == SCENES.index(kind)) for kind in ("sea", "road"))
+    below = 1 + 0.1 * field(count, 0.8, rng) + np.where(sea, 0.15 * ripple, 0)
     paint(images, covered(horizon - DOWN), ground)
     images *= np.where(horizon < DOWN, below, 1)[..., None]
-    paint(images, (way < 1) * (horizon < DOWN) * (column(labels) == 5), far)
-    paint(images, (way < 0.12) * (horizon < DOWN) * (column(labels) == 5), near)
+    paint(images, (way < 1) * (horizon < DOWN) * road, far)
+    paint(images, (way < 0.12) * (horizon < DOWN) * road, near)
     for colour, rise in ((far, 6.0), (near, 3.0)):
         height = np.stack([_skyline(SCENES[label], rise, rng) for label in labels])[:, None]
         paint(images, covered(horizon - height - DOWN) * (horizon + 0.5 > DOWN), colour)

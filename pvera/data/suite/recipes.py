@@ -1,4 +1,4 @@
-"""The suite's tasks."""
+"""The suite's twelve tasks."""
 
 from __future__ import annotations
 
@@ -8,22 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pvera.data.suite.drawing import COUNTS, Part
-from pvera.data.suite.natural import (
-    FLOWERS,
-    LEAVES,
-    LETTERS,
-    SCENES,
-    TEXTURES,
-    digits,
-    flowers,
-    handwritten,
-    leaves,
-    letters,
-    scenes,
-    textures,
-)
-from pvera.data.suite.specialized import BLOOD, LANDCOVER, LESIONS, blood, grains, landcover, lesions, nuclei, vessels
-from pvera.data.suite.structured import OBJECTS, azimuth, counting, distance, elevation, orientation, sprites
+from pvera.data.suite.natural import FLOWERS, SCENES, TEXTURES, digits, flowers, handwritten, scenes, textures
+from pvera.data.suite.specialized import BLOOD, LANDCOVER, blood, landcover, nuclei, vessels
+from pvera.data.suite.structured import AZIMUTHS, OBJECTS, azimuth, counting, distance, sprites
 
 
 @dataclass(frozen=True)
@@ -64,6 +51,24 @@ RECIPES = {
             "6a3da52704884c3b550317eab95a880bc4f899bb1bc72f7e925212c89dc88885",
         ),
         Recipe(
+            "flowers",
+            "Flowers",
+            "natural",
+            tuple(FLOWERS),
+            "kind of flower, by number and shape of its petals",
+            flowers,
+            "5c0959a1fc90dcb2de50fa5cd9e5ea33cfc1732a26430c63267779f045dc60bd",
+        ),
+        Recipe(
+            "scenes",
+            "Scenes",
+            "natural",
+            SCENES,
+            "kind of landscape",
+            scenes,
+            "24839dd738c7d98c83e638d52d901a9945e06ca67574570eab04f9db3611e699",
+        ),
+        Recipe(
             "nuclei",
             "Nuclei",
             "specialized",
@@ -80,6 +85,24 @@ RECIPES = {
             "caliber of the blood vessel at the centre",
             vessels,
             "b78bba807f3cf9659ddcd1c14048ae5d8f3541ca466cc923236d78fccbeb2396",
+        ),
+        Recipe(
+            "landcover",
+            "Land cover",
+            "specialized",
+            LANDCOVER,
+            "what covers the land of a satellite tile",
+            landcover,
+            "1d0a4706f0ed5dbbdd2853161e077e97630e005aeab53f41180426d9b9ee9e1d",
+        ),
+        Recipe(
+            "blood",
+            "Blood",
+            "specialized",
+            BLOOD,
+            "kind of the white blood cell",
+            blood,
+            "7e7d521745d45a10ba0ca3395a195189385ba406eebd925cb26f3bb7adb954ae",
         ),
         Recipe(
             "counting",
@@ -100,87 +123,6 @@ RECIPES = {
             "9d58ade4ee4caf96ffb5265fbb3b2ff6524839a5b2c30328585d6ec786a673d3",
         ),
         Recipe(
-            "letters",
-            "Letters",
-            "natural",
-            tuple(LETTERS),
-            "which capital letter stands on a scene",
-            letters,
-            "a3de62440d1fbb8a35e4f4aebce299c4bce89b841e123a0a4dbd0edcf249ee8a",
-        ),
-        Recipe(
-            "flowers",
-            "Flowers",
-            "natural",
-            FLOWERS,
-            "kind of flower, by number and shape of its petals",
-            flowers,
-            "5c0959a1fc90dcb2de50fa5cd9e5ea33cfc1732a26430c63267779f045dc60bd",
-        ),
-        Recipe(
-            "leaves",
-            "Leaves",
-            "natural",
-            LEAVES,
-            "which tree a leaf is from",
-            leaves,
-            "d76ac1e7d0fe020db6cd04c35beb7d0c123ad6af20375f6a039a480d2ba536fc",
-        ),
-        Recipe(
-            "scenes",
-            "Scenes",
-            "natural",
-            SCENES,
-            "kind of landscape",
-            scenes,
-            "24839dd738c7d98c83e638d52d901a9945e06ca67574570eab04f9db3611e699",
-        ),
-        Recipe(
-            "landcover",
-            "Land cover",
-            "specialized",
-            LANDCOVER,
-            "what covers the land of a satellite tile",
-            landcover,
-            "1d0a4706f0ed5dbbdd2853161e077e97630e005aeab53f41180426d9b9ee9e1d",
-        ),
-        Recipe(
-            "lesions",
-            "Lesions",
-            "specialized",
-            LESIONS,
-            "how irregular the border of a skin lesion is",
-            lesions,
-            "6820c568a2bfcb2ba2f4cff50f14e90440bea680840b927cefcfc2480e6ba5a3",
-        ),
-        Recipe(
-            "blood",
-            "Blood",
-            "specialized",
-            BLOOD,
-            "kind of the white blood cell",
-            blood,
-            "7e7d521745d45a10ba0ca3395a195189385ba406eebd925cb26f3bb7adb954ae",
-        ),
-        Recipe(
-            "grains",
-            "Grains",
-            "specialized",
-            ("3 to 4.2", "4.2 to 5.8", "5.8 to 8", "8 to 11", "11 to 15"),
-            "size of a metal's grains, in pixels",
-            grains,
-            "ca35a8c5e2bbbb952468e1ebf0fbcd70206d4fcf453eac6df2491ec1f3780dd8",
-        ),
-        Recipe(
-            "orientation",
-            "Orientation",
-            "structured",
-            tuple(str(i) for i in range(16)),
-            "direction that an object points to",
-            orientation,
-            "c1b3692b7b0763d6cbeced1a4a802d589cd42200aca9d08a8101d7a52ae5f462",
-        ),
-        Recipe(
             "distance",
             "Distance",
             "structured",
@@ -193,19 +135,10 @@ RECIPES = {
             "azimuth",
             "Azimuth",
             "structured",
-            tuple(str(30 * i) for i in range(12)),
+            tuple(map(str, AZIMUTHS)),
             "side that an object is seen from, in degrees",
             azimuth,
-            "02e52c09ecda7d886ef5d5af4c197c1339dce3c47e50ff5bf1325644253eae81",
-        ),
-        Recipe(
-            "elevation",
-            "Elevation",
-            "structured",
-            tuple(str(i) for i in range(6)),
-            "height that an object is seen from",
-            elevation,
-            "6a8f148a9d73a9f36e86387038896d76a6c9520e55322d355eea46f7a8c5d82a",
+            "6ac9b2ed3e366ba732323f1ffccf97a85d4bb90f2a86a4fe3893f2a16a751f55",
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""Specialized tasks: nuclei, blood vessels, land cover, lesions, blood cells and grains."""
+"""Specialized tasks: nuclei, blood vessels, land cover and white blood cells."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pvera.data.suite.drawing import (
     SIDE,
     Part,
     balanced,
-    coloured,
     column,
     contrast,
     covered,
@@ -18,7 +17,6 @@ from pvera.data.suite.drawing import (
     one_each,
     paint,
     pixels,
-    segment,
     turned,
 )
 
@@ -125,6 +123,7 @@ def landcover(split: str, rng: np.random.Generator) -> Part:
 
 
 def _cover_land(image: np.ndarray, kind: str, rng: np.random.Generator) -> None:
+    """Draw what lies on one tile's ground, in place; a meadow is the ground alone."""
     y, x = turned(DOWN, RIGHT, rng.uniform(0, np.pi))
     y, x = y + rng.uniform(-6, 6), x + rng.uniform(-6, 6)
     colour, other = np.array([110, 115, 85]) + rng.uniform(-70, 70, (2, 3))
@@ -152,45 +151,10 @@ def _cover_land(image: np.ndarray, kind: str, rng: np.random.Generator) -> None:
         for row in np.arange(-24, 24, step):
             for col in np.arange(-24, 24, step):
                 sides = step * rng.uniform(0.2, 0.4, 2)
-                distance = np.maximum(abs(y - row) - sides[0], abs(x - col) - sides[1])
-                paint(
-                    image,
-                    0.8 * covered(np.maximum(abs(y - row - 1) - sides[0], abs(x - col - 1) - sides[1])),
-                    colour * 0.4,
-                )
-                paint(image, covered(distance), other + 50 + rng.uniform(-40, 40, 3))
-
-
-LESIONS = ("smooth", "slightly irregular", "irregular", "ragged")
-
-
-def lesions(split: str, rng: np.random.Generator) -> Part:
-    """Draw pigmented lesions on skin with hairs; the label is the grade of their border's irregularity."""
-    labels = balanced(len(LESIONS), split, rng)
-    count = len(labels)
-    skin = np.array([205, 160, 135]) * rng.uniform(0.7, 1.15, (count, 1)) + rng.uniform(-15, 15, (count, 3))
-    images = skin[:, None, None] * (1 + 0.05 * field(count, 1.3, rng))[..., None]
-    y, x = (axis - column(rng.uniform(-4, 4, count)) for axis in (DOWN, RIGHT))
-    y, x = turned(y, x, column(rng.uniform(0, 7, count)))
-    y = y / column(rng.uniform(0.65, 1, count))
-    angle = np.arctan2(y, x)
-    order = np.arange(3, 10)[:, None]
-    phase, strength = rng.uniform(0, 7, (2, len(order), count))
-    waves = (np.sin(order[..., None, None] * angle + column(phase)) * column(strength / order**0.5)).sum(axis=0)
-    waves /= waves.std(axis=(1, 2), keepdims=True)
-    rough = 0.065 * (column(labels) + column(rng.uniform(0, 0.8, count)))
-    radius = column(rng.uniform(6, 10, count))
-    cover = covered((np.hypot(y, x) - radius * np.exp(rough * waves)) / column(rng.uniform(1, 2.5, count)))
-    colour = skin * rng.uniform(0.3, 0.75, (count, 1)) * rng.uniform(0.85, 1.1, (count, 3))
-    inner = 1 + 0.15 * field(count, rng.uniform(1, 2, count), rng) * column(rng.uniform(0, 1.5, count))
-    images += cover[..., None] * (colour[:, None, None] * inner[..., None] - images)
-    for image in images:
-        for _ in range(rng.integers(0, 5)):
-            start = rng.uniform(-16, 16, 2)
-            hair = segment(start, start + rng.uniform(-14, 14, 2))
-            paint(image, 0.7 * covered(hair - 0.1), np.array([50, 35, 30]))
-    images += 5 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, one_each(split), cover > 0.5)
+                shadow = np.maximum(abs(y - row - 1) - sides[0], abs(x - col - 1) - sides[1])
+                paint(image, 0.8 * covered(shadow), colour * 0.4)
+                roof = np.maximum(abs(y - row) - sides[0], abs(x - col) - sides[1])
+                paint(image, covered(roof), other + 50 + rng.uniform(-40, 40, 3))
 
 
 BLOOD = ("lymphocyte", "monocyte", "neutrophil", "eosinophil", "basophil")
@@ -211,11 +175,8 @@ def _smear(image: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarray
     """Draw one smear in place, and return the white cell's pixels (32, 32)."""
     for place in _apart(rng.integers(4, 9), 8.0, rng):
         distance, radius = np.hypot(DOWN - place[0], RIGHT - place[1]), rng.uniform(3.5, 4.5)
-        paint(
-            image,
-            0.8 * covered(distance - radius) * (0.5 + 0.5 * np.minimum(distance / radius, 1)),
-            np.array([215, 150, 150]),
-        )
+        pale = 0.5 + 0.5 * np.minimum(distance / radius, 1)
+        paint(image, 0.8 * covered(distance - radius) * pale, np.array([215, 150, 150]))
     y, x = turned(*(axis - rng.uniform(-4, 4) for axis in (DOWN, RIGHT)), rng.uniform(0, 2 * np.pi))
     radius = rng.uniform(6.5, 9.5)
     cell = np.hypot(y, x) - radius
@@ -227,8 +188,7 @@ def _smear(image: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarray
     elif lobes > 1:
         angles = 2 * np.pi * np.arange(lobes) / max(lobes, 3.5) + rng.uniform(-0.2, 0.2, lobes)
         size = radius * rng.uniform(0.26, 0.34, lobes) * (1.3 if lobes == 2 else 1)
-        ring = 0.45 * radius
-        places = ring * np.stack([np.sin(angles), np.cos(angles)], axis=1)
+        places = 0.45 * radius * np.stack([np.sin(angles), np.cos(angles)], axis=1)
         nucleus = np.minimum.reduce([np.hypot(y - p[0], x - p[1]) - s for p, s in zip(places, size, strict=True)])
     else:
         nucleus = np.hypot(y, x / rng.uniform(0.9, 1.1)) - radius * rng.uniform(0.55, 0.85)
@@ -240,29 +200,3 @@ def _smear(image: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarray
             grain = covered(np.hypot(y - down, x - right) - rng.uniform(0.4, 0.8))
             paint(image, grain * (nucleus > 0) if kind == "eosinophil" else grain, colour)
     return cell < 0
-
-
-GRAINS = (3.0, 4.2, 5.8, 8.0, 11.0, 15.0)  # mean width in pixels, limits of the classes
-
-
-def grains(split: str, rng: np.random.Generator) -> Part:
-    """Draw a polished and etched metal; the label is the size of its grains, whose shades and scratches vary."""
-    labels = balanced(len(GRAINS) - 1, split, rng)
-    count = len(labels)
-    limits = np.log(GRAINS)
-    width = np.exp(rng.uniform(limits[labels], limits[labels + 1]))
-    grey = np.empty((count, SIDE, SIDE))
-    for i in range(count):
-        side = np.arange(-32.0, 33.0, width[i])
-        points = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
-        points += rng.uniform(-0.5, 0.5, points.shape) * width[i]
-        squares = (DOWN[..., None] - points[:, 0]) ** 2 + (RIGHT[..., None] - points[:, 1]) ** 2
-        first, second = np.moveaxis(np.sqrt(np.partition(squares, 1, axis=-1)[..., :2]), -1, 0)
-        shade = rng.uniform(-1, 1, len(points)) * rng.uniform(0, 0.35)
-        edge = rng.uniform(0.1, 0.6) * covered((second - first) / 2 - rng.uniform(0, 0.4))
-        grey[i] = 0.5 + shade[squares.argmin(axis=-1)] - edge
-        for _ in range(rng.integers(0, 6)):
-            start = rng.uniform(-20, 20, 2)
-            grey[i] -= rng.uniform(-0.3, 0.3) * covered(segment(start, start + rng.uniform(-30, 30, 2)) - 0.2)
-    grey += field(count, rng.uniform(0, 1.5, count), rng) * column(rng.uniform(0.02, 0.12, count))
-    return Part(pixels(contrast(coloured(grey, rng, least=150), rng)), labels, one_each(split))

@@ -1,4 +1,4 @@
-"""Structured tasks: number of objects, position and orientation of a sprite, distance, azimuth and elevation."""
+"""Structured tasks: number of objects, position of a sprite, distance and azimuth of objects."""
 
 from __future__ import annotations
 
@@ -90,31 +90,6 @@ def counting(split: str, rng: np.random.Generator) -> Part:
     return Part(pixels(contrast(images, rng)), labels, one_each(split), masks)
 
 
-DIRECTIONS = 16
-
-
-def orientation(split: str, rng: np.random.Generator) -> Part:
-    """Draw a heart, an arrow or a drop of any size and colour at any place; the label is where it points."""
-    labels = balanced(DIRECTIONS, split, rng)
-    count = len(labels)
-    images = coloured(0.5 + 0.12 * field(count, 1.4, rng), rng)
-    size = column(rng.uniform(6, 10, count))
-    angle = column(2 * np.pi * (labels + rng.uniform(-0.35, 0.35, count)) / DIRECTIONS)
-    down, right = (axis - column(rng.uniform(-5, 5, count)) for axis in (DOWN, RIGHT))
-    v, u = turned(down, right, angle)
-    u, v = u / size, v / size
-    shapes = [
-        np.hypot(u, v) - 0.45 - 0.5 * np.maximum(1 - abs(np.arctan2(u, -v)), 0),
-        np.maximum(v - 0.5, abs(u) - 0.35 * (v + 0.9)),
-        np.minimum(np.maximum(abs(u) - 0.22, abs(v - 0.2) - 0.7), np.maximum(abs(u) - 0.9 - v, v)),
-    ]
-    cover = covered(np.choose(column(rng.integers(0, 3, count)), shapes) * size)
-    behind = images.mean(axis=(1, 2))
-    paint(images, cover, behind + np.where(behind < 128, 1, -1) * rng.uniform(50, 110, (count, 3)))
-    images += 8 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, one_each(split), cover > 0.5)
-
-
 DISTANCES = (4.0, 5.5, 7.5, 10.0, 14.0, 20.0, 30.0)  # metres, limits of the classes
 
 
@@ -147,37 +122,24 @@ def distance(split: str, rng: np.random.Generator) -> Part:
                 np.hypot(up - height / 2, aside) - height / 2,
             )
             cover = covered(shapes[rng.integers(3)])
-            paint(images[i], 0.5 * covered(np.hypot(up / 0.3, aside) - wide), np.zeros(3))
-            colour = rng.uniform(0, 255, 3)
-            paint(images[i], cover, colour)
-        masks[i] = cover > 0.5
+            shadow = covered(np.hypot(up / 0.3, aside) - wide)
+            paint(images[i], 0.5 * shadow, np.zeros(3))
+            paint(images[i], cover, rng.uniform(0, 255, 3))
+        masks[i] = cover > min(0.5, 0.9 * cover.max())  # a far one covers no pixel by half
     images += 6 * rng.standard_normal(images.shape)
     return Part(pixels(contrast(images, rng)), labels, one_each(split), masks)
 
 
-AZIMUTHS = 12
+AZIMUTHS = tuple(range(0, 360, 45))  # degrees
 
 
 def azimuth(split: str, rng: np.random.Generator) -> Part:
     """Draw a car or a chair from above, as in smallNORB; the label is the azimuth that it is seen from."""
-    labels = balanced(AZIMUTHS, split, rng)
-    seen = 2 * np.pi * (labels + rng.uniform(-0.4, 0.4, len(labels))) / AZIMUTHS
-    return _views(labels, split, seen, np.radians(rng.uniform(20, 60, len(labels))), rng)
-
-
-ELEVATIONS = 6
-
-
-def elevation(split: str, rng: np.random.Generator) -> Part:
-    """Draw a car or a chair from any side; the label is the elevation that it is seen from."""
-    labels = balanced(ELEVATIONS, split, rng)
-    seen = np.radians(5 + 80 * (labels + rng.uniform(0, 1, len(labels))) / ELEVATIONS)
-    return _views(labels, split, rng.uniform(0, 2 * np.pi, len(labels)), seen, rng)
-
-
-def _views(labels, split: str, azimuths: np.ndarray, elevations: np.ndarray, rng: np.random.Generator) -> Part:
-    """Draw a car or a chair of boxes per image, seen from an azimuth and an elevation, in radians."""
-    images = coloured(0.5 + 0.12 * field(len(labels), 1.4, rng), rng)
+    labels = balanced(len(AZIMUTHS), split, rng)
+    count = len(labels)
+    azimuths = 2 * np.pi * (labels + rng.uniform(-0.4, 0.4, count)) / len(AZIMUTHS)
+    elevations = np.radians(rng.uniform(30, 50, count))
+    images = coloured(0.5 + 0.12 * field(count, 1.4, rng), rng)
     masks = np.stack([_view(*seen, rng) for seen in zip(images, azimuths, elevations, strict=True)])
     images += 8 * rng.standard_normal(images.shape)
     return Part(pixels(contrast(images, rng)), labels, one_each(split), masks)
@@ -201,7 +163,7 @@ def _view(image: np.ndarray, azimuth: float, elevation: float, rng: np.random.Ge
     """Draw boxes in parallel projection with light from anywhere above, in place, and return their pixels (32, 32)."""
     ahead = -np.array([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)])
     aside = np.array([-np.sin(azimuth), np.cos(azimuth), 0])
-    size, place = rng.uniform(9, 13), rng.uniform(-3, 3, 2)
+    size, place = rng.uniform(11, 13), rng.uniform(-1.5, 1.5, 2)
     fine = (np.arange(2 * SIDE) - SIDE + 0.5) / 2  # 2 x 2 samples of each pixel
     down, right = np.meshgrid((fine - place[0]) / size, (fine - place[1]) / size, indexing="ij")
     origin = right[..., None] * aside - down[..., None] * np.cross(aside, ahead) + [0, 0, 0.4]
