@@ -78,8 +78,7 @@ def parse_training(description: str, script: str, words: list[str] | None = None
         "--experiments",
         metavar="E",
         choices=experiments,
-        default=experiments,
-        help=f"only these of {', '.join(experiments)}",
+        help=f"only these of {', '.join(experiments)} (default: those of the profile)",
     )
     parser.several("--methods", metavar="M", help="only these of the profile's")
     parser.several("--datasets", metavar="D", help="these instead of the profile's")

@@ -25,7 +25,7 @@ from profile_options import changed, read_profile
 from pvera.files import require_writable
 from pvera.processes import cores
 from pvera.study import cluster
-from pvera.study.experiments import named
+from pvera.study.experiments import EXPERIMENTS, named, of_script
 from pvera.study.inputs import Inputs, prepare
 from pvera.study.profiles import Profile
 from pvera.study.script import run
@@ -42,7 +42,9 @@ def start(profile: Profile, options: Namespace) -> None:
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
     root = Path(options.results).absolute()
-    plan = Plan(profile, tuple(options.experiments), root, options.replace, longest_first=device == "cpu")
+    balanced = device == "cpu" and not (options.list or options.slurm)  # where many workers share one machine
+    experiments = [name for name in of_script(options.script) if name in (profile.experiments or EXPERIMENTS)]
+    plan = Plan(profile, tuple(experiments), root, options.replace, balanced)
     if options.status:
         print(cluster.describe(cluster.status(plan)))
         return
@@ -54,7 +56,7 @@ def start(profile: Profile, options: Namespace) -> None:
         print(f"{profile.name}, {experiment}: {count - lacking[experiment]} of {count} runs are there", flush=True)
     if not counts:
         needs = "; analyses need adapters, which experiments/train.py makes" if options.script == "analyse" else ""
-        print(f"profile {profile.name} lists no runs of {', '.join(options.experiments)} now{needs}")
+        print(f"profile {profile.name} lists no runs of {', '.join(experiments)} now{needs}")
     if options.list:
         for one in missing:
             print(f"  missing: {one.experiment}/{one.name}")

@@ -37,6 +37,7 @@ IMAGES_ALONE = {
     "alpha",
     "component_seeds",
     "effects",
+    "experiments",
     "fixed_grid",
     "further_seeds",
     "language",
@@ -167,6 +168,7 @@ class Profile(Settings):
     search_once: the first seed of an experiment searches each grid, and its other seeds train the value that it chose.
     component_seeds: of the experiments on PVeRA's components, which are left out where there are none.
     further_seeds: of VeRA and PVeRA, beside `seeds`.
+    experiments: those that are run where no others are asked for; by default all.
     noise, published: two experiments that are left out where they are not described.
     rivals: the methods of uncertainty beside PVeRA's draws.
     weights: per backbone a local file of its weights, instead of the hub's.
@@ -194,6 +196,7 @@ class Profile(Settings):
     search_once: bool = False
     component_seeds: Distinct[Natural] = []
     further_seeds: Distinct[Natural] = []
+    experiments: Distinct[Name] = []
     ablations: Ablations | None = None
     effects: Effects | None = None
     noise: Noise | None = None

@@ -143,3 +143,25 @@ def test_bad_input_is_one_line_and_exit_code_2(folder, case, capsys, monkeypatch
         cause = []
     assert message in scripts.refusal("train", capsys, *arguments(folder, "bad", *cause))
     assert not list((folder / "bad").rglob("*.json"))
+
+
+def test_a_profile_says_what_is_run_and_an_option_what_else(folder, capsys):
+    profile_with(folder, experiments=["benchmark"], beta=[1e-4])
+    listed = {"benchmark": [], "rank": ["--experiments", "rank"]}
+    for name, options in listed.items():
+        status, output, _ = scripts.outcome("train", capsys, *arguments(folder), *options, "--list")
+        assert status == 0 and name in output and not any(other in output for other in listed if other != name)
+
+
+def test_the_paper_is_the_paper(capsys):
+    status, output, _ = scripts.outcome(
+        "train", capsys, "--profile", "paper", "--list", "--data", "/nowhere", "--results", "/tmp/none"
+    )
+    assert status == 0
+    counts = [line for line in output.splitlines() if not line.startswith("  ")]
+    assert counts == [f"paper, {name}: 0 of {count} runs are there"
+                      for name, count in (("benchmark", 1368), ("rank", 18), ("position", 18))]  # fmt: skip
+    first = [line.removeprefix("  missing: ") for line in output.splitlines() if line.startswith("  ")][:5]
+    assert first == [f"benchmark/dinov2_b/caltech101/{m}/seed0" for m in ("linear", "vera", "pvera", "lora")] + [
+        "benchmark/dinov2_b/cifar/linear/seed0"
+    ]

@@ -20,6 +20,7 @@ from transformers import BertModel
 import pvera
 from pvera import metrics, text_encoders
 from pvera.data import glue, grammar, tasks, tokenized
+from pvera.data.splits import digest
 from pvera.errors import InputError
 from pvera.report.scores import wide
 from pvera.study import results
@@ -212,14 +213,14 @@ def test_splits_that_are_not_trained_on_are_ordered_by_length(encoder, text_fold
 def test_digest_is_of_tokens_and_labels(encoder, text_folder):
     splits = tokenized.load_splits(text_folder, "acceptability", encoder)
     assert [len(split.labels) for split in splits] == [48, 12, 40]
-    known = tokenized.digest(splits)
-    assert known == tokenized.digest(tokenized.load_splits(text_folder, "acceptability", encoder))
+    known = digest(splits)
+    assert known == digest(tokenized.load_splits(text_folder, "acceptability", encoder))
     labels = splits[2].labels.copy()
     labels[0] = 1 - labels[0]
     tokens = splits[2].inputs | {"input_ids": splits[2].inputs["input_ids"].clone()}
     tokens["input_ids"][0, 1] += 1
     for other in (tokenized.TextSplit(splits[2].inputs, labels), tokenized.TextSplit(tokens, splits[2].labels)):
-        assert tokenized.digest((*splits[:2], other)) != known
+        assert digest((*splits[:2], other)) != known
     short = tokenized.load_splits(text_folder, "acceptability", encoder, first=5)
     assert [len(split.labels) for split in short] == [5, 5, 5]
 
