@@ -33,6 +33,7 @@ OPTIONS = {
     "DebertaV2Model": SIZE | DEBERTA_V3 | {"share_att_key": False, "conv_kernel_size": 3},
     "DebertaV2Model(share_att_key=True)": SIZE | DEBERTA_V3,
     "Dinov2Model": DINOV2,
+    "Dinov2Model(use_swiglu_ffn=True)": DINOV2 | {"use_swiglu_ffn": True},
     "Dinov2WithRegistersModel": DINOV2,
     "DINOv3ViTModel": IMAGES,
     "DINOv3ViTModel(use_gated_mlp=True)": IMAGES | {"use_gated_mlp": True},
@@ -134,7 +135,8 @@ def layers_of(encoder: nn.Module) -> list[Layer]:
         if hasattr(x, "mlp"):
             out = "self_attn.out_proj" if hasattr(x, "self_attn") else "attention.o_proj"
             between = next(name for name in ("norm2", "layer_norm2", "layernorm_after") if hasattr(x, name))
-            layers.append(Layer(x, linear, out, "mlp", between, getattr(x.mlp, "fc2", None) or x.mlp.down_proj))
+            last = next(m for n, m in x.mlp.named_children() if n in ("fc2", "down_proj", "weights_out"))
+            layers.append(Layer(x, linear, out, "mlp", between, last))
         else:
             layers.append(Layer(x, linear, "attention.output.dense", "output.dense", None, x.output.dense))
     return layers
