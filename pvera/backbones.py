@@ -148,8 +148,10 @@ def image_size(model: nn.Module) -> int:
 def shapes(name: str) -> nn.Module:
     """Return a backbone without weights, on the meta device. InputError as `load`."""
     timm_name, options = architecture(name)
-    with torch.device("meta"):
-        model = timm.create_model(timm_name, num_classes=0, **options)
+    try:
+        model = timm.create_model(timm_name, num_classes=0, device="meta", **options)
+    except TypeError:  # the model takes no device; in earlier versions of timm none does
+        model = timm.create_model(timm_name, num_classes=0, **options).to("meta")
     encoder_layers(model)
     return model.eval().requires_grad_(False)
 

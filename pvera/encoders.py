@@ -221,7 +221,7 @@ def _post_norm(x: Any, projections: list[tuple[nn.Linear, str]], **more: Any) ->
 def _dinov2(encoder: Any) -> list[EncoderLayer]:
     """Return the layers of DINOv2; its giant has a gated MLP (SwiGLU)."""
     return [
-        _pre_norm(x, x.attention, x.attention.o_proj, x.norm2, getattr(x.mlp, "fc2", None) or x.mlp.weights_out)
+        _pre_norm(x, x.attention, x.attention.o_proj, x.norm2, getattr(x.mlp, "fc2", None) or x.mlp.down_proj)
         for x in encoder.encoder.layer
     ]
 

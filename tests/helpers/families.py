@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+import peft
 import pytest
 import timm
 import torch
 import transformers
-from test_transformers import DEBERTA_V3, DINOV2, SIZE, make_text
+from encoders import DEBERTA_V3, DINOV2, SIZE, make_text
 from tiny import METHODS, make_images, perturb, randomise
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -135,8 +136,7 @@ def layers_of(encoder: nn.Module) -> list[Layer]:
         if hasattr(x, "mlp"):
             out = "self_attn.out_proj" if hasattr(x, "self_attn") else "attention.o_proj"
             between = next(name for name in ("norm2", "layer_norm2", "layernorm_after") if hasattr(x, name))
-            last = next(m for n, m in x.mlp.named_children() if n in ("fc2", "down_proj", "weights_out"))
-            layers.append(Layer(x, linear, out, "mlp", between, last))
+            layers.append(Layer(x, linear, out, "mlp", between, getattr(x.mlp, "fc2", None) or x.mlp.down_proj))
         else:
             layers.append(Layer(x, linear, "attention.output.dense", "output.dense", None, x.output.dense))
     return layers
@@ -328,6 +328,21 @@ def check_saving(case: Case, tmp_path):
     pvera.save(model, tmp_path / "adapter.safetensors")
     loaded = pvera.load(case.plain(), tmp_path / "adapter.safetensors").eval()
     assert torch.equal(case.logits(loaded), case.logits(model))
+
+
+@torch.no_grad()
+def check_exchange(case: Case, tmp_path):
+    """PEFT computes the exported adapter, and it comes back."""
+    if case.method.key not in MERGEABLE - {"linear"} or case.example in BIASES_APART:
+        return
+    bare, model = case.plain(), perturb(pvera.adapt(case.plain(), case.method, CLASSES), scale=0.03).eval()
+    expected = model.features(case.inputs)[0]
+    pvera.export_peft(model, tmp_path)
+    returned = pvera.import_peft(tmp_path, case.plain()).eval()
+    assert (expected - features_of(bare, case.inputs)).abs().max() > 1e-3
+    theirs = peft.PeftModel.from_pretrained(bare, tmp_path).eval()
+    close(features_of(theirs.base_model.model, case.inputs), expected)
+    close(returned(case.inputs), model(case.inputs))
 
 
 def check_copying(case: Case):

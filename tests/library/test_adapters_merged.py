@@ -64,46 +64,7 @@ def test_merged_equals_unmerged(key, qkv_bias):
     check()
 
 
-@pytest.mark.parametrize("method", [Bottleneck(ratio=4), AdaptFormer(ratio=4)], ids=str)
-def test_nonlinear_methods_cannot_be_merged(vit, images, method):
-    model = perturb(pvera.adapt(vit, method, num_classes=5)).eval()
-    expected = model(images)
-    with pytest.raises(InputError, match=f"{method.title} is not linear and cannot be merged"):
-        model.merge_()
-    assert not model.merged
-    assert torch.equal(model(images), expected)
-
-
 # ---------------------------------------------------------------- bad hyperparameters
-
-
-@pytest.mark.parametrize("rank", [0, -1, 2.0, True, "8", None])
-@pytest.mark.parametrize("method", [LoRA, DoRA, VeRA, PVeRA])
-def test_bad_rank(method, rank):
-    with pytest.raises(InputError, match="rank must be a positive integer"):
-        method(rank=rank)
-
-
-@pytest.mark.parametrize("targets", ["", "qq", "x", "qvx", "Q", "q,v", None, ["q", "v"], 3])
-@pytest.mark.parametrize("method", [LoRA, DoRA, VeRA, PVeRA])
-def test_bad_targets(method, targets):
-    with pytest.raises(InputError, match="targets must be different letters out of q, k, v") as error:
-        method(targets=targets)
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("alpha", [0, -1.0, float("nan"), float("inf"), "16", None])
-@pytest.mark.parametrize("method", [LoRA, DoRA, VeRA, PVeRA])
-def test_bad_alpha(method, alpha):
-    with pytest.raises(InputError, match="alpha must be a positive number"):
-        method(alpha=alpha)
-
-
-@pytest.mark.parametrize("ratio", [0, -4, 1.5])
-@pytest.mark.parametrize("method", [Bottleneck, AdaptFormer])
-def test_bad_ratio(method, ratio):
-    with pytest.raises(InputError, match="ratio must be a positive integer"):
-        method(ratio=ratio)
 
 
 @pytest.mark.parametrize("method", [Bottleneck, AdaptFormer])
@@ -114,15 +75,22 @@ def test_ratio_larger_than_the_width(vit, images, method):
     assert torch.equal(pvera.adapt(vit, method(ratio=24), num_classes=5).features(images)[0], expected)
 
 
-@pytest.mark.parametrize(
-    "method, option, choices",
-    [
-        (VeRA, "init", "normal, uniform"),
-        (PVeRA, "init", "normal, uniform"),
-        (PVeRA, "kl", "sum, mean"),
-        (DoRA, "norm", "input, output"),
-    ],
-)
-def test_unknown_choice(method, option, choices):
-    with pytest.raises(InputError, match=f"{option} must be one of {choices}, not 'zeros'"):
-        method(**{option: "zeros"})
+RANKED, RATIOS = (LoRA, DoRA, VeRA, PVeRA), (Bottleneck, AdaptFormer)
+BAD = [
+    (RANKED, "rank", [0, -1, 2.0, True, "8", None], "rank must be a positive integer"),
+    (RANKED, "targets", ["", "qq", "x", "qvx", "Q", "q,v", None, ["q", "v"], 3], "different letters out of q, k, v"),
+    (RANKED, "alpha", [0, -1.0, float("nan"), float("inf"), "16", None], "alpha must be a positive number"),
+    (RATIOS, "ratio", [0, -4, 1.5], "ratio must be a positive integer"),
+    ((VeRA, PVeRA), "init", ["zeros"], "init must be one of normal, uniform, not 'zeros'"),
+    ((PVeRA,), "kl", ["zeros"], "kl must be one of sum, mean, not 'zeros'"),
+    ((DoRA,), "norm", ["zeros"], "norm must be one of input, output, not 'zeros'"),
+]
+
+
+@pytest.mark.parametrize("methods, option, values, message", BAD, ids=[option for _, option, *_ in BAD])
+def test_bad_hyperparameters(methods, option, values, message):
+    for method in methods:
+        for value in values:
+            with pytest.raises(InputError, match=message) as error:
+                method(**{option: value})
+            assert "\n" not in str(error.value)

@@ -1,24 +1,32 @@
 """Adapters exchanged with PEFT through folders: outputs, draws and heads are the same."""
 
 import json
-import warnings
 
 import peft
 import pytest
+import timm
 import torch
+from encoders import as_dinov2
+from exchange import (
+    BACKBONES,
+    CLASSES,
+    FUSED,
+    RANK,
+    SEPARATE,
+    configurations,
+    logits_of,
+    peft_loaded,
+    peft_made,
+    saved,
+    trained,
+)
+from families import OPTIONS, SMALL, make, make_inputs
 from safetensors.torch import load_file, save_file
-from test_transformers import as_dinov2
 from tiny import METHODS, make_images, make_vit, perturb
 
 import pvera
 from pvera import IA3, DoRA, LoRA, PVeRA, VeRA
 
-CLASSES = 5
-#: The backbone that this package adapts, and PEFT's.
-BACKBONES = {
-    "timm": (make_vit, lambda: make_vit(num_classes=CLASSES)),
-    "transformers": (lambda: as_dinov2(make_vit()), lambda: as_dinov2(make_vit())),
-}
 EXPORTED = [
     *(METHODS[key] for key in ("pvera", "vera", "lora", "dora", "ia3")),
     *(kind(rank=4, targets=targets) for kind in (PVeRA, VeRA, LoRA, DoRA) for targets in ("k", "qkv")),
@@ -26,29 +34,6 @@ EXPORTED = [
     VeRA(rank=4, targets="kv", pair="shared"),
     DoRA(rank=4, scaled=False, transpose=False, train_magnitude=False),
 ]
-RANK = 8
-FUSED, SEPARATE = ["attn.qkv"], ["q_proj", "v_proj"]
-
-
-def trained(method, library="timm", seed=0):
-    return perturb(pvera.adapt(BACKBONES[library][0](), method, CLASSES, seed), seed).eval()
-
-
-def peft_loaded(folder, library):
-    """Load the folder with PEFT, which warns of missing tensors."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model = peft.PeftModel.from_pretrained(BACKBONES[library][1](), folder).eval()
-    assert not [w for w in caught if "missing adapter keys" in str(w.message)]
-    return model
-
-
-def logits_of(model, images, folder, library):
-    """Return PEFT's logits. timm's head is part of the model, the other one is in the folder."""
-    if library == "timm":
-        return model(images)
-    head = load_file(folder / "head.safetensors")
-    return model(images).last_hidden_state[:, 0] @ head["weight"].T + head["bias"]
 
 
 def close(actual, expected):
@@ -117,38 +102,6 @@ def test_a_merged_model_exports_the_same_folder(tmp_path):
 
 
 # ---------------------------------------------------------------- from PEFT
-
-
-def peft_made(config, library="timm", seed=0):
-    """Make a PEFT model with random trained tensors."""
-    model = peft.get_peft_model(BACKBONES[library][1](), config)
-    source = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter += 0.3 * torch.randn(parameter.shape, generator=source)
-    return model.eval()
-
-
-def saved(config, folder, library="timm", seed=0):
-    model = peft_made(config, library, seed)
-    model.save_pretrained(folder)
-    return model
-
-
-def configurations(targets):
-    """PEFT's configurations of the five methods."""
-    positions = [f"{target}_proj" for target in "kv"] if targets == SEPARATE else targets
-    return {
-        "pvera": peft.PveraConfig(r=RANK, target_modules=targets),
-        "redrawn": peft.PveraConfig(r=RANK, target_modules=targets, save_projection=False, projection_prng_key=7),
-        "vera": peft.VeraConfig(r=RANK, target_modules=targets),
-        "vera redrawn": peft.VeraConfig(r=RANK, target_modules=targets, save_projection=False),
-        "lora": peft.LoraConfig(r=RANK, lora_alpha=4, target_modules=targets),
-        "rslora": peft.LoraConfig(r=RANK, lora_alpha=4, target_modules=targets, use_rslora=True),
-        "dora": peft.LoraConfig(r=RANK, target_modules=targets, use_dora=True),
-        "ia3": peft.IA3Config(target_modules=[*positions, "mlp.fc2"], feedforward_modules=["mlp.fc2"]),
-    }
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -300,3 +253,23 @@ def test_a_mean_that_peft_cannot_sample_is_exported_as_vera(tmp_path):
     pvera.export_peft(trained(PVeRA(rank=8), "transformers"), tmp_path)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "VERA"
     assert pvera.import_peft(tmp_path, make_vit()).members[0].method.key == "vera"
+
+
+TIMM_HEADS = ["vit_base_patch14_dinov2", "vit_base_patch16_siglip_224", "vit_base_patch16_gap_224", "cait_xxs24_224"]
+
+
+@pytest.mark.parametrize("example", [*TIMM_HEADS, "deit_base_distilled_patch16_224"])
+@torch.no_grad()
+def test_heads_of_timm(example, tmp_path):
+    """PEFT's logits are this package's where one linear layer follows the features; a distilled DeiT has two."""
+    encoder = make(example)
+    weights = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    model = perturb(pvera.adapt(encoder, METHODS["pvera"], CLASSES), scale=0.03).eval()
+    pvera.export_peft(model, tmp_path)
+    assert (tmp_path / "head.safetensors").exists() == (example not in TIMM_HEADS)
+    if example in TIMM_HEADS:
+        classifier = timm.create_model(example, num_classes=CLASSES, **OPTIONS.get(example, SMALL)).eval()
+        classifier.load_state_dict(weights, strict=False)
+        theirs = peft.PeftModel.from_pretrained(classifier, tmp_path).eval()
+        images = make_inputs(encoder)
+        torch.testing.assert_close(theirs(images), model(images), rtol=1e-4, atol=1e-5)

@@ -8,9 +8,9 @@ import pytest
 import timm
 import torch
 import transformers
+from encoders import as_dinov2, make_encoder
+from exchange import CLASSES, FUSED, RANK, SEPARATE, configurations, saved, trained
 from safetensors.torch import load_file, save_file
-from test_exchange import CLASSES, FUSED, RANK, SEPARATE, configurations, saved, trained
-from test_transformers import as_dinov2, make_encoder
 from tiny import METHODS, make_vit, perturb
 
 import pvera

@@ -25,8 +25,12 @@ def table(title: str) -> list[list[str]]:
 
 WORKS, REFUSED = table("What works"), table("What is refused")
 EXAMPLES = [row[1] for row in WORKS]
-FAST = ["vit_base_patch14_dinov2", "vit_base_patch16_siglip_224", "deit_base_distilled_patch16_224", "BertModel"]
-FAST_CHECKS = ["reference", "merging"]
+#: Encoders of every kind of layer with every check; the other families are slow tests.
+FAST = ["vit_base_patch14_dinov2", "beit_base_patch16_224", "DebertaV2Model(share_att_key=True)"]
+#: Encoders with the checks that tell one family from another.
+FEW = ["vit_base_patch16_siglip_224", "deit_base_distilled_patch16_224", "vit_base_patch16_rpn_224", "BertModel"]
+FEW += ["Dinov2Model", "Dinov2Model(use_swiglu_ffn=True)"]
+FEW_CHECKS = ["reference", "merging", "exchange"]
 
 
 def titles(column: str) -> list[str]:
@@ -39,22 +43,25 @@ CELLS = [(example, key) for _, example, _, column in WORKS for key in titles(col
 
 
 def run(example: str, key: str, check: str, tmp_path):
-    arguments = (tmp_path,) if check == "saving" else ()
+    arguments = (tmp_path,) if check in ("saving", "exchange") else ()
     CHECKS[check](Case(example, key), *arguments)
 
 
-@pytest.mark.parametrize("check", FAST_CHECKS)
-@pytest.mark.parametrize("example, key", [cell for cell in CELLS if cell[0] in FAST])
+def fast(example: str, check: str) -> bool:
+    return example in FAST or example in FEW and check in FEW_CHECKS
+
+
+MATRIX = [(example, key, check) for example, key in CELLS for check in CHECKS]
+
+
+@pytest.mark.parametrize("example, key, check", [cell for cell in MATRIX if fast(cell[0], cell[2])])
 def test_few_families(example, key, check, tmp_path):
     run(example, key, check, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("example, key", CELLS)
+@pytest.mark.parametrize("example, key, check", [cell for cell in MATRIX if not fast(cell[0], cell[2])])
 def test_method_on_family(example, key, check, tmp_path):
-    if example in FAST and check in FAST_CHECKS:
-        pytest.skip("in the fast tests")
     run(example, key, check, tmp_path)
 
 
@@ -154,6 +161,6 @@ def test_page_names_every_family_of_timm_that_is_accepted():
 
 def test_page_is_well_formed():
     assert len(set(EXAMPLES)) == len(EXAMPLES) and not set(EXAMPLES) & {row[1] for row in REFUSED}
-    assert set(OPTIONS) <= set(EXAMPLES) and set(FAST) <= set(EXAMPLES)
+    assert set(OPTIONS) <= set(EXAMPLES) and {*FAST, *FEW} <= set(EXAMPLES)
     known = "|".join(re.escape(method.title) for method in METHODS.values())
     assert all(re.fullmatch(rf"all( but ({known})(, ({known}))*)?", row[3]) for row in WORKS)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from encoders import as_dinov2
 from safetensors import safe_open
-from test_transformers import as_dinov2
 from tiny import make_images, make_vit, perturb
 
 import pvera

@@ -5,7 +5,7 @@ import copy
 import peft
 import pytest
 import torch
-from test_exchange import BACKBONES, FUSED, RANK, SEPARATE, configurations, peft_made, trained
+from exchange import BACKBONES, FUSED, RANK, SEPARATE, configurations, peft_made, trained
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint

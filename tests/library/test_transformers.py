@@ -4,72 +4,26 @@ import copy
 
 import pytest
 import torch
-from test_adapters import EQUATIONS
-from text_tasks import SMALL
-from tiny import METHODS, make_images, make_vit, perturb, randomise
-from torch import nn
+from encoders import DINOV2, ENCODERS, SIZE, make_encoder, make_text
+from tiny import METHODS, make_images, make_vit, perturb
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional as F
 from transformers import (
     BertConfig,
-    BertModel,
-    DebertaV2Config,
-    DebertaV2Model,
-    Dinov2Config,
-    Dinov2Model,
-    RobertaConfig,
-    RobertaModel,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2Model,
+    RobertaPreLayerNormConfig,
+    RobertaPreLayerNormModel,
+    SiglipVisionConfig,
+    SiglipVisionModel,
 )
 
 import pvera
-from pvera import AdaptFormer, DoRA, InputError, LoRA, PVeRA, VeRA
+from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA, VeRA
 
 CLASSES = 3
-SIZE = SMALL | {"vocab_size": 50}
-#: DeBERTa-V3's differences: the query and key layers also read embeddings of relative positions.
-DEBERTA_V3 = dict(
-    type_vocab_size=0,
-    position_biased_input=False,
-    relative_attention=True,
-    position_buckets=8,
-    norm_rel_ebd="layer_norm",
-    share_att_key=True,
-    pos_att_type=["p2c", "c2p"],
-    pad_token_id=0,
-)
-DINOV2 = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8)
-ENCODERS = {
-    "bert": lambda: BertModel(BertConfig(**SIZE)),
-    "roberta": lambda: RobertaModel(RobertaConfig(**SIZE, pad_token_id=1)),
-    "deberta-v2": lambda: DebertaV2Model(
-        DebertaV2Config(**SIZE, **DEBERTA_V3 | {"share_att_key": False, "conv_kernel_size": 3})
-    ),
-    "deberta-v3": lambda: DebertaV2Model(DebertaV2Config(**SIZE, **DEBERTA_V3)),
-}
 TEXT_METHODS = {key: method for key, method in METHODS.items() if key != "adaptformer"}
-#: The submodules of a layer for the places of `EQUATIONS`.
-PLACES = {"hidden": "intermediate", "after_attention": "attention.output.dense", "after_mlp": "output.dense"}
-
-
-def places_of(encoder: str) -> dict:
-    ending = "_proj" if encoder.startswith("deberta") else ""
-    return PLACES | {name[0]: f"attention.self.{name}{ending}" for name in ("query", "key", "value")}
-
-
-def make_encoder(name: str, seed: int = 0):
-    return randomise(ENCODERS[name](), seed).eval()
-
-
-def make_text(lengths=(5, 9, 3), padding: int = 0, pad_token: int = 1, seed: int = 0) -> dict:
-    """Make texts of random tokens with these `lengths`, padded to the longest plus `padding`."""
-    source = torch.Generator().manual_seed(seed)
-    width = max(lengths) + padding
-    ids = torch.full((len(lengths), width), pad_token)
-    mask = torch.zeros_like(ids)
-    for i, length in enumerate(lengths):
-        ids[i, :length] = torch.randint(2, 50, (length,), generator=source)
-        mask[i, :length] = 1
-    return {"input_ids": ids, "attention_mask": mask}
 
 
 def rows(text: dict, index) -> dict:
@@ -85,109 +39,6 @@ def close(actual, expected):
 
 
 # ---------------------------------------------------------------- equations
-
-
-class Replacement(nn.Module):
-    """A module followed by a function of its input and output."""
-
-    def __init__(self, module, function):
-        super().__init__()
-        self.module, self.function = module, function
-
-    def forward(self, x):
-        return self.function(x, self.module(x))
-
-
-def with_equations(encoder, places, adapters, method):
-    """Return a copy of `encoder` whose modules compute the methods' equations."""
-    encoder = copy.deepcopy(encoder)
-    for layer, adapter in zip(encoder.encoder.layer, adapters):
-        linear = {p: layer.get_submodule(places[p]) for p in "qkv"}
-        equations = EQUATIONS[method.key](adapter, method, {p: (m.weight, m.bias) for p, m in linear.items()})
-        for place, function in equations.items():
-            if place not in linear:
-                function = lambda x, y, function=function: function(y)  # noqa: E731
-            layer.set_submodule(places[place], Replacement(layer.get_submodule(places[place]), function))
-    return encoder
-
-
-@pytest.mark.parametrize("name", ENCODERS)
-@pytest.mark.parametrize(
-    "method",
-    [
-        *TEXT_METHODS.values(),
-        LoRA(rank=2, targets="qkv"),
-        DoRA(rank=2, norm="output", targets="k"),
-        PVeRA(rank=8, targets="k"),
-    ],
-    ids=str,
-)
-def test_forward_is_the_methods_equations(name, method):
-    text, plain = make_text(), make_encoder(name).double()
-    model = perturb(pvera.adapt(copy.deepcopy(plain), method, CLASSES).double()).eval()
-    features = model.features(text)[0]
-    expected = with_equations(plain, places_of(name), model.members[0].layers, method)(**text)
-    expected = expected.last_hidden_state[:, 0]
-    torch.testing.assert_close(features, expected, rtol=0, atol=1e-9)
-    if method.key != "linear":
-        assert (features - plain(**text).last_hidden_state[:, 0]).abs().max() > 1e-2
-    head = model.members[0].head
-    torch.testing.assert_close(model(text), features @ head.weight.T + head.bias, rtol=0, atol=1e-12)
-
-
-def as_dinov2(vit) -> Dinov2Model:
-    """Return transformers' DINOv2 with the weights of timm's."""
-    config = Dinov2Config(**DINOV2)
-    model, source = Dinov2Model(config).eval(), vit.state_dict()
-    names = {
-        "embeddings.cls_token": "cls_token",
-        "embeddings.position_embeddings": "pos_embed",
-        "embeddings.patch_embeddings.projection": "patch_embed.proj",
-        "encoder.layer": "blocks",
-        "attention.o_proj": "attn.proj",
-        "layer_scale1.lambda1": "ls1.gamma",
-        "layer_scale2.lambda1": "ls2.gamma",
-        "layernorm": "norm",
-    }
-    with torch.no_grad():
-        for name, tensor in model.state_dict().items():
-            for theirs, ours in names.items():
-                name = name.replace(theirs, ours)
-            for i, p in enumerate("qkv"):
-                if f"attention.{p}_proj" in name:
-                    fused = source[name.replace(f"attention.{p}_proj", "attn.qkv")]
-                    tensor.copy_(fused.chunk(3)[i])
-            if name in source:
-                tensor.copy_(source[name])
-    return model
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        *METHODS.values(),
-        *(m(rank=4, targets=t) for m in (DoRA, LoRA, VeRA, PVeRA) for t in ("k", "qkv")),
-        DoRA(rank=4, norm="output", transpose=False),
-        AdaptFormer(ratio=4, inside_layer_scale=True),
-    ],
-    ids=str,
-)
-def test_separate_projections_are_the_fused_ones(method):
-    """Equal weights give equal outputs, KL terms, gradients and merged outputs."""
-    images = make_images().double()
-    vit = make_vit().double()
-    models = [pvera.adapt(x, method, CLASSES).double().eval() for x in (as_dinov2(vit).double(), vit)]
-    results = []
-    for model in models:
-        logits = perturb(model)(images)
-        kl = model.kl_divergence()
-        (logits.square().sum() + kl).backward()
-        gradients = [p.grad for p in model.members[0].trained().values()]
-        results.append([logits, kl, gradients])
-        if method.key not in ("bottleneck", "adaptformer"):
-            results[-1].append(model.merge_()(images))
-    torch.testing.assert_close(*results, rtol=1e-8, atol=1e-8)
-    assert all(g.abs().max() > 1e-6 for g in results[0][2])
 
 
 # ---------------------------------------------------------------- padding
@@ -284,35 +135,6 @@ def test_padding_draws_no_noise():
 # ---------------------------------------------------------------- the adapted model
 
 
-@pytest.mark.parametrize("key", [key for key in TEXT_METHODS if key != "bottleneck"])
-@pytest.mark.parametrize("name", ENCODERS)
-def test_merged_equals_unmerged(name, key):
-    model, text = adapted(name, METHODS[key]), make_text(padding=1)
-    encoder = model.backbone
-    weights, unmerged = copy.deepcopy(encoder.state_dict()), model(text)
-    features = model.features(text)[0]
-    close(model.merge_()(text), unmerged)
-    close(encoder(**text).last_hidden_state[:, 0], features)
-    assert torch.equal(model.unmerge_()(text), unmerged)
-    assert model.unload() is encoder
-    assert all(torch.equal(t, weights[n]) for n, t in encoder.state_dict().items())
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in encoder.modules())
-
-
-@pytest.mark.parametrize("key", TEXT_METHODS)
-@pytest.mark.parametrize("name", ["bert", "deberta-v3"])
-def test_grid_is_its_members_side_by_side(name, key):
-    text, grid = make_text(), [METHODS[key]] * 3
-    model = perturb(pvera.adapt(make_encoder(name), grid, CLASSES, seed=[0, 1, 2])).eval()
-    logits, kl = model(text), model.kl_divergence()
-    assert logits.shape == (3, 3, CLASSES) and model.active == [0, 1, 2]
-    for m in range(3):
-        single = pvera.adapt(make_encoder(name), METHODS[key], CLASSES, seed=m).eval()
-        single.members[0].load_state_dict(model.members[m].state_dict())
-        close((logits[m], kl[m]), (single(text), single.kl_divergence()))
-    assert (logits[0] - logits[1]).abs().max() > 1e-3
-
-
 @pytest.mark.parametrize("name", ["bert", "deberta-v3"])
 def test_draws(name):
     model, text = adapted(name), make_text()
@@ -325,16 +147,6 @@ def test_draws(name):
     # `sample` merges the mean into the weights, which DeBERTa's position embeddings pass as well.
     with model.sampling(2), torch.no_grad():
         close(torch.stack([model(text).softmax(-1) for _ in range(4)]), probabilities)
-
-
-@pytest.mark.parametrize("key", TEXT_METHODS)
-def test_round_trip(tmp_path, key):
-    model, text = adapted("deberta-v3", METHODS[key], seed=3), make_text()
-    pvera.save(model, tmp_path / "adapter.safetensors")
-    loaded = pvera.load(make_encoder("deberta-v3", seed=3), tmp_path / "adapter.safetensors").eval()
-    assert torch.equal(loaded(text), model(text))
-    with pytest.raises(InputError, match="another backbone"):
-        pvera.load(make_encoder("deberta-v3", seed=4), tmp_path / "adapter.safetensors")
 
 
 def test_mean_pooling_leaves_padding_out(tmp_path):
@@ -361,3 +173,63 @@ def test_pooling_is_checked():
         pvera.adapt(make_encoder("bert"), PVeRA(rank=8), CLASSES, pool="max")
     with pytest.raises(InputError, match="is for text; of images, the backbone pools"):
         pvera.adapt(make_vit(), PVeRA(rank=8), CLASSES, pool="mean")
+
+
+# ---------------------------------------------------------------- numbers, and encoders that are refused
+
+
+def closed_forms(layers, d, h):
+    """Return each method's number of trained values, for layers of width d with an MLP of width h."""
+    return {
+        Linear(): 0,
+        Bottleneck(ratio=8): layers * 2 * (2 * d * (d // 8) + d // 8 + d),
+        IA3(): layers * (2 * d + h),
+        DoRA(rank=8): layers * 2 * (2 * d * 8 + d),
+        LoRA(rank=8): layers * 2 * 2 * d * 8,
+        VeRA(rank=16): layers * 2 * (d + 16),
+        PVeRA(rank=16): layers * 2 * (d + 2 * 16),
+    }
+
+
+def test_trained_numbers_on_deberta():
+    encoder = make_encoder("deberta-v3")
+    for method, number in closed_forms(layers=2, d=24, h=48).items():
+        model = pvera.adapt(encoder, method, CLASSES)
+        assert model.members[0].count() == {"adapter": number, "head": CLASSES * 25}
+        model.unload()
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_adaptformer_is_for_pre_norm_layers(name):
+    encoder = make_encoder(name)
+    with pytest.raises(InputError, match="AdaptFormer needs a LayerNorm before the MLP"):
+        pvera.adapt(encoder, AdaptFormer(ratio=4), CLASSES)
+    assert not getattr(encoder, "_adapted", False)
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        lambda: BertForSequenceClassification(BertConfig(**SIZE)),
+        lambda: GPT2Model(GPT2Config(vocab_size=50, n_positions=8, n_embd=24, n_layer=1, n_head=2)),
+        lambda: torch.nn.Linear(2, 2),
+    ],
+)
+def test_other_models_are_refused(encoder):
+    with pytest.raises(InputError, match="is neither a timm vision transformer .* nor a bare encoder of transformers"):
+        pvera.adapt(encoder(), METHODS["lora"], CLASSES)
+
+
+def test_siglip_without_its_pooling_is_refused():
+    config = SiglipVisionConfig(**DINOV2, vision_use_head=False)
+    with pytest.raises(InputError, match="pools nothing: create it with vision_use_head=True"):
+        pvera.adapt(SiglipVisionModel(config), METHODS["lora"], CLASSES)
+
+
+def test_encoders_that_only_look_alike_are_refused():
+    """RoBERTa-PreLayerNorm has BERT's module names, but its norms are in other places."""
+    config = RobertaPreLayerNormConfig(
+        hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48, vocab_size=50
+    )
+    with pytest.raises(InputError, match="neither a timm vision transformer"):
+        pvera.adapt(RobertaPreLayerNormModel(config), pvera.PVeRA(rank=2), 3)

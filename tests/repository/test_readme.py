@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from test_transformers import make_encoder, make_text
+from encoders import make_encoder, make_text
 from torch.nn.functional import cross_entropy
 
 import pvera

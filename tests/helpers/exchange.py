@@ -1,0 +1,73 @@
+"""Adapters of this package and of PEFT on equal backbones, and PEFT's configurations."""
+
+import warnings
+
+import peft
+import torch
+from encoders import as_dinov2
+from safetensors.torch import load_file
+from tiny import make_vit, perturb
+
+import pvera
+
+CLASSES = 5
+#: The backbone that this package adapts, and PEFT's.
+BACKBONES = {
+    "timm": (make_vit, lambda: make_vit(num_classes=CLASSES)),
+    "transformers": (lambda: as_dinov2(make_vit()), lambda: as_dinov2(make_vit())),
+}
+RANK = 8
+FUSED, SEPARATE = ["attn.qkv"], ["q_proj", "v_proj"]
+
+
+def trained(method, library="timm", seed=0):
+    return perturb(pvera.adapt(BACKBONES[library][0](), method, CLASSES, seed), seed).eval()
+
+
+def peft_loaded(folder, library):
+    """Load the folder with PEFT, which warns of missing tensors."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = peft.PeftModel.from_pretrained(BACKBONES[library][1](), folder).eval()
+    assert not [w for w in caught if "missing adapter keys" in str(w.message)]
+    return model
+
+
+def logits_of(model, images, folder, library):
+    """Return PEFT's logits. timm's head is part of the model, the other one is in the folder."""
+    if library == "timm":
+        return model(images)
+    head = load_file(folder / "head.safetensors")
+    return model(images).last_hidden_state[:, 0] @ head["weight"].T + head["bias"]
+
+
+def peft_made(config, library="timm", seed=0):
+    """Make a PEFT model with random trained tensors."""
+    model = peft.get_peft_model(BACKBONES[library][1](), config)
+    source = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.3 * torch.randn(parameter.shape, generator=source)
+    return model.eval()
+
+
+def saved(config, folder, library="timm", seed=0):
+    model = peft_made(config, library, seed)
+    model.save_pretrained(folder)
+    return model
+
+
+def configurations(targets):
+    """PEFT's configurations of the five methods."""
+    positions = [f"{target}_proj" for target in "kv"] if targets == SEPARATE else targets
+    return {
+        "pvera": peft.PveraConfig(r=RANK, target_modules=targets),
+        "redrawn": peft.PveraConfig(r=RANK, target_modules=targets, save_projection=False, projection_prng_key=7),
+        "vera": peft.VeraConfig(r=RANK, target_modules=targets),
+        "vera redrawn": peft.VeraConfig(r=RANK, target_modules=targets, save_projection=False),
+        "lora": peft.LoraConfig(r=RANK, lora_alpha=4, target_modules=targets),
+        "rslora": peft.LoraConfig(r=RANK, lora_alpha=4, target_modules=targets, use_rslora=True),
+        "dora": peft.LoraConfig(r=RANK, target_modules=targets, use_dora=True),
+        "ia3": peft.IA3Config(target_modules=[*positions, "mlp.fc2"], feedforward_modules=["mlp.fc2"]),
+    }
