@@ -154,17 +154,20 @@ def change_weights(layer: Layer, adapter: nn.Module, method) -> None:
                 tensor.mul_(scale.view(-1, *[1] * (tensor.dim() - 1)))
         layer.mlp_out.weight.mul_(adapter.l_ff)
         return
+    scaled = getattr(method, "scaled", True)
     for i, position in enumerate(method.targets):
         W = layer.frozen(position)[0]
         if method.key in ("lora", "dora"):
-            delta = method.alpha / method.rank * (adapter.A[:, i] @ adapter.B[i]).T
+            delta = (adapter.A[:, i] @ adapter.B[i]) * (method.alpha / method.rank if scaled else 1)
+            delta = delta.T if getattr(method, "transpose", True) else delta
         else:
             A, d = adapter.shared.A, adapter.d
             A, d = (A[:, 0], d[0]) if method.key == "pvera" else (A, d)
             delta = method.alpha * (A[:, i] @ d[i].diag() @ adapter.shared.B[i] @ adapter.b[i].diag()).T
         W += delta
         if method.key == "dora":
-            W *= (adapter.m[i] / W.norm(dim=1))[:, None]
+            norm = W.norm(dim=1 if method.norm == "input" else 0, keepdim=True)
+            W *= adapter.m[i].view_as(norm) / norm
 
 
 class Then(nn.Module):
@@ -203,7 +206,14 @@ def add_modules(layer: Layer, adapter: nn.Module, method) -> nn.Module:
         return block
     reading = Reading(block.get_submodule(layer.between))
     block.set_submodule(layer.between, reading)
-    return Then(block, lambda y: y + adapter.s * bottleneck(adapter.branch, reading.x))
+
+    def add(y: Tensor) -> Tensor:
+        return y + adapter.s * bottleneck(adapter.branch, reading.x)
+
+    if method.inside_layer_scale:
+        block.set_submodule(layer.mlp, Then(block.get_submodule(layer.mlp), add))
+        return block
+    return Then(block, add)
 
 
 def with_method(plain: nn.Module, member: nn.Module) -> nn.Module:

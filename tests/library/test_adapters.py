@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from families import with_method
 from scipy import stats
 from tiny import METHODS, make_images, make_vit, perturb
 from torch.nn import functional as F
@@ -192,115 +193,7 @@ def test_initialisation_leaves_the_global_random_state_alone(vit, images):
 
 # ---------------------------------------------------------------- equations
 
-# Each method on one encoder layer, as functions on plain tensors: "q", "k", "v" take x and y = x W^T + bias,
-# the other places what the backbone computes there. `w` maps "q", "k", "v" to the frozen (W, bias).
 
-
-def bottleneck(adapter, method, w):
-    def branch(part):
-        down, up = part.down, part.up
-        return lambda y: y + F.relu(y @ down.weight.T + down.bias) @ up.weight.T + up.bias
-
-    return {"after_attention": branch(adapter.attention), "after_mlp": branch(adapter.mlp)}
-
-
-def adaptformer(adapter, method, w):
-    down, up = adapter.branch.down, adapter.branch.up
-    place = "parallel_scaled" if method.inside_layer_scale else "parallel"
-    return {place: lambda x: adapter.s * (F.relu(x @ down.weight.T + down.bias) @ up.weight.T + up.bias)}
-
-
-def ia3(adapter, method, w):
-    l_k, l_v = adapter.l_kv
-    return {
-        "k": lambda x, y: l_k * y,
-        "v": lambda x, y: l_v * y,
-        "hidden": lambda h: adapter.l_ff * h,
-    }
-
-
-def lora(adapter, method, w):
-    def at(i):
-        return lambda x, y: y + method.alpha / method.rank * (x @ adapter.A[:, i] @ adapter.B[i])
-
-    return {p: at(i) for i, p in enumerate(method.targets)}
-
-
-def dora(adapter, method, w):
-    def at(i, p):
-        W, bias = w[p]
-        scale = method.alpha / method.rank if method.scaled else 1
-        product = adapter.A[:, i] @ adapter.B[i]
-        V = W + scale * (product.T if method.transpose else product)
-        norm = V.norm(dim=1 if method.norm == "input" else 0, keepdim=True)
-        return lambda x, y: x @ (adapter.m[i].view_as(norm) * V / norm).T + bias
-
-    return {p: at(i, p) for i, p in enumerate(method.targets)}
-
-
-def vera(adapter, method, w):
-    def at(i):
-        A, B, d, b = adapter.shared.A[:, i], adapter.shared.B[i], adapter.d[i], adapter.b[i]
-        return lambda x, y: y + method.alpha * (((x @ A) * d) @ B * b)
-
-    return {p: at(i) for i, p in enumerate(method.targets)}
-
-
-def pvera_mean(adapter, method, w):
-    def at(i):  # μ in the place of z
-        A, B, d, b = adapter.shared.A[:, 0, i], adapter.shared.B[i], adapter.d[0, i], adapter.b[i]
-        return lambda x, y: y + method.alpha * (((x @ A) * d) @ B * b)
-
-    return {p: at(i) for i, p in enumerate(method.targets)}
-
-
-EQUATIONS = {
-    "linear": lambda adapter, method, w: {},
-    "bottleneck": bottleneck,
-    "ia3": ia3,
-    "adaptformer": adaptformer,
-    "dora": dora,
-    "lora": lora,
-    "vera": vera,
-    "pvera": pvera_mean,
-}
-
-
-def transcribed(vit, images, adapters, method):
-    """Return the class token of a pre-norm transformer with layer scale and the methods' equations."""
-
-    def same(y):
-        return y
-
-    x = vit.patch_embed(images)
-    x = torch.cat([vit.cls_token.expand(len(x), -1, -1), x], 1) + vit.pos_embed
-    for block, adapter in zip(vit.blocks, adapters):
-        heads, dim = block.attn.num_heads, x.shape[-1]
-        weights = zip(block.attn.qkv.weight.chunk(3), block.attn.qkv.bias.chunk(3))
-        w = dict(zip("qkv", weights))
-        do = EQUATIONS[method.key](adapter, method, w)
-        h = F.layer_norm(x, (dim,), block.norm1.weight, block.norm1.bias, 1e-6)
-        projected = {}
-        for p, (W, bias) in w.items():
-            y = h @ W.T + bias
-            projected[p] = do[p](h, y) if p in do else y
-        q, k, v = (y.unflatten(-1, (heads, -1)).transpose(1, 2) for y in projected.values())
-        a = torch.softmax(q @ k.transpose(-1, -2) * (dim / heads) ** -0.5, -1) @ v
-        a = a.transpose(1, 2).flatten(2) @ block.attn.proj.weight.T + block.attn.proj.bias
-        between = x + block.ls1.gamma * do.get("after_attention", same)(a)
-        h = F.layer_norm(between, (dim,), block.norm2.weight, block.norm2.bias, 1e-6)
-        h = F.gelu(h @ block.mlp.fc1.weight.T + block.mlp.fc1.bias)
-        h = do.get("hidden", same)(h) @ block.mlp.fc2.weight.T + block.mlp.fc2.bias
-        h = do.get("after_mlp", same)(h)
-        if "parallel_scaled" in do:
-            h = h + do["parallel_scaled"](between)
-        x = between + block.ls2.gamma * h
-        if "parallel" in do:
-            x = x + do["parallel"](between)
-    return F.layer_norm(x, (dim,), vit.norm.weight, vit.norm.bias, 1e-6)[:, 0]
-
-
-@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize(
     "method",
     [
@@ -319,19 +212,15 @@ def transcribed(vit, images, adapters, method):
     ],
     ids=str,
 )
-def test_forward_is_the_methods_equations(method, fused):
+def test_forward_is_the_methods_equations(method):
+    """In fp64, as an encoder whose weights and modules hold the method's closed form."""
     vit, images = make_vit().double(), make_images().double()
-    for block in vit.blocks:
-        block.attn.fused_attn = fused
     plain = copy.deepcopy(vit)
-    unadapted = vit(images)
     model = perturb(pvera.adapt(vit, method, num_classes=5).double()).eval()
     features = model.features(images)[0]
-    torch.testing.assert_close(
-        features, transcribed(plain, images, model.members[0].layers, method), rtol=0, atol=1e-10
-    )
+    torch.testing.assert_close(features, with_method(plain, model.members[0])(images), rtol=0, atol=1e-10)
     if method.key != "linear":
-        assert (features - unadapted).abs().max() > 0.05  # the method changes the output
+        assert (features - plain(images)).abs().max() > 0.05  # the method changes the output
     head = model.members[0].head
     torch.testing.assert_close(model(images), features @ head.weight.T + head.bias, rtol=0, atol=1e-12)
 
@@ -389,23 +278,21 @@ def test_dora_on_a_backbone_of_another_precision(dtype, norm, transpose):
     """DoRA's update is as exact as the backbone's type, compared with the same tensors in fp64."""
     method = DoRA(rank=3, norm=norm, transpose=transpose)
     vit, x = make_vit().to(dtype), make_images(5, size=24).flatten(2)[:, :, :24].to(dtype)
-    adapter = perturb(pvera.adapt(vit, method, num_classes=5)).members[0].layers[0]
+    member = perturb(pvera.adapt(vit, method, num_classes=5)).members[0]
+    adapter = member.layers[0]
     kept = torch.promote_types(dtype, torch.float32)
     assert {tensor.dtype for tensor in adapter.parameters()} == {kept}
     qkv = vit.blocks[0].attn.qkv
-    weights = zip(qkv.weight.chunk(3), qkv.bias.chunk(3))
     initial = torch.stack([W.double().norm(dim=adapter.axis) for W in qkv.weight.chunk(3)])[[0, 2]]
     start = pvera.adapt(make_vit().to(dtype), method, num_classes=5).members[0].layers[0].m
     torch.testing.assert_close(start.double(), initial, rtol=1e-6 if dtype != torch.float64 else 1e-14, atol=0)
 
     y = F.linear(x, qkv.weight, qkv.bias).unflatten(-1, (3, -1))
     outputs = adapter.project(x, y.clone(), "qkv")
-    exact = {p: (W.double(), bias.double()) for p, (W, bias) in zip("qkv", weights)}
-    equations = dora(copy.deepcopy(adapter).double(), method, exact)
     assert outputs.dtype == dtype and torch.equal(outputs[:, :, 1], y[:, :, 1])
-    for i, p in ((0, "q"), (2, "v")):
-        expected = equations[p](x.double(), None)
-        error = (outputs[:, :, i].double() - expected).abs().max() / expected.abs().max()
-        assert error < 4 * torch.finfo(dtype).eps
+    exact = with_method(make_vit().to(dtype).double(), copy.deepcopy(member).double()).blocks[0].attn.qkv
+    expected = exact(x.double()).unflatten(-1, (3, -1))
+    errors = (outputs.double() - expected).abs().amax((0, 1, 3)) / expected.abs().amax((0, 1, 3))
+    assert (errors < 4 * torch.finfo(dtype).eps)[[0, 2]].all()
     outputs.sum().backward()
     assert all(p.grad.dtype == kept and p.grad.isfinite().all() for p in adapter.parameters())
