@@ -27,6 +27,9 @@ class Member(nn.Module):
         self.method, self.seed, self.num_classes = method, seed, num_classes
         self.shared = method.shared(dim, seed)
         adapters = [method.adapter(layer, i, self.shared, seed) for i, layer in enumerate(layers)]
+        for adapter in adapters:  # they refer to the shared module, which is registered here alone
+            for name in [name for name, child in adapter._modules.items() if child is self.shared]:
+                object.__setattr__(adapter, name, adapter._modules.pop(name))
         self.layers = cast(Sequence[Adapter], nn.ModuleList(adapters))
         self.head = linear(dim, num_classes, seed, "head") if num_classes else nn.Identity()
         frozen = layers[0].projections[0][0].weight

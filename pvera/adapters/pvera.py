@@ -78,12 +78,10 @@ class PVeRAAdapter(SampledAdapter):
     """d (halves, p, r) and b (p, d) of one layer, for the p targets; see `SharedMatrices` for A and B."""
 
     vectors = ("d", "b")
-    shared: SharedMatrices
 
     def __init__(self, method: PVeRA, dim: int, shared: SharedMatrices, index: int, seed: int):
         super().__init__(index, seed, draws_in_training=method.noise)
-        self.method = method
-        object.__setattr__(self, "shared", shared)  # the member registers it, once for all layers
+        self.method, self.shared = method, shared
         self.d = nn.Parameter(draw_scale((method.halves, len(method.targets), method.rank), seed, index))
         self.b = nn.Parameter(torch.zeros(len(method.targets), dim))
 

@@ -84,12 +84,10 @@ class VeRAAdapter(DroppedAdapter):
     """d (p, r) and b (p, d) of one layer, for the p targets."""
 
     vectors = ("d", "b")
-    shared: SharedMatrices
 
     def __init__(self, method: VeRA, dim: int, shared: SharedMatrices, index: int, seed: int):
         super().__init__(index, seed, method.dropout)
-        self.method = method
-        object.__setattr__(self, "shared", shared)  # the member registers it, once for all layers
+        self.method, self.shared = method, shared
         self.d = nn.Parameter(draw_scale((len(method.targets), method.rank), seed, index))
         self.b = nn.Parameter(torch.zeros(len(method.targets), dim))
 

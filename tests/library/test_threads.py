@@ -20,6 +20,14 @@ def all_equal(tensors, expected):
     return all(torch.equal(tensor, expected) for tensor in tensors)
 
 
+@pytest.mark.parametrize("key", METHODS)
+def test_two_threads_predict(key):
+    model, images = perturb(pvera.adapt(make_vit(), METHODS[key], 5)).eval(), make_images(8)
+    expected = model(images)
+    with ThreadPoolExecutor(2) as pool:
+        assert all_equal(pool.map(model, [images] * 8), expected)
+
+
 def test_two_threads_sample(model):
     images = make_images(16)
     expected = [pvera.sample(model, images, k=4, seed=seed) for seed in (0, 1)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny import METHODS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "training-loops.md").read_text()
 START, *SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
@@ -61,6 +62,17 @@ def test_recipe(name, tmp_path, monkeypatch):
             assert sum(decayed) == len(names["model"].members[0].trained())
             undecayed = next(g["params"] for g in names["optimizer"].param_groups if g["weight_decay"] == 0)
             assert all(any(p is vector for p in undecayed) for vector in (names["model"].members[0].layers[0].d,))
+    assert LEAVES[name] <= {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("key", METHODS)
+@pytest.mark.parametrize("name", ["transformers' Trainer", "accelerate", "Lightning"])
+def test_recipe_with_every_method(name, key, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    program = (START + RECIPES[name]).replace("pvera.PVeRA(rank=16)", f"pvera.{METHODS[key]!r}")
+    exec(compile(program, name, "exec"), {"__name__": "recipe"})
     assert LEAVES[name] <= {path.name for path in tmp_path.iterdir()}
 
 
