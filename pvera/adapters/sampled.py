@@ -163,7 +163,10 @@ class SampledAdapter(Adapter):
             raise RuntimeError("no KL term: run a forward pass first, outside without_kl()")
         kl: Any = sum(self._kl.values())
         if self.training and torch.is_grad_enabled() and not kl.requires_grad and next(self.parameters()).requires_grad:
-            raise RuntimeError("the last pass ran under no_grad(), so its KL term has no gradient: run another pass")
+            raise RuntimeError(
+                "the KL term has no gradient: its pass ran under no_grad(), or in a re-entrant checkpoint "
+                "(use_reentrant=False keeps the graph)"
+            )
         return kl
 
 

@@ -55,7 +55,8 @@ def kl_divergence(peft_model: nn.Module) -> Tensor:
         pvera.track_kl(peft_model)                      # once
         loss = F.cross_entropy(peft_model(images), labels) + beta * pvera.kl_divergence(peft_model)
 
-    RuntimeError before `track_kl` and a forward pass, and for merged or disabled adapters, which have no variance.
+    RuntimeError before `track_kl` and a forward pass, in training after a pass under `no_grad`, and for merged or
+    disabled adapters, which have no variance.
     """
     layers = _layers(peft_model)
     if any(layer.merged or layer.disable_adapters for layer in layers):
@@ -69,7 +70,14 @@ def kl_divergence(peft_model: nn.Module) -> Tensor:
     ]
     if not terms:
         raise RuntimeError("no KL term: call track_kl(peft_model) once, then run a forward pass")
-    return 0.5 * torch.stack([term.to(terms[0].device) for term in terms]).sum()
+    kl = 0.5 * torch.stack([term.to(terms[0].device) for term in terms]).sum()
+    trains = peft_model.training and any(d.requires_grad for d in layers[0].pvera_lambda_d.values())
+    if trains and torch.is_grad_enabled() and not kl.requires_grad:
+        raise RuntimeError(
+            "the KL term has no gradient: its pass ran under no_grad(), or in a re-entrant checkpoint "
+            "(use_reentrant=False keeps the graph)"
+        )
+    return kl
 
 
 def _layers(peft_model: nn.Module) -> list[Any]:

@@ -4,6 +4,7 @@ import pytest
 import torch
 from tiny import METHODS, make_images, make_vit, perturb
 from torch import distributed
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -43,6 +44,10 @@ def check_fsdp2(key, own, expected, folder):
     if key == "pvera":
         drawn = pvera.sample(model, IMAGES, 2, seed=3)
         torch.testing.assert_close(drawn, pvera.sample(adapted(key), IMAGES, 2, seed=3), rtol=0, atol=1e-5)
+    gathered = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+    again = pvera.adapt(make_vit(seed=1), METHODS[key], CLASSES)
+    again.load_state_dict(gathered)
+    assert torch.equal(again.eval()(IMAGES), adapted(key).eval()(IMAGES))
     refusals = [lambda: pvera.save(model, folder / "a.safetensors")]
     if key in ("ia3", "lora", "vera", "pvera"):
         refusals += [model.merge_, lambda: pvera.export_peft(model, folder)]

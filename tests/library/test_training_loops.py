@@ -43,7 +43,9 @@ def test_every_recipe_is_run():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in SLOW)) for n in LEAVES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow, pytest.mark.timeout(1800)] * (n in SLOW)) for n in LEAVES]
+)
 def test_recipe(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if name == "Several processes: DDP":
