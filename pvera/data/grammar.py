@@ -18,23 +18,19 @@ import numpy as np
 
 from pvera.data.glue import TASKS, Texts, encode
 
-PEOPLE = (
-    "teacher",
-    "doctor",
-    "farmer",
-    "student",
-    "lawyer",
-    "nurse",
-    "painter",
-    "singer",
-    "soldier",
-    "baker",
-    "pilot",
-    "guard",
-    "writer",
-    "sailor",
-    "waiter",
-    "judge",
+
+def _list(text: str) -> list[str]:
+    return text.split(", ")
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Read "present past, present past"."""
+    return dict(pair.split() for pair in _list(text))
+
+
+PEOPLE = _list(
+    "teacher, doctor, farmer, student, lawyer, nurse, painter, singer, soldier, baker, pilot, guard, writer, "
+    "sailor, waiter, judge"
 )
 KINDS = {
     "animal": ("dog", "horse", "goat", "rabbit"),
@@ -42,61 +38,26 @@ KINDS = {
     "vehicle": ("car", "truck", "bicycle", "wagon"),
     "tool": ("hammer", "shovel", "ladder", "saw"),
 }
-THINGS = tuple(thing for things in KINDS.values() for thing in things)
-ADJECTIVES = ("young", "tall", "tired", "angry", "quiet", "clever", "famous")  # of people
-LOOKS = ("old", "small", "large", "brown", "white", "beautiful")  # of things
-PLACES = tuple(
-    f"{p} the {n}"
-    for p, n in (
-        ("in", "garden"),
-        ("at", "station"),
-        ("near", "river"),
-        ("in", "kitchen"),
-        ("behind", "church"),
-        ("on", "bridge"),
-        ("at", "market"),
-    )
+THINGS = [thing for things in KINDS.values() for thing in things]
+ADJECTIVES = _list("young, tall, tired, angry, quiet, clever, famous")  # of people
+LOOKS = _list("old, small, large, brown, white, beautiful")  # of things
+PLACES = _list(
+    "in the garden, at the station, near the river, in the kitchen, behind the church, on the bridge, at the market"
 )
-TIMES = ("yesterday", "last week", "on Monday", "this morning", "in the evening", "two days ago", "last year")
+TIMES = _list("yesterday, last week, on Monday, this morning, in the evening, two days ago, last year")
 #: Present and past of verbs that take a person as object, that take a thing, and that take no object.
-PERSON_VERBS = {
-    "thank": "thanked",
-    "blame": "blamed",
-    "greet": "greeted",
-    "praise": "praised",
-    "invite": "invited",
-    "warn": "warned",
-    "admire": "admired",
-    "assist": "assisted",
-}
-THING_VERBS = {
-    "repair": "repaired",
-    "buy": "bought",
-    "carry": "carried",
-    "find": "found",
-    "damage": "damaged",
-    "sell": "sold",
-    "paint": "painted",
-    "fetch": "fetched",
-}
-PLAIN_VERBS = {
-    "sleep": "slept",
-    "laugh": "laughed",
-    "arrive": "arrived",
-    "cough": "coughed",
-    "vanish": "vanished",
-    "smile": "smiled",
-}
-SYNONYMS = {
-    "repaired": "fixed",
-    "bought": "purchased",
-    "assisted": "helped",
-    "praised": "commended",
-    "greeted": "welcomed",
-    "fetched": "brought",
-    "carried": "transported",
-    "admired": "respected",
-}
+PERSON_VERBS = _pairs(
+    "thank thanked, blame blamed, greet greeted, praise praised, invite invited, warn warned, admire admired, "
+    "assist assisted"
+)
+THING_VERBS = _pairs(
+    "repair repaired, buy bought, carry carried, find found, damage damaged, sell sold, paint painted, fetch fetched"
+)
+PLAIN_VERBS = _pairs("sleep slept, laugh laughed, arrive arrived, cough coughed, vanish vanished, smile smiled")
+SYNONYMS = _pairs(
+    "repaired fixed, bought purchased, assisted helped, praised commended, greeted welcomed, fetched brought, "
+    "carried transported, admired respected"
+)
 
 
 @dataclass(frozen=True)
