@@ -5,8 +5,8 @@
 Takes files, and folders with pictures at any depth. The CSV file has a line per picture: path, predicted class
 ("prediction") and its score ("confidence"). With --draws, for PVeRA, also the spread of the highest score over the
 draws ("draws_sd"), the class that most draws predict, and the 95 % interval of its score. To find errors, look at the
-pictures with the lowest confidence first: one pass's score ranks them at least as well as the spread does. Without the
-run's record beside the adapter, --backbone and --classes say what it would.
+pictures with the lowest confidence first: one pass's score ranks them better than the spread does. Without the run's
+record beside the adapter, --backbone and --classes say what it would.
 """
 
 from argparse import Namespace
