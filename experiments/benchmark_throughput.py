@@ -89,7 +89,7 @@ def measure(grid: Run, device: str, batches: int) -> dict[str, float]:
                 few,
                 rates,
                 [0.0] * members,
-                TrainingConfig(size, 3),
+                TrainingConfig(batch_size=size, epochs=3),
                 rules,
                 0,
                 on_epoch=lambda _: ends.append(time.perf_counter()),

@@ -3,12 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-import torch
-
 from pvera.data import custom, tasks
 from pvera.errors import InputError
-from pvera.study.profiles import Profile
-from pvera.study.runs import environment
 from pvera.study.validation import Natural, parse
 
 SMALL = "tiny"  # the backbone of profile `own`
@@ -49,7 +45,8 @@ def install(options: Namespace) -> None:
     small = options.backbones in (None, [SMALL])
     options.profile = options.profile or ("own" if small else "own_large")
     options.protocol = options.protocol or "corrected"
-    options.methods, options.seeds = options.methods or ["pvera"], options.seeds or [0]
+    if options.script == "train":
+        options.methods, options.seeds = options.methods or ["pvera"], options.seeds or [0]
     if options.datasets:
         raise InputError("--datasets and --data-set: known data sets and your own pictures train in separate calls")
     root, seed = Path(options.data or FOLDER).absolute(), options.split_seed
@@ -66,20 +63,6 @@ def install(options: Namespace) -> None:
             )
         print(custom.describe(name, custom.install(root, name, source, seed)), flush=True)
         options.datasets.append(name)
-
-
-def announce(profile: Profile, device: str) -> str:
-    """Return the line that says what will be trained, before it is."""
-    of_each = len(profile.backbones) * len(profile.datasets)
-    searches = of_each if "pvera" in profile.methods and len(profile.beta) > 1 else 0
-    count = searches + of_each * len(profile.methods) * len(profile.seeds)
-    grids = {name: options["grid"] for name, options in profile.methods.items() if "grid" in options}
-    idle = ", while a GPU is idle" if device == "cpu" and torch.cuda.is_available() else ""
-    return (
-        f"protocol {profile.protocol}; backbones {profile.backbones}; methods {list(profile.methods)}; seeds "
-        f"{profile.seeds}; β {profile.beta}; grids {grids}; {count} trainings of at most {profile.training.epochs} "
-        f"epochs, on {environment(device)['device']}{idle}"
-    )
 
 
 def named(text: str) -> tuple[str, str]:

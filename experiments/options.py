@@ -11,7 +11,7 @@ import torch
 from pvera.data import store
 from pvera.errors import InputError
 from pvera.study.experiments import EXPERIMENTS, of_script
-from pvera.study.validation import Count, Natural, parse
+from pvera.study.validation import Count, Natural, Rate, parse
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -87,6 +87,8 @@ def parse_training(description: str, script: str, words: list[str] | None = None
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
     parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
     parser.number("--epochs", metavar="N", help="largest number of epochs, instead of the profile's")
+    parser.number("--batch-size", metavar="N", help="images of a batch, instead of the profile's")
+    parser.number("--learning-rate", type_=Rate, metavar="X", help="of all methods, instead of the profile's grids")
     parser.add_argument(
         "--weights",
         action="append",

@@ -18,6 +18,7 @@ from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
+import custom_training
 import torch
 from options import parse_training
 from profile_options import changed, read_profile
@@ -48,6 +49,8 @@ def start(profile: Profile, options: Namespace) -> None:
     if options.status:
         print(cluster.describe(cluster.status(plan)))
         return
+    if options.data_set and options.script == "train":
+        print(custom_training.announce(profile, device), flush=True)
     site = cluster.Site.read(options.slurm) if options.slurm else None
     runs = plan.runs()
     missing = plan.missing(Inputs(), runs)
@@ -60,12 +63,16 @@ def start(profile: Profile, options: Namespace) -> None:
     if options.list:
         for one in missing:
             print(f"  missing: {one.experiment}/{one.name}")
+        if missing and options.data_set and options.script == "train":
+            print(custom_training.expect(profile, missing[0], device))
     elif site:
         submit(plan, site, options.wait)
     elif missing:
         require_writable(root)
         prepare(missing)
         work_together(plan, missing, " and ".join(lacking), workers, device)
+    if options.data_set and options.script == "train" and not (options.list or site):
+        print(custom_training.trained(plan.runs()))
 
 
 def submit(plan: Plan, site: cluster.Site, wait: bool) -> None:

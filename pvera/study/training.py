@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import numpy as np
 import torch
@@ -218,6 +219,14 @@ def _record(h: History, epoch: int, train_loss, kl, loss, accuracy, config: Trai
         h.status = "diverged"
     else:
         stop_early(h, epoch, loss, config)
+
+
+def duration(epoch: float, config: TrainingConfig, trainings: int = 1) -> str:
+    """Return how long trainings take whose epochs take `epoch` seconds: if nothing improves after the first epoch, and
+    if patience never runs out."""
+    epochs = min(config.patience + 1, config.epochs), config.epochs
+    least, most = (timedelta(seconds=round(trainings * count * epoch)) for count in epochs)
+    return f"{least} to {most} (h:mm:ss), as patience ends them"
 
 
 def stop_early(h: History, epoch: int, loss: float, config: TrainingConfig) -> None:

@@ -4,9 +4,11 @@ Any number of them can work on one folder of results, in one process, in several
 one per GPU, or as the jobs of a SLURM array (`cluster`). A worker that is killed loses its lock, so its run is free.
 """
 
+import math
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -28,7 +30,7 @@ from pvera.study.experiments import EXPERIMENTS, list_runs
 from pvera.study.inputs import Inputs
 from pvera.study.profiles import Profile
 from pvera.study.runs import Job, Run
-from pvera.study.training import CUBLAS
+from pvera.study.training import CUBLAS, duration
 
 OnStep = Callable[[str, int, int], None]  # takes a run's name, its steps done and their number; 0 of 0: it is over
 
@@ -139,9 +141,17 @@ def work_together(plan: Plan, runs: list[Job], title: str, workers: int, device:
         failure(run).unlink(missing_ok=True)
     with tqdm(total=len(runs), desc=title, unit="run", dynamic_ncols=True, smoothing=0.1) as bar:
         running: dict[str, str] = {}
+        schedules = {run.name: run.training for run in runs if isinstance(run, Run)}
+        first_epoch: dict[str, float] = {}
 
         def on_step(name: str, step: int, limit: int) -> None:
             running.pop(name, None)
+            if step == 1:
+                first_epoch[name] = time.monotonic()
+            if step == 2 and name in schedules and name in first_epoch:
+                in_turn = math.ceil((bar.total - bar.n) / workers)
+                said = duration(time.monotonic() - first_epoch[name], schedules.pop(name), in_turn)
+                bar.write(f"{name}: what is left takes {said}", file=sys.stderr)
             if limit:
                 running[name] = f"{name.partition('/')[2]} {step}/{limit}"
             else:
