@@ -18,7 +18,6 @@ import vtab_like
 from vtab_like import cache, call, edit, row, whole  # noqa: F401  fixtures among them
 
 from pvera.data import vtab, vtab_sources
-from pvera.errors import InputError
 
 # Archives
 
@@ -57,12 +56,8 @@ def test_archives(whole, tmp_path, call, file, prefix):
 def test_only_requested_data_sets_are_installed(tmp_path, call):
     vtab_like.write(tmp_path / "all", ["kitti", "dtd"])
     source = archive(tmp_path / "all", tmp_path / "all.zip")
-    assert (
-        call("--root", tmp_path / "data", "--source", source, "--datasets", "dtd", "--no-decode", "--test-images", 32)[
-            0
-        ]
-        == 0
-    )
+    options = ("--datasets", "dtd", "--no-decode", "--test-images", 32)
+    assert call("--root", tmp_path / "data", "--source", source, *options)[0] == 0
     assert not (tmp_path / "data" / "kitti").exists()
 
 
@@ -151,17 +146,8 @@ def test_a_wrong_folder_is_not_linked_unless_it_is_accepted(whole, tmp_path, cal
     vtab_like.copy(whole / "kitti", tmp_path / "mine" / "kitti")
     edit(tmp_path / "mine" / "kitti" / "val200.txt", lambda lines: lines[1:])
     root = tmp_path / "data"
-    arguments = (
-        "--root",
-        root,
-        "--datasets",
-        "kitti",
-        "--no-decode",
-        "--test-images",
-        32,
-        "--source",
-        tmp_path / "mine",
-    )
+    options = ("--datasets", "kitti", "--no-decode", "--test-images", 32)
+    arguments = ("--root", root, *options, "--source", tmp_path / "mine")
     code, output, _ = call(*arguments)
     assert code == 1 and "val200: 199 images, not 200" in output and not (root / "kitti").exists()
     code, output, _ = call(*arguments, "--accept")
@@ -192,12 +178,6 @@ def test_an_absolute_member_of_a_tar_file_stays_inside(tmp_path):
     vtab_sources.extract(tmp_path / "kitti.tar", tmp_path / "out", ["kitti"])
     (file,) = tmp_path.rglob("test.txt")
     assert file.is_relative_to(tmp_path / "out")
-
-
-def test_an_unsafe_member_is_an_input_error(tmp_path):
-    zip_with("../escaped")(tmp_path / "a.zip")
-    with pytest.raises(InputError, match="leaves the folder"):
-        vtab_sources.extract(tmp_path / "a.zip", tmp_path / "out", ["kitti"])
 
 
 # The hub
@@ -264,17 +244,8 @@ class Answer(http.server.BaseHTTPRequestHandler):
             return self.json([self.server.describe(name) for name in self.server.files])
         if path.startswith("/api/datasets/me/vtab"):
             siblings = [{"rfilename": name} for name in self.server.files]
-            return self.json(
-                {
-                    "id": "me/vtab",
-                    "sha": COMMIT,
-                    "siblings": siblings,
-                    "private": False,
-                    "tags": [],
-                    "downloads": 0,
-                    "likes": 0,
-                }
-            )
+            about = {"id": "me/vtab", "sha": COMMIT, "siblings": siblings, "private": False}
+            return self.json(about | {"tags": [], "downloads": 0, "likes": 0})
         name = path.removeprefix(f"/datasets/me/vtab/resolve/{COMMIT}/")
         if name not in self.server.files:
             return self.reply(404, b"", X_Error_Code="EntryNotFound")
