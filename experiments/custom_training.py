@@ -1,13 +1,18 @@
 """The lines that a training on your own pictures prints: what is trained, how long it takes, and what it leaves."""
 
-import torch
-from benchmark_throughput import measure
+import time
 
+import torch
+from benchmark_throughput import CLASSES, images
+
+from pvera import adapt, backbones
 from pvera.data import tasks
 from pvera.study.profiles import Profile
 from pvera.study.results import ADAPTER
 from pvera.study.runs import Job, Run, environment
-from pvera.study.training import duration
+from pvera.study.training import TrainingConfig, autocast, duration, fit
+
+PASS = 1 / 3  # of a training step: the share of its forward pass
 
 
 def count(profile: Profile) -> int:
@@ -29,15 +34,28 @@ def announce(profile: Profile, device: str) -> str:
 
 
 def expect(profile: Profile, run: Run, device: str) -> str:
-    """Return the line that says how long the trainings will take, from a few steps of `run` with random weights."""
-    images, rate = tasks.manifest(run.data_root, run.dataset)["images"], measure(run, device, batches=2)
-    epoch = images["train"] / rate["train"] + images["validation"] / rate["validate"]
-    said = duration(epoch * len(run.candidates), profile.training, count(profile))
+    """Return the line that says how long the trainings will take, each as long as `run`."""
+    counts = tasks.manifest(run.data_root, run.dataset)["images"]
+    epoch = (counts["train"] + PASS * counts["validation"]) * seconds_per_image(run, device)
+    said = duration(epoch, profile.training, count(profile))
     return f"by a measured step, {count(profile)} trainings one after the other take {said}"
 
 
-def trained(runs: list[Job]) -> str:
+def seconds_per_image(run: Run, device: str) -> float:
+    """Return the seconds that the members of `run` train on an image, from one step on random weights and images."""
+    frozen, size, ends = backbones.load(run.backbone, pretrained=False), run.training.batch_size, []
+    frozen.model.to(device)
+    model = adapt(frozen.model, [candidate.method for candidate in run.candidates], CLASSES)
+    batch, one, rates = images(frozen, device, size), images(frozen, device, 1), [(1e-4, 1e-4)] * len(run.candidates)
+    config = TrainingConfig(batch_size=size, epochs=2)
+    with autocast(device, run.precision):
+        betas, rules = [0.0] * len(rates), run.protocol
+        fit(model, batch, one, rates, betas, config, rules, 0, lambda _: ends.append(time.perf_counter()))
+    return (ends[1] - ends[0]) / (size + PASS)
+
+
+def trained(runs: list[Job]) -> list[str]:
     """Return the lines with the adapters of the first seed, and the command that evaluates them."""
     adapters = [run.path.with_suffix(ADAPTER) for run in runs if run.experiment == "benchmark"]
     first = [path for path in adapters if path.exists() and path.stem == adapters[0].stem]
-    return "\n".join(f"adapter: {path}; evaluate it: python experiments/evaluate.py {path}" for path in first)
+    return [f"adapter: {path}; evaluate it: python experiments/evaluate.py {path}" for path in first]

@@ -71,8 +71,8 @@ def start(profile: Profile, options: Namespace) -> None:
         require_writable(root)
         prepare(missing)
         work_together(plan, missing, " and ".join(lacking), workers, device)
-    if options.data_set and options.script == "train" and not (options.list or site):
-        print(custom_training.trained(plan.runs()))
+    if options.data_set and options.script == "train" and counts and not (options.list or site):
+        print(*custom_training.trained(plan.runs()), sep="\n")
 
 
 def submit(plan: Plan, site: cluster.Site, wait: bool) -> None:

@@ -180,8 +180,8 @@ def test_a_damaged_image_stops_with_its_name(kitti, call):
 
 BAD = {
     "data set": (["--datasets", "mnist"], "unknown data set 'mnist'"),
-    "size": (["--size", "0"], "--size: must be a whole number from 1"),
-    "test images": (["--test-images", "-1"], "--test-images: must be a whole number from 1"),
+    "size": (["--size", "0"], "--size: Input should be greater than or equal to 1"),
+    "test images": (["--test-images", "-1"], "--test-images: Input should be greater than or equal to 1"),
     "source": (["--source", "/nowhere.zip"], "/nowhere.zip does not exist"),
     "no archive": (["--source", str(SCRIPT)], "is neither a folder nor an archive"),
     "empty source": (["--source", str(ROOT / "analysis")], "holds none of caltech101, cifar"),

@@ -37,7 +37,7 @@ def test_the_folder_alone_trains_pvera_with_one_seed_under_the_corrected_protoco
 def listed(tmp_path, pictures, capsys, monkeypatch, *more) -> list[str]:
     import custom_training
 
-    monkeypatch.setattr(custom_training, "measure", lambda *_, **__: {"train": 26.0, "validate": 12.0})
+    monkeypatch.setattr(custom_training, "seconds_per_image", lambda *_: 0.125)
     status, output, errors = scripts.outcome("train", capsys, *options(tmp_path, pictures, "--list", *more))
     assert status == 0, errors
     assert not list((tmp_path / "results").rglob("*.json"))
@@ -45,14 +45,19 @@ def listed(tmp_path, pictures, capsys, monkeypatch, *more) -> list[str]:
 
 
 def test_the_list_says_how_long_it_takes(pictures, tmp_path, capsys, monkeypatch):
-    """52 training pictures at 26 per second and member, 12 for validation at 12: 3 s per epoch and member."""
+    """52 training pictures and 12 for validation, which take a third: 56 times an eighth of a second."""
     lines = listed(tmp_path, pictures, capsys, monkeypatch, "--epochs", 20, "--methods", "pvera", "linear")
     assert "3 trainings of at most 20 epochs" in lines[1]
-    members = 3  # of the largest training, which is the first one
     assert lines[-1].endswith(
-        f"3 trainings one after the other take {duration(3 * members, TrainingConfig(epochs=20, patience=10), 3)}"
+        "3 trainings one after the other take 0:03:51 to 0:07:00 (h:mm:ss), as patience ends them"
     )
-    assert "0:04:57 to 0:09:00" in lines[-1]
+
+
+def test_the_step_is_measured(pictures, tmp_path, capsys):
+    status, output, errors = scripts.outcome("train", capsys, *options(tmp_path, pictures, "--list"))
+    assert status == 0, errors
+    least, most = re.search(r"2 trainings one after the other take (\S+) to (\S+) ", output).groups()
+    assert "0:00:00" < least < most < "9:00:00"
 
 
 @pytest.mark.parametrize(
