@@ -39,7 +39,7 @@ def main() -> None:
     of_profile, wait = ["--profile", name], ["--wait"] if "--slurm" in given else []
 
     if name != "paper":
-        make_suite.main([])
+        make_suite.main(["--task", *read_profile(name).datasets])
     elif "--data" not in given and not Path("data/vtab-1k/vtab-1k.json").exists():
         prepare_vtab.main(["--no-decode"])
     train.main([*of_profile, *options, *wait])

@@ -37,7 +37,8 @@ def done(monkeypatch, tmp_path, capsys):
 
 def test_demo(done, capsys):
     of_demo = ("--profile", "demo")
-    parts = [("make_suite",), ("train", *of_demo), ("analyse", *of_demo), ("cost", *of_demo)]
+    made = ("make_suite", "--task", "digits", "nuclei", "counting")
+    parts = [made, ("train", *of_demo), ("analyse", *of_demo), ("cost", *of_demo)]
     assert done("demo") == parts
     printed = capsys.readouterr().out
     assert printed.startswith("table main_tiny\n\nTables: ") and "Time: " in printed
