@@ -5,7 +5,6 @@ import warnings
 from pathlib import Path
 
 import IPython.display
-import matplotlib
 import nbformat
 from IPython.display import Image, Markdown
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -24,8 +23,7 @@ def whole(content):
         file = content(figure, ending)
         if ending == "png":
             figure.set_dpi(300)
-            with matplotlib.rc_context(plots.RC):
-                drawn = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())
+            drawn = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())
             outside = max(-drawn.x0, -drawn.y0, drawn.x1 - figure.get_figwidth(), drawn.y1 - figure.get_figheight())
             assert outside < 0.02, f"{outside:.2f} inches are cut off"
         return file

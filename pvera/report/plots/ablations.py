@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pvera.report.plots import COLUMN, RC, entry, key, style
+from pvera.report.plots import COLUMN, entry, key, panels, style
 from pvera.report.published import Published
 from pvera.report.tables.ablations import above, by_seed, failed, interval, losses, published, references
 
@@ -24,20 +23,20 @@ def differences(ax: Axes, labels: Sequence[str], mean: np.ndarray) -> Axes:
     ax.axhline(0, color="0.5", linewidth=0.6, zorder=0)
     ax.set_xticks(range(len(mean)), labels, fontsize=6)
     ax.margins(x=0.1, y=0.15)
-    ax.grid(axis="y", color="0.9", linewidth=0.6)
+    ax.grid(axis="y")
     return ax
 
 
 def measured(ax: Axes, labels: Sequence[str], ours: pd.DataFrame, base) -> Axes:
-    """Draw `differences` from the value `base`, with a dot per seed, the interval over data sets, and the number of
-    trainings that learned nothing."""
-    of_seeds, gaps = by_seed(ours), above(ours, base)
-    of_seeds = of_seeds.sub(of_seeds[base], axis=0)
+    """Draw `differences` from the value `base`, with the interval over data sets, the number of trainings that learned
+    nothing and, where there are several seeds, a dot for each."""
+    gaps, of_seeds = above(ours, base), by_seed(ours)
     differences(ax, labels, gaps.mean().to_numpy())
-    for place, (seeds, low, high) in enumerate(zip(of_seeds.to_numpy().T, *interval(gaps), strict=True)):
-        shift = np.linspace(0.24, 0.46, len(seeds))  # clear of the mean's marker
-        ax.plot(place + shift, seeds, "o", color="0.5", markersize=2, mew=0)
-        ax.plot([place, place], [low, high], color=style("pvera").colour, linewidth=1)
+    ax.vlines(range(len(labels)), *interval(gaps), color=style("pvera").colour, linewidth=1)
+    if len(of_seeds) > 1:
+        shift = np.linspace(0.24, 0.46, len(of_seeds))  # clear of the mean's marker
+        for place, seeds in enumerate(of_seeds.sub(of_seeds[base], axis=0).to_numpy().T):
+            ax.plot(place + shift, seeds, "o", color="0.5", markersize=2, mew=0)
     for place, count in enumerate(failed(ours).sum()):
         if count:
             ax.text(place, 1, f"{count}×", color=FAILED, fontsize=6, ha="center", va="bottom",
@@ -53,21 +52,21 @@ def of_runs(runs: Sequence[dict], hyperparameter: str, paper: Published, name: s
     ours, theirs = losses(runs, hyperparameter), published(paper, hyperparameter)["loss"]
     base, best = references(list(ours), theirs.to_frame())
     base = by_seed(ours).mean().idxmin() if base is None else base
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 2.1), layout="constrained")
-        here, there = figure.subplots(1, 2)
-        labels, paper_labels = ([str(value).upper() for value in values] for values in (ours, theirs.index))
-        measured(here, labels, ours, base).set_title("Here", pad=10)
-        differences(there, paper_labels, theirs.to_numpy() - theirs[best]).set_title("Paper", pad=10)
-        here.set_ylabel("Validation loss above that of\nthe paper's choice (nats)", fontsize=6.5)
-        figure.supxlabel(name, fontsize=8)
-        marker, colour = style("pvera").marker, style("pvera").colour
-        entries = [
-            entry("one seed", "o", colour="0.5", markersize=2),
-            entry("mean, 95 % interval over data sets", marker, "-", colour, mfc="white"),
-            entry("lowest mean", marker, colour=colour),
-        ]
-        if failed(ours).any(axis=None):
-            entries.append(entry("n learned nothing", "$n×$", colour=FAILED, markersize=7))
-        key(figure, entries, columns=2)
+    seeds = len(by_seed(ours))
+    figure, (here, there) = panels(2, 2, COLUMN, 1.7)
+    labels, paper_labels = ([str(value).upper() for value in values] for values in (ours, theirs.index))
+    measured(here, labels, ours, base).set_title("Here, one seed" if seeds == 1 else f"Here, {seeds} seeds", pad=10)
+    differences(there, paper_labels, theirs.to_numpy() - theirs[best]).set_title("Paper", pad=10)
+    here.set_ylabel("Validation loss above that of\nthe paper's choice (nats)", fontsize=6.5)
+    figure.supxlabel(name)
+    marker, colour = style("pvera").marker, style("pvera").colour
+    entries = [
+        entry("mean, 95 % interval over data sets", marker, "-", colour, mfc="white"),
+        entry("lowest mean", marker, colour=colour),
+    ]
+    if seeds > 1:
+        entries.append(entry("one seed", "o", colour="0.5", markersize=2))
+    if failed(ours).any(axis=None):
+        entries.append(entry("n learned nothing", "$n×$", colour=FAILED, markersize=7))
+    key(figure, entries, columns=2)
     return figure

@@ -1,17 +1,16 @@
 """Contradictions in the paper's printed tables (`report.audit`)."""
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.report import audit as checks
 from pvera.report import stars
-from pvera.report.plots import PAGE, RC, entry, key
+from pvera.report.plots import PAGE, entry, key
 from pvera.report.published import BACKBONES, TABLES, Published
 
 #: Colours that no method has.
@@ -31,7 +30,7 @@ def table(ax: Axes, paper: Published, backbone: str) -> Axes:
     for column, method in enumerate(methods):
         for row, dataset in enumerate(datasets):
             if method in decided.index and decided.at[method, dataset] is None:
-                ax.add_patch(matplotlib.patches.Rectangle((column - 0.5, row - 0.5), 1, 1, color=OPEN, linewidth=0))
+                ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color=OPEN, linewidth=0))
             if method in wrong.index and wrong.at[method, dataset]:
                 face = CONTRADICTION if printed.at[method, dataset] else "white"
                 ax.plot(column, row, "*", color=CONTRADICTION, mfc=face, markersize=6, mew=0.7)
@@ -54,24 +53,23 @@ def table(ax: Axes, paper: Published, backbone: str) -> Axes:
 def audit(paper: Published, findings: pd.DataFrame) -> Figure:
     """Draw `table` for the three detailed tables, and beside them the contradictions of `audit` per kind of check."""
     wrong = findings[findings["verdict"] == checks.CONTRADICTS]["check"].value_counts()
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(PAGE, 3.6), layout="constrained")
-        *grid, bars = figure.subplots(1, len(TABLES) + 1, width_ratios=[1] * len(TABLES) + [0.7])
-        for i, (ax, backbone) in enumerate(zip(grid, TABLES, strict=True)):
-            table(ax, paper, backbone)
-            if i:
-                ax.set_yticklabels([])
-        bars.barh(range(len(wrong)), wrong, color=CONTRADICTION, height=0.6)
-        for row, (name, count) in enumerate(wrong.items()):
-            bars.text(0.2, row - 0.4, f"{name}: {count}", fontsize=6, va="bottom")
-        bars.set_ylim(len(wrong) - 0.4, -0.9)
-        bars.set_yticks([])
-        bars.set_xlabel("Contradictions")
-        bars.set_title(f"{wrong.sum()} of {len(findings)} checks\ncontradict", fontsize=7)
-        key(figure, [
-            entry("printed star that does not follow", "*", colour=CONTRADICTION, markersize=6),
-            entry("star that must stand but does not", "*", colour=CONTRADICTION, mfc="white", markersize=6),
-            Patch(color=OPEN, label="rounding leaves the star open"),
-            entry("under a tenth of the methods' median", "x", colour="black"),
-        ], columns=2)  # fmt: skip
+    figure = Figure(figsize=(PAGE, 3.6))
+    *grid, bars = figure.subplots(1, len(TABLES) + 1, width_ratios=[1] * len(TABLES) + [0.7])
+    for i, (ax, backbone) in enumerate(zip(grid, TABLES, strict=True)):
+        table(ax, paper, backbone)
+        if i:
+            ax.set_yticklabels([])
+    bars.barh(range(len(wrong)), wrong, color=CONTRADICTION, height=0.6)
+    for row, (name, count) in enumerate(wrong.items()):
+        bars.text(0.2, row - 0.4, f"{name}: {count}", fontsize=6, va="bottom")
+    bars.set_ylim(len(wrong) - 0.4, -0.9)
+    bars.set_yticks([])
+    bars.set_xlabel("Contradictions")
+    bars.set_title(f"{wrong.sum()} of {len(findings)} checks\ncontradict", fontsize=7)
+    key(figure, [
+        entry("printed star that does not follow", "*", colour=CONTRADICTION, markersize=6),
+        entry("star that must stand but does not", "*", colour=CONTRADICTION, mfc="white", markersize=6),
+        Patch(color=OPEN, label="rounding leaves the star open"),
+        entry("under a tenth of the methods' median", "x", colour="black"),
+    ], columns=2)  # fmt: skip
     return figure

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,33 +10,25 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from pvera.metrics import Reliability
-from pvera.report.plots import COLUMN, PAGE, PVERA_MEAN, RC, SEED, entry, key, method_rows, style
+from pvera.report.plots import (
+    COLUMN,
+    PAGE,
+    PVERA_MEAN,
+    SEED,
+    entry,
+    forest,
+    key,
+    mark_pvera,
+    methods_key,
+    panels,
+    style,
+)
 from pvera.report.scores import over_seeds
+from pvera.report.table import NOTHING, signed
 from pvera.report.tables import calibration as tables
-from pvera.report.tables.layout import NOTHING, signed
 from pvera.report.tables.names import dataset_title
 
 FEW = 10  # images; a bin with fewer has no point
-
-
-def errors(ax: Axes, means: pd.DataFrame) -> Axes:
-    """Draw geometric means in percent (`tables.calibration.geometric_means`): marker, interval, a dot per seed.
-
-    Methods stand from top to bottom in the paper's order; the line marks PVeRA's mean.
-    """
-    seeds = [column for column in means if column.startswith("seed")]
-    for row, (method, values) in enumerate(means.iterrows()):
-        look, mean = style(method), 100 * values["mean"]
-        if method == "pvera":
-            ax.axvline(mean, color=look.colour, linewidth=0.8, alpha=0.6, zorder=1)
-        ax.plot([100 * values["low"], 100 * values["high"]], [row, row], color=look.colour, linewidth=1.2)
-        dots = 100 * values[seeds]
-        ax.plot(dots, np.full(len(dots), row + 0.36), "o", color=look.colour, markersize=2, mew=0)
-        ax.plot(mean, row, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
-    method_rows(ax, list(means.index))
-    ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
-    ax.set_xlim(left=0)
-    return ax
 
 
 def reliability(ax: Axes, bins: Reliability, colour: str) -> Axes:
@@ -64,41 +55,36 @@ def reliability(ax: Axes, bins: Reliability, colour: str) -> Axes:
 def against_accuracy(ax: Axes, accuracy: np.ndarray, error: np.ndarray, methods: Sequence[str]) -> Axes:
     """Draw error against accuracy in percent on one data set, (methods,), a marker per method."""
     for x, y, look in zip(accuracy, error, map(style, methods), strict=True):
-        ax.plot(x, y, look.marker, color=look.colour, markersize=4, mec="white", mew=0.4, label=look.title)
+        ax.plot(x, y, look.marker, color=look.colour, mec="white", mew=0.4)
     ax.margins(0.1)
     ax.set_ylim(0, 1.12 * np.nanmax(error))
     ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.yaxis.set_major_locator(MaxNLocator(4))
-    ax.grid(color="0.9", linewidth=0.6)
+    ax.grid()
     return ax
 
 
 def per_method(ace: pd.DataFrame, ece: pd.DataFrame) -> Figure:
-    """Draw `errors` of ACE and of ECE side by side, at column width."""
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 0.8 + 0.17 * len(ace)), layout="constrained")
-        axes = figure.subplots(1, 2, sharey=True)
-        for ax, means, title in zip(axes, (ace, ece), ("ACE", "ECE"), strict=True):
-            errors(ax, means).set_title(title)
-        figure.supxlabel("Calibration error (%), lower is better", fontsize=8)
-        key(figure, [SEED, entry("mean, 95 % interval over data sets", "o", "-"), PVERA_MEAN], columns=2)
+    """Draw the geometric means of ACE and of ECE (`tables.calibration.geometric_means`) side by side."""
+    figure, axes = panels(2, 2, COLUMN, 0.17 * len(ace), 0.8, sharey=True)
+    for ax, means, title in zip(axes, (ace, ece), ("ACE", "ECE"), strict=True):
+        mark_pvera(forest(ax, 100 * means), 100 * means).set_title(title)
+        ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
+        ax.set_xlim(left=0)
+    figure.supxlabel("Calibration error (%), lower is better")
+    key(figure, [SEED, PVERA_MEAN, entry("mean, 95 % interval", "o", "-")])
     return figure
 
 
 def diagrams(bins: dict[str, Reliability]) -> Figure:
     """Draw `reliability` of each method, at column width."""
-    rows = -(-len(bins) // 4)
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 0.65 + 0.9 * rows), layout="constrained")
-        axes = figure.subplots(rows, 4, sharex=True, sharey=True, squeeze=False).ravel()
-        for ax, (method, of_method) in zip(axes, bins.items(), strict=False):
-            reliability(ax, of_method, style(method).colour).set_title(style(method).title, fontsize=7)
-        for ax in axes[len(bins) :]:
-            ax.set_visible(False)
-        figure.supxlabel("Confidence (number: mean confidence − accuracy, points)", fontsize=7)
-        entries = [entry("accuracy per bin", "o", "-", markersize=2), entry("calibrated", line="--", colour="0.5")]
-        key(figure, [*entries, Patch(color="0.85", label="share of images")])
-        figure.supylabel("Accuracy", fontsize=8)
+    figure, axes = panels(len(bins), 4, COLUMN, 0.9, 0.65, sharex=True, sharey=True)
+    for ax, (method, of_method) in zip(axes, bins.items(), strict=True):
+        reliability(ax, of_method, style(method).colour).set_title(style(method).title, fontsize=7)
+    figure.supxlabel("Confidence (number: mean confidence − accuracy, points)", fontsize=7)
+    figure.supylabel("Accuracy")
+    bars = Patch(color="0.85", label="share of images")
+    key(figure, [entry("accuracy per bin", "o", "-", markersize=2), entry("calibrated", line="--", colour="0.5"), bars])
     return figure
 
 
@@ -106,19 +92,11 @@ def confound(accuracy: pd.DataFrame, error: pd.DataFrame) -> Figure:
     """Draw `against_accuracy` for each data set (means over seeds), three in a row at page width."""
     means = [100 * over_seeds(scores).to_numpy() for scores in (accuracy, error)]
     correlations = tables.confound(accuracy, error)
-    columns = min(3, len(correlations))
-    rows = -(-len(correlations) // columns)
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(PAGE * columns / 3, 0.9 + 1.35 * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for ax, (name, rho), x, y in zip(axes, correlations.items(), *means, strict=False):
-            rank = NOTHING if np.isnan(rho) else signed(rho, 2)
-            against_accuracy(ax, x, y, list(accuracy)).set_title(f"{dataset_title(name)}   ρ = {rank}", fontsize=7)
-        for ax in axes[len(correlations) :]:
-            ax.set_visible(False)
-        figure.supxlabel("Test accuracy (%); each panel has its own axes", fontsize=8)
-        figure.supylabel("ACE (%), lower is better", fontsize=8)
-        looks = [style(method) for method in accuracy]
-        spearman = entry("ρ: Spearman's correlation over the methods")
-        key(figure, [*(entry(look.title, look.marker, colour=look.colour) for look in looks), spearman], columns=5)
+    figure, axes = panels(len(correlations), 3, PAGE * min(3, len(correlations)) / 3, 1.35, 0.9)
+    for ax, (name, rho), x, y in zip(axes, correlations.items(), *means, strict=True):
+        rank = NOTHING if np.isnan(rho) else signed(rho, 2)
+        against_accuracy(ax, x, y, list(accuracy)).set_title(f"{dataset_title(name)}   ρ = {rank}", fontsize=7)
+    figure.supxlabel("Test accuracy (%); each panel has its own axes; ρ: Spearman's correlation over the methods")
+    figure.supylabel("ACE (%), lower is better")
+    key(figure, methods_key(accuracy), columns=8)
     return figure

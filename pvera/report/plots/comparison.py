@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from textwrap import wrap
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import seaborn
@@ -11,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from pvera.report.plots import COLUMN, PAGE, RC, emphasise, entry, key, method_rows, spaced, style
+from pvera.report.plots import COLUMN, PAGE, emphasise, entry, forest, key, panels, spaced, style
 from pvera.report.statistics import Friedman
 from pvera.report.tables.comparison import Comparison
 
@@ -21,19 +20,18 @@ def critical_difference(ax: Axes, methods: Sequence[str], friedman: Friedman) ->
 
     Bars join methods that Nemenyi's test does not separate. The bracket is its critical difference.
     """
-    k, look_of = len(methods), [style(method) for method in methods]
-    for look, method, rank, place in zip(look_of, methods, friedman.ranks, spaced(friedman.ranks, 0.55), strict=True):
+    k = len(methods)
+    for method, rank, place in zip(methods, friedman.ranks, spaced(friedman.ranks, 0.55), strict=True):
+        look, bold = style(method), method == "pvera"
         ax.plot([0, 0.12, 0.4, 0.5], [rank, rank, place, place], color=look.colour, linewidth=0.8, clip_on=False)
-        ax.plot(0.5, place, look.marker, color=look.colour, markersize=4, mec="white", mew=0.4, clip_on=False)
+        ax.plot(0.5, place, look.marker, color=look.colour, mec="white", mew=0.4, clip_on=False)
         ax.text(0.6, place, f"{look.title} {rank:.2f}", va="center", fontsize=6.5,
-                color=look.colour if method == "pvera" else "black",
-                fontweight="bold" if method == "pvera" else "normal")  # fmt: skip
+                color=look.colour if bold else "black", fontweight="bold" if bold else "normal")  # fmt: skip
     for i, clique in enumerate(friedman.cliques):
         ends = friedman.ranks[list(clique)].min(), friedman.ranks[list(clique)].max()
         ax.plot([-0.35 - 0.1 * i] * 2, ends, color="0.25", linewidth=2.2, solid_capstyle="butt")
     left = -0.48 - 0.1 * len(friedman.cliques)
-    ax.plot([left] * 2, [1, 1 + min(friedman.critical_difference, k - 1)], color="black", linewidth=0.8, marker="_",
-            markersize=4)  # fmt: skip
+    ax.plot([left] * 2, [1, 1 + min(friedman.critical_difference, k - 1)], color="black", linewidth=0.8, marker="_")
     ax.set_xlim(left - 0.1, 2.3)
     ax.set_ylim(k + 0.4, 0.6)
     ax.spines["left"].set_position(("data", 0))
@@ -45,19 +43,20 @@ def critical_difference(ax: Axes, methods: Sequence[str], friedman: Friedman) ->
     return ax
 
 
+def _source(compared: Comparison) -> str:
+    """Name what a comparison is of, on lines of a narrow panel."""
+    datasets = f"{len(compared.evidence.scores.datasets)} data sets"
+    return "\n".join([*wrap(compared.evidence.name, 26), datasets])
+
+
 def ranks(compared: Sequence[Comparison]) -> Figure:
     """Draw `critical_difference` of several comparisons side by side, on one scale of ranks."""
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(PAGE * max(len(compared), 2) / 4, 2.6), layout="constrained")
-        for ax, one in zip(figure.subplots(1, len(compared), squeeze=False)[0], compared, strict=True):
-            methods = list(one.methods.index)
-            critical_difference(ax, methods, one.ranks)
-            datasets = f"{len(one.evidence.scores.datasets)} data sets"
-            ax.set_title("\n".join([*wrap(one.evidence.name, 26), datasets]), fontsize=6.5)
-        figure.supylabel("Average rank over data sets (top: 1, best)", fontsize=7)
-        bars = {"marker": "", "line": "-", "colour": "0.25", "linewidth": 2.2}
-        entries = [entry("bar: not separated by Nemenyi's test", **bars)]
-        key(figure, [*entries, entry("bracket: its critical difference", "_", "-", "black")], columns=2)
+    figure, axes = panels(len(compared), len(compared), PAGE * max(len(compared), 2) / 4, 2.6, 0)
+    for ax, one in zip(axes, compared, strict=True):
+        critical_difference(ax, list(one.methods.index), one.ranks).set_title(_source(one), fontsize=6.5)
+    figure.supylabel("Average rank over data sets (top: 1, best)", fontsize=7)
+    bar = entry("bar: not separated by Nemenyi's test", line="-", colour="0.25", linewidth=2.2)
+    key(figure, [bar, entry("bracket: its critical difference", "_", "-", "black")], columns=2)
     return figure
 
 
@@ -67,15 +66,11 @@ def leads(ax: Axes, table: pd.DataFrame) -> Axes:
     Thin: over data sets. Thick: over seeds alone, where known.
     """
     others = table.drop("pvera")
+    forest(ax, others[["lead", "lead_low", "lead_high"]].set_axis(["mean", "low", "high"], axis=1))
     for row, (method, values) in enumerate(others.iterrows()):
-        look = style(method)
-        ax.plot([values["lead_low"], values["lead_high"]], [row, row], color=look.colour, linewidth=0.9)
         seeds = values["lead"] + values["lead_seeds"] * np.array([-1, 1])
-        ax.plot(seeds, [row, row], color=look.colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
-        ax.plot(values["lead"], row, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4,
-                zorder=3)  # fmt: skip
+        ax.plot(seeds, [row, row], color=style(method).colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
     ax.axvline(0, color="0.3", linewidth=0.6, zorder=1)
-    method_rows(ax, list(others.index))
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     ax.set_xlabel("PVeRA's lead (points)")
     return ax
@@ -102,13 +97,12 @@ def improvement(ax: Axes, table: pd.DataFrame) -> Axes:
 def comparison(compared: Comparison) -> Figure:
     """Draw `leads` above `improvement`, at column width."""
     methods = len(compared.methods)
-    with matplotlib.rc_context(RC):
-        heights = [0.75 + 0.14 * (methods - 1), 0.8 + 0.22 * (methods - 1)]
-        figure = Figure(figsize=(COLUMN, sum(heights) + 0.4), layout="constrained")
-        top, bottom = (part.subplots() for part in figure.subfigures(2, 1, height_ratios=heights))
-        leads(top, compared.methods)
-        intervals = "95 % intervals: thin over data sets, thick over seeds"
-        top.set_title(f"PVeRA's average minus that of each method\n{intervals}", fontsize=6.5)
-        title = "Probability that the row is better than the column on a data set (%)"
-        improvement(bottom, compared.improvement).set_title(title, fontsize=6.5)
+    heights = [0.75 + 0.14 * (methods - 1), 0.8 + 0.22 * (methods - 1)]
+    figure = Figure(figsize=(COLUMN, sum(heights) + 0.6))
+    top, bottom = (part.subplots() for part in figure.subfigures(2, 1, height_ratios=heights))
+    figure.suptitle(", ".join(_source(compared).split("\n")), fontsize=8)
+    intervals = "95 % intervals: thin over data sets, thick over seeds"
+    leads(top, compared.methods).set_title(f"PVeRA's average minus that of each method\n{intervals}", fontsize=6.5)
+    title = "Probability that the row is better than the column on a data set (%)"
+    improvement(bottom, compared.improvement).set_title(title, fontsize=6.5)
     return figure

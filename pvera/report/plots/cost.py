@@ -1,6 +1,5 @@
 """The paper's Figure 3: accuracy against the cost of the adapters."""
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -8,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pvera.cost import GIGA
-from pvera.report.plots import PAGE, RC, break_between, entry, key, ranges, spaced, style
+from pvera.report.plots import PAGE, break_between, entry, key, ranges, spaced, style
 
 #: Per panel: title, label, and columns of `efficiency.of_runs`: in training, with the mean, merged.
 PANELS = (
@@ -37,7 +36,7 @@ def accuracy_against(ax: Axes, points: pd.DataFrame, columns: tuple[str, ...], s
         ax.plot(values[0], y, shown.marker, **look, mec="white", mew=0.4)
     ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     ax.margins(x=0.12)
-    ax.grid(color="0.9", linewidth=0.6)
+    ax.grid()
     return ax
 
 
@@ -49,37 +48,36 @@ def efficiency(points: pd.DataFrame) -> Figure:
     """
     parts = ranges(points["accuracy"])[::-1]  # from the top
     heights = [max(high - low, 0.18 * (parts[0][1] - parts[0][0])) for low, high in parts]
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(PAGE, 2.3), layout="constrained")
-        figure.get_layout_engine().set(hspace=0.02, h_pad=0.02)
-        grid = figure.subplots(len(parts), len(PANELS), sharey="row", sharex="col", squeeze=False,
-                               height_ratios=heights)  # fmt: skip
-        for axes, (title, label, columns) in zip(grid.T, PANELS, strict=True):
-            scale = 1
-            if columns[0] == "parameters":
-                scale = 1e6
-            elif len(columns) == 3:
-                scale, unit = (GIGA, "GMAC") if points[columns[0]].max() >= GIGA / 10 else (1e6, "MMAC")
-                label = f"{label} ({unit})"
-            for ax, limits in zip(axes, parts, strict=True):
-                accuracy_against(ax, points, columns, scale).set_ylim(limits)
-                bins = 5 if limits == parts[0] else 1
-                ax.yaxis.set_major_locator(MaxNLocator(bins, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-                ax.spines["bottom"].set_visible(ax is axes[-1])
-                ax.tick_params(axis="x", bottom=ax is axes[-1])
-            if columns == ("adapter_parameters",):
-                _from_zero(axes[-1], points[columns[0]])
-            if len(parts) == 2:
-                break_between(axes[1], axes[0], "y")
-            axes[0].set_title(title)
-            axes[-1].set_xlabel(label)
-        for ax, (low, high) in zip(grid[:, -1], parts, strict=True):
-            _name(ax, points[points["accuracy"].between(low, high)])
-        figure.supylabel("Test accuracy (%)", fontsize=8)
-        key(figure, [
-            entry("training (PVeRA: sampled)", "o"), entry("mean", "|", markersize=6),
-            entry("merged", "o", mfc="white", markersize=3.5),
-        ], place="lower")  # fmt: skip
+    figure = Figure(figsize=(PAGE, 2.3))
+    figure.get_layout_engine().set(hspace=0.02, h_pad=0.02)
+    grid = figure.subplots(len(parts), len(PANELS), sharey="row", sharex="col", squeeze=False,
+                           height_ratios=heights)  # fmt: skip
+    for axes, (title, label, columns) in zip(grid.T, PANELS, strict=True):
+        scale = 1
+        if columns[0] == "parameters":
+            scale = 1e6
+        elif len(columns) == 3:
+            scale, unit = (GIGA, "GMAC") if points[columns[0]].max() >= GIGA / 10 else (1e6, "MMAC")
+            label = f"{label} ({unit})"
+        for ax, limits in zip(axes, parts, strict=True):
+            accuracy_against(ax, points, columns, scale).set_ylim(limits)
+            bins = 5 if limits == parts[0] else 1
+            ax.yaxis.set_major_locator(MaxNLocator(bins, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+            ax.spines["bottom"].set_visible(ax is axes[-1])
+            ax.tick_params(axis="x", bottom=ax is axes[-1])
+        if columns == ("adapter_parameters",):
+            _from_zero(axes[-1], points[columns[0]])
+        if len(parts) == 2:
+            break_between(axes[1], axes[0], "y")
+        axes[0].set_title(title)
+        axes[-1].set_xlabel(label)
+    for ax, (low, high) in zip(grid[:, -1], parts, strict=True):
+        _name(ax, points[points["accuracy"].between(low, high)])
+    figure.supylabel("Test accuracy (%)")
+    key(figure, [
+        entry("training (PVeRA: sampled)", "o"), entry("mean", "|", markersize=6),
+        entry("merged", "o", mfc="white", markersize=3.5),
+    ], place="lower")  # fmt: skip
     return figure
 
 

@@ -1,13 +1,12 @@
 """Learning curves of trainings that run until their patience ends (`tables.duration`)."""
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from pvera.adapters import METHODS
-from pvera.report.plots import COLUMN, PAGE, RC, entry, key, spaced, style
+from pvera.report.plots import COLUMN, PAGE, entry, key, panels, spaced, style
 from pvera.report.tables.duration import Curve
 from pvera.report.tables.names import dataset_title
 
@@ -31,7 +30,7 @@ def curves(ax: Axes, losses: dict[str, Curve], cap: int) -> Axes:
     ax.set_xscale("log")
     ax.xaxis.set_major_formatter("{x:g}")
     ax.margins(x=0.02)
-    ax.grid(color="0.93", linewidth=0.6)
+    ax.grid()
     _name(ax, {method: losses[method] for method in methods})
     return ax
 
@@ -52,23 +51,17 @@ def _name(ax: Axes, losses: dict[str, Curve]) -> None:
 
 def learning(losses: dict[str, dict[str, Curve]], cap: int) -> Figure:
     """Draw `curves`, a panel per data set: three in a row at page width, or a single one at column width."""
-    columns = min(len(losses), 3)
-    rows = -(-len(losses) // columns)
-    with matplotlib.rc_context(RC):
-        width = COLUMN if columns == 1 else PAGE
-        figure = Figure(figsize=(width, 0.8 + 1.6 * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for ax, (dataset, of_dataset) in zip(axes, losses.items(), strict=False):
-            curves(ax, of_dataset, cap).set_title(dataset_title(dataset))
-        for ax in axes[len(losses) :]:
-            ax.set_visible(False)
-        figure.supylabel("Lowest validation loss so far (nats)", fontsize=8)
-        figure.supxlabel("Epochs", fontsize=8)
-        entries = [
-            entry("mean over seeds", line="-"),
-            Patch(color="0.8", label="range of seeds"),
-            entry("chosen epoch (median over seeds)", "o"),
-            entry(f"limit of {cap} epochs", line="--", colour="0.5"),
-        ]
-        key(figure, entries, columns=2 if columns == 1 else 4)
+    single = len(losses) == 1
+    figure, axes = panels(len(losses), 3, COLUMN if single else PAGE, 1.6, 0.8)
+    for ax, (dataset, of_dataset) in zip(axes, losses.items(), strict=True):
+        curves(ax, of_dataset, cap).set_title(dataset_title(dataset))
+    figure.supylabel("Lowest validation loss so far (nats)")
+    figure.supxlabel("Epochs")
+    entries = [
+        entry("mean over seeds", line="-"),
+        Patch(color="0.8", label="range of seeds"),
+        entry("chosen epoch (median over seeds)", "o"),
+        entry(f"limit of {cap} epochs", line="--", colour="0.5"),
+    ]
+    key(figure, entries, columns=2 if single else 4)
     return figure

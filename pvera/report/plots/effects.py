@@ -1,6 +1,5 @@
 """Effects of the differences between the protocols."""
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.report.effects import METRICS, per_pair, summary
-from pvera.report.plots import PAGE, RC, break_between, entry, ranges, style
+from pvera.report.plots import PAGE, break_between, entry, ranges, style
 from pvera.report.tables.names import switch_title
 from pvera.study.protocol import one_at_a_time
 
@@ -27,7 +26,8 @@ def effect(ax: Axes, pairs: pd.DataFrame, rows: pd.DataFrame, metric: str) -> Ax
     for place, row in rows.iterrows():
         if not row["comparable"] or np.isnan(row["mean"]):
             reason = "no finished pair" if row["comparable"] else "on another scale"
-            ax.text(0, place, reason, color="0.5", fontsize=5.5, ha="center", va="center", clip_on=True)
+            white = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+            ax.text(0, place, reason, color="0.5", fontsize=5.5, ha="center", va="center", clip_on=True, bbox=white)
             continue
         concerned = one_at_a_time()[row["switch"]].method
         colour = style(concerned).colour if concerned else "black"
@@ -42,7 +42,7 @@ def effect(ax: Axes, pairs: pd.DataFrame, rows: pd.DataFrame, metric: str) -> Ax
     ax.set_yticks(range(len(rows)), map(switch_title, rows["switch"]))
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x", color="0.9", linewidth=0.6)
+    ax.grid(axis="x")
     return ax
 
 
@@ -63,33 +63,30 @@ def effects(pairs: pd.DataFrame) -> Figure:
     names = list(dict.fromkeys(pairs["switch"]))
     groups = [[name for name in names if bool(one_at_a_time()[name].method) == single] for single in (False, True)]
     groups, rows = [group for group in groups if group], summary(pairs)
-    with matplotlib.rc_context(RC):
-        height = 1.2 + 0.3 * len(groups) + 0.16 * len(names)
-        figure = Figure(figsize=(PAGE, height))
-        grid = figure.add_gridspec(
-            len(groups), len(METRICS), wspace=0.12, hspace=0.25, left=0.27, right=0.99, bottom=0.75 / height,
-            top=1 - 0.45 / height, height_ratios=[len(group) + 1 for group in groups],
-        )  # fmt: skip
-        for row, switches in enumerate(groups):
-            for column, (metric, (title, unit, _)) in enumerate(METRICS.items()):
-                shown = rows[(rows["metric"] == metric) & rows["switch"].isin(switches)].reset_index(drop=True)
-                axes = _panel(figure, grid[row, column], pairs, shown, metric)
-                if row == 0:
-                    axes[0].set_title(f"{title} ({unit})", fontsize=7, loc="left")
-                for ax in axes[column == 0 :]:
-                    ax.set_yticklabels([])
-        figure.text(0.63, 0.38 / height, "Published program minus corrected", ha="center",
-                    fontsize=7)  # fmt: skip
-        diamond = {"marker": "D", "markersize": 3.2, "colour": "black"}
-        entries = [entry("one data set and seed", ".", colour="black"), entry("mean, beyond chance", **diamond)]
-        entries += [entry("mean, within chance", mfc="white", **diamond), Patch(color="0.9", label="chance")]
-        look = {"fontsize": 6.5, "handletextpad": 0.3, "columnspacing": 1.0}
-        figure.legend(handles=entries, loc="upper center", ncols=4, **look)
-        concerned = {one_at_a_time()[name].method for name in names}
-        looks = [style(method) for method in METHODS if method in concerned]
-        colours = [entry("all methods", "s", colour="black")]
-        colours += [entry(one.title, "s", colour=one.colour) for one in looks]
-        figure.legend(handles=colours, loc="lower center", ncols=len(colours), **look)
+    height = 1.2 + 0.3 * len(groups) + 0.16 * len(names)
+    figure = Figure(figsize=(PAGE, height), layout="none")
+    grid = figure.add_gridspec(
+        len(groups), len(METRICS), wspace=0.12, hspace=0.25, left=0.27, right=0.99, bottom=0.75 / height,
+        top=1 - 0.45 / height, height_ratios=[len(group) + 1 for group in groups],
+    )  # fmt: skip
+    for row, switches in enumerate(groups):
+        for column, (metric, (title, unit, _)) in enumerate(METRICS.items()):
+            shown = rows[(rows["metric"] == metric) & rows["switch"].isin(switches)].reset_index(drop=True)
+            axes = _panel(figure, grid[row, column], pairs, shown, metric)
+            if row == 0:
+                axes[0].set_title(f"{title} ({unit})", fontsize=7, loc="left")
+            for ax in axes[column == 0 :]:
+                ax.set_yticklabels([])
+    figure.text(0.63, 0.38 / height, "Published program minus corrected", ha="center",
+                fontsize=7)  # fmt: skip
+    diamond = {"marker": "D", "markersize": 3.2, "colour": "black"}
+    entries = [entry("one data set and seed", ".", colour="black"), entry("mean, beyond chance", **diamond)]
+    entries += [entry("mean, within chance", mfc="white", **diamond), Patch(color="0.9", label="chance")]
+    figure.legend(handles=entries, loc="upper center", ncols=4)
+    concerned = {one_at_a_time()[name].method for name in names}
+    looks = [style(method) for method in METHODS if method in concerned]
+    colours = [entry("all methods", "s", colour="black"), *(entry(one.title, "s", colour=one.colour) for one in looks)]
+    figure.legend(handles=colours, loc="lower center", ncols=len(colours))
     return figure
 
 

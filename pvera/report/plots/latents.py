@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
-from pvera.report.plots import COLUMN, RC, SEED, entry, key, note, style
+from pvera.report.plots import COLUMN, SEED, entry, key, methods_key, note, panels, style
 from pvera.report.plots.uncertainty import STARS, bracket, stars, violins
 from pvera.report.statistics import rank_sum
 from pvera.report.tables.names import dataset_title
@@ -59,23 +58,19 @@ def detection(ax: Axes, data: pd.DataFrame) -> Axes:
     ax.set_xlim(0, 1)
     ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x", color="0.9", linewidth=0.6)
+    ax.grid(axis="x")
     return ax
 
 
 def out_of_distribution_auroc(data: pd.DataFrame) -> Figure:
     """Draw `detection` for each kind of value side by side, over all seeds, at column width."""
-    with matplotlib.rc_context(RC):
-        pairs = data[["model", "tested"]].drop_duplicates()
-        figure = Figure(figsize=(COLUMN, 0.75 + 0.3 * len(pairs)), layout="constrained")
-        axes = figure.subplots(1, len(KINDS), sharey=True)
-        for ax, (kind, title) in zip(axes, KINDS.items(), strict=True):
-            detection(ax, data[data["kind"] == kind]).set_title(title.capitalize())
-        figure.supxlabel("AUROC for detecting images of another data set by high values", fontsize=7)
-        figure.supylabel("Training set, given images of another", fontsize=7)
-        looks = [style(method) for method in dict.fromkeys(data["method"])]
-        entries = [entry(look.title, look.marker, colour=look.colour) for look in looks]
-        key(figure, [*entries, SEED, entry("chance", line="--")], columns=4)
+    pairs = data[["model", "tested"]].drop_duplicates()
+    figure, axes = panels(len(KINDS), len(KINDS), COLUMN, 0.3 * len(pairs), 0.75, sharey=True)
+    for ax, (kind, title) in zip(axes, KINDS.items(), strict=True):
+        detection(ax, data[data["kind"] == kind]).set_title(title.capitalize())
+    figure.supxlabel("AUROC for detecting images of another data set by high values", fontsize=7)
+    figure.supylabel("Training set, given images of another", fontsize=7)
+    key(figure, [*methods_key(dict.fromkeys(data["method"])), SEED, entry("chance", line="--")], columns=4)
     return figure
 
 
@@ -87,22 +82,21 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
     runs = [run for run in runs if run.record["seed"] == min(run.record["seed"] for run in runs)]
     methods = list(dict.fromkeys(run.record["method"] for run in runs))
     models = list(dict.fromkeys(run.trained_on for run in runs))
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 0.45 + 1.65 * len(methods)), layout="constrained")
-        grid = figure.subplots(len(methods), len(models), squeeze=False)
-        for row, method in enumerate(methods):
-            for ax, model in zip(grid[row], models, strict=True):
-                for run in runs:
-                    if (run.record["method"], run.trained_on) == (method, model):
-                        values(ax, run, kind)
-                title, pad = (dataset_title(model), 24) if row == 0 else ("", 18)
-                ax.set_title(title, pad=pad, fontsize=7)
-                if row < len(methods) - 1:
-                    ax.set_xticklabels([])
-            grid[row, 0].set_ylabel(METHODS[method].title, color=style(method).colour, fontweight="bold")
-        figure.suptitle("Model trained on", fontsize=7)
-        note(figure, f"colour: the model's own data set; grey: others\n{STARS}: lower on its own")
-        figure.supylabel(rf"{KINDS[kind].capitalize()} of $\mu_q + \mu_v$", fontsize=8)
+    figure = Figure(figsize=(COLUMN, 0.45 + 1.65 * len(methods)))
+    grid = figure.subplots(len(methods), len(models), squeeze=False)
+    for row, method in enumerate(methods):
+        for ax, model in zip(grid[row], models, strict=True):
+            for run in runs:
+                if (run.record["method"], run.trained_on) == (method, model):
+                    values(ax, run, kind)
+            title, pad = (dataset_title(model), 24) if row == 0 else ("", 18)
+            ax.set_title(title, pad=pad, fontsize=7)
+            if row < len(methods) - 1:
+                ax.set_xticklabels([])
+        grid[row, 0].set_ylabel(METHODS[method].title, color=style(method).colour, fontweight="bold")
+    figure.suptitle("Model trained on", fontsize=7)
+    note(figure, f"colour: the model's own data set; grey: others\n{STARS}: lower on its own")
+    figure.supylabel(rf"{KINDS[kind].capitalize()} of $\mu_q + \mu_v$")
     return figure
 
 
@@ -115,28 +109,27 @@ def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
     latents = sorted(latents, key=lambda one: one[0]["method"] != "vera")
     record, arrays = latents[0]
     pixels, rows = arrays["pixels"], 1 + sum(1 + len(arrays["draws"]) for _, arrays in latents)
-    with matplotlib.rc_context(RC):
-        size = (COLUMN - 1.2) / len(pixels)
-        figure = Figure(figsize=(COLUMN, 0.75 + (size + 0.03) * rows), layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.03, h_pad=0.02, wspace=0.02, hspace=0.02)
-        grid = iter(figure.subplots(rows, len(pixels), squeeze=False))
-        axes = _row(next(grid), "Image", pixels)
-        for ax, label in zip(axes, arrays["labels"], strict=True):
-            ax.set_title(class_name(record["dataset"], int(label)), fontsize=6.5, pad=2)
-        for record, arrays in latents:
-            look, mean, draws = style(record["method"]), arrays["mu"], arrays["draws"]
-            title = f"{look.title},\nmean" if len(draws) else look.title
-            axes = _row(next(grid), title, mean, look.colour, cmap="viridis", vmin=mean.min(), vmax=mean.max())
-            _colour_bar(figure, axes)
-            most = np.abs(draws - mean).max(initial=0)
-            below = [
-                _row(next(grid), f"draw {i + 1}\n− mean", draw - mean, look.colour, cmap="BrBG", vmin=-most, vmax=most)
-                for i, draw in enumerate(draws)
-            ]
-            if below:
-                _colour_bar(figure, np.ravel(below))
-        note(figure, "One cell per patch: its query latent in the last layer, on the first\n"
-                     "principal component of the mean (no unit). PVeRA's draws: minus its mean")  # fmt: skip
+    size = (COLUMN - 1.2) / len(pixels)
+    figure = Figure(figsize=(COLUMN, 0.75 + (size + 0.03) * rows))
+    figure.get_layout_engine().set(w_pad=0.03, h_pad=0.02, wspace=0.02, hspace=0.02)
+    grid = iter(figure.subplots(rows, len(pixels), squeeze=False))
+    axes = _row(next(grid), "Image", pixels)
+    for ax, label in zip(axes, arrays["labels"], strict=True):
+        ax.set_title(class_name(record["dataset"], int(label)), fontsize=6.5, pad=2)
+    for record, arrays in latents:
+        look, mean, draws = style(record["method"]), arrays["mu"], arrays["draws"]
+        title = f"{look.title},\nmean" if len(draws) else look.title
+        axes = _row(next(grid), title, mean, look.colour, cmap="viridis", vmin=mean.min(), vmax=mean.max())
+        _colour_bar(figure, axes)
+        most = np.abs(draws - mean).max(initial=0)
+        below = [
+            _row(next(grid), f"draw {i + 1}\n− mean", draw - mean, look.colour, cmap="BrBG", vmin=-most, vmax=most)
+            for i, draw in enumerate(draws)
+        ]
+        if below:
+            _colour_bar(figure, np.ravel(below))
+    note(figure, "One cell per patch: its query latent in the last layer, on the first\n"
+                 "principal component of the mean (no unit). PVeRA's draws: minus its mean")  # fmt: skip
     return figure
 
 

@@ -1,22 +1,19 @@
 """Time and memory against the bound that a frozen backbone sets (`study.speed`)."""
 
 from collections.abc import Iterable, Sequence
-from itertools import cycle
 
-import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pvera.report.plots import COLUMN, PAGE, RC, entry, key
+from pvera.report.plots import COLUMN, PAGE, entry, key, panels
 from pvera.report.tables.names import machine_title
 from pvera.study import speed
 from pvera.study.speed import SWEPT
 
 #: Colour and marker of each precision: greys, as colours stand for methods.
 PRECISIONS = {"float32": ("black", "o"), "bfloat16": ("0.4", "s"), "float16": ("0.75", "D")}
-DASHES = "-", "--", ":"  # one for each machine of a sweep
 PARTS = {"step": "Training step", "evaluate": "Evaluation", "sample": "Sampling", "memory": "Memory of a step",
          "peft": "Here and in the package peft"}  # fmt: skip
 
@@ -65,7 +62,7 @@ def ratios(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> Axes:
     ax.set_yticks(range(len(names)), names)
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x", color="0.93", linewidth=0.6)
+    ax.grid(axis="x")
     return ax
 
 
@@ -76,63 +73,59 @@ def against_bounds(machines: dict[str, pd.DataFrame], title: str) -> Figure:
     names = {part: list(dict.fromkeys(rows.loc[rows["part"] == part, "what"])) for part in PARTS}
     names = {part: listed for part, listed in names.items() if listed}
     heights = [len(listed) + 1.5 for listed in names.values()]
-    with matplotlib.rc_context(RC):
-        width = COLUMN if len(machines) == 1 else PAGE
-        figure = Figure(figsize=(width, 0.8 + 0.17 * sum(heights)), layout="constrained")
-        grid = figure.subplots(len(names), len(machines), sharex=True, sharey="row", squeeze=False,
-                               height_ratios=heights)  # fmt: skip
-        for axes, (name, measured) in zip(grid.T, machines.items(), strict=True):
-            for ax, (part, listed) in zip(axes, names.items(), strict=True):
-                of_part = measured[measured["part"] == part]
-                ratios(ax, of_part, listed).set_title(PARTS[part], loc="left", fontsize=7)
-                if of_part.empty:
-                    ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center", color="0.5")
-            axes[0].set_title(f"{name}\n{PARTS[next(iter(names))]}", loc="left", fontsize=7)
-            axes[-1].set_xlabel("Ratio to the bound (1: the frozen backbone)")
-        figure.suptitle(title, fontsize=8)
-        entries = [
-            entry(precision, marker, colour=colour)
-            for precision, (colour, marker) in PRECISIONS.items()
-            if (rows["precision"] == precision).any()
-        ]
-        target = entry("target (at most)", "|", colour="0.4", markersize=6)
-        key(figure, [*entries, target, *_quartiles([rows])], columns=4, place="lower")
+    width = COLUMN if len(machines) == 1 else PAGE
+    figure = Figure(figsize=(width, 0.8 + 0.17 * sum(heights)))
+    grid = figure.subplots(len(names), len(machines), sharex=True, sharey="row", squeeze=False,
+                           height_ratios=heights)  # fmt: skip
+    for axes, (name, measured) in zip(grid.T, machines.items(), strict=True):
+        for ax, (part, listed) in zip(axes, names.items(), strict=True):
+            of_part = measured[measured["part"] == part]
+            ratios(ax, of_part, listed).set_title(PARTS[part], loc="left", fontsize=7)
+            if of_part.empty:
+                ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center", color="0.5")
+        axes[0].set_title(f"{name}\n{PARTS[next(iter(names))]}", loc="left", fontsize=7)
+        axes[-1].set_xlabel("Ratio to the bound (1: the frozen backbone)")
+    figure.suptitle(title, fontsize=8)
+    entries = [
+        entry(precision, marker, colour=colour)
+        for precision, (colour, marker) in PRECISIONS.items()
+        if (rows["precision"] == precision).any()
+    ]
+    target = entry("target (at most)", "|", colour="0.4", markersize=6)
+    key(figure, [*entries, target, *_quartiles([rows])], columns=4, place="lower")
     return figure
 
 
 def sweep(machines: dict[str, pd.DataFrame], title: str) -> Figure:
-    """Draw PVeRA's training step against its bound as one size grows: a column per size, a row per precision, a line
-    per machine; machines: `by_machine`."""
-    swept = {name: rows[rows["part"] == "sweep"] for name, rows in machines.items()}
-    swept = {name: rows for name, rows in swept.items() if len(rows)}
-    precisions = [p for p in PRECISIONS if any((rows["precision"] == p).any() for rows in swept.values())]
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(PAGE, 0.8 + 1.2 * len(precisions)), layout="constrained")
-        grid = figure.subplots(len(precisions), len(SWEPT), sharex="col", sharey=True, squeeze=False)
-        for axes, precision in zip(grid, precisions, strict=True):
-            colour, marker = PRECISIONS[precision]
-            for ax, size in zip(axes, SWEPT, strict=True):
-                for rows, dashes in zip(swept.values(), cycle(DASHES)):
-                    part = rows[(rows["precision"] == precision) & rows["what"].str.match(rf"{size} \d+$")]
-                    values = part["what"].str.rsplit(n=1).str[1].astype(int)
-                    ax.vlines(values, part["low"].astype(float), part["high"].astype(float), color=colour, linewidth=1)
-                    ax.plot(values, part["ratio"], dashes, marker=marker, color=colour, markersize=3.5, linewidth=0.9)
-                ax.axhline(1, color="0.8", linewidth=0.6, zorder=0)
-                ax.grid(color="0.93", linewidth=0.6)
-            axes[0].set_ylabel(precision)
-        for ax, (size, label) in zip(grid[-1], SWEPT.items(), strict=True):
+    """Draw PVeRA's training step against its bound as one size grows: a column per size, a row per machine and
+    precision; machines: `by_machine`."""
+    swept = {
+        (name, precision): rows[(rows["part"] == "sweep") & (rows["precision"] == precision)]
+        for name, rows in machines.items()
+        for precision in PRECISIONS
+    }
+    swept = {row: rows for row, rows in swept.items() if len(rows)}
+    figure, axes = panels(len(swept) * len(SWEPT), len(SWEPT), PAGE, 1.3, sharey=True)
+    places = iter(axes)
+    for (name, precision), rows in swept.items():
+        colour, marker = PRECISIONS[precision]
+        for size, label in SWEPT.items():
+            ax, part = next(places), rows[rows["what"].str.match(rf"{size} \d+$")]
+            values = part["what"].str.rsplit(n=1).str[1].astype(int)
+            ax.vlines(values, part["low"].astype(float), part["high"].astype(float), color=colour, linewidth=1)
+            ax.plot(values, part["ratio"], "-", marker=marker, color=colour, markersize=3.5, linewidth=0.9)
+            ax.axhline(1, color="0.8", linewidth=0.6, zorder=0)
+            ax.grid()
             if size != "grid":
                 ax.set_xscale("log", base=2)
-            ticks = sorted(
-                {int(value) for line in ax.lines if line.get_marker() != "None" for value in line.get_xdata()}
-            )
-            ax.set_xticks(ticks, ticks)
+            ax.set_xticks(sorted(values), sorted(values))
             ax.minorticks_off()
             ax.set_xlabel(label)
-        figure.supylabel("Training step of PVeRA\n(ratio to the bound)", fontsize=7)
-        figure.suptitle(title, fontsize=8)
-        entries = [entry(name, line=dashes, colour="black") for name, dashes in zip(swept, cycle(DASHES))]
-        key(figure, [*entries, *_quartiles(swept.values())], place="lower")
+            if size == next(iter(SWEPT)):
+                ax.set_title(f"{name}, {precision}", loc="left", fontsize=7, fontweight="bold")
+    figure.supylabel("Ratio to the bound", fontsize=7)
+    figure.suptitle(f"Training step of PVeRA on {title}", fontsize=8)
+    key(figure, _quartiles(swept.values()), place="lower")
     return figure
 
 

@@ -3,7 +3,6 @@ intervals (Section 4.3, Appendix C)."""
 
 from collections.abc import Callable, Sequence
 
-import matplotlib
 import numpy as np
 import seaborn
 from matplotlib.axes import Axes
@@ -12,17 +11,19 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from statsmodels.stats.proportion import proportion_confint
 
 from pvera.data.tasks import class_name
-from pvera.report.plots import COLUMN, RC, entry, key, note, style
+from pvera.report.plots import COLUMN, entry, key, note, panels, style
 from pvera.report.readings import Example
 from pvera.report.statistics import RankSum
+from pvera.report.table import signed
 from pvera.report.tables import uncertainty as tables
-from pvera.report.tables.layout import signed
 from pvera.report.tables.names import dataset_title
 
 #: Colours of correct and incorrect predictions; no method has them, and colour-blind readers can tell them.
 CORRECT, INCORRECT = "#4D9221", "#762A83"
 
 
+#: Classes that are numbers, in words.
+NUMBERS = {"counting": "{} objects", "sprites": "at {} px", "orientation": "direction {}", "azimuth": "{}°"}
 STARS = "**** p ≤ 0.0001 … * p ≤ 0.05"
 
 
@@ -46,7 +47,7 @@ def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colo
     )  # fmt: skip
     ax.tick_params(axis="x", length=0)
     ax.yaxis.set_major_locator(MaxNLocator(4))
-    ax.grid(axis="y", color="0.9", linewidth=0.6)
+    ax.grid(axis="y")
     return ax
 
 
@@ -77,21 +78,17 @@ def pairs(runs: tables.Runs, of: Callable, title: str, definition: str, highest:
     """
     draws = tables.shown_draws(runs)
     values = {k: of(runs, k) for k in draws}
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 2.5), layout="constrained")
-        (axes,) = figure.subplots(1, len(draws), sharey=True, squeeze=False)
-        for ax, k in zip(axes, draws, strict=True):
-            compared(ax, *values[k])
-            ax.set_title(f"{k} draws", pad=14)
-        axes[0].set_ylabel(title)
-        every = {k: np.concatenate(values[k]) for k in draws}
-        axes[0].set_ylim(0, min(highest, 1.05 * max(one.max(initial=0) for one in every.values())) or 1)
-        text = f"bar: quartiles; white: median; δ: Cliff's delta\n{STARS}: incorrect is higher\n{definition}"
-        if beyond := [
-            f"{100 * (one > highest).mean():.1f} % of {k}" for k, one in every.items() if (one > highest).any()
-        ]:
-            text += f"\nnot drawn: widths above {highest:g}, {' and '.join(beyond)} draws"
-        note(figure, text)
+    figure, axes = panels(len(draws), len(draws), COLUMN, 2.5, 0, sharey=True)
+    for ax, k in zip(axes, draws, strict=True):
+        compared(ax, *values[k])
+        ax.set_title(f"{k} draws", pad=14)
+    axes[0].set_ylabel(title)
+    every = {k: np.concatenate(values[k]) for k in draws}
+    axes[0].set_ylim(0, min(highest, 1.05 * max(one.max(initial=0) for one in every.values())) or 1)
+    text = f"bar: quartiles; white: median; δ: Cliff's delta\n{STARS}: incorrect is higher\n{definition}"
+    if beyond := [f"{100 * (one > highest).mean():.1f} % of {k}" for k, one in every.items() if (one > highest).any()]:
+        text += f"\nnot drawn: widths above {highest:g}, {' and '.join(beyond)} draws"
+    note(figure, text)
     return figure
 
 
@@ -112,30 +109,20 @@ def detection(runs: tables.Runs) -> Figure:
     """Draw the AUROC for detecting incorrect predictions by number of draws: mean, and a band over seeds."""
     seeds = tables.detection(runs).groupby(["way", "draws", "seed"], as_index=False)["auroc"].mean()
     single = seeds["way"] == tables.SINGLE
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 2.1), layout="constrained")
-        ax = figure.subplots()
-        seaborn.lineplot(
-            seeds[~single], x="draws", y="auroc", hue="way", style="way", palette={tables.SD: style("pvera").colour,
-            tables.SCORE: "0.25"}, markers={tables.SD: "o", tables.SCORE: "s"}, dashes=False, markersize=4.5,
-            linewidth=1.2, errorbar=("pi", 100), ax=ax,
-        )  # fmt: skip
-        ax.axhline(seeds["auroc"][single].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE)
-        ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8)
-        ax.annotate(
-            "chance",
-            (1, 0.5),
-            xycoords=ax.get_yaxis_transform(),
-            ha="right",
-            va="bottom",
-            fontsize=6,
-            color="0.4",
-        )
-        _axis_of_draws(ax, list(runs[0].estimates))
-        ax.set_ylabel("AUROC, incorrect predictions")
-        ax.get_legend().remove()
-        figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=2.4)
-        note(figure, "line: mean over data sets and seeds; band: range of seeds")
+    figure, (ax,) = panels(1, 1, COLUMN, 2.1, 0)
+    seaborn.lineplot(
+        seeds[~single], x="draws", y="auroc", hue="way", style="way", palette={tables.SD: style("pvera").colour,
+        tables.SCORE: "0.25"}, markers={tables.SD: "o", tables.SCORE: "s"}, dashes=False, markersize=4.5,
+        linewidth=1.2, errorbar=("pi", 100), ax=ax,
+    )  # fmt: skip
+    ax.axhline(seeds["auroc"][single].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE)
+    ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8)
+    ax.annotate("chance", (1, 0.5), xycoords=ax.get_yaxis_transform(), ha="right", va="bottom", fontsize=6, color="0.4")
+    _axis_of_draws(ax, list(runs[0].estimates))
+    ax.set_ylabel("AUROC, incorrect predictions")
+    ax.get_legend().remove()
+    figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=2.4)
+    note(figure, "line: mean over data sets and seeds; band: range of seeds")
     return figure
 
 
@@ -144,51 +131,44 @@ def _axis_of_draws(ax: Axes, draws: Sequence[int]) -> None:
     ax.set_xticks(draws, map(str, draws))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_xlabel("Draws")
-    ax.grid(axis="y", color="0.9", linewidth=0.6)
+    ax.grid(axis="y")
 
 
 def by_draws(runs: tables.Runs) -> Figure:
     """Draw (a) mean widths up to 1, by number of draws, and those of normal scores; (b) coverage with its interval."""
     data = tables.by_draws(runs)
     draws = list(data["draws"])
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 2.0), layout="constrained")
-        left, right = figure.subplots(1, 2)
-        shown = data[data[["right", "wrong"]].max(axis=1) <= 1]  # wider than all scores: such an interval says nothing
-        for name, title, colour, marker in (("right", "Correct", CORRECT, "o"), ("wrong", "Incorrect", INCORRECT, "s")):
-            left.plot(shown["draws"], shown[name], color=colour, marker=marker, markersize=4, label=title)
-            normal = shown["factor"] * data[name].iloc[-1] / data["factor"].iloc[-1]
-            left.plot(shown["draws"], normal, color=colour, linestyle=":", linewidth=0.9)
-        left.plot([], [], color="0.3", linestyle=":", linewidth=0.9, label="Normal scores")
-        left.set_ylim(bottom=0)
-        left.set_title("Mean width of the 95 % interval\nof the mean score", fontsize=7)
-        left.legend(fontsize=6, handlelength=1.6)
-        low, high = proportion_confint(data["covered"], data["intervals"], method="wilson")
-        share = data["covered"] / data["intervals"]
-        errors = 100 * np.clip([share - low, high - share], 0, None)  # rounding, where all or none are covered
-        right.errorbar(draws, 100 * share, errors, color=style("pvera").colour, marker="o", markersize=4,
-                       linewidth=1.0, capsize=2)  # fmt: skip
-        right.axhline(95, color="0.4", linestyle="--", linewidth=0.8)
-        right.set_title("Coverage (%), with its\n95 % Wilson interval", fontsize=7)
-        right.annotate("nominal", (1, 95), xycoords=right.get_yaxis_transform(), ha="right", va="bottom", fontsize=6)
-        for ax in (left, right):
-            _axis_of_draws(ax, draws)
-        if left_out := sorted(set(draws) - set(shown["draws"])):
-            note(figure, f"not drawn: widths above 1 ({', '.join(map(str, left_out))} draws)")
+    figure, (left, right) = panels(2, 2, COLUMN, 2.0, 0)
+    shown = data[data[["right", "wrong"]].max(axis=1) <= 1]  # wider than all scores: such an interval says nothing
+    for name, title, colour, marker in (("right", "Correct", CORRECT, "o"), ("wrong", "Incorrect", INCORRECT, "s")):
+        left.plot(shown["draws"], shown[name], color=colour, marker=marker, markersize=4, label=title)
+        normal = shown["factor"] * data[name].iloc[-1] / data["factor"].iloc[-1]
+        left.plot(shown["draws"], normal, color=colour, linestyle=":", linewidth=0.9)
+    left.plot([], [], color="0.3", linestyle=":", linewidth=0.9, label="Normal scores")
+    left.set_ylim(bottom=0)
+    left.set_title("Mean width of the 95 % interval\nof the mean score", fontsize=7)
+    left.legend(fontsize=6, handlelength=1.6)
+    low, high = proportion_confint(data["covered"], data["intervals"], method="wilson")
+    share = data["covered"] / data["intervals"]
+    errors = 100 * np.clip([share - low, high - share], 0, None)  # rounding, where all or none are covered
+    right.errorbar(draws, 100 * share, errors, color=style("pvera").colour, marker="o", markersize=4,
+                   linewidth=1.0, capsize=2)  # fmt: skip
+    right.axhline(95, color="0.4", linestyle="--", linewidth=0.8)
+    right.set_title("Coverage (%), with its\n95 % Wilson interval", fontsize=7)
+    right.annotate("nominal", (1, 95), xycoords=right.get_yaxis_transform(), ha="right", va="bottom", fontsize=6)
+    for ax in (left, right):
+        _axis_of_draws(ax, draws)
+    if left_out := sorted(set(draws) - set(shown["draws"])):
+        note(figure, f"not drawn: widths above 1 ({', '.join(map(str, left_out))} draws)")
     return figure
 
 
 def example(ax: Axes, shown: Example) -> Axes:
-    """Draw an image with its true class, its predicted class and the interval of that class's score below."""
+    """Draw an image; below it its true class, its predicted class and the interval of that class's score."""
     _picture(ax, shown)
-    texts = (
-        (class_name(shown.dataset, shown.label), "black"),
-        (class_name(shown.dataset, shown.predicted), CORRECT if shown.right else INCORRECT),
-        (_interval(shown), "black"),
-    )
-    for line, (text, colour) in enumerate(texts):
-        _below(ax, line, 0.5, 0, _short(text), ha="center", color=colour)
     ax.set_title(dataset_title(shown.dataset), fontsize=6.5, pad=2)
+    below = (_class(shown, shown.label), _class(shown, shown.predicted), _interval(shown))
+    ax.set_xlabel("\n".join(below), fontsize=6, labelpad=3)
     return ax
 
 
@@ -206,7 +186,9 @@ def _picture(ax: Axes, shown: Example) -> None:
         spine.set(visible=True, color=CORRECT if shown.right else INCORRECT, linewidth=1.2)
 
 
-def _short(text: str, length: int = 16) -> str:
+def _class(shown: Example, label: int, length: int = 16) -> str:
+    """Name a class of an example's data set, shortened."""
+    text = NUMBERS.get(shown.dataset, "{}").format(class_name(shown.dataset, label))
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
@@ -221,35 +203,13 @@ def examples(runs: tables.Runs, columns: int = 6) -> Figure:
         for run in members
         if run.record["seed"] == tables.seeds(runs)[0]
     ]
-    parts = [[e for run in first for e in run.examples if e.right == right] for right in (True, False)]
-    columns = min(columns, max(map(len, parts)))
-    rows = [part[i : i + columns] for part in parts for i in range(0, len(part), columns)]
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(0.55 + 1.05 * columns, 0.15 + 1.5 * len(rows)))
-        grid = figure.subplots(len(rows), columns, squeeze=False)
-        left = 0.55 / figure.get_figwidth()
-        figure.subplots_adjust(left, 0.5 / figure.get_figheight(), 0.995, 1 - 0.17 / figure.get_figheight(), 0.12, 0.62)
-        for axes, row in zip(grid, rows, strict=True):
-            for ax in axes[len(row) :]:
-                ax.set_visible(False)
-            for ax, shown in zip(axes, row, strict=False):
-                example(ax, shown)
-            _row_labels(axes[0], row[0].right)
-        note(figure, "predicted: the class that most draws predict; interval: 95 % interval of the mean of its score")
+    every = sorted((e for run in first for e in run.examples), key=lambda e: not e.right)
+    figure, axes = panels(len(every), columns, 1.1 * min(columns, len(every)), 1.6, 0.4)
+    for ax, shown in zip(axes, every, strict=True):
+        example(ax, shown)
+    note(figure, "below: true class, predicted class, 95 % interval of the mean score of the predicted class")
+    key(figure, [entry("correct", "s", colour=CORRECT), entry("incorrect", "s", colour=INCORRECT)])
     return figure
-
-
-def _row_labels(ax: Axes, right: bool) -> None:
-    """Label a row: correct or incorrect, and the lines below its images."""
-    ax.set_ylabel("Correct" if right else "Incorrect", color=CORRECT if right else INCORRECT, fontsize=8, labelpad=10)
-    for line, text in enumerate(("true class", "predicted", "interval")):
-        _below(ax, line, 0, -4, text, ha="right", color="0.4")
-
-
-def _below(ax: Axes, line: int, place: float, offset: float, text: str, **style) -> None:
-    """Write `text` in a line below the axes, at `place`, a share of their width, plus `offset` in points."""
-    at = (offset, -3 - 7.5 * line)
-    ax.annotate(text, (place, 0), at, "axes fraction", "offset points", va="top", fontsize=6, **style)
 
 
 def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
@@ -257,21 +217,20 @@ def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
 
     A bar shows the interval of the predicted class's mean score.
     """
-    with matplotlib.rc_context(RC):
-        figure = Figure(figsize=(COLUMN, 1.15 * len(shown) + 0.85), layout="constrained")
-        grid = figure.subplots(len(shown), 2, width_ratios=(1, 2.4), sharex="col", squeeze=False)
-        for one, (picture, ax) in zip(shown, grid, strict=True):
-            _picture(picture, one)
-            picture.set_xlabel(f"true: {_short(class_name(one.dataset, one.label))}", fontsize=6.5, labelpad=3)
-            scores(ax, one, classes)
-        grid[-1, 1].set_xlabel("Softmax score")
-        look = {"markersize": 2.6, "markeredgewidth": 0}
-        key(figure, [
-            entry("draw, predicted class is correct", "o", colour=CORRECT, **look),
-            entry("draw, predicted class is incorrect", "o", colour=INCORRECT, **look),
-            entry("draw, another class", "o", colour="0.55", **look),
-            entry("95 % interval of the mean, predicted class (bold)", "|", "-", "black", linewidth=1.6),
-        ], columns=1)  # fmt: skip
+    figure = Figure(figsize=(COLUMN, 1.15 * len(shown) + 0.85))
+    grid = figure.subplots(len(shown), 2, width_ratios=(1, 2.4), sharex="col", squeeze=False)
+    for one, (picture, ax) in zip(shown, grid, strict=True):
+        _picture(picture, one)
+        picture.set_xlabel(f"true: {_class(one, one.label)}", fontsize=6.5, labelpad=3)
+        scores(ax, one, classes)
+    grid[-1, 1].set_xlabel("Softmax score")
+    look = {"markersize": 2.6, "markeredgewidth": 0}
+    key(figure, [
+        entry("draw, predicted class is correct", "o", colour=CORRECT, **look),
+        entry("draw, predicted class is incorrect", "o", colour=INCORRECT, **look),
+        entry("draw, another class", "o", colour="0.55", **look),
+        entry("95 % interval of the mean, predicted class (bold)", "|", "-", "black", linewidth=1.6),
+    ], columns=1)  # fmt: skip
     return figure
 
 
@@ -288,11 +247,11 @@ def scores(ax: Axes, shown: Example, classes: int = 3) -> Axes:
     ax.plot(ends, [-0.36, -0.36], "|", color="black", markersize=5)
     place = min(max(ends.mean(), 0.17), 0.83)
     ax.text(place, -0.52, _interval(shown), ha="center", va="bottom", fontsize=6)
-    ax.set_yticks(range(len(order)), [_short(class_name(shown.dataset, c)) for c in order])
+    ax.set_yticks(range(len(order)), [_class(shown, c) for c in order])
     ax.get_yticklabels()[0].set_fontweight("bold")
     ax.set_ylim(len(order) - 0.5, -0.95)
     ax.set_xlim(-0.02, 1.02)
     ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
     ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x", color="0.9", linewidth=0.6)
+    ax.grid(axis="x")
     return ax
