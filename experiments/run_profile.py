@@ -8,10 +8,13 @@ find that there is nothing to do. Options go to the scripts that train or analys
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import analyse
 import cost
@@ -19,13 +22,18 @@ import front_page
 import make_suite
 import make_texts
 import prepare_vtab
+import torch
 import train
 import train_language
 from execute_notebooks import outdated
 from options import ROOT, Parser
 from profile_options import read_profile
 
+from pvera import backbones
+from pvera.study.profiles import Profile
 from pvera.study.script import run
+
+VTAB = "data/vtab-1k/vtab-1k.json"  # which prepare_vtab.py leaves
 
 
 def main() -> None:
@@ -38,9 +46,12 @@ def main() -> None:
     given = {option.partition("=")[0] for option in options}
     of_profile, wait = ["--profile", name], ["--wait"] if "--slurm" in given else []
 
+    if name == "paper" and (lines := lacking(read_profile(name), given)):
+        print(*lines, sep="\n", file=sys.stderr)
+        sys.exit(2)
     if name != "paper":
         make_suite.main(["--task", *read_profile(name).datasets])
-    elif "--data" not in given and not Path("data/vtab-1k/vtab-1k.json").exists():
+    elif "--data" not in given and not Path(VTAB).exists():
         prepare_vtab.main(["--no-decode"])
     train.main([*of_profile, *options, *wait])
     if "--experiments" not in given:
@@ -56,6 +67,29 @@ def main() -> None:
         if "main_paper" not in table.name:
             print(table.read_text(encoding="utf-8"), end="")
     print(f"\nTables:  {tables}\nFigures: figures/{name}\nTime:    {time.monotonic() - started:.0f} s")
+
+
+def lacking(profile: Profile, given: set[str]) -> list[str]:
+    """Return what the paper's experiment needs and this machine lacks, each with what to type; `given`: options."""
+    lines = []
+    if not torch.cuda.is_available() and not given & {"--slurm", "--device"}:
+        lines.append("missing: a GPU. Type --slurm my_site.yaml (docs/cluster.md), or --device cpu to train here.")
+    if not online():
+        if "--data" not in given and not Path(VTAB).exists():
+            lines.append("missing: VTAB-1k, without network. Type python experiments/prepare_vtab.py --source COPY.")
+        absent = [backbone for backbone in profile.backbones if not backbones.weight_files(backbone)]
+        if absent and "--weights" not in given:
+            files = " ".join(f"--weights {backbone}=FILE" for backbone in absent)
+            lines.append(f"missing: weights of DINOv2, without network. Type {files}.")
+    return lines
+
+
+def online() -> bool:
+    """Return whether the hub can be reached."""
+    host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname
+    with suppress(OSError), socket.create_connection((host, 443), timeout=5):
+        return True
+    return False
 
 
 def notebooks(profile: str) -> None:

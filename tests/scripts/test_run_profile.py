@@ -1,5 +1,6 @@
 """run_all.sh does the parts of a profile in turn: which of them, and with which options."""
 
+import socket
 import subprocess
 
 import pytest
@@ -15,6 +16,8 @@ def done(monkeypatch, tmp_path, capsys):
     for name in ("main_tiny", "main_paper", "rank"):
         (tmp_path / f"results/demo/tables/{name}.md").write_text(f"table {name}\n")
     monkeypatch.setattr(run_profile, "ROOT", tmp_path)
+    monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(run_profile, "online", lambda: True)
     called = []
     for name in MODULES:
         monkeypatch.setattr(getattr(run_profile, name), "main", lambda words, name=name: called.append((name, *words)))
@@ -65,6 +68,40 @@ def test_paper_prepares_what_is_not_there(done, tmp_path):
     (tmp_path / "data/text/CoLA").mkdir(parents=True)
     parts = done("paper")
     assert parts[0][0] == "train" and ("make_texts",) in parts
+
+
+def test_all_that_the_paper_lacks_is_said_at_once(done, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(run_profile, "online", lambda: False)
+    monkeypatch.setattr(run_profile.backbones, "weight_files", lambda name: ["a"] * (name == "dinov2_s"))
+
+    def said(*options) -> list[str]:
+        with pytest.raises(SystemExit) as ended:
+            done("paper", *options)
+        assert ended.value.code == 2
+        return [line.removeprefix("missing: ").split(".")[0] for line in capsys.readouterr().err.splitlines()]
+
+    gpu, data, weights = "a GPU", "VTAB-1k, without network", "weights of DINOv2, without network"
+    assert said() == [gpu, data, weights]
+    assert said("--slurm") == said("--device=cpu") == [data, weights] and said("--data", "x") == [gpu, weights]
+    assert done("paper", "--slurm", "--data", "x", "--weights", "dinov2_b=a")[0][0] == "train"
+    monkeypatch.setattr(run_profile, "online", lambda: True)
+    assert said() == [gpu]
+
+
+def test_the_hub_is_reached_or_not(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port, connect = server.getsockname()[1], socket.create_connection
+        asked = []
+
+        def local(place, timeout):
+            asked.append(place)
+            return connect(("127.0.0.1", port), timeout)
+
+        monkeypatch.setattr(run_profile.socket, "create_connection", local)
+        monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example")
+        assert run_profile.online() and asked == [("mirror.example", 443)]
+    assert not run_profile.online()
 
 
 def test_options_go_to_what_trains_and_analyses(done):
