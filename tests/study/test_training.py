@@ -73,27 +73,6 @@ def test_grid_trains_each_member_as_alone(backbone, splits, name):
             np.testing.assert_allclose(getattr(member, curve), getattr(alone, curve), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("rules", [CORRECTED, PUBLISHED], ids=["corrected", "published"])
-@pytest.mark.parametrize("name", METHODS)
-def test_seeds_train_side_by_side_as_alone(backbone, splits, name, rules):
-    """Grids of two members with three seeds: the images of each in its own order, its own noise, its own end."""
-    rates, config = [(1e-2, 1e-2), (1e-3, 1e-3)], TrainingConfig(epochs=4, patience=1, tolerance=0.02)
-    of_members = [seed for seed in (5, 6, 7) for _ in rates]
-    together = train(backbone, splits, 6 * [METHODS[name]], 3 * rates, 1e-3, config, rules, of_members, of_members)
-    for place, seed in enumerate((5, 6, 7)):
-        alone = train(backbone, splits, 2 * [METHODS[name]], rates, 1e-3, config, rules, seed, seed)
-        for member, expected in zip(together[2 * place : 2 * place + 2], alone, strict=True):
-            assert (member.status, member.best_epoch, member.led) == (
-                expected.status,
-                expected.best_epoch,
-                expected.led,
-            )
-            for curve in ("train_loss", "kl", "validation_loss", "validation_accuracy"):
-                np.testing.assert_allclose(getattr(member, curve), getattr(expected, curve), rtol=1e-5, atol=1e-5)
-    if rules.shuffle and name != "linear":
-        assert together[0].train_loss != together[2].train_loss
-
-
 def test_images_of_each_member():
     model = pvera.adapt(make_vit(), 2 * [pvera.LoRA(2)], CLASSES)
     images = torch.stack([make_images(seed=0), make_images(seed=1)])
