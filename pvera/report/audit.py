@@ -122,8 +122,7 @@ def check_averages(paper: Published) -> Iterator[Finding]:
         if recomputed != f"{other:.2f}":
             recomputed += f" ({other:.2f} from {TABLES[row.backbone]})"
         place = f"{row.source}, average of {METHODS[row.method].title}, {BACKBONES[row.backbone]}"
-        verdict = near(row.average, value, HALF, HALF)
-        yield Finding("averages", place, f"{row.average:.1f}", recomputed, verdict)
+        yield Finding("averages", place, f"{row.average:.1f}", recomputed, near(row.average, value, HALF, HALF))
 
 
 # Sentences about which method is best or second, and by how much
@@ -229,8 +228,8 @@ def check_stars(paper: Published) -> Iterator[Finding]:
             place = f"Table 5, {METHODS[method].title} on {task}"
             if task in GLUE_VALIDATION:
                 n = SEEDS * GLUE_VALIDATION[task]
-                decision = decide(row["score"], reference, n)
-                yield _star_finding(place, row["score"], row["star"], reference, n, decision)
+                cells = row["score"], row["star"], reference, n
+                yield _star_finding(place, *cells, decide(row["score"], reference, n))
             else:
                 yield Finding("stars", place, _starred(row["score"], row["star"], reference), "–", UNCHECKED)
     stars = [table.loc[table["method"] == "pvera", "star"].sum() for table in (paper.detailed, paper.language)]
@@ -297,8 +296,7 @@ def check_spreads(paper: Published) -> Iterator[Finding]:
         total = SEEDS * row.accuracy
         extreme = [min(100, max(0, total - 100 * i)) for i in range(SEEDS)]
         widest = float(np.std(extreme, ddof=1))
-        place = cell_title(row.backbone, row.method, row.dataset)
-        verdict = agree(row.std <= widest + 2 * HALF)
+        place, verdict = cell_title(row.backbone, row.method, row.dataset), agree(row.std <= widest + 2 * HALF)
         yield Finding(SPREADS, place, f"{row.accuracy:.1f} ± {row.std:.1f}", f"at most {widest:.1f}", verdict)
     if (ddof := divisor(paper)) is not None:
         yield Finding(SPREADS, "Tables 6 to 8, divisor", "not said", ("n", "n − 1")[ddof], UNCHECKED)
@@ -420,8 +418,8 @@ def check_costs(paper: Published) -> Iterator[Finding]:
         printed = float(paper.quote(f"flops_{method.key}"))
         percent = 100 * cost.adapter_multiply_adds(method, shape, sampled=True) / base
         recomputed = f"{percent:.2f} % of {base / cost.GIGA:.2f} G multiply-adds"
-        place = f"text, {method.title} on ViT-B/14"
-        yield Finding("operations", place, f"{printed} %", recomputed, near(printed, percent, HALF, 0))
+        verdict = near(printed, percent, HALF, 0)
+        yield Finding("operations", f"text, {method.title} on ViT-B/14", f"{printed} %", recomputed, verdict)
 
 
 # The two ablation tables, and bounds on the losses that they print
@@ -479,8 +477,6 @@ def _letters(text: str) -> str:
     return "".join(word[0].lower() for word in text.split() if word != "and")
 
 
-# All findings
-
 #: In the order of the paper's tables.
 CHECKS = (
     check_cells,
@@ -503,8 +499,8 @@ def audit(paper: Published) -> pd.DataFrame:
     computed = pd.DataFrame([finding for check in CHECKS for finding in check(paper)])
     computed = computed.merge(paper.notes, "left", ["check", "place"])
     findings = pd.concat([computed, paper.by_hand], ignore_index=True).fillna("")
-    kinds = list(findings["check"].unique())
-    return findings.sort_values("check", key=lambda check: check.map(kinds.index), kind="stable", ignore_index=True)
+    kinds = pd.Categorical(findings["check"], findings["check"].unique())
+    return findings.iloc[kinds.argsort(kind="stable")].reset_index(drop=True)
 
 
 def summary(findings: pd.DataFrame) -> pd.DataFrame:
