@@ -1,12 +1,11 @@
-"""Scores of many runs as one array, from result files to every table and figure."""
+"""Scores of many runs as one frame, from result files to every table and figure."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import METHODS, PAPER_METHODS
+from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.study.results import KINDS
@@ -73,61 +72,3 @@ def complete(scores: pd.DataFrame) -> pd.DataFrame:
     if not whole.any():
         raise InputError("there is no data set on which every method has a run")
     return scores[whole]
-
-
-@dataclass(frozen=True)
-class Scores:
-    """The former form of `wide`: values (methods, seeds, data sets), NaN where a run is missing or diverged.
-
-    methods: keys in the order of `METHODS`, the paper's first. seeds: ascending. datasets: by category, then in the
-    paper's order. categories: the category of each data set.
-    """
-
-    values: np.ndarray
-    methods: tuple[str, ...]
-    seeds: tuple[int, ...]
-    datasets: tuple[str, ...]
-    categories: tuple[str, ...]
-
-    @classmethod
-    def of(cls, runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy") -> "Scores":
-        """Return the scores of runs on one backbone.
-
-        metric: a key of the record's "test", or a function of the record.
-        """
-        runs = list(runs)
-        backbones = {run["backbone"] for run in runs}
-        if len(backbones) != 1:
-            raise InputError(f"scores need runs of one backbone, not of {', '.join(sorted(backbones)) or 'none'}")
-        category = {run["dataset"]: run["category"] for run in runs}
-        known = [name for name in TASKS if name in category]
-        datasets = known + sorted(category.keys() - TASKS.keys())
-        axes = (
-            tuple(key for key in METHODS if key in {run["method"] for run in runs}),
-            tuple(sorted({run["seed"] for run in runs})),
-            tuple(sorted(datasets, key=lambda name: KINDS.index(category[name]))),
-        )
-        values = np.full([len(axis) for axis in axes], np.nan)
-        for run in runs:
-            index = tuple(axis.index(run[key]) for axis, key in zip(axes, ("method", "seed", "dataset"), strict=True))
-            if run["test"]:
-                values[index] = metric(run) if callable(metric) else run["test"][metric]
-        return cls(values, *axes, tuple(category[name] for name in axes[2]))
-
-    def of_paper(self) -> "Scores":
-        """Return the scores of the paper's methods alone."""
-        known = [m for m, key in enumerate(self.methods) if key in PAPER_METHODS]
-        return replace(self, values=self.values[known], methods=tuple(self.methods[m] for m in known))
-
-    def complete(self) -> "Scores":
-        """Return the scores of the data sets on which every method has a run. InputError if there are none."""
-        whole = np.flatnonzero(~np.isnan(self.values).all(1).any(0))
-        if not len(whole):
-            raise InputError("there is no data set on which every method has a run")
-        datasets, categories = (tuple(axis[d] for d in whole) for axis in (self.datasets, self.categories))
-        return replace(self, values=self.values[:, :, whole], datasets=datasets, categories=categories)
-
-    def missing(self) -> list[tuple[str, str, int]]:
-        """Return (method, data set, seed) of each NaN."""
-        nans = np.argwhere(np.isnan(self.values.swapaxes(1, 2)))
-        return [(self.methods[m], self.datasets[d], self.seeds[s]) for m, d, s in nans]

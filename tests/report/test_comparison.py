@@ -1,6 +1,7 @@
 """Comparisons of methods: their statistics, tables, figures and notebook."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from notebook import ROOT, run
@@ -9,7 +10,7 @@ from records import make_record, write_all
 from pvera.errors import InputError
 from pvera.report import published, stars
 from pvera.report.plots import comparison as draw
-from pvera.report.scores import Scores
+from pvera.report.scores import ROWS, complete
 from pvera.report.statistics import LEVEL, binomial_star, friedman, seed_error
 from pvera.report.tables import comparison
 from pvera.study import results
@@ -69,7 +70,7 @@ def test_stars_by_hand(compared):
 
 def test_lead_over_seeds_is_that_of_the_statistics(compared):
     evidence = compared.evidence
-    both = np.hypot(evidence.std[1], evidence.std[2])
+    both = np.hypot(evidence.std["vera"], evidence.std["pvera"])
     assert compared.methods.at["vera", "lead_seeds"] == pytest.approx(100 * seed_error(both, 2))
 
 
@@ -86,7 +87,7 @@ def test_leads_are_paired_over_data_sets():
 def test_missing_runs_leave_data_sets_out():
     correct = HAND | {"vera": HAND["vera"] | {"vessels": [None, None], "digits": [400, None]}}
     evidence = comparison.of_runs(runs_of(correct))
-    assert evidence.scores.datasets == ("digits", "sprites")
+    assert list(evidence.scores.index.unique("dataset")) == ["digits", "sprites"]
     assert "Over the 2 of 3 data sets" in evidence.about
     methods = comparison.compare(evidence).methods
     assert methods.at["vera", "average"] == pytest.approx((40 + 34) / 2)
@@ -115,7 +116,7 @@ def of_paper():
 def test_published_evidence(backbone, of_paper):
     compared = of_paper[backbone]
     evidence = compared.evidence
-    assert evidence.scores.values.shape == (8, 1, 19) and not evidence.scores.missing()
+    assert evidence.scores.shape == (19, 8) and evidence.scores.notna().all(axis=None)
     table = PAPER.accuracies(backbone)
     np.testing.assert_allclose(compared.methods["average"], table.mean(axis=1))
     np.testing.assert_allclose(compared.methods["rank"], table.rank(ascending=False).mean(axis=1))
@@ -123,9 +124,8 @@ def test_published_evidence(backbone, of_paper):
     # Where recomputed stars differ from the printed ones, the audit reports a contradiction or leaves it open
     decided, printed = stars.decisions(PAPER, backbone), PAPER.accuracies(backbone, "star")
     open_or_wrong = decided.isna() | stars.contradictions(decided, printed)
-    differ = (evidence.lower < LEVEL)[:-1] != evidence.printed[:-1]
-    assert list(decided.index) == list(evidence.scores.methods[:-1])
-    assert differ.any() and open_or_wrong.to_numpy()[differ].all()
+    differ = ((evidence.lower < LEVEL) != evidence.printed).T.drop(index="pvera")
+    assert differ.any(axis=None) and open_or_wrong.loc[differ.index, differ.columns][differ].stack().all()
     assert compared.ranks.critical_difference == pytest.approx(3.031 * np.sqrt(8 * 9 / (6 * 19)), abs=2e-3)
     assert (compared.methods["lower_holm"] <= compared.methods["lower_bh"]).all()
     assert (compared.methods["lower_bh"] <= compared.methods["lower"]).all()
@@ -215,8 +215,10 @@ def test_notebook_on_two_methods(tmp_path, monkeypatch):
 
 
 def test_scores_complete():
-    values = np.array([[[1.0, np.nan, 3.0], [np.nan, np.nan, 1.0]], [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]])
-    scores = Scores(values, ("vera", "pvera"), (0, 1), ("digits", "nuclei", "vessels"), tuple("abc"))
-    complete = scores.complete()
-    assert complete.datasets == ("digits", "vessels") and complete.categories == ("a", "c")
-    np.testing.assert_array_equal(complete.values, values[:, :, [0, 2]])
+    index = pd.MultiIndex.from_tuples(
+        [(category, name, seed) for category, name in ("ad", "bn", "cv") for seed in (0, 1)], names=ROWS
+    )
+    scores = pd.DataFrame({"vera": [1, np.nan, np.nan, np.nan, 3, 1.0], "pvera": np.arange(6.0)}, index)
+    assert complete(scores).index.unique("dataset").tolist() == ["d", "v"] and complete(scores)["pvera"].sum() == 10
+    with pytest.raises(InputError, match="no data set"):
+        complete(scores.iloc[2:4])

@@ -45,7 +45,7 @@ def critical_difference(ax: Axes, methods: Sequence[str], friedman: Friedman) ->
 
 def _source(compared: Comparison) -> str:
     """Name what a comparison is of, on lines of a narrow panel."""
-    datasets = f"{len(compared.evidence.scores.datasets)} data sets"
+    datasets = f"{compared.evidence.datasets} data sets"
     return "\n".join([*wrap(compared.evidence.name, 26), datasets])
 
 

@@ -1,6 +1,6 @@
 """Bootstrap over data sets: `resample`, a statistic of each resample, then `percentile_interval`.
 
-Scores are arrays (methods, seeds, data sets) as in `report.scores.Scores`, NaN where a run is missing.
+Scores are arrays (methods, seeds, data sets) as of `report.scores.cube`, NaN where a run is missing.
 """
 
 import numpy as np

@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS, PAPER_METHODS
-from pvera.report.scores import ROWS, Scores, capped, complete, over_seeds, wide
+from pvera.report.scores import ROWS, capped, complete, over_seeds, wide
 from pvera.report.statistics import LEVEL, binomial_p_value
-from pvera.report.table import STAR, Table, crossed, marks, number, percent, plain, title  # noqa: F401
+from pvera.report.table import STAR, Table, crossed, number, percent, plain, title
 from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Contrast, Untestable, lead
 
@@ -37,14 +37,6 @@ def accuracies(scores: pd.DataFrame) -> pd.DataFrame:
     average = means.mean(skipna=False).to_frame("average").T
     categories = means.groupby(level="category", sort=False).mean(skipna=False)
     return pd.concat([means.droplevel("category"), average, categories]).T.rename_axis("method")
-
-
-def groups(scores: Scores) -> dict[str, list[int]]:
-    """Return the positions of the data sets behind each average: "average" (all), then each category."""
-    members = {"average": list(range(len(scores.datasets)))}
-    for position, category in enumerate(scores.categories):
-        members.setdefault(category, []).append(position)
-    return members
 
 
 def comparisons(runs: list[dict]) -> pd.DataFrame:
