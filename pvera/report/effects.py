@@ -15,10 +15,10 @@ from scipy.stats import t
 
 from pvera.errors import InputError
 from pvera.report.scores import chosen_member
-from pvera.report.statistics import t_interval
 from pvera.study import results
 from pvera.study.protocol import CORRECTED, REFERENCES, Protocol, one_at_a_time
 from pvera.study.results import config_hash
+from pvera.uncertainty import t_interval
 
 NOISE = "own_draws"
 

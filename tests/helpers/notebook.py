@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from pvera.report import plots
-from pvera.report.statistics.bootstrap import resample
+from pvera.report.statistics import resample
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,7 +10,7 @@ from scipy.stats import binom, false_discovery_control
 from statsmodels.stats.multitest import multipletests
 
 from pvera.errors import InputError
-from pvera.report.statistics import LEVEL, binomial, binomial_p_value, binomial_star, corrected
+from pvera.report.statistics import LEVEL, binomial_p_value, binomial_star, corrected
 
 
 def test_p_value_by_hand():
@@ -27,7 +27,7 @@ def test_star_by_hand():
 
 
 def test_a_p_value_at_the_level_earns_no_star(monkeypatch):
-    monkeypatch.setattr(binomial, "LEVEL", binomial_p_value(2, 10, 5))
+    monkeypatch.setattr("pvera.report.statistics.LEVEL", binomial_p_value(2, 10, 5))
     assert not binomial_star(2, 10, 5)
     assert binomial_star(1, 10, 5)
 

@@ -10,7 +10,8 @@ from hypothesis.extra import numpy as hnp
 from scipy.stats import ttest_1samp, ttest_ind
 
 from pvera.errors import InputError
-from pvera.report.statistics import coverage, mean_and_std, seed_error, t_interval
+from pvera.report.statistics import coverage, mean_and_std, seed_error
+from pvera.uncertainty import t_interval
 
 
 def test_mean_and_std_by_hand():

@@ -10,7 +10,8 @@ from hypothesis.extra import numpy as hnp
 from scipy.stats import friedmanchisquare, mannwhitneyu, rankdata, ranksums, wilcoxon
 
 from pvera.errors import InputError
-from pvera.report.statistics import auroc, friedman, nemenyi_difference, rank_sum, signed_rank
+from pvera.report.statistics import friedman, nemenyi_difference, rank_sum, signed_rank
+from pvera.selective import auroc
 
 few = st.integers(-3, 3).map(float)  # few values: many ties
 samples = hnp.arrays(np.float64, st.integers(1, 12), elements=few)

@@ -13,12 +13,12 @@ from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report.published import Published
 from pvera.report.scores import wide
-from pvera.report.statistics import t_interval
 from pvera.report.table import NOTHING, Table, plain, signed, thousands
 from pvera.report.table import title as named_title
 from pvera.report.tables.against_paper import counterparts
 from pvera.report.tables.benchmark import about
 from pvera.report.tables.verdicts import Untestable
+from pvera.uncertainty import t_interval
 
 LEARNED = 0.95
 #: Hyperparameter in which the members differ -> its experiment, which names the table.

@@ -14,10 +14,11 @@ from scipy.stats import t
 from pvera.data.tasks import TASKS
 from pvera.report.published import Published
 from pvera.report.readings import Uncertainty
-from pvera.report.statistics import RankSum, auroc, rank_sum
+from pvera.report.statistics import RankSum, rank_sum
 from pvera.report.table import NOTHING, Table, p_value, plain, signed, texts
 from pvera.report.tables.names import dataset_title, origin
 from pvera.report.tables.verdicts import Untestable
+from pvera.selective import auroc
 from pvera.study.results import KINDS
 
 ALL = "All data sets"
