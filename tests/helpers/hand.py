@@ -45,6 +45,4 @@ def judged(topic, data):
 
 def cells(table, panel=0):
     """Return the printed cells of a panel by their row labels."""
-    if hasattr(table, "texts"):
-        return {label: list(row) for label, *row in list(table.texts().values())[panel].itertuples()}
-    return {row.label: [cell.text for cell in row.cells] for row in table.panels[panel].rows}  # of the former table
+    return {label: list(row) for label, *row in list(table.texts().values())[panel].itertuples()}
