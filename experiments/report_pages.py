@@ -17,8 +17,8 @@ from pvera.files import write_atomically
 from pvera.study.script import run
 
 #: The pages, and what they link to.
-FILES = ("*.md", "LICENSE", "*.toml", "docs/*", "mkdocs/assets/*", "pvera/**/*.py", "pvera/**/*.md",
-         "experiments/**/*.py", "experiments/**/*.yaml", "tests/golden/*.py", "results/**/*.md",
+FILES = ("*.md", "LICENSE", "*.toml", "*.lock", "docs/*", "mkdocs/assets/*", "pvera/**/*.py", "pvera/**/*.md",
+         "experiments/**/*.py", "experiments/**/*.yaml", "tests/golden/*.py", "tests/slurm/*", "results/**/*.md",
          "results/mini/benchmark/**/*.safetensors", "figures/mini/*.png")  # fmt: skip
 
 
