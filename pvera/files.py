@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and records with a checksum."""
+"""Files that are written whole or not at all, and their hashes."""
 
 import hashlib
 import json
@@ -81,18 +81,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def sealed(record: dict) -> dict:
-    """Return `record` with "sha256", the `digest` of its other entries."""
-    content = {key: value for key, value in record.items() if key != "sha256"}
-    return content | {"sha256": digest(content)}
-
-
-def require_unchanged(path: str | Path, record: dict) -> None:
-    """Raise InputError unless `record` is as `sealed` returned it."""
-    if record.get("sha256") != sealed(record)["sha256"]:
-        raise InputError(f"{path}: was changed after it was written; delete it and run it again")
 
 
 def status(file: str | Path) -> os.stat_result:
