@@ -40,9 +40,11 @@ def config(profile: Profile, backbone: str) -> dict:
 
     InputError for a backbone that does not exist.
     """
-    full = profile.with_(backbones=[backbone], fixed_grid=[], datasets=profile.datasets[:1], seeds=[0])
+    # One value of β, which no cost depends on: nothing waits for a search.
+    full = profile.with_(backbones=[backbone], fixed_grid=[], datasets=profile.datasets[:1], seeds=[0], beta=[0.0])
+    runs = sorted(list_runs(full, "benchmark", ""), key=lambda run: list(profile.methods).index(run.method))
     methods: dict[Method, dict] = {}  # without the values of a learning rate, which are no part of a method
-    for candidate in [candidate for run in list_runs(full, "benchmark", "") for candidate in run.candidates]:
+    for candidate in [candidate for run in runs for candidate in run.candidates]:
         method = candidate.method
         grid = {name: value for name, value in candidate.grid.items() if hasattr(method, name)}
         methods[method] = {"method": method.key, "hyperparameters": method.describe(), "grid": grid}

@@ -113,7 +113,6 @@ def test_damaged_files_are_refused(tmp_path):
         (json.dumps(good | {"schema": 1}), "of schema 1"),
         (json.dumps({k: v for k, v in good.items() if k != "shape"}), "incomplete cost file"),
         (json.dumps(good | {"costs": good["costs"][1:]}), "incomplete cost file"),
-        (json.dumps(good | {"costs": good["costs"][::-1]}), "was changed after it was written"),
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=message):
