@@ -75,11 +75,6 @@ def binomial_p_value(correct: int, n: int, reference_correct: int) -> float:
     return float(binomtest(int(correct), int(n), reference_correct / n, alternative="less").pvalue)
 
 
-def binomial_star(correct: int, n: int, reference_correct: int) -> bool:
-    """Return whether the detailed tables print a star: significantly below the reference at `LEVEL`."""
-    return binomial_p_value(correct, n, reference_correct) < LEVEL
-
-
 def corrected(p_values: np.ndarray, method: str = "holm") -> np.ndarray:
     """Return p-values corrected for their number, of the same shape; compare them with the level as before.
 

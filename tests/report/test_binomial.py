@@ -10,7 +10,7 @@ from scipy.stats import binom, false_discovery_control
 from statsmodels.stats.multitest import multipletests
 
 from pvera.errors import InputError
-from pvera.report.statistics import LEVEL, binomial_p_value, binomial_star, corrected
+from pvera.report.statistics import LEVEL, binomial_p_value, corrected
 
 
 def test_p_value_by_hand():
@@ -18,18 +18,6 @@ def test_p_value_by_hand():
     assert binomial_p_value(2, 10, 5) == pytest.approx(56 / 1024)
     # P(X <= 0), X ~ Binomial(4, 3/4) = (1/4)^4
     assert binomial_p_value(0, 4, 3) == pytest.approx(1 / 256)
-
-
-def test_star_by_hand():
-    assert 56 / 1024 > LEVEL > 11 / 1024
-    assert not binomial_star(2, 10, 5)
-    assert binomial_star(1, 10, 5)
-
-
-def test_a_p_value_at_the_level_earns_no_star(monkeypatch):
-    monkeypatch.setattr("pvera.report.statistics.LEVEL", binomial_p_value(2, 10, 5))
-    assert not binomial_star(2, 10, 5)
-    assert binomial_star(1, 10, 5)
 
 
 @given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(0, n))))
@@ -40,16 +28,16 @@ def test_p_value_is_the_lower_tail(case):
 
 @pytest.mark.parametrize("n", [1, 10, 221184])  # 3 x 73728, the largest of the paper
 def test_reference_of_exactly_zero_or_one(n):
-    assert not binomial_star(0, n, 0) and not binomial_star(n, n, 0)
-    assert not binomial_star(n, n, n)
-    assert binomial_star(n - 1, n, n)
+    assert binomial_p_value(0, n, 0) >= LEVEL and binomial_p_value(n, n, 0) >= LEVEL
+    assert binomial_p_value(n, n, n) >= LEVEL
+    assert binomial_p_value(n - 1, n, n) < LEVEL
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))))
 def test_no_star_for_an_equal_or_better_method(case):
     n, reference = case
-    assert not binomial_star(reference, n, reference)
-    assert not binomial_star(n, n, reference)
+    assert binomial_p_value(reference, n, reference) >= LEVEL
+    assert binomial_p_value(n, n, reference) >= LEVEL
 
 
 def test_corrected_by_hand():

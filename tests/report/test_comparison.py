@@ -11,7 +11,7 @@ from pvera.errors import InputError
 from pvera.report import published, stars
 from pvera.report.plots import comparison as draw
 from pvera.report.scores import ROWS, complete
-from pvera.report.statistics import LEVEL, binomial_star, friedman, seed_error
+from pvera.report.statistics import LEVEL, binomial_p_value, friedman, seed_error
 from pvera.report.tables import comparison
 from pvera.study import results
 
@@ -60,8 +60,9 @@ def test_comparison_by_hand(compared):
 def test_stars_by_hand(compared):
     counts_of, reference = {"vera": (820, 1580, 680), "lora": (1020, 1780, 610)}, (920, 1680, 640)
     for method, counts in counts_of.items():
-        below = sum(binomial_star(c, 2 * IMAGES, r) for c, r in zip(counts, reference))
-        above = sum(binomial_star(2 * IMAGES - c, 2 * IMAGES, 2 * IMAGES - r) for c, r in zip(counts, reference))
+        below = sum(binomial_p_value(c, 2 * IMAGES, r) < LEVEL for c, r in zip(counts, reference))
+        wrong = ((2 * IMAGES - c, 2 * IMAGES - r) for c, r in zip(counts, reference))
+        above = sum(binomial_p_value(c, 2 * IMAGES, r) < LEVEL for c, r in wrong)
         assert compared.methods.at[method, "lower"] == below
         assert compared.methods.at[method, "higher"] == above
     assert compared.methods["lower"].tolist() == [0, 2, 0]

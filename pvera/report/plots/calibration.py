@@ -24,9 +24,8 @@ from pvera.report.plots import (
     style,
 )
 from pvera.report.scores import over_seeds
-from pvera.report.table import NOTHING, signed
+from pvera.report.table import NOTHING, signed, title
 from pvera.report.tables import calibration as tables
-from pvera.report.tables.names import dataset_title
 
 FEW = 10  # images; a bin with fewer has no point
 
@@ -67,8 +66,8 @@ def against_accuracy(ax: Axes, accuracy: np.ndarray, error: np.ndarray, methods:
 def per_method(ace: pd.DataFrame, ece: pd.DataFrame) -> Figure:
     """Draw the geometric means of ACE and of ECE (`tables.calibration.geometric_means`) side by side."""
     figure, axes = panels(2, 2, COLUMN, 0.17 * len(ace), 0.8, sharey=True)
-    for ax, means, title in zip(axes, (ace, ece), ("ACE", "ECE"), strict=True):
-        mark_pvera(forest(ax, 100 * means), 100 * means).set_title(title)
+    for ax, means, name in zip(axes, (ace, ece), ("ACE", "ECE"), strict=True):
+        mark_pvera(forest(ax, 100 * means), 100 * means).set_title(name)
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
         ax.set_xlim(left=0)
     figure.supxlabel("Calibration error (%), lower is better")
@@ -95,7 +94,7 @@ def confound(accuracy: pd.DataFrame, error: pd.DataFrame) -> Figure:
     figure, axes = panels(len(correlations), 3, PAGE * min(3, len(correlations)) / 3, 1.35, 0.9)
     for ax, (name, rho), x, y in zip(axes, correlations.items(), *means, strict=True):
         rank = NOTHING if np.isnan(rho) else signed(rho, 2)
-        against_accuracy(ax, x, y, list(accuracy)).set_title(f"{dataset_title(name)}   ρ = {rank}", fontsize=7)
+        against_accuracy(ax, x, y, list(accuracy)).set_title(f"{title(name)}   ρ = {rank}", fontsize=7)
     figure.supxlabel("Test accuracy (%); each panel has its own axes; ρ: Spearman's correlation over the methods")
     figure.supylabel("ACE (%), lower is better")
     key(figure, methods_key(accuracy), columns=8)

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from pvera.report.plots import PAGE, PLAIN, SEED, Style, entry, forest, key, note, panels, style
 from pvera.report.statistics import smallest
+from pvera.report.table import title
 from pvera.report.tables.components import CONTRASTS, Runs, values
-from pvera.report.tables.names import dataset_title
 
 MEAN = "Mean over tasks"
 
@@ -27,7 +27,7 @@ def contrasts(runs: Runs) -> Figure:
     figure, axes = panels(len(there), len(there), PAGE, 0.17 * len(datasets), 0.9, sharex=True, sharey=True)
     for ax, (name, (one, other)) in zip(axes, there.items(), strict=True):
         gaps = (accuracies[one] - accuracies[other]).unstack("seed", sort=False).to_numpy()  # (tasks, seeds)
-        frame = pd.DataFrame(gaps, list(map(dataset_title, datasets))).add_prefix("seed")
+        frame = pd.DataFrame(gaps, list(map(title, datasets))).add_prefix("seed")
         frame["mean"] = np.nanmean(gaps, axis=1)
         effect = smallest({name: gaps})
         frame.loc[MEAN, ["mean", "low", "high"]] = effect.mean, effect.low, effect.high

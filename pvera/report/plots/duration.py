@@ -7,8 +7,8 @@ from matplotlib.patches import Patch
 
 from pvera.adapters import METHODS
 from pvera.report.plots import COLUMN, PAGE, entry, key, panels, spaced, style
+from pvera.report.table import title
 from pvera.report.tables.duration import Curve
-from pvera.report.tables.names import dataset_title
 
 GAP = 0.105  # least distance of two labels, a share of the axes' height
 
@@ -54,7 +54,7 @@ def learning(losses: dict[str, dict[str, Curve]], cap: int) -> Figure:
     single = len(losses) == 1
     figure, axes = panels(len(losses), 3, COLUMN if single else PAGE, 1.6, 0.8)
     for ax, (dataset, of_dataset) in zip(axes, losses.items(), strict=True):
-        curves(ax, of_dataset, cap).set_title(dataset_title(dataset))
+        curves(ax, of_dataset, cap).set_title(title(dataset))
     figure.supylabel("Lowest validation loss so far (nats)")
     figure.supxlabel("Epochs")
     entries = [

@@ -13,7 +13,7 @@ from pvera.data.tasks import class_name
 from pvera.report.plots import COLUMN, SEED, entry, key, methods_key, note, panels, style
 from pvera.report.plots.uncertainty import STARS, bracket, stars, violins
 from pvera.report.statistics import rank_sum
-from pvera.report.tables.names import dataset_title
+from pvera.report.table import title
 from pvera.report.tables.out_of_distribution import KINDS, Values
 
 OUT = "#BBBBBB"
@@ -29,7 +29,7 @@ def values(ax: Axes, run: Values, kind: str) -> Axes:
     violins(
         ax,
         [run.values[name, kind] for name in tested],
-        [dataset_title(name) for name in tested],
+        [title(name) for name in tested],
         [colour if name == run.trained_on else OUT for name in tested],
     )
     for level, place in enumerate(sorted((i for i in range(len(tested)) if i != home), key=lambda i: abs(i - home))):
@@ -53,7 +53,7 @@ def detection(ax: Axes, data: pd.DataFrame) -> Axes:
             ax.plot(part["auroc"].mean(), height - 0.09, look.marker, color=look.colour, markersize=4.2, mec="white",
                     mew=0.4, zorder=3)  # fmt: skip
     ax.axvline(0.5, color="0.3", linewidth=0.8, linestyle="--", zorder=1)
-    ax.set_yticks(range(len(pairs)), [f"{dataset_title(one)}, given {dataset_title(other)}" for one, other in pairs])
+    ax.set_yticks(range(len(pairs)), [f"{title(one)}, given {title(other)}" for one, other in pairs])
     ax.set_ylim(len(pairs) - 0.5, -0.5)
     ax.set_xlim(0, 1)
     ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
@@ -66,8 +66,8 @@ def out_of_distribution_auroc(data: pd.DataFrame) -> Figure:
     """Draw `detection` for each kind of value side by side, over all seeds, at column width."""
     pairs = data[["model", "tested"]].drop_duplicates()
     figure, axes = panels(len(KINDS), len(KINDS), COLUMN, 0.3 * len(pairs), 0.75, sharey=True)
-    for ax, (kind, title) in zip(axes, KINDS.items(), strict=True):
-        detection(ax, data[data["kind"] == kind]).set_title(title.capitalize())
+    for ax, (kind, name) in zip(axes, KINDS.items(), strict=True):
+        detection(ax, data[data["kind"] == kind]).set_title(name.capitalize())
     figure.supxlabel("AUROC for detecting images of another data set by high values", fontsize=7)
     figure.supylabel("Training set, given images of another", fontsize=7)
     key(figure, [*methods_key(dict.fromkeys(data["method"])), SEED, entry("chance", line="--")], columns=4)
@@ -89,8 +89,8 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
             for run in runs:
                 if (run.record["method"], run.trained_on) == (method, model):
                     values(ax, run, kind)
-            title, pad = (dataset_title(model), 24) if row == 0 else ("", 18)
-            ax.set_title(title, pad=pad, fontsize=7)
+            name, pad = (title(model), 24) if row == 0 else ("", 18)
+            ax.set_title(name, pad=pad, fontsize=7)
             if row < len(methods) - 1:
                 ax.set_xticklabels([])
         grid[row, 0].set_ylabel(METHODS[method].title, color=style(method).colour, fontweight="bold")
@@ -118,8 +118,8 @@ def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
         ax.set_title(class_name(record["dataset"], int(label)), fontsize=6.5, pad=2)
     for record, arrays in latents:
         look, mean, draws = style(record["method"]), arrays["mu"], arrays["draws"]
-        title = f"{look.title},\nmean" if len(draws) else look.title
-        axes = _row(next(grid), title, mean, look.colour, cmap="viridis", vmin=mean.min(), vmax=mean.max())
+        name = f"{look.title},\nmean" if len(draws) else look.title
+        axes = _row(next(grid), name, mean, look.colour, cmap="viridis", vmin=mean.min(), vmax=mean.max())
         _colour_bar(figure, axes)
         most = np.abs(draws - mean).max(initial=0)
         below = [

@@ -14,9 +14,8 @@ from pvera.data.tasks import class_name
 from pvera.report.plots import COLUMN, entry, key, note, panels, style
 from pvera.report.readings import Example
 from pvera.report.statistics import RankSum
-from pvera.report.table import signed
+from pvera.report.table import signed, title
 from pvera.report.tables import uncertainty as tables
-from pvera.report.tables.names import dataset_title
 
 #: Colours of correct and incorrect predictions; no method has them, and colour-blind readers can tell them.
 CORRECT, INCORRECT = "#4D9221", "#762A83"
@@ -140,8 +139,8 @@ def by_draws(runs: tables.Runs) -> Figure:
     draws = list(data["draws"])
     figure, (left, right) = panels(2, 2, COLUMN, 2.0, 0)
     shown = data[data[["right", "wrong"]].max(axis=1) <= 1]  # wider than all scores: such an interval says nothing
-    for name, title, colour, marker in (("right", "Correct", CORRECT, "o"), ("wrong", "Incorrect", INCORRECT, "s")):
-        left.plot(shown["draws"], shown[name], color=colour, marker=marker, markersize=4, label=title)
+    for name, label, colour, marker in (("right", "Correct", CORRECT, "o"), ("wrong", "Incorrect", INCORRECT, "s")):
+        left.plot(shown["draws"], shown[name], color=colour, marker=marker, markersize=4, label=label)
         normal = shown["factor"] * data[name].iloc[-1] / data["factor"].iloc[-1]
         left.plot(shown["draws"], normal, color=colour, linestyle=":", linewidth=0.9)
     left.plot([], [], color="0.3", linestyle=":", linewidth=0.9, label="Normal scores")
@@ -166,7 +165,7 @@ def by_draws(runs: tables.Runs) -> Figure:
 def example(ax: Axes, shown: Example) -> Axes:
     """Draw an image; below it its true class, its predicted class and the interval of that class's score."""
     _picture(ax, shown)
-    ax.set_title(dataset_title(shown.dataset), fontsize=6.5, pad=2)
+    ax.set_title(title(shown.dataset), fontsize=6.5, pad=2)
     below = (_class(shown, shown.label), _class(shown, shown.predicted), _interval(shown))
     ax.set_xlabel("\n".join(below), fontsize=6, labelpad=3)
     return ax

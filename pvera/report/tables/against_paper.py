@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import kendalltau
 
-from pvera.adapters import METHODS, PAPER_METHODS
+from pvera.adapters import PAPER_METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report.published import BACKBONES, DATASETS, TABLES, Published
@@ -217,19 +217,3 @@ def grid(runs: list[dict], paper: Published) -> Table:
 def _shares(values: pd.Series, most: float) -> list[str]:
     """Return shares in Markdown, `most` in bold."""
     return [f"**{plain(value, 0)}**" if value == most else plain(value, 0) for value in values]
-
-
-def grid_summary(shares: pd.DataFrame) -> str:
-    """Count in one sentence the methods whose most chosen value is the paper's; shares: the data of `grid`."""
-    searched = shares.dropna(subset=["here", "paper"])
-    agree = {
-        METHODS[method].title: values["here"].idxmax() == values["paper"].idxmax()
-        for method, values in searched.groupby("method", sort=False)
-    }
-    same = [title for title, equal in agree.items() if equal]
-    if not agree:
-        return "**Answer.** No grid of the paper was searched here."
-    return (
-        f"**Answer.** {len(same)} of {len(agree)} methods most often chose the place of the grid that the paper's runs "
-        f"chose{': ' * bool(same)}{', '.join(same)}."
-    )

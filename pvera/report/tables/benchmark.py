@@ -254,10 +254,3 @@ def _listed(runs: list[tuple[str, str, int]]) -> str:
     places = seeds["dataset"].map(title) + " (seed " + seeds["seed"] + ")"
     of_methods = places.groupby(seeds["method"].map(title), sort=False).agg(", ".join)
     return "; ".join(f"{method} on {where}" for method, where in of_methods.items())
-
-
-def stars_summary(runs: list[dict]) -> str:
-    """Count the stars of the detailed table in one sentence."""
-    tested = comparisons(runs).dropna(subset="p_value")
-    stars = int(tested["significantly_lower"].sum())
-    return f"**Answer.** PVeRA is significantly better in {stars} of {len(tested)} comparisons with another method."

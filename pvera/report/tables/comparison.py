@@ -217,16 +217,6 @@ def summary(compared: Comparison) -> list[str]:
     return sentences
 
 
-def answer(compared: Comparison) -> str:
-    """Say in one sentence over how many methods PVeRA's lead has which support."""
-    others = compared.methods.drop(REFERENCE)
-    ahead, supported = (int((others[column] > 0).sum()) for column in ("lead", "lead_low"))
-    return (
-        f"{compared.evidence.name}: PVeRA's average is above that of {ahead} of {len(others)} methods, and "
-        f"the 95 % interval of its lead over data sets excludes zero for {supported} of these."
-    )
-
-
 def least_p_value(datasets: int, tests: int = 1) -> float:
     """Return the smallest p-value of the signed-rank test, times `tests` as in Holm's correction."""
     return min(1.0, tests * 0.5**datasets)

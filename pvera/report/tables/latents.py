@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from pvera.report.table import Table, plain
-from pvera.report.tables.names import backbone_title, dataset_title
+from pvera.report.table import Table, plain, title
+from pvera.report.tables.names import backbone_title
 from pvera.report.tables.verdicts import Untestable
 
 Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]  # records and arrays of `readings.load`
@@ -76,6 +76,6 @@ def _about(latents: Latents) -> str:
     record, arrays = latents[0]
     return (
         f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, "
-        f"seed {record['seed']}: {len(arrays['pixels'])} test images of {dataset_title(record['dataset'])}, "
+        f"seed {record['seed']}: {len(arrays['pixels'])} test images of {title(record['dataset'])}, "
         f"{arrays['mu'].shape[1]} x {arrays['mu'].shape[2]} patches each."
     )

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable
 
 from pvera.adapters import METHODS
-from pvera.data.tasks import TASKS
 from pvera.study import speed
 from pvera.study.protocol import one_at_a_time
 
@@ -41,11 +40,6 @@ SWITCHES = {
     "pvera_init": "uniform A and B",
     "pvera_kl": "KL term as a mean",
 }
-
-
-def dataset_title(name: str) -> str:
-    """Return the title of a data set, or the given name where it has none."""
-    return TASKS[name].title if name in TASKS else name
 
 
 def backbone_title(name: str) -> str:

@@ -11,7 +11,7 @@ from pvera.adapters import METHODS
 from pvera.report.readings import load
 from pvera.report.statistics import LEVEL, rank_sum
 from pvera.report.table import Table, p_value, plain, title
-from pvera.report.tables.names import dataset_title, origin
+from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Untestable
 
 #: Value per image (`latents.adaptation`) -> its name in tables.
@@ -117,5 +117,5 @@ def about(runs: Sequence[Values]) -> str:
     """Describe the adapters for a caption."""
     record = runs[0].record
     seeds = sorted({run.record["seed"] for run in runs})
-    tested = ", ".join(dataset_title(name) for name in record["config"]["tested"])
+    tested = ", ".join(title(name) for name in record["config"]["tested"])
     return f"{origin(record, seeds)}; the first data set of each category: {tested}."

@@ -7,7 +7,7 @@ from pvera.adapters import METHODS
 from pvera.report import effects
 from pvera.report.effects import METRICS, NOISE
 from pvera.report.table import NOTHING, Table, crossed, plain, signed, title
-from pvera.report.tables.names import backbone_title, dataset_title
+from pvera.report.tables.names import backbone_title
 from pvera.study.protocol import GRID_REFERENCE, one_at_a_time
 
 DIGITS = {"validation_loss": 3}
@@ -66,7 +66,7 @@ def _about(runs: dict[str, list[dict]]) -> str:
     first = next(iter(runs.values()))
     searched = " (`joint_stop`: all of them)" if GRID_REFERENCE in runs else ""
     seeds = sorted({run["seed"] for run in first})
-    datasets = dict.fromkeys(dataset_title(run["dataset"]) for run in first)
+    datasets = dict.fromkeys(title(run["dataset"]) for run in first)
     profile, backbone, epochs = first[0]["profile"], first[0]["backbone"], first[0]["config"]["max_epochs"]
     return (
         f"Profile {profile}, backbone {backbone_title(backbone)}, data set{'s' * (len(datasets) > 1)} "

@@ -15,8 +15,8 @@ from pvera.data.tasks import TASKS
 from pvera.report.published import Published
 from pvera.report.readings import Uncertainty
 from pvera.report.statistics import RankSum, rank_sum
-from pvera.report.table import NOTHING, Table, p_value, plain, signed, texts
-from pvera.report.tables.names import dataset_title, origin
+from pvera.report.table import NOTHING, Table, p_value, plain, signed, texts, title
+from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Untestable
 from pvera.selective import auroc
 from pvera.study.results import KINDS
@@ -32,7 +32,7 @@ def groups(runs: Runs) -> dict[str, list[Uncertainty]]:
     parts = {ALL: list(runs)}
     places = {run.record["dataset"]: KINDS.index(run.record["category"]) for run in runs}
     for name in sorted(places, key=lambda name: (places[name], [*TASKS, name].index(name), name)):
-        parts[dataset_title(name)] = [run for run in runs if run.record["dataset"] == name]
+        parts[title(name)] = [run for run in runs if run.record["dataset"] == name]
     return parts
 
 
@@ -146,7 +146,7 @@ def detection_table(runs: Runs) -> Table:
     names = {(SD, k): f"{SD}, {k} draws" for k in runs[0].estimates}
     names |= {(SCORE, most): f"{SCORE}, {most} draws", (SINGLE, 0): SINGLE}
     means = data.groupby(["dataset", "way", "draws"])["auroc"].mean().unstack(["way", "draws"])[list(names)]
-    means = means.set_axis(list(names.values()), axis=1).rename(dataset_title)
+    means = means.set_axis(list(names.values()), axis=1).rename(title)
     datasets = list(groups(runs))[1:]
     means.loc[f"Mean over {len(datasets)} data sets"] = means.mean()
     caption = (
