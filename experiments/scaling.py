@@ -19,7 +19,7 @@ from pvera.data import tasks, vtab
 from pvera.files import write_atomically
 from pvera.report.tables.names import backbone_title, machine_title
 from pvera.study import cost_records, speed
-from pvera.study.experiments import list_runs, named, of_script
+from pvera.study.experiments import list_runs, named, of_profile
 from pvera.study.markdown import table
 from pvera.study.profiles import Profile
 from pvera.study.runs import Run
@@ -88,7 +88,7 @@ def trainings(profile: Profile, results: Path) -> pd.DataFrame:
     rows, per_epoch = [], -(-TRAIN // profile.training.batch_size)
     records = {b: cost_records.record_path(results, profile.name, b) for b in profile.backbones}
     shapes = {b: Shape(**cost_records.read_record(path)["shape"]) for b, path in records.items()}
-    for one in (one for name in of_script("train") for one in list_runs(profile, name, "results")):
+    for one in (one for name in of_profile(profile, "train") for one in list_runs(profile, name, "results")):
         row = {"experiment": named(one.experiment).name, "members": len(one.candidates)}
         row |= {"steps": 0 if one.method == "linear" else EPOCHS * per_epoch, "work": work(one, shapes[one.backbone])}
         rows.append({name: getattr(one, name) for name in ("backbone", "dataset", "method")} | row)

@@ -26,7 +26,7 @@ from profile_options import changed, read_profile
 from pvera.files import require_writable
 from pvera.processes import cores
 from pvera.study import cluster
-from pvera.study.experiments import EXPERIMENTS, named, of_script
+from pvera.study.experiments import named, of_profile
 from pvera.study.inputs import Inputs, prepare
 from pvera.study.profiles import Profile
 from pvera.study.script import run
@@ -44,7 +44,7 @@ def start(profile: Profile, options: Namespace) -> None:
     workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
     root = Path(options.results).absolute()
     balanced = device == "cpu" and not (options.list or options.slurm)  # where many workers share one machine
-    experiments = [name for name in of_script(options.script) if name in (profile.experiments or EXPERIMENTS)]
+    experiments = of_profile(profile, options.script)
     plan = Plan(profile, tuple(experiments), root, options.replace, balanced)
     if options.status:
         print(cluster.describe(cluster.status(plan)))

@@ -202,6 +202,11 @@ def of_script(script: str) -> tuple[str, ...]:
     return tuple(name for name, experiment in EXPERIMENTS.items() if experiment.script == script)
 
 
+def of_profile(profile: Profile, script: str) -> list[str]:
+    """Return the names of the experiments that a script runs for a profile where no others are asked for."""
+    return [name for name in of_script(script) if name in (profile.experiments or EXPERIMENTS)]
+
+
 def named(folder: str) -> Experiment:
     """Return the experiment whose results lie in `folder`, a variant's as well. InputError for none."""
     names = [name for name in EXPERIMENTS if folder == name or folder.startswith(f"{name}_")]
