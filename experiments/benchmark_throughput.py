@@ -4,8 +4,8 @@
 
 Each backbone, with random weights, trains the profile's grid of PVeRA members with the code that trains the runs.
 Images are random numbers; an image that three members see counts three times. The hours cover all runs of the profile,
-one after the other. They assume that each member trains for --epochs epochs and that every adapter is as fast as
-PVeRA. Linear probing computes the backbone's features once.
+one after the other. They assume that each member trains for --epochs epochs, that every seed searches its grid, and
+that every adapter is as fast as PVeRA. Linear probing computes the backbone's features once.
 
 Writes <output>/throughput_<device>_<precision>.csv, a row per backbone and experiment, and prints it.
 """
@@ -27,7 +27,8 @@ from pvera.data import image_folders, tasks, vtab
 from pvera.errors import InputError
 from pvera.files import require_writable, write_atomically
 from pvera.study import markdown, training
-from pvera.study.experiments import list_runs, named, of_script
+from pvera.study.experiments import list_runs, named, of_profile
+from pvera.study.plan import SEARCHED
 from pvera.study.protocol import protocol
 from pvera.study.runs import Run, environment
 from pvera.study.script import run
@@ -51,10 +52,14 @@ def main() -> None:
         raise InputError(f"{min(unknown)!r} is not one of {', '.join(profile.backbones)}")
     profile = profile.with_(backbones=options.backbones, precision=options.precision)
     require_writable(options.output)
-    runs = [one for name in of_script("train") for one in list_runs(profile, name, options.output)]
+    # Runs that wait for a search are listed as if it had ended.
+    settled = profile.with_(beta=profile.beta[:1], alpha=profile.alpha[:1], search_once=False)
+    experiments = {name: profile if name in SEARCHED else settled for name in of_profile(profile, "train")}
+    runs = [one for name, listed in experiments.items() for one in list_runs(listed, name, options.output)]
     rates = {}
     for name in tqdm(profile.backbones, "measuring", unit="backbone"):
-        grid = next(one for one in runs if one.backbone == name and one.method == "pvera")
+        benchmark = list_runs(settled, "benchmark", options.output)
+        grid = next(one for one in benchmark if one.backbone == name and one.method == "pvera")
         rates[name] = measure(grid, options.device, options.batches)
     table = hours(runs, rates, options.epochs)
     where = environment(options.device)["device"]

@@ -22,10 +22,20 @@ def test_hours_follow_from_the_rates(tmp_path, capsys):
     assert row["hours"] == pytest.approx(expected / 3600, rel=1e-3)
 
 
+def test_runs_that_wait_for_a_search_count(tmp_path):
+    options = ("--profile", "mini", "--device", "cpu", "--precision", "float32", "--batches", 1)
+    scripts.execute("benchmark_throughput", *options, "--output", tmp_path)
+    (file,) = tmp_path.glob("*.csv")
+    rows = pd.read_csv(file).set_index("experiment")[["runs", "members"]]
+    assert rows.loc["beta"].tolist() == [6, 6 * 4 * 2]  # four values of β, two learning rates
+    assert rows.loc["benchmark"].tolist() == [6 * 3 * 8, 6 * 3 * 8 * 3]  # six tasks, three seeds, eight grids of three
+    assert rows.loc["equal_budget"].tolist() == [6 * 3, 6 * 3 * 3]
+
+
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        (["--device", "cpu", "--epochs", "0"], "--epochs: must be a whole number from 1, not 0"),
+        (["--device", "cpu", "--epochs", "0"], "--epochs: Input should be greater than or equal to 1, not 0"),
         (["--device", "cpu", "--profile", "demo", "--backbones", "dinov2_s"], "'dinov2_s' is not one of tiny"),
         (["--device", "cpu", "--profile", "large"], "unknown profile 'large'"),
         (["--device", "cuda"], "there is no CUDA device here"),
