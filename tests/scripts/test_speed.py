@@ -187,8 +187,8 @@ def test_the_timed_step_trains():
 @pytest.mark.parametrize(
     "arguments, says",
     [
-        (["--repeats", "0"], "--repeats: must be a whole number from 1, not 0"),
-        (["--threads", "0"], "--threads: must be a whole number from 1"),
+        (["--repeats", "0"], "--repeats: Input should be greater than or equal to 1, not 0"),
+        (["--threads", "0"], "--threads: Input should be greater than or equal to 1"),
         (["--backbones", "nothing"], "unknown backbone 'nothing'"),
         (["--device", "cuda"], "there is no CUDA device here"),
     ],
