@@ -69,7 +69,7 @@ def _points(runs: list[dict]) -> pd.DataFrame:
     return 100 * wide(runs)
 
 
-def _calibration(runs: list[dict]) -> pd.DataFrame:
+def minus_logs(runs: list[dict]) -> pd.DataFrame:
     """Return minus the logarithms of ACE."""
     with np.errstate(divide="ignore"):
         return -np.log(wide(runs, "ace"))
@@ -89,7 +89,7 @@ TOPICS = {
                       _trained(partial(ablations.losses, hyperparameter="targets"), "position")),
     "Cost": Topic("Section 4.3, Figure 3", "computational_efficiency", "cost", "cost", efficiency.of_profile),
     "Calibration": Topic("Section 4.3, Figure 4", "calibration", "calibration", "train",
-                         _trained(_calibration, "benchmark", "components_vera", "components_pvera")),
+                         _trained(minus_logs, "benchmark", "components_vera", "components_pvera")),
     "Uncertainty": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty", "uncertainty",
                          _analysed(readings.load_uncertainty)),
     "Uncertainty against rivals": Topic("not in the paper", "uncertainty_baselines", "rivals", "rivals", _rivals),

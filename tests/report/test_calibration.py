@@ -12,7 +12,7 @@ from scipy.stats import gmean, norm, spearmanr, t
 
 from pvera import metrics
 from pvera.errors import InputError
-from pvera.report.claims import _calibration as minus_logs
+from pvera.report.claims import minus_logs
 from pvera.report.plots import calibration as draw
 from pvera.report.scores import wide
 from pvera.report.tables import calibration

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import scripts
 import vtab_like
+from execution_root import execute as execute_notebooks
+from execution_root import notebook
+from execution_root import root as notebooks  # noqa: F401  a fixture
 from small import arguments
-from test_notebooks import execute as execute_notebooks
-from test_notebooks import notebook
-from test_notebooks import root as notebooks  # noqa: F401  a fixture
 
 from pvera.data import image_folders, store, suite
 from pvera.errors import InputError
