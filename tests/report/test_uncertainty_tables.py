@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hand import cells, lines
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from records import make_record
 from scipy import stats
@@ -233,12 +234,12 @@ def test_figures_of_draws_show_the_tables_numbers():
     assert titles == {uncertainty.SD, uncertainty.SCORE, uncertainty.SINGLE}
 
 
-def test_examples_stand_in_two_rows():
-    figure = plots.examples(HAND[:1] + HAND[2:])
-    shown = [ax for ax in figure.axes if ax.get_visible()]
+def test_examples_show_correct_images_before_incorrect_ones():
+    shown = [ax for ax in plots.examples(HAND[:1] + HAND[2:]).axes if ax.get_visible()]
     assert [ax.get_title() for ax in shown] == ["Digits", "Vessels"] * 2
-    assert [ax.get_ylabel() for ax in shown] == ["Correct", "", "Incorrect", ""]
-    assert [text.get_text() for text in shown[1].texts] == ["none", "none", "[0.40, 0.60]"]
+    colours = [ax.spines["left"].get_edgecolor() for ax in shown]
+    assert colours == [to_rgba(plots.CORRECT)] * 2 + [to_rgba(plots.INCORRECT)] * 2
+    assert shown[1].get_xlabel() == "none\nnone\n[0.40, 0.60]"
     top, bottom = plots.teaser(HAND[0].examples).axes[1::2]
     assert top.get_yticklabels()[0].get_text() == "0" and bottom.get_yticklabels()[0].get_text() == "1"
     assert [text.get_text() for text in top.texts] == ["[0.40, 0.60]"]
