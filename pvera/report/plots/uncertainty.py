@@ -185,10 +185,10 @@ def _picture(ax: Axes, shown: Example) -> None:
         spine.set(visible=True, color=CORRECT if shown.right else INCORRECT, linewidth=1.2)
 
 
-def _class(shown: Example, label: int, length: int = 16) -> str:
+def _class(shown: Example, label: int) -> str:
     """Name a class of an example's data set, shortened."""
     text = NUMBERS.get(shown.dataset, "{}").format(class_name(shown.dataset, label))
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+    return text if len(text) <= 16 else f"{text[:15]}…"
 
 
 def examples(runs: tables.Runs, columns: int = 6) -> Figure:

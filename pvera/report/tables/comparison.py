@@ -336,7 +336,7 @@ def sizes(evidence: Evidence, of: Iterable[int], name: str = "comparison_sizes")
     return Table(name, caption, {"": panel}, spec, data, evidence.about)
 
 
-def support(compared: list[Comparison], name: str = "comparison_support") -> Table:
+def support(compared: list[Comparison]) -> Table:
     """Build the table of how many comparisons support PVeRA's lead over each method, by kind of support."""
     kinds = {
         "Higher average": lambda c: c.methods["lead"] > 0,
@@ -355,7 +355,7 @@ def support(compared: list[Comparison], name: str = "comparison_support") -> Tab
     )
     panel = data.map(f"{{}} of {len(compared)}".format)
     about_all = " ".join(c.evidence.about for c in compared)
-    return Table(name, caption, {"": panel}, data=data.reset_index(), about=about_all)
+    return Table("comparison_support", caption, {"": panel}, data=data.reset_index(), about=about_all)
 
 
 def _titles(methods: Iterable[str]) -> str:
