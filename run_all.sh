@@ -10,7 +10,7 @@ usage: bash run_all.sh [demo|mini|paper] [options of experiments/train.py]
 Sets up .venv on first use, trains the profile's missing runs, analyses their adapters (uncertainty and its rivals, out
 of distribution, latents, costs), executes the notebooks in analysis/ on its results and prints the main table.
 
-  demo    three small tasks, no download (default): 7 to 8 minutes on two cores, set-up included
+  demo    three small tasks, no download (default): 7 to 12 minutes on two cores, set-up included
   mini    six tasks with full grids, no download: about 6 hours on two cores, three hours more for text
   paper   VTAB-1k on DINOv2, GLUE on DeBERTa-V3: downloads what is not there, and needs a GPU
 

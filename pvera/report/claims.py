@@ -18,7 +18,7 @@ from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as draws
 from pvera.report.tables import uncertainty_baselines as ways
 from pvera.report.tables.names import backbone_title
-from pvera.report.tables.verdicts import FIELDS, RULE, SHOWN, UNTESTABLE, VERDICTS, Claim, answer, lead, versus
+from pvera.report.tables.verdicts import FIELDS, RULE, SHOWN, UNTESTABLE, Claim, answer, lead, versus
 from pvera.study import markdown, results
 
 Results = dict[str, tuple[list[dict], Any]]  # backbone -> trainings behind the claims, and what contrasts take
@@ -90,14 +90,16 @@ TOPICS = {
     "Cost": Topic("Section 4.3, Figure 3", "computational_efficiency", "cost", "cost", efficiency.of_profile),
     "Calibration": Topic("Section 4.3, Figure 4", "calibration", "calibration", "train",
                          _trained(minus_logs, "benchmark", "components_vera", "components_pvera")),
-    "Uncertainty": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty", "uncertainty",
+    "Uncertainty": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",
+                         "analyse --experiments uncertainty",
                          _analysed(readings.load_uncertainty)),
-    "Uncertainty against rivals": Topic("not in the paper", "uncertainty_baselines", "rivals", "rivals", _rivals),
-    "Intervals": Topic("Section 4.3, Appendix C", "intervals", "intervals", "uncertainty",
+    "Uncertainty against rivals": Topic("not in the paper", "uncertainty_baselines", "rivals",
+                                       "analyse --experiments rivals", _rivals),
+    "Intervals": Topic("Section 4.3, Appendix C", "intervals", "intervals", "analyse --experiments uncertainty",
                        _analysed(readings.load_uncertainty)),
     "Out-of-distribution detection": Topic("Section 4.4, Figure 6", "out_of_distribution", "out_of_distribution",
-                                           "out_of_distribution", _analysed(ood.load_values)),
-    "Latents": Topic("Section 4.4, Figure 7", "latents", "latents", "latents",
+                                           "analyse --experiments out_of_distribution", _analysed(ood.load_values)),
+    "Latents": Topic("Section 4.4, Figure 7", "latents", "latents", "analyse --experiments latents",
                      _analysed(partial(readings.load, experiment="latents"))),
     "Language": Topic("Appendix D, Table 5", "language", "language", "train_language", _language),
 }  # fmt: skip
@@ -120,30 +122,33 @@ _part = partial(Claim, "Components")
 _rank = partial(ablations.named, "rank")
 _calibrated = partial(Claim, "Calibration", digits=1, shown=_percent)
 _spread = partial(Claim, "Uncertainty", digits=2)
-_rival = partial(Claim, "Uncertainty against rivals", digits=3)
+_rival = partial(Claim, "Uncertainty against rivals", digits=3, page=False)
 _wider = partial(Claim, "Intervals", digits=2)
-_out = partial(Claim, "Out-of-distribution detection", digits=3, units="models")
+_out = partial(Claim, "Out-of-distribution detection", digits=3, units="models", limit=0.5)
 _maps = partial(Claim, "Latents", units="images")
 _text = partial(Claim, "Language")
 
 #: The first of a topic is its primary question.
 CLAIMS = (
-    _main("PVeRA is better than VeRA on average", lead("pvera", "vera"), *POINTS),
     _main("PVeRA has the highest average", lead("pvera"), *POINTS),
     _main("DoRA has the second highest average", benchmark.second("dora", "pvera"), *POINTS, turned=("PVeRA",)),
     _main("DoRA is best on more data sets than any other", benchmark.wins("dora"),
-          "best on {size} more data sets than {name}", "best on {size} fewer data sets than {name}"),
+          "best on {size} more data sets than {name}", "best on {size} fewer data sets than {name}", page=False),
     _main("Linear probing has the lowest average", benchmark.lowest("linear"), *POINTS[::-1]),
     _main("PVeRA is the most stable: lowest standard deviation over seeds", benchmark.steadiness("pvera"),
           "{size} points lower than that of {name}", "{size} points higher than that of {name}", 2,
-          units="data sets, over all seeds"),
+          units="data sets, over all seeds", page=False),
     _main("PVeRA is the most stable: lowest mean rank", benchmark.ranks("pvera"), "{size} ranks ahead of {name}",
-          "{size} ranks behind {name}", 2),
+          "{size} ranks behind {name}", 2, page=False),
     _part("PVeRA is more accurate than VeRA", components.gap("PVeRA − VeRA"), *PLAIN_POINTS),
     _part("The noise makes PVeRA more accurate (β = 0)", components.gap("with noise − without (β = 0)"), *PLAIN_POINTS),
+    _part("Noise of fixed size, σ = 1, makes PVeRA more accurate (β = 0)",
+          components.gap("σ = 1 − no noise (β = 0)"), *PLAIN_POINTS),
+    _part("Learning σ makes PVeRA more accurate than σ = 1 fixed (β = 0)",
+          components.gap("σ learned − σ = 1 (β = 0)"), *PLAIN_POINTS),
     _part("The KL term makes PVeRA more accurate", components.gap("with KL term − without"), *PLAIN_POINTS),
     _part("The KL term makes PVeRA more accurate where the search chose one",
-          components.gap("with KL term − without", where="kl_term_chosen"), *PLAIN_POINTS),
+          components.gap("with KL term − without", where="kl_term_chosen"), *PLAIN_POINTS, page=False),
     _part("PVeRA is more accurate than VeRA with an equal budget", components.gap("PVeRA − VeRA, equal budget"),
           *PLAIN_POINTS),
     Claim("Rank", _rank("{0} has the lowest loss", [256]), ablations.lower("rank", [256], [64, 128, 512]), *NATS, 3),
@@ -151,11 +156,11 @@ CLAIMS = (
           3),
     Claim("Position", "QV has the lowest loss", ablations.lower("targets", ["qv"], ablations.PAPER["targets"]), *NATS,
           3),
-    *(Claim("Cost", text, partial(cost.count, text)) for text in cost.CLAIMS),
+    *(Claim("Cost", text, partial(cost.count, text), page="dinov2_b") for text in cost.CLAIMS),
     _calibrated("LoRA, VeRA and PVeRA are all better calibrated than the other adapters",
                 versus(LORA_BASED, ["bottleneck", "ia3", "adaptformer", "dora"]), *ACE),
     _calibrated(f"{OURS}LoRA, VeRA and PVeRA are all better calibrated than linear probing",
-                versus(LORA_BASED, ["linear"]), *ACE),
+                versus(LORA_BASED, ["linear"]), *ACE, page=False),
     _calibrated(f"{OURS}PVeRA is better calibrated than VeRA", versus(["pvera"], ["vera"]), *ACE),
     _spread("Incorrect predictions have the higher standard deviation within a data set, 4 draws",
             draws.within(draws.spread_of, 4), *DELTA),
@@ -179,10 +184,10 @@ CLAIMS = (
     _wider("Incorrect predictions have the wider intervals within a data set, 16 draws",
            draws.within(draws.width_of, 16), *DELTA),
     _out("PVeRA's values are lower in distribution (mean value)", ood.separation("mean"), *HALF),
-    _out("PVeRA's values separate better than VeRA's (mean value)", ood.separation("mean", "vera"), *VERA),
+    _out("PVeRA's values separate better than VeRA's (mean value)", ood.separation("mean", "vera"), *VERA, page=False),
     _out("PVeRA's values are lower in distribution (norm)", ood.separation("norm"), *HALF),
-    _out("PVeRA's values separate better than VeRA's (norm)", ood.separation("norm", "vera"), *VERA),
-    _maps("Different draws change the latent: they lie away from their mean", latents.draw_distance),
+    _out("PVeRA's values separate better than VeRA's (norm)", ood.separation("norm", "vera"), *VERA, page=False),
+    _maps("Different draws change the latent: they lie away from their mean", latents.draw_distance, page=False),
     _maps("PVeRA focuses more on the semantically relevant parts of an image", latents.relevant_parts),
     _text("PVeRA is better than VeRA on average over the tasks of GLUE", language.ahead("glue", ["vera"]), *POINTS),
     _text("PVeRA is better than VeRA on average over the tasks of our own grammar",
@@ -190,9 +195,9 @@ CLAIMS = (
     _text("PVeRA has the highest score on RTE", language.ahead("rte"), *POINTS, units="seeds"),
     _text("PVeRA has the highest score on CoLA", language.ahead("cola"), *POINTS, units="seeds"),
     _text("Presupposed: every method beats the majority class on average over the tasks of GLUE",
-          language.above_majority_class("glue"), *MAJORITY),
+          language.above_majority_class("glue"), *MAJORITY, page=False),
     _text("Presupposed: every method beats the majority class on average over the tasks of our own grammar",
-          language.above_majority_class("grammar"), *MAJORITY),
+          language.above_majority_class("grammar"), *MAJORITY, page=False),
 )  # fmt: skip
 
 
@@ -214,7 +219,7 @@ def judged(root, profile: str, paper: Published, notebook: str = "") -> pd.DataF
             cut = f"{capped(runs)} of {len(runs)} trainings cut short" if capped(runs) else ""
             for claim in claims:
                 row = claim.judge(data) if data is not None else claim.untested(missing)
-                rows.append(place | row | {"cut": cut})
+                rows.append(place | row | {"cut": cut, "page": claim.page in (True, backbone)})
     return pd.DataFrame(rows)
 
 
@@ -227,31 +232,27 @@ def tables(root, profile: str, paper: Published, notebook: str) -> list[Table]:
     name = f"{TOPICS[rows['topic'].iloc[0]].table}_claims"
     return [
         Table(name + suffix.format(backbone), f"The claims, judged. {RULE}", {"": part.set_index("claim")}, SHOWN,
-              part[[*FIELDS, *seeds]])
+              part[[*FIELDS, *seeds]].drop(columns="page"))
         for backbone, part in parts
     ]  # fmt: skip
 
 
 def body(rows: pd.DataFrame, notebooks: str) -> str:
-    """Return the page of all claims without its title; notebooks: their folder as seen from the page."""
-    lines = [
-        answer(rows["verdict"]),
-        f"{RULE} *{UNTESTABLE.capitalize()}*: results or a definition are missing; the effect says which. Counts are "
-        "exact and have no interval.",
-    ]
-    counts = rows.groupby("topic", sort=False)["verdict"].value_counts().unstack(fill_value=0)
-    counts = counts.reindex(TOPICS, columns=VERDICTS, fill_value=0)
-    header = ["Topic", *map(str.capitalize, VERDICTS)]
-    lines.append(markdown.table(header, [[name, *map(str, row)] for name, *row in counts.itertuples()], "lcccc"))
-    for name, part in rows.groupby("topic", sort=False):
-        where = part["backbone"].map(lambda backbone: backbone_title(backbone) if backbone else "")
-        scale = [", ".join(filter(None, both)) for both in zip(where, part["scale"], strict=True)]
-        shown = texts(part.assign(scale=scale), SHOWN)
-        cells = [[text, *row] for text, (_, *row) in zip(part["claim"], shown.itertuples(), strict=True)]
-        notebook = part["notebook"].iloc[0]
-        lines += [f"## {name}", f"{part['place'].iloc[0]}; [{notebook}]({notebooks}{notebook}.ipynb)."]
-        lines.append(markdown.table(["Claim", *shown], [list(map(_piped, row)) for row in cells]))
-    return "\n\n".join(lines) + "\n"
+    """Return the page of claims without its title; notebooks: their folder as seen from the page."""
+    rows = rows[rows["page"]]
+    where = rows["backbone"].map(lambda backbone: backbone_title(backbone) if backbone else "")
+    scale = [", ".join(filter(None, both)) for both in zip(where, rows["scale"], strict=True)]
+    shown = texts(rows.assign(scale=scale), SHOWN)
+    shown["Verdict"] = [f"[{verdict}]({notebooks}{name}.ipynb)" for verdict, name in
+                        zip(rows["verdict"], rows["notebook"], strict=True)]  # fmt: skip
+    cells = pd.concat([rows[["claim", "place"]].reset_index(drop=True), shown.reset_index(drop=True)], axis=1)
+    note = (
+        f"*{UNTESTABLE.capitalize()}*: results or a definition are missing, or no result could decide; the effect "
+        "says which. Counts are exact and have no interval. The claims are not corrected for each other. Further ones "
+        "stand in the notebooks alone, to which the verdicts lead."
+    )
+    table = markdown.table(["Claim", "In the paper", *shown], cells.map(_piped).to_numpy().tolist())
+    return "\n\n".join([answer(rows["verdict"]), table, RULE, note]) + "\n"
 
 
 def _piped(text: str) -> str:

@@ -54,14 +54,24 @@ def test_printed_numbers_of_claims_are_the_papers():
 
 
 def test_page_links_to_notebooks_and_counts(mini):
-    page = claims.page(mini, "mini")
+    page, shown = claims.page(mini, "mini"), mini[mini["page"]]
     links = re.findall(r"\]\(([^)]+)\)", page)
-    assert len(links) == len(TOPICS)
+    assert len(links) == len(shown) < len(mini)
     assert all((ROOT / "results/mini/tables" / link).resolve().is_file() for link in links)
-    (row,) = (line for line in page.splitlines() if line.startswith("| PVeRA is better than VeRA on average |"))
-    assert "6 data sets, 3 seeds" in row and "nan" not in page and "{" not in page
-    counts = mini["verdict"].value_counts()
-    assert f"Of {len(mini)} claims, {counts['holds']} hold" in page
+    (row,) = (line for line in page.splitlines() if line.startswith("| PVeRA is more accurate than VeRA |"))
+    assert "6 data sets, 5 seeds" in row and "nan" not in page and "{" not in page
+    counts = shown["verdict"].value_counts()
+    assert f"Of {len(shown)} claims, {counts['holds']} hold" in page
+    assert set(shown.loc[shown["topic"] == "Cost", "backbone"]) == {"dinov2_b"}
+
+
+def test_no_question_stands_twice(mini):
+    assert not mini.duplicated(["claim", "backbone"]).any()
+
+
+def test_a_measure_that_could_not_decide_is_not_testable(mini):
+    rows = mini[mini["topic"] == "Out-of-distribution detection"]
+    assert (rows["verdict"] == UNTESTABLE).all() and rows["reading"].str.contains("the measure ends 0.500").all()
 
 
 def test_without_results_every_claim_names_its_command(root):
@@ -91,8 +101,8 @@ def test_two_methods_and_trainings_that_were_cut_short(root):
     write_all(root, records)
     claims.write(claims.judged(root, "mine", PAPER), root, "mine")
     page = (root / "mine/tables/claims.md").read_text()
-    assert "| PVeRA is better than VeRA on average | holds | 9.3 points above VeRA | [7.9, 10.8] |" in page
-    assert "| DoRA has the second highest average | not testable here | no runs of DoRA |" in page
+    assert "[holds](../../../analysis/main_table.ipynb) | 9.3 points above VeRA | [9.3, 9.3] | [7.9, 10.8] |" in page
+    assert "[not testable here](../../../analysis/main_table.ipynb) | no runs of DoRA |" in page
     assert "small ViT (32 px), 3 data sets, 2 seeds, 3 of 12 trainings cut short" in page
     (table,) = claims.tables(root, "mine", PAPER, "main_table")
     assert table.name == "main_claims" and table.data["cut"].eq("3 of 12 trainings cut short").all()

@@ -48,13 +48,14 @@ def test_rows_join_the_benchmark_and_further_seeds(runs):
 
 
 def test_claims_are_judged_over_tasks(runs):
-    more, noise, kl, chosen, equal = judged("Components", components.values(runs)).to_dict("records")
+    more, noise, fixed, learned, kl, chosen, equal = judged("Components", components.values(runs)).to_dict("records")
     gaps = [7, 5]
     low, high = stats.t.interval(0.95, 1, np.mean(gaps), stats.sem(gaps))
     assert more["verdict"] == "undecided" and more["difference"] == pytest.approx(6)
     assert (more["low"], more["high"]) == pytest.approx((low, high))
     assert noise["difference"] == pytest.approx(6) and kl["difference"] == pytest.approx(0)
     assert chosen["low"] == kl["low"]
+    assert fixed["reading"] == learned["reading"] == "no runs of PVeRA, σ = 1 fixed, β = 0"
     assert equal["verdict"] == "not testable here" and equal["reading"] == "no runs of VeRA, equal budget"
     assert components.without_one_task(runs) == (
         "Without one of the 2 tasks, the first verdict stays for 2 of them (Digits, Sprites)."
@@ -68,7 +69,7 @@ def test_tasks_without_a_kl_term_are_named_and_left_out(runs):
         run | {"config_hash": hashes[run["seed"]]} if run["dataset"] == "sprites" else run for run in runs["no_kl"]
     ]
     assert components.without_kl_term(runs) == {"sprites"}
-    _, _, kl, chosen, _ = judged("Components", components.values(runs)).to_dict("records")
+    *_, kl, chosen, _ = judged("Components", components.values(runs)).to_dict("records")
     assert kl["difference"] == pytest.approx(0)  # −1 on Digits, +1 on Sprites
     assert chosen["reading"] == "fewer than two data sets: no interval"
     assert "On Sprites the search chose β = 0" in components.by_task(runs).caption
@@ -107,3 +108,18 @@ def test_searches_state_their_choice_and_whether_it_is_at_the_edge(tmp_path):
     table = components.searched(tmp_path, "mine")
     assert table.texts()[""].loc["β of PVeRA"].tolist() == ["10⁻³", "10⁻² (edge)"]
     assert components.searched(tmp_path, "other") is None
+
+
+def test_noise_of_fixed_size_stands_between_no_noise_and_a_learned_size(tmp_path):
+    """It comes from an experiment of its own; on these tasks only seeds vary (Student's t, by hand)."""
+    for name in CORRECT:
+        write_all(tmp_path, list(records(name)))
+    for dataset, counts in zip(TASKS, [[56, 59, 62], [44, 45, 46]], strict=True):
+        write_all(tmp_path, [make_record("pvera", dataset, seed, correct, 100, experiment="noise_sigma_1")
+                             for seed, correct in enumerate(counts)])  # fmt: skip
+    rows = judged("Components", components.values(components.load(tmp_path, "mine")))
+    fixed, learned = (rows[rows.index.str.contains(words)].iloc[0] for words in ("fixed size", "Learning σ"))
+    assert fixed["difference"] == pytest.approx(5.5) and learned["difference"] == pytest.approx(0.5)
+    std = np.std([6, 7, 8], ddof=1)  # on Digits; on Sprites all seeds differ by 4
+    half = stats.t.ppf(0.975, 2) * std / np.sqrt(3) / 2
+    assert fixed[["these_low", "these_high"]].tolist() == pytest.approx([5.5 - half, 5.5 + half])

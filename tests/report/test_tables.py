@@ -21,6 +21,7 @@ from pvera.report.scores import wide
 from pvera.report.table import TURNED, Table, marks, number
 from pvera.report.tables import benchmark as tables
 from pvera.report.tables.profile import of_profile
+from pvera.report.tables.verdicts import Claim, lead
 
 ROOT = Path(__file__).parents[2]
 PAPER = published.load(ROOT / "results" / "published")
@@ -147,7 +148,8 @@ def test_claims_by_hand():
     """PVeRA minus VeRA: 10, -10 and 1 by data set. Averages: 46.67, 53.35, 53.33 and PVeRA 53.67."""
     rows = judged("Main table", 100 * wide(runs_of(HAND)))
     half = t.ppf(0.975, 2) * np.std([10, -10, 1], ddof=1) / np.sqrt(3)
-    first = rows.loc["PVeRA is better than VeRA on average"]
+    against_vera = Claim("Main table", "PVeRA over VeRA", lead("pvera", "vera"), "{size} points above {name}")
+    first = pd.Series(against_vera.judge(100 * wide(runs_of(HAND))))
     assert (first["verdict"], first["reading"]) == ("undecided", "0.3 points above VeRA")
     assert first[["low", "high", "seed0", "seed1"]].tolist() == pytest.approx([1 / 3 - half, 1 / 3 + half, -1, 5 / 3])
     assert rows.at["PVeRA has the highest average", "reading"] == "0.3 points above LoRA"
@@ -305,7 +307,7 @@ def test_notebook(tmp_path, monkeypatch, capsys):
     shown, _ = run("main_table.ipynb", tmp_path, "mine", monkeypatch)
     assert capsys.readouterr() == ("", "")
     assert "missing: VeRA on Digits (seed 1)." in shown
-    assert "PVeRA is better than VeRA on average | undecided" in shown
+    assert "PVeRA has the highest average | undecided" in shown
     (built,) = of_profile(tmp_path / "results", "mine", PAPER).values()
     for name in ("main", "main_paper"):
         assert built[name].markdown(about=False).strip() in shown

@@ -19,7 +19,8 @@ TITLES = {
     "vera": "VeRA",
     "equal_budget": "VeRA, equal budget",
     "no_noise": "PVeRA, z = μ, β = 0",
-    "no_kl": "PVeRA, z drawn, β = 0",
+    "fixed_sigma": "PVeRA, σ = 1 fixed, β = 0",
+    "no_kl": "PVeRA, σ learned, β = 0",
     "pvera": "PVeRA",
 }
 
@@ -30,6 +31,8 @@ CONTRASTS = {
     "PVeRA − VeRA, equal budget": ("pvera", "equal_budget"),
     "z = μ − VeRA": ("no_noise", "vera"),
     "with noise − without (β = 0)": ("no_kl", "no_noise"),
+    "σ = 1 − no noise (β = 0)": ("fixed_sigma", "no_noise"),
+    "σ learned − σ = 1 (β = 0)": ("no_kl", "fixed_sigma"),
     "with KL term − without": ("pvera", "no_kl"),
 }
 
@@ -39,6 +42,8 @@ KL_CHOSEN = "kl_term_chosen"
 
 def experiments(component: str) -> tuple[str, tuple[str, ...]]:
     """Return the method of a component, and the experiments whose runs it consists of."""
+    if component == "fixed_sigma":
+        return "pvera", ("noise_sigma_1",)
     if component not in COMPONENTS:
         return "vera", (component,)
     method, changes = COMPONENTS[component]
@@ -107,7 +112,8 @@ def table(runs: Runs) -> Table:
     cells["Capped"] = [str(capped(group)) for group in runs.values()]
     caption = (
         "Test accuracy (%) of VeRA, and of PVeRA step by step, mean ± sample standard deviation over seeds. With "
-        "z = μ PVeRA still has other random draws than VeRA, and an A smaller by √2. Equal budget: VeRA's α was "
+        "z = μ PVeRA still has other random draws than VeRA, and an A smaller by √2. With σ = 1 fixed no variance is "
+        "trained: what is trained and computed is as much as in VeRA. Equal budget: VeRA's α was "
         "searched with as many configurations as PVeRA's β. Epoch: the median of the chosen ones. Capped: chosen "
         "trainings that the limit of epochs ended."
     )

@@ -8,22 +8,21 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
-from pvera.report.statistics import Effect, smallest
+from pvera.report.statistics import Effect, seed_error, smallest
 from pvera.report.table import NOTHING, interval, plain, title
 
 HOLDS, FAILS, UNDECIDED, UNTESTABLE = VERDICTS = ("holds", "fails", "undecided", "not testable here")
 
 RULE = (
-    "95 % interval: Student's t over data sets, or the units that the text names, of differences paired by data set "
-    "and seed; never narrower than the spread of the seeds implies. Its sign is the claim's: a claim holds above zero, "
-    "fails below it, and is undecided around it. A claim about several differences is judged by the smallest: its "
-    "interval runs from the lowest of their lower ends to the lowest of their upper ends after Bonferroni's "
-    "correction. Could be shown: the true difference that the interval of a single one separates from zero in 80 of "
+    "Differences are paired by data set and seed. *On tasks like these*: the 95 % interval if other data sets were "
+    "drawn. A claim holds where it lies above zero, fails where it lies below, and is undecided otherwise. *On these "
+    "tasks*: the 95 % interval if only seeds were drawn anew. A claim about several differences is judged by the "
+    "smallest, corrected for their number. Could be shown: the true difference that would be told from zero in 80 of "
     "100 repetitions."
 )
 #: The columns of a judged claim in CSV files.
 FIELDS = ["claim", "verdict", "difference", "low", "high", "bootstrap_low", "bootstrap_high", "could_be_shown",
-          "reading", "scale", "cut"]  # fmt: skip
+          "reading", "scale", "cut", "these_low", "these_high", "page"]  # fmt: skip
 
 
 class Untestable(Exception):
@@ -48,7 +47,9 @@ class Claim:
     missing. above, below: how a positive and a negative mean read, with {size} and the {name} of the smallest contrast.
     shown: a difference in the units of the words, where they are others; it keeps order and sign. units: what is
     replicated; "seeds" for a claim about one data set. turned: the names of contrasts for which `above` and `below`
-    change places.
+    change places. limit: the largest difference that the measure allows: where no smaller one could be shown, the
+    claim is not testable. page: the claim stands on the page of all claims, of this backbone alone where one is named;
+    otherwise only in its notebook.
     """
 
     topic: str
@@ -60,6 +61,8 @@ class Claim:
     shown: Callable[[float], float] = float
     units: str = "data sets"
     turned: tuple[str, ...] = ()
+    limit: float = np.inf
+    page: bool | str = True
 
     def judge(self, data) -> dict:
         """Return the row of `FIELDS` with `digits`, and the effect of each seed alone; data: the topic's results."""
@@ -83,8 +86,16 @@ class Claim:
         if np.isnan(effect.low):
             raise Untestable(f"fewer than two {self.units}: no interval")
         bounds = (effect.mean, effect.low, effect.high, effect.bootstrap_low, effect.bootstrap_high, effect.detectable)
+        if effect.detectable >= self.limit:
+            raise Untestable(
+                f"the measure ends {plain(self.limit, self.digits)} from zero, and no difference below "
+                f"{plain(effect.detectable, self.digits)} could be shown with {effect.units} {self.units}"
+            )
         row = dict(zip(FIELDS[2:8], map(self.shown, bounds), strict=True))
         gaps = contrasts[effect.name]
+        if self.units == "data sets" and gaps.columns.name == "seed":
+            half = float(seed_error(gaps.std(axis=1).to_numpy(), gaps.count(axis=1).to_numpy()))
+            row |= {"these_low": self.shown(effect.mean - half), "these_high": self.shown(effect.mean + half)}
         if gaps.columns.name == "seed":
             row |= {f"seed{seed}": self.shown(gap) for seed, gap in gaps.mean().items()}
         seeds = f", {effect.repeats} seed{'s' * (effect.repeats != 1)}" if self.units in ("data sets", "models") else ""
@@ -151,7 +162,8 @@ def versus(of: Iterable[str], over: Iterable[str]) -> Contrast:
 SHOWN = {
     "verdict": ("Verdict", lambda row: row["verdict"]),
     "reading": ("Effect", lambda row: row["reading"]),
-    "low": ("95 % interval", lambda row: interval(None, row["low"], row["high"], row["digits"])),
+    "these_low": ("On these tasks", lambda row: interval(None, row["these_low"], row["these_high"], row["digits"])),
+    "low": ("On tasks like these", lambda row: interval(None, row["low"], row["high"], row["digits"])),
     "could_be_shown": ("Could be shown", lambda row: plain(row["could_be_shown"], row["digits"])),
     "scale": ("Scale", lambda row: ", ".join(filter(None, [row["scale"], row["cut"]])) or NOTHING),
 }
