@@ -109,6 +109,8 @@ class Bench:
                 fixed_grid=[self.backbone],
                 datasets=profile.datasets[:1],
                 seeds=[0],
+                beta=profile.beta[:1],  # without the searches that they wait for
+                alpha=profile.alpha[:1],
             ),
             "benchmark",
             "",
@@ -195,7 +197,7 @@ class Bench:
 
 def step(bench: Bench) -> list[Measurement]:
     rows, shape = [], cost.Shape.of(bench.vit)
-    for grid in [*([method] for method in bench.methods()), bench.methods("pvera") * GRID]:
+    for grid in filter(None, [*([method] for method in bench.methods()), bench.methods("pvera") * GRID]):
         bound, factor = "frozen forward and backward", 1.0
         if grid[0].key in ("bottleneck", "adaptformer"):
             factor += cost.adapter_multiply_adds(grid[0], shape) / cost.backbone_multiply_adds(shape)

@@ -29,6 +29,7 @@ from pvera.data.tasks import TASKS
 from pvera.errors import InputError, optional
 from pvera.files import require_writable, write_atomically
 from pvera.peft import folder as adapter_folder
+from pvera.peft.importing import IMPORTS, PLAIN
 from pvera.report import published
 from pvera.study import markdown
 from pvera.study.script import run
@@ -143,7 +144,7 @@ def score(name: str, folder: Path, frozen: Backbone, data: Path, images: int | N
     def load(split: str, count: int | None = None) -> image_folders.ImageData:
         return image_folders.load_split(data, name, split, SIZE).first(count).data(frozen, device, in_memory=False)
 
-    has_head = adapter_folder.read(folder).head is not None
+    has_head = adapter_folder.read(folder, IMPORTS, PLAIN).head is not None
     model = pvera.import_peft(folder, frozen.model, num_classes=classes).eval()
     try:
         model.merge_()

@@ -36,8 +36,9 @@ POSITIONS = {"qkv": "qkv"} | {
 }
 #: Names of an MLP's last linear layer, inside its encoder layer.
 MLP_OUT = ("mlp.fc2", "mlp.down_proj", "mlp.weights_out", "output.dense")
-#: Heads among the adapter's tensors that read what `encoders.pooled` returns: timm's, and that of transformers' ViT.
-HEADS = {"head": r"blocks\.", "classifier": r"vit\."}
+#: Heads among the adapter's tensors that read what `encoders.pooled` returns: timm's, that of transformers' ViT, and that
+#: of the released adapters, beside an encoder of the name `encoder`.
+HEADS = {"head": r"blocks\.", "classifier": r"(vit|encoder\.encoder)\."}
 _TENSOR = re.compile(
     r"(?:.*\.)?(?:layers?|blocks)\.(?P<layer>\d+)\.(?P<module>.+)\."
     r"(?P<name>p?vera_lambda_[bd]|lora_[AB]|lora_magnitude_vector|ia3_l)(?:\.weight)?"

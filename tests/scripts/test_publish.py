@@ -231,7 +231,7 @@ def test_the_page_of_a_profile(tmp_path, capsys):
     record["test"]["correct"] += 1
     adapter = run.path.with_suffix(".safetensors").read_bytes()
     scores, labels = results.read_predictions(run.path)
-    results.write(run.path, {k: v for k, v in record.items() if k not in results.SEALED}, scores, labels, adapter)
+    results.write(run.path, record, scores, labels, adapter)
     status, _, errors = scripts.outcome("cards", capsys, *options)
     assert status == 2 and f"its run recorded {record['test']['correct']}" in errors.splitlines()[-1]
     assert not (folder / "README.md").exists()

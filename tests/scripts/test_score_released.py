@@ -138,8 +138,8 @@ def scores(tmp_path):
 def test_layouts(tmp_path, arguments, capsys, layout):
     folder = write(tmp_path, layout)
     (folder / "README.md").write_text("# PVeRA for DMLab\n\nTest accuracy: **0.4991**\n")
-    status, output, _ = outcome("score_released", capsys, *arguments, "--datasets", "dmlab")
-    assert status == 0
+    status, output, err = outcome("score_released", capsys, *arguments, "--datasets", "dmlab")
+    assert status == 0, err
     assert output.splitlines()[-1] == "| DMLab | 100.0 | 49.9 | 48.6 | released | 32 |"
     row = scores(tmp_path).loc["dmlab"]
     assert (row["accuracy"], row["card"], row["paper"], row["test_images"]) == (100, 49.91, 48.6, 32)

@@ -104,13 +104,14 @@ def test_a_failing_run_does_not_end_the_others(slurm, folder):
     with pytest.raises(InputError, match="digits/train800.txt does not exist"):
         submit(plan)
     assert not slurm.jobs
-    shutil.copytree(folder / "data/vessels", folder / "data/digits", ignore=shutil.ignore_patterns("test7.png"))
+    shutil.copytree(folder / "data/vessels", folder / "data/digits")
+    (folder / "data/digits/images/test7.png").write_bytes(b"no image")
     submit(plan, workers=1)
     assert slurm.work("7") == 1
     table = cluster.status(plan)
     assert dict(zip(table.dataset, table.state)) == {"digits": "failed", "vessels": "done"}
-    said = f"{folder}/data/digits/test.txt, line 8: image {folder}/data/digits/images/test7.png does not exist"
-    assert cluster.describe(table).splitlines()[-1] == f"  | pvera.errors.InputError: {said}"
+    said = cluster.describe(table).splitlines()[-1]
+    assert said.startswith("  | pvera.errors.InputError: ") and f"{folder}/data/digits/images/test7.png" in said
     shutil.copy(folder / "data/vessels/images/test7.png", folder / "data/digits/images")
     assert submit(plan) == 1 and "failed" not in cluster.status(plan).state.values
     assert slurm.work("8") == 0 and set(states(plan).values()) == {"done"}
