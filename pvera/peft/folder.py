@@ -36,7 +36,7 @@ POSITIONS = {"qkv": "qkv"} | {
 }
 #: Names of an MLP's last linear layer, inside its encoder layer.
 MLP_OUT = ("mlp.fc2", "mlp.down_proj", "mlp.weights_out", "output.dense")
-#: Heads among the adapter's tensors that read what `encoders.pooled` returns: timm's, that of transformers' ViT, and that
+#: Heads in the adapter's file that read what `encoders.pooled` returns: timm's, that of transformers' ViT, and that
 #: of the released adapters, beside an encoder of the name `encoder`.
 HEADS = {"head": r"blocks\.", "classifier": r"(vit|encoder\.encoder)\."}
 _TENSOR = re.compile(
