@@ -119,6 +119,8 @@ def test_figures():
     ]
     figure = figures.sweep({"a processor": pd.DataFrame(map(vars, swept))}, "a backbone")
     assert isinstance(figure, Figure) and len(figure.axes) == 8
+    titles = [figure.axes[row].get_title("left") for row in (0, 4)]
+    assert titles == ["a processor, float32", "a processor, bfloat16"]
     assert [ax.get_xlabel() for ax in figure.axes[4:]] == list(speed.SWEPT.values())
     for ax in figure.axes:
         assert [list(line.get_ydata()) for line in ax.lines if line.get_marker() in "os"] == [[1, 2, 4]]
