@@ -146,18 +146,21 @@ def test_detection_and_shift(loaded):
 
 def test_contrasts_take_the_most_draws(loaded, tmp_path):
     values = tables.compared(loaded, "NLL")
-    gain = tables.lower("NLL", "draws", "mean")(loaded)[""]
+    gain = tables.better("NLL", "draws", "mean")(loaded)[""]
     pd.testing.assert_frame_equal(gain, values[tables.REFERENCE] - values[4, "pvera", "rivals", "draws"])
-    assert gain.mean(axis=None) > 0
-    pd.testing.assert_frame_equal(tables.higher("NLL", "draws", "mean")(loaded)[""], -gain)
+    assert gain.mean(axis=None) > 0, "lower is better"
+    found = tables.better("AUROC of errors", "draws", "mean")(loaded)[""]
+    errors = tables.compared(loaded, "AUROC of errors")
+    pd.testing.assert_frame_equal(found, errors[4, "pvera", "rivals", "draws"] - errors[tables.REFERENCE])
     write(tmp_path, "rivals", "digits", "pvera", [1, 2], 2.0)
     with pytest.raises(Untestable, match="no runs of VeRA with dropout, draws"):
-        tables.higher("AUROC of errors", "draws", "dropout")(tables.load(tmp_path, "mine"))
+        tables.better("AUROC of errors", "draws", "dropout")(tables.load(tmp_path, "mine"))
 
 
 def test_advice_names_the_best_of_all_and_of_one_pass(loaded):
     table = tables.advice(loaded)
-    for purpose, (columns, sign) in tables.ADVICE.items():
+    for purpose, columns in tables.ADVICE.items():
+        sign = tables.COMPARED[columns[0]].sign
         averages = {
             (column, *key): sign * part.mean(axis=1).mean(skipna=False)
             for column in columns for key, part in tables.compared(loaded, column).items()
@@ -170,7 +173,7 @@ def test_advice_names_the_best_of_all_and_of_one_pass(loaded):
             name = tables.way_title(*best[2:], best[1]) + ", with a temperature" * (best[0] != columns[0])
             assert (row["best"], row["score"], row["value"]) == (name, best[0], sign * among[best])
             assert row["others"] == len(among) - 1 and 0 <= row["ties"] <= row["others"]
-            assert f"{row['best']} ({row['value']:.{tables.DIFFERENCES[columns[0]][-1]}f}; " in table.markdown()
+            assert f"{row['best']} ({row['value']:.{tables.COMPARED[columns[0]].digits}f}; " in table.markdown()
 
 
 def moved(frame, passes=5):

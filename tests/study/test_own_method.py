@@ -131,8 +131,8 @@ def test_its_row_comes_after_the_papers_in_the_tables(root, all_runs):
         assert "Bias" not in built[name].markdown(about=False), "the paper has no such row"
     floors = calibration.floors(root, all_runs)
     assert list(calibration.calibration(all_runs, floors).texts()[""].index) == titles
-    compared = comparison.compare(comparison.of_runs(all_runs))
-    assert list(cells(comparison.comparison(compared))) == titles
+    compared = comparison.of_runs(all_runs)
+    assert list(cells(comparison.table(compared, "comparison"))) == titles
     assert list(cells(precision.precision_table(all_runs, all_runs))) == titles
     assert list(cells(wall_time.wall_time_table(wall_time.wall_times(root, "mine"), "mine"), 1)) == titles
 
@@ -186,7 +186,7 @@ def test_it_has_a_unique_style_in_figures(root, all_runs):
     figures = [plots.benchmark(scores), calibration_plots.confound(scores, ace)]
     pooled = calibration.predictions(root, all_runs)
     figures.append(calibration_plots.diagrams({m: metrics.reliability(*answers) for m, answers in pooled.items()}))
-    figures.append(comparison_plots.comparison(comparison.compare(comparison.of_runs(all_runs))))
+    figures.append(comparison_plots.comparison(comparison.of_runs(all_runs)))
     for figure in figures:
         assert any(text.startswith("Bias") for text in shown(figure))
 

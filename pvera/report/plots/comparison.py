@@ -45,8 +45,8 @@ def critical_difference(ax: Axes, methods: Sequence[str], friedman: Friedman) ->
 
 def _source(compared: Comparison) -> str:
     """Name what a comparison is of, on lines of a narrow panel."""
-    datasets = f"{compared.evidence.datasets} data sets"
-    return "\n".join([*wrap(compared.evidence.name, 26), datasets])
+    datasets = f"{compared.datasets} data sets"
+    return "\n".join([*wrap(compared.name, 26), datasets])
 
 
 def ranks(compared: Sequence[Comparison]) -> Figure:

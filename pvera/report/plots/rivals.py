@@ -72,7 +72,7 @@ def risk_coverage(rivals: Baselines) -> Figure:
     return figure
 
 
-#: Title of a panel -> column of `tables.DIFFERENCES`.
+#: Title of a panel -> column of `tables.COMPARED`.
 COST_PANELS = {"NLL (nats)": "NLL", "ACE (%)": "ACE (points)", "AUROC of errors": "AUROC of errors"}
 
 

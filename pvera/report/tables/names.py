@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 from pvera.adapters import METHODS
+from pvera.report.table import title
 from pvera.study import speed
 from pvera.study.protocol import one_at_a_time
 
@@ -47,13 +48,15 @@ def backbone_title(name: str) -> str:
     return BACKBONES.get(name, name)
 
 
-def origin(record: dict, seeds: Iterable[int]) -> str:
-    """Name for a caption the profile, protocol, backbone and seeds that its numbers come from."""
-    numbers = list(map(str, seeds))
-    return (
+def origin(record: dict, seeds: Iterable[int], datasets: Iterable[str] = ()) -> str:
+    """Name for a caption the profile, protocol, backbone, seeds and data sets that its numbers come from."""
+    *others, last = map(str, seeds)
+    text = (
         f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, "
-        f"seed{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+        + (f"seeds {', '.join([*others, last])}" if others else f"seed {last}")
     )
+    names = ", ".join(map(title, datasets))
+    return f"{text}; data sets: {names}" if names else text
 
 
 def machine_title(record: dict) -> str:

@@ -6,7 +6,7 @@ equal numbers of forward passes. `rivals` of `pvera.study` computed the scores.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.report.statistics import smallest
-from pvera.report.table import NOTHING, Table, interval, plain, title
+from pvera.report.table import NOTHING, Table, crossed, interval, plain, title
 from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Untestable
 from pvera.study import results
@@ -23,6 +23,7 @@ from pvera.study.rivals import ALL_SEEDS, COVERAGE, FRAMES, read_frames
 #: Experiment -> what is added to the titles of its methods.
 SOURCES = {"rivals": "", "dropout_rivals": " with dropout"}
 KEY = ["passes", "method", "source", "way"]
+WAYS = ["pass", "laplace", "draws", "ensemble"]
 NEAR, FAR = "same category", "other category"
 
 
@@ -39,11 +40,6 @@ class Baselines:
     coverage: pd.DataFrame
     shift: pd.DataFrame
     out: pd.DataFrame
-
-    @property
-    def datasets(self) -> list[str]:
-        """The data sets, in the paper's order."""
-        return sorted(set(self.scores["dataset"]), key=[*TASKS, *self.scores["dataset"]].index)
 
 
 def load(root, profile: str) -> Baselines | None:
@@ -67,16 +63,18 @@ def joined(root, profile: str, experiments: dict[str, dict]) -> Baselines | None
     return Baselines(records[0], **{name: pd.concat(part, ignore_index=True) for name, part in parts.items()})
 
 
+def about(baselines: Baselines) -> str:
+    """Describe the adapters for a caption."""
+    scores = baselines.scores
+    datasets = sorted(set(scores["dataset"]), key=[*TASKS, *scores["dataset"]].index)
+    return f"{origin(baselines.record, sorted(set(scores['seed']) - {ALL_SEEDS}), datasets)}."
+
+
 def way_title(method: str, source: str, way: str, passes: int) -> str:
     """Return the name of a way in tables and figures."""
-    name = title(method) + SOURCES[source]
-    ways = {
-        "pass": "",
-        "draws": f", {passes} draw{'s' * (passes > 1)}",
-        "ensemble": f", ensemble of {passes} seeds",
-        "laplace": ", Laplace",
-    }
-    return name + ways[way]
+    draws = ", 1 draw" if passes == 1 else f", {passes} draws"
+    ways = {"pass": "", "laplace": ", Laplace", "draws": draws, "ensemble": f", ensemble of {passes} seeds"}
+    return title(method) + SOURCES[source] + ways[way]
 
 
 def over_tasks(frame: pd.DataFrame, value: str, by: Sequence[str] = KEY) -> pd.Series:
@@ -89,16 +87,14 @@ def over_tasks(frame: pd.DataFrame, value: str, by: Sequence[str] = KEY) -> pd.S
 
 
 def average(table: pd.DataFrame) -> float:
-    """Return the mean over data sets of the mean over seeds of one table of `wide`; NaN as in `over_tasks`."""
+    """Return the mean over data sets of the mean over seeds of one table of `compared`; NaN as in `over_tasks`."""
     return float(table.mean(axis=1).mean(skipna=False))
 
 
 def ordered(keys) -> list[tuple]:
-    """Sort keys (`KEY`) by passes, then by method, and the mean before draws, ensembles and Laplace."""
-    methods, ways = list(METHODS), ["pass", "laplace", "draws", "ensemble"]
-    return sorted(
-        keys, key=lambda key: (key[0], methods.index(key[1]), list(SOURCES).index(key[2]), ways.index(key[3]))
-    )
+    """Sort keys (`KEY`) by passes, then by method and source, and the mean before Laplace, draws and ensembles."""
+    methods, sources = list(METHODS), list(SOURCES)
+    return sorted(keys, key=lambda key: (key[0], methods.index(key[1]), sources.index(key[2]), WAYS.index(key[3])))
 
 
 def by_passes(cells: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -106,8 +102,16 @@ def by_passes(cells: pd.DataFrame) -> dict[str, pd.DataFrame]:
     panels = {}
     for passes, part in cells.reindex(ordered(cells.index)).groupby(level="passes"):
         names = [way_title(method, source, way, passes) for _, method, source, way in part.index]
-        panels[f"{passes} forward pass{'es' * (passes > 1)}"] = part.set_axis(names)
+        panels["1 forward pass" if passes == 1 else f"{passes} forward passes"] = part.set_axis(names)
     return panels
+
+
+# The tables
+
+
+def _times(name: str, factor: int) -> Callable[[pd.Series], str]:
+    """Return the format of a column times a factor, one decimal."""
+    return lambda row: plain(factor * row[name], 1)
 
 
 def _floored(name: str) -> Callable[[pd.Series], str]:
@@ -116,7 +120,7 @@ def _floored(name: str) -> Callable[[pd.Series], str]:
 
 
 SCORES = {
-    "accuracy": ("Accuracy (%)", lambda row: plain(100 * row["accuracy"], 1)),
+    "accuracy": ("Accuracy (%)", _times("accuracy", 100)),
     "nll": ("NLL", 3),
     "brier": ("Brier", 3),
     "ece": ("ECE (%)", _floored("ece")),
@@ -150,9 +154,9 @@ DETECTION = {
     "entropy": ("entropy", 3),
     "mutual": ("mutual", 3),
     "spread": ("spread", 3),
-    "aurc": ("AURC", lambda row: plain(1000 * row["aurc"], 1)),
-    "augrc": ("AUGRC", lambda row: plain(1000 * row["augrc"], 1)),
-    "selective_accuracy": ("Accuracy at 80 % (%)", lambda row: plain(100 * row["selective_accuracy"], 1)),
+    "aurc": ("AURC", _times("aurc", 1000)),
+    "augrc": ("AUGRC", _times("augrc", 1000)),
+    "selective_accuracy": ("Accuracy at 80 % (%)", _times("selective_accuracy", 100)),
     "expected_entropy": ("Expected entropy", 3),
     "mutual_information": ("Mutual information", 3),
 }
@@ -162,12 +166,11 @@ def detection_table(baselines: Baselines) -> Table:
     """Build the table of the detection of incorrect predictions, and of the parts of the entropy."""
     by_score = baselines.detection[baselines.detection["by"] == "score"]
     unscaled = baselines.scores[~baselines.scores["scaled"]]
-    cells = over_tasks(baselines.detection, "auroc", [*KEY, "by"]).unstack("by")
-    cells = cells.reindex(columns=["score", "entropy", "mutual", "spread"]).assign(
+    cells = over_tasks(baselines.detection, "auroc", [*KEY, "by"]).unstack("by").assign(
         **{name: over_tasks(by_score, name) for name in ("aurc", "augrc", "selective_accuracy")},
         expected_entropy=over_tasks(unscaled, "expected"),
         mutual_information=over_tasks(unscaled, "mutual"),
-    )
+    )  # fmt: skip
     caption = (
         "Detection of incorrect predictions within each data set, mean over data sets and seeds. AUROC by 1 − the "
         "highest score, by the entropy of the mean prediction, by the mutual information of label and draw (or "
@@ -186,26 +189,27 @@ SHIFT = {
     "ace_3": ("3", 1),
     "ace_5": ("5", 1),
     "ace_5_t": ("5, T", 1),
-} | {
-    f"{name}, {by}, {distance}": (f"{of}, {short}", digits)
-    for distance, short in ((NEAR, "near"), (FAR, "far"))
-    for by, name, of, digits in (
-        ("score", "auroc", "AUROC", 3), ("score", "fpr", "FPR (%)", 1), ("mutual", "auroc", "AUROC, mutual", 3)
-    )
-}  # fmt: skip
+    f"auroc, score, {NEAR}": ("AUROC, near", 3),
+    f"fpr, score, {NEAR}": ("FPR (%), near", 1),
+    f"auroc, mutual, {NEAR}": ("AUROC, mutual, near", 3),
+    f"auroc, score, {FAR}": ("AUROC, far", 3),
+    f"fpr, score, {FAR}": ("FPR (%), far", 1),
+    f"auroc, mutual, {FAR}": ("AUROC, mutual, far", 3),
+}
 
 
 def shift_table(baselines: Baselines) -> Table:
     """Build the table of corrupted images, and of images of other data sets."""
-    shift, out = baselines.shift, near_or_far(baselines) if len(baselines.out) else baselines.out
-    ace = over_tasks(shift, "ace", [*KEY, "scaled", "severity"]).unstack(["scaled", "severity"])
-    accuracy = over_tasks(shift, "accuracy", [*KEY, "severity"]).unstack("severity")
-    columns = {f"ace_{severity}": 100 * ace[False, severity] for severity in (0, 1, 3, 5)}
-    cells = pd.DataFrame(columns | {"ace_5_t": 100 * ace[True, 5], "accuracy": 100 * accuracy[5]})
-    for name, factor in (("auroc", 1), ("fpr", 100)) if len(out) else ():
-        told = factor * over_tasks(out, name, [*KEY, "distance", "by"]).unstack(["distance", "by"])
-        cells = cells.join(told.set_axis([f"{name}, {by}, {distance}" for distance, by in told], axis=1))
-    cells = cells.reindex(columns=list(SHIFT))
+    shift, out = baselines.shift, baselines.out
+    ace = 100 * over_tasks(shift, "ace", [*KEY, "scaled", "severity"]).unstack(["scaled", "severity"])
+    accuracy = 100 * over_tasks(shift, "accuracy", [*KEY, "severity"]).unstack("severity")
+    columns = {f"ace_{severity}": ace[False, severity] for severity in (0, 1, 3, 5)}
+    columns |= {"ace_5_t": ace[True, 5], "accuracy": accuracy[5]}
+    if len(out):
+        out = near_or_far(baselines)
+        for name, factor in (("auroc", 1), ("fpr", 100)):
+            told = factor * over_tasks(out, name, [*KEY, "by", "distance"]).unstack(["by", "distance"])
+            columns |= {f"{name}, {by}, {distance}": told[by, distance] for by, distance in told}
     count = baselines.record["config"]["shifted_images"]
     caption = (
         f"The first {count} test images of each data set with noise, blur, less contrast and JPEG compression in five "
@@ -214,7 +218,8 @@ def shift_table(baselines: Baselines) -> Table:
         "category; AUROC of telling them from the data set's own by 1 − the highest score or by mutual information, "
         "and the false-positive rate where 95 % of its own are accepted, lower is better."
     )
-    return Table("rivals_shift", caption, by_passes(cells), SHIFT, shift.merge(out, "outer"), about(baselines))
+    panels = by_passes(pd.DataFrame(columns))
+    return Table("rivals_shift", caption, panels, SHIFT, shift.merge(out, "outer"), about(baselines))
 
 
 def near_or_far(baselines: Baselines) -> pd.DataFrame:
@@ -225,70 +230,67 @@ def near_or_far(baselines: Baselines) -> pd.DataFrame:
     return baselines.out.assign(distance=np.where(same, NEAR, FAR))
 
 
-# Differences from one pass of PVeRA
-
-Wide = dict[tuple, pd.DataFrame]
+# Differences
 
 
-def wide(frame: pd.DataFrame, value: str) -> Wide:
-    """Return (data sets x seeds) per way; the value of an ensemble of all seeds stands under each."""
+class Score(NamedTuple):
+    """A score by which ways are compared: frame and column, factor and digits as shown, 1 where higher is better."""
+
+    frame: str
+    column: str
+    factor: float
+    digits: int
+    sign: int
+
+
+COMPARED = {
+    "NLL": Score("scores", "nll", 1, 3, -1),
+    "ACE (points)": Score("scores", "ace", 100, 2, -1),
+    "NLL, T": Score("scaled", "nll", 1, 3, -1),
+    "ACE, T (points)": Score("scaled", "ace", 100, 2, -1),
+    "AUROC of errors": Score("detection", "auroc", 1, 3, 1),
+    "AUGRC × 1000": Score("detection", "augrc", 1000, 2, -1),
+}
+REFERENCE = (1, "pvera", "rivals", "pass")
+
+
+def compared(baselines: Baselines, name: str) -> dict[tuple, pd.DataFrame]:
+    """Return a score of `COMPARED` per way (`KEY`): data sets x seeds. An ensemble of all seeds stands under each."""
+    score, detection = COMPARED[name], baselines.detection
+    if score.frame == "detection":
+        frame = detection[detection["by"] == "score"]
+    else:
+        frame = baselines.scores[baselines.scores["scaled"] == (score.frame == "scaled")]
     seeds = sorted(set(frame["seed"]) - {ALL_SEEDS})
-    datasets = sorted(set(frame["dataset"]))
     tables = {}
     for key, part in frame.groupby(KEY, sort=False):
-        table = part.pivot(index="dataset", columns="seed", values=value).reindex(datasets)
+        table = part.pivot(index="dataset", columns="seed", values=score.column)
         if ALL_SEEDS in table:
-            table = pd.concat([table[ALL_SEEDS]] * len(seeds), axis=1, keys=seeds)
-        tables[key] = table.reindex(columns=seeds)
+            table = table.reindex(columns=pd.Index([ALL_SEEDS] * len(seeds))).set_axis(seeds, axis=1)
+        tables[key] = score.factor * table.reindex(sorted(set(frame["dataset"])), columns=seeds)
     return tables
-
-
-REFERENCE = (1, "pvera", "rivals", "pass")
-#: Column -> title, factor, digits; frame and value.
-DIFFERENCES = {
-    "NLL": ("scores", "nll", 1, 3),
-    "ACE (points)": ("scores", "ace", 100, 2),
-    "NLL, T": ("scaled", "nll", 1, 3),
-    "ACE, T (points)": ("scaled", "ace", 100, 2),
-    "AUROC of errors": ("detection", "auroc", 1, 3),
-    "AUGRC × 1000": ("detection", "augrc", 1000, 2),
-}
-
-
-def compared(baselines: Baselines, column: str) -> Wide:
-    """Return the values behind one column of `differences_table`, of each way (data sets x seeds)."""
-    frame, value, factor, _ = DIFFERENCES[column]
-    parts = {
-        "scores": baselines.scores[~baselines.scores["scaled"]],
-        "scaled": baselines.scores[baselines.scores["scaled"]],
-        "detection": baselines.detection[baselines.detection["by"] == "score"],
-    }
-    return {key: factor * table for key, table in wide(parts[frame], value).items()}
 
 
 def differences_table(baselines: Baselines) -> Table:
     """Build the table of differences from one pass of PVeRA, with intervals over data sets."""
-    values = {column: compared(baselines, column) for column in DIFFERENCES}
-    ways = ordered(values["NLL"].keys() - {REFERENCE}) if REFERENCE in values["NLL"] else []
+    scores = {name: compared(baselines, name) for name in COMPARED}
     rows = []
-    for key, (column, tables) in product(ways, values.items()):
-        gaps = (tables[key] - tables[REFERENCE]).to_numpy()
-        if not np.isnan(gaps).all():
-            effect = smallest({"": gaps})
-            text = interval(effect.mean, effect.low, effect.high, DIFFERENCES[column][-1])
-            rows.append((*key, column, effect.mean, effect.low, effect.high, text))
-    data = pd.DataFrame(rows, columns=[*KEY, "score", "mean", "low", "high", "text"])
-    cells = data.pivot(index=KEY, columns="score", values="text").reindex(columns=list(DIFFERENCES)).fillna(NOTHING)
+    for way in ordered(scores["NLL"].keys() - {REFERENCE}) if REFERENCE in scores["NLL"] else ():
+        for name, values in scores.items():
+            gaps = (values[way] - values[REFERENCE]).to_numpy()
+            if not np.isnan(gaps).all():
+                effect = smallest({"": gaps})
+                rows.append((*way, name, effect.mean, effect.low, effect.high))
+    data = pd.DataFrame(rows, columns=[*KEY, "score", "mean", "low", "high"])
+    shown = [interval(row.mean, row.low, row.high, COMPARED[row.score].digits) for row in data.itertuples(index=False)]
+    cells = data.assign(shown=shown).pivot(index=KEY, columns="score", values="shown")
+    cells = cells.reindex(columns=list(COMPARED)).fillna(NOTHING)
     caption = (
         "Difference from one pass with PVeRA's mean, paired by data set and seed, with its 95 % interval by Student's "
         "t over data sets. Above zero is better for AUROC, below zero for all others. An ensemble of all seeds is "
         "compared with each of them."
     )
-    data = data.drop(columns="text")
     return Table("rivals_differences", caption, by_passes(cells), data=data, about=about(baselines))
-
-
-# Claims
 
 
 #: Short name -> method, source and way.
@@ -300,41 +302,35 @@ SHORT = {
 }
 
 
-def _most(values: Wide, method: str, source: str, way: str) -> tuple:
-    """Return the key of a way with the most passes. Raises `Untestable` without it."""
-    keys = [key for key in values if key[1:] == (method, source, way)]
-    if not keys:
-        raise Untestable(f"no runs of {title(method)}{SOURCES[source]}, {way}")
-    return max(keys)
+def better(name: str, way: str, other: str) -> Callable[[Baselines], dict[str, pd.DataFrame]]:
+    """Return the contrast of how far one way of `SHORT` is better than another in a score of `COMPARED`.
 
-
-LOWER, HIGHER = -1, 1
-
-
-def higher(column: str, better: str, other: str) -> Callable[[Baselines], dict[str, pd.DataFrame]]:
-    """Return the contrast of how far the way `better` lies above `other` in a column of `differences_table`; keys of
-    `SHORT`."""
+    Each way has the most passes that it was tried with. `Untestable` without one of them.
+    """
 
     def contrast(baselines: Baselines) -> dict[str, pd.DataFrame]:
-        values = compared(baselines, column)
-        one, two = (values[_most(values, *SHORT[name])] for name in (better, other))
-        return {"": (one - two).rename_axis("seed", axis=1)}
+        values, tried = compared(baselines, name), []
+        for short in (way, other):
+            keys = [key for key in values if key[1:] == SHORT[short]]
+            if not keys:
+                method, source, kind = SHORT[short]
+                raise Untestable(f"no runs of {title(method)}{SOURCES[source]}, {kind}")
+            tried.append(values[max(keys)])
+        return {"": (COMPARED[name].sign * (tried[0] - tried[1])).rename_axis("seed", axis=1)}
 
     return contrast
 
 
-def lower(column: str, better: str, other: str) -> Callable[[Baselines], dict[str, pd.DataFrame]]:
-    """Return the contrast of how far the way `better` lies below `other`."""
-    return higher(column, other, better)
-
-
-#: Purpose -> columns of `differences_table`, as trained and, where it was measured, with a temperature; and whether
-#: higher is better.
+#: Purpose -> scores of `COMPARED`, as trained and, where it was measured, with a temperature.
 ADVICE = {
-    "the predictive distribution": (("NLL", "NLL, T"), LOWER),
-    "calibrated confidence": (("ACE (points)", "ACE, T (points)"), LOWER),
-    "finding errors": (("AUROC of errors",), HIGHER),
+    "the predictive distribution": ("NLL", "NLL, T"),
+    "calibrated confidence": ("ACE (points)", "ACE, T (points)"),
+    "finding errors": ("AUROC of errors",),
 }
+
+
+def _tried(row: pd.Series) -> str:
+    return f"{row['best']} ({plain(row['value'], COMPARED[row['score']].digits)}; {row['ties']} of {row['others']})"
 
 
 def advice(baselines: Baselines) -> Table:
@@ -342,43 +338,30 @@ def advice(baselines: Baselines) -> Table:
 
     Ways that a data set lacks do not take part.
     """
-    rows, data = {}, []
-    methods = [title(name) for name in METHODS if name in set(baselines.scores["method"])]
-    among = f"{', '.join(methods[:-1])} and {methods[-1]}" if len(methods) > 1 else methods[0]
-    for purpose, (columns, sign) in ADVICE.items():
-        values = {(column, *key): table for column in columns for key, table in compared(baselines, column).items()}
-        trained, digits = columns[0], DIFFERENCES[columns[0]][-1]
+    present = set(baselines.scores["method"])
+    *methods, last = [title(name) for name in METHODS if name in present]
+    among = f"{', '.join(methods)} and {last}" if methods else last
+    rows = []
+    for purpose, names in ADVICE.items():
+        sign, trained = COMPARED[names[0]].sign, names[0]
+        values = {(name, *way): table for name in names for way, table in compared(baselines, name).items()}
         means = {key: average(table) for key, table in values.items()}
         complete = [key for key in values if not np.isnan(means[key])]
-        cells = rows.setdefault(f"{purpose[0].upper()}{purpose[1:]}: {trained}", [])
         for passes, keys in (("one", [key for key in complete if key[1] == 1]), ("any", complete)):
             best = max(keys, key=lambda key: sign * means[key])
-            ties = sum(_alike(values[key], values[best]) for key in keys if key != best)
-            column, number, *way = best
-            name = way_title(*way, number) + ("" if column == trained else ", with a temperature")
-            cells.append(f"{name} ({plain(means[best], digits)}; {ties} of {len(keys) - 1})")
-            data.append({"purpose": purpose, "score": column, "passes": passes, "best": name, "value": means[best],
-                         "ties": ties, "others": len(keys) - 1, "among": among})  # fmt: skip
-        cells.append(plain(means.get((trained, *REFERENCE), np.nan), digits))
+            effects = [smallest({"": (values[key] - values[best]).to_numpy()}) for key in keys if key != best]
+            ties = sum(not (effect.low > 0 or effect.high < 0) for effect in effects)
+            name, number, *way = best
+            called = way_title(*way, number) + ("" if name == trained else ", with a temperature")
+            rows.append({"purpose": purpose, "score": name, "passes": passes, "best": called, "value": means[best],
+                         "ties": ties, "others": len(effects), "among": among})  # fmt: skip
+    data = pd.DataFrame(rows)
+    cells = crossed(data, "purpose", "passes", _tried).set_axis(["With one pass", "With any number of passes"], axis=1)
+    panel = cells.rename({purpose: f"{purpose.capitalize()}: {names[0]}" for purpose, names in ADVICE.items()})
     caption = (
         f"What to use: the best way for each purpose, mean over data sets and seeds, among the ways of {among}, each "
-        "as trained and with a temperature; the other methods were not held against them. The best is that of the test "
-        "images. In brackets its score, and how many of the others cannot be told apart from it: the 95 % interval of "
-        "the difference contains zero. NLL in nats and ACE in points, lower is better; AUROC of finding incorrect "
-        "predictions, higher is better."
+        "as trained and with a temperature. The best is that of the test images. In brackets its score, and how many "
+        "of the others cannot be told apart from it: the 95 % interval of the difference contains zero. NLL in nats "
+        "and ACE in points, lower is better; AUROC of finding incorrect predictions, higher is better."
     )
-    header = ["With one pass", "With any number of passes", "One pass of PVeRA"]
-    panel = pd.DataFrame.from_dict(rows, "index", columns=header)
-    return Table("rivals_advice", caption, {"": panel}, data=pd.DataFrame(data), about=about(baselines))
-
-
-def _alike(one: pd.DataFrame, other: pd.DataFrame) -> bool:
-    """Return whether the interval of the mean difference of two tables of `wide` contains zero, or there is none."""
-    effect = smallest({"": (one - other).to_numpy()})
-    return not (effect.low > 0 or effect.high < 0)
-
-
-def about(baselines: Baselines) -> str:
-    """Describe the adapters for a caption."""
-    seeds = sorted(set(baselines.scores["seed"]) - {ALL_SEEDS})
-    return f"{origin(baselines.record, seeds)}; data sets: {', '.join(map(title, baselines.datasets))}."
+    return Table("rivals_advice", caption, {"": panel}, data=data, about=about(baselines))
