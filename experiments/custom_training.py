@@ -6,7 +6,7 @@ import torch
 from benchmark_throughput import CLASSES, images
 
 from pvera import adapt, backbones
-from pvera.data import tasks
+from pvera.study import hours
 from pvera.study.profiles import Profile
 from pvera.study.results import ADAPTER
 from pvera.study.runs import Job, Run, environment
@@ -35,10 +35,14 @@ def announce(profile: Profile, device: str) -> str:
 
 def expect(profile: Profile, run: Run, device: str) -> str:
     """Return the line that says how long the trainings will take, each as long as `run`."""
-    counts = tasks.manifest(run.data_root, run.dataset)["images"]
-    epoch = (counts["train"] + PASS * counts["validation"]) * seconds_per_image(run, device)
-    said = duration(epoch, profile.training, count(profile))
+    said = duration(epoch_seconds(run, device), profile.training, count(profile))
     return f"by a measured step, {count(profile)} trainings one after the other take {said}"
+
+
+def epoch_seconds(run: Run, device: str) -> float:
+    """Return the seconds of an epoch of `run`, by a measured step."""
+    train, validation, _ = hours.images(run)
+    return (train + PASS * validation) * seconds_per_image(run, device)
 
 
 def seconds_per_image(run: Run, device: str) -> float:

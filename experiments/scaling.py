@@ -2,9 +2,7 @@
 
     python experiments/scaling.py       # seconds; then experiments/front_page.py puts the tables into the page
 
-The work of a run is its multiply-adds. A training step counts twice its forward pass: the frozen weights have no
-gradient, so the backward pass has one product where the forward pass has one; those of trained weights are left out.
-Validation and test count once. Linear probing computes the backbone's features once.
+The work of a run is its multiply-adds, as `pvera.study.hours` counts them.
 """
 
 import heapq
@@ -13,12 +11,11 @@ from pathlib import Path
 import pandas as pd
 from options import ROOT, Parser
 
-from pvera import cost
-from pvera.cost import GIGA, Shape
-from pvera.data import tasks, vtab
+from pvera.cost import GIGA
+from pvera.data import vtab
 from pvera.files import write_atomically
 from pvera.report.tables.names import backbone_title, machine_title
-from pvera.study import cost_records, speed
+from pvera.study import cost_records, hours, speed
 from pvera.study.experiments import list_runs, named, of_profile
 from pvera.study.markdown import table
 from pvera.study.profiles import Profile
@@ -26,10 +23,8 @@ from pvera.study.runs import Run
 from pvera.study.script import run
 
 PROFILE = "paper"
-EPOCHS = 100  # of every training, assumed; experiments/benchmark_throughput.py assumes the same
 CARDS = (1, 4, 16)
 PETA = 10**15
-TRAIN, VALIDATION = vtab.TRAINING["train800"], vtab.TRAINING["val200"]
 
 
 def main() -> None:
@@ -37,11 +32,13 @@ def main() -> None:
     parser.results()
     options = parser.parse_args()
     profile = Profile.read(ROOT / f"experiments/profiles/{PROFILE}.yaml")
-    runs = trainings(profile, options.results)
+    started = [one for name in of_profile(profile, "train") for one in list_runs(profile, name, options.results)]
+    runs = trainings(started)
     tables = {
         "steps": steps(options.results),
         "passes": passes(options.results, profile.training.batch_size),
         "runs": by_experiment(runs),
+        "hours": hours.calculated(started),
         "cards": cards(runs["work"]),
     }
     for name, text in tables.items():
@@ -83,29 +80,15 @@ def passes(results: Path, batch_size: int) -> str:
     return table(header, lines, "lrrrr")
 
 
-def trainings(profile: Profile, results: Path) -> pd.DataFrame:
-    """Return a row per training of a profile, in the order of its list: what it is, and its `work`."""
-    rows, per_epoch = [], -(-TRAIN // profile.training.batch_size)
-    records = {b: cost_records.record_path(results, profile.name, b) for b in profile.backbones}
-    shapes = {b: Shape(**cost_records.read_record(path)["shape"]) for b, path in records.items()}
-    for one in (one for name in of_profile(profile, "train") for one in list_runs(profile, name, "results")):
+def trainings(runs: list[Run]) -> pd.DataFrame:
+    """Return a row per training, in the order of the list: what it is, and its `work`."""
+    rows = []
+    for one in runs:
         row = {"experiment": named(one.experiment).name, "members": len(one.candidates)}
-        row |= {"steps": 0 if one.method == "linear" else EPOCHS * per_epoch, "work": work(one, shapes[one.backbone])}
+        per_epoch = -(-vtab.TRAINING["train800"] // one.training.batch_size)
+        row |= {"steps": 0 if one.method == "linear" else hours.EPOCHS * per_epoch, "work": hours.work(one)}
         rows.append({name: getattr(one, name) for name in ("backbone", "dataset", "method")} | row)
     return pd.DataFrame(rows)
-
-
-def work(one: Run, shape: Shape) -> float:
-    """Return the multiply-adds of a training with `EPOCHS` epochs, and of the test of the chosen member."""
-    test, frozen = tasks.task(one.dataset).test_images, cost.backbone_multiply_adds(shape)
-    if one.method == "linear":
-        return float((TRAIN + VALIDATION + test) * frozen)
-    sampled, mean = (
-        [frozen + cost.adapter_multiply_adds(member.method, shape, noisy) for member in one.candidates]
-        for noisy in (True, False)
-    )
-    tested = sum(mean) / len(mean)  # the mean over what may be chosen
-    return float(EPOCHS * (2 * TRAIN * sum(sampled) + VALIDATION * sum(mean)) + test * tested)
 
 
 def by_experiment(runs: pd.DataFrame) -> str:

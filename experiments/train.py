@@ -14,8 +14,11 @@ experiments/slurm.yaml explains what the file holds.
 """
 
 import sys
+import time
 from argparse import Namespace
 from collections import Counter
+from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 
 import custom_training
@@ -25,10 +28,11 @@ from profile_options import changed, read_profile
 
 from pvera.files import require_writable
 from pvera.processes import cores
-from pvera.study import cluster
+from pvera.study import cluster, hours
 from pvera.study.experiments import named, of_profile
 from pvera.study.inputs import Inputs, prepare
 from pvera.study.profiles import Profile
+from pvera.study.runs import Run
 from pvera.study.script import run
 from pvera.study.worker import Plan, work_together
 
@@ -43,7 +47,8 @@ def start(profile: Profile, options: Namespace) -> None:
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
     root = Path(options.results).absolute()
-    balanced = device == "cpu" and not (options.list or options.slurm)  # where many workers share one machine
+    # where many workers share one machine
+    balanced = device == "cpu" and not (options.list or options.slurm or options.budget)
     experiments = of_profile(profile, options.script)
     plan = Plan(profile, tuple(experiments), root, options.replace, balanced)
     if options.status:
@@ -60,9 +65,16 @@ def start(profile: Profile, options: Namespace) -> None:
     if not counts:
         needs = "; analyses need adapters, which experiments/train.py makes" if options.script == "analyse" else ""
         print(f"profile {profile.name} lists no runs of {', '.join(experiments)} now{needs}")
+    if options.budget and options.script == "train":
+        first, budget = fitting(missing, options.budget, device, workers)
+        print(f"{len(first)} of {len(missing)} missing runs fit into {options.budget:g} hours, by a measured step and "
+              f"{hours.EPOCHS} epochs each", flush=True)  # fmt: skip
+        plan, missing = replace(plan, budget=budget), first
     if options.list:
         for one in missing:
             print(f"  missing: {one.experiment}/{one.name}")
+        if missing and profile.name == "paper" and options.script == "train":
+            print(f"\n{hours.calculated(missing)}")
         if missing and options.data_set and options.script == "train":
             print(custom_training.expect(profile, missing[0], device))
     elif site:
@@ -71,8 +83,19 @@ def start(profile: Profile, options: Namespace) -> None:
         require_writable(root)
         prepare(missing)
         work_together(plan, missing, " and ".join(lacking), workers, device)
+    if plan.budget and not options.list:
+        print(f"{profile.name}: {len(plan.missing(Inputs()))} runs are left; the same command goes on")
     if options.data_set and options.script == "train" and counts and not (options.list or site):
         print(*custom_training.trained(plan.runs()), sep="\n")
+
+
+def fitting(runs: list[Run], budget: float, device: str, workers: int) -> tuple[list[Run], hours.Budget]:
+    """Return the first runs that workers finish in `budget` hours, and what the workers watch meanwhile."""
+    measured = next(filter(hours.epoch, runs), None)
+    seconds, done = (custom_training.epoch_seconds(measured, device), hours.epoch(measured)) if measured else (0.0, 1.0)
+    watched = hours.Budget(time.time() + 3600 * budget, seconds, done)
+    ends = accumulate(map(watched.expected, runs))
+    return runs[: sum(end <= 3600 * budget * workers for end in ends)], watched
 
 
 def submit(plan: Plan, site: cluster.Site, wait: bool) -> None:

@@ -4,7 +4,6 @@ Any number of them can work on one folder of results, in one process, in several
 one per GPU, or as the jobs of a SLURM array (`cluster`). A worker that is killed loses its lock, so its run is free.
 """
 
-import math
 import os
 import sys
 import threading
@@ -26,13 +25,14 @@ from pvera import processes
 from pvera.adapters import METHODS
 from pvera.errors import InputError, writing
 from pvera.files import write_atomically
+from pvera.study import hours
 from pvera.study.experiments import EXPERIMENTS, list_runs
 from pvera.study.inputs import Inputs
 from pvera.study.profiles import Profile
 from pvera.study.runs import Job, Run
 from pvera.study.training import CUBLAS, duration
 
-OnStep = Callable[[str, int, int], None]  # takes a run's name, its steps done and their number; 0 of 0: it is over
+OnStep = Callable[[Job, int, int], None]  # takes a run, its steps done and their number; 0 of 0: it is over
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Plan:
 
     replace: results of another configuration are made again. methods: classes that a worker has to import.
     longest_first: leaves the least to wait for at the end where several workers share the runs.
+    budget: workers stop before the first training that would not end in time.
     """
 
     profile: Profile
@@ -49,6 +50,7 @@ class Plan:
     replace: bool = False
     longest_first: bool = False
     methods: tuple[type, ...] = tuple(METHODS.values())
+    budget: hours.Budget | None = None
 
     def runs(self) -> list[Job]:
         """List what can be started now, done or not, in the order of the experiments."""
@@ -97,7 +99,7 @@ def claimed(run: Job, timeout: float = 0) -> Iterator[bool]:
 
 
 def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, keep_going: bool = False) -> None:
-    """Execute runs of `plan` until each is done, here or by another worker.
+    """Execute runs of `plan` until each is done, here or by another worker, or the budget is spent.
 
     A run that fails ends the worker, or with `keep_going` leaves its traceback beside its place, where every worker
     passes it by; RuntimeError at the end.
@@ -110,12 +112,14 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
     while runs := [run for run in plan.missing(inputs) if not failure(run).exists()]:
         executed = 0
         for run in runs:
+            if plan.budget and not plan.budget.fits(run):
+                return
             with claimed(run) as mine:
                 if not mine or run.state(inputs) == "done":
                     continue
-                executed += 1
+                executed, started = executed + 1, time.monotonic()
                 try:
-                    run.execute(device, partial(on_step, run.name), inputs)
+                    run.execute(device, partial(on_step, run), inputs)
                 except Exception as error:
                     if isinstance(error, InputError) and not keep_going:
                         raise
@@ -124,7 +128,9 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
                     traceback.print_exc()
                     write_atomically(failure(run), traceback.format_exc().encode())
                     failed.append(run)
-                on_step(run.name, 0, 0)
+                if plan.budget:
+                    plan.budget.note(run, time.monotonic() - started)
+                on_step(run, 0, 0)
         if not executed:
             with claimed(runs[0], timeout=-1):
                 pass  # others hold all that is left, and what they find may let more start
@@ -140,21 +146,23 @@ def work_together(plan: Plan, runs: list[Job], title: str, workers: int, device:
     for run in runs:
         failure(run).unlink(missing_ok=True)
     with tqdm(total=len(runs), desc=title, unit="run", dynamic_ncols=True, smoothing=0.1) as bar:
-        running: dict[str, str] = {}
-        schedules = {run.name: run.training for run in runs if isinstance(run, Run)}
-        first_epoch: dict[str, float] = {}
+        running: dict[Job, str] = {}
+        waiting = {run for run in runs if isinstance(run, Run)}
+        first_epoch: dict[Job, float] = {}
 
-        def on_step(name: str, step: int, limit: int) -> None:
-            running.pop(name, None)
+        def on_step(run: Job, step: int, limit: int) -> None:
+            running.pop(run, None)
             if step == 1:
-                first_epoch[name] = time.monotonic()
-            if step == 2 and name in schedules and name in first_epoch:
-                in_turn = math.ceil((bar.total - bar.n) / workers)
-                said = duration(time.monotonic() - first_epoch[name], schedules.pop(name), in_turn)
-                bar.write(f"{name}: what is left takes {said}", file=sys.stderr)
+                first_epoch[run] = time.monotonic()
+            if step == 2 and run in first_epoch and isinstance(run, Run) and hours.epoch(run):
+                waiting.add(run)
+                epochs = (time.monotonic() - first_epoch.pop(run)) / hours.epoch(run) * sum(map(hours.epoch, waiting))
+                said = duration(epochs / min(workers, len(waiting)), run.training)
+                bar.write(f"{run.name}: what is left takes {said}", file=sys.stderr)
             if limit:
-                running[name] = f"{name.partition('/')[2]} {step}/{limit}"
+                running[run] = f"{run.name.partition('/')[2]} {step}/{limit}"
             else:
+                waiting.discard(run)
                 bar.total = max(bar.total, bar.n + 1)
                 bar.update()
             bar.set_postfix_str(", ".join(running.values()), refresh=sys.stderr.isatty())

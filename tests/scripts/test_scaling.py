@@ -7,14 +7,13 @@ import pytest
 import scaling
 import scripts
 
-from pvera.cost import Shape
 from pvera.data import tasks
-from pvera.study import cost_records, speed
+from pvera.study import cost_records, hours, speed
 from pvera.study.experiments import list_runs, of_profile
 from pvera.study.profiles import Profile
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-TABLES = ("steps", "passes", "runs", "cards")
+TABLES = ("steps", "passes", "runs", "hours", "cards")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +36,6 @@ def test_each_run_goes_to_the_card_that_is_free_first():
 def test_work_of_a_run_follows_from_fvcore_s_counts(profile, method):
     """800 images twice per epoch in training mode, 200 as at inference, and the test of the chosen member."""
     run = next(r for r in list_runs(profile, "benchmark", "") if (r.backbone, r.method) == ("dinov2_s", method))
-    record = cost_records.read_record(cost_records.record_path(RESULTS, "paper", "dinov2_s"))
     costs = cost_records.load_costs(RESULTS, "paper").query("backbone == 'dinov2_s' and method == @method")
     by_method = costs.set_index("configuration")
     counted = [by_method.loc[candidate.method] for candidate in run.candidates]
@@ -45,9 +43,9 @@ def test_work_of_a_run_follows_from_fvcore_s_counts(profile, method):
     if method == "linear":
         expected = (1000 + test) * counted[0].inference
     else:
-        expected = sum(scaling.EPOCHS * (1600 * one.training + 200 * one.inference) for one in counted)
+        expected = sum(hours.EPOCHS * (1600 * one.training + 200 * one.inference) for one in counted)
         expected += test * sum(one.inference for one in counted) / len(counted)
-    assert scaling.work(run, Shape(**record["shape"])) == pytest.approx(expected, rel=1e-3)
+    assert hours.work(run) == pytest.approx(expected, rel=1e-3)
 
 
 def test_the_page_is_of_the_committed_results(tmp_path, profile):

@@ -13,6 +13,9 @@ import torch
 from small import arguments, marked, numbers, profile_with, start, until
 
 from pvera import backbones
+from pvera.data import vtab
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
 @pytest.mark.xdist_group("fork server")
@@ -159,9 +162,16 @@ def test_the_paper_is_the_paper(capsys):
     )
     assert status == 0
     counts = [line for line in output.splitlines() if not line.startswith("  ")]
-    assert counts == [f"paper, {name}: 0 of {count} runs are there"
-                      for name, count in (("benchmark", 1368), ("rank", 18), ("position", 18))]  # fmt: skip
-    first = [line.removeprefix("  missing: ") for line in output.splitlines() if line.startswith("  ")][:5]
-    assert first == [f"benchmark/dinov2_b/caltech101/{m}/seed0" for m in ("linear", "vera", "pvera", "lora")] + [
-        "benchmark/dinov2_b/cifar/linear/seed0"
+    assert "\n".join(counts[4:]) == (RESULTS / "performance/scaling_hours.md").read_text().strip()
+    assert counts[:4] == [f"paper, {name}: 0 of {count} runs are there"
+                      for name, count in (("benchmark", 1368), ("rank", 18), ("position", 18))] + [""]  # fmt: skip
+    listed = [line.removeprefix("  missing: ") for line in output.splitlines() if line.startswith("  ")]
+    first, others = ("linear", "vera", "pvera", "lora"), ("bottleneck", "ia3", "adaptformer", "dora")
+    assert listed[:1368] == [
+        f"benchmark/{backbone}/{dataset}/{method}/seed{seed}"
+        for backbone in ("dinov2_b", "dinov2_s", "dinov2_l")
+        for seed in range(3)
+        for methods in (first, others)
+        for dataset in vtab.NAMES
+        for method in methods
     ]

@@ -1,0 +1,111 @@
+"""The work of trainings in counted multiply-adds, and the hours that follow from a speed.
+
+A training step counts twice its forward pass: the frozen weights have no gradient, so the backward pass has one product
+where the forward pass has one; those of trained weights are left out. Validation and test count once. Linear probing
+computes the backbone's features once.
+"""
+
+import time
+from dataclasses import dataclass
+from functools import cache
+
+from pvera import backbones, cost
+from pvera.adapters import Method
+from pvera.data import tasks, vtab
+from pvera.encoders import Shape
+from pvera.errors import InputError
+from pvera.study.markdown import table
+from pvera.study.runs import Run
+
+EPOCHS = 100  # of a training, assumed
+#: Multiply-adds per second of dense bf16 products with fp32 sums: half of the operations in the makers' data sheets.
+PEAKS = {"H100 SXM": 494.5e12, "A100": 156.0e12, "RTX 4090": 82.6e12}
+SHARES = (0.4, 0.3)  # of the peak, assumed
+
+
+@cache
+def shape(backbone: str) -> Shape | None:
+    """Return the sizes of a backbone; None where there is no closed form of its products, as for texts."""
+    try:
+        return Shape.of(backbones.shapes(backbone))
+    except (InputError, AttributeError):
+        return None
+
+
+def images(one: Run) -> tuple[int, int, int]:
+    """Return the number of images that a run trains on, validates on and tests."""
+    described, task = tasks.manifest(one.data_root, one.dataset), tasks.task(one.dataset, one.data_root)
+    train, validation = vtab.TRAINING["train800"], vtab.TRAINING["val200"]
+    if described:
+        train, validation = described["images"]["train"], described["images"]["validation"]
+    return tuple(min(count, one.images or count) for count in (train, validation, task.test_images))
+
+
+def forward(backbone: str, method: Method, sampled: bool) -> int:
+    """Return the multiply-adds of one image; those of the backbone for a method without a closed form."""
+    sizes = shape(backbone)
+    return cost.backbone_multiply_adds(sizes) + (cost.adapter_multiply_adds(method, sizes, sampled) or 0)
+
+
+def epoch(one: Run) -> float:
+    """Return the multiply-adds of an epoch, 0 for linear probing; without a closed form the number of members."""
+    if shape(one.backbone) is None:
+        return float(len(one.candidates))
+    if one.method == "linear":
+        return 0.0
+    train, validation, _ = images(one)
+    members = [candidate.method for candidate in one.candidates]
+    return float(sum(2 * train * forward(one.backbone, m, True) + validation * forward(one.backbone, m, False)
+                     for m in members))  # fmt: skip
+
+
+def work(one: Run) -> float:
+    """Return the multiply-adds of a training with `EPOCHS` epochs, and of the test of the chosen member."""
+    trained = min(EPOCHS, one.training.epochs) * epoch(one)
+    if shape(one.backbone) is None:
+        return trained
+    passes = [forward(one.backbone, candidate.method, False) for candidate in one.candidates]
+    tested = images(one) if one.method == "linear" else images(one)[2:]
+    return trained + sum(tested) * sum(passes) / len(passes)  # the mean over what may be chosen
+
+
+def calculated(runs: list[Run]) -> str:
+    """Return a table of the hours of trainings on three cards, by calculation."""
+    first = runs[0].backbone
+    benchmark = [one for one in runs if one.experiment == "benchmark"]
+    parts = {
+        f"Table 1: benchmark on {first}": [one for one in benchmark if one.backbone == first],
+        "benchmark on all backbones": benchmark,
+        "all trainings of images": runs,
+    }
+    lines = []
+    for name, part in parts.items():
+        total = sum(work(one) for one in part)
+        spans = [[total / (share * peak) / 3600 for share in SHARES] for peak in PEAKS.values()]
+        lines.append([name, str(len(part)), *("{:,.0f} to {:,.0f}".format(*span) for span in spans)])
+    return table(["Hours, by calculation", "Runs", *PEAKS], lines, "lr" + "r" * len(PEAKS))
+
+
+@dataclass
+class Budget:
+    """Time for trainings: no run starts that would end after `ends`, in seconds of time.time().
+
+    seconds, done: measured so far, and the work (`epoch`, `work`) that was done in them.
+    """
+
+    ends: float
+    seconds: float
+    done: float
+
+    def expected(self, one: Run) -> float:
+        """Return the seconds of a run."""
+        return work(one) * self.seconds / self.done
+
+    def fits(self, one: Run) -> bool:
+        """Return whether a run that starts now ends in time."""
+        return time.time() + self.expected(one) <= self.ends
+
+    def note(self, one: Run, seconds: float) -> None:
+        """Take a finished run into account, unless it is linear probing, whose time is hardly that of products."""
+        if epoch(one):
+            self.seconds, self.done = self.seconds + seconds, self.done + work(one)
