@@ -21,35 +21,40 @@ stay.
 import pvera  # isort: skip  # noqa: F401  before timm
 
 import copy
-import math
 import multiprocessing
 import os
+import re
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import timm
 import torch
 from options import Parser
 from profile_options import read_profile
-from torch import Tensor
 from tqdm import tqdm
 
 from pvera import adapt, backbones, cost, sample
 from pvera.adapters import Method
+from pvera.errors import InputError
 from pvera.files import require_writable
 from pvera.hooks import cast_once, training_attention
-from pvera.study import speed, training
-from pvera.study.experiments import list_runs
-from pvera.study.protocol import protocol
+from pvera.study import plan, speed, training
+from pvera.study.protocol import CORRECTED
 from pvera.study.runs import environment
 from pvera.study.script import run
-from pvera.study.speed import GRID, Measurement
+from pvera.study.speed import Measurement
 from pvera.study.training import PRECISIONS, TrainingConfig
 
 CLASSES, BATCH, DRAWS = 100, 16, (2, 8)
+MEMBERS = 3  # of the timed grid of PVeRA
+#: The largest ratios that meet their targets.
+STEP = {"pvera": 1.25, "vera": 1.20} | dict.fromkeys(("lora", "dora", "ia3", "bottleneck", "adaptformer"), 1.15)
+EVALUATE, SAMPLE, SAMPLE_MEMORY, MEMORY = 1.02, 1.15, 1.05, 1.3
+FROZEN_STEP = "frozen forward and backward"
 
 
 def main() -> None:
@@ -57,7 +62,6 @@ def main() -> None:
     parser.several("--backbones", default=["dinov2_s"], metavar="B", help="backbones (dinov2_s)")
     parser.several("--precisions", choices=PRECISIONS, default=["float32", "bfloat16"], help="(both)")
     parser.several("--parts", choices=PARTS, default=list(PARTS), help="only these parts")
-    parser.several("--methods", choices=speed.STEP, default=list(speed.STEP), help="only these methods")
     parser.device("cpu")
     parser.number("--threads", help="CPU threads (all; demo and mini train with one)")
     parser.number("--repeats", default=5, help="timed pairs (%(default)s)")
@@ -72,17 +76,16 @@ def main() -> None:
     path = speed.record_path(options.output, made_by["device"], options.threads)
     work = [(b, p, part) for b in options.backbones for p in options.precisions for part in options.parts]
     for backbone, precision, part in tqdm(work, "measuring", unit="part"):
-        bench = Bench(backbone, precision, options.device, options.repeats, options.methods)
-        speed.update(path, made_by, PARTS[part](bench))
+        bench = Bench(backbone, precision, options.device, options.repeats)
+        speed.update(path, made_by, [Measurement(part, backbone, precision, *row) for row in PARTS[part](bench)])
     print(path.with_suffix(".md").read_text(encoding="utf-8"))
 
 
 class Bench:
     """A frozen backbone with random weights in one precision, models on top of it, and paired clocks."""
 
-    def __init__(self, backbone: str, precision: str, device: str, repeats: int, keys: Sequence[str]):
-        self.backbone, self.precision, self.device = backbone, precision, device
-        self.repeats, self.keys = repeats, keys
+    def __init__(self, backbone: str, precision: str, device: str, repeats: int = 1):
+        self.backbone, self.precision, self.device, self.repeats = backbone, precision, device, repeats
         name, arguments = backbones.architecture(backbone)
         with backbones.seeded(0):
             vit = timm.create_model(name, num_classes=0, **arguments)
@@ -92,60 +95,59 @@ class Bench:
         self.images = torch.randn(BATCH, 3, *vit.patch_embed.img_size, generator=source).to(device)
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
 
-    def row(self, part: str, what: str, bound: str, values: Sequence[float], target: float) -> Measurement:
-        """Return a row of the record; values: those of `paired`, or without the quartiles."""
-        value, bound_value, ratio, *quartiles = values
-        return Measurement(
-            part, self.backbone, self.precision, what, bound, value, bound_value, ratio, target, *quartiles
-        )
+    def methods(self) -> dict[str, Method]:
+        """Return the adapters with the profile's most chosen hyperparameters, by key."""
+        profile = read_profile("mini" if self.backbone == "tiny" else "paper").with_(protocol="corrected")
+        made = {}
+        for key in filter(STEP.get, profile.methods):
+            place = plan.Place("benchmark", self.backbone, profile.datasets[0], key, 0)
+            (member,) = plan.grid(profile, self.backbone, key, fixed=True)
+            made[key] = plan.training(profile, "", place, [member]).candidates[0].method
+        return made
 
-    def methods(self, *keys: str) -> list[Method]:
-        """Return the methods `keys` (default: all measured ones) with the profile's most chosen hyperparameters."""
-        profile = read_profile("mini" if self.backbone == "tiny" else "paper")
-        runs = list_runs(
-            profile.with_(
-                protocol="corrected",
-                backbones=[self.backbone],
-                fixed_grid=[self.backbone],
-                datasets=profile.datasets[:1],
-                seeds=[0],
-                beta=profile.beta[:1],  # without the searches that they wait for
-                alpha=profile.alpha[:1],
-            ),
-            "benchmark",
-            "",
-        )
-        return [one.candidates[0].method for one in runs if one.method in (keys or self.keys)]
-
-    def paired(self, function: Callable, bound: Callable, repeats: int | None = None) -> tuple[float, ...]:
+    def paired(self, function: Callable, bound: Callable) -> tuple[float, ...]:
         """Time pairs, in which both take turns. Return the median seconds of each, and their ratio: the median, and
         for two pairs or more the quartiles."""
         bound(), function()
-        pairs = [(self.seconds(function), self.seconds(bound)) for _ in range(repeats or self.repeats)]
+        pairs = [(self.seconds(function), self.seconds(bound)) for _ in range(self.repeats)]
         first, second = zip(*pairs, strict=True)
         ratios = [a / b for a, b in pairs]
         quartiles = map(float, np.quantile(ratios, [0.25, 0.75])) if len(ratios) > 1 else ()
         return statistics.median(first), statistics.median(second), statistics.median(ratios), *quartiles
 
     def seconds(self, function: Callable) -> float:
-        self.finish()
+        """Return the seconds of a call, until the device has finished."""
+        wait = torch.cuda.synchronize if self.device.startswith("cuda") else lambda: None
+        wait()
         start = time.perf_counter()
         function()
-        self.finish()
+        wait()
         return time.perf_counter() - start
 
-    def finish(self) -> None:
-        if self.device.startswith("cuda"):
-            torch.cuda.synchronize()
+    def autocast(self, enabled: bool = True) -> torch.autocast:
+        return training.autocast(self.device, self.precision if enabled else "float32")
 
     def frozen_step(self, members: int = 1) -> Callable:
         """Return forward and backward of the frozen backbone, to its input."""
         images = self.images.repeat(members, 1, 1, 1).to(PRECISIONS[self.precision])
-        return lambda: self.plain(images.requires_grad_()).float().sum().backward()
 
-    def frozen_pass(self) -> Callable[[], Tensor]:
+        def function():
+            with self.autocast(enabled=False):
+                self.plain(images.requires_grad_()).float().sum().backward()
+
+        return function
+
+    def frozen_passes(self, count: int = 1) -> Callable:
+        """Return so many forward passes of the frozen backbone."""
         images = self.images.to(PRECISIONS[self.precision])
-        return torch.inference_mode()(lambda: self.plain(images))
+
+        @torch.inference_mode()
+        def function():
+            with self.autocast(enabled=False):
+                for _ in range(count):
+                    self.plain(images)
+
+        return function
 
     @contextmanager
     def step(self, methods: list[Method]) -> Iterator[Callable]:
@@ -153,107 +155,84 @@ class Bench:
         model = adapt(self.vit, methods, CLASSES, list(range(len(methods)))).train()
         model.last_mlp_on_class_token = True
         optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
-        beta, rules = torch.full((len(methods),), 1e-6, device=self.device), protocol("corrected")
+        beta = torch.full((len(methods),), 1e-6, device=self.device)
+        with self.autocast(), cast_once(self.vit), training_attention(self.vit):
+            scaler = training.make_scaler(self.device)
+            yield lambda: training.step(model, model, self.images, self.labels, beta, optimizers, scaler, CORRECTED)
+        model.unload()
 
-        def function():
-            with self.autocast():
-                return training.step(model, model, self.images, self.labels, beta, optimizers, scaler, rules)
-
-        with self.under_autocast(cast_once, training_attention):
-            with self.autocast():
-                scaler = training.make_scaler(self.device)
-            yield function
+    @contextmanager
+    def merged(self, method: Method) -> Iterator[Callable]:
+        """Yield a pass of the merged model."""
+        model = adapt(self.vit, method, CLASSES).eval().merge_()
+        with self.autocast(), cast_once(self.vit):
+            yield torch.inference_mode()(lambda: model(self.images))
         model.unload()
 
     @contextmanager
     def draws(self, k: int) -> Iterator[Callable]:
         """Yield k draws of PVeRA."""
-        (method,) = self.methods("pvera")
-        model = adapt(self.vit, method, CLASSES).eval()
+        model = adapt(self.vit, self.methods()["pvera"], CLASSES).eval()
         model.last_mlp_on_class_token = True
-
-        def function():
-            with self.autocast():
-                sample(model, self.images, k)
-
-        yield function
+        with self.autocast():
+            yield lambda: sample(model, self.images, k)
         model.unload()
 
-    def autocast(self):
-        return training.autocast(self.device, self.precision)
 
-    @contextmanager
-    def under_autocast(self, *contexts: Callable) -> Iterator[None]:
-        """Enter the backbone's `contexts` under autocast, which they check when they begin, and leave autocast.
-
-        The bound is timed inside too, without autocast.
-        """
-        with ExitStack() as stack:
-            with self.autocast():
-                for context in contexts:
-                    stack.enter_context(context(self.vit))
-            yield
+def title(grid: list[Method]) -> str:
+    """Name the row of a grid of equal methods."""
+    method = grid[0]
+    size = {name: getattr(method, name) for name in ("rank", "ratio") if hasattr(method, name)}
+    text = method.title + "".join(f", {'r' if name == 'rank' else name} = {value}" for name, value in size.items())
+    return text if len(grid) == 1 else f"{text}, grid of {len(grid)}"
 
 
-def step(bench: Bench) -> list[Measurement]:
-    rows, shape = [], cost.Shape.of(bench.vit)
-    for grid in filter(None, [*([method] for method in bench.methods()), bench.methods("pvera") * GRID]):
-        bound, factor = "frozen forward and backward", 1.0
+# The parts: each yields what is measured, its bound, the values of both, the ratio, its target, and quartiles
+
+
+def step(bench: Bench) -> Iterator[tuple]:
+    shape, methods = cost.Shape.of(bench.vit), bench.methods()
+    for grid in (*([method] for method in methods.values()), [methods["pvera"]] * MEMBERS):
+        bound, factor = FROZEN_STEP, 1.0
         if grid[0].key in ("bottleneck", "adaptformer"):
             factor += cost.adapter_multiply_adds(grid[0], shape) / cost.backbone_multiply_adds(shape)
             bound += ", and its own products"
         with bench.step(grid) as function:
-            seconds, frozen_seconds, *ratios = bench.paired(function, bench.frozen_step(len(grid)))
-        values = seconds, frozen_seconds * factor, *(ratio / factor for ratio in ratios)
-        rows.append(bench.row("step", speed.title(grid), bound, values, speed.STEP[grid[0].key]))
-    return rows
+            seconds, frozen, *ratios = bench.paired(function, bench.frozen_step(len(grid)))
+        ratio, *quartiles = (value / factor for value in ratios)
+        yield title(grid), bound, seconds, frozen * factor, ratio, STEP[grid[0].key], *quartiles
 
 
-def evaluate(bench: Bench) -> list[Measurement]:
-    rows = []
-    for method in bench.methods():
-        model = adapt(bench.vit, method, CLASSES).eval()
-
-        @torch.inference_mode()
-        def function():
-            with bench.autocast():
-                model(bench.images)
-
-        if model.members[0].layers[0].mergeable:
-            model.merge_()
-            with bench.under_autocast(cast_once):
-                values = bench.paired(function, bench.frozen_pass())
-            rows.append(
-                bench.row("evaluate", f"{speed.title([method])}, merged", "frozen forward", values, speed.EVALUATE)
-            )
-        model.unload()
-    return rows
+def evaluate(bench: Bench) -> Iterator[tuple]:
+    for method in bench.methods().values():
+        if method.key in ("bottleneck", "adaptformer"):
+            continue  # they cannot be merged
+        with bench.merged(method) as function:
+            seconds, frozen, ratio, *quartiles = bench.paired(function, bench.frozen_passes())
+        yield f"{title([method])}, merged", "frozen forward", seconds, frozen, ratio, EVALUATE, *quartiles
 
 
-def draws(bench: Bench) -> list[Measurement]:
-    (method,) = bench.methods("pvera")
-    rows, plain = [], bench.frozen_pass()
+def draws(bench: Bench) -> Iterator[tuple]:
+    name = title([bench.methods()["pvera"]])
     for k in DRAWS:
         with bench.draws(k) as function:
-            values = bench.paired(function, lambda: [plain() for _ in range(k)], math.ceil(bench.repeats / 2))
-        rows.append(
-            bench.row("sample", f"{speed.title([method])}, {k} draws", f"{k} frozen passes", values, speed.SAMPLE)
-        )
+            seconds, frozen, ratio, *quartiles = bench.paired(function, bench.frozen_passes(k))
+        yield f"{name}, {k} draws", f"{k} frozen passes", seconds, frozen, ratio, SAMPLE, *quartiles
     least, most = (peak(bench, "draws", k) for k in DRAWS)
-    what, bound = f"memory of {DRAWS[1]} draws", f"of {DRAWS[0]}"
-    return [*rows, bench.row("sample", what, bound, (most, least, most / least), speed.SAMPLE_MEMORY)]
+    yield f"memory of {DRAWS[1]} draws", f"of {DRAWS[0]}", most, least, most / least, SAMPLE_MEMORY
 
 
-def memory(bench: Bench) -> list[Measurement]:
-    rows, bound = [], peak(bench, "frozen", None)
-    for method in bench.methods():
-        used = peak(bench, "step", method)
-        values, what = (used, bound, used / bound), "frozen forward and backward"
-        rows.append(bench.row("memory", speed.title([method]), what, values, speed.MEMORY))
-    return rows
+def memory(bench: Bench) -> Iterator[tuple]:
+    bound = peak(bench, "frozen")
+    for method in bench.methods().values():
+        used = peak(bench, "step", [method])
+        yield title([method]), FROZEN_STEP, used, bound, used / bound, MEMORY
 
 
-def peak(bench: Bench, what: str, argument) -> float:
+PARTS = {"step": step, "evaluate": evaluate, "sample": draws, "memory": memory}
+
+
+def peak(bench: Bench, what: str, argument=None) -> float:
     """Return the bytes by which two calls raise the memory of a new process, at their peak."""
     # glibc then maps the memory of tensors and gives it back at once, so the peak is that of tensors.
     os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**16))
@@ -262,20 +241,40 @@ def peak(bench: Bench, what: str, argument) -> float:
 
 
 def _peak(backbone: str, precision: str, device: str, what: str, argument) -> float:
-    bench = Bench(backbone, precision, device, 1, [])
+    bench = Bench(backbone, precision, device)
     if what == "frozen":
-        del bench.vit
-        measured = nullcontext(bench.frozen_step())
-    else:
-        del bench.plain
-        measured = bench.draws(argument) if what == "draws" else bench.step([argument])
-    with measured as function:
-        before = speed.memory(device, reset=True)
-        function(), function()
-        return speed.memory(device, reset=False) - before
+        return raised(bench.frozen_step(), device)
+    with bench.draws(argument) if what == "draws" else bench.step(argument) as function:
+        return raised(function, device)
 
 
-PARTS = {"step": step, "evaluate": evaluate, "sample": draws, "memory": memory}
+def raised(function: Callable, device: str) -> float:
+    """Return the bytes by which two calls raise memory at their peak.
+
+    InputError on a system that does not report the peak of a process's memory.
+    """
+
+    def twice():
+        function()
+        function()
+
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        twice()
+        return torch.cuda.max_memory_allocated(device) - before
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # a new peak begins
+    except OSError:
+        raise InputError("the peak of a process's memory is known on Linux only: leave it out") from None
+    before = _resident("VmRSS")
+    twice()
+    return _resident("VmHWM") - before
+
+
+def _resident(key: str) -> float:
+    """Return a size of this process in bytes, from Linux's /proc."""
+    return 1024.0 * int(re.search(rf"{key}:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 
 if __name__ == "__main__":

@@ -24,12 +24,11 @@ from tqdm import tqdm
 from pvera import adapt, backbones
 from pvera.backbones import Backbone
 from pvera.data import image_folders, tasks, vtab
-from pvera.errors import InputError
 from pvera.files import require_writable, write_atomically
-from pvera.study import markdown, training
+from pvera.study import training
 from pvera.study.experiments import list_runs, named, of_profile
 from pvera.study.plan import SEARCHED
-from pvera.study.protocol import protocol
+from pvera.study.protocol import CORRECTED
 from pvera.study.runs import Run, environment
 from pvera.study.script import run
 from pvera.study.training import EVALUATION_BATCH, PRECISIONS, TrainingConfig
@@ -40,22 +39,19 @@ CLASSES = 100
 def main() -> None:
     parser = Parser(__doc__)
     parser.profile("paper")
-    parser.several("--backbones", metavar="B", help="only these backbones of the profile")
     parser.add_argument("--precision", default="bfloat16", choices=PRECISIONS, help="(%(default)s)")
     parser.device("cuda")
     parser.number("--epochs", default=100, help="assumed epochs of every training (%(default)s)")
     parser.number("--batches", default=50, help="timed training batches (%(default)s)")
     parser.output()
     options = parser.parse_args()
-    profile = read_profile(options.profile)
-    if unknown := set(options.backbones or []) - set(profile.backbones):
-        raise InputError(f"{min(unknown)!r} is not one of {', '.join(profile.backbones)}")
-    profile = profile.with_(backbones=options.backbones, precision=options.precision)
+    profile = read_profile(options.profile).with_(precision=options.precision)
     require_writable(options.output)
     # Runs that wait for a search are listed as if it had ended.
     settled = profile.with_(beta=profile.beta[:1], alpha=profile.alpha[:1], search_once=False)
-    experiments = {name: profile if name in SEARCHED else settled for name in of_profile(profile, "train")}
-    runs = [one for name, listed in experiments.items() for one in list_runs(listed, name, options.output)]
+    runs = []
+    for name in of_profile(profile, "train"):
+        runs += list_runs(profile if name in SEARCHED else settled, name, options.output)
     rates = {}
     for name in tqdm(profile.backbones, "measuring", unit="backbone"):
         benchmark = list_runs(settled, "benchmark", options.output)
@@ -65,8 +61,7 @@ def main() -> None:
     where = environment(options.device)["device"]
     name = re.sub(r"\W+", "_", f"throughput_{where}_{options.precision}".lower())
     write_atomically(options.output / f"{name}.csv", table.to_csv(index=False, float_format="%.5g").encode())
-    rows = [[str(v) if isinstance(v, str) else f"{v:,.1f}" for v in row] for row in table.values.tolist()]
-    print(markdown.table(list(table.columns), rows, "ll" + "r" * (len(table.columns) - 2)))
+    print(table.to_string(index=False, float_format="{:,.1f}".format))
     print(f"\nAll of {profile.name} on one {where}, {profile.precision}: {table.hours.sum():,.1f} hours")
 
 
@@ -77,40 +72,27 @@ def measure(grid: Run, device: str, batches: int) -> dict[str, float]:
     """
     frozen = backbones.load(grid.backbone, pretrained=False)
     frozen.model.to(device)
-    size, members = grid.training.batch_size, len(grid.candidates)
+    size, members, ends = grid.training.batch_size, len(grid.candidates), []
     few, train = images(frozen, device, 1), images(frozen, device, size * batches)
-    evaluated = images(frozen, device, max(EVALUATION_BATCH, size * batches // 4))
-    tested = images(frozen, device, max(EVALUATION_BATCH, size * batches // 4), in_memory=False)
+    evaluated, tested = (
+        images(frozen, device, max(EVALUATION_BATCH, size * batches // 4), in_memory) for in_memory in (True, False)
+    )
     model = adapt(frozen.model, [c.method for c in grid.candidates], CLASSES)
-    rates = [(c.adapter_lr, c.head_lr) for c in grid.candidates]
-    rules = protocol("corrected")
-    ends = []
-    try:
-        with training.autocast(device, grid.precision):
-            # The first epoch warms up; each later time includes all of the epoch's work.
-            training.fit(
-                model,
-                train,
-                few,
-                rates,
-                [0.0] * members,
-                TrainingConfig(batch_size=size, epochs=3),
-                rules,
-                0,
-                on_epoch=lambda _: ends.append(time.perf_counter()),
-            )
-            model.active = list(range(members))
-            result = {
-                "train": 2 * members * len(train) / (ends[-1] - ends[0]),
-                "validate": members
-                * len(evaluated)
-                / seconds(lambda: training.evaluate(model, model, evaluated, rules)),
-            }
-            model.active = [0]
-            result["test"] = len(tested) / seconds(lambda: training.predict(model, tested))
-    finally:
-        model.unload()
-    return result
+    rates, betas = [(c.adapter_lr, c.head_lr) for c in grid.candidates], [0.0] * members
+    config = TrainingConfig(batch_size=size, epochs=3)
+    with training.autocast(device, grid.precision):
+        # The first epoch warms up; each later time includes all of the epoch's work.
+        training.fit(model, train, few, rates, betas, config, CORRECTED, 0, lambda _: ends.append(time.perf_counter()))
+        model.active = list(range(members))
+        validated = seconds(lambda: training.evaluate(model, model, evaluated, CORRECTED))
+        model.active = [0]
+        predicted = seconds(lambda: training.predict(model, tested))
+    model.unload()
+    return {
+        "train": 2 * members * len(train) / (ends[-1] - ends[0]),
+        "validate": members * len(evaluated) / validated,
+        "test": len(tested) / predicted,
+    }
 
 
 def images(frozen: Backbone, device: str, count: int, in_memory: bool = True) -> image_folders.ImageData:
