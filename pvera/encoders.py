@@ -47,9 +47,14 @@ class EncoderLayer:
         return self.mlp_out.in_features
 
     def projection(self, position: str) -> tuple[Tensor, Tensor]:
-        """Return views of the frozen weight (d_out, d_in) and bias (d_out) of "q", "k" or "v"."""
+        """Return views of the frozen weight (d_out, d_in) and bias (d_out) of "q", "k" or "v".
+
+        InputError where the weight is not plain numbers (`not_plain`).
+        """
         for linear, positions in self.projections:
             if position in positions:
+                if not torch.compiler.is_compiling() and (why := not_plain(linear)):
+                    raise InputError(f"DoRA reads the frozen weights: {why}, not the numbers of an nn.Linear")
                 weight, bias = self.per_position(linear, positions)
                 return weight[positions.index(position)], bias[positions.index(position)]
         raise KeyError(position)
@@ -89,7 +94,11 @@ def not_plain(linear: nn.Linear) -> str:
     It is not for 8-bit layers, which hold codes, and for sharded ones, of which a process holds a part.
     """
     weight: Any = linear.weight
-    if type(linear).forward is nn.Linear.forward and type(weight) is nn.Parameter and weight.is_floating_point():
+    if (
+        type(linear).forward is nn.Linear.forward
+        and type(weight) in (Tensor, nn.Parameter)
+        and weight.is_floating_point()
+    ):
         return ""
     return f"{type(linear).__name__} holds {weight.dtype} in {type(weight).__name__}"
 

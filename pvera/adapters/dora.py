@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from pvera.adapters.base import Adapter, Method, add_products, full_precision, matching, products, scale_at, select
 from pvera.adapters.lora import low_rank_pair, low_rank_weight
-from pvera.encoders import EncoderLayer, Shape, not_plain
-from pvera.errors import InputError
+from pvera.encoders import EncoderLayer, Shape
 
 
 @dataclass(frozen=True)
@@ -66,9 +65,6 @@ class DoRAAdapter(Adapter):
 
     def __init__(self, method: DoRA, layer: EncoderLayer, index: int, seed: int):
         super().__init__()
-        for linear, _ in layer.projections:
-            if why := not_plain(linear):
-                raise InputError(f"DoRA reads the frozen weights: {why}, not the numbers of an nn.Linear")
         self.method, self.layer = method, layer
         self.A, self.B = low_rank_pair(layer.dim, method, index, seed)
         self.axis = 1 if method.norm == "input" else 0

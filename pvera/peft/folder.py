@@ -36,8 +36,9 @@ POSITIONS = {"qkv": "qkv"} | {
 }
 #: Names of an MLP's last linear layer, inside its encoder layer.
 MLP_OUT = ("mlp.fc2", "mlp.down_proj", "mlp.weights_out", "output.dense")
-#: Heads in the adapter's file that read what `encoders.pooled` returns: timm's, that of transformers' ViT, and that
-#: of the released adapters, beside an encoder of the name `encoder`.
+#: Heads in the adapter's file that read what `encoders.pooled` returns, with how the names of the adapted layers begin.
+#: The attribute that holds the encoder tells the classifier: none in timm's models, `vit` in ViTForImageClassification,
+#: `encoder` in that of the released adapters alone. Classifiers of other attributes read a pooler or a mean.
 HEADS = {"head": r"blocks\.", "classifier": r"(vit|encoder\.encoder)\."}
 _TENSOR = re.compile(
     r"(?:.*\.)?(?:layers?|blocks)\.(?P<layer>\d+)\.(?P<module>.+)\."

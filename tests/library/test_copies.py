@@ -6,7 +6,6 @@ import pickle
 import pytest
 import torch
 from tiny import METHODS, make_vit, perturb
-from torch.optim.swa_utils import AveragedModel
 
 import pvera
 from pvera import processes
@@ -19,23 +18,6 @@ def adapted(method=METHODS["pvera"], **options):
     return perturb(pvera.adapt(make_vit(), method, CLASSES, **options))
 
 
-def train_one_step(model, images):
-    model.train()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-    (model(images).square().sum() + model.kl_divergence().sum()).backward()
-    optimizer.step()
-    return model.eval()
-
-
-@pytest.mark.parametrize("copying", COPIES)
-def test_a_copy_draws_the_noise_that_the_original_would(copying, images):
-    model = adapted()
-    model(images)
-    twin = COPIES[copying](model)
-    assert torch.equal(twin(images), model(images))
-    assert not torch.equal(twin(images), twin(images))
-
-
 @pytest.mark.parametrize("copying", COPIES)
 def test_a_merged_copy_can_be_unmerged(copying, images):
     model = adapted().eval()
@@ -44,21 +26,6 @@ def test_a_merged_copy_can_be_unmerged(copying, images):
     assert torch.equal(twin(images), model(images))
     assert torch.equal(twin.unmerge_()(images), expected)
     assert model.merged
-
-
-def test_moving_average_of_the_weights(images):
-    """AveragedModel copies the model, then follows its parameters."""
-    model = adapted()
-    average = AveragedModel(model)
-    before = [p.clone() for p in model.parameters()]
-    average.update_parameters(model)
-    train_one_step(model, images)
-    average.update_parameters(model)
-    for mean, old, new in zip(average.module.parameters(), before, model.parameters(), strict=True):
-        torch.testing.assert_close(mean, (old + new) / 2)
-    reference = adapted()
-    reference.load_state_dict(average.module.state_dict())
-    assert torch.equal(average.eval()(images), reference.eval()(images))
 
 
 def logits_of(model, images, queue):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from pages import table
 from tiny import METHODS, make_images, make_vit, perturb
 from torch import distributed
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -27,34 +28,62 @@ def gradients(model, forward, rows) -> dict:
     return {name: p.grad for name, p in model.members[0].trained().items()}
 
 
-def check_ddp(key, own, expected):
-    model = adapted(key)
-    torch.testing.assert_close(gradients(model, DistributedDataParallel(model), own), expected, rtol=1e-4, atol=1e-5)
-
-
-def check_fsdp2(key, own, expected, folder):
+def sharded(key):
     model = adapted(key)
     for block in model.backbone.blocks:
         fully_shard(block)
     fully_shard(model)
-    sharded = gradients(model, model, own)
-    assert any(hasattr(gradient, "full_tensor") for gradient in sharded.values())
-    whole = {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in sharded.items()}
+    return model
+
+
+def ddp(key, own):
+    alone, model = adapted(key), adapted(key)
+    expected = gradients(alone, alone, slice(None))
+    torch.testing.assert_close(gradients(model, DistributedDataParallel(model), own), expected, rtol=1e-4, atol=1e-5)
+
+
+def fsdp2(key, own):
+    alone, model = adapted(key), sharded(key)
+    expected, parts = gradients(alone, alone, slice(None)), gradients(model, model, own)
+    assert any(hasattr(gradient, "full_tensor") for gradient in parts.values())
+    whole = {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in parts.items()}
     torch.testing.assert_close(whole, expected, rtol=1e-4, atol=1e-5)
-    if key == "pvera":
+    if model.members[0].samples:
         drawn = pvera.sample(model, IMAGES, 2, seed=3)
-        torch.testing.assert_close(drawn, pvera.sample(adapted(key), IMAGES, 2, seed=3), rtol=0, atol=1e-5)
+        torch.testing.assert_close(drawn, pvera.sample(alone, IMAGES, 2, seed=3), rtol=0, atol=1e-5)
     gathered = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     again = pvera.adapt(make_vit(seed=1), METHODS[key], CLASSES)
     again.load_state_dict(gathered)
-    assert torch.equal(again.eval()(IMAGES), adapted(key).eval()(IMAGES))
-    refusals = [lambda: pvera.save(model, folder / "a.safetensors")]
-    if key in ("ia3", "lora", "vera", "pvera"):
-        refusals += [model.merge_, lambda: pvera.export_peft(model, folder)]
-    for call in refusals:
-        with pytest.raises(InputError) as error:
-            call()
-        assert "\n" not in str(error.value)
+    assert torch.equal(again.eval()(IMAGES), alone(IMAGES))
+
+
+def fsdp2_merge(key, own):
+    sharded(key).merge_()
+
+
+def fsdp2_save(key, own):
+    """Raise InputError only if both calls do."""
+    model = sharded(key)
+    with pytest.raises(InputError):
+        pvera.save(model, "adapter.safetensors")
+    pvera.export_peft(model, "folder")
+
+
+TOOLS = {
+    "DDP": ddp,
+    "FSDP2: training, draws, gathered state": fsdp2,
+    "FSDP2: merge": fsdp2_merge,
+    "FSDP2: save, export to PEFT": fsdp2_save,
+}
+
+
+def mark(check, key, own) -> str:
+    """Return how docs/training-loops.md marks the outcome: ✓ is right, − is refused in one line."""
+    try:
+        check(key, own)
+    except InputError as error:
+        return str(error) if "\n" in str(error) else "−"
+    return "✓"
 
 
 def check_noise():
@@ -84,14 +113,10 @@ def run(rank: int, folder, queue) -> None:
         store = f"file://{folder / 'store'}"
         distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=RANKS)
         own = slice(2 * rank, 2 * rank + 2)
-        for key in METHODS:
-            alone = adapted(key)
-            expected = gradients(alone, alone, slice(None))
-            check_ddp(key, own, expected)
-            check_fsdp2(key, own, expected, folder)
+        marks = {row: [mark(check, key, own) for key in METHODS] for row, check in TOOLS.items()}
         check_noise()
         distributed.destroy_process_group()
-        queue.put("")
+        queue.put(marks)
     except BaseException as error:
         queue.put(f"rank {rank}: {type(error).__name__} {error}")
         raise
@@ -104,7 +129,10 @@ def test_two_processes(tmp_path):
     ranks = [context.Process(target=run, args=(rank, tmp_path, queue), daemon=True) for rank in range(RANKS)]
     for process in ranks:
         process.start()
-    errors = [queue.get(timeout=250) for _ in ranks]
+    outcomes = [queue.get(timeout=250) for _ in ranks]
     for process in ranks:
         process.kill()
-    assert errors == [""] * RANKS
+    (_, *titles), *rows = table("training-loops", "Tools and methods")
+    assert titles == [method.title for method in METHODS.values()]
+    expected = {row: marks for row, *marks in rows if row.startswith(("DDP", "FSDP2"))}
+    assert outcomes == [expected] * RANKS

@@ -1,5 +1,7 @@
 """Gradient checkpointing computes layers twice: loss and gradients are those of computing them once."""
 
+import runpy
+
 import pytest
 import torch
 from tiny import METHODS, make_images, make_vit, perturb
@@ -134,3 +136,11 @@ def test_a_pass_too_far_back_is_refused():
             model(make_images(1))
     with pytest.raises(RuntimeError, match=f"more than {recompute.KEPT} passes back"):
         loss.backward()
+
+
+def test_a_torch_without_numbered_operations_is_named(monkeypatch):
+    monkeypatch.delattr(torch._C, "_current_autograd_node")
+    with pytest.raises(
+        ImportError, match=f"torch {torch.__version__} does not number autograd's operations".replace("+", ".")
+    ):
+        runpy.run_path(recompute.__file__)

@@ -1,4 +1,4 @@
-"""Threads that share an adapted model wait for one another."""
+"""Threads that share an adapted model wait for one another; test_training_loops.py has those that predict."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -18,14 +18,6 @@ def model():
 
 def all_equal(tensors, expected):
     return all(torch.equal(tensor, expected) for tensor in tensors)
-
-
-@pytest.mark.parametrize("key", METHODS)
-def test_two_threads_predict(key):
-    model, images = perturb(pvera.adapt(make_vit(), METHODS[key], 5)).eval(), make_images(8)
-    expected = model(images)
-    with ThreadPoolExecutor(2) as pool:
-        assert all_equal(pool.map(model, [images] * 8), expected)
 
 
 def test_two_threads_sample(model):

@@ -1,16 +1,33 @@
-"""The recipes of docs/training-loops.md run as they stand, on random images."""
+"""docs/training-loops.md: its recipes run as they stand, and every cell of its table of tools and methods is true."""
 
 import re
 import subprocess
 import sys
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
-from tiny import METHODS
+from families import CHECKS, Case, make
+from int8 import Int8Linear, int8
+from onnx.reference import ReferenceEvaluator
+from pages import DOCS, table
+from timm.utils import ModelEmaV3
+from tiny import METHODS, make_images, make_vit, perturb
+from torch.func import functional_call, stack_module_state, vmap
+from torch.optim.swa_utils import AveragedModel
+from torchao.quantization import Int8WeightOnlyConfig, quantize_
 
-PAGE = (Path(__file__).parents[2] / "docs" / "training-loops.md").read_text()
-START, *SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
+import pvera
+from pvera import InputError
+
+CLASSES = 5
+IMAGES = make_images()
+
+# ---------------------------------------------------------------- recipes
+
+START, *SECTIONS = re.split(r"^## ", (DOCS / "training-loops.md").read_text(), flags=re.MULTILINE)
 DATASET = """
 import torch
 source = torch.Generator().manual_seed(0)
@@ -34,8 +51,17 @@ LEAVES = {
     "timm's optimizer, scheduler and moving average": {"adapter.safetensors"},
     "A frozen backbone in 8 bit": set(),
     "torch.compile and export": {"model.onnx"},
+    "Several adapters over one backbone": {"birds.safetensors", "cars.safetensors"},
 }
 SLOW = ("torch.compile and export", "Several processes: DDP", "transformers' Trainer", "Lightning")
+slow = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+def run(name: str, method: str = "pvera.PVeRA(rank=16)") -> dict:
+    """Run a recipe with a method in the current folder; return its names."""
+    names: dict = {"__name__": "recipe"}
+    exec(compile((START + RECIPES[name]).replace("pvera.PVeRA(rank=16)", method), name, "exec"), names)
+    return names
 
 
 def test_every_recipe_is_run():
@@ -43,9 +69,7 @@ def test_every_recipe_is_run():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow, pytest.mark.timeout(1800)] * (n in SLOW)) for n in LEAVES]
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=slow if n in SLOW else []) for n in LEAVES])
 def test_recipe(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if name == "Several processes: DDP":
@@ -55,26 +79,9 @@ def test_recipe(name, tmp_path, monkeypatch):
         assert ended.returncode == 0, ended.stderr
         (tmp_path / "train.py").unlink()
     else:
-        names: dict = {"__name__": "recipe"}
-        exec(compile(START + RECIPES[name], name, "exec"), names)
+        names = run(name)
         if name.startswith("Plain"):
             check_plain(names)
-        if "average" in names:
-            decayed = [len(p) for group in names["optimizer"].param_groups for p in [group["params"]]]
-            assert sum(decayed) == len(names["model"].members[0].trained())
-            undecayed = next(g["params"] for g in names["optimizer"].param_groups if g["weight_decay"] == 0)
-            assert all(any(p is vector for p in undecayed) for vector in (names["model"].members[0].layers[0].d,))
-    assert LEAVES[name] <= {path.name for path in tmp_path.iterdir()}
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("key", METHODS)
-@pytest.mark.parametrize("name", ["transformers' Trainer", "accelerate", "Lightning"])
-def test_recipe_with_every_method(name, key, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    program = (START + RECIPES[name]).replace("pvera.PVeRA(rank=16)", f"pvera.{METHODS[key]!r}")
-    exec(compile(program, name, "exec"), {"__name__": "recipe"})
     assert LEAVES[name] <= {path.name for path in tmp_path.iterdir()}
 
 
@@ -87,3 +94,240 @@ def check_plain(names: dict) -> None:
     model.load_state_dict(states["model"])
     assert torch.equal(model(names["images"]), logits)
     assert names["probabilities"].sum(1).allclose(torch.ones(len(logits)))
+
+
+# ---------------------------------------------------------------- the table
+
+TITLES, *ROWS = table("training-loops", "Tools and methods")
+KEYS = {method.title: key for key, method in METHODS.items()}
+TOOLS: dict = {}
+#: Conversions that take seconds; the two others have all operators.
+CONVERTED_IN_SLOW_TESTS = set(METHODS) - {"bottleneck", "pvera"}
+
+
+def tool(row: str):
+    """Register the check of a row: it gets a method's key, and raises InputError where the library refuses."""
+
+    def register(check):
+        TOOLS[row] = check
+        return check
+
+    return register
+
+
+def adapted(key: str, seed: int = 0) -> pvera.AdaptedModel:
+    return perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES, seed), seed).eval()
+
+
+def close(actual, expected, tolerance: float = 1e-5):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance)
+
+
+def step(model, forward=None) -> list:
+    """Return logits, KL term and gradients; equal models draw the same noise."""
+    logits = (model if forward is None else forward)(IMAGES)
+    kl = model.kl_divergence()
+    (logits.float().square().sum() + kl).backward()
+    gradients = [p.grad.clone() for p in model.members[0].trained().values()]
+    model.zero_grad()
+    return [logits, kl, *gradients]
+
+
+@tool("`torch.compile`, one graph")
+def one_graph(key):
+    """Logits and gradients of the mean, in both modes, without a graph break."""
+    model = adapted(key)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    for training in (False, True):
+        model.train(training)
+        with model.sampling(enabled=False) if model.members[0].samples else nullcontext():
+            torch.testing.assert_close(step(model, forward=compiled), step(model), rtol=1e-4, atol=1e-5)
+
+
+@tool("`torch.compile`, then `merge_` and `unmerge_`")
+def compiled_merge(key):
+    model = adapted(key)
+    expected, compiled = model(IMAGES), torch.compile(model, backend="eager")
+    close(compiled(IMAGES), expected)
+    model.merge_()
+    close(compiled(IMAGES), expected)
+    assert torch.equal(compiled(IMAGES), model(IMAGES))
+    model.unmerge_()
+    torch.testing.assert_close(step(model, forward=compiled), step(model), rtol=1e-4, atol=1e-5)
+
+
+def exported(model):
+    return torch.export.export(model, (IMAGES,), dynamic_shapes={"inputs": {0: torch.export.Dim("batch")}})
+
+
+@tool("`torch.export`, any batch size")
+def export(key):
+    model, several = adapted(key), make_images(7)
+    close(exported(model).module()(several), model(several))
+
+
+@tool("ONNX, any batch size")
+def onnx(key):
+    model, several = adapted(key), make_images(7)
+    converted = torch.onnx.export(exported(model), (), dynamo=True, verbose=False).model_proto
+    (logits,) = ReferenceEvaluator(converted).run(None, {"inputs": several.numpy()})
+    close(torch.from_numpy(logits), model(several), 1e-4)
+
+
+@tool("autocast")
+def autocast(key):
+    """In bf16 the KL term is fp32, and so are the gradients."""
+    model = adapted(key)
+    exact, kl, *_ = step(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits, rounded_kl, *gradients = step(model)
+    assert logits.dtype == torch.bfloat16 and rounded_kl.dtype == torch.float32
+    assert 0 < (logits - exact).abs().max() < 0.1 * exact.abs().max()
+    close(rounded_kl, kl, 0.02 * kl.item())
+    assert all(gradient.dtype == torch.float32 and gradient.isfinite().all() for gradient in gradients)
+
+
+@tool("accumulation of gradients")
+def accumulation(key):
+    model, images = adapted(key), make_images(4)
+    model(images).square().sum().backward()
+    whole = [p.grad.clone() for p in model.members[0].trained().values()]
+    model.zero_grad()
+    for half in images.split(2):
+        model(half).square().sum().backward()
+    torch.testing.assert_close([p.grad for p in model.members[0].trained().values()], whole, rtol=1e-4, atol=1e-4)
+
+
+@tool("gradient checkpointing")
+def checkpointing(key):
+    """Steps are the same, and each layer is computed twice where a gradient passes it."""
+    for example in ("vit_base_patch14_dinov2", "Dinov2Model"):
+        plain, saving = (perturb(pvera.adapt(make(example), METHODS[key], CLASSES)) for _ in range(2))
+        saving.gradient_checkpointing_enable()
+        calls: list = []
+        saving._layers[0].layer.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        torch.testing.assert_close(step(saving.train()), step(plain.train()))
+        assert len(calls) == (1 if key == "linear" else 2)
+
+
+@tool("moving average (torch, timm)")
+def moving_average(key):
+    for make_average in (partial(ModelEmaV3, decay=0.5), AveragedModel):
+        model = adapted(key)
+        average = make_average(model)
+        update = getattr(average, "update_parameters", None) or average.update
+        update(model)
+        before = {name: p.detach().clone() for name, p in model.members[0].trained().items()}
+        perturb(model, seed=1)
+        update(model)
+        for name, parameter in average.module.members[0].trained().items():
+            close(parameter, (before[name] + model.members[0].trained()[name]) / 2)
+        reference = adapted(key)
+        reference.load_state_dict(average.module.state_dict())
+        assert torch.equal(average.module.eval()(IMAGES), reference(IMAGES))
+
+
+@tool("`functional_call`, `vmap` over models")
+def functional(key):
+    models = [adapted(key), adapted(key, seed=1)]
+    expected = [model(IMAGES) for model in models]
+    tensors = dict(models[1].named_parameters()) | dict(models[1].named_buffers())
+    assert torch.equal(functional_call(models[0], tensors, (IMAGES,)), expected[1])
+    assert torch.equal(models[0](IMAGES), expected[0])
+    parameters, buffers = stack_module_state(models)
+    outputs = vmap(lambda p, b: functional_call(models[0], (p, b), (IMAGES,)))(parameters, buffers)
+    close(outputs, torch.stack(expected))
+
+
+@tool("Trainer, accelerate, Lightning")
+def trainers(key):
+    for name in ("transformers' Trainer", "accelerate", "Lightning"):
+        run(name, f"pvera.{METHODS[key]!r}")
+
+
+def int8_pair(key) -> tuple:
+    """Return a model on int8 layers, and one on the same weights in fp32."""
+    vit, exact = int8(make_vit()), make_vit()
+    for name, linear in [(n, m) for n, m in vit.named_modules() if isinstance(m, Int8Linear)]:
+        exact.get_submodule(name).weight.data = linear.weight * linear.scale
+    return tuple(perturb(pvera.adapt(backbone, METHODS[key], CLASSES)).eval() for backbone in (exact, vit))
+
+
+@tool("int8 weights: training, draws")
+def int8_training(key):
+    """With layers of one's own the numbers are those of the same weights in fp32; torchao's round as they do."""
+    quantised = adapted(key)
+    quantize_(quantised.backbone, Int8WeightOnlyConfig())
+    assert (quantised(IMAGES) - adapted(key)(IMAGES)).abs().max() < 0.5
+    assert all(gradient.isfinite().all() for gradient in step(quantised.train())[2:])
+    expected, model = int8_pair(key)
+    torch.testing.assert_close(step(model), step(expected), rtol=1e-4, atol=1e-4)
+    if model.members[0].samples:
+        close(pvera.sample(model, IMAGES, 4), pvera.sample(expected, IMAGES, 4))
+        mean = pvera.sample(quantised.eval(), IMAGES, 64).mean(0)
+        assert (mean - quantised(IMAGES).softmax(-1)).abs().max() < 0.1
+
+
+@tool("int8 weights: merge")
+def int8_merge(key):
+    """Refused, it leaves codes of every kind as they are."""
+    quantised = adapted(key)
+    quantize_(quantised.backbone, Int8WeightOnlyConfig())
+    refusals = 0
+    for model in (quantised, *int8_pair(key)[1:]):
+        expected = model(IMAGES)
+        try:
+            model.merge_()
+        except InputError as refusal:
+            error, refusals = refusal, refusals + 1
+        assert torch.equal(model(IMAGES), expected)
+    assert refusals in (0, 2)
+    if refusals:
+        raise error
+
+
+@tool("threads")
+def threads(key):
+    model, images = adapted(key), make_images(8)
+    expected = model(images)
+    with ThreadPoolExecutor(2) as pool:
+        assert all(torch.equal(logits, expected) for logits in pool.map(model, [images] * 8))
+
+
+@tool("deep copies, pickles")
+def copies(key):
+    CHECKS["copying"](Case("vit_base_patch14_dinov2", key))
+
+
+def test_every_row_has_its_check():
+    """Those of DDP and FSDP2 are in test_distributed.py."""
+    rows = [row[0] for row in ROWS if not row[0].startswith(("DDP", "FSDP2"))]
+    assert rows == list(TOOLS)
+    assert sorted(KEYS[title] for title in TITLES[1:]) == sorted(METHODS)
+
+
+def marks(row: str, key: str) -> list:
+    takes_long = row.startswith("ONNX") and key in CONVERTED_IN_SLOW_TESTS or row.startswith("Trainer")
+    return slow if takes_long else []
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "row, key, mark",
+    [
+        pytest.param(row, KEYS[title], mark, marks=marks(row, KEYS[title]))
+        for row, *cells in ROWS
+        if row in TOOLS
+        for title, mark in zip(TITLES[1:], cells)
+    ],
+)
+def test_cell(row, key, mark, tmp_path, monkeypatch):
+    """✓ is right, − is refused in one line."""
+    monkeypatch.chdir(tmp_path)
+    if mark == "−":
+        with pytest.raises(InputError) as error:
+            TOOLS[row](key)
+        assert "\n" not in str(error.value)
+    else:
+        assert mark == "✓"
+        TOOLS[row](key)
