@@ -4,20 +4,20 @@
     python experiments/prepare_vtab.py --source vtab-1k.zip     from an archive, or a folder, which is linked
     python experiments/prepare_vtab.py --check --no-decode      check the data in place
 
-Keeps installed data sets, and skips a source's wrong ones. Prints which splits are right, wrong or missing;
+Keeps installed data sets, and skips a source's wrong ones. Prints which data sets are right, wrong or missing, and why;
 training refuses wrong ones. The exit code is 0 when all data sets are right or accepted, 1 when one is wrong or
 missing, 2 for bad input and damaged images.
 """
 
+import shutil
 import sys
 from argparse import Namespace
 from pathlib import Path
 
 from options import ROOT, Parser, set_cache
 
-from pvera.data import image_folders, splits, store, tasks, vtab, vtab_sources
-from pvera.errors import InputError
-from pvera.processes import cores
+from pvera.data import image_folders, splits, store, vtab, vtab_sources
+from pvera.errors import InputError, writing
 from pvera.study import script
 from pvera.study.validation import choose
 
@@ -56,89 +56,79 @@ def main(words: list[str] | None = None) -> None:
     if options.clear_cache:
         print(f"removed {store.clear() / 1e9:.2f} GB of decoded images from {store.folder()}")
         return
-    taken = {}
+    record = vtab.read_record(options.root)
+    before = repr(record)
+    record["test_images"] = options.test_images or record["test_images"]
     if not options.check:
-        with vtab_sources.placing(options.root):
-            taken = place(options)
-    verdicts = check(options, taken)
+        place(options, record)
+    verdicts = [check(options.root, name, record, options.accept) for name in options.datasets]
+    for verdict in verdicts:
+        if verdict.usable:
+            entry = record["datasets"].setdefault(verdict.name, {"origin": None})
+            entry.pop("differs", None)
+        if verdict.accepted:
+            entry["differs"] = verdict.findings
+    if repr(record) != before:
+        try:
+            vtab.write_record(options.root, record)
+        except InputError as error:  # for example, a shared read-only folder
+            print(f"not recorded: {error}")
     copy = vtab.copy_name(options.root)
     show(verdicts, copy, options.root)
     usable = [verdict.name for verdict in verdicts if verdict.usable]
     if not options.no_decode:
         for number, name in enumerate(usable, start=1):
-            parts = image_folders.RUN_SPLITS
-            splits.digest(image_folders.load_split(options.root, name, part, options.size, cores()) for part in parts)
+            parts = image_folders.SPLITS
+            splits.digest(image_folders.load_split(options.root, name, part, options.size) for part in parts)
             print(f"decoded {name} ({number} of {len(usable)})", flush=True)
     if len(usable) < len(verdicts) or str(copy).startswith("mixed"):
         sys.exit(1)
 
 
-def place(options: Namespace) -> dict[str, vtab.Verdict]:
-    """Install missing data sets from the source or the hub, record their origin, and return the verdicts."""
-    root, record = options.root, vtab.read_record(options.root)
+def check(root: Path, name: str, record: dict, accept: bool) -> vtab.Verdict:
+    """Check a data set, and with `accept` accept what differs."""
+    verdict = vtab.check(root, name, record)
+    return verdict.accept() if accept else verdict
+
+
+def place(options: Namespace, record: dict) -> None:
+    """Put missing data sets from the source or the hub in place, and note their origin in `record`."""
+    root = options.root
     wanted = [name for name in options.datasets if options.replace or not (root / name).exists()]
     if not wanted:
-        return {}
-    new = {"datasets": {}, "test_images": options.test_images or record["test_images"]}
-
-    def judge(folder: Path, name: str) -> vtab.Verdict:
-        verdict = vtab.check(folder, name, new)
-        verdict.accepted = options.accept and acceptable(verdict)
-        if not verdict.usable:
-            verdict.notes.append("not put in place")
-        return verdict
-
-    if options.source:
-        verdicts = vtab_sources.place(root, options.source, wanted, judge)
-        origin = {"source": str(options.source.absolute())}
-    else:
-        verdicts, commit = vtab_sources.download(root, options.repo, options.revision, wanted, judge)
-        origin = {"repo": options.repo, "revision": options.revision, "commit": commit}
-    if not verdicts:
-        raise InputError(f"{options.source or options.repo} holds none of {', '.join(wanted)}")
-    placed = [name for name, verdict in verdicts.items() if verdict.usable]
-    record["datasets"] |= {name: {"origin": origin, "checksums": {}} for name in placed}
-    vtab.write_record(root, record)
-    return verdicts
-
-
-def acceptable(verdict: vtab.Verdict) -> bool:
-    """Return whether a data set that is wrong can be trained on: each split file was read."""
-    return not verdict.right and len(verdict.checksums) == len(image_folders.SPLITS)
-
-
-def check(options: Namespace, taken: dict[str, vtab.Verdict]) -> list[vtab.Verdict]:
-    """Return a verdict per data set, from `taken` if it has one; record usable data sets at first use."""
-    record = vtab.read_record(options.root)
-    before = repr(record)
-    record["test_images"] = options.test_images or record["test_images"]
-    verdicts = []
-    for name in options.datasets:
-        verdict = taken.get(name) or vtab.check(options.root, name, record)
-        verdicts.append(verdict)
-        verdict.accepted = verdict.accepted or options.accept and acceptable(verdict)
-        if not verdict.usable:
-            continue
-        entry = record["datasets"].get(name, {"origin": None}) | {"checksums": verdict.checksums}
-        entry.pop("differs", None)
-        record["datasets"][name] = entry | ({"differs": verdict.findings} if verdict.accepted else {})
-    if repr(record) != before:
+        return
+    downloads, extracted = root / ".download", root / ".extracted"
+    with writing(root):
+        root.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(extracted, ignore_errors=True)  # of a call that was killed
+        source, origin = options.source, {"source": str(options.source and options.source.absolute())}
+        if source is None:
+            source, commit = vtab_sources.download(options.repo, options.revision, wanted, downloads)
+            origin = {"repo": options.repo, "revision": options.revision, "commit": commit}
         try:
-            vtab.write_record(options.root, record)
-        except InputError as error:  # for example, a shared read-only folder
-            print(f"checksums were not recorded: {error}")
-    return verdicts
+            found = vtab_sources.find(source, wanted, extracted)
+            if not found:
+                raise InputError(f"{options.source or options.repo} holds none of {', '.join(wanted)}")
+            for name, folder in found.items():
+                new = {"datasets": {}, "test_images": record["test_images"]}
+                verdict = check(folder.parent, name, new, options.accept)
+                if verdict.usable:
+                    vtab_sources.put(folder, root / name, link=extracted not in folder.parents)
+                    record["datasets"][name] = {"origin": origin}
+                else:
+                    print(f"{name} was not put in place: {'; '.join(verdict.findings)}")
+        finally:
+            shutil.rmtree(extracted, ignore_errors=True)
+        shutil.rmtree(downloads, ignore_errors=True)
 
 
 def show(verdicts: list[vtab.Verdict], copy: str | None, root: Path) -> None:
-    print(f"{'data set':<22}{'classes':>7}  " + "".join(f"{split:<16}" for split in image_folders.SPLITS))
     for verdict in verdicts:
-        states = "".join(f"{state:<16}" for state in verdict.states.values())
-        print(f"{verdict.name:<22}{tasks.task(verdict.name).classes:>7}  {states}".rstrip())
-        accepted = ["accepted as it is"] * verdict.accepted
-        for line in verdict.findings + verdict.notes + accepted:
+        state = "accepted as it is" if verdict.accepted else "wrong" if verdict.findings else "right"
+        print(f"{verdict.name:<22}{state if (root / verdict.name).exists() else 'missing'}")
+        for line in verdict.findings:
             print(f"    {line}")
-    right = sum(verdict.right for verdict in verdicts)
+    right = sum(not verdict.findings for verdict in verdicts)
     print(f"{right} of {len(verdicts)} data sets are right in {root}")
     if any(not verdict.usable and (root / verdict.name).exists() for verdict in verdicts):
         print("--replace replaces data sets in place, --accept uses them as they are")

@@ -1,7 +1,7 @@
 """Data sets in VTAB-1k's folder format, as uint8 arrays that are decoded once (see `store`).
 
-`<root>/<data set>/{train800,val200,train800val200,test}.txt` hold lines "relative/path label"; the images lie
-below `<root>/<data set>/`. `splits` has the interface that data of all kinds share.
+`<root>/<data set>/{train800,val200,test}.txt` hold lines "relative/path label"; the images lie below
+`<root>/<data set>/`. `splits` has the interface that data of all kinds share.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ from pvera.data.tasks import task
 from pvera.errors import InputError
 from pvera.processes import cores
 
-SPLITS = ("train800", "val200", "train800val200", "test")
-#: The splits that a run trains on, validates on and is tested on.
-RUN_SPLITS = ("train800", "val200", "test")
-SPLIT_OF = dict(zip(("train", "validation", "test"), RUN_SPLITS, strict=True))
+#: File of the split that a run trains on, validates on and is tested on.
+SPLIT_OF = {"train": "train800", "validation": "val200", "test": "test"}
+SPLITS = tuple(SPLIT_OF.values())
 EVALUATION_BATCH = 256
 DECODER = 2  # raised whenever `decode` gives other pixels: the store then decodes anew
 #: Formats in which Pillow's 16-bit grey values run from 0 to 65535.
@@ -206,11 +205,10 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray(((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8))
 
 
-def load_split(root: str | Path, name: str, split: str, size: int, processes: int | None = None) -> ImageSplit:
+def load_split(root: str | Path, name: str, split: str, size: int) -> ImageSplit:
     """Load one split of the data set `name` below `root`; its images are a read-only map of the store.
 
-    Images that the store lacks, or whose files have changed, are decoded: by a thread per core, or many images by
-    `processes` processes, which only scripts with a guarded main may give.
+    Images that the store lacks, or whose files have changed, are decoded.
 
     Raises InputError for an unknown data set or split, a missing or empty split file, a malformed or repeated
     line, a label out of range, a path that leaves the folder, a missing or unreadable image, and a store that
@@ -218,7 +216,7 @@ def load_split(root: str | Path, name: str, split: str, size: int, processes: in
     """
     entries, place = _source(root, name, split, size)
     names = [entry.path for entry in entries]
-    images = store.images(place, names, size, partial(decode, Path(root) / name, size=size), processes)
+    images = store.images(place, names, size, partial(decode, Path(root) / name, size=size))
     return ImageSplit(images, np.array([entry.label for entry in entries], np.int64), names, place)
 
 
@@ -261,14 +259,7 @@ def _key(place: str, first: int | None) -> str:
 
 
 def load_parts(
-    root: str | Path,
-    name: str,
-    frozen: Backbone,
-    parts: Sequence[str],
-    first: int | None = None,
-    processes: int | None = None,
+    root: str | Path, name: str, frozen: Backbone, parts: Sequence[str], first: int | None = None
 ) -> tuple[ImageSplit, ...]:
     """Load several splits ("train", "validation" or "test") at the size that `frozen` reads; see `load_split`."""
-    return tuple(
-        load_split(root, name, SPLIT_OF[part], frozen.image_size, processes=processes).first(first) for part in parts
-    )
+    return tuple(load_split(root, name, SPLIT_OF[part], frozen.image_size).first(first) for part in parts)

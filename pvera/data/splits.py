@@ -62,29 +62,19 @@ def kind(name: str) -> ModuleType:
 
 
 def load(
-    root: str | Path,
-    name: str,
-    frozen: Backbone | Encoder,
-    parts: Sequence[str] = PARTS,
-    first: int | None = None,
-    processes: int | None = None,
+    root: str | Path, name: str, frozen: Backbone | Encoder, parts: Sequence[str] = PARTS, first: int | None = None
 ) -> tuple[Split, ...]:
     """Load `parts` of a data set below `root`. Images are decoded where the store lacks them.
 
-    first: only that many samples of each split.   processes: decode many images; for scripts with a guarded main.
+    first: only that many samples of each split.
     InputError as `image_folders.load_split` and `tokenized.load_splits`.
     """
-    return kind(name).load_parts(root, name, frozen, parts, first, processes)
+    return kind(name).load_parts(root, name, frozen, parts, first)
 
 
 def keys(root: str | Path, name: str, reading: dict, parts: Sequence[str] = PARTS, first: int | None = None) -> list:
     """Return the keys of the splits that `load` loads. InputError for missing or wrong lists and missing images."""
     return [kind(name).key(root, name, part, reading, first) for part in parts]
-
-
-def reading(name: str, frozen: Backbone | Encoder) -> dict:
-    """Return, as JSON, what splits of the data set `name` depend on in `frozen`."""
-    return kind(name).reading(frozen)
 
 
 def digest(splits: Iterable[Split]) -> str:

@@ -124,12 +124,7 @@ def key(root: str | Path, name: str, part: str, reading: dict, first: int | None
 
 
 def load_parts(
-    root: str | Path,
-    name: str,
-    frozen: Encoder,
-    parts: Sequence[str],
-    first: int | None = None,
-    processes: int | None = None,
+    root: str | Path, name: str, frozen: Encoder, parts: Sequence[str], first: int | None = None
 ) -> tuple[TextSplit, ...]:
     """Load several splits ("train", "validation" or "test"); see `load_splits`."""
     known = reading(frozen)

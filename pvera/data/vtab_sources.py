@@ -1,25 +1,19 @@
-"""Sources of VTAB-1k: a folder, an archive or the Hugging Face hub.
-
-A data set takes its place when all of it is there and was judged, so a damaged source leaves nothing behind.
-"""
+"""Sources of VTAB-1k: a folder, an archive or the Hugging Face hub."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import stat
 import tarfile
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
+from functools import partial
 from pathlib import Path, PurePosixPath
 
-from filelock import FileLock
 from tqdm import tqdm
 
 from pvera.data.image_folders import SPLITS
-from pvera.data.vtab import Verdict
-from pvera.errors import InputError, writing
+from pvera.errors import InputError
 from pvera.files import sha256
 
 #: The copy that the V-PETL benchmark (Xin et al., NeurIPS 2024) prepared and points to: one archive with all
@@ -28,46 +22,30 @@ REPO = "XiN0919/VTAB-1k"
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 BLOCK = 16 * 2**20  # bytes of an archive per request to the hub
 
-#: (folder that holds the data set, its name) -> its verdict.
-Judge = Callable[[Path, str], Verdict]
 
+def find(source: Path, names: Collection[str], extracted: Path) -> dict[str, Path]:
+    """Find the folders of the data sets `names` in a folder, in an archive, or in the archives of a folder.
 
-@contextmanager
-def placing(root: Path) -> Iterator[None]:
-    """Let one process at a time change `root`. InputError where it cannot be written."""
-    with writing(root):
-        root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / ".lock"):
-            yield
-
-
-def place(root: Path, source: Path, names: Collection[str], judge: Judge) -> dict[str, Verdict]:
-    """Install the requested data sets found in `source` that are usable, and return all verdicts.
-
-    Links the data sets of a folder and extracts those of an archive; replaces data sets that are in place already.
-    InputError: no such source, a damaged archive, or one with a member that leaves its folder.
+    Archives are extracted below `extracted`. InputError: no such source, a data set that is there twice, and an archive
+    that is damaged or unsafe.
     """
     if not source.exists():
         raise InputError(f"{source} does not exist")
+    archives, folders = [source], {}
     if source.is_dir():
-        verdicts = _install(root, find(source, names), judge, _link)
-        for archive in sorted(path for path in source.iterdir() if path.name.endswith(ARCHIVES)):
-            if rest := [name for name in names if name not in verdicts or not verdicts[name].usable]:
-                verdicts |= place(root, archive, rest, judge)
-        return verdicts
-    if not source.is_file() or not source.name.endswith(ARCHIVES):
+        folders = _below(source, names)
+        archives = sorted(path for path in source.iterdir() if path.name.endswith(ARCHIVES))
+    elif not source.is_file() or not source.name.endswith(ARCHIVES):
         raise InputError(f"{source} is neither a folder nor an archive ({', '.join(ARCHIVES)})")
-    extracted = root / ".extracted"
-    shutil.rmtree(extracted, ignore_errors=True)  # of a call that was killed
-    try:
-        extract(source, extracted, names)
-        return _install(root, find(extracted, names), judge, Path.rename)
-    finally:
-        shutil.rmtree(extracted, ignore_errors=True)
+    rest = set(names) - folders.keys()
+    if rest:
+        for archive in archives:
+            extract(archive, extracted / archive.name.split(".")[0])
+    return folders | _below(extracted, rest)
 
 
-def find(folder: Path, names: Iterable[str]) -> dict[str, Path]:
-    """Find the folders of the data sets `names`, at most two levels below `folder`. InputError for one found twice."""
+def _below(folder: Path, names: Iterable[str]) -> dict[str, Path]:
+    """Find data sets at most two levels below `folder`."""
     folder_of = {}
     for name in names:
         for pattern in (name, f"*/{name}", f"*/*/{name}"):
@@ -82,102 +60,51 @@ def find(folder: Path, names: Iterable[str]) -> dict[str, Path]:
     return folder_of
 
 
-def _link(folder: Path, target: Path) -> None:
-    target.symlink_to(folder.resolve(), target_is_directory=True)
-
-
-def _install(
-    root: Path, folders: dict[str, Path], judge: Judge, move: Callable[[Path, Path], object]
-) -> dict[str, Verdict]:
-    """Move the usable data sets of `folders` below `root`, where they replace others; return all verdicts."""
-    verdicts = {name: judge(folder.parent, name) for name, folder in folders.items()}
-    for name, folder in folders.items():
-        if verdicts[name].usable and folder.resolve() != (root / name).resolve():
-            _put(root, name, lambda target, folder=folder: move(folder, target))
-    return verdicts
-
-
-def _put(root: Path, name: str, make) -> None:
-    """Call `make(root / name)`, and remove the former content in the end."""
-    target, old = root / name, root / f".{name}.old"
-    for path in (old, target):
-        if path.is_symlink():
-            path.unlink()
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
-        target.rename(old)
-    make(target)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def extract(archive: Path, target: Path, names: Collection[str]) -> None:
-    """Extract the data sets `names`; an archive named after a data set holds that data set alone."""
-    stem = archive.name.split(".")[0]
-    if stem in names:
-        target = target / stem
-    target.mkdir(parents=True)
+def extract(archive: Path, target: Path) -> None:
+    """Extract an archive below `target`, which nothing in it can leave."""
+    bar = partial(tqdm, desc=f"extracting {archive.name}", unit="file")
     try:
-        wanted = (lambda path: True) if stem in names else (lambda path: set(path.parts[:3]) & set(names))
-        for _ in tqdm(_extract(archive, target, wanted), f"extracting {archive.name}", unit="file"):
-            pass
-    except InputError:
-        raise
-    except tarfile.FilterError as error:
-        raise InputError(f"{archive} is not safe to extract: {error}") from None
+        if archive.name.endswith(".zip"):
+            with zipfile.ZipFile(archive) as members:
+                for name in bar(members.namelist()):
+                    members.extract(name, target)  # drops what leaves from the name, and writes links as files
+        else:
+            with tarfile.open(archive) as tarred:
+                for member in bar(tarred):
+                    tarred.extract(member, target, filter="data")  # refuses links out, devices and paths that leave
     except Exception as error:  # damaged archives fail in many ways
         reason = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"cannot extract {archive}: {reason}") from None
 
 
-def _extract(archive: Path, target: Path, wanted) -> Iterator[PurePosixPath]:
-    if not archive.name.endswith(".zip"):
-        with tarfile.open(archive) as members:
-            for member in members:
-                tarfile.data_filter(member, target)  # refuses links out, devices and paths that leave
-                path = PurePosixPath(member.name)
-                if wanted(path):
-                    members.extract(member, target, filter="data")
-                    yield path
+def put(folder: Path, target: Path, link: bool) -> None:
+    """Link or move a data set to its place, where it replaces another."""
+    if folder.resolve() == target.resolve():
         return
-    with zipfile.ZipFile(archive) as members:
-        for member in members.infolist():
-            path, mode = PurePosixPath(member.filename.replace("\\", "/")), member.external_attr >> 16
-            if path.is_absolute() or ".." in path.parts or Path(member.filename).drive:
-                raise InputError(f"{archive} is not safe to extract: {member.filename!r} leaves the folder")
-            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise InputError(f"{archive} is not safe to extract: {member.filename!r} is no plain file")
-        for member in members.infolist():
-            path = PurePosixPath(member.filename)
-            if wanted(path):
-                members.extract(member, target)
-                yield path
+    if target.is_symlink():
+        target.unlink()
+    elif target.exists():
+        shutil.rmtree(target)
+    if link:
+        target.symlink_to(folder.resolve(), target_is_directory=True)
+    else:
+        folder.rename(target)
 
 
-# The hub
+def download(repo: str, revision: str, names: Collection[str], folder: Path) -> tuple[Path, str]:
+    """Download the archives of the hub's data set repository `repo`: those named after data sets, or all.
 
-
-def download(
-    root: Path, repo: str, revision: str, names: Collection[str], judge: Judge
-) -> tuple[dict[str, Verdict], str]:
-    """Install the requested data sets found in the hub's data set repository `repo`, as `place` does.
-
-    Returns the verdicts and the commit. A download continues where an interruption stopped it.
-    InputError where the download fails.
+    Returns their folder below `folder`, and the commit. A download continues where an interruption stopped it.
+    InputError where the download fails, or its checksum is not the hub's.
     """
-    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub import HfApi
 
     try:
         info = HfApi().repo_info(repo, repo_type="dataset", revision=revision)
-        folder = root / ".download" / info.sha
-        files = [PurePosixPath(file.rfilename) for file in info.siblings]
-        archives = [file for file in files if file.name.endswith(ARCHIVES)]
+        archives = [PurePosixPath(file.rfilename) for file in info.siblings if file.rfilename.endswith(ARCHIVES)]
         archives = [file for file in archives if file.name.split(".")[0] in names] or archives
-        if any(set(file.parts[:-1]) & set(names) for file in files if file not in archives):
-            patterns = [f"{prefix}{name}/*" for name in names for prefix in ("", "*/")]
-            snapshot_download(repo, repo_type="dataset", revision=info.sha, local_dir=folder, allow_patterns=patterns)
-        else:
-            for file in archives:
-                _fetch(f"datasets/{repo}@{info.sha}/{file}", folder / file.name)
+        for file in archives:
+            _fetch(f"datasets/{repo}@{info.sha}/{file}", folder / info.sha / file.name)
     except InputError:
         raise
     except Exception as error:  # the hub's client and its transport have exceptions of their own
@@ -186,11 +113,9 @@ def download(
             f"cannot download {repo}: {reason}; run the same command again to continue, or give "
             "a copy that you have with --source"
         ) from None
-    verdicts = _install(root, find(folder, names), judge, Path.rename)
-    if rest := set(names) - verdicts.keys():
-        verdicts |= place(root, folder, rest, judge) if folder.exists() else {}
-    shutil.rmtree(root / ".download", ignore_errors=True)
-    return verdicts, info.sha
+    if not archives:
+        raise InputError(f"{repo} holds no archive ({', '.join(ARCHIVES)})")
+    return folder / info.sha, info.sha
 
 
 def _fetch(path: str, target: Path) -> None:
@@ -207,7 +132,6 @@ def _fetch(path: str, target: Path) -> None:
             remote.seek(out.tell())
             while block := remote.read(BLOCK):
                 out.write(block)
-                out.flush()
                 bar.update(len(block))
     if info["lfs"] and sha256(unfinished) != info["lfs"]["sha256"]:
         unfinished.unlink()

@@ -11,12 +11,12 @@ import importlib.util
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from pvera.backbones import Backbone
 from pvera.data import custom, splits, store, vtab
-from pvera.processes import cores
 from pvera.text_encoders import Encoder
 
 
@@ -27,25 +27,21 @@ class Inputs:
     """
 
     def __init__(self):
-        self._loaded: dict[str, tuple[Hashable, object]] = {}
-        self._known: dict[Hashable, object] = {}
+        self._loaded: dict[str, tuple[Hashable, Any]] = {}
+        self._known: dict[Hashable, Any] = {}
 
     def backbone(self, run) -> Backbone | Encoder:
         """Load the run's frozen backbone. InputError as the loaders."""
-        key = _backbone_key(run)
+        key, kind = _backbone_key(run), splits.kind(run.dataset)
 
         def load():
-            frozen = splits.kind(run.dataset).MODELS.load(run.backbone, weights=run.weights)
-            described = {"weights_sha256": frozen.weights_sha256, "reading": splits.reading(run.dataset, frozen)}
+            frozen = kind.MODELS.load(run.backbone, weights=run.weights)
+            described = {"weights_sha256": frozen.weights_sha256, "reading": kind.reading(frozen)}
             about = _weights(run)
             self._known[key] = store.keep(about, described) if about else described
             return frozen
 
         return self._last("backbone", key, load)
-
-    def splits(self, run) -> tuple[splits.Split, ...]:
-        """Load training, validation and test split of the run's data set."""
-        return self._splits(run, (run.dataset,), splits.PARTS)
 
     def for_training(self, run, device: str) -> tuple[Backbone | Encoder, list[splits.Data]]:
         """Return the backbone on `device`, and training, validation and test data for it."""
@@ -59,8 +55,8 @@ class Inputs:
         frozen, tests = self._placed(run, device, run.tested, ("test",))
         data = dict(zip(run.tested, tests, strict=True))
         if run.fitted:
-            _, parts = self._placed(run, device, (run.dataset,), splits.PARTS)
-            data |= {f"{run.dataset}/{part}": split for part, split in zip(splits.PARTS[:2], parts, strict=False)}
+            _, (train, validation, _) = self.for_training(run, device)
+            data |= {f"{run.dataset}/train": train, f"{run.dataset}/validation": validation}
         return frozen, data
 
     def describe_backbone(self, run) -> dict:
@@ -79,12 +75,14 @@ class Inputs:
 
     def copy_name(self, run) -> str | None:
         """Return which copy of its data set the run reads, None where that cannot be told."""
-        root, name = run.data_root, run.dataset
-        return self._once(("copy", root, name), lambda: vtab.copy_name(root, name))
+        key = "copy", run.data_root, run.dataset
+        if key not in self._known:
+            self._known[key] = vtab.copy_name(run.data_root, run.dataset)
+        return self._known[key]
 
     def provenance(self, run) -> dict:
         """Return `custom.provenance` of the run's data set, as it was when the data was loaded: lists may change."""
-        return self._once(_custom_key(run), lambda: custom.provenance(run.data_root, run.dataset))
+        return self._known["custom", run.data_root, run.dataset]
 
     def _described(self, run) -> dict:
         """Return the hash of the weights, and what data depends on in the frozen model."""
@@ -101,7 +99,7 @@ class Inputs:
         key = self._data_key(run, names, parts)
 
         def load():
-            self._known[_custom_key(run)] = custom.provenance(run.data_root, run.dataset)
+            self._known["custom", run.data_root, run.dataset] = custom.provenance(run.data_root, run.dataset)
             frozen = self.backbone(run)
             of_names = [splits.load(run.data_root, name, frozen, parts, run.images) for name in names]
             loaded = tuple(split for of_name in of_names for split in of_name)
@@ -141,18 +139,9 @@ class Inputs:
             self._loaded[kind] = key, load()
         return self._loaded[kind][1]
 
-    def _once(self, key: Hashable, compute: Callable):
-        if key not in self._known:
-            self._known[key] = compute()
-        return self._known[key]
-
 
 def _backbone_key(run) -> tuple:
     return "backbone", splits.kind(run.dataset).PACKAGE, run.backbone, run.weights
-
-
-def _custom_key(run) -> tuple:
-    return "custom", run.data_root, run.dataset
 
 
 def _weights(run) -> list | None:
@@ -172,7 +161,7 @@ def _weights(run) -> list | None:
 def prepare(runs: Iterable) -> None:
     """Check and decode what the runs read, so that wrong and damaged data is found before any of them trains."""
     for run, frozen in _each_data(runs):
-        splits.digest(splits.load(run.data_root, run.dataset, frozen, processes=cores()))
+        splits.digest(splits.load(run.data_root, run.dataset, frozen))
 
 
 def require(runs: Iterable) -> None:
@@ -181,7 +170,7 @@ def require(runs: Iterable) -> None:
     Nothing is decoded, but weights are downloaded: what executes the runs may be unable to.
     """
     for run, frozen in _each_data(runs):
-        splits.keys(run.data_root, run.dataset, splits.reading(run.dataset, frozen))
+        splits.keys(run.data_root, run.dataset, splits.kind(run.dataset).reading(frozen))
 
 
 def _each_data(runs: Iterable) -> Iterator[tuple[object, Backbone | Encoder]]:

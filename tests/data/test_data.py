@@ -55,7 +55,7 @@ def test_reads_in_the_files_order(folder):
 
 def test_errors_for_unknown_names_list_the_known_ones(tmp_path):
     assert "'mnist'" in error(tmp_path, name="mnist") and "sun397" in error(tmp_path, name="mnist")
-    assert "'train'" in error(tmp_path, split="train") and "train800val200" in error(tmp_path, split="train")
+    assert "'train'" in error(tmp_path, split="train") and "val200" in error(tmp_path, split="train")
 
 
 def test_missing_split_file(folder):

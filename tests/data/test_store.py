@@ -18,15 +18,16 @@ from pvera.backbones import Backbone
 from pvera.data import image_folders, splits, store
 from pvera.errors import InputError
 
-COUNT = 45  # more than one chunk
+COUNT = 45
 
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    """A data set `digits` with COUNT images in each split, and a store of its own."""
+    """A data set `digits` with COUNT images in each split, a store of its own, and chunks that are not the whole."""
     monkeypatch.setenv(store.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(store, "CHUNK", 20)
     source = np.random.default_rng(0)
-    for split in image_folders.RUN_SPLITS:
+    for split in image_folders.SPLITS:
         (tmp_path / "digits" / split).mkdir(parents=True)
         for i in range(COUNT):
             pixels = source.integers(256, size=(20, 30, 3), dtype=np.uint8)
@@ -36,8 +37,8 @@ def root(tmp_path, monkeypatch):
     return tmp_path
 
 
-def load(root, split="test", **options):
-    return image_folders.load_split(root, "digits", split, 32, **options)
+def load(root, split="test", size=32):
+    return image_folders.load_split(root, "digits", split, size)
 
 
 def decoded(root, split="test") -> np.ndarray:
@@ -47,13 +48,20 @@ def decoded(root, split="test") -> np.ndarray:
 
 
 def files() -> list[str]:
-    """Return the names of the store's files, without locks."""
+    """Return the suffixes of the store's files, without locks."""
     paths = (path for path in store.folder().rglob("*") if path.is_file())
-    return sorted(path.name for path in paths if path.suffix != ".lock")
+    return sorted(path.suffix for path in paths if path.suffix != ".lock")
 
 
 def forbidden(*arguments, **options):
     raise AssertionError("called")
+
+
+def refused(root) -> str:
+    with pytest.raises(InputError) as caught:
+        load(root)
+    assert "\n" not in str(caught.value) and files() == [], "nothing is left"
+    return str(caught.value)
 
 
 def test_decodes_once_into_a_read_only_map(root, monkeypatch):
@@ -62,40 +70,39 @@ def test_decodes_once_into_a_read_only_map(root, monkeypatch):
     assert np.array_equal(first.images, decoded(root))
     monkeypatch.setattr(image_folders, "decode", forbidden)
     again = load(root)
-    assert np.array_equal(again.images, first.images) and again.names == first.names
-    assert len(files()) == 1
+    assert np.array_equal(again.images, first.images) and again.names == first.names and files() == [".npy"]
     with pytest.raises(AssertionError, match="called"):
         load(root, "val200")  # not decoded yet
 
 
-@pytest.mark.xdist_group("fork server")
-def test_processes_decode_the_same(root, monkeypatch):
-    monkeypatch.setattr(store, "FEW", COUNT - 1)
-    assert np.array_equal(load(root, processes=2).images, decoded(root))
-    (root / "digits" / "val200" / "40.png").write_bytes(b"no image")
-    with pytest.raises(InputError, match="40.png cannot be read"):
-        load(root, "val200", processes=2)
-    assert len(files()) == 1
+def test_a_file_takes_its_name_when_it_is_whole(root, monkeypatch):
+    """It is renamed, not copied: whoever opens it meanwhile finds all of it or nothing."""
+    seen, decode = set(), image_folders.decode
+
+    def watch(*arguments, **options):
+        (unfinished,) = store.folder().rglob("test-*.partial")
+        assert not list(store.folder().rglob("*.npy"))
+        seen.add(unfinished.stat().st_ino)
+        return decode(*arguments, **options)
+
+    monkeypatch.setattr(image_folders, "decode", watch)
+    assert {Path(load(root).images.filename).stat().st_ino} == seen
 
 
 def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
     expected = hashlib.sha256()
-    for split in image_folders.RUN_SPLITS:
+    for split in image_folders.SPLITS:
         expected.update(decoded(root, split))
         expected.update(np.arange(COUNT, dtype=np.int64) % 10)
-    loaded = [load(root, split) for split in image_folders.RUN_SPLITS]
+    loaded = [load(root, split) for split in image_folders.SPLITS]
     plain = [image_folders.ImageSplit(np.array(s.images), s.labels, s.names) for s in loaded]
     assert splits.digest(plain) == splits.digest(loaded) == expected.hexdigest()
-    monkeypatch.setattr(store, "read", forbidden)
-    assert splits.digest(loaded) == expected.hexdigest()
-    monkeypatch.undo()
-    monkeypatch.setenv(store.VARIABLE, str(root / "cache"))
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "read", forbidden)
+        assert splits.digest(loaded) == expected.hexdigest(), "it is kept"
     (kept,) = (store.folder() / "digests").iterdir()
     kept.write_text("")  # a full disk may leave it empty
     assert splits.digest(loaded) == expected.hexdigest() and kept.read_text()
-
-
-def test_a_store_that_cannot_be_written_keeps_nothing(root, monkeypatch):
     monkeypatch.setenv(store.VARIABLE, "/dev/null/cache")
     assert store.keep(["about"], "value") == "value" and store.recall(["about"]) is None
 
@@ -112,16 +119,16 @@ def test_a_changed_image_is_decoded_again(root):
     image.write_bytes(content)
     os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))  # like some archivers
     assert np.array_equal(load(root).images, before) and load(root).key != key
-    assert len(files()) == 1, "outdated files are removed"
+    assert files() == [".npy"], "outdated files are removed"
 
 
 def test_sizes_and_folders_do_not_share_a_place(root):
-    small, large = (image_folders.load_split(root, "digits", "test", size).images for size in (16, 32))
+    small, large = load(root, size=16).images, load(root).images
     assert small.shape[1] == 16 and large.shape[1] == 32
     (root / "other").mkdir()
     os.rename(root / "digits", root / "other" / "digits")
     assert np.array_equal(load(root / "other").images, large)
-    assert len(files()) == 3
+    assert files() == 3 * [".npy"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"not an array", None])
@@ -130,14 +137,6 @@ def test_a_damaged_store_is_rewritten(root, damage):
     (file,) = store.folder().rglob("*.npy")
     file.write_bytes(file.read_bytes()[:-1] if damage is None else damage)
     assert np.array_equal(load(root).images, before)
-
-
-def test_a_damaged_image_leaves_nothing(root):
-    image = root / "digits" / "test" / "44.png"
-    image.write_bytes(image.read_bytes()[:-30])
-    with pytest.raises(InputError, match="test/44.png cannot be read"):
-        load(root)
-    assert files() == []
 
 
 def test_clear_removes_the_store_alone(root):
@@ -149,22 +148,23 @@ def test_clear_removes_the_store_alone(root):
     assert np.array_equal(load(root).images, decoded(root))
 
 
-# Full and unwritable disks
+# What cannot be decoded or written leaves nothing
 
 
-def refused(root) -> str:
-    with pytest.raises(InputError) as caught:
-        load(root)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+def test_damaged_images_are_named(root):
+    for number in (3, 44):
+        image = root / "digits" / "test" / f"{number}.png"
+        image.write_bytes(image.read_bytes()[:-30])
+    message = refused(root)
+    assert "test/3.png cannot be read" in message and "test/44.png cannot be read" in message
 
 
 def test_too_little_space_is_reported_before_decoding(root, monkeypatch):
     usage = shutil.disk_usage(root)
     monkeypatch.setattr(store.shutil, "disk_usage", lambda path: type(usage)(usage.total, usage.used, 1000))
     monkeypatch.setattr(image_folders, "decode", forbidden)
-    assert "0.0 GB are free" in refused(root) and "--cache" in refused(root)
-    assert files() == []
+    message = refused(root)
+    assert "0.0 GB are free" in message and "--cache" in message
 
 
 def test_a_disk_that_fills_up_leaves_nothing(root):
@@ -176,7 +176,6 @@ def test_a_disk_that_fills_up_leaves_nothing(root):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "cannot write decoded images to " in message and "File too large" in message
-    assert files() == []
     assert np.array_equal(load(root).images, decoded(root))
 
 
@@ -189,8 +188,8 @@ def test_a_cache_that_cannot_be_written(root, monkeypatch):
 # Several processes
 
 
-def decode_slowly(root, cache: str, seconds: float, name: str) -> None:
-    """Decode a split, log the images, and write its digest to the file `name`."""
+def decode_slowly(root, cache: str, seconds: float) -> None:
+    """Decode a split and log the images."""
     os.environ[store.VARIABLE] = cache
     plain = image_folders.decode
 
@@ -201,11 +200,11 @@ def decode_slowly(root, cache: str, seconds: float, name: str) -> None:
         return plain(folder, path, size)
 
     image_folders.decode = decode
-    (root / name).write_text(splits.digest([load(root)]))
+    assert np.array_equal(load(root).images, decoded(root))
 
 
-def start(root, seconds: float, name: str = "digest") -> BaseProcess:
-    arguments = (root, os.environ[store.VARIABLE], seconds, name)
+def start(root, seconds: float) -> BaseProcess:
+    arguments = (root, os.environ[store.VARIABLE], seconds)
     process = processes.context(image_folders.__name__).Process(target=decode_slowly, args=arguments)
     process.start()
     return process
@@ -213,11 +212,9 @@ def start(root, seconds: float, name: str = "digest") -> BaseProcess:
 
 @pytest.mark.xdist_group("fork server")
 def test_two_processes_decode_once(root):
-    names = ("one", "other")
-    for process in [start(root, 0.05, name) for name in names]:
+    for process in [start(root, 0.05), start(root, 0.05)]:
         process.join(200)
         assert process.exitcode == 0
-    assert {(root / name).read_text() for name in names} == {splits.digest([load(root)])}
     assert sorted((root / "log").read_text().split()) == sorted(f"test/{i}.png" for i in range(COUNT))
 
 
@@ -230,9 +227,8 @@ def test_killed_while_it_decodes(root):
         time.sleep(0.02)
     process.kill()
     process.join()
-    assert [Path(name).suffix for name in files()] == [".partial"]
-    assert np.array_equal(load(root).images, decoded(root))
-    assert [Path(name).suffix for name in files()] == [".npy"]
+    assert files() == [".partial"]
+    assert np.array_equal(load(root).images, decoded(root)) and files() == [".npy"]
 
 
 # What training reads
@@ -247,7 +243,7 @@ def test_batches_from_the_store_are_those_from_memory(root, backbone):
     split = load(root)
     memory, stored = (split.data(backbone, torch.device("cpu"), kept) for kept in (True, False))
     assert isinstance(stored.images, np.memmap) and len(memory) == len(stored) == COUNT
-    for part in (slice(0, 16), slice(16, 32), slice(32, 100)):
+    for part in (slice(0, 16), slice(32, 100)):
         images = torch.from_numpy(decoded(root)[part].transpose(0, 3, 1, 2).copy())
         mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (backbone.mean, backbone.std))
         expected = images.float() * (1 / (255 * std)) + -mean / std
@@ -260,15 +256,14 @@ def test_a_test_split_is_never_in_memory_as_a_whole(tmp_path, backbone):
     shape = (5000, 224, 224, 3)  # 750 MB, a sparse file
     np.lib.format.open_memmap(tmp_path / "test.npy", mode="w+", dtype=np.uint8, shape=shape).flush()
     images = np.lib.format.open_memmap(tmp_path / "test.npy", mode="r")
-    split = image_folders.ImageSplit(images, np.zeros(len(images), np.int64), [])
-    stored = split.data(backbone, torch.device("cpu"), in_memory=False)
+    stored = image_folders.ImageSplit(images, np.zeros(len(images), np.int64), []).data(
+        backbone, torch.device("cpu"), in_memory=False
+    )
 
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     before = resident()
-    after = [before]
     for start in range(0, len(images), 100):
         stored[slice(start, start + 100)]
-        after.append(resident())
-    assert max(after) - before < 250e6
+        assert resident() - before < 250e6

@@ -5,7 +5,6 @@ import http.server
 import io
 import json
 import os
-import shutil
 import tarfile
 import threading
 import zipfile
@@ -15,17 +14,17 @@ from urllib.parse import unquote
 import huggingface_hub
 import pytest
 import vtab_like
-from vtab_like import cache, call, edit, row, whole  # noqa: F401  fixtures among them
+from vtab_like import cache, call, edit, state, whole  # noqa: F401  fixtures among them
 
 from pvera.data import vtab, vtab_sources
+from pvera.errors import InputError
 
 # Archives
 
 
 def archive(folder: Path, file: Path, prefix: str = "vtab-1k/") -> Path:
     """Pack everything below `folder` into `file`."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    paths = [(path, f"{prefix}{path.relative_to(folder)}") for path in files]
+    paths = [(path, f"{prefix}{path.relative_to(folder)}") for path in sorted(folder.rglob("*")) if path.is_file()]
     if file.suffix == ".zip":
         with zipfile.ZipFile(file, "w") as members:
             for path, name in paths:
@@ -37,28 +36,35 @@ def archive(folder: Path, file: Path, prefix: str = "vtab-1k/") -> Path:
     return file
 
 
+def options(root: Path, *more) -> tuple:
+    return "--root", root, "--datasets", "kitti", "--no-decode", "--test-images", 32, *more
+
+
+def left(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir())
+
+
 @pytest.mark.parametrize("file, prefix", [("a.zip", "vtab-1k/"), ("a.tar.gz", "./"), ("kitti.tar", "")])
 def test_archives(whole, tmp_path, call, file, prefix):
-    source = archive(whole / "kitti" if not prefix else whole, tmp_path / file, prefix)
-    arguments = ("--root", tmp_path / "data", "--source", source, "--datasets", "kitti", "--no-decode")
-    code, output, _ = call(*arguments, "--test-images", 32)
-    assert code == 0 and row(output, "kitti") == ["right"] * 4
-    assert sorted(p.name for p in (tmp_path / "data").iterdir()) == [".lock", "kitti", vtab.RECORD]
-    assert not (tmp_path / "data" / "kitti").is_symlink()
-    assert (tmp_path / "data/kitti/test.txt").read_bytes() == (whole / "kitti/test.txt").read_bytes()
+    """One that is named after a data set may hold its files without a folder; others in the source are left."""
+    source, root = archive(whole if prefix else whole / "kitti", tmp_path / file, prefix), tmp_path / "data"
+    code, output, _ = call(*options(root, "--source", source))
+    assert code == 0 and state(output, "kitti") == "right" and left(root) == ["kitti", vtab.RECORD]
+    assert not (root / "kitti").is_symlink()
+    assert (root / "kitti/test.txt").read_bytes() == (whole / "kitti/test.txt").read_bytes()
 
     # Existing data stay, unless they are to be replaced.
-    (tmp_path / "data/kitti/mine").touch()
-    assert call(*arguments)[0] == 0 and (tmp_path / "data/kitti/mine").exists()
-    assert call(*arguments, "--replace")[0] == 0 and not (tmp_path / "data/kitti/mine").exists()
+    (root / "kitti/mine").touch()
+    assert call(*options(root, "--source", source))[0] == 0 and (root / "kitti/mine").exists()
+    assert call(*options(root, "--source", source, "--replace"))[0] == 0 and not (root / "kitti/mine").exists()
+    assert call(*options(root, "--source", root, "--replace"))[0] == 0 and (root / "kitti/test.txt").exists()
 
 
 def test_only_requested_data_sets_are_installed(tmp_path, call):
     vtab_like.write(tmp_path / "all", ["kitti", "dtd"])
-    source = archive(tmp_path / "all", tmp_path / "all.zip")
-    options = ("--datasets", "dtd", "--no-decode", "--test-images", 32)
-    assert call("--root", tmp_path / "data", "--source", source, *options)[0] == 0
-    assert not (tmp_path / "data" / "kitti").exists()
+    archive(tmp_path / "all", tmp_path / "source.zip")
+    assert call(*options(tmp_path / "data", "--source", tmp_path / "source.zip"))[0] == 0
+    assert left(tmp_path / "data") == ["kitti", vtab.RECORD]
 
 
 def zip_with(name: str, mode: int = 0):
@@ -66,7 +72,7 @@ def zip_with(name: str, mode: int = 0):
         with zipfile.ZipFile(file, "w") as members:
             member = zipfile.ZipInfo(name)
             member.external_attr = mode << 16
-            members.writestr(member, "content")
+            members.writestr(member, "../../outside")
 
     return write
 
@@ -84,80 +90,79 @@ def tar_with(name: str, kind: bytes = tarfile.REGTYPE, link: str = ""):
 UNSAFE = {
     "zip, parent": ("a.zip", zip_with("kitti/../../escaped")),
     "zip, absolute": ("a.zip", zip_with("/tmp/kitti/escaped")),
-    "zip, backslashes": ("a.zip", zip_with("kitti\\..\\..\\escaped")),
     "zip, link": ("a.zip", zip_with("kitti/escaped", 0o120777)),
     "zip, device": ("a.zip", zip_with("kitti/escaped", 0o020666)),
-    "zip, pipe": ("a.zip", zip_with("kitti/escaped", 0o010666)),
-    "tar, parent": ("a.tar", tar_with("kitti/../../escaped")),
+    "tar, parent": ("a.tar", tar_with("kitti/../../../escaped")),
     "tar, link out": ("a.tar", tar_with("kitti/escaped", tarfile.SYMTYPE, "../../outside")),
     "tar, absolute link": ("a.tar", tar_with("kitti/escaped", tarfile.SYMTYPE, "/etc")),
     "tar, hard link out": ("a.tar", tar_with("kitti/escaped", tarfile.LNKTYPE, "../../outside")),
     "tar, device": ("a.tar", tar_with("kitti/escaped", tarfile.CHRTYPE)),
     "tar, pipe": ("a.tar", tar_with("kitti/escaped", tarfile.FIFOTYPE)),
-    "of no data set asked for": ("a.tar", tar_with("other/../../escaped")),
+    "tar, absolute": ("a.tar", tar_with("/tmp/kitti/escaped")),
 }
 
 
 @pytest.mark.parametrize("case", UNSAFE)
-def test_unsafe_archives_are_refused(tmp_path, call, case):
+def test_nothing_in_an_archive_leaves_its_folder(tmp_path, call, case):
     file, write = UNSAFE[case]
     write(tmp_path / file)
-    code, output, errors = call("--root", tmp_path / "data", "--source", tmp_path / file)
-    last = errors.splitlines()[-1]
-    assert code == 2 and last.startswith(f"error: {tmp_path / file} is not safe to extract: ")
-    assert not list(tmp_path.rglob("*escaped*"))
-    assert [path.name for path in (tmp_path / "data").iterdir()] == [".lock"]
+    (tmp_path / "outside").write_text("secret")
+    target = tmp_path / "deep" / "target"
+    if file == "a.zip" or case == "tar, absolute":
+        vtab_sources.extract(tmp_path / file, target)
+        (escaped,) = tmp_path.rglob("*escaped*")
+        assert escaped.is_relative_to(target) and escaped.is_file() and not escaped.is_symlink()
+    else:
+        with pytest.raises(InputError, match=f"cannot extract {tmp_path / file}: "):
+            vtab_sources.extract(tmp_path / file, target)
+        assert not list(tmp_path.rglob("*escaped*"))
+    assert not Path("/tmp/kitti/escaped").exists()
+    code, _, errors = call("--root", tmp_path / "data", "--source", tmp_path / file)
+    assert code == 2 and errors.splitlines()[-1].startswith("error: ") and left(tmp_path / "data") == []
 
 
 @pytest.mark.parametrize("file", ["a.zip", "a.tar.gz", "a.tar"])
 def test_a_truncated_archive_leaves_nothing(whole, tmp_path, call, file):
     source = archive(whole, tmp_path / file)
-    source.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
+    size = source.stat().st_size // 2
+    if file == "a.tar":
+        with tarfile.open(source) as members:
+            size = members.getmembers()[-1].offset_data + 1
+    source.write_bytes(source.read_bytes()[:size])
     code, _, errors = call("--root", tmp_path / "data", "--source", source)
     assert code == 2 and errors.splitlines()[-1].startswith(f"error: cannot extract {source}: ")
-    assert [path.name for path in (tmp_path / "data").iterdir()] == [".lock"]
+    assert left(tmp_path / "data") == []
 
 
-@pytest.mark.parametrize("damage", ["truncated", "incomplete"])
-def test_a_second_source_comes_after_one_that_is_not_whole(whole, tmp_path, call, damage):
+def test_a_wrong_source_neither_takes_nor_replaces_a_right_ones_place(whole, tmp_path, call):
     """Readers take a tar file that ends between two members for a whole one."""
-    good, bad = archive(whole, tmp_path / "good.tar"), tmp_path / "bad.tar"
-    if damage == "truncated":
-        with tarfile.open(good) as members:
-            last = [member for member in members if member.isfile()][-1]
-        bad.write_bytes(good.read_bytes()[: last.offset])
-    else:
-        vtab_like.copy(whole / "kitti", tmp_path / "part" / "kitti")
-        for image in (tmp_path / "part" / "kitti" / "images" / "test").glob("1*.png"):
-            image.unlink()
-        archive(tmp_path / "part", bad)
-    arguments = ("--root", tmp_path / "data", "--datasets", "kitti", "--no-decode", "--test-images", 32, "--source")
-    code, output, _ = call(*arguments, bad)
-    assert code == 1 and "not put in place" in output and row(output, "kitti") != ["right"] * 4
-    assert not (tmp_path / "data" / "kitti").exists()
-    code, output, _ = call(*arguments, good)
-    assert code == 0 and row(output, "kitti") == ["right"] * 4
-    # A wrong source does not replace a right one.
-    assert call(*arguments, bad, "--replace")[0] == 1
-    assert vtab.check(tmp_path / "data", "kitti", vtab.read_record(tmp_path / "data")).right
+    good, bad, root = archive(whole, tmp_path / "good.tar"), tmp_path / "bad.tar", tmp_path / "data"
+    with tarfile.open(good) as members:
+        last = [member for member in members if member.isfile()][-1]
+    bad.write_bytes(good.read_bytes()[: last.offset])
+    code, output, _ = call(*options(root, "--source", bad))
+    assert code == 1 and "kitti was not put in place: " in output and state(output, "kitti") == "missing"
+    assert not (root / "kitti").exists()
+    code, output, _ = call(*options(root, "--source", good))
+    assert code == 0 and state(output, "kitti") == "right"
+    code, output, _ = call(*options(root, "--source", bad, "--replace"))
+    assert code == 0 and "kitti was not put in place: " in output and state(output, "kitti") == "right"
 
 
 def test_a_wrong_folder_is_not_linked_unless_it_is_accepted(whole, tmp_path, call):
     vtab_like.copy(whole / "kitti", tmp_path / "mine" / "kitti")
     edit(tmp_path / "mine" / "kitti" / "val200.txt", lambda lines: lines[1:])
     root = tmp_path / "data"
-    options = ("--datasets", "kitti", "--no-decode", "--test-images", 32)
-    arguments = ("--root", root, *options, "--source", tmp_path / "mine")
-    code, output, _ = call(*arguments)
+    code, output, _ = call(*options(root, "--source", tmp_path / "mine"))
     assert code == 1 and "val200: 199 images, not 200" in output and not (root / "kitti").exists()
-    code, output, _ = call(*arguments, "--accept")
+    code, output, _ = call(*options(root, "--source", tmp_path / "mine", "--accept"))
     assert code == 0 and "accepted as it is" in output and (root / "kitti").is_symlink()
     record = json.loads((root / vtab.RECORD).read_text())
     assert record["datasets"]["kitti"]["differs"] == ["val200: 199 images, not 200"]
-    assert record["copy"] == "lossless, 32 test images, differs from VTAB-1k"
     vtab_like.copy(whole / "kitti", tmp_path / "other" / "kitti")
-    assert call(*arguments[:-1], tmp_path / "other", "--replace")[0] == 0
+    assert call(*options(root, "--source", tmp_path / "other", "--replace"))[0] == 0
     assert vtab.copy_name(root) == "lossless, 32 test images"
+    assert (tmp_path / "mine/kitti/test.txt").exists(), "the link alone was replaced"
 
 
 def test_two_copies_in_one_source_are_refused(whole, tmp_path, call):
@@ -171,13 +176,6 @@ def test_a_pipe_is_no_source(tmp_path, call):
     os.mkfifo(tmp_path / "a.tar")
     code, _, errors = call("--root", tmp_path / "data", "--source", tmp_path / "a.tar")
     assert code == 2 and "a.tar is neither a folder nor an archive" in errors
-
-
-def test_an_absolute_member_of_a_tar_file_stays_inside(tmp_path):
-    tar_with(f"{tmp_path}/kitti/test.txt")(tmp_path / "kitti.tar")
-    vtab_sources.extract(tmp_path / "kitti.tar", tmp_path / "out", ["kitti"])
-    (file,) = tmp_path.rglob("test.txt")
-    assert file.is_relative_to(tmp_path / "out")
 
 
 # The hub
@@ -294,8 +292,7 @@ def from_hub(call, monkeypatch):
         template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, address)
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr(constants, "ENDPOINT", address)
-        options = ("--datasets", "kitti", "--no-decode", "--test-images", 32)
-        return call("--root", root, "--repo", "me/vtab", *options)
+        return call(*options(root, "--repo", "me/vtab"))
 
     yield from_hub
     huggingface_hub.close_session()
@@ -317,11 +314,11 @@ def test_an_archive_from_the_hub_goes_on_where_it_stopped(whole, tmp_path, hub, 
     server.ranges.clear()
     status, output, errors = from_hub(server, root)
     assert status == 0, errors
-    assert row(output, "kitti") == ["right"] * 4
+    assert state(output, "kitti") == "right"
     assert server.ranges[0][0] == 2 * 65536, "existing bytes are not downloaded again"
     record = json.loads((root / vtab.RECORD).read_text())
     origin = {"repo": "me/vtab", "revision": "main", "commit": COMMIT}
-    assert record["datasets"]["kitti"]["origin"] == origin and record["copy"].startswith("lossless")
+    assert record["datasets"]["kitti"]["origin"] == origin
     assert not (root / ".download").exists()
 
 
@@ -335,16 +332,4 @@ def test_an_archive_that_arrives_damaged_is_removed(whole, tmp_path, hub, from_h
     assert not (root / "kitti").exists() and not list(root.rglob("*.tar*"))
     server.damaged = False
     status, output, errors = from_hub(server, root)
-    assert status == 0 and row(output, "kitti") == ["right"] * 4, errors
-
-
-def test_folders_from_the_hub(whole, tmp_path, hub, from_hub):
-    shutil.copytree(whole / "kitti", tmp_path / "repo" / "vtab" / "kitti", copy_function=os.link)
-    (tmp_path / "repo" / "vtab" / "dtd").mkdir()
-    (tmp_path / "repo" / "vtab" / "dtd" / "test.txt").write_text("a.png 1\n")
-    for image in (tmp_path / "repo" / "vtab" / "kitti" / "images" / "train800").glob("[3-9]*.png"):
-        image.unlink()  # a request per file: a few files suffice
-    status, output, errors = from_hub(hub(tmp_path / "repo"), tmp_path / "data")
-    assert status == 1, errors
-    assert row(output, "kitti") == ["wrong", "right", "wrong", "right"]
-    assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [".lock", vtab.RECORD]
+    assert status == 0 and state(output, "kitti") == "right", errors

@@ -55,7 +55,6 @@ def write(root: Path, names=vtab.NAMES, test_images: int = 32, suffix: str = "pn
             # If there are more classes than images, each split starts at another class.
             labels = (np.arange(count) + 800 * part) % classes
             lines[split] = [f"images/{split}/{i}.{suffix} {label}\n" for i, label in enumerate(labels)]
-        lines["train800val200"] = lines["train800"] + lines["val200"]
         for split, entries in lines.items():
             (root / name / f"{split}.txt").write_text("".join(entries))
 
@@ -80,7 +79,7 @@ def edit(file: Path, change) -> None:
     file.write_text("".join(change(lines)))
 
 
-def row(output: str, name: str) -> list[str]:
-    """Return the states of a data set's splits, as prepare_vtab.py prints them."""
-    (line,) = [line for line in output.splitlines() if line.startswith(f"{name} ")]
-    return line.split()[2:]
+def state(output: str, name: str) -> str:
+    """Return the state of a data set as prepare_vtab.py prints it."""
+    (line,) = [line for line in output.splitlines() if line.startswith(f"{name} ") and " not put " not in line]
+    return line.removeprefix(name).strip()

@@ -84,7 +84,7 @@ def step(what: str) -> float:
 
 def decoded() -> float:
     """Return the size of VTAB-1k's images (GB), decoded once to 224 pixels."""
-    images = sum(task.test_images + vtab.TRAINING["train800val200"] for task in TASKS.values() if task.suite == "vtab")
+    images = sum(task.test_images + sum(vtab.TRAINING.values()) for task in TASKS.values() if task.suite == "vtab")
     return images * 224 * 224 * 3 / 1e9
 
 

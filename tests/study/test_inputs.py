@@ -114,8 +114,9 @@ def test_all_data_is_decoded_before_the_first_run_trains(profile, tmp_path):
 def test_the_last_backbone_stays_loaded(profile, tmp_path):
     shared = Inputs()
     run, other = list_runs(profile.with_(seeds=[0, 1], methods={"linear": {}}), "benchmark", tmp_path)
-    assert shared.backbone(run) is shared.backbone(other) and shared.splits(run) is shared.splits(other)
-    assert torch.equal(torch.from_numpy(shared.splits(run)[2].labels), torch.arange(40) % 10)
+    (frozen, data), (again, others) = (shared.for_training(one, "cpu") for one in (run, other))
+    assert frozen is again and data[2].images is others[2].images
+    assert torch.equal(data[2].labels, torch.arange(40) % 10)
 
 
 def test_the_same_bits_with_separate_or_shared_inputs(profile, tmp_path):
