@@ -167,8 +167,7 @@ def _contents(listing: Listing) -> list[str]:
 
     paths = list(listing.pictures.path)
     with ThreadPoolExecutor(cores()) as pool:
-        few = len(paths) <= store.FEW
-        return list(tqdm(pool.map(read, paths), "checking", len(paths), unit="image", leave=False, disable=few))
+        return list(tqdm(pool.map(read, paths), "checking", len(paths), unit="image", leave=False, delay=5))
 
 
 def _some(what: str, names: Sequence[str]) -> str:
