@@ -1,9 +1,9 @@
 """The audit: is the paper consistent with itself? Every printed number that others determine is recomputed.
 
 A *finding* is one printed thing, its value according to everything else that is printed, and a verdict. Rounding is
-taken in the paper's favour: a printed 71.4 stands for anything from 71.35 to 71.45 inclusive. Sentences and equations
-were read by a person: results/published/by_hand.csv. notes.csv beside it holds remarks on computed findings; reasons in
-them are conjectures from patterns, since only the authors can know.
+taken in the paper's favour: a printed 71.4 stands for anything from 71.35 to 71.45 inclusive. Sentences, equations and
+suspicious cells were read by a person: results/published/by_hand.csv. notes.csv beside it holds remarks on computed
+findings; reasons in them are conjectures from patterns, since only the authors can know.
 """
 
 import math
@@ -38,13 +38,15 @@ VERDICTS = {
 
 
 class Finding(NamedTuple):
-    """One printed thing, its recomputed value, and the verdict."""
+    """One printed thing, where the paper prints it, its recomputed value, and the verdict."""
 
-    check: str  # the kind of check
-    place: str  # where the paper prints it
+    place: str
     printed: str
     recomputed: str
     verdict: str
+
+
+Findings = Iterator[Finding]
 
 
 def near(printed: float, value: float, half: float, slack: float) -> str:
@@ -63,9 +65,9 @@ def agree(same: bool) -> str:
     return FOLLOWS if same else CONTRADICTS
 
 
-def exact(check: str, place: str, printed, recomputed) -> Finding:
+def exact(place: str, printed, recomputed) -> Finding:
     """Return the finding on two things that must be equal."""
-    return Finding(check, place, str(printed), str(recomputed), agree(printed == recomputed))
+    return Finding(place, str(printed), str(recomputed), agree(printed == recomputed))
 
 
 def titles(methods) -> str:
@@ -81,7 +83,7 @@ def cell_title(backbone: str, method: str, dataset: str) -> str:
 # Cells and averages
 
 
-def check_cells(paper: Published) -> Iterator[Finding]:
+def check_cells(paper: Published) -> Findings:
     """Yield the findings on the main table against the detailed table of the same backbone."""
     main, detailed = paper.main_table(), paper.accuracies("dinov2_b")
     for method, dataset in product(main.index, main.columns):
@@ -92,26 +94,23 @@ def check_cells(paper: Published) -> Iterator[Finding]:
             low, high = zip(plausible_counts(printed, n), plausible_counts(other, n), strict=True)
             verdict = ROUNDING if max(low) <= min(high) else CONTRADICTS
         place = f"Table 1, {METHODS[method].title} on {TASKS[dataset].title}"
-        yield Finding("main table = detailed table", place, f"{printed:.1f}", f"{other:.1f} in Table 6", verdict)
+        yield Finding(place, f"{printed:.1f}", f"{other:.1f} in Table 6", verdict)
 
 
 def means(paper: Published) -> pd.DataFrame:
     """Return the averages of the detailed tables: rows (backbone, method); columns "average" and each category."""
-    grouped = paper.detailed.groupby(["backbone", "method"], sort=False)["accuracy"].mean().to_frame("average")
-    categories = paper.detailed.pivot_table("accuracy", ["backbone", "method"], "category", sort=False)
+    table = paper.detailed.pivot_table("accuracy", ["backbone", "method"], "category", sort=False)[list(CATEGORIES)]
+    table.insert(0, "average", paper.detailed.groupby(["backbone", "method"])["accuracy"].mean())
     order = pd.MultiIndex.from_product([BACKBONES, METHODS], names=["backbone", "method"])
-    return grouped.join(categories[list(CATEGORIES)]).reindex(order).dropna()
+    return table.reindex(order).dropna()
 
 
 def ranks(paper: Published) -> pd.DataFrame:
-    """Return each method's mean rank over the data sets (rows) for each backbone (columns).
-
-    Rank 1 is the best; ties share their mean.
-    """
+    """Return each method's mean rank over the data sets (rows) for each backbone (columns); ties share their mean."""
     return pd.DataFrame({b: paper.accuracies(b).rank(ascending=False).mean(axis=1) for b in BACKBONES})
 
 
-def check_averages(paper: Published) -> Iterator[Finding]:
+def check_averages(paper: Published) -> Findings:
     """Yield the findings on averages: the main table's from its cells, the text's from the detailed tables."""
     detailed, main = means(paper)["average"], paper.main_table().mean(axis=1)
     for row in paper.averages.itertuples():
@@ -122,23 +121,20 @@ def check_averages(paper: Published) -> Iterator[Finding]:
         if recomputed != f"{other:.2f}":
             recomputed += f" ({other:.2f} from {TABLES[row.backbone]})"
         place = f"{row.source}, average of {METHODS[row.method].title}, {BACKBONES[row.backbone]}"
-        yield Finding("averages", place, f"{row.average:.1f}", recomputed, near(row.average, value, HALF, HALF))
+        yield Finding(place, f"{row.average:.1f}", recomputed, near(row.average, value, HALF, HALF))
 
 
 # Sentences about which method is best or second, and by how much
 
-ORDER = "best and second"
 
-
-def check_order(paper: Published) -> Iterator[Finding]:
-    """Yield the findings on sentences that compare methods by their averages."""
-    average = means(paper)["average"]
-    leads = {}
+def check_order(paper: Published) -> Findings:
+    """Yield the findings on sentences that compare methods by their averages, or on the data sets of the main table."""
+    average, leads = means(paper)["average"], {}
     for backbone, title in BACKBONES.items():
         pvera, others = average[backbone, "pvera"], average[backbone].drop("pvera")
         leads[backbone] = pvera - others.max()
         best = f"PVeRA {pvera:.2f}, best other {titles([others.idxmax()])} {others.max():.2f}"
-        yield Finding(ORDER, f"text, highest average, {title}", "PVeRA", best, above(leads[backbone], 2 * HALF))
+        yield Finding(f"text, highest average, {title}", "PVeRA", best, above(leads[backbone], 2 * HALF))
     for quote, backbone in (("second_s", "dinov2_s"), ("second_l", "dinov2_l")):
         said, others = paper.quote(quote), average[backbone].drop("pvera")
         named = [key for key in others.index if METHODS[key].title in said.split(" and ")]
@@ -146,40 +142,29 @@ def check_order(paper: Published) -> Iterator[Finding]:
         tied_as_printed = set(behind.index[behind <= HALF + EPSILON])
         verdict = FOLLOWS if tied_as_printed == set(named) else above(-behind[named].max(), 2 * HALF)
         first = ", ".join(f"{METHODS[m].title} {others[m]:.2f}" for m in others.nlargest(3).index)
-        yield Finding(ORDER, f"text, second best, {BACKBONES[backbone]}", said, first, verdict)
+        yield Finding(f"text, second best, {BACKBONES[backbone]}", said, first, verdict)
     for quote, backbone, sign in (("gap_s", "dinov2_s", 1), ("gap_l", "dinov2_l", -1)):
         least = min(sign * (leads[backbone] - lead) for other, lead in leads.items() if other != backbone)
         shown = ", ".join(f"{BACKBONES[b]} {lead:.2f}" for b, lead in leads.items())
         place = f"text, lead of PVeRA, {BACKBONES[backbone]}"
-        yield Finding(ORDER, place, paper.quote(quote), shown, above(least, 4 * HALF))
-
-
-def check_places(paper: Published) -> Iterator[Finding]:
-    """Yield the findings on sentences about single methods in the main table."""
+        yield Finding(place, paper.quote(quote), shown, above(least, 4 * HALF))
     table = paper.main_table()
     natural = table[[dataset for dataset in table if TASKS[dataset].category == "natural"]]
-    beaten = natural.lt(natural.loc["linear"]).sum(axis=1)
-    yield Finding(
-        ORDER, "text, linear probing on natural images", paper.quote("linear_natural"),
-        f"above Bottleneck on {beaten['bottleneck']}, above AdaptFormer on {beaten['adaptformer']} "
-        f"of {natural.shape[1]} data sets",
-        agree(beaten["bottleneck"] and beaten["adaptformer"]),
-    )  # fmt: skip
+    beaten = natural.lt(natural.loc["linear"]).sum(axis=1)[["bottleneck", "adaptformer"]]
+    shown = "above Bottleneck on {}, above AdaptFormer on {} of {} data sets".format(*beaten, natural.shape[1])
+    place = "text, linear probing on natural images"
+    yield Finding(place, paper.quote("linear_natural"), shown, agree(beaten.all()))
     lowest = means(paper).loc["dinov2_b"][list(CATEGORIES[1:])].idxmin()
-    shown = ", ".join(f"{METHODS[m].title} ({category})" for category, m in lowest.items())
-    yield Finding(
-        ORDER, "text, linear probing under a larger shift", paper.quote("linear_shift"), f"lowest average: {shown}",
-        agree(set(lowest) == {"linear"}),
-    )  # fmt: skip
+    shown = "lowest average: " + ", ".join(f"{METHODS[m].title} ({category})" for category, m in lowest.items())
+    place = "text, linear probing under a larger shift"
+    yield Finding(place, paper.quote("linear_shift"), shown, agree(set(lowest) == {"linear"}))
     wins = table.rank(ascending=False, method="min").eq(1).sum(axis=1).sort_values(ascending=False, kind="stable")
-    yield Finding(
-        ORDER, "text, data sets on which DoRA is best", paper.quote("best_of_dora"),
-        ", ".join(f"{METHODS[method].title} {number}" for method, number in wins.items()),
-        agree(int(paper.quote("best_of_dora")) == wins["dora"]),
-    )  # fmt: skip
+    shown = ", ".join(f"{METHODS[method].title} {number}" for method, number in wins.items())
+    said = paper.quote("best_of_dora")
+    yield Finding("text, data sets on which DoRA is best", said, shown, agree(int(said) == wins["dora"]))
 
 
-def check_marks(paper: Published) -> Iterator[Finding]:
+def check_marks(paper: Published) -> Findings:
     """Yield the findings on bold (best) and underlined (second) cells, given the printed numbers."""
     values, printed = paper.main_table(), paper.main_table("mark")
     average = paper.averages[paper.averages["source"] != "text"].set_index("method")
@@ -190,7 +175,7 @@ def check_marks(paper: Published) -> Iterator[Finding]:
     for place, (scores, marks) in columns.items():
         expected = scores.rank(ascending=False, method="min").map({1: "best", 2: "second"}).fillna("")
         verdict = FOLLOWS if expected.eq(marks).all() else ROUNDING if _breaks_ties(scores, marks) else CONTRADICTS
-        yield Finding("bold and underline", place, _described(marks), _described(expected), verdict)
+        yield Finding(place, _described(marks), _described(expected), verdict)
 
 
 def _breaks_ties(scores: pd.Series, marks: pd.Series) -> bool:
@@ -207,145 +192,58 @@ def _described(marks: pd.Series) -> str:
     return "; ".join(f"{mark}: {titles(keys)}" for mark, keys in methods.items() if len(keys))
 
 
-# Stars
+# Stars and standard deviations
 
 #: Sizes of the GLUE validation sets (Wang et al., 2019) behind the language table. CoLA is absent: its measure is
 #: a correlation, and a binomial test needs a share of correct answers.
 GLUE_VALIDATION = {"RTE": 277, "MRPC": 408}
 
 
-def check_stars(paper: Published) -> Iterator[Finding]:
+def check_stars(paper: Published) -> Findings:
     """Yield the findings on the stars of the detailed tables and of the language table."""
     for backbone in BACKBONES:
         accuracy, star = paper.accuracies(backbone), paper.accuracies(backbone, "star")
         for (method, dataset), decision in decisions(paper, backbone).stack(future_stack=True).items():
             cells = accuracy.at[method, dataset], star.at[method, dataset], accuracy.at["pvera", dataset]
             n = SEEDS * TASKS[dataset].test_images
-            yield _star_finding(cell_title(backbone, method, dataset), *cells, n, decision)
+            yield _star(cell_title(backbone, method, dataset), *cells, n, decision)
     for task, rows in paper.language.set_index("method").groupby("task", sort=False):
-        reference = rows.at["pvera", "score"]
+        reference, n = rows.at["pvera", "score"], SEEDS * GLUE_VALIDATION.get(task, 0)
         for method, row in rows.drop("pvera").iterrows():
             place = f"Table 5, {METHODS[method].title} on {task}"
-            if task in GLUE_VALIDATION:
-                n = SEEDS * GLUE_VALIDATION[task]
-                cells = row["score"], row["star"], reference, n
-                yield _star_finding(place, *cells, decide(row["score"], reference, n))
-            else:
-                yield Finding("stars", place, _starred(row["score"], row["star"], reference), "–", UNCHECKED)
+            decision = decide(row["score"], reference, n) if n else None
+            yield _star(place, row["score"], row["star"], reference, n, decision)
     stars = [table.loc[table["method"] == "pvera", "star"].sum() for table in (paper.detailed, paper.language)]
-    yield exact("stars", "stars of PVeRA itself", sum(stars), 0)
+    yield exact("stars of PVeRA itself", sum(stars), 0)
 
 
-def _star_finding(place: str, value: float, star: bool, reference: float, n: int, decision: bool | None) -> Finding:
+def _star(place: str, value: float, star: bool, reference: float, n: int, decision: bool | None) -> Finding:
+    """Return the finding on one star; it cannot be checked without a number of answers `n`."""
+    printed = f"{value:.1f}{'*' if star else ''} (PVeRA {reference:.1f})"
+    if not n:
+        return Finding(place, printed, "–", UNCHECKED)
     bounds = p_range(value, reference, n, binomial_p_value)
     texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in bounds]  # below, digits depend on the platform
     given = {None: "star or none", True: "star", False: "no star"}[decision]
-    recomputed = f"{given}: p {' to '.join(dict.fromkeys(texts))}"
     verdict = OPEN if decision is None else agree(decision == star)
-    return Finding("stars", place, _starred(value, star, reference), recomputed, verdict)
+    return Finding(place, printed, f"{given}: p {' to '.join(dict.fromkeys(texts))}", verdict)
 
 
-def _starred(value: float, star: bool, reference: float) -> str:
-    return f"{value:.1f}{'*' if star else ''} (PVeRA {reference:.1f})"
-
-
-# Standard deviations over seeds
-
-SPREADS = "standard deviations"
-WIDE = 20  # points; a standard deviation that only a seed far behind the others can give
-
-
-def collapsed(paper: Published) -> pd.DataFrame:
-    """Return the cells with a `WIDE` standard deviation and where their lowest seed would stand, if two seeds agree.
-
-    by_n, by_n_less_1: its accuracy if the standard deviation divides by three, and by two. constant: 100 / classes,
-    the accuracy of a constant answer in balanced classes.
-    """
-    wide = paper.detailed[paper.detailed["std"] >= WIDE]
-    return wide.assign(
-        by_n=wide["accuracy"] - wide["std"] * math.sqrt(2),
-        by_n_less_1=wide["accuracy"] - wide["std"] * 2 / math.sqrt(3),
-        constant=[100 / TASKS[dataset].classes for dataset in wide["dataset"]],
-    )
-
-
-def divisor(paper: Published) -> int | None:
-    """Return 0 if the paper's standard deviations seem to divide by n, 1 if by n − 1 (numpy's ddof); None without
-    evidence.
-
-    Evidence: the lowest seed of most `collapsed` cells stands nearer to a constant answer.
-    """
-    cells = collapsed(paper)
-    if cells.empty:
-        return None
-    nearer = (cells["by_n"] - cells["constant"]).abs() < (cells["by_n_less_1"] - cells["constant"]).abs()
-    return 0 if nearer.mean() > 0.5 else 1
+def check_spreads(paper: Published) -> Findings:
+    """Yield the findings on whether three accuracies in [0, 100] can have this mean and standard deviation."""
+    for row in paper.detailed.itertuples():
+        total = SEEDS * row.accuracy
+        widest = float(np.std([min(100, max(0, total - 100 * i)) for i in range(SEEDS)], ddof=1))
+        place, verdict = cell_title(row.backbone, row.method, row.dataset), agree(row.std <= widest + 2 * HALF)
+        yield Finding(place, f"{row.accuracy:.1f} ± {row.std:.1f}", f"at most {widest:.1f}", verdict)
 
 
 def sample_std(paper: Published, backbone: str) -> pd.DataFrame:
-    """Return the printed standard deviations of a backbone as ones that divide by n − 1, by `divisor`."""
-    std = paper.accuracies(backbone, "std")
-    return std * math.sqrt(SEEDS / (SEEDS - 1)) if divisor(paper) == 0 else std
+    """Return a backbone's printed standard deviations as ones that divide by n − 1.
 
-
-def check_spreads(paper: Published) -> Iterator[Finding]:
-    """Yield the findings on whether three accuracies in [0, 100] can have this mean and standard deviation, and on
-    what the standard deviations divide by, which the paper does not say.
+    They seem to divide by n ("Tables 6 to 8, divisor" in by_hand.csv).
     """
-    for row in paper.detailed.itertuples():
-        total = SEEDS * row.accuracy
-        extreme = [min(100, max(0, total - 100 * i)) for i in range(SEEDS)]
-        widest = float(np.std(extreme, ddof=1))
-        place, verdict = cell_title(row.backbone, row.method, row.dataset), agree(row.std <= widest + 2 * HALF)
-        yield Finding(SPREADS, place, f"{row.accuracy:.1f} ± {row.std:.1f}", f"at most {widest:.1f}", verdict)
-    if (ddof := divisor(paper)) is not None:
-        yield Finding(SPREADS, "Tables 6 to 8, divisor", "not said", ("n", "n − 1")[ddof], UNCHECKED)
-
-
-# Cells that look like trainings that learned nothing, and the averages that they move
-
-SUSPECTS = "suspected cells"
-REPEATED = 1 / 3  # of a data set's cells; so many equal ones are listed
-FAILED, LOW = 1 / 10, 1 / 2  # of the median over a backbone's methods
-
-
-def far_below(table: pd.DataFrame, share: float) -> pd.DataFrame:
-    """Return True in the cells (methods × data sets) under `share` of the median over methods."""
-    return table < share * table.median()
-
-
-def check_suspects(paper: Published) -> Iterator[Finding]:
-    """Yield the findings on repeated cells, on cells far below all others, and on the averages of their methods.
-
-    Nothing printed contradicts such a cell, so none of them is checkable: the predictions would tell.
-    """
-    for dataset, cells in paper.detailed.groupby("dataset", sort=False):
-        counts = cells.loc[cells["std"] == 0, "accuracy"].value_counts()
-        if counts.empty or counts.max() <= REPEATED * len(cells):
-            continue
-        value = counts.idxmax()
-        below, above_it = ((sign * (cells["accuracy"] - value) > 2 * HALF + EPSILON).sum() for sign in (-1, 1))
-        printed = f"{counts.max()} of {len(cells)} cells are {value:.1f} ± 0.0"
-        recomputed = f"{below} cells below it, {above_it} above it"
-        yield Finding(SUSPECTS, f"Tables 6 to 8, {TASKS[dataset].title}", printed, recomputed, UNCHECKED)
-    for backbone in BACKBONES:
-        table = paper.accuracies(backbone)
-        failed = table[far_below(table, FAILED)].stack().dropna()
-        for (method, dataset), value in failed.items():
-            median = f"median of the methods {table[dataset].median():.1f}"
-            yield Finding(SUSPECTS, cell_title(backbone, method, dataset), f"{value:.1f}", median, UNCHECKED)
-        for method in failed.index.unique(0):
-            rows, texts = table.loc[[method, "linear"]], []
-            for share, name in ((FAILED, "a tenth"), (LOW, "half")):
-                low = far_below(table, share).loc[method]
-                texts.append(f"{_beside(rows.loc[:, ~low])} without its {low.sum()} under {name} of the median")
-            place = f"{TABLES[backbone]} ({BACKBONES[backbone]}), average of {METHODS[method].title}"
-            printed = f"{METHODS[method].title} and Linear: {_beside(rows)} over all data sets"
-            yield Finding(SUSPECTS, place, printed, "; ".join(texts), UNCHECKED)
-
-
-def _beside(rows: pd.DataFrame) -> str:
-    return " and ".join(f"{mean:.1f}" for mean in rows.mean(axis=1))
+    return paper.accuracies(backbone, "std") * math.sqrt(SEEDS / (SEEDS - 1))
 
 
 # The grid table
@@ -357,22 +255,18 @@ def shares(percents: list[int], total: int) -> tuple[int, ...] | None:
     return next((counts for counts in product(*options) if sum(counts) == total), None)
 
 
-def check_grid(paper: Published) -> Iterator[Finding]:
+def check_grid(paper: Published) -> Findings:
     """Yield the findings on the grid table: shares of its configurations, and its most chosen values."""
     total = int(paper.quote("configurations"))
     for method, rows in paper.grid.groupby("method", sort=False):
         counts = shares(rows["percent"].tolist(), total)
-        yield Finding(
-            "grid shares", f"Table 4, {METHODS[method].title}", ", ".join(f"{p} %" for p in rows["percent"]),
-            ", ".join(f"{k}/{total}" for k in counts) if counts else f"no counts that sum to {total}",
-            agree(counts is not None),
-        )  # fmt: skip
+        printed = ", ".join(f"{p} %" for p in rows["percent"])
+        shown = ", ".join(f"{k}/{total}" for k in counts) if counts else f"no counts that sum to {total}"
+        yield Finding(f"Table 4, {METHODS[method].title}", printed, shown, agree(counts is not None))
     for method, quote in (("lora", "lora_rank"), ("vera", "vera_learning_rate")):
         rows = paper.grid[paper.grid["method"] == method]
         most = rows.loc[rows["percent"].idxmax(), "value"]
-        yield exact(
-            "grid shares", f"text, most chosen value of {METHODS[method].title}", paper.quote(quote), f"{most:g}"
-        )
+        yield exact(f"text, most chosen value of {METHODS[method].title}", paper.quote(quote), f"{most:g}")
 
 
 # Trained parameters and operations, recomputed from this package's models and closed forms
@@ -391,26 +285,23 @@ def adapter_sizes(paper: Published) -> pd.DataFrame:
     return table.assign(times=table["parameters"] / table.at["pvera", "parameters"])
 
 
-def check_sizes(paper: Published) -> Iterator[Finding]:
+def check_sizes(paper: Published) -> Findings:
     """Yield the findings on the trained parameters in the ablation tables and the text, counted on ViT-B.
 
     Orders of magnitude, in the plural, count from 10^1.5.
     """
     vit, trained = backbones.shapes("dinov2_b"), cost.trained_parameters
     for row in paper.rank.itertuples():
-        yield exact("parameters", f"Table 2, r = {row.rank}", row.parameters, trained(vit, PVeRA(rank=row.rank)))
+        yield exact(f"Table 2, r = {row.rank}", row.parameters, trained(vit, PVeRA(rank=row.rank)))
     for row in paper.position.itertuples():
-        place = f"Table 3, {row.targets.upper()}"
-        yield exact("parameters", place, row.parameters, trained(vit, PVeRA(targets=row.targets)))
+        yield exact(f"Table 3, {row.targets.upper()}", row.parameters, trained(vit, PVeRA(targets=row.targets)))
     times = adapter_sizes(paper)["times"].drop(["pvera", "linear"])
-    yield Finding(
-        "parameters", "text, PVeRA against most other adapters", paper.quote("size"),
-        "times PVeRA's: " + ", ".join(f"{METHODS[m].title} {x:.1f}" for m, x in times.items()),
-        agree((np.log10(times) >= 1.5).mean() > 1 / 2),
-    )  # fmt: skip
+    shown = "times PVeRA's: " + ", ".join(f"{METHODS[m].title} {x:.1f}" for m, x in times.items())
+    verdict = agree((np.log10(times) >= 1.5).mean() > 1 / 2)
+    yield Finding("text, PVeRA against most other adapters", paper.quote("size"), shown, verdict)
 
 
-def check_costs(paper: Published) -> Iterator[Finding]:
+def check_costs(paper: Published) -> Findings:
     """Yield the findings on the percentages of operations that PVeRA and VeRA add to ViT-B/14, from closed forms."""
     shape = cost.Shape.of(backbones.shapes("dinov2_b"))
     base = cost.backbone_multiply_adds(shape)
@@ -418,8 +309,7 @@ def check_costs(paper: Published) -> Iterator[Finding]:
         printed = float(paper.quote(f"flops_{method.key}"))
         percent = 100 * cost.adapter_multiply_adds(method, shape, sampled=True) / base
         recomputed = f"{percent:.2f} % of {base / cost.GIGA:.2f} G multiply-adds"
-        verdict = near(printed, percent, HALF, 0)
-        yield Finding("operations", f"text, {method.title} on ViT-B/14", f"{printed} %", recomputed, verdict)
+        yield Finding(f"text, {method.title} on ViT-B/14", f"{printed} %", recomputed, near(printed, percent, HALF, 0))
 
 
 # The two ablation tables, and bounds on the losses that they print
@@ -436,40 +326,31 @@ def ablation_losses(paper: Published) -> pd.DataFrame:
     accuracy = paper.main_table().loc["pvera", names] / 100
     classes = np.array([TASKS[name].classes for name in names])
     wrong_twice = np.log(np.e + classes - 1)
-    return pd.DataFrame(
-        {
-            "accuracy": accuracy,
-            "floor": wrong_twice - 1,
-            "one_hot": wrong_twice - accuracy,
-            "calibrated": entr(accuracy) + entr(1 - accuracy) + (1 - accuracy) * np.log(classes - 1),
-            "uniform": np.log(classes),
-        }
-    )
+    calibrated = entr(accuracy) + entr(1 - accuracy) + (1 - accuracy) * np.log(classes - 1)
+    return pd.DataFrame({"accuracy": accuracy, "floor": wrong_twice - 1, "one_hot": wrong_twice - accuracy,
+                         "calibrated": calibrated, "uniform": np.log(classes)})  # fmt: skip
 
 
-def check_ablations(paper: Published) -> Iterator[Finding]:
+def check_ablations(paper: Published) -> Findings:
     """Yield the findings on the two ablation tables, against one another and against the text."""
-    check = "ablations"
     rank, position = paper.rank.set_index("rank"), paper.position.set_index("targets")
     r, targets = int(paper.quote("position_table_rank")), _letters(paper.quote("rank_table_targets"))
     for column in ("loss", "parameters"):
         place = f"Table 2 r = {r}, Table 3 {targets.upper()}: {column}"
-        yield exact(check, place, rank.at[r, column], position.at[targets, column])
-    yield exact(check, "text, best rank", int(paper.quote("best_rank")), rank["loss"].idxmin())
-    yield exact(check, "text, best position", _letters(paper.quote("best_targets")), position["loss"].idxmin())
+        yield exact(place, rank.at[r, column], position.at[targets, column])
+    yield exact("text, best rank", int(paper.quote("best_rank")), rank["loss"].idxmin())
+    yield exact("text, best position", _letters(paper.quote("best_targets")), position["loss"].idxmin())
     close = paper.quote("close_ranks")
     nearest = rank["loss"].nsmallest(2 + close.count(",")).index[1:]
-    yield exact(check, "text, ranks nearly as good", close, ", ".join(map(str, sorted(nearest))))
+    yield exact("text, ranks nearly as good", close, ", ".join(map(str, sorted(nearest))))
     datasets = paper.ablation_datasets()
     per_category = [sum(TASKS[dataset].category == category for dataset in datasets) for category in CATEGORIES]
-    yield exact(check, "text, data sets per category", "2, 2, 2", ", ".join(map(str, per_category)))
-    yield exact(check, "text, data sets", int(paper.quote("ablation_count")), len(datasets))
+    yield exact("text, data sets per category", "2, 2, 2", ", ".join(map(str, per_category)))
+    yield exact("text, data sets", int(paper.quote("ablation_count")), len(datasets))
     bound, losses = ablation_losses(paper)["calibrated"].mean(), pd.concat([paper.rank, paper.position])["loss"]
-    yield Finding(
-        check, "Tables 2 and 3, losses as a cross entropy", f"{losses.min():.3f} to {losses.max():.3f}",
-        f"at most {bound:.2f} for calibrated scores at Table 1's accuracies",
-        UNCHECKED if losses.min() > bound else FOLLOWS,
-    )  # fmt: skip
+    shown = f"at most {bound:.2f} for calibrated scores at Table 1's accuracies"
+    place, printed = "Tables 2 and 3, losses as a cross entropy", f"{losses.min():.3f} to {losses.max():.3f}"
+    yield Finding(place, printed, shown, UNCHECKED if losses.min() > bound else FOLLOWS)
 
 
 def _letters(text: str) -> str:
@@ -477,30 +358,28 @@ def _letters(text: str) -> str:
     return "".join(word[0].lower() for word in text.split() if word != "and")
 
 
-#: In the order of the paper's tables.
-CHECKS = (
-    check_cells,
-    check_averages,
-    check_order,
-    check_places,
-    check_marks,
-    check_stars,
-    check_spreads,
-    check_suspects,
-    check_grid,
-    check_sizes,
-    check_costs,
-    check_ablations,
-)
+#: Kind of check -> its function, in the order of the paper's tables.
+CHECKS = {
+    "main table = detailed table": check_cells,
+    "averages": check_averages,
+    "best and second": check_order,
+    "bold and underline": check_marks,
+    "stars": check_stars,
+    "standard deviations": check_spreads,
+    "grid shares": check_grid,
+    "parameters": check_sizes,
+    "operations": check_costs,
+    "ablations": check_ablations,
+}
 
 
 def audit(paper: Published) -> pd.DataFrame:
     """Return all findings, one row each with its note: those of `CHECKS`, and those read by hand after their kind."""
-    computed = pd.DataFrame([finding for check in CHECKS for finding in check(paper)])
-    computed = computed.merge(paper.notes, "left", ["check", "place"])
-    findings = pd.concat([computed, paper.by_hand], ignore_index=True).fillna("")
-    kinds = pd.Categorical(findings["check"], findings["check"].unique())
-    return findings.iloc[kinds.argsort(kind="stable")].reset_index(drop=True)
+    kinds = [pd.DataFrame(check(paper)).assign(check=kind) for kind, check in CHECKS.items()]
+    computed = pd.concat(kinds).merge(paper.notes, "left", ["check", "place"])
+    findings = pd.concat([computed, paper.by_hand], ignore_index=True)[list(paper.by_hand)].fillna("")
+    order = pd.Categorical(findings["check"], findings["check"].unique())
+    return findings.iloc[order.argsort(kind="stable")].reset_index(drop=True)
 
 
 def summary(findings: pd.DataFrame) -> pd.DataFrame:

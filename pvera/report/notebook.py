@@ -77,13 +77,11 @@ class Page:
         for table in claims.tables(self.results, self.profile, published.load(self.published), notebook):
             self.show(table)
 
-    def draw(self, figure: Figure, name: str = "", width: int = WIDTH) -> None:
-        """Save a figure in all formats and show it; without a name, show it in the notebook alone."""
-        if name:
-            path, *_ = plots.save(figure, self.root / "figures" / self.profile, name)
-            display.display(display.Image(path, width=width))
-        else:
-            display.display(display.Image(plots.content(figure, "png"), width=width))
+    def draw(self, figure: Figure, name: str, width: int = WIDTH, source: str = "") -> None:
+        """Save a figure as PNG and PDF and show it; source: of its data, by default the profile's results."""
+        folder = self.root / "figures" / self.profile
+        path, *_ = plots.save(figure, folder, name, f"Data: {source or f'results/{self.profile}'}")
+        display.display(display.Image(path, width=width))
 
 
 def show_ablation(page: Page, experiment: str, hyperparameter: str, axis: str) -> None:

@@ -1,9 +1,9 @@
 """Statistics of the analyses: arrays in, numbers out; scipy, statsmodels and scikit-learn do the tests.
 
-Scores are arrays (methods, seeds, data sets) as of `report.scores.cube`, NaN where a run is missing.
+Scores are arrays (methods, seeds, data sets) as of `report.scores.cube`, NaN where a run is missing. Intervals have the
+level 0.95.
 """
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -13,24 +13,11 @@ from scipy.stats import binomtest, friedmanchisquare, mannwhitneyu, norm, rankda
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
-from pvera.errors import InputError
-
-# Means, intervals, coverage
+LEVEL = 0.05
 
 
-def mean_and_std(values: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean and the sample standard deviation over the runs along `axis`; NaN marks a missing run.
-
-    The standard deviation divides by n − 1 (ddof = 1): three seeds are a sample, and dividing by n would
-    understate their spread by 18 %. The paper does not say which it uses. It is NaN for fewer than two runs.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # NaN is the result for no run, or the std of one
-        return np.nanmean(values, axis), np.nanstd(values, axis, ddof=1)
-
-
-def seed_error(std: np.ndarray, runs: np.ndarray, level: float = 0.95) -> np.ndarray:
-    """Return half the width of the confidence interval of an average over data sets, given other seeds.
+def seed_error(std: np.ndarray, runs: np.ndarray) -> np.ndarray:
+    """Return half the width of the 95 % interval of an average over data sets, given other seeds.
 
     std: (..., data sets), the standard deviation s of a single run on each, or √(s² + s'²) for a difference of two
     methods. runs: the number of runs n, of the same shape or one number. The data sets are fixed. The variance of the
@@ -42,25 +29,10 @@ def seed_error(std: np.ndarray, runs: np.ndarray, level: float = 0.95) -> np.nda
     total = variance.sum(-1)
     with np.errstate(divide="ignore", invalid="ignore"):  # zero spread, or one run
         freedom = np.where(total > 0, total**2 / (variance**2 / (runs - 1)).sum(-1), 1)
-    return np.where(np.isnan(total), np.nan, t.ppf((1 + level) / 2, freedom) * np.sqrt(total)) / std.shape[-1]
-
-
-def coverage(low: np.ndarray, high: np.ndarray, truth: np.ndarray) -> float:
-    """Return the share of the intervals [low, high] that contain their truth, bounds included.
-
-    The three arrays broadcast together. For `t_interval` the truth is the mean of very many other draws. InputError
-    for no interval, NaN, or low > high.
-    """
-    low, high, truth = np.broadcast_arrays(low, high, truth)
-    if not low.size or np.isnan([low, high, truth]).any() or (low > high).any():
-        raise InputError("coverage needs intervals with low ≤ high, and numbers for the truth")
-    return float(((low <= truth) & (truth <= high)).mean())
+    return np.where(np.isnan(total), np.nan, t.ppf(1 - LEVEL / 2, freedom) * np.sqrt(total)) / std.shape[-1]
 
 
 # The detailed tables' test, and corrections for many tests
-
-
-LEVEL = 0.05
 
 
 def binomial_p_value(correct: int, n: int, reference_correct: int) -> float:
@@ -79,42 +51,31 @@ def corrected(p_values: np.ndarray, method: str = "holm") -> np.ndarray:
     """Return p-values corrected for their number, of the same shape; compare them with the level as before.
 
     method: "holm" controls the probability of any false finding, "fdr_bh" (Benjamini and Hochberg) the expected
-    share of false findings among all findings. NaN means no test: it stays NaN and is not counted. InputError for
-    another method or numbers outside [0, 1].
+    share of false findings among all findings. NaN means no test: it stays NaN and is not counted.
     """
-    p_values = np.asarray(p_values, np.float64)
-    if method not in ("holm", "fdr_bh"):
-        raise InputError(f"correction {method!r} is none of 'holm', 'fdr_bh'")
-    tested = ~np.isnan(p_values)
-    if not ((p_values[tested] >= 0) & (p_values[tested] <= 1)).all():
-        raise InputError("p-values lie between 0 and 1")
-    adjusted = np.full(p_values.shape, np.nan)
+    adjusted = np.array(p_values, np.float64)
+    tested = ~np.isnan(adjusted)
     if tested.any():
-        adjusted[tested] = multipletests(p_values[tested], method=method)[1]
+        adjusted[tested] = multipletests(adjusted[tested], method=method)[1]
     return adjusted
 
 
 # Bootstrap over data sets
 
+SEED, RESAMPLES = 0, 10_000
 
-RESAMPLES = 10_000
 
-
-def resample(scores: np.ndarray, rng: np.random.Generator, count: int = RESAMPLES) -> np.ndarray:
-    """Draw resamples (count, methods, seeds, data sets) of scores (methods, seeds, data sets).
+def resample(scores: np.ndarray) -> np.ndarray:
+    """Draw `RESAMPLES` resamples (resamples, methods, seeds, data sets) of scores (methods, seeds, data sets).
 
     Data sets are drawn with replacement, the same for all methods, so that methods stay paired on each; all runs on a
     data set come with it. The spread of the data sets' means already holds that of their seeds: drawing runs as well
     would count it twice (Davison and Hinkley, 1997, Section 3.8), and three of three runs with two thirds of their
-    variance. An interval over these resamples covers other data sets, and other seeds as far as their noise differs
-    from data set to data set; for other seeds alone see `intervals.seed_error`. The data sets of a benchmark are a
-    choice, not a random sample.
-
-    InputError where a method has no run on a data set.
+    variance. For other seeds alone see `seed_error`. The data sets of a benchmark are a choice, not a random sample.
     """
-    scores = _checked(scores)
     width = scores.shape[2]
-    return np.moveaxis(scores[:, :, rng.integers(width, size=(count, width))], 2, 0)
+    chosen = np.random.default_rng(SEED).integers(width, size=(RESAMPLES, width))
+    return np.moveaxis(scores[:, :, chosen], 2, 0)
 
 
 def averages(scores: np.ndarray) -> np.ndarray:
@@ -136,7 +97,7 @@ def probability_of_improvement(scores: np.ndarray, others: np.ndarray) -> np.nda
 
 
 def percentile_interval(
-    statistic: np.ndarray, estimate: np.ndarray, units: int, level: float = 0.95
+    statistic: np.ndarray, estimate: np.ndarray, units: int, level: float = 1 - LEVEL
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the percentiles of a statistic (resamples, ...) that leave (1 − level)/2 on each side, widened.
 
@@ -155,20 +116,28 @@ def percentile_interval(
     return estimate + wider * (low - estimate), estimate + wider * (high - estimate)
 
 
-def _checked(scores) -> np.ndarray:
-    scores = np.asarray(scores, np.float64)
-    if scores.ndim != 3 or not scores.size:
-        raise InputError(f"scores must be a non-empty array (methods, seeds, data sets), not {scores.shape}")
-    if np.isnan(scores).all(1).any():
-        raise InputError("every method needs a run on every data set; leave out the data sets that lack one")
-    return scores
+def cluster_interval(differences: np.ndarray, units: np.ndarray | None = None) -> tuple[float, float]:
+    """Return the interval of a mean over test images by a bootstrap of their units, drawn whole.
+
+    differences: (n,), per image the difference of two methods, for example of their shares of seeds with a correct
+    answer; the pairs are kept. units: (n,), the unit that each image comes from: a region, a patient, a scan; images
+    of one unit are not independent. Without units each image is one. The trained adapters are fixed. The bounds are
+    NaN for one unit.
+    """
+    units = np.arange(len(differences)) if units is None else units
+    _, unit = np.unique(units, return_inverse=True)
+    sums = np.round(np.bincount(unit, differences), 9)
+    # Units of equal sum and size need not be told apart, so one multinomial draw stands for all of them.
+    kinds, counts = np.unique(np.stack([sums, np.bincount(unit)], 1), axis=0, return_counts=True)
+    drawn = np.random.default_rng(SEED).multinomial(counts.sum(), counts / counts.sum(), size=RESAMPLES)
+    total, images = (drawn @ kinds).T
+    low, high = percentile_interval(total / images, np.mean(differences), int(counts.sum()))
+    return float(low), float(high)
 
 
 # Intervals of paired differences
 
-
 POWER = 0.8  # of a difference that counts as one that could be shown
-SEED = 0  # of the bootstrap
 
 
 @dataclass(frozen=True)
@@ -193,31 +162,36 @@ class Effect:
     repeats: int
 
 
-def smallest(contrasts: Mapping[str, np.ndarray], level: float = 0.95) -> Effect:
+def smallest(contrasts: Mapping[str, np.ndarray]) -> Effect:
     """Return the smallest mean of the contrasts, which must be positive for all of them to be.
 
     contrasts: name -> differences (units, repeats), NaN where one of the pair is missing; a unit without any pair does
     not count. The interval is one of the smallest true mean. Its lower bound is the lowest of the contrasts' own: the
     true smallest lies below its own bound as rarely as any. Its upper bound is the lowest of upper bounds that
     Bonferroni corrects for the number of contrasts, since any of them may lie too low. Bounds are NaN for a contrast
-    with fewer than two units. InputError for no contrast, or one without any pair.
+    with fewer than two units.
     """
-    if not contrasts:
-        raise InputError("an effect needs a contrast")
-    kept = {name: _present(name, differences) for name, differences in contrasts.items()}
-    means = {name: np.nanmean(differences, 1).mean() for name, differences in kept.items()}
+    kept = {name: gaps[~np.isnan(gaps).all(1)] for name, gaps in contrasts.items()}
+    means = {name: float(np.nanmean(gaps, 1).mean()) for name, gaps in kept.items()}
     name = min(means, key=means.__getitem__)
-    bounds = np.full(4, np.nan)
+    low, high = np.full((2, 2), np.nan)
     if min(map(len, kept.values())) > 1:
-        stricter = 1 - (1 - level) / len(contrasts)
-        (low, bootstrap_low), _ = np.min([_bounds(differences, level) for differences in kept.values()], 0)
-        _, (high, bootstrap_high) = np.min([_bounds(differences, stricter) for differences in kept.values()], 0)
-        bounds = low, high, bootstrap_low, bootstrap_high
-    return Effect(
-        name, float(means[name]), *map(float, bounds),
-        detectable(kept[name], level) if len(kept) == 1 else float("nan"),
-        len(kept[name]), int((~np.isnan(contrasts[name])).any(0).sum()),
-    )  # fmt: skip
+        low = np.min([_bounds(gaps, LEVEL)[0] for gaps in kept.values()], 0)
+        high = np.min([_bounds(gaps, LEVEL / len(kept))[1] for gaps in kept.values()], 0)
+    shown = detectable(kept[name]) if len(kept) == 1 else float("nan")
+    units, repeats = len(kept[name]), (~np.isnan(kept[name])).any(0).sum()
+    return Effect(name, means[name], low[0], high[0], low[1], high[1], shown, units, int(repeats))
+
+
+def _bounds(differences: np.ndarray, level: float) -> np.ndarray:
+    """Return (low, high) × (t, bootstrap) of the mean over units of differences (units, repeats)."""
+    values, error = np.nanmean(differences, 1), standard_error(differences)
+    units, mean = len(values), values.mean()
+    half = t.ppf(1 - level / 2, units - 1) * error
+    drawn = np.random.default_rng(SEED).choice(values, (RESAMPLES, units)).mean(1)
+    observed = values.std(ddof=1) / np.sqrt(units)
+    widened = mean + (drawn - mean) * (error / observed if observed else 1)
+    return np.array([(mean - half, mean + half), percentile_interval(widened, mean, units, 1 - level)]).T
 
 
 def standard_error(differences: np.ndarray) -> float:
@@ -227,7 +201,6 @@ def standard_error(differences: np.ndarray) -> float:
     closely than their own noise lets them. Röver, Knapp and Friede (2015) bound the error of a meta-analysis so. NaN
     for fewer than two units.
     """
-    differences = np.asarray(differences, np.float64)
     units, repeats = len(differences), (~np.isnan(differences)).sum(1)
     if units < 2:
         return float("nan")
@@ -237,65 +210,19 @@ def standard_error(differences: np.ndarray) -> float:
     return float(np.sqrt(max(means.var(ddof=1), within * (1 / repeats).mean()) / units))
 
 
-def detectable(differences: np.ndarray, level: float = 0.95) -> float:
+def detectable(differences: np.ndarray) -> float:
     """Return the true mean that a t-interval of differences (units, repeats) separates from zero with power `POWER`.
 
     NaN for fewer than two units.
     """
     units = len(differences)
-    return _standardised(units, level) * np.sqrt(units) * standard_error(differences) if units > 1 else float("nan")
+    return _standardised(units) * np.sqrt(units) * standard_error(differences) if units > 1 else float("nan")
 
 
 @cache
-def _standardised(n: int, level: float) -> float:
+def _standardised(n: int) -> float:
     """Return the `detectable` mean of n values in their standard deviations."""
-    return float(np.squeeze(TTestPower().solve_power(nobs=n, alpha=1 - level, power=POWER)))
-
-
-def cluster_interval(
-    differences: np.ndarray, units: np.ndarray | None = None, level: float = 0.95, count: int = RESAMPLES
-) -> tuple[float, float]:
-    """Return the interval of a mean over test images by a bootstrap of their units, drawn whole.
-
-    differences: (n,), per image the difference of two methods, for example of their shares of seeds with a correct
-    answer; the pairs are kept. units: (n,), the unit that each image comes from: a region, a patient, a scan; images
-    of one unit are not independent. Without units each image is one. The trained adapters are fixed. The bounds are
-    NaN for one unit. InputError for shapes that do not match, or NaN.
-    """
-    differences = np.asarray(differences, np.float64)
-    units = np.arange(len(differences)) if units is None else np.asarray(units)
-    if differences.ndim != 1 or not differences.size or units.shape != differences.shape:
-        raise InputError(f"differences {differences.shape} and units {units.shape} are not (n,) and (n,)")
-    if np.isnan(differences).any():
-        raise InputError("a difference of test images is NaN")
-    _, unit = np.unique(units, return_inverse=True)
-    sums = np.round(np.bincount(unit, differences), 9)
-    # Units of equal sum and size need not be told apart, so one multinomial draw stands for all of them.
-    kinds, counts = np.unique(np.stack([sums, np.bincount(unit)], 1), axis=0, return_counts=True)
-    drawn = np.random.default_rng(SEED).multinomial(counts.sum(), counts / counts.sum(), size=count)
-    total, images = (drawn @ kinds).T
-    low, high = percentile_interval(total / images, differences.mean(), int(counts.sum()), level)
-    return float(low), float(high)
-
-
-def _present(name: str, differences: np.ndarray) -> np.ndarray:
-    """Return the differences (units, repeats) of the units that have one."""
-    differences = np.asarray(differences, np.float64)
-    present = ~np.isnan(differences).all(1)
-    if not present.any():
-        raise InputError(f"there is no pair of runs for {name or 'the contrast'}")
-    return differences[present]
-
-
-def _bounds(differences: np.ndarray, level: float) -> np.ndarray:
-    """Return (low, high) x (t, bootstrap) of the mean over units of differences (units, repeats)."""
-    values, error = np.nanmean(differences, 1), standard_error(differences)
-    units, mean = len(values), values.mean()
-    half = t.ppf((1 + level) / 2, units - 1) * error
-    drawn = np.random.default_rng(SEED).choice(values, (RESAMPLES, units)).mean(1)
-    observed = values.std(ddof=1) / np.sqrt(units)
-    widened = mean + (drawn - mean) * (error / observed if observed else 1)
-    return np.array([(mean - half, mean + half), percentile_interval(widened, mean, units, level)]).T
+    return float(np.squeeze(TTestPower().solve_power(nobs=n, alpha=LEVEL, power=POWER)))
 
 
 # Ranks: the order of numbers, not their scale
@@ -317,72 +244,63 @@ class RankSum:
         return 2 * self.superiority - 1
 
 
-def rank_sum(x: np.ndarray, y: np.ndarray, alternative: str = "greater") -> RankSum:
+def rank_sum(x: np.ndarray, y: np.ndarray) -> RankSum:
     """Return the unpaired Wilcoxon rank-sum (Mann-Whitney) test: does x (n,) tend to be greater than y (m,)?
 
-    alternative: "greater", "less" or "two-sided". The p-value is exact where a sample has at most eight values and
-    there are no ties, else it is the normal approximation corrected for ties and continuity (scipy's "auto"). With
-    thousands of images tiny effects are significant and p-values underflow to zero: report the effect size too.
-    InputError for an empty sample or NaN.
+    The p-value is exact where a sample has at most eight values and there are no ties, else it is the normal
+    approximation corrected for ties and continuity (scipy's "auto"). With thousands of images tiny effects are
+    significant and p-values underflow to zero: report the effect size too. NaN for an empty sample.
     """
-    x, y = (_sample(values, "the rank-sum test") for values in (x, y))
-    if alternative not in ("greater", "less", "two-sided"):
-        raise InputError(f"alternative {alternative!r} is none of 'greater', 'less', 'two-sided'")
-    test = mannwhitneyu(x, y, alternative=alternative)
+    if not len(x) or not len(y):
+        return RankSum(np.nan, np.nan)
+    test = mannwhitneyu(np.asarray(x, np.float64), np.asarray(y, np.float64), alternative="greater")
     return RankSum(float(test.pvalue), float(test.statistic) / (len(x) * len(y)))
 
 
-def signed_rank(differences: np.ndarray, alternative: str = "greater") -> float:
+def signed_rank(differences: np.ndarray) -> float:
     """Return the p-value of Wilcoxon's paired signed-rank test: do the differences (n,) tend to be positive?
 
     One difference per data set, for example between two methods' accuracies. Zeros are dropped. Differences that agree
     to nine decimals are tied (71.4 − 71.1 and 61.6 − 61.3 differ in floating point). The test is exact for small n
-    (scipy's "auto"): n data sets give at least 2⁻ⁿ, so four cannot reach 0.05. InputError for no difference or NaN.
+    (scipy's "auto"): n data sets give at least 2⁻ⁿ, so four cannot reach 0.05.
     """
-    differences = np.round(_sample(differences, "the signed-rank test"), 9)
+    differences = np.round(differences, 9)
     differences = differences[differences != 0]
-    return float(wilcoxon(differences, alternative=alternative).pvalue) if len(differences) else 1.0
+    return float(wilcoxon(differences, alternative="greater").pvalue) if len(differences) else 1.0
 
 
 @dataclass(frozen=True)
 class Friedman:
     """The outcome of `friedman` for k methods on n data sets.
 
-    ranks: (k,) average ranks, 1 the best. statistic, p_value: of the hypothesis that all methods are alike.
-    critical_difference: the least distance of average ranks that Nemenyi's test finds significant; it controls the
-    error over all pairs. cliques: the maximal groups of methods without a significant pair, as positions in `ranks`;
-    groups, and the members of each, are ordered by average rank.
+    ranks: (k,) average ranks, 1 the best. p_value: of the hypothesis that all methods are alike. critical_difference:
+    the least distance of average ranks that Nemenyi's test finds significant; it controls the error over all pairs.
+    cliques: the maximal groups of methods without a significant pair, as positions in `ranks`; groups, and the members
+    of each, are ordered by average rank.
     """
 
     ranks: np.ndarray
-    statistic: float
     p_value: float
     critical_difference: float
     cliques: tuple[tuple[int, ...], ...]
 
 
-def friedman(values: np.ndarray, level: float = LEVEL) -> Friedman:
+def friedman(values: np.ndarray) -> Friedman:
     """Return Friedman's test with Nemenyi's critical difference (Demšar, 2006) on values (methods, data sets).
 
     The highest value has rank 1. Ties share their mean rank, and the statistic is corrected for them. The p-value (χ²
     with k − 1 degrees of freedom) is rough below ten data sets. It is NaN for two methods, where `signed_rank` is the
-    test. InputError for fewer than two methods, no data set, or NaN.
+    test.
     """
-    values = np.asarray(values, np.float64)
-    if values.ndim != 2 or len(values) < 2 or not values.size or np.isnan(values).any():
-        raise InputError(
-            f"Friedman's test needs (methods, data sets), two methods or more, without NaN: {values.shape}"
-        )
     k, n = values.shape
     by_dataset = rankdata(-values, axis=0)
-    statistic, p_value = np.nan, np.nan
+    p_value = np.nan
     if (by_dataset == by_dataset[0]).all():
-        statistic, p_value = 0.0, 1.0
+        p_value = 1.0
     elif k > 2:
-        statistic, p_value = map(float, friedmanchisquare(*values))
-    ranks = by_dataset.mean(1)
-    difference = nemenyi_difference(k, n, level)
-    return Friedman(ranks, statistic, p_value, difference, _cliques(ranks, difference))
+        p_value = float(friedmanchisquare(*values).pvalue)
+    ranks, difference = by_dataset.mean(1), nemenyi_difference(k, n)
+    return Friedman(ranks, p_value, difference, cliques(ranks, difference))
 
 
 @cache
@@ -392,19 +310,13 @@ def nemenyi_difference(methods: int, datasets: int, level: float = LEVEL) -> flo
     return float(q * np.sqrt(methods * (methods + 1) / (6 * datasets)))
 
 
-def _cliques(ranks: np.ndarray, difference: float) -> tuple[tuple[int, ...], ...]:
+def cliques(ranks: np.ndarray, difference: float) -> tuple[tuple[int, ...], ...]:
+    """Return the maximal groups of methods whose average ranks (k,) lie closer than `difference`."""
     order = np.argsort(ranks, kind="stable")
-    cliques, end = [], 0
+    groups, end = [], 0
     for start in range(len(order)):
         last = int(np.searchsorted(ranks[order], ranks[order[start]] + difference))  # the first that is too far away
         if last > max(end, start + 1):  # else it is part of the group before, or alone
-            cliques.append(tuple(order[start:last].tolist()))
+            groups.append(tuple(order[start:last].tolist()))
         end = max(end, last)
-    return tuple(cliques)
-
-
-def _sample(values, test: str) -> np.ndarray:
-    values = np.asarray(values, np.float64)
-    if values.ndim != 1 or not values.size or np.isnan(values).any():
-        raise InputError(f"{test} needs a list of numbers without NaN, not an array of shape {values.shape}")
-    return values
+    return tuple(groups)

@@ -10,8 +10,7 @@ from IPython.display import Image, Markdown
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from pvera.report import plots
-from pvera.report.statistics import resample
+from pvera.report import plots, statistics
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +36,7 @@ def run(name: str, root: Path, profile: str, monkeypatch) -> tuple[str, list[Pat
     A warning is an error, and so is a figure that does not hold all that is drawn. Until the test ends, intervals come
     from few resamples: other tests check them.
     """
-    monkeypatch.setattr(resample, "__defaults__", (200,))
+    monkeypatch.setattr(statistics, "RESAMPLES", 200)
     notebook = nbformat.read(ROOT / "analysis" / name, as_version=4)
     nbformat.validate(notebook)
     (root / "pyproject.toml").touch()

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.figure import Figure
 
 from pvera.adapters import METHODS
 from pvera.report import audit, plots, published, stars
@@ -32,29 +31,6 @@ def test_labels_move_apart_as_little_as_they_can(places, gap, expected):
 def test_labels_stay_between_their_bounds():
     moved = plots.spaced([0.0, 0.01, 0.02, 0.99], 0.2, 0, 1)
     assert moved.min() >= 0 and moved.max() <= 1 and np.diff(moved).min() >= 0.2 - 1e-12
-
-
-@pytest.mark.parametrize(
-    "values, expected",
-    [
-        ([0, 1, 2, 3], [(0, 3)]),
-        ([0, 1, 2, 20, 21], [(0, 2), (20, 21)]),
-        ([10, 0], [(0, 0), (10, 10)]),
-        ([4], [(4, 4)]),
-    ],
-)
-def test_an_axis_breaks_at_a_wide_empty_stretch(values, expected):
-    ranges = plots.ranges(values)
-    margin = expected[0][0] - ranges[0][0]
-    assert margin > 0
-    np.testing.assert_allclose(ranges, [(low - margin, high + margin) for low, high in expected])
-
-
-def test_a_broken_axis_is_marked_and_loses_its_inner_edge():
-    one, other = Figure().subplots(1, 2)
-    plots.break_between(one, other)
-    assert not other.spines["left"].get_visible() and one.spines["left"].get_visible()
-    assert len(one.lines) == len(other.lines) == 1
 
 
 def test_widths_above_one_are_not_drawn_and_their_share_is_stated():

@@ -1,7 +1,7 @@
 """Figures. Functions that take Axes draw on them and return them; `save` writes PNG and PDF."""
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import Bbox
 from scipy.optimize import isotonic_regression
 
 from pvera.adapters import METHODS, PAPER_METHODS
@@ -22,25 +23,27 @@ from pvera.report.scores import over_seeds
 COLUMN = 3.4  # inches, the width of a column of a two-column paper
 PAGE = 7.0  # inches, the width of both columns
 
-RC = {
-    "font.size": 7,
-    "axes.titlesize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.linewidth": 0.6,
-    "figure.constrained_layout.use": True,
-    "figure.labelsize": 8,
-    "grid.color": "0.9",
-    "grid.linewidth": 0.6,
-    "legend.columnspacing": 1.0,
-    "legend.fontsize": 6.5,
-    "legend.frameon": False,
-    "legend.handletextpad": 0.3,
-    "lines.markersize": 4,
-    "pdf.fonttype": 42,  # text stays text
-}
-matplotlib.rcParams.update(RC)
+matplotlib.rcParams.update(
+    {
+        "font.size": 7,
+        "axes.titlesize": 8,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+        "axes.linewidth": 0.6,
+        "figure.constrained_layout.use": True,
+        "figure.labelsize": 8,
+        "grid.color": "0.9",
+        "grid.linewidth": 0.6,
+        "legend.columnspacing": 1.0,
+        "legend.fontsize": 6.5,
+        "legend.frameon": False,
+        "legend.handlelength": 1.6,
+        "legend.handletextpad": 0.5,
+        "lines.markersize": 4,
+        "pdf.fonttype": 42,  # text stays text
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
     """Draw a row per line of `frame`, from top to bottom: a marker at `mean`, a line from `low` to `high`, and a dot
     for each column seed<k>. A frame may lack all but `mean`.
 
-    The index holds methods, or labels that `look` gives a style; a style without a title leaves the label as it is.
+    The index holds methods, or labels that `look` gives a style; a style without a title leaves the label as it is. A
+    line goes through PVeRA's mean.
     """
     seeds = [column for column in frame if str(column).startswith("seed")]
     for place, (name, row) in enumerate(frame.iterrows()):
@@ -97,6 +101,8 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
     ax.set_yticks(range(len(names)), [look(name).title or name for name in names])
     emphasise(ax, names)
     ax.set_ylim(len(names) - 0.4, -0.5)
+    if "pvera" in names:
+        ax.axvline(frame.at["pvera", "mean"], color=style("pvera").colour, linewidth=0.8, alpha=0.6, zorder=1)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
     return ax
@@ -134,13 +140,6 @@ def note(figure: Figure, text: str) -> None:
     figure.supxlabel(text, fontsize=6, color="0.3")
 
 
-def mark_pvera(ax: Axes, frame: pd.DataFrame) -> Axes:
-    """Draw a line through PVeRA's mean in a `forest`, if it has one."""
-    if "pvera" in frame.index:
-        ax.axvline(frame.at["pvera", "mean"], color=style("pvera").colour, linewidth=0.8, alpha=0.6, zorder=1)
-    return ax
-
-
 def spaced(places: Iterable[float], gap: float, low: float = -np.inf, high: float = np.inf) -> np.ndarray:
     """Move places apart, so that neighbours keep their order and are at least `gap` apart, between `low` and `high`.
 
@@ -154,68 +153,66 @@ def spaced(places: Iterable[float], gap: float, low: float = -np.inf, high: floa
     return moved
 
 
-def ranges(values: Iterable[float], gap: float = 0.4) -> list[tuple[float, float]]:
-    """Return the limits of an axis that shows `values`, with margins.
+def name_at_right(ax: Axes, ends: Mapping[str, tuple[float, float]], gap: float) -> None:
+    """Write the methods' names right of the axes, with lines from the points `ends`, as near as other names allow.
 
-    These are two ranges, for a broken axis, where the widest empty stretch takes more than `gap` of the whole.
+    gap: least distance of two names, a share of the axes' height.
     """
-    values = np.sort(np.asarray(list(values), dtype=float))
-    parts, steps = [values], np.diff(values)
-    if steps.max(initial=0) > gap * np.ptp(values):
-        parts = np.split(values, [steps.argmax() + 1])
-    margin = 0.06 * sum(map(np.ptp, parts)) or 1.0
-    return [(part[0] - margin, part[-1] + margin) for part in parts]
+    low, high = ax.get_ylim()
+    places = spaced([(end - low) / (high - low) for _, end in ends.values()], gap, 0, 1)
+    for (method, end), place in zip(ends.items(), places, strict=True):
+        look = style(method)
+        ax.annotate(
+            look.title, end, (1.03, place), "data", "axes fraction", fontsize=5.5, color=look.colour, va="center",
+            fontweight="bold" if method == "pvera" else "normal",
+            arrowprops={"arrowstyle": "-", "color": look.colour, "linewidth": 0.3, "alpha": 0.6, "relpos": (0, 0.5),
+                        "patchA": None, "shrinkA": 1, "shrinkB": 0},
+        )  # fmt: skip
 
 
-def break_between(one: Axes, other: Axes, axis: str = "x") -> None:
-    """Mark the break of an axis: `one` is the left or lower part, `other` the part right of it or above."""
-    along = axis == "x"
-    slash = [(-0.4, -1), (0.4, 1)] if along else [(-1, -0.4), (1, 0.4)]
-    for ax, place in ((one, (1, 0) if along else (0, 1)), (other, (0, 0))):
-        ax.plot(*place, marker=slash, transform=ax.transAxes, color="black", clip_on=False, markersize=5, mew=0.6)
-    edge = "left" if along else "bottom"
-    other.spines[edge].set_visible(False)
-    other.tick_params(**{edge: False})
-
-
-def accuracy(ax: Axes, scores: pd.DataFrame, group: str = "average") -> Axes:
-    """Draw the accuracy (`scores.wide`) averaged over all data sets or those of the category `group`, as a `forest`.
-
-    A seed with a missing run has no dot, a method with a missing data set no mean.
-    """
-    members = 100 * (scores if group == "average" else scores.xs(group, level="category", drop_level=False))
-    seeds = members.groupby(level="seed").mean(skipna=False).T.add_prefix("seed")
-    frame = seeds.assign(mean=over_seeds(members).mean(skipna=False))
-    mark_pvera(forest(ax, frame), frame)
-    ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
-    ax.margins(x=0.1)
-    ax.set_title(group.capitalize())
-    return ax
+def doubling(ax: Axes, counts: Sequence[int], label: str) -> None:
+    """Set a logarithmic horizontal axis with a tick at each of `counts`."""
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(counts, map(str, counts))
+    ax.minorticks_off()
+    ax.set_xlabel(label)
+    ax.grid(axis="y")
 
 
 def benchmark(scores: pd.DataFrame) -> Figure:
-    """Draw `accuracy` over all data sets and per category, at column width."""
-    names = ["average", *scores.index.unique("category")]
-    figure, axes = panels(len(names), 2, COLUMN, 0.4 + 0.14 * len(scores.columns), 0.4, sharey=True)
-    for ax, name in zip(axes, names, strict=True):
-        accuracy(ax, scores, name)
+    """Draw accuracies (`scores.wide`), over all data sets and per category, at column width: a `forest` each.
+
+    A seed with a missing run has no dot, a method with a missing data set no mean.
+    """
+    groups = {"Average": scores, **{name.capitalize(): part for name, part in scores.groupby("category", sort=False)}}
+    figure, axes = panels(len(groups), 2, COLUMN, 0.4 + 0.14 * len(scores.columns), 0.4, sharey=True)
+    for ax, (name, part) in zip(axes, groups.items(), strict=True):
+        seeds = 100 * part.groupby(level="seed").mean(skipna=False)
+        frame = seeds.T.add_prefix("seed").assign(mean=100 * over_seeds(part).mean(skipna=False))
+        forest(ax, frame).set_title(name)
+        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], integer=True))
+        ax.margins(x=0.1)
     figure.supxlabel("Test accuracy (%)")
     key(figure, [SEED, entry("mean", "o"), PVERA_MEAN])
     return figure
 
 
-def save(figure: Figure, folder, name: str, formats: Iterable[str] = ("png", "pdf")) -> list[Path]:
-    """Write <folder>/<name>.{png,pdf} and return the paths."""
-    paths = []
-    for ending in formats:
-        paths.append(Path(folder) / f"{name}.{ending}")
-        write_atomically(paths[-1], content(figure, ending))
-    return paths
+def content(figure: Figure, ending: str, source: str = "") -> bytes:
+    """Return a figure as the content of a file, "png" or "pdf", without dates: equal figures give equal files.
 
-
-def content(figure: Figure, ending: str) -> bytes:
-    """Return a figure as the content of a file, "png" or "pdf", without dates: equal figures give equal files."""
-    file = io.BytesIO()
-    metadata = {"Software": None} if ending == "png" else {"CreationDate": None}
-    figure.savefig(file, format=ending, dpi=300, metadata=metadata)
+    source: where its data come from, in small print below all that is drawn.
+    """
+    width, height = figure.get_size_inches()
+    figure.text(0.995, -0.08 / height, source, ha="right", fontsize=5, color="0.5", in_layout=False)
+    whole = Bbox([[0, -0.12 if source else 0], [width, height]])
+    file, metadata = io.BytesIO(), {"Software": None} if ending == "png" else {"CreationDate": None}
+    figure.savefig(file, format=ending, dpi=300, metadata=metadata, bbox_inches=whole)
     return file.getvalue()
+
+
+def save(figure: Figure, folder, name: str, source: str = "") -> list[Path]:
+    """Write <folder>/<name>.{png,pdf} with `content` and return the paths."""
+    paths = [Path(folder) / f"{name}.{ending}" for ending in ("png", "pdf")]
+    for path in paths:
+        write_atomically(path, content(figure, path.suffix[1:], source))
+    return paths

@@ -1,7 +1,5 @@
 """Calibration: errors per method (the paper's Figure 4), reliability diagrams, errors against accuracies."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -10,19 +8,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from pvera.metrics import Reliability
-from pvera.report.plots import (
-    COLUMN,
-    PAGE,
-    PVERA_MEAN,
-    SEED,
-    entry,
-    forest,
-    key,
-    mark_pvera,
-    methods_key,
-    panels,
-    style,
-)
+from pvera.report.plots import COLUMN, PAGE, PVERA_MEAN, SEED, entry, forest, key, methods_key, panels, style
 from pvera.report.scores import over_seeds
 from pvera.report.table import NOTHING, signed, title
 from pvera.report.tables import calibration as tables
@@ -45,29 +31,18 @@ def reliability(ax: Axes, bins: Reliability, colour: str) -> Axes:
     ax.plot(confidence, accuracy, color=colour, linewidth=1, marker="o", markersize=1.8, mew=0)
     over = 100 * np.nansum(share * (bins.confidence - bins.accuracy))
     ax.text(0.05, 0.95, signed(over, 1), transform=ax.transAxes, va="top")
+    ticks = [0, 0.5, 1], ["0", ".5", "1"]
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_ticks([0, 0.5, 1], ["0", ".5", "1"])
-    return ax
-
-
-def against_accuracy(ax: Axes, accuracy: np.ndarray, error: np.ndarray, methods: Sequence[str]) -> Axes:
-    """Draw error against accuracy in percent on one data set, (methods,), a marker per method."""
-    for x, y, look in zip(accuracy, error, map(style, methods), strict=True):
-        ax.plot(x, y, look.marker, color=look.colour, mec="white", mew=0.4)
-    ax.margins(0.1)
-    ax.set_ylim(0, 1.12 * np.nanmax(error))
-    ax.xaxis.set_major_locator(MaxNLocator(4))
-    ax.yaxis.set_major_locator(MaxNLocator(4))
-    ax.grid()
+    ax.set_xticks(*ticks)
+    ax.set_yticks(*ticks)
     return ax
 
 
 def per_method(ace: pd.DataFrame, ece: pd.DataFrame) -> Figure:
     """Draw the geometric means of ACE and of ECE (`tables.calibration.geometric_means`) side by side."""
     figure, axes = panels(2, 2, COLUMN, 0.17 * len(ace), 0.8, sharey=True)
-    for ax, means, name in zip(axes, (ace, ece), ("ACE", "ECE"), strict=True):
-        mark_pvera(forest(ax, 100 * means), 100 * means).set_title(name)
+    for ax, means, name in zip(axes, (100 * ace, 100 * ece), ("ACE", "ECE"), strict=True):
+        forest(ax, means).set_title(name)
         ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
         ax.set_xlim(left=0)
     figure.supxlabel("Calibration error (%), lower is better")
@@ -88,14 +63,21 @@ def diagrams(bins: dict[str, Reliability]) -> Figure:
 
 
 def confound(accuracy: pd.DataFrame, error: pd.DataFrame) -> Figure:
-    """Draw `against_accuracy` for each data set (means over seeds), three in a row at page width."""
-    means = [100 * over_seeds(scores).to_numpy() for scores in (accuracy, error)]
+    """Draw error against accuracy (means over seeds) for each data set, three in a row at page width."""
+    x, y = 100 * over_seeds(accuracy), 100 * over_seeds(error)
     correlations = tables.confound(accuracy, error)
-    figure, axes = panels(len(correlations), 3, PAGE * min(3, len(correlations)) / 3, 1.35, 0.9)
-    for ax, (name, rho), x, y in zip(axes, correlations.items(), *means, strict=True):
-        rank = NOTHING if np.isnan(rho) else signed(rho, 2)
-        against_accuracy(ax, x, y, list(accuracy)).set_title(f"{title(name)}   ρ = {rank}", fontsize=7)
+    figure, axes = panels(len(x), 3, PAGE * min(3, len(x)) / 3, 1.35, 0.9)
+    for ax, place in zip(axes, x.index, strict=True):
+        for method, look in zip(x, map(style, x), strict=True):
+            ax.plot(x.at[place, method], y.at[place, method], look.marker, color=look.colour, mec="white", mew=0.4)
+        rho = correlations[place[1]]
+        ax.set_title(f"{title(place[1])}   ρ = {NOTHING if np.isnan(rho) else signed(rho, 2)}", fontsize=7)
+        ax.margins(0.1)
+        ax.set_ylim(0, 1.12 * y.loc[place].max())
+        ax.xaxis.set_major_locator(MaxNLocator(4))
+        ax.yaxis.set_major_locator(MaxNLocator(4))
+        ax.grid()
     figure.supxlabel("Test accuracy (%); each panel has its own axes; ρ: Spearman's correlation over the methods")
     figure.supylabel("ACE (%), lower is better")
-    key(figure, methods_key(accuracy), columns=8)
+    key(figure, methods_key(x), columns=8)
     return figure

@@ -43,17 +43,12 @@ def critical_difference(ax: Axes, methods: Sequence[str], friedman: Friedman) ->
     return ax
 
 
-def _source(compared: Comparison) -> str:
-    """Name what a comparison is of, on lines of a narrow panel."""
-    datasets = f"{compared.datasets} data sets"
-    return "\n".join([*wrap(compared.name, 26), datasets])
-
-
 def ranks(compared: Sequence[Comparison]) -> Figure:
     """Draw `critical_difference` of several comparisons side by side, on one scale of ranks."""
     figure, axes = panels(len(compared), len(compared), PAGE * max(len(compared), 2) / 4, 2.6, 0)
     for ax, one in zip(axes, compared, strict=True):
-        critical_difference(ax, list(one.methods.index), one.ranks).set_title(_source(one), fontsize=6.5)
+        source = [*wrap(one.name, 26), f"{one.datasets} data sets"]
+        critical_difference(ax, list(one.methods.index), one.ranks).set_title("\n".join(source), fontsize=6.5)
     figure.supylabel("Average rank over data sets (top: 1, best)", fontsize=7)
     bar = entry("bar: not separated by Nemenyi's test", line="-", colour="0.25", linewidth=2.2)
     key(figure, [bar, entry("bracket: its critical difference", "_", "-", "black")], columns=2)
@@ -100,7 +95,7 @@ def comparison(compared: Comparison) -> Figure:
     heights = [0.75 + 0.14 * (methods - 1), 0.8 + 0.22 * (methods - 1)]
     figure = Figure(figsize=(COLUMN, sum(heights) + 0.6))
     top, bottom = (part.subplots() for part in figure.subfigures(2, 1, height_ratios=heights))
-    figure.suptitle(", ".join(_source(compared).split("\n")), fontsize=8)
+    figure.suptitle(f"{compared.name}, {compared.datasets} data sets", fontsize=8)
     intervals = "95 % intervals: thin over data sets, thick over seeds"
     leads(top, compared.methods).set_title(f"PVeRA's average minus that of each method\n{intervals}", fontsize=6.5)
     title = "Probability that the row is better than the column on a data set (%)"

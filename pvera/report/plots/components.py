@@ -1,7 +1,5 @@
 """The components of PVeRA: differences of accuracy by task and seed."""
 
-from textwrap import fill
-
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -24,7 +22,7 @@ def contrasts(runs: Runs) -> Figure:
     there = {name: pair for name, pair in CONTRASTS.items() if pair[0] in runs and pair[1] in runs}
     pvera = style("pvera")
     task = Style("", pvera.colour, pvera.marker)
-    figure, axes = panels(len(there), len(there), PAGE, 0.17 * len(datasets), 0.9, sharex=True, sharey=True)
+    figure, axes = panels(len(there), 4, PAGE, 0.3 + 0.17 * len(datasets), 0.6, sharex=True, sharey=True)
     for ax, (name, (one, other)) in zip(axes, there.items(), strict=True):
         gaps = (accuracies[one] - accuracies[other]).unstack("seed", sort=False).to_numpy()  # (tasks, seeds)
         frame = pd.DataFrame(gaps, list(map(title, datasets))).add_prefix("seed")
@@ -34,7 +32,7 @@ def contrasts(runs: Runs) -> Figure:
         forest(ax, frame, lambda label: PLAIN if label == MEAN else task)
         ax.axvline(0, color="0.5", linewidth=0.6, zorder=0)
         ax.axhline(len(datasets) - 0.5, color="0.8", linewidth=0.6)
-        ax.set_title(fill(name, 18), fontsize=7)
+        ax.set_title(name, fontsize=7)
     note(figure, "Difference of test accuracy (points); right of zero, the first is better")
     key(figure, [SEED, entry("mean over seeds", pvera.marker, colour=pvera.colour),
                  entry("mean over tasks, 95 % interval", "D", "-", colour="black")])  # fmt: skip

@@ -1,6 +1,7 @@
 """Figures of the last layer's latents: detection of other data sets, and maps over patches (Section 4.4)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
-from pvera.report.plots import COLUMN, SEED, entry, key, methods_key, note, panels, style
+from pvera.report.plots import COLUMN, SEED, Style, entry, forest, key, methods_key, note, panels, style
 from pvera.report.plots.uncertainty import STARS, bracket, stars, violins
 from pvera.report.statistics import rank_sum
 from pvera.report.table import title
@@ -40,37 +41,27 @@ def values(ax: Axes, run: Values, kind: str) -> Axes:
     return ax
 
 
-def detection(ax: Axes, data: pd.DataFrame) -> Axes:
-    """Draw the AUROC of each comparison (`tables.out_of_distribution.comparisons`, of one kind): a dot per seed, a
-    marker for their mean; the line at 0.5 is chance."""
-    pairs = list(dict.fromkeys(zip(data["model"], data["tested"], strict=True)))
-    methods = list(dict.fromkeys(data["method"]))
-    for place, pair in enumerate(pairs):
-        for side, method in zip(np.linspace(-0.2, 0.2, len(methods)), methods, strict=True):
-            part = data[(data["method"] == method) & (data["model"] == pair[0]) & (data["tested"] == pair[1])]
-            look, height = style(method), place + side
-            ax.plot(part["auroc"], np.full(len(part), height + 0.09), "o", color=look.colour, markersize=2, mew=0)
-            ax.plot(part["auroc"].mean(), height - 0.09, look.marker, color=look.colour, markersize=4.2, mec="white",
-                    mew=0.4, zorder=3)  # fmt: skip
-    ax.axvline(0.5, color="0.3", linewidth=0.8, linestyle="--", zorder=1)
-    ax.set_yticks(range(len(pairs)), [f"{title(one)}, given {title(other)}" for one, other in pairs])
-    ax.set_ylim(len(pairs) - 0.5, -0.5)
-    ax.set_xlim(0, 1)
-    ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x")
-    return ax
-
-
 def out_of_distribution_auroc(data: pd.DataFrame) -> Figure:
-    """Draw `detection` for each kind of value side by side, over all seeds, at column width."""
-    pairs = data[["model", "tested"]].drop_duplicates()
-    figure, axes = panels(len(KINDS), len(KINDS), COLUMN, 0.3 * len(pairs), 0.75, sharey=True)
+    """Draw the AUROC of each comparison (`tables.out_of_distribution.comparisons`) for each kind of value side by side,
+    at column width: dots for seeds, markers for their means."""
+    shown = data.pivot_table("auroc", ["kind", "model", "tested", "method"], "seed", sort=False).add_prefix("seed")
+    shown["mean"] = shown.mean(axis=1)
+    methods = list(dict.fromkeys(data["method"]))
+
+    def look(row: tuple) -> Style:
+        model, tested, method = row
+        label = f"{title(model)}, given {title(tested)}" if method == methods[0] else " "
+        return replace(style(method), title=label)
+
+    figure, axes = panels(len(KINDS), len(KINDS), COLUMN, 0.15 * len(shown) / len(KINDS), 0.75, sharey=True)
     for ax, (kind, name) in zip(axes, KINDS.items(), strict=True):
-        detection(ax, data[data["kind"] == kind]).set_title(name.capitalize())
+        forest(ax, shown.loc[kind], look).set_title(name.capitalize())
+        ax.axvline(0.5, color="0.3", linewidth=0.8, linestyle="--", zorder=1)
+        ax.set_xlim(0, 1)
+        ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     figure.supxlabel("AUROC for detecting images of another data set by high values", fontsize=7)
     figure.supylabel("Training set, given images of another", fontsize=7)
-    key(figure, [*methods_key(dict.fromkeys(data["method"])), SEED, entry("chance", line="--")], columns=4)
+    key(figure, [*methods_key(methods), SEED, entry("chance", line="--")], columns=4)
     return figure
 
 

@@ -1,13 +1,13 @@
 """Time and memory against the bound that a frozen backbone sets (`study.speed`)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import product
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from pvera.report.plots import COLUMN, PAGE, entry, key, panels
+from pvera.report.plots import COLUMN, PAGE, doubling, entry, key, panels
 from pvera.report.tables.names import machine_title
 from pvera.study import speed
 from pvera.study.speed import SWEPT
@@ -16,6 +16,7 @@ from pvera.study.speed import SWEPT
 PRECISIONS = {"float32": ("black", "o"), "bfloat16": ("0.4", "s"), "float16": ("0.75", "D")}
 PARTS = {"step": "Training step", "evaluate": "Evaluation", "sample": "Sampling", "memory": "Memory of a step",
          "peft": "Here and in the package peft"}  # fmt: skip
+QUARTILES = entry("quartiles over timed pairs", line="-", linewidth=1)
 
 
 def by_machine(records: Sequence[dict]) -> dict[str, dict[str, pd.DataFrame]]:
@@ -30,19 +31,16 @@ def by_machine(records: Sequence[dict]) -> dict[str, dict[str, pd.DataFrame]]:
 
 def compared(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that have a bound of the frozen backbone; beside those of peft, ours of the same pass."""
-    rows = rows[~rows["bound"].str.contains("fp32|of peft")]
-    peft = rows[rows["part"] == "peft"]
-    named = peft["what"].str.extract(r"^(?P<package>\S+ \S+), (?P<method>.*), (?P<kind>\w+)$")
-    pairs = []
-    for part, kind, ending in (("step", "step", ""), ("evaluate", "evaluation", ", merged")):
-        for method in named.loc[named["kind"] == kind, "method"].unique():
-            ours = rows[(rows["part"] == part) & (rows["what"] == method + ending)]
-            pairs.append(ours.assign(part="peft", what=f"{method}, {kind}: here{ending}"))
-            there = (named["method"] == method) & (named["kind"] == kind)
-            package = named.loc[there, "package"]
-            pairs.append(peft[there].assign(what=[f"{method}, {kind}: {name}" for name in package]))
-    rows = pd.concat([rows[rows["part"] != "peft"], *pairs])
-    return rows[rows["part"].isin(PARTS)]
+    rows = rows[~rows["bound"].str.contains("fp32|of peft") & rows["part"].isin(PARTS)]
+    parts = [rows[rows["part"] != "peft"]]
+    named = rows["what"].where(rows["part"] == "peft").str.extract(r"^(\S+ \S+), ((.*), (\w+))$")
+    for name, theirs in named.groupby(1, sort=False):
+        method, kind = theirs.iloc[0, 2:]
+        part, here = ("step", method) if kind == "step" else ("evaluate", f"{method}, merged")
+        ours = rows[(rows["part"] == part) & (rows["what"] == here)]
+        parts.append(ours.assign(part="peft", what=f"{name}: here{here.removeprefix(method)}"))
+        parts.append(rows.loc[theirs.index].assign(what=[f"{name}: {package}" for package in theirs[0]]))
+    return pd.concat(parts)
 
 
 def ratios(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> Axes:
@@ -91,45 +89,32 @@ def against_bounds(machines: dict[str, pd.DataFrame], title: str) -> Figure:
         for precision, (colour, marker) in PRECISIONS.items()
         if (rows["precision"] == precision).any()
     ]
-    target = entry("target (at most)", "|", colour="0.4", markersize=6)
-    key(figure, [*entries, target, *_quartiles([rows])], columns=4, place="lower")
+    entries.append(entry("target (at most)", "|", colour="0.4", markersize=6))
+    if rows["low"].notna().any():
+        entries.append(QUARTILES)
+    key(figure, entries, columns=4, place="lower")
     return figure
 
 
 def sweep(machines: dict[str, pd.DataFrame], title: str) -> Figure:
     """Draw PVeRA's training step against its bound as one size grows: a column per size, a row per machine and
     precision; machines: `by_machine`."""
-    swept = {
-        (name, precision): rows[(rows["part"] == "sweep") & (rows["precision"] == precision)]
-        for name, rows in machines.items()
-        for precision in PRECISIONS
-    }
-    swept = {row: rows for row, rows in swept.items() if len(rows)}
-    figure, axes = panels(len(swept) * len(SWEPT), len(SWEPT), PAGE, 1.3, sharey=True)
-    places = iter(axes)
-    for (name, precision), rows in swept.items():
-        colour, marker = PRECISIONS[precision]
-        for size, label in SWEPT.items():
-            ax, part = next(places), rows[rows["what"].str.match(rf"{size} \d+$")]
-            values = part["what"].str.rsplit(n=1).str[1].astype(int)
-            ax.vlines(values, part["low"].astype(float), part["high"].astype(float), color=colour, linewidth=1)
-            ax.plot(values, part["ratio"], "-", marker=marker, color=colour, markersize=3.5, linewidth=0.9)
-            ax.axhline(1, color="0.8", linewidth=0.6, zorder=0)
-            ax.grid()
-            if size != "grid":
-                ax.set_xscale("log", base=2)
-            ax.set_xticks(sorted(values), sorted(values))
-            ax.minorticks_off()
-            ax.set_xlabel(label)
-            if size == next(iter(SWEPT)):
-                ax.set_title(f"{name}, {precision}", loc="left", fontsize=7, fontweight="bold")
+    rows = pd.concat(machines, names=["machine"]).reset_index("machine")
+    rows = rows[rows["part"] == "sweep"]
+    drawn = [one for one in product(machines, PRECISIONS) if (rows[["machine", "precision"]] == one).all(axis=1).any()]
+    figure, axes = panels(len(drawn) * len(SWEPT), len(SWEPT), PAGE, 1.3, sharey=True)
+    for ax, ((machine, precision), size) in zip(axes, product(drawn, SWEPT), strict=True):
+        (colour, marker), of_size = PRECISIONS[precision], rows["what"].str.match(rf"{size} \d+$")
+        part = rows[(rows["machine"] == machine) & (rows["precision"] == precision) & of_size]
+        values = part["what"].str.rsplit(n=1).str[1].astype(int)
+        doubling(ax, sorted(values), SWEPT[size])
+        ax.vlines(values, part["low"].astype(float), part["high"].astype(float), color=colour, linewidth=1)
+        ax.plot(values, part["ratio"], "-", marker=marker, color=colour, markersize=3.5, linewidth=0.9)
+        ax.axhline(1, color="0.8", linewidth=0.6, zorder=0)
+        if size == next(iter(SWEPT)):
+            ax.set_title(f"{machine}, {precision}", loc="left", fontsize=7, fontweight="bold")
     figure.supylabel("Ratio to the bound", fontsize=7)
     figure.suptitle(f"Training step of PVeRA on {title}", fontsize=8)
-    key(figure, _quartiles(swept.values()), place="lower")
+    if rows["low"].notna().any():
+        key(figure, [QUARTILES], place="lower")
     return figure
-
-
-def _quartiles(parts: Iterable[pd.DataFrame]) -> list[Line2D]:
-    """Return the entry of a key for the bars, where any row has quartiles."""
-    drawn = any(rows["low"].notna().any() for rows in parts)
-    return [entry("quartiles over timed pairs", line="-", linewidth=1)] * drawn

@@ -7,20 +7,18 @@ import numpy as np
 import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 from statsmodels.stats.proportion import proportion_confint
 
 from pvera.data.tasks import class_name
-from pvera.report.plots import COLUMN, entry, key, note, panels, style
+from pvera.report.plots import COLUMN, doubling, entry, key, note, panels, style
 from pvera.report.readings import Example
-from pvera.report.statistics import RankSum
+from pvera.report.statistics import rank_sum
 from pvera.report.table import signed, title
 from pvera.report.tables import uncertainty as tables
 
 #: Colours of correct and incorrect predictions; no method has them, and colour-blind readers can tell them.
 CORRECT, INCORRECT = "#4D9221", "#762A83"
-
-
 #: Classes that are numbers, in words.
 NUMBERS = {"counting": "{} objects", "sprites": "at {} px", "orientation": "direction {}", "azimuth": "{}°"}
 STARS = "**** p ≤ 0.0001 … * p ≤ 0.05"
@@ -35,13 +33,8 @@ def violins(ax: Axes, samples: Sequence[np.ndarray], labels: Sequence[str], colo
     """Draw a violin per sample, from its lowest to its highest value, with a box plot inside; none for an empty one."""
     names = np.repeat(labels, [len(values) for values in samples])
     seaborn.violinplot(
-        x=names,
-        y=np.concatenate(samples),
-        order=labels,
-        hue=names,
-        palette=dict(zip(labels, colours, strict=True)),
-        legend=False,
-        cut=0, density_norm="width", linewidth=0.5, saturation=1, alpha=0.7,
+        x=names, y=np.concatenate(samples), order=labels, hue=names, palette=dict(zip(labels, colours, strict=True)),
+        legend=False, cut=0, density_norm="width", linewidth=0.5, saturation=1, alpha=0.7,
         inner_kws={"box_width": 3, "whis_width": 0.7, "solid_capstyle": "butt"}, ax=ax,
     )  # fmt: skip
     ax.tick_params(axis="x", length=0)
@@ -60,32 +53,31 @@ def bracket(ax: Axes, one: float, other: float, height: float, text: str) -> Axe
     return ax
 
 
-def compared(ax: Axes, correct: np.ndarray, incorrect: np.ndarray) -> Axes:
-    """Draw violins of correct and incorrect images, with the significance that the latter have higher values."""
-    violins(ax, (correct, incorrect), ("Correct", "Incorrect"), (CORRECT, INCORRECT))
-    test: RankSum = tables.compare(incorrect, correct)
-    if np.isfinite(test.p_value):
-        bracket(ax, 0, 1, 1.02, f"{stars(test.p_value)}   δ = {signed(test.cliffs_delta, 2)}")
-    return ax
-
-
 def pairs(runs: tables.Runs, of: Callable, title: str, definition: str, highest: float = np.inf) -> Figure:
-    """Draw `compared` for each of the paper's numbers of draws, on one scale up to at most `highest`.
+    """Draw violins of correct and incorrect images for each of the paper's numbers of draws, on one scale up to at most
+    `highest`, with the significance that incorrect images have the higher values.
 
     of: `tables.spread_of` or `tables.width_of`. definition: when an image counts as correct. The figure says which
     share of the values lies above `highest`.
     """
-    draws = tables.shown_draws(runs)
-    values = {k: of(runs, k) for k in draws}
-    figure, axes = panels(len(draws), len(draws), COLUMN, 2.5, 0, sharey=True)
-    for ax, k in zip(axes, draws, strict=True):
-        compared(ax, *values[k])
-        ax.set_title(f"{k} draws", pad=14)
+    values = {k: of(runs, k) for k in tables.shown_draws(runs)}
+    figure, axes = panels(len(values), len(values), COLUMN, 2.5, 0, sharey=True)
+    top, beyond = 0.0, []
+    for ax, (k, (correct, incorrect)) in zip(axes, values.items(), strict=True):
+        violins(ax, (correct, incorrect), ("Correct", "Incorrect"), (CORRECT, INCORRECT)).set_title(
+            f"{k} draws", pad=14
+        )
+        test = rank_sum(incorrect, correct)
+        if np.isfinite(test.p_value):
+            bracket(ax, 0, 1, 1.02, f"{stars(test.p_value)}   δ = {signed(test.cliffs_delta, 2)}")
+        every = np.concatenate([correct, incorrect])
+        top = max(top, every.max(initial=0))
+        if (every > highest).any():
+            beyond.append(f"{100 * (every > highest).mean():.1f} % of {k}")
     axes[0].set_ylabel(title)
-    every = {k: np.concatenate(values[k]) for k in draws}
-    axes[0].set_ylim(0, min(highest, 1.05 * max(one.max(initial=0) for one in every.values())) or 1)
+    axes[0].set_ylim(0, min(highest, 1.05 * top) or 1)
     text = f"bar: quartiles; white: median; δ: Cliff's delta\n{STARS}: incorrect is higher\n{definition}"
-    if beyond := [f"{100 * (one > highest).mean():.1f} % of {k}" for k, one in every.items() if (one > highest).any()]:
+    if beyond:
         text += f"\nnot drawn: widths above {highest:g}, {' and '.join(beyond)} draws"
     note(figure, text)
     return figure
@@ -117,20 +109,12 @@ def detection(runs: tables.Runs) -> Figure:
     ax.axhline(seeds["auroc"][single].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE)
     ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8)
     ax.annotate("chance", (1, 0.5), xycoords=ax.get_yaxis_transform(), ha="right", va="bottom", fontsize=6, color="0.4")
-    _axis_of_draws(ax, list(runs[0].estimates))
+    doubling(ax, list(runs[0].estimates), "Draws")
     ax.set_ylabel("AUROC, incorrect predictions")
     ax.get_legend().remove()
     figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=2.4)
     note(figure, "line: mean over data sets and seeds; band: range of seeds")
     return figure
-
-
-def _axis_of_draws(ax: Axes, draws: Sequence[int]) -> None:
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(draws, map(str, draws))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xlabel("Draws")
-    ax.grid(axis="y")
 
 
 def by_draws(runs: tables.Runs) -> Figure:
@@ -156,19 +140,10 @@ def by_draws(runs: tables.Runs) -> Figure:
     right.set_title("Coverage (%), with its\n95 % Wilson interval", fontsize=7)
     right.annotate("nominal", (1, 95), xycoords=right.get_yaxis_transform(), ha="right", va="bottom", fontsize=6)
     for ax in (left, right):
-        _axis_of_draws(ax, draws)
+        doubling(ax, draws, "Draws")
     if left_out := sorted(set(draws) - set(shown["draws"])):
         note(figure, f"not drawn: widths above 1 ({', '.join(map(str, left_out))} draws)")
     return figure
-
-
-def example(ax: Axes, shown: Example) -> Axes:
-    """Draw an image; below it its true class, its predicted class and the interval of that class's score."""
-    _picture(ax, shown)
-    ax.set_title(title(shown.dataset), fontsize=6.5, pad=2)
-    below = (_class(shown, shown.label), _class(shown, shown.predicted), _interval(shown))
-    ax.set_xlabel("\n".join(below), fontsize=6, labelpad=3)
-    return ax
 
 
 def _interval(shown: Example) -> str:
@@ -177,12 +152,12 @@ def _interval(shown: Example) -> str:
     return f"[{low:.2f}, {high:.2f}]"
 
 
-def _picture(ax: Axes, shown: Example) -> None:
+def picture(ax: Axes, shown: Example) -> None:
+    """Draw an image in a frame that tells whether the prediction is correct."""
     ax.imshow(shown.pixels, interpolation="nearest")
     ax.set_xticks([])
     ax.set_yticks([])
-    for spine in ax.spines.values():
-        spine.set(visible=True, color=CORRECT if shown.right else INCORRECT, linewidth=1.2)
+    ax.spines[:].set(visible=True, color=CORRECT if shown.right else INCORRECT, linewidth=1.2)
 
 
 def _class(shown: Example, label: int) -> str:
@@ -196,16 +171,15 @@ def examples(runs: tables.Runs, columns: int = 6) -> Figure:
 
     Each has the interval of median width.
     """
-    first = [
-        run
-        for members in list(tables.groups(runs).values())[1:]
-        for run in members
-        if run.record["seed"] == tables.seeds(runs)[0]
-    ]
-    every = sorted((e for run in first for e in run.examples), key=lambda e: not e.right)
+    of_dataset = list(tables.groups(runs).values())[1:]
+    seed = tables.seeds(runs)[0]
+    every = [one for group in of_dataset for run in group if run.record["seed"] == seed for one in run.examples]
     figure, axes = panels(len(every), columns, 1.1 * min(columns, len(every)), 1.6, 0.4)
-    for ax, shown in zip(axes, every, strict=True):
-        example(ax, shown)
+    for ax, shown in zip(axes, sorted(every, key=lambda one: not one.right), strict=True):
+        picture(ax, shown)
+        ax.set_title(title(shown.dataset), fontsize=6.5, pad=2)
+        below = (_class(shown, shown.label), _class(shown, shown.predicted), _interval(shown))
+        ax.set_xlabel("\n".join(below), fontsize=6, labelpad=3)
     note(figure, "below: true class, predicted class, 95 % interval of the mean score of the predicted class")
     key(figure, [entry("correct", "s", colour=CORRECT), entry("incorrect", "s", colour=INCORRECT)])
     return figure
@@ -218,9 +192,9 @@ def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
     """
     figure = Figure(figsize=(COLUMN, 1.15 * len(shown) + 0.85))
     grid = figure.subplots(len(shown), 2, width_ratios=(1, 2.4), sharex="col", squeeze=False)
-    for one, (picture, ax) in zip(shown, grid, strict=True):
-        _picture(picture, one)
-        picture.set_xlabel(f"true: {_class(one, one.label)}", fontsize=6.5, labelpad=3)
+    for one, (left, ax) in zip(shown, grid, strict=True):
+        picture(left, one)
+        left.set_xlabel(f"true: {_class(one, one.label)}", fontsize=6.5, labelpad=3)
         scores(ax, one, classes)
     grid[-1, 1].set_xlabel("Softmax score")
     look = {"markersize": 2.6, "markeredgewidth": 0}
@@ -242,8 +216,7 @@ def scores(ax: Axes, shown: Example, classes: int = 3) -> Axes:
         jitter = np.linspace(-0.16, 0.16, len(shown.scores))
         ax.plot(shown.scores[:, c], row + jitter, "o", color=colour, markersize=2.6, alpha=0.7, mew=0)
     ends = np.clip([shown.low, shown.high], 0, 1)
-    ax.plot(ends, [-0.36, -0.36], color="black", linewidth=1.6, solid_capstyle="butt")
-    ax.plot(ends, [-0.36, -0.36], "|", color="black", markersize=5)
+    ax.plot(ends, [-0.36, -0.36], "|-", color="black", linewidth=1.6, markersize=5)
     place = min(max(ends.mean(), 0.17), 0.83)
     ax.text(place, -0.52, _interval(shown), ha="center", va="bottom", fontsize=6)
     ax.set_yticks(range(len(order)), [_class(shown, c) for c in order])

@@ -17,9 +17,6 @@ from pvera.report.table import NOTHING, Table, interval, signed, title
 from pvera.report.tables.benchmark import REFERENCE, about, left_out
 from pvera.study import results
 
-SEED = 0  # of the bootstrap
-
-
 # Computing
 
 
@@ -32,7 +29,7 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     """
     with np.errstate(divide="ignore"):  # an error of exactly zero makes the mean zero
         logs = np.log(errors)
-    mean, drawn = averages(cube(logs)), averages(resample(cube(logs), np.random.default_rng(SEED)))
+    mean, drawn = averages(cube(logs)), averages(resample(cube(logs)))
     low, high = percentile_interval(drawn, mean, len(over_seeds(errors)))
     columns = {"mean": mean, "low": low, "high": high}
     columns |= {f"seed{seed}": logs.xs(seed, level="seed").mean(skipna=False) for seed in errors.index.unique("seed")}

@@ -34,7 +34,7 @@ from pvera.report.table import NOTHING, Table, interval, p_value, plain, thousan
 from pvera.report.tables.benchmark import REFERENCE, about, left_out, lower_p_values, pooled_counts
 from pvera.report.tables.names import backbone_title
 
-SEED = 0  # of the bootstrap and of the subsets
+SEED = 0  # of the subsets
 SUBSETS = 2000
 APART = ("vera", "linear")  # the method that PVeRA extends, and the weakest one
 CORRECTIONS = {"": "uncorrected", "_holm": "Holm", "_bh": "BH"}
@@ -120,7 +120,7 @@ def _compare(
     """
     mean, percents = 100 * over_seeds(scores), cube(100 * scores)
     methods, r, datasets = scores.columns.rename("method"), scores.columns.get_loc(REFERENCE), len(mean)
-    drawn = resample(percents, np.random.default_rng(SEED))
+    drawn = resample(percents)
     average, of_drawn = averages(percents), averages(drawn)
     lead, better = average[r] - average, probability_of_improvement(percents[:, None], percents)
     low, high = percentile_interval(of_drawn, average, datasets)
