@@ -109,11 +109,11 @@ PLANTED = [
     ("order", CONTRADICTS, ["text, highest average, ViT-S/14", f"{SECOND}-S/14", f"{LEAD}-S/14", f"{LEAD}-L/14"],
      "detailed", "accuracy", 70.0, dict(method="ia3", backbone="dinov2_s")),
     ("order", CONTRADICTS, [f"{SECOND}-L/14"], "quotes", "said", "VeRA", dict(quote="second_l")),
-    ("places", CONTRADICTS, ["text, data sets on which DoRA is best"], "quotes", "said", "8",
+    ("order", CONTRADICTS, ["text, data sets on which DoRA is best"], "quotes", "said", "8",
      dict(quote="best_of_dora")),
-    ("places", CONTRADICTS, ["text, linear probing under a larger shift"], "detailed", "accuracy", 39.0,
+    ("order", CONTRADICTS, ["text, linear probing under a larger shift"], "detailed", "accuracy", 39.0,
      dict(method="vera", backbone="dinov2_b", category="structured")),
-    ("places", CONTRADICTS, ["text, linear probing on natural images"], "main", "accuracy", 40.0,
+    ("order", CONTRADICTS, ["text, linear probing on natural images"], "main", "accuracy", 40.0,
      dict(method="linear", category="natural")),
     ("marks", CONTRADICTS, [KITTI], "main", "mark", "best", of("ia3", "kitti")),
     ("marks", CONTRADICTS, ["Table 1, Average"], "averages", "mark", "", dict(method="dora", source="Table 1")),
@@ -161,63 +161,29 @@ def test_exchanged_columns_are_named(paper):
     assert (first["contradictions"], first["exchanged"]) == (8, 0)
 
 
-# Cells that say that a training failed
+def test_the_printed_standard_deviations_divide_by_n(paper):
+    """In the cells with one seed far behind, it stands nearer to a constant answer if they divide by n."""
+    real = published.load(FOLDER)
+    wide = real.detailed[real.detailed["std"] >= 20]
+    constant = np.array([100 / TASKS[dataset].classes for dataset in wide["dataset"]])
+    by_n, by_n_less_1 = (wide["accuracy"] - wide["std"] * factor for factor in (math.sqrt(2), 2 / math.sqrt(3)))
+    assert len(wide) == 6 and ((by_n - constant).abs() < (by_n_less_1 - constant).abs()).mean() > 0.5
+    printed = paper.accuracies("dinov2_b", "std").at["lora", "cifar"]
+    assert audit.sample_std(paper, "dinov2_b").at["lora", "cifar"] == pytest.approx(printed * math.sqrt(1.5))
 
 
-def suspects(paper):
-    return {f.place: f for f in audit.check_suspects(paper)}
-
-
-def test_many_equal_cells_without_spread_are_named(paper):
-    assert suspects(paper) == {}
-    for backbone in ("dinov2_s", "dinov2_l"):
-        for method in ("linear", "lora", "vera", "dora", "pvera"):
-            change(paper.detailed, ["accuracy", "std"], [35.0, 0.0], **of(method, backbone=backbone))
-    (finding,) = suspects(paper).values()
-    assert (finding.place, finding.verdict) == ("Tables 6 to 8, CIFAR-100", UNCHECKED)
-    assert finding.printed == "10 of 24 cells are 35.0 ± 0.0" and finding.recomputed == "0 cells below it, 14 above it"
-    change(paper.detailed, "std", 0.1, **of("pvera", backbone="dinov2_l"))
-    change(paper.detailed, "std", 0.1, **of("pvera", backbone="dinov2_s"))
-    assert suspects(paper) == {}  # eight of 24 are only a third
-
-
-def test_a_failed_cell_and_the_average_that_it_moves(paper):
-    """Bottleneck on ViT-S has 45 everywhere, except 2 and 20 (median of the column 48.5): mean 41.3, and 45 without
-    them."""
-    change(paper.detailed, "accuracy", 2.0, **of("bottleneck", backbone="dinov2_s"))
-    change(paper.detailed, "accuracy", 20.0, **of("bottleneck", "dtd", backbone="dinov2_s"))
-    change(paper.detailed, "accuracy", 42.0, backbone="dinov2_s", method="linear")
-    cells = suspects(paper)
-    assert list(cells) == [
-        "Table 7 (ViT-S/14), Bottleneck on CIFAR-100", "Table 7 (ViT-S/14), average of Bottleneck"
-    ]  # fmt: skip
-    cell, average = cells.values()
-    assert (cell.printed, cell.recomputed) == ("2.0", "median of the methods 48.5")
-    assert average.printed == "Bottleneck and Linear: 41.4 and 42.0 over all data sets"
-    assert average.recomputed == (
-        "43.6 and 42.0 without its 1 under a tenth of the median; 45.0 and 42.0 without its 2 under half of the median"
-    )
-
-
-@pytest.mark.parametrize("ddof", [0, 1])
-def test_the_divisor_is_found_where_a_seed_answers_at_random(paper, ddof):
-    assert audit.divisor(paper) is None  # no seed failed
-    pd.testing.assert_frame_equal(audit.sample_std(paper, "dinov2_b"), paper.accuracies("dinov2_b", "std"))
-    for dataset in ("cifar", "dtd"):
-        seeds = [80.0, 80.0, 100 / TASKS[dataset].classes]
-        change(
-            paper.detailed,
-            ["accuracy", "std"],
-            [np.mean(seeds), np.std(seeds, ddof=ddof)],
-            **of("lora", dataset, backbone=B),
-        )
-    assert audit.divisor(paper) == ddof
-    lowest = audit.collapsed(paper)[("by_n", "by_n_less_1")[ddof]]
-    assert lowest.tolist() == pytest.approx([1.0, 100 / 47])
-    wanted = np.std([80.0, 80.0, 1.0], ddof=1)
-    assert audit.sample_std(paper, "dinov2_b").at["lora", "cifar"] == pytest.approx(wanted)
-    *_, finding = audit.check_spreads(paper)
-    assert finding.recomputed == ("n", "n − 1")[ddof] and finding.verdict == UNCHECKED
+def test_suspected_cells_are_printed_so():
+    """Each cell that a person read as suspicious has the printed accuracy and the median of its methods."""
+    real = published.load(FOLDER)
+    cells = real.by_hand[real.by_hand["check"] == "suspected cells"].set_index("place")
+    found = {}
+    for backbone in published.BACKBONES:
+        table = real.accuracies(backbone)
+        for (method, dataset), value in table[table < table.median() / 10].stack().items():
+            place = audit.cell_title(backbone, method, dataset)
+            found[place] = (f"{value:.1f}", f"median of the methods {table[dataset].median():.1f}")
+    assert found == {place: (row.printed, row.recomputed) for place, row in cells.iterrows() if place in found}
+    assert len(found) == 3 and len(cells) == 8
 
 
 # Parts by hand

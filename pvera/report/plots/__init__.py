@@ -38,7 +38,7 @@ matplotlib.rcParams.update(
         "legend.columnspacing": 1.0,
         "legend.fontsize": 6.5,
         "legend.frameon": False,
-        "legend.handlelength": 1.6,
+        "legend.handlelength": 2.0,
         "legend.handletextpad": 0.5,
         "lines.markersize": 4,
         "pdf.fonttype": 42,  # text stays text
