@@ -15,17 +15,16 @@ from pvera.report import plots, statistics
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def whole(content):
-    """`plots.content`, after which each figure must hold all its texts and keys."""
+def whole(save):
+    """`plots.save`, after which each figure must hold all its texts and keys."""
 
-    def checked(figure: Figure, ending: str) -> bytes:
-        file = content(figure, ending)
-        if ending == "png":
-            figure.set_dpi(300)
-            drawn = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())
-            outside = max(-drawn.x0, -drawn.y0, drawn.x1 - figure.get_figwidth(), drawn.y1 - figure.get_figheight())
-            assert outside < 0.02, f"{outside:.2f} inches are cut off"
-        return file
+    def checked(figure: Figure, *place) -> list[Path]:
+        paths = save(figure, *place)
+        figure.set_dpi(300)
+        drawn = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())
+        outside = max(-drawn.x0, -drawn.y0, drawn.x1 - figure.get_figwidth(), drawn.y1 - figure.get_figheight())
+        assert outside < 0.02, f"{outside:.2f} inches are cut off"
+        return paths
 
     return checked
 
@@ -46,7 +45,7 @@ def run(name: str, root: Path, profile: str, monkeypatch) -> tuple[str, list[Pat
     monkeypatch.setattr(IPython.display, "display", shown.append)
     monkeypatch.setenv("PVERA_PROFILE", profile)
     monkeypatch.chdir(root)
-    monkeypatch.setattr(plots, "content", whole(plots.content))
+    monkeypatch.setattr(plots, "save", whole(plots.save))
     names = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -197,22 +197,18 @@ def benchmark(scores: pd.DataFrame) -> Figure:
     return figure
 
 
-def content(figure: Figure, ending: str, source: str = "") -> bytes:
-    """Return a figure as the content of a file, "png" or "pdf", without dates: equal figures give equal files.
+def save(figure: Figure, folder, name: str, source: str = "") -> list[Path]:
+    """Write <folder>/<name>.{png,pdf} and return the paths. Files have no dates: equal figures give equal files.
 
-    source: where its data come from, in small print below all that is drawn.
+    source: where the data come from, in small print below all that is drawn.
     """
     width, height = figure.get_size_inches()
     figure.text(0.995, -0.08 / height, source, ha="right", fontsize=5, color="0.5", in_layout=False)
-    whole = Bbox([[0, -0.12 if source else 0], [width, height]])
-    file, metadata = io.BytesIO(), {"Software": None} if ending == "png" else {"CreationDate": None}
-    figure.savefig(file, format=ending, dpi=300, metadata=metadata, bbox_inches=whole)
-    return file.getvalue()
-
-
-def save(figure: Figure, folder, name: str, source: str = "") -> list[Path]:
-    """Write <folder>/<name>.{png,pdf} with `content` and return the paths."""
-    paths = [Path(folder) / f"{name}.{ending}" for ending in ("png", "pdf")]
-    for path in paths:
-        write_atomically(path, content(figure, path.suffix[1:], source))
+    whole = Bbox([[0, -0.12], [width, height]])
+    paths = []
+    for ending, undated in (("png", "Software"), ("pdf", "CreationDate")):
+        file = io.BytesIO()
+        figure.savefig(file, format=ending, dpi=300, metadata={undated: None}, bbox_inches=whole)
+        paths.append(Path(folder) / f"{name}.{ending}")
+        write_atomically(paths[-1], file.getvalue())
     return paths

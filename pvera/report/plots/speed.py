@@ -101,7 +101,8 @@ def sweep(machines: dict[str, pd.DataFrame], title: str) -> Figure:
     precision; machines: `by_machine`."""
     rows = pd.concat(machines, names=["machine"]).reset_index("machine")
     rows = rows[rows["part"] == "sweep"]
-    drawn = [one for one in product(machines, PRECISIONS) if (rows[["machine", "precision"]] == one).all(axis=1).any()]
+    there = set(zip(rows["machine"], rows["precision"], strict=True))
+    drawn = [pair for pair in product(machines, PRECISIONS) if pair in there]
     figure, axes = panels(len(drawn) * len(SWEPT), len(SWEPT), PAGE, 1.3, sharey=True)
     for ax, ((machine, precision), size) in zip(axes, product(drawn, SWEPT), strict=True):
         (colour, marker), of_size = PRECISIONS[precision], rows["what"].str.match(rf"{size} \d+$")

@@ -108,7 +108,7 @@ def detection(runs: tables.Runs) -> Figure:
     )  # fmt: skip
     ax.axhline(seeds["auroc"][single].mean(), color="0.25", linestyle="--", linewidth=0.8, label=tables.SINGLE)
     ax.axhline(0.5, color="0.6", linestyle=":", linewidth=0.8)
-    ax.annotate("chance", (1, 0.5), xycoords=ax.get_yaxis_transform(), ha="right", va="bottom", fontsize=6, color="0.4")
+    ax.annotate("chance", (1.01, 0.5), xycoords=ax.get_yaxis_transform(), va="center", fontsize=6, color="0.4")
     doubling(ax, list(runs[0].estimates), "Draws")
     ax.set_ylabel("AUROC, incorrect predictions")
     ax.get_legend().remove()
@@ -138,7 +138,7 @@ def by_draws(runs: tables.Runs) -> Figure:
                    linewidth=1.0, capsize=2)  # fmt: skip
     right.axhline(95, color="0.4", linestyle="--", linewidth=0.8)
     right.set_title("Coverage (%), with its\n95 % Wilson interval", fontsize=7)
-    right.annotate("nominal", (1, 95), xycoords=right.get_yaxis_transform(), ha="right", va="bottom", fontsize=6)
+    right.annotate("nominal", (1.01, 95), xycoords=right.get_yaxis_transform(), va="center", fontsize=6)
     for ax in (left, right):
         doubling(ax, draws, "Draws")
     if left_out := sorted(set(draws) - set(shown["draws"])):
