@@ -76,22 +76,18 @@ def check(run: dict, reference: dict, variant: Protocol) -> None:
     for one, rules in ((run, variant), (reference, CORRECTED)):
         if config_hash(one["config"]["protocol"]) != config_hash(asdict(rules)):
             raise InputError(f"{_name(one)}: not a run of the protocol {rules.name!r}")
-    if any(member["method"][key] != value for member in run["config"]["members"] for key, value in options.items()):
-        raise InputError(f"{_name(run)}: its adapter is not that of the protocol {variant.name!r}")
-    one, other = (_without(member["config"], options) for member in (run, reference))
-    for key in one.keys() | other.keys():
-        if config_hash({key: one.get(key)}) != config_hash({key: other.get(key)}):
-            raise InputError(f"{_name(run)} and {_name(reference)} differ in more than the switch: in {key}")
+    one, other = (_without(record["config"], options) for record in (run, reference))
+    if differing := [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]:
+        raise InputError(f"{_name(run)} and {_name(reference)} differ in more than the switch: in {differing[0]}")
 
 
 def _without(config: dict, options: dict) -> dict:
     """Return `config` without the entries that a switch may change."""
-    config = {key: value for key, value in config.items() if key != "protocol"}
-    config["members"] = [
+    members = [
         member | {"method": {key: value for key, value in member["method"].items() if key not in options}}
         for member in config["members"]
     ]
-    return config
+    return {key: value for key, value in config.items() if key != "protocol"} | {"members": members}
 
 
 def summary(pairs: pd.DataFrame, by: Sequence[str] = ("switch",)) -> pd.DataFrame:
@@ -107,21 +103,20 @@ def summary(pairs: pd.DataFrame, by: Sequence[str] = ("switch",)) -> pd.DataFram
     for key, part in pairs.groupby(list(by), sort=False):
         methods = set(part["method"])
         chance = pairs[(pairs["switch"] == NOISE) & pairs["method"].isin(methods)]
-        if set(chance["method"]) != methods:
-            chance = chance[:0]
         for metric in METRICS:
             values, noise = per_pair(part, metric), chance[metric].dropna()
             low, high = t_interval(values) if len(values) > 1 else (np.nan, np.nan)
             mean = values.mean() if len(values) else np.nan
-            runs = len(values) * len(methods)
             bound = np.nan
-            if len(noise) and runs:
-                bound = t.ppf(0.975, len(noise)) * np.sqrt((noise**2).mean() / runs)
-            row = dict(zip(by, key, strict=True)) | {"metric": metric, "methods": len(methods), "pairs": len(values)}
-            row |= {"mean": mean, "low": low, "high": high, "noise": bound}
-            fair = comparable(row["switch"], metric)
-            beyond = fair and row["switch"] != NOISE and abs(mean) > bound and not low <= 0 <= high
-            rows.append(row | {"comparable": fair, "beyond": bool(beyond)})
+            if len(noise) and len(values) and set(chance["method"]) == methods:
+                bound = t.ppf(0.975, len(noise)) * np.sqrt((noise**2).mean() / (len(values) * len(methods)))
+            place = dict(zip(by, key, strict=True))
+            fair = comparable(place["switch"], metric)
+            beyond = fair and place["switch"] != NOISE and abs(mean) > bound and not low <= 0 <= high
+            rows.append(place | {
+                "metric": metric, "methods": len(methods), "pairs": len(values), "mean": mean, "low": low,
+                "high": high, "noise": bound, "comparable": fair, "beyond": bool(beyond),
+            })  # fmt: skip
     return pd.DataFrame(rows)
 
 

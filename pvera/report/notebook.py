@@ -1,8 +1,10 @@
 """The page behind every notebook in analysis/: it finds results, writes and shows tables, saves and shows figures."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from IPython import display
 from matplotlib.figure import Figure
@@ -60,17 +62,19 @@ class Page:
         heading = f"**Backbone {backbone_title(backbone)}**\n\n" if backbone else ""
         self.say(heading + table.markdown(about))
 
-    def introduce(self, tables: dict[str, dict[str, Table]], name: str, script: str = "train") -> None:
-        """Say from which runs the table `name` of each backbone comes, or that `script` makes them."""
-        for of_backbone in tables.values():
-            self.say(of_backbone[name].about)
-        if not tables:
+    def introduce(self, parts: dict[str, Any], about: Callable[[Any], str], script: str = "train") -> None:
+        """Say `about` the results of each backbone, or that `script` makes them."""
+        for of_backbone in parts.values():
+            self.say(about(of_backbone))
+        if not parts:
             self.missing(script)
 
-    def show_each(self, tables: dict[str, dict[str, Table]], name: str) -> None:
-        """Show the table `name` of each backbone."""
-        for backbone, of_backbone in tables.items():
-            self.show(of_backbone[name], backbone)
+    def show_each(self, parts: dict[str, Any], build: Callable[[Any], Table]) -> None:
+        """Build a table of each backbone's results and show it; of several backbones, files end in the backbone."""
+        for backbone, of_backbone in parts.items():
+            table = build(of_backbone)
+            name = f"{table.name}_{backbone}" if len(parts) > 1 else table.name
+            self.show(replace(table, name=name), backbone)
 
     def show_claims(self, notebook: str) -> None:
         """Show the judged claims of a notebook."""
@@ -93,6 +97,5 @@ def show_ablation(page: Page, experiment: str, hyperparameter: str, axis: str) -
         return
     page.say(about(runs))
     page.show(tables.ablation(runs, hyperparameter, paper))
-    page.say(tables.failures(runs, hyperparameter))
     page.draw(figures.of_runs(runs, hyperparameter, paper, axis), experiment)
     page.show_claims(experiment)

@@ -48,7 +48,7 @@ class Uncertainty:
     covered: dict[int, np.ndarray]
     single_pass: np.ndarray
     single_right: np.ndarray
-    examples: tuple[Example, ...]
+    examples: list[Example]
 
     @property
     def most(self) -> uncertainty.Estimates:
@@ -74,8 +74,7 @@ def load_uncertainty(root, profile: str) -> list[Uncertainty]:
 
 
 def _of_arrays(root, record: dict, arrays: dict[str, np.ndarray]) -> Uncertainty:
-    place = {name: record[name] for name in results.IDENTITY} | {"experiment": "benchmark"}
-    path = results.run_path(root, **place)
+    path = results.run_path(root, **{name: record[name] for name in results.IDENTITY} | {"experiment": "benchmark"})
     drawn_from = record["config"]["adapter_sha256"]
     if results.read(path)["files"].get(results.ADAPTER, drawn_from) != drawn_from:
         raise InputError(
@@ -84,36 +83,17 @@ def _of_arrays(root, record: dict, arrays: dict[str, np.ndarray]) -> Uncertainty
         )
     predictions, labels = results.read_predictions(path)
     draws = arrays["draws"].tolist()
-    estimates = {
-        k: uncertainty.Estimates(
-            arrays["labels"].astype(np.int64),
-            **{
-                name: arrays[name][i].astype(np.int64 if kind == np.int16 else np.float64)
-                for name, kind in uncertainty.STORED.items()
-            },
-        )
-        for i, k in enumerate(draws)
-    }
-    most = estimates[max(draws)]
-    examples = tuple(
-        Example(
-            record["dataset"],
-            pixels,
-            int(most.labels[i]),
-            int(most.predicted[i]),
-            scores.astype(np.float64),
-            float(most.low[i]),
-            float(most.high[i]),
-        )
-        for i, pixels, scores in zip(
-            *(arrays[f"example_{name}"] for name in ("images", "pixels", "scores")), strict=True
-        )
-    )
-    return Uncertainty(
-        record,
-        estimates,
-        dict(zip(draws, arrays["covered"], strict=True)),
-        predictions.max(1).astype(np.float64),
-        predictions.argmax(1) == labels,
-        examples,
-    )
+    kinds = {name: np.int64 if kind == np.int16 else np.float64 for name, kind in uncertainty.STORED.items()}
+    estimates = {}
+    for i, k in enumerate(draws):
+        stored = {name: arrays[name][i].astype(kind) for name, kind in kinds.items()}
+        estimates[k] = uncertainty.Estimates(arrays["labels"].astype(np.int64), **stored)
+    most, examples = estimates[max(draws)], []
+    shown = (arrays[f"example_{name}"] for name in ("images", "pixels", "scores"))
+    for i, pixels, scores in zip(*shown, strict=True):
+        label, predicted = int(most.labels[i]), int(most.predicted[i])
+        low, high = float(most.low[i]), float(most.high[i])
+        examples.append(Example(record["dataset"], pixels, label, predicted, scores.astype(np.float64), low, high))
+    covered = dict(zip(draws, arrays["covered"], strict=True))
+    single_pass, single_right = predictions.max(1).astype(np.float64), predictions.argmax(1) == labels
+    return Uncertainty(record, estimates, covered, single_pass, single_right, examples)

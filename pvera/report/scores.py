@@ -8,7 +8,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
-from pvera.study.results import KINDS
+from pvera.study.results import IDENTITY, KINDS, read_predictions, run_path
 
 ROWS = ["category", "dataset", "seed"]  # the index of scores
 
@@ -54,6 +54,11 @@ def wide(runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy
     seeds = sorted({run["seed"] for run in runs})
     index = pd.MultiIndex.from_tuples([(*place, seed) for place in datasets for seed in seeds], names=ROWS)
     return scores.reindex(index=index, columns=[key for key in METHODS if key in scores])
+
+
+def predictions(root, run: dict) -> tuple[np.ndarray, np.ndarray]:
+    """Return the test probabilities (n, classes) and labels (n,) of a run below `root`. InputError without them."""
+    return read_predictions(run_path(root, *(run[key] for key in IDENTITY)))
 
 
 def over_seeds(scores: pd.DataFrame) -> pd.DataFrame:

@@ -123,9 +123,13 @@ def _texts(frame: pd.DataFrame, key: str, form, best: str = "") -> list[str]:
     cells = [cell.replace("*", r"\*") for cell in cells]
     if not best:
         return cells
-    kinds = marks(frame[key] if best == "max" else -frame[key], 1 if callable(form) else int(form))
-    wrap = {"best": "**{}**", "second": "<ins>{}</ins>", "": "{}"}
-    return [wrap[kind].format(cell) for cell, kind in zip(cells, kinds, strict=True)]
+    kinds = marks(frame[key] if best == "max" else -frame[key], int(form))
+    return [marked(cell, kind) for cell, kind in zip(cells, kinds, strict=True)]
+
+
+def marked(cell: str, mark: str) -> str:
+    """Return a cell with a mark of `marks`."""
+    return {"best": f"**{cell}**", "second": f"<ins>{cell}</ins>", "": cell}[mark]
 
 
 def crossed(data: pd.DataFrame, rows: str, columns: str, cell: Callable[[pd.Series], str]) -> pd.DataFrame:
@@ -160,11 +164,6 @@ def plain(value: float, digits: int) -> str:
         return NOTHING
     text = f"{round(value, 9):.{digits}f}"  # sums in another order, equal to the last bits, print the same
     return minus(text) if text.strip("-0.") else text.lstrip("-")
-
-
-def percent(value: float) -> str:
-    """Format a percentage with one decimal."""
-    return plain(value, 1)
 
 
 def thousands(value: float) -> str:

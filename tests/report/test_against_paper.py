@@ -41,7 +41,7 @@ def test_same_data_and_backbone_are_compared_cell_by_cell():
         assert data.at[(method, "average"), "paper"] == pytest.approx(theirs.loc[method].mean())
         assert data.at[(method, "natural"), "here"] == pytest.approx(here[0])
     assert data.loc[(slice(None), "rank"), "here"].tolist() == [2, 1] and "τ = " in table.caption
-    assert "ViT-B/14 on the same 2 data sets" in table.caption
+    assert "ViT-B/14 on 2 data sets, the same as here." in table.caption
     titles = ["CIFAR-100", "KITTI-Dist", "Average", "Avg. natural", "Avg. structured", "Mean rank"]
     assert list(table.texts()["(c) Difference"]) == titles
 
@@ -132,10 +132,10 @@ def test_grid_shares_beside_the_paper():
         "(b) Reduction ratio": ["16", "8", "4"],
     }
     assert [list(row) for panel in shown.values() for row in panel.itertuples()] == [
-        ["LoRA, here", "33", "0", "**67**"],
-        ["LoRA, paper", "26", "35", "**39**"],
+        ["LoRA, here", "33", "0", "67"],
+        ["LoRA, paper", "26", "35", "39"],
         ["LoRA, difference", "+7", "−35", "+28"],
         ["Bottleneck, here", "–", "–", "–"],  # a fixed grid chooses nothing: the paper's stands alone
-        ["Bottleneck, paper", "11", "21", "**68**"],
+        ["Bottleneck, paper", "11", "21", "68"],
         ["Bottleneck, difference", "–", "–", "–"],
     ]

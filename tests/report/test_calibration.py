@@ -16,7 +16,6 @@ from pvera.report.claims import minus_logs
 from pvera.report.plots import calibration as draw
 from pvera.report.scores import wide
 from pvera.report.tables import calibration
-from pvera.report.tables.profile import per_backbone
 from pvera.study import results
 
 TEST = {"images": 10, "correct": 5, "accuracy": 0.5, "nll": 1.0, "brier": 0.5}
@@ -137,18 +136,6 @@ def test_claims_by_hand():
     assert verdicts(HAND)[:2] == ["not testable here"] * 2
 
 
-def test_kept_says_whether_two_methods_are_distinguishable():
-    def sentence(errors):
-        return calibration.vera_against_pvera(calibration.geometric_means(wide(runs_of(errors), "ace")))
-
-    twice = {"digits": [0.02, 0.02], "vessels": [0.08, 0.08]}
-    assert sentence(HAND | {"vera": twice}).endswith("VeRA is calibrated worse than PVeRA.")
-    assert sentence({"vera": HAND["pvera"], "pvera": twice}).endswith("VeRA is calibrated better than PVeRA.")
-    either = {"digits": [0.02, 0.02], "vessels": [0.02, 0.02]}
-    assert sentence(HAND | {"vera": either}).endswith("the two cannot be told apart.")
-    assert "not both" in sentence({"pvera": twice})
-
-
 def test_confound_agrees_with_scipy():
     places = [("natural", "digits"), ("specialized", "vessels")]
     index = pd.MultiIndex.from_tuples([(*p, s) for p in places for s in (0, 1)], names=["category", "dataset", "seed"])
@@ -158,7 +145,6 @@ def test_confound_agrees_with_scipy():
     for row, name in enumerate(["digits", "vessels"]):
         pair = (scores.to_numpy()[2 * row : 2 * row + 2].mean(0) for scores in (accuracy, error))
         assert confound[name] == pytest.approx(spearmanr(*pair).statistic)
-    assert "on Digits" in calibration.confound_summary(accuracy, error)
 
 
 def test_predictions_are_pooled_per_method(tmp_path):
@@ -166,14 +152,14 @@ def test_predictions_are_pooled_per_method(tmp_path):
     for i, (path, record) in enumerate(zip(write_all(tmp_path, runs), runs)):
         confidence = 0.5 + 0.05 * i
         results.write(path, record, np.array([[confidence, 1 - confidence]]), np.array([i % 2]))
-    pooled = calibration.predictions(tmp_path, runs)
+    pooled = calibration.pooled(tmp_path, runs)
     assert list(pooled) == ["vera", "pvera"]
     confidence, correct = pooled["vera"]
     np.testing.assert_allclose(confidence, [0.5, 0.55, 0.6, 0.65], atol=1e-3)
     np.testing.assert_array_equal(correct, [True, False, True, False])
     (tmp_path / "mine/benchmark/tiny/digits/vera/seed0.npz").unlink()
     with pytest.raises(InputError, match="is gone; run its experiment again"):
-        calibration.predictions(tmp_path, runs)
+        calibration.pooled(tmp_path, runs)
 
 
 def test_reliability_diagram_shows_its_numbers():
@@ -199,11 +185,10 @@ def test_notebook_on_two_methods_with_a_missing_run(tmp_path, monkeypatch):
         results.write(path, record, rng.dirichlet([1, 1, 1], 30), rng.integers(3, size=30))
     text, pictures = run("calibration.ipynb", tmp_path, "mine", monkeypatch)
     stored = calibration.floors(tmp_path / "results", runs)
-    (tables,) = per_backbone(runs, lambda runs: [calibration.calibration(runs, stored)]).values()
-    assert tables["calibration"].markdown(about=False).strip() in text
-    assert "missing: PVeRA on sprites (seed 1)" in text.replace("Sprites", "sprites")
-    table = (tmp_path / "results/mine/tables/calibration.csv").read_text()
-    assert table == tables["calibration"].csv()
+    table = calibration.calibration(runs, stored)
+    assert table.markdown(about=False).strip() in text
+    assert "Missing: PVeRA on Sprites (seed 1)" in text
+    assert (tmp_path / "results/mine/tables/calibration.csv").read_text() == table.csv()
     assert [picture.name for picture in pictures] == [
         "calibration_tiny.png", "reliability_tiny.png", "calibration_accuracy_tiny.png"
     ]  # fmt: skip

@@ -203,14 +203,14 @@ def test_notebooks_on_three_data_sets(demo, monkeypatch):
     assert (demo / "results/demo/tables/comparison_tiny.csv").read_text() == table.csv()
     assert "Published accuracies of ViT-L/14" in text
     text, pictures = run("calibration.ipynb", demo, "demo", monkeypatch)
-    assert len(pictures) == 3 and "All 72 runs" in text
+    assert len(pictures) == 3 and "72 of 72 runs" in text
 
 
 def test_notebook_on_two_methods(tmp_path, monkeypatch):
     correct = {"vera": HAND["vera"] | {"digits": [400, None]}, "pvera": HAND["pvera"]}
     write_all(tmp_path / "results", runs_of(correct))
     text, _ = run("comparison.ipynb", tmp_path, "mine", monkeypatch)
-    assert "missing: VeRA on Digits (seed 1)" in text
+    assert "Missing: VeRA on Digits (seed 1)" in text
 
 
 def test_scores_complete():

@@ -147,7 +147,6 @@ def test_methods_are_averaged_before_pairs_are_counted():
         ({"config": {"weights_sha256": "other"}}, "more than the switch: in weights_sha256"),
         ({"config": {"protocol": asdict(PUBLISHED)}}, "not a run of the protocol 'corrected, lora_same_draw'"),
         ({"alpha": 8.0}, "in members"),
-        ({"same_draw": False}, "its adapter is not that of"),
     ],
 )
 def test_runs_that_differ_in_more_are_refused(changes, message):

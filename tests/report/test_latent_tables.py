@@ -98,7 +98,7 @@ def test_latent_differences_by_hand():
     assert data.loc[1, ["spread", "correlation"]].isna().all()
     table = latents.latents_table([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
     assert lines(table) == [["PVeRA", "25.0", "1.55", "0.00"], ["VeRA", "25.0", "–", "–"]]
-    assert "1 test images of Digits, 2 x 2 patches each" in table.about
+    assert "data sets: Digits; 1 test images, 2 x 2 patches each" in table.about
 
 
 def test_claims_about_maps_are_not_testable():

@@ -17,10 +17,11 @@ from scipy.stats import t
 from pvera import adapters
 from pvera.errors import InputError
 from pvera.report import plots, published
+from pvera.report.notebook import Page
 from pvera.report.scores import wide
 from pvera.report.table import TURNED, Table, marks, number
+from pvera.report.tables import against_paper
 from pvera.report.tables import benchmark as tables
-from pvera.report.tables.profile import of_profile
 from pvera.report.tables.verdicts import Claim, lead
 
 ROOT = Path(__file__).parents[2]
@@ -123,7 +124,6 @@ def test_grid_table_by_hand():
         ["PVeRA", "67", "33"],
         ["PVeRA", "0", "100", "0"],
     ]
-    assert "Bottleneck reduction ratio 8" in table.about
     data = parsed(table)
     assert data.groupby(["method", "hyperparameter"])["share"].sum().eq(1).all()
     lora = data[data["method"] == "lora"]
@@ -184,7 +184,7 @@ def test_claims_about_stability():
     assert "single seed" in single.loc["PVeRA is the most stable: lowest standard deviation over seeds", "reading"]
 
 
-def test_about_names_what_is_missing_diverged_and_fixed():
+def test_about_names_what_is_missing_and_diverged():
     runs = runs_of(HAND | {"vera": HAND["vera"] | {"digits": [6000, None], "vessels": [None, None]}})
     diverged = make_record("lora", "vessels", 1, chosen=None)
     runs = [run for run in runs if (run["method"], run["dataset"], run["seed"]) != ("lora", "vessels", 1)]
@@ -192,9 +192,10 @@ def test_about_names_what_is_missing_diverged_and_fixed():
     about = tables.about([*runs, diverged])
     assert "Profile mine, corrected protocol, backbone small ViT (32 px), seeds 0, 1, at most 30 epochs" in about
     assert "(this limit ended 1 of 20 chosen trainings, patience the others)" in about
-    assert "21 of 24 runs; missing: VeRA on Digits (seed 1), Vessels (seed 0, 1)." in about
+    assert "21 of 24 runs." in about
+    assert "Missing: VeRA on Digits (seed 1), VeRA on Vessels (seed 0), VeRA on Vessels (seed 1)." in about
     assert "Diverged, and left out: LoRA on Vessels (seed 1)." in about
-    assert "fixed" not in about and tables.about(runs_of(HAND)).endswith("All 24 runs.")
+    assert tables.about(runs_of(HAND)).endswith("24 of 24 runs.")
 
 
 def test_latex():
@@ -222,26 +223,15 @@ def test_latex():
             assert {line.count(" & ") + 1 for line in rows} == {columns}
 
 
-def test_of_profile(tmp_path):
-    runs = runs_of(HAND)
-    write_all(tmp_path, runs)
-    (built,) = of_profile(tmp_path, "mine", PAPER).values()
-    assert list(built) == ["main", "main_paper", "detailed", "detailed_paper", "grid", "grid_paper"]
-    assert built["main"].markdown().startswith(MAIN)
-    paths = [path for table in built.values() for path in table.write(tmp_path / "tables")]
-    assert {path.name for path in (tmp_path / "tables").iterdir()} == {path.name for path in paths}
-    assert len(paths) == 2 * 6 + 3 and (tmp_path / "tables/main.md").read_text() == built["main"].markdown()
-
-    write_all(tmp_path, [make_record(backbone="large", config={"weights_sha256": "v"})])
-    both = of_profile(tmp_path, "mine", PAPER)
-    assert [both[backbone]["main"].name for backbone in both] == ["main_large", "main_tiny"]
-    assert both["tiny"]["main"].markdown().startswith(MAIN)
-
-
-def test_mixed_protocols_make_no_table(tmp_path):
-    write_all(tmp_path, [make_record("vera"), make_record("pvera", protocol="published")])
-    with pytest.raises(InputError, match="different protocol"):
-        of_profile(tmp_path, "mine", PAPER)
+def test_files(tmp_path):
+    """A table of the paper is written as LaTeX too; of several backbones, names end in the backbone."""
+    parts = {"tiny": runs_of(HAND), "large": [make_record(backbone="large")]}
+    for kept, suffixes in ({"tiny": parts["tiny"]}, [""]), (parts, ["_tiny", "_large"]):
+        Page(tmp_path, f"{len(kept)}").show_each(kept, tables.main)
+        folder = tmp_path / "results" / f"{len(kept)}" / "tables"
+        assert {p.name for p in folder.iterdir()} == {f"main{s}.{e}" for s in suffixes for e in ("md", "csv", "tex")}
+        assert (folder / f"main{suffixes[0]}.md").read_text().startswith(MAIN)
+        assert (folder / f"main{suffixes[0]}.csv").read_text() == tables.main(parts["tiny"]).csv()
 
 
 def test_training_and_tables_import_no_drawing_and_no_transformers():
@@ -306,12 +296,12 @@ def test_notebook(tmp_path, monkeypatch, capsys):
     write_all(tmp_path / "results", runs_of(correct))
     shown, _ = run("main_table.ipynb", tmp_path, "mine", monkeypatch)
     assert capsys.readouterr() == ("", "")
-    assert "missing: VeRA on Digits (seed 1)." in shown
+    assert "Missing: VeRA on Digits (seed 1)." in shown
     assert "PVeRA has the highest average | undecided" in shown
-    (built,) = of_profile(tmp_path / "results", "mine", PAPER).values()
-    for name in ("main", "main_paper"):
-        assert built[name].markdown(about=False).strip() in shown
-    assert (tmp_path / "results/mine/tables/main.tex").read_text() == built["main"].latex()
+    built = [tables.main(runs_of(correct)), against_paper.accuracies(runs_of(correct), PAPER)]
+    for table in built:
+        assert table.markdown(about=False).strip() in shown
+    assert (tmp_path / "results/mine/tables/main.tex").read_text() == built[0].latex()
     assert {path.name for path in (tmp_path / "figures/mine").iterdir()} == {"main_tiny.png", "main_tiny.pdf"}
 
 

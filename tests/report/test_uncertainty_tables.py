@@ -110,10 +110,9 @@ def test_widths_beside_the_paper():
     right, wrong = 2.8 / 7, 2.4 / 5
     theirs = [float(PAPER.quote(f"width_{name}")) for name in ("correct", "incorrect")]
     rows = lines(table)
-    assert rows[0] == ["Paper", f"{theirs[0]:.3f}", f"{theirs[1]:.3f}", f"{theirs[1] / theirs[0]:.2f}"]
-    assert rows[1] == ["Here, 4 draws", f"{right:.3f}", f"{wrong:.3f}", "1.20"]
-    assert rows[2] == ["Difference, 4 draws", f"{right - theirs[0]:+.3f}", f"{wrong - theirs[1]:+.3f}", "–"]
-    assert rows[3][1:] == [f"{right / 2:.3f}", f"{wrong / 2:.3f}", "1.20"]
+    assert rows[0] == ["Paper", f"{theirs[0]:.4f}", f"{theirs[1]:.4f}", f"{theirs[1] / theirs[0]:.2f}"]
+    assert rows[1] == ["Here, 4 draws", f"{right:.4f}", f"{wrong:.4f}", "1.20"]
+    assert rows[2][1:] == [f"{right / 2:.4f}", f"{wrong / 2:.4f}", "1.20"]
     assert cells(table, 1)["Vessels"][0] == "25.0"
 
 
@@ -144,7 +143,7 @@ def test_an_adapter_that_is_always_right(recwarn):
     assert cells(uncertainty.by_draws_table(runs))["4 draws"] == ["0.350", "–", "3.18", "–", "50.0"]
     assert set(cells(uncertainty.detection_table(runs))["Digits"]) == {"–"}
     assert uncertainty.gain(16)(runs)[""].isna().all(axis=None)
-    assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.350", "–", "–"]
+    assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.3500", "–", "–"]
     for figure in (plots.spread, plots.widths, plots.by_draws, plots.detection):
         figure(runs).canvas.draw()
     assert not recwarn.list
@@ -153,7 +152,7 @@ def test_an_adapter_that_is_always_right(recwarn):
 def test_draws_that_are_all_equal(recwarn):
     """The intervals are points, each of which holds the mean of more such draws."""
     runs = [adapter(sd=(0, 0, 0, 0), covered=(1, 1, 1, 1))]
-    assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.000", "0.000", "–"]
+    assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.0000", "0.0000", "–"]
     assert cells(uncertainty.by_draws_table(runs))["4 draws"] == ["0.000", "0.000", "3.18", "0.500", "100.0"]
     for figure in (plots.spread, plots.widths, plots.by_draws, plots.detection):
         figure(runs).canvas.draw()
@@ -163,7 +162,7 @@ def test_draws_that_are_all_equal(recwarn):
 def test_data_sets_are_ordered_by_category_and_seeds_are_counted():
     runs = [adapter("sprites"), adapter("vessels"), adapter("textures", seed=2), adapter("digits")]
     assert list(uncertainty.groups(runs)) == ["All data sets", "Digits", "Textures", "Vessels", "Sprites"]
-    assert "seeds 0, 2: 4 adapters on 4 data sets, 16 images in all" in uncertainty.about(runs)
+    assert "seeds 0, 2; data sets: Sprites, Vessels, Textures, Digits; 16 images in all" in uncertainty.about(runs)
 
 
 def test_other_numbers_of_draws():

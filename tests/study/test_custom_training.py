@@ -10,8 +10,7 @@ from photographs import copy, listed, pictures  # noqa: F401  fixtures
 
 from pvera.data import custom, tasks
 from pvera.report import published, readings
-from pvera.report.tables import uncertainty
-from pvera.report.tables.profile import of_profile
+from pvera.report.tables import against_paper, benchmark, uncertainty
 from pvera.study import results
 from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
@@ -84,15 +83,16 @@ def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_pr
         ("again", "own"),
     }
     assert results.load_runs(root, "own", "latents") and results.load_runs(root, "own", "out_of_distribution")
-    made = of_profile(root, "own", published.load(ROOT / "results" / "published"))["tiny"]
-    page = made["main"].markdown()
+    runs, paper = results.load_runs(root, "own"), published.load(ROOT / "results" / "published")
+    page = benchmark.main(runs).markdown()
     assert "Avg. own" in page and "photos" in page
-    accuracies = {(run["dataset"], run["method"]): run["test"]["accuracy"] for run in results.load_runs(root, "own")}
+    accuracies = {(run["dataset"], run["method"]): run["test"]["accuracy"] for run in runs}
     for method, title in (("lora", "LoRA"), ("pvera", "PVeRA")):
         (row,) = [line for line in page.splitlines() if line.startswith(f"| {title} |")]
         assert all(f"{100 * accuracies[name, method]:.1f}" in row for name in ("photos", "again"))
-    for table in made.values():
-        assert table.markdown() or table.data.empty
+    assert "photos" in benchmark.detailed(runs).markdown() and benchmark.grid(runs).markdown()
+    for build in (against_paper.accuracies, against_paper.detailed, against_paper.grid):
+        assert "differences do not test" in build(runs, paper).caption or build(runs, paper).data.empty
     groups = uncertainty.groups(readings.load_uncertainty(root, "own"))
     assert list(groups) == [uncertainty.ALL, "again", "photos"]
 

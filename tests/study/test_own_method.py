@@ -21,7 +21,6 @@ from pvera.report.plots import cost as cost_plots
 from pvera.report.scores import wide
 from pvera.report.tables import against_paper, benchmark, calibration, comparison, precision, wall_time
 from pvera.report.tables import cost as cost_tables
-from pvera.report.tables.profile import of_profile
 from pvera.study import cost_records, results
 from pvera.study.experiments import list_runs
 from pvera.study.training import TrainingConfig
@@ -122,13 +121,12 @@ def test_it_is_trained_and_its_adapter_loads_and_merges(profile, root):
 
 
 def test_its_row_comes_after_the_papers_in_the_tables(root, all_runs):
-    built = of_profile(root, "mine", PAPER)["tiny"]
     titles = ["Linear", "LoRA", "VeRA", "PVeRA", "Bias"]
-    assert list(built["main"].texts()[""].index) == titles
-    assert list(built["detailed"].texts()[""]) == titles
-    assert "Bias" in built["grid"].markdown()
-    for name in ("main_paper", "detailed_paper", "grid_paper"):
-        assert "Bias" not in built[name].markdown(about=False), "the paper has no such row"
+    assert list(benchmark.main(all_runs).texts()[""].index) == titles
+    assert list(benchmark.detailed(all_runs).texts()[""]) == titles
+    assert "Bias" in benchmark.grid(all_runs).markdown()
+    for build in (against_paper.accuracies, against_paper.detailed, against_paper.grid):
+        assert "Bias" not in build(all_runs, PAPER).markdown(about=False), "the paper has no such row"
     floors = calibration.floors(root, all_runs)
     assert list(calibration.calibration(all_runs, floors).texts()[""].index) == titles
     compared = comparison.of_runs(all_runs)
@@ -184,7 +182,7 @@ def test_it_has_a_unique_style_in_figures(root, all_runs):
     assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == 9
     scores, ace = (wide(all_runs, metric) for metric in ("accuracy", "ace"))
     figures = [plots.benchmark(scores), calibration_plots.confound(scores, ace)]
-    pooled = calibration.predictions(root, all_runs)
+    pooled = calibration.pooled(root, all_runs)
     figures.append(calibration_plots.diagrams({m: metrics.reliability(*answers) for m, answers in pooled.items()}))
     figures.append(comparison_plots.comparison(comparison.of_runs(all_runs)))
     for figure in figures:

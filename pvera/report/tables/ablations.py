@@ -13,8 +13,8 @@ from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report.published import Published
 from pvera.report.scores import wide
-from pvera.report.table import NOTHING, Table, plain, signed, thousands
-from pvera.report.table import title as named_title
+from pvera.report.table import Table, texts, thousands
+from pvera.report.table import interval as bounds
 from pvera.report.tables.against_paper import counterparts
 from pvera.report.tables.benchmark import about
 from pvera.report.tables.verdicts import Untestable
@@ -90,11 +90,9 @@ def title(hyperparameter: str, value) -> str:
 def interval(gaps: pd.DataFrame) -> tuple[list[float], list[float]]:
     """Return the 95 % t-interval over data sets of differences (data sets × values); NaN where all are zero or too
     few."""
-    bounds = [
-        t_interval(values) if values.any() and len(values) > 1 else (np.nan, np.nan)
-        for values in (gaps[name].dropna().to_numpy() for name in gaps)
-    ]
-    return tuple(map(list, zip(*bounds, strict=True)))
+    columns = [gaps[name].dropna().to_numpy() for name in gaps]
+    ends = [t_interval(values) if values.any() and len(values) > 1 else (np.nan, np.nan) for values in columns]
+    return tuple(map(list, zip(*ends, strict=True)))
 
 
 def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Table:
@@ -106,75 +104,53 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     gaps = above(ours, base)
     low, high = interval(gaps)
     paired = theirs.reindex([pairs.get(value) for value in values])
-    data = pd.DataFrame(
-        {
-            hyperparameter: values,
-            "published_value": paired.index.to_numpy(),
-            "loss": by_seed(ours).mean().to_numpy(),
-            "loss_paper": paired["loss"].to_numpy(),
-            "std_over_seeds": by_seed(ours).std().to_numpy(),
-            "above_reference": gaps.mean().to_numpy(),
-            "low": low,
-            "high": high,
-            "above_reference_paper": paired["loss"].to_numpy() - theirs["loss"].min(),
-            "lowest": [(whole.idxmin(axis=1) == value).sum() for value in values],
-            "failed": failed(ours).sum().to_numpy(),
-            "parameters": list(sizes(runs, hyperparameter).values()),
-            "parameters_paper": paired["parameters"].to_numpy(),
-        }
-    )
+    columns = {
+        hyperparameter: values,
+        "published_value": paired.index,
+        "loss": by_seed(ours).mean(),
+        "loss_paper": paired["loss"],
+        "std_over_seeds": by_seed(ours).std(),
+        "above_reference": gaps.mean(),
+        "low": low,
+        "high": high,
+        "above_reference_paper": paired["loss"] - theirs["loss"].min(),
+        "lowest": [(whole.idxmin(axis=1) == value).sum() for value in values],
+        "failed": failed(ours).sum(),
+        "parameters": list(sizes(runs, hyperparameter).values()),
+        "parameters_paper": paired["parameters"],
+    }
+    data = pd.DataFrame({name: np.asarray(column) for name, column in columns.items()})
     here, there = (title(hyperparameter, value) for value in (base, best))
-    shown = {
-        "Loss, here": [f"**{plain(v, 3)}**" if v == data["loss"].min() else plain(v, 3) for v in data["loss"]],
-        "Loss, paper": [plain(v, 3) for v in data["loss_paper"]],
-        "Loss, difference": [signed(v, 3) for v in data["loss"] - data["loss_paper"]],
-        f"Above {here}, here": [signed(v, 3) for v in data["above_reference"]],
-        f"Above {there}, paper": [signed(v, 3) for v in data["above_reference_paper"]],
-        "Difference of these": [signed(v, 3) for v in data["above_reference"] - data["above_reference_paper"]],
-        f"95 % interval above {here}, here": [
-            NOTHING if np.isnan(a) else f"{signed(a, 3)} to {signed(b, 3)}" for a, b in zip(low, high, strict=True)
-        ],
-        "Standard deviation over seeds, here": [plain(v, 3) for v in data["std_over_seeds"]],
-        f"Lowest of {len(whole)}, here": [str(n) for n in data["lowest"]],
-        f"Learned nothing of {len(ours)}, here": [str(n) for n in data["failed"]],
-        "Trained numbers, here": [thousands(n) for n in data["parameters"]],
-        "Trained numbers, paper": [thousands(n) for n in data["parameters_paper"]],
+    spec = {
+        "loss": ("Loss, here", 3, "min"),
+        "loss_paper": ("Loss, paper", 3),
+        "above_reference": (f"Above {here}, here", "+3"),
+        "above_reference_paper": (f"Above {there}, paper", "+3"),
+        "low": (f"95 % interval above {here}, here", lambda row: bounds(None, row["low"], row["high"], 3)),
+        "std_over_seeds": ("Standard deviation over seeds, here", 3),
+        "lowest": (f"Lowest of {len(whole)}, here", 0),
+        "failed": (f"Learned nothing of {len(ours)}, here", 0),
+        "parameters": ("Trained numbers, here", lambda row: thousands(row["parameters"])),
+        "parameters_paper": ("Trained numbers, paper", lambda row: thousands(row["parameters_paper"])),
     }
     scaled = any(pairs.get(value, value) != value for value in values)
     header = [title(hyperparameter, value) + (f" ({pairs[value]})" if scaled else "") for value in values]
-    datasets, seeds = (ours.index.unique(level) for level in ("dataset", "seed"))
     caption = (
-        f"Best validation loss of PVeRA (nats), mean over {len(datasets)} data set{'s' * (len(datasets) != 1)} and "
-        f"{len(seeds)} seed{'s' * (len(seeds) != 1)}. Bold: lowest. Differences are taken within data set and seed; "
-        "their interval is a t-interval over data sets. Learned nothing: trainings whose best loss is above "
-        f"{100 * LEARNED:.0f} % of that of equal scores for all classes."
+        f"Best validation loss of PVeRA (nats), mean over {len(ours)} pairs of data set and seed. Bold: lowest. "
+        "Underlined: second lowest. Differences are taken within data set and seed; their interval is a t-interval "
+        f"over data sets. Learned nothing: trainings whose best loss is above {100 * LEARNED:.0f} % of that of equal "
+        "scores for all classes."
     )
     if len(whole) < len(ours):
-        caption += f" Of {len(ours)} pairs of data set and seed, {len(whole)} have every value."
+        caption += f" Of {len(ours)} pairs, {len(whole)} have every value and enter the means."
     if scaled:
         caption += " Brackets: the paper's value at the same place of its grid."
-    same = runs[0]["backbone"] == "dinov2_b" and set(datasets) == set(paper.ablation_datasets())
-    reasons = [] if same else ["on other data and another backbone"]
+    if runs[0]["backbone"] != "dinov2_b" or set(ours.index.unique("dataset")) != set(paper.ablation_datasets()):
+        caption += " The paper's losses come from other data and another backbone: compare only differences."
     if not runs[0]["config"]["protocol"]["softmax_in_loss"]:
-        reasons.append("with a cross entropy that takes the softmax twice")
-    if reasons:
-        caption += (
-            f" The paper's losses come from training {' and '.join(reasons)}: compare only differences between values."
-        )
-    panel = pd.DataFrame.from_dict(shown, orient="index", columns=header)
+        caption += " The paper's cross entropy takes the softmax twice, so its losses are on another scale."
+    panel = texts(data.set_index(pd.Index(header)), spec).T
     return Table(EXPERIMENTS[hyperparameter], caption, {"": panel}, data=data, about=about(runs), in_paper=True)
-
-
-def failures(runs: Sequence[dict], hyperparameter: str) -> str:
-    """Say in a sentence which values learned nothing on which data sets."""
-    parts = []
-    for value, of_value in failed(losses(runs, hyperparameter)).items():
-        if of_value.any():
-            names = ", ".join(map(named_title, of_value[of_value].index.unique("dataset")))
-            parts.append(f"{title(hyperparameter, value)} in {of_value.sum()} of {len(of_value)} ({names})")
-    if not parts:
-        return "Every training learned something."
-    return f"Trainings that learned nothing: {'; '.join(parts)}. A comparison with these values says little."
 
 
 # Claims

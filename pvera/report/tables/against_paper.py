@@ -5,7 +5,7 @@ VTAB-1k by averages, ranks and shares alone.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,43 +15,35 @@ from pvera.adapters import PAPER_METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 from pvera.report.published import BACKBONES, DATASETS, TABLES, Published
-from pvera.report.scores import over_seeds, wide
-from pvera.report.table import NOTHING, Table, crossed, number, plain, signed, texts, title
+from pvera.report.scores import wide
+from pvera.report.table import NOTHING, Table, crossed, number, signed, texts, title
 from pvera.report.tables import benchmark
 from pvera.study.results import CATEGORIES
 
 
-@dataclass(frozen=True)
-class Counterpart:
-    """The published table that runs are compared with.
-
-    backbone: the published one. datasets: its data sets that are compared. matched: whether backbone and data sets
-    are those of the runs.
-    """
+class Counterpart(NamedTuple):
+    """A published backbone, those of its data sets that are compared, and whether both are those of the runs."""
 
     backbone: str
-    datasets: tuple[str, ...]
+    datasets: list[str]
     matched: bool
-
-    @classmethod
-    def of(cls, runs: list[dict]) -> "Counterpart":
-        """Find the published table nearest to the runs."""
-        backbone, ours = runs[0]["backbone"], {run["dataset"] for run in runs}
-        common = tuple(name for name in DATASETS if name in ours)
-        if backbone in BACKBONES and common:
-            return cls(backbone, common, True)
-        return cls("dinov2_b", tuple(DATASETS), False)
 
     @property
     def about(self) -> str:
         """Describe the published table for a caption."""
-        title, count = BACKBONES[self.backbone], len(self.datasets)
+        text = f"The paper's numbers are those of {BACKBONES[self.backbone]} on {len(self.datasets)} data sets"
         if self.matched:
-            return f"The paper's numbers are those of {title} on the same {count} data sets."
-        return (
-            f"The paper's numbers are those of {title} on its {count} data sets. Backbone and data differ here, so "
-            "the differences do not test the paper's numbers."
-        )
+            return f"{text}, the same as here."
+        return f"{text}. Backbone and data differ here, so the differences do not test the paper's numbers."
+
+
+def counterpart(runs: list[dict]) -> Counterpart:
+    """Find the published table nearest to the runs."""
+    backbone, ours = runs[0]["backbone"], {run["dataset"] for run in runs}
+    common = [name for name in DATASETS if name in ours]
+    if backbone in BACKBONES and common:
+        return Counterpart(backbone, common, True)
+    return Counterpart("dinov2_b", DATASETS, False)
 
 
 def of_paper(runs: list[dict]) -> list[dict]:
@@ -61,59 +53,58 @@ def of_paper(runs: list[dict]) -> list[dict]:
     return known
 
 
+def beside(heading: str, digits: int) -> dict[str, tuple]:
+    """Return the specification of the columns here, paper and difference."""
+    columns = {"here": digits, "paper": digits, "difference": f"+{digits}"}
+    return {name: (f"{heading}, {name}", form) for name, form in columns.items()}
+
+
+def _long(index: str, column: str, here: pd.DataFrame, paper: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per cell of two tables: their values and the difference."""
+    long = pd.DataFrame({"here": here.stack(future_stack=True), "paper": paper.stack(future_stack=True)})
+    return long.assign(difference=long["here"] - long["paper"]).rename_axis([index, column]).reset_index()
+
+
 # Accuracy
 
 
 def accuracies(runs: list[dict], paper: Published) -> Table:
     """Build the main table here, in the paper, and their difference: averages, mean ranks, and shared data sets."""
     runs = of_paper(runs)
-    scores, other = wide(runs), Counterpart.of(runs)
-    category = {dataset: name for name, dataset in over_seeds(scores).index}
-    ours = benchmark.accuracies(scores)[list(other.datasets if other.matched else category)]
+    scores, other = wide(runs), counterpart(runs)
+    category = {name: TASKS[name].category for name in DATASETS}
+    category |= {dataset: name for name, dataset, _ in scores.index}
+    ours = benchmark.accuracies(scores)[other.datasets if other.matched else scores.index.unique("dataset")]
     theirs = paper.main_table() if other.backbone == "dinov2_b" else paper.accuracies(other.backbone)
-    theirs = theirs.loc[list(scores), list(other.datasets)]
-    category |= {name: TASKS[name].category for name in DATASETS}
-    there = _summary(theirs, category, other.matched)
+    there = _summary(theirs.loc[list(scores), other.datasets], category, other.matched)
     here = _summary(ours, category, other.matched).reindex(columns=there.columns)
     titles = {"average": "Average", "rank": "Mean rank"} | {name: f"Avg. {name}" for name in CATEGORIES}
     spec = {name: (titles.get(name, name), 1, "min" if name == "rank" else "max") for name in there}
     signs = {name: (heading, "+1") for name, (heading, *_) in spec.items()}
     panels = {"Here": texts(here, spec), "Paper": texts(there, spec), "Difference": texts(here - there, signs)}
+    agreement = NOTHING
+    if len(here) > 1 and here["average"].notna().all():
+        agreement = signed(float(kendalltau(here["average"], there["average"]).statistic), 2)
     caption = (
         "Test accuracy (%) here and in the paper. Mean rank: over data sets, 1 is best. Bold: best. Underlined: second "
         f"best. The paper's averages are computed from its cells. {other.about} Agreement of the two orders by "
-        f"average: Kendall's τ = {_agreement(here['average'], there['average'])}."
+        f"average: Kendall's τ = {agreement}."
     )
-    data = _long("method", "column", here=here, paper=there)
+    data = _long("method", "column", here, there)
     return Table("main_paper", caption, panels, data=data, about=benchmark.about(runs))
 
 
 def _summary(table: pd.DataFrame, category: dict[str, str], datasets: bool) -> pd.DataFrame:
-    """Summarise accuracies (methods × data sets): the averages over all and per category, and the mean rank, after
-    the data sets themselves if `datasets`."""
-    columns = dict(table.items()) if datasets else {}
-    columns["average"] = table.mean(axis=1, skipna=False)
+    """Return the averages over all data sets and per category, and the mean rank, of accuracies (methods × data sets),
+    after the accuracies themselves if `datasets`."""
+    columns = {"average": table.mean(axis=1, skipna=False)}
     for name in CATEGORIES:
-        members = [dataset for dataset in table if category[dataset] == name]
-        if members:
-            columns[name] = table[members].mean(axis=1, skipna=False)
+        members = table.loc[:, [category[dataset] == name for dataset in table]]
+        if len(members.columns):
+            columns[name] = members.mean(axis=1, skipna=False)
     complete = table.notna().all(axis=None)
     columns["rank"] = table.rank(ascending=False).mean(axis=1) if complete else np.nan
-    return pd.DataFrame(columns, table.index)
-
-
-def _agreement(one: pd.Series, other: pd.Series) -> str:
-    if len(one) < 2 or one.isna().any():
-        return NOTHING
-    return signed(float(kendalltau(one, other).statistic), 2)
-
-
-def _long(index: str, column: str, **tables: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per cell: the two tables' values and their difference."""
-    long = pd.DataFrame({name: table.stack(future_stack=True) for name, table in tables.items()})
-    one, other = tables
-    long["difference"] = long[one] - long[other]
-    return long.rename_axis([index, column]).reset_index()
+    return pd.DataFrame((dict(table.items()) if datasets else {}) | columns, table.index)
 
 
 # The detailed tables
@@ -132,37 +123,36 @@ def detailed(runs: list[dict], paper: Published) -> Table:
     """Compare the detailed table with the paper's: mean standard deviation and share of stars per method, and the
     accuracies of shared data sets."""
     runs = of_paper(runs)
-    other, rows = Counterpart.of(runs), benchmark.comparisons(runs)
-    names, methods = list(other.datasets), list(rows["method"].unique())
-    rows = rows[rows["dataset"].isin(names)] if other.matched else rows
-    ours, theirs = {}, {}
-    for column, name in (("mean", "accuracy"), ("std", "std"), ("significantly_lower", "star")):
-        ours[name] = rows.pivot(index="method", columns="dataset", values=column).loc[methods].astype(float)
-        theirs[name] = paper.accuracies(other.backbone, name).loc[methods, names].astype(float)
-    here, there = (
-        pd.DataFrame({"std": side["std"].mean(axis=1, skipna=False), "stars": 100 * side["star"].mean(axis=1)})
-        for side in (ours, theirs)
-    )
-    data = _long("method", "what", here=here, paper=there)
-    panels = {}
+    other = counterpart(runs)
+    ours = benchmark.comparisons(runs).rename(columns={"mean": "accuracy", "significantly_lower": "star"})
     if other.matched:
-        accuracy = ours["accuracy"][names]
-        gaps = (accuracy - theirs["accuracy"]).T
-        panels["Difference of accuracies"] = texts(gaps, {method: (method, "+1") for method in methods})
-        data = pd.concat([_long("method", "what", here=accuracy, paper=theirs["accuracy"]), data])
-    lines = {}
-    for name, heading, digits in (("std", "Standard deviation", 2), ("stars", "Stars, % of data sets", 0)):
-        lines[f"{heading}, here"] = [plain(value, digits) for value in here[name]]
-        lines[f"{heading}, paper"] = [plain(value, digits) for value in there[name]]
-        lines[f"{heading}, difference"] = [signed(value, digits) for value in here[name] - there[name]]
-    spreads = pd.DataFrame.from_dict(lines, orient="index", columns=methods)
-    panels["Spread over seeds, and stars (significantly below PVeRA)"] = spreads
+        ours = ours[ours["dataset"].isin(other.datasets)]
+    theirs = paper.detailed[paper.detailed["backbone"] == other.backbone]
+    theirs = theirs[theirs["dataset"].isin(other.datasets) & theirs["method"].isin(ours["method"])]
+    data = _long("method", "what", _spreads(ours), _spreads(theirs).loc[ours["method"].unique()])
+    lines = [
+        texts(data[data["what"] == what].set_index("method"), beside(heading, digits)).T
+        for what, heading, digits in (("std", "Standard deviation", 2), ("stars", "Stars, % of data sets", 0))
+    ]
+    panels = {"Spread over seeds, and stars (significantly below PVeRA)": pd.concat(lines)}
+    if other.matched:
+        here, there = (part.pivot(index="method", columns="dataset", values="accuracy") for part in (ours, theirs))
+        place = list(ours["method"].unique()), other.datasets
+        cells = _long("method", "what", here.loc[place], there.loc[place])
+        gaps = crossed(cells, "what", "method", lambda row: signed(row["difference"], 1))
+        panels, data = {"Difference of accuracies": gaps} | panels, pd.concat([cells, data])
     caption = (
         f"Mean standard deviation over seeds (points) and share of data sets with a star, here and in "
         f"{TABLES[other.backbone]} of the paper. {other.about} Ours divides by n − 1; the paper does not "
         "say, and the audit finds signs of n."
     )
     return Table("detailed_paper", caption, panels, data=data, about=benchmark.about(runs))
+
+
+def _spreads(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean standard deviation and the share of stars (%) per method."""
+    of_methods = cells.groupby("method", sort=False)
+    return pd.DataFrame({"std": of_methods["std"].mean(skipna=False), "stars": 100 * of_methods["star"].mean()})
 
 
 # Grid choices
@@ -181,39 +171,37 @@ def counterparts(ours: Sequence, theirs: Sequence) -> dict:
 def grid(runs: list[dict], paper: Published) -> Table:
     """Build the share of runs that chose each grid value, here and in Table 4, and the difference."""
     runs = of_paper(runs)
-    choices = benchmark.grid_choices(runs)
-    panels, frames = {}, []
-    for key, heading, descending in benchmark.panels(choices):
+    rows = []
+    for key, choices in benchmark.panels(benchmark.grid_choices(runs)).items():
         published = paper.grid[paper.grid["hyperparameter"] == key]
-        shared = choices[(choices["hyperparameter"] == key) & choices["method"].isin(published["method"])]
-        theirs = sorted(set(published["value"]), reverse=descending)
-        ours = theirs if shared["fixed"].all() else sorted(set(shared["value"]), reverse=descending)
-        pairs, lines = counterparts(ours, theirs), {}
-        for method, part in shared.groupby("method", sort=False):
-            percents = published[published["method"] == method].set_index("value")["percent"]
-            data = pd.DataFrame({"method": method, "hyperparameter": key, "value": ours})
-            data["published_value"] = list(map(pairs.get, ours))
-            here = 100 * part.set_index("value")["share"].reindex(ours)
-            data["here"] = np.nan if part["fixed"].all() else here.to_numpy()
-            data["paper"] = [percents.get(value, np.nan) for value in data["published_value"]]
-            data["difference"] = data["here"] - data["paper"]
-            frames.append(data)
-            lines[f"{title(method)}, here"] = _shares(data["here"], data["here"].max())
-            lines[f"{title(method)}, paper"] = _shares(data["paper"], percents.max())
-            lines[f"{title(method)}, difference"] = [signed(value, 0) for value in data["difference"]]
-        header = [number(v) if pairs.get(v, v) == v else f"{number(v)} ({number(pairs[v])})" for v in ours]
-        if lines:
-            panels[heading] = pd.DataFrame.from_dict(lines, orient="index", columns=header)
+        shared = choices[choices["method"].isin(published["method"])]
+        theirs = benchmark.ordered(key, set(published["value"]))
+        ours = theirs if shared["fixed"].all() else benchmark.ordered(key, set(shared["value"]))
+        pairs = counterparts(ours, theirs)
+        shares = shared[~shared["fixed"]].set_index(["method", "value"])["share"]
+        percents = published.set_index(["method", "value"])["percent"]
+        for method in shared["method"].unique():
+            for value in ours:
+                there = pairs.get(value)
+                share, percent = shares.get((method, value), np.nan), percents.get((method, there), np.nan)
+                rows.append((method, key, value, there, 100 * share, percent))
+    columns = ["method", "hyperparameter", "value", "published_value", "here", "paper"]
+    data = pd.DataFrame(rows, columns=columns).assign(difference=lambda data: data["here"] - data["paper"])
+    panels = {}
+    for key, part in data.groupby("hyperparameter", sort=False):
+        lines = [
+            texts(shares.set_index(shares.apply(_place, axis=1)), beside(title(method), 0)).T
+            for method, shares in part.groupby("method", sort=False)
+        ]
+        panels[benchmark.PANELS.get(key, key)] = pd.concat(lines)
     caption = (
-        "Share of runs (%) that chose each value of a method's grid, here and in Table 4 of the paper. Bold: the most "
-        "chosen. Brackets: the paper's value at the same place of its grid, where it differs. A grid that was fixed "
-        "here has no share."
+        "Share of runs (%) that chose each value of a method's grid, here and in Table 4 of the paper. Brackets: the "
+        "paper's value at the same place of its grid, where it differs. A grid that was fixed here has no share."
     )
-    columns = ["method", "hyperparameter", "value", "published_value", "here", "paper", "difference"]
-    data = pd.concat(frames) if frames else pd.DataFrame(columns=columns)
     return Table("grid_paper", caption, panels, data=data, about=benchmark.about(runs))
 
 
-def _shares(values: pd.Series, most: float) -> list[str]:
-    """Return shares in Markdown, `most` in bold."""
-    return [f"**{plain(value, 0)}**" if value == most else plain(value, 0) for value in values]
+def _place(row: pd.Series) -> str:
+    """Return the grid value of a row, with the paper's in brackets where it is another."""
+    here, there = row["value"], row["published_value"]
+    return number(here) if pd.isna(there) or there == here else f"{number(here)} ({number(there)})"

@@ -1,6 +1,7 @@
 """Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4);
 and the contrasts behind the paper's claims about its Table 1."""
 
+from collections.abc import Iterable
 from itertools import product
 
 import numpy as np
@@ -9,20 +10,15 @@ import pandas as pd
 from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.report.scores import ROWS, capped, complete, over_seeds, wide
 from pvera.report.statistics import LEVEL, binomial_p_value
-from pvera.report.table import STAR, Table, crossed, number, percent, plain, title
+from pvera.report.table import STAR, Table, crossed, number, plain, title
 from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Contrast, Untestable, lead
 
 REFERENCE = "pvera"
 
-#: Hyperparameter of a grid -> title of its panel in the grid table, and whether values descend there. Other
-#: hyperparameters follow under their own names.
-PANELS = {
-    "rank": ("Rank", False),
-    "ratio": ("Reduction ratio", True),
-    "learning_rate": ("Learning rate", True),
-    "beta": ("KL weight β", True),
-}
+#: Hyperparameter of a grid -> title of its panel in the grid table. Others follow under their own names.
+PANELS = {"rank": "Rank", "ratio": "Reduction ratio", "learning_rate": "Learning rate", "beta": "KL weight β"}
+DESCENDING = ("ratio", "learning_rate", "beta")  # in the paper
 
 
 # Computing
@@ -77,26 +73,24 @@ def grid_choices(runs: list[dict]) -> pd.DataFrame:
     keys = dict.fromkeys([*PANELS, *(key for run in runs for member in run["members"] for key in member["grid"])])
     for method, key in product(METHODS, keys):
         searches = [run for run in runs if run["method"] == method and run["chosen"] and key in run["chosen"]["grid"]]
-        values = {member["grid"][key] for run in searches for member in run["members"]}
+        values = ordered(key, {member["grid"][key] for run in searches for member in run["members"]})
         if len(values) > 1:
             searches = [run for run in searches if len(run["members"]) > 1]
         chosen = [run["chosen"]["grid"][key] for run in searches]
-        for value in sorted(values, reverse=_panel(key)[1]):
-            row = {"method": method, "hyperparameter": key, "value": value, "chosen": chosen.count(value)}
-            rows.append(row | {"runs": len(searches), "fixed": len(values) == 1})
+        rows += [(method, key, value, chosen.count(value), len(searches), len(values) == 1) for value in values]
     table = pd.DataFrame(rows, columns=["method", "hyperparameter", "value", "chosen", "runs", "fixed"])
     return table.assign(share=table["chosen"] / table["runs"])
 
 
-def panels(choices: pd.DataFrame) -> list[tuple[str, str, bool]]:
-    """List the panels of a grid table: (hyperparameter, title, whether its values descend)."""
-    searched = choices["hyperparameter"].unique()
-    keys = [*(key for key in PANELS if key in searched), *(key for key in searched if key not in PANELS)]
-    return [(key, *_panel(key)) for key in keys]
+def ordered(hyperparameter: str, values: Iterable) -> list:
+    """Sort the values of a grid as the paper does."""
+    return sorted(values, reverse=hyperparameter in DESCENDING)
 
 
-def _panel(hyperparameter: str) -> tuple[str, bool]:
-    return PANELS.get(hyperparameter, (hyperparameter, False))
+def panels(choices: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the `grid_choices` of each hyperparameter, in the order of the paper's table."""
+    parts = dict(list(choices.groupby("hyperparameter", sort=False)))
+    return {key: parts[key] for key in sorted(parts, key=[*PANELS, *parts].index)}
 
 
 # Contrasts of claims
@@ -184,7 +178,7 @@ def detailed(runs: list[dict]) -> Table:
 
 def spread(mean: float, std: float, star: bool) -> str:
     """Return the cell "71.4* ± 0.3" in Markdown; a single run has no standard deviation."""
-    text = percent(mean) + (STAR if star else "")
+    text = plain(mean, 1) + (STAR if star else "")
     return text if np.isnan(std) else f"{text} ± {std:.1f}"
 
 
@@ -195,10 +189,9 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
     """
     choices = grid_choices([*runs, *searches])
     built = {}
-    for key, heading, descending in panels(choices):
-        part = choices[choices["hyperparameter"] == key]
+    for key, part in panels(choices).items():
         cells = crossed(part, "method", "value", lambda row: "fixed" if row.fixed else plain(100 * row.share, 0))
-        built[heading] = cells[sorted(cells, reverse=descending)].rename(columns=number)
+        built[PANELS.get(key, key)] = cells[ordered(key, cells)].rename(columns=number)
     caption = (
         "Share of runs (%) with each value of a method's grid, chosen by the lowest validation loss. A seed that did "
         "not search counts with the choice of the one that did."
@@ -212,7 +205,7 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
 
 
 def about(runs: list[dict]) -> str:
-    """Describe the runs for a caption: their profile, fixed grids, missing and diverged runs."""
+    """Describe the runs for a caption: their origin and limits, and which are missing or diverged."""
     scores, config = wide(runs), runs[0]["config"]
     text = f"{origin(runs[0], scores.index.unique('seed'))}, at most {config['max_epochs']} epochs"
     if config["precision"] != "float32":
@@ -220,37 +213,24 @@ def about(runs: list[dict]) -> str:
     if copies := sorted({run["data_copy"] for run in runs if run.get("data_copy")}):
         text += f", copy of the data: {copies[0]}"
     if config.get("images"):
-        things = "texts" if runs[0]["category"] == "language" else "images"
-        text += f", a trial on the first {config['images']} {things} of each split"
+        text += f", a trial on the first {config['images']} samples of each split"
     if cut := capped(runs):
         chosen = sum(bool(run["chosen"]) for run in runs)
         text += f" (this limit ended {cut} of {chosen} chosen trainings, patience the others)"
-    choices = grid_choices(runs)
-    if fixed := [
-        f"{title(row.method)} {_panel(row.hyperparameter)[0].lower()} {number(row.value)}"
-        for row in choices[choices["fixed"]].itertuples()
-    ]:
-        text += f". Grids fixed: {', '.join(fixed)}"
+    text += f". {len(runs)} of {scores.size} runs."
     there = {(run["method"], run["dataset"], run["seed"]) for run in runs}
     without = [(method, *row[1:]) for method in scores for row in scores.index[scores[method].isna()]]
-    absent = [run for run in without if run not in there]
-    diverged = [run for run in without if run in there]
-    text += f". {len(runs)} of {scores.size} runs; missing: {_listed(absent)}" if absent else f". All {len(runs)} runs"
-    if diverged:
-        text += f". Diverged, and left out: {_listed(diverged)}"
-    return f"{text}."
+    for kind, places in (
+        ("Missing", [place for place in without if place not in there]),
+        ("Diverged, and left out", [place for place in without if place in there]),
+    ):
+        if places:
+            listed = ", ".join(f"{title(method)} on {title(name)} (seed {seed})" for method, name, seed in places)
+            text += f" {kind}: {listed}."
+    return text
 
 
 def left_out(scores: pd.DataFrame) -> str:
     """Return a sentence for a caption where `scores.complete` leaves data sets out, else an empty text."""
     n, every = (len(part.index.unique("dataset")) for part in (complete(scores), scores))
     return f" Over the {n} of {every} data sets of which every method has a run." if n < every else ""
-
-
-def _listed(runs: list[tuple[str, str, int]]) -> str:
-    """List runs (method, data set, seed) in words, grouped by method and data set."""
-    frame = pd.DataFrame(runs, columns=["method", "dataset", "seed"]).astype({"seed": str})
-    seeds = frame.groupby(["method", "dataset"], sort=False)["seed"].agg(", ".join).reset_index()
-    places = seeds["dataset"].map(title) + " (seed " + seeds["seed"] + ")"
-    of_methods = places.groupby(seeds["method"].map(title), sort=False).agg(", ".join)
-    return "; ".join(f"{method} on {where}" for method, where in of_methods.items())

@@ -11,11 +11,10 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from pvera import metrics
-from pvera.report.scores import complete, cube, over_seeds, wide
+from pvera.report.scores import complete, cube, over_seeds, predictions, wide
 from pvera.report.statistics import averages, percentile_interval, resample, smallest
-from pvera.report.table import NOTHING, Table, interval, signed, title
+from pvera.report.table import Table, interval
 from pvera.report.tables.benchmark import REFERENCE, about, left_out
-from pvera.study import results
 
 # Computing
 
@@ -36,28 +35,24 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     columns |= dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
     if REFERENCE in errors:
         with np.errstate(invalid="ignore"):  # of errors of exactly zero
-            gaps = [
-                smallest({"": (logs[name] - logs[REFERENCE]).unstack("seed", sort=False).to_numpy()}) for name in errors
-            ]
-        columns |= {
-            "ratio": mean - mean[errors.columns.get_loc(REFERENCE)],
-            "ratio_low": [gap.bootstrap_low for gap in gaps],
-            "ratio_high": [gap.bootstrap_high for gap in gaps],
-        }
+            gaps = [(logs[name] - logs[REFERENCE]).unstack("seed", sort=False).to_numpy() for name in errors]
+            effects = [smallest({"": gap}) for gap in gaps]
+        columns["ratio"] = mean - mean[errors.columns.get_loc(REFERENCE)]
+        columns["ratio_low"] = [effect.bootstrap_low for effect in effects]
+        columns["ratio_high"] = [effect.bootstrap_high for effect in effects]
     return np.exp(pd.DataFrame(columns, errors.columns))
 
 
-def predictions(root, runs: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def pooled(root, runs: list[dict]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Load confidence and correctness of each test image per method, pooled over data sets and seeds.
 
     InputError where the predictions of a run are not below `root`.
     """
-    parts_of = {method: [] for method in wide(runs)}
+    parts: dict[str, list] = {method: [] for method in wide(runs)}
     for run in runs:
         if run["test"]:
-            path = results.run_path(root, *(run[key] for key in results.IDENTITY))
-            parts_of[run["method"]].append(metrics.top_label(*results.read_predictions(path)))
-    return {method: tuple(map(np.concatenate, zip(*parts, strict=True))) for method, parts in parts_of.items() if parts}
+            parts[run["method"]].append(metrics.top_label(*predictions(root, run)))
+    return {name: tuple(map(np.concatenate, zip(*part, strict=True))) for name, part in parts.items() if part}
 
 
 def floors(root, runs: list[dict]) -> dict[str, pd.DataFrame]:
@@ -68,8 +63,7 @@ def floors(root, runs: list[dict]) -> dict[str, pd.DataFrame]:
     drawn = []
     for run in runs:
         if run["test"]:
-            path = results.run_path(root, *(run[key] for key in results.IDENTITY))
-            confidence = results.read_predictions(path)[0].max(1)
+            confidence = predictions(root, run)[0].max(1)
             errors = metrics.calibrated_errors(confidence, run["test"].get("bins", metrics.BINS))
             means = {name: float(np.exp(np.log(of_draws).mean())) for name, of_draws in errors.items()}
             run = run | {"test": means}
@@ -90,16 +84,6 @@ def confound(accuracy: pd.DataFrame, error: pd.DataFrame) -> pd.Series:
     )  # fmt: skip
 
 
-def confound_summary(accuracy: pd.DataFrame, error: pd.DataFrame) -> str:
-    """Return `confound` in a sentence."""
-    correlations = confound(accuracy, error).dropna()
-    listed = ", ".join(f"{signed(rho, 2)} on {title(name)}" for name, rho in correlations.items())
-    return (
-        "Rank correlation of accuracy and ACE over the methods (positive: the more accurate methods are calibrated "
-        f"worse): {listed or 'none can be told'}."
-    )
-
-
 # The tables
 
 
@@ -113,23 +97,23 @@ def calibration(runs: list[dict], floors: Mapping[str, pd.DataFrame]) -> Table:
     for metric in ("nll", "brier", "accuracy"):
         data[metric] = averages(cube(scores[metric]))
 
-    def ratio(row: pd.Series) -> str:
-        return NOTHING if row.name == REFERENCE else interval(row.ace_ratio, row.ace_ratio_low, row.ace_ratio_high, 2)
-
-    shown = data.assign(accuracy=100 * data["accuracy"])
-    for name in ("mean", "floor", "low", "high"):
-        shown[[f"ace_{name}", f"ece_{name}"]] *= 100
+    percents = ["accuracy", "ace_mean", "ace_floor", "ace_low", "ace_high", "ece_mean", "ece_floor"]
+    shown = data.assign(**100 * data[percents])
+    if REFERENCE in shown.index:
+        shown.loc[REFERENCE, ["ace_ratio", "ace_ratio_low", "ace_ratio_high"]] = np.nan
     spec = {
         "ace_mean": ("ACE", 1, "min"),
         "ace_floor": ("Floor", 1),
-        "ace_low": ("95 % interval", lambda row: interval(None, row.ace_low, row.ace_high)),
-        "ace_ratio": ("Ratio to PVeRA's", ratio),
+        "ace_low": ("95 % interval", lambda row: interval(None, row["ace_low"], row["ace_high"])),
+        "ace_ratio": (
+            "Ratio to PVeRA's", lambda row: interval(row["ace_ratio"], row["ace_ratio_low"], row["ace_ratio_high"], 2),
+        ),
         "ece_mean": ("ECE", 1, "min"),
         "ece_floor": ("Floor", 1),
         "nll": ("NLL", 3, "min"),
         "brier": ("Brier", 3, "min"),
         "accuracy": ("Accuracy", 1),
-    }
+    }  # fmt: skip
     caption = (
         f"Calibration and proper scores of each method. ACE and ECE: % in {metrics.BINS} bins, geometric means over "
         "data sets and seeds. Floor: the same for labels drawn from the method's own scores, so of a perfectly "
@@ -138,14 +122,3 @@ def calibration(runs: list[dict], floors: Mapping[str, pd.DataFrame]) -> Table:
     )
     caption += left_out(wide(runs))
     return Table("calibration", caption, {"": shown}, spec, data.reset_index(), about(runs))
-
-
-def vera_against_pvera(ace: pd.DataFrame) -> str:
-    """Say in one sentence whether VeRA's calibration differs from PVeRA's; ace: its `geometric_means`."""
-    if not {"vera", REFERENCE} <= set(ace.index):
-        return "VeRA and PVeRA are not both among these runs."
-    vera = ace.loc["vera"]
-    ratio = interval(vera["ratio"], vera["ratio_low"], vera["ratio_high"], 2)
-    told = "worse" if vera["ratio_low"] > 1 else "better" if vera["ratio_high"] < 1 else ""
-    verdict = f"VeRA is calibrated {told} than PVeRA" if told else "the two cannot be told apart"
-    return f"VeRA's ACE is {ratio} times PVeRA's (95 % bootstrap interval over data sets): {verdict}."

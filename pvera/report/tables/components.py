@@ -8,7 +8,7 @@ import pandas as pd
 
 from pvera.report.scores import capped, over_seeds, wide
 from pvera.report.statistics import seed_error, smallest
-from pvera.report.table import Table, crossed, number, percent, plain, signed, title
+from pvera.report.table import Table, crossed, number, plain, signed, title
 from pvera.report.tables.benchmark import about
 from pvera.report.tables.verdicts import Contrast, Untestable, verdict
 from pvera.study import results
@@ -103,10 +103,10 @@ def table(runs: Runs) -> Table:
     parts = {"mean": of_seeds.mean(), "std": of_seeds.std(), "runs": of_seeds.count()}
     data = pd.concat({name: part.T.stack(future_stack=True) for name, part in parts.items()}, axis=1)
     cells = pd.DataFrame(
-        {name: [_plus_minus(percent(m), s) for m, s in zip(parts["mean"][name], parts["std"][name], strict=True)]
+        {name: [_plus_minus(plain(m, 1), s) for m, s in zip(parts["mean"][name], parts["std"][name], strict=True)]
          for name in runs}, parts["mean"].index,
     ).T  # fmt: skip
-    cells["Average"] = parts["mean"].mean(skipna=False).map(percent)
+    cells["Average"] = parts["mean"].mean(skipna=False).map(lambda mean: plain(mean, 1))
     epochs = {name: [run["chosen"]["epoch"] + 1 for run in group if run["chosen"]] for name, group in runs.items()}
     cells["Epoch"] = [plain(np.median(epochs[name]), 0) for name in runs]
     cells["Capped"] = [str(capped(group)) for group in runs.values()]

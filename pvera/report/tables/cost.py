@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import METHODS, PAPER_METHODS
+from pvera.adapters import PAPER_METHODS
 from pvera.cost import GIGA
 from pvera.report.audit import FOLLOWS, HALF, near
-from pvera.report.table import NOTHING, Table, thousands
+from pvera.report.table import NOTHING, Table, crossed, plain, thousands, title
 from pvera.report.tables.names import backbone_title
 from pvera.report.tables.verdicts import FAILS, HOLDS, UNTESTABLE, Count, Untestable
 
@@ -22,19 +22,15 @@ def cost_table(costs: pd.DataFrame) -> Table:
     """
     panels = {}
     for (profile, backbone), part in costs.groupby(["profile", "backbone"], sort=False):
-        parameters, operations = part.iloc[0][["backbone_parameters", "backbone_multiply_adds"]]
-        heading = (
-            f"{backbone_title(backbone)}, grids of {profile}: {thousands(parameters)} parameters, "
-            f"{_gmac(operations, operations)} GMAC"
-        )
-        labels = [
-            ", ".join([METHODS[row.method].title, *(f"{name} {value}" for name, value in row.grid.items())])
-            for row in part.itertuples()
-        ]
+        first = part.iloc[0]
+        operations = _operations("backbone_multiply_adds", first)
+        parameters = f"{thousands(first['backbone_parameters'])} parameters"
+        heading = f"{backbone_title(backbone)}, grids of {profile}: {parameters}, {operations} GMAC"
+        labels = [", ".join([title(row["method"]), *(f"{name} {value}" for name, value in row["grid"].items())])
+                  for _, row in part.iterrows()]  # fmt: skip
         share = 100 * part["adapter_parameters"] / part["backbone_parameters"]
-        frozen = part["frozen_parameters"].replace(0, np.nan)
         added = {f"{name}_added": _added(part[name], part["backbone_multiply_adds"]) for name in PASSES}
-        panels[heading] = part.assign(share=share, frozen_parameters=frozen, **added).set_axis(labels)
+        panels[heading] = part.assign(share=share, **added).set_axis(labels)
     caption = (
         "Parameters and multiply-adds of one image, without the head, which all methods share. Trained: trained "
         "numbers. Frozen: numbers that stay random. GMAC: 10⁹ multiply-adds of matrix products, counted by fvcore, of "
@@ -56,7 +52,8 @@ PASSES = {"inference": "GMAC", "sampled": "GMAC, sampled", "merged": "GMAC, merg
 
 
 def _operations(name: str, row: pd.Series) -> str:
-    return NOTHING if np.isnan(row[name]) else _gmac(row[name], row["backbone_multiply_adds"])
+    """Return a count in GMAC, with the decimals that show four digits of the backbone's."""
+    return plain(row[name] / GIGA, max(0, 3 - int(np.floor(np.log10(row["backbone_multiply_adds"] / GIGA)))))
 
 
 REAL = "ViT-B/14, counted"
@@ -68,23 +65,20 @@ def cost_verdicts(counted_on_vit_b: pd.DataFrame, here: dict[str, pd.DataFrame])
     Columns: the paper's number, our counts on its ViT-B/14 with its grid choices (`efficiency.of_paper`), and those of
     the runs on each backbone (`efficiency.of_runs`).
     """
-    columns = {REAL: counted_on_vit_b} | {
-        f"{backbone_title(backbone)}, here": points for backbone, points in here.items()
-    }
-    rows, shown = [], {}
+    columns = {REAL: counted_on_vit_b}
+    columns |= {f"{backbone_title(backbone)}, here": points for backbone, points in here.items()}
+    rows = []
     for text, (printed, _) in CLAIMS.items():
-        percentage = printed.replace(".", "").isdigit()
-        claim = text.partition(": ")[0] if percentage else text
-        shown[claim] = [f"{printed} %" if percentage else printed or NOTHING]
-        for column, points in columns.items():
+        for where, points in columns.items():
             try:
-                counted = count(text, (points, column == REAL))
+                counted = count(text, (points, where == REAL))
             except Untestable as missing:
                 counted = Count(np.nan, str(missing), UNTESTABLE)
-            shown[claim] += [counted.reading, counted.verdict]
-            rows.append({"claim": claim, "where": column, "printed": printed, "value": counted.value,
-                         "text": counted.reading, "verdict": counted.verdict})  # fmt: skip
-    header = ["Paper", *(title for column in columns for title in (column, "Verdict"))]
+            claim = text.removesuffix(f": {printed} %")
+            rows.append((claim, where, printed, counted.value, counted.reading, counted.verdict))
+    data = pd.DataFrame(rows, columns=["claim", "where", "printed", "value", "text", "verdict"])
+    panel = crossed(data, "claim", "where", lambda row: f"{row['text']}: {row['verdict']}")
+    panel.insert(0, "Paper", data.groupby("claim")["printed"].first().replace("", NOTHING))
     caption = (
         "The paper's claims about computational efficiency (Section 4.3), against our exact counts. A method with "
         "a grid has the mean over its choices. Adds: multiply-adds, in % of the backbone's. A pass that samples, "
@@ -92,8 +86,7 @@ def cost_verdicts(counted_on_vit_b: pd.DataFrame, here: dict[str, pd.DataFrame])
         "times PVeRA's numbers, halfway between ten and a hundred on a logarithmic scale."
     )
     about = f"{REAL}: the grid shares are the paper's."
-    panel = pd.DataFrame.from_dict(shown, orient="index", columns=header)
-    return Table("cost_claims", caption, {"": panel}, data=pd.DataFrame(rows), about=about)
+    return Table("cost_claims", caption, {"": panel}, data=data, about=about)
 
 
 def count(text: str, counts: tuple[pd.DataFrame | None, bool]) -> Count:
@@ -126,7 +119,7 @@ def _few_numbers(points: pd.DataFrame) -> Measured:
 def _orders_of_magnitude(points: pd.DataFrame) -> Measured:
     sizes = points["adapter_parameters"]
     times = sizes.drop(["pvera", "linear"]) / sizes["pvera"]
-    text = ", ".join(f"{METHODS[key].title} {value:.1f}" for key, value in times.items())
+    text = ", ".join(f"{title(key)} {value:.1f}" for key, value in times.items())
     return times.median(), text, bool((np.log10(times) >= 1.5).mean() > 0.5)
 
 
@@ -147,7 +140,7 @@ def _merged(points: pd.DataFrame) -> Measured:
 def _not_merged(points: pd.DataFrame) -> Measured:
     modules = points.loc[["bottleneck", "adaptformer"]]
     added = _added(modules["training"], modules["backbone_multiply_adds"])
-    text = ", ".join(f"{METHODS[key].title} {value:.2f} %" for key, value in added.items())
+    text = ", ".join(f"{title(key)} {value:.2f} %" for key, value in added.items())
     return added.max(), text, bool(modules["merged"].isna().all() and (added > 0).all())
 
 
@@ -167,8 +160,3 @@ CLAIMS: dict[str, tuple[str, Callable[[pd.DataFrame], Measured]]] = {
 def _added(total, backbone):
     """Return the increase over the backbone in percent."""
     return 100 * (total / backbone - 1)
-
-
-def _gmac(number: float, backbone: float) -> str:
-    """Format with the decimals that show four digits of the backbone's count."""
-    return f"{number / GIGA:.{max(0, 3 - int(np.floor(np.log10(backbone / GIGA))))}f}"

@@ -69,16 +69,17 @@ def durations(runs: list[dict], shorter: dict) -> pd.DataFrame:
     chosen; test: test accuracy.
     """
     rows = []
-    for run in (run for run in runs if run["chosen"]):
-        member, chosen = chosen_member(run), run["chosen"]["epoch"]
-        loss, accuracy = (validation(member, measure) for measure in ("loss", "accuracy"))
-        early_loss, early_accuracy = stopped(run, shorter)
-        rows.append({
-            "method": run["method"], "dataset": run["dataset"], "seed": run["seed"], "epochs": member["epochs"],
-            "patience": member["status"] == "stopped early", "best": chosen + 1, "early_loss": early_loss,
-            "loss": loss[chosen], "early_accuracy": early_accuracy, "accuracy": accuracy[chosen],
-            "test": run["test"]["accuracy"],
-        })  # fmt: skip
+    for run in runs:
+        if run["chosen"]:
+            member, chosen = chosen_member(run), run["chosen"]["epoch"]
+            early_loss, early_accuracy = stopped(run, shorter)
+            place = {name: run[name] for name in ("method", "dataset", "seed")}
+            rows.append(place | {
+                "epochs": member["epochs"], "patience": member["status"] == "stopped early", "best": chosen + 1,
+                "early_loss": early_loss, "loss": validation(member, "loss")[chosen],
+                "early_accuracy": early_accuracy, "accuracy": validation(member, "accuracy")[chosen],
+                "test": run["test"]["accuracy"],
+            })  # fmt: skip
     return pd.DataFrame(rows)
 
 

@@ -1,12 +1,13 @@
 """Distance of PVeRA's latent draws from their mean, over the patches of an image (Section 4.4)."""
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 import numpy as np
 import pandas as pd
 
-from pvera.report.table import Table, plain, title
-from pvera.report.tables.names import backbone_title
+from pvera.report.table import Table, plain
+from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Untestable
 
 Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]  # records and arrays of `readings.load`
@@ -46,10 +47,10 @@ def latents_table(latents: Latents) -> Table:
         "(root mean square), in standard deviations of the mean over patches. Correlation: of a draw with the mean, "
         "over the patches of an image."
     )
-    return Table("latents", caption, {"": data.set_index("method")}, spec, data, _about(latents))
+    return Table("latents", caption, {"": data.set_index("method")}, spec, data, about(latents))
 
 
-def draw_distance(latents: Latents) -> dict[str, np.ndarray]:
+def draw_distance(latents: Latents) -> NoReturn:
     """Raise `Untestable` with the distance of PVeRA's draws from their mean: σ is positive, so no result could refute
     the claim."""
     distances = [
@@ -59,23 +60,20 @@ def draw_distance(latents: Latents) -> dict[str, np.ndarray]:
     ]
     if not distances:
         raise Untestable("no draws of PVeRA")
-    spread = np.concatenate(distances).mean()
     raise Untestable(
-        f"it holds by construction, as σ is positive; draws lie {plain(spread, 2)} standard deviations of the mean "
-        "over patches away"
+        f"it holds by construction, as σ is positive; draws lie {plain(np.concatenate(distances).mean(), 2)} standard "
+        "deviations of the mean over patches away"
     )
 
 
-def relevant_parts(latents: Latents) -> dict[str, np.ndarray]:
+def relevant_parts(latents: Latents) -> NoReturn:
     """Raise `Untestable`: no data set of the profiles marks the relevant parts."""
     raise Untestable("no image has its relevant parts marked; the maps are for the eye")
 
 
-def _about(latents: Latents) -> str:
+def about(latents: Latents) -> str:
     """Describe the adapters for a caption."""
     record, arrays = latents[0]
-    return (
-        f"Profile {record['profile']}, {record['protocol']} protocol, backbone {backbone_title(record['backbone'])}, "
-        f"seed {record['seed']}: {len(arrays['pixels'])} test images of {title(record['dataset'])}, "
-        f"{arrays['mu'].shape[1]} x {arrays['mu'].shape[2]} patches each."
-    )
+    images, height, width = arrays["mu"].shape
+    described = origin(record, [record["seed"]], [record["dataset"]])
+    return f"{described}; {images} test images, {height} x {width} patches each."

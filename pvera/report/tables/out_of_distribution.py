@@ -1,8 +1,8 @@
 """μ_q + μ_v of the last layer, in and out of distribution, for PVeRA and VeRA (Section 4.4)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,8 +18,7 @@ from pvera.report.tables.verdicts import Untestable
 KINDS = {"mean": "mean value", "norm": "norm"}
 
 
-@dataclass(frozen=True)
-class Values:
+class Values(NamedTuple):
     """The values of one adapter from experiment out_of_distribution: (data set, kind) -> (images,)."""
 
     record: dict
@@ -42,10 +41,12 @@ def load_values(root, profile: str) -> list[Values]:
     for record, arrays in load(root, profile, "out_of_distribution"):
         tested = record["config"]["tested"]
         runs.append(Values(record, {(name, kind): arrays[f"{name}_{kind}"] for name in tested for kind in KINDS}))
-    methods, order = ("pvera", "vera"), runs[0].record["config"]["tested"] if runs else []
-    return sorted(
-        runs, key=lambda run: (methods.index(run.record["method"]), order.index(run.trained_on), run.record["seed"])
-    )
+
+    def place(run: Values) -> tuple:
+        method, tested = run.record["method"], run.record["config"]["tested"]
+        return method != "pvera", tested.index(run.record["dataset"]), run.record["seed"]
+
+    return sorted(runs, key=place)
 
 
 def comparisons(runs: Sequence[Values]) -> pd.DataFrame:
@@ -59,12 +60,11 @@ def comparisons(runs: Sequence[Values]) -> pd.DataFrame:
         for other, kind in product(run.others, KINDS):
             inside, outside = run.values[run.trained_on, kind], run.values[other, kind]
             test = rank_sum(outside, inside)
-            rows.append({
-                "method": run.record["method"], "model": run.trained_on, "seed": run.record["seed"],
-                "tested": other, "kind": kind, "mean_in": inside.mean(), "mean_out": outside.mean(),
-                "p_value": test.p_value, "cliffs_delta": test.cliffs_delta, "auroc": test.superiority,
-            })  # fmt: skip
-    return pd.DataFrame(rows)
+            adapter = (run.record["method"], run.trained_on, run.record["seed"])
+            numbers = (inside.mean(), outside.mean(), test.p_value, test.cliffs_delta, test.superiority)
+            rows.append((*adapter, other, kind, *numbers))
+    columns = ["method", "model", "seed", "tested", "kind", "mean_in", "mean_out", "p_value", "cliffs_delta", "auroc"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 SPEC = {
@@ -116,6 +116,4 @@ def separation(kind: str, over: str = "") -> Callable[[Sequence[Values]], dict[s
 def about(runs: Sequence[Values]) -> str:
     """Describe the adapters for a caption."""
     record = runs[0].record
-    seeds = sorted({run.record["seed"] for run in runs})
-    tested = ", ".join(title(name) for name in record["config"]["tested"])
-    return f"{origin(record, seeds)}; the first data set of each category: {tested}."
+    return f"{origin(record, sorted({run.record['seed'] for run in runs}), record['config']['tested'])}."

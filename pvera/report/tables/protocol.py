@@ -7,7 +7,7 @@ from pvera.adapters import METHODS
 from pvera.report import effects
 from pvera.report.effects import METRICS, NOISE
 from pvera.report.table import NOTHING, Table, crossed, plain, signed, title
-from pvera.report.tables.names import backbone_title
+from pvera.report.tables.names import origin
 from pvera.study.protocol import GRID_REFERENCE, one_at_a_time
 
 DIGITS = {"validation_loss": 3}
@@ -18,9 +18,9 @@ def switches(runs: dict[str, list[dict]]) -> Table:
     """Build the table of mean effects of each switch on each metric; runs: `effects.load`."""
     data = effects.summary(effects.differences(runs))
     cells = crossed(data, "switch", "metric", _effect).rename(columns=TITLES)
-    variants, methods = one_at_a_time(), data.groupby("switch")["methods"].first()
-    named = [title(variants[name].method or f"{methods[name]} methods") for name in cells.index]
-    cells.insert(0, "Methods", named)
+    methods = data.groupby("switch")["methods"].first()
+    named = {name: variant.method or f"{methods.get(name)} methods" for name, variant in one_at_a_time().items()}
+    cells.insert(0, "Methods", [title(named[name]) for name in cells.index])
     caption = (
         "Effect of each switch alone: the run as under `published` minus the corrected one, mean over data sets and "
         "seeds. Brackets: 95 % t-interval over both. ±: range of chance, which the mean of as many runs leaves in 5 of "
@@ -29,7 +29,7 @@ def switches(runs: dict[str, list[dict]]) -> Table:
         "another scale, because the softmax is taken twice. The two runs of `joint_stop` are equal until a member of "
         "the grid stops."
     )
-    return Table("protocol", caption, {"": cells.rename("`{}`".format)}, data=data, about=_about(runs))
+    return Table("protocol", caption, {"": cells.rename("`{}`".format)}, data=data, about=about(runs))
 
 
 def by_method(runs: dict[str, list[dict]]) -> Table:
@@ -44,7 +44,7 @@ def by_method(runs: dict[str, list[dict]]) -> Table:
         "Effect on the accuracy (points) of each method, of the published protocol and of the switches that all "
         "methods share. Brackets, ± and bold as in the table of all switches."
     )
-    return Table("protocol_methods", caption, {"": cells}, data=data, about=_about(runs))
+    return Table("protocol_methods", caption, {"": cells}, data=data, about=about(runs))
 
 
 def _effect(row: pd.Series) -> str:
@@ -62,14 +62,12 @@ def _effect(row: pd.Series) -> str:
     return f"**{text}**" if row["beyond"] else text
 
 
-def _about(runs: dict[str, list[dict]]) -> str:
+def about(runs: dict[str, list[dict]]) -> str:
+    """Describe the runs for a caption."""
     first = next(iter(runs.values()))
-    searched = " (`joint_stop`: all of them)" if GRID_REFERENCE in runs else ""
-    seeds = sorted({run["seed"] for run in first})
-    datasets = dict.fromkeys(title(run["dataset"]) for run in first)
-    profile, backbone, epochs = first[0]["profile"], first[0]["backbone"], first[0]["config"]["max_epochs"]
+    seeds, datasets = (dict.fromkeys(run[key] for run in first) for key in ("seed", "dataset"))
+    grids = " (`joint_stop`: all of them)" if GRID_REFERENCE in runs else ""
     return (
-        f"Profile {profile}, backbone {backbone_title(backbone)}, data set{'s' * (len(datasets) > 1)} "
-        f"{', '.join(datasets)}, seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}, at most {epochs} epochs, "
-        f"one fixed value of each grid{searched}; {sum(map(len, runs.values()))} runs."
+        f"{origin(first[0], sorted(seeds), datasets)}; at most {first[0]['config']['max_epochs']} epochs, one fixed "
+        f"value of each grid{grids}; {sum(map(len, runs.values()))} runs."
     )

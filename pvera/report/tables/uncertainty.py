@@ -15,7 +15,7 @@ from pvera.data.tasks import TASKS
 from pvera.report.published import Published
 from pvera.report.readings import Uncertainty
 from pvera.report.statistics import RankSum, rank_sum
-from pvera.report.table import NOTHING, Table, p_value, plain, signed, texts, title
+from pvera.report.table import Table, p_value, plain, signed, title
 from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Untestable
 from pvera.selective import auroc
@@ -29,16 +29,10 @@ Runs = Sequence[Uncertainty]
 
 def groups(runs: Runs) -> dict[str, list[Uncertainty]]:
     """Group the runs: all, then each data set by category and in the paper's order."""
-    parts = {ALL: list(runs)}
     places = {run.record["dataset"]: KINDS.index(run.record["category"]) for run in runs}
-    for name in sorted(places, key=lambda name: (places[name], [*TASKS, name].index(name), name)):
-        parts[title(name)] = [run for run in runs if run.record["dataset"] == name]
-    return parts
-
-
-def pooled(runs: Runs, values: Callable[[Uncertainty], np.ndarray]) -> np.ndarray:
-    """Concatenate the values of all runs."""
-    return np.concatenate([values(run) for run in runs])
+    names = sorted(places, key=lambda name: (places[name], [*TASKS, name].index(name), name))
+    of_names = {title(name): [run for run in runs if run.record["dataset"] == name] for name in names}
+    return {ALL: list(runs)} | of_names
 
 
 def seeds(runs: Runs) -> list[int]:
@@ -61,15 +55,16 @@ def compare(greater: np.ndarray, smaller: np.ndarray) -> RankSum:
 
 
 def spread_of(runs: Runs, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the standard deviations of Algorithm 1 with k draws, of correct and of incorrect images."""
-    return tuple(pooled(runs, lambda run: getattr(run.estimates[k], name)) for name in ("sd_correct", "sd_incorrect"))
+    """Return the standard deviations of Algorithm 1 with k draws, of correct and of incorrect images of all runs."""
+    estimates = [run.estimates[k] for run in runs]
+    return np.concatenate([e.sd_correct for e in estimates]), np.concatenate([e.sd_incorrect for e in estimates])
 
 
 def width_of(runs: Runs, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the interval widths of k draws, of correct and of incorrect predictions."""
-    return tuple(
-        pooled(runs, lambda run: run.estimates[k].width[run.estimates[k].right == right]) for right in (True, False)
-    )
+    """Return the interval widths of k draws, of correct and of incorrect predictions of all runs."""
+    estimates = [run.estimates[k] for run in runs]
+    right, width = np.concatenate([e.right for e in estimates]), np.concatenate([e.width for e in estimates])
+    return width[right], width[~right]
 
 
 def spread(runs: Runs) -> Table:
@@ -89,6 +84,7 @@ COMPARED = {
     "right": ("Correct", 4),
     "wrong": ("Incorrect", 4),
     "p_value": ("p", lambda row: p_value(row["p_value"], 4)),
+    "ratio": ("Ratio", 2),
     "cliffs_delta": ("Cliff's delta", "+2"),
     "by_seed": ("By seed", lambda row: ", ".join(signed(value, 2) for value in row["by_seed"])),
 }
@@ -143,26 +139,27 @@ def detection(runs: Runs) -> pd.DataFrame:
 def detection_table(runs: Runs) -> Table:
     """Build the table of `detection`, averaged over seeds, then over data sets."""
     data, most = detection(runs), max(runs[0].estimates)
-    names = {(SD, k): f"{SD}, {k} draws" for k in runs[0].estimates}
-    names |= {(SCORE, most): f"{SCORE}, {most} draws", (SINGLE, 0): SINGLE}
-    means = data.groupby(["dataset", "way", "draws"])["auroc"].mean().unstack(["way", "draws"])[list(names)]
-    means = means.set_axis(list(names.values()), axis=1).rename(title)
-    datasets = list(groups(runs))[1:]
-    means.loc[f"Mean over {len(datasets)} data sets"] = means.mean()
+    ways = [*((SD, k) for k in runs[0].estimates), (SCORE, most), (SINGLE, 0)]
+    means = data.groupby(["dataset", "way", "draws"])["auroc"].mean().unstack(["way", "draws"])[ways]
+    means.columns = [way if k == 0 else f"{way}, {k} draws" for way, k in ways]
+    means, datasets = means.rename(title), list(groups(runs))[1:]
+    panel = pd.concat([means.mean().to_frame(f"Mean over {len(datasets)} data sets").T, means.loc[datasets]])
     caption = (
         "AUROC for detecting incorrect predictions (0.5: chance), within each data set, mean over seeds. The "
         "prediction is the class that most draws predict, or that of one pass. Mean score: of the predicted class, "
         "over all draws. One pass: its highest score, with the mean and without draws."
     )
-    panel, spec = means.loc[[means.index[-1], *datasets]], {name: (name, 3) for name in means}
-    return Table("uncertainty_auroc", caption, {"": panel}, spec, data, about(runs))
+    return Table("uncertainty_auroc", caption, {"": panel}, {name: (name, 3) for name in means}, data, about(runs))
 
 
 def within(of: Callable, k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
     """Return the contrast Cliff's delta of incorrect against correct images with k draws, within each adapter."""
 
     def contrast(runs: Runs) -> dict[str, pd.DataFrame]:
-        return {"": _of_each(_with_draws(runs, k), lambda run: compare(*of([run], k)[::-1]).cliffs_delta)}
+        _require_draws(runs, k)
+        deltas = [compare(*of([run], k)[::-1]).cliffs_delta for run in runs]
+        places = [{name: run.record[name] for name in ("dataset", "seed")} for run in runs]
+        return {"": pd.DataFrame(places).assign(delta=deltas).pivot(index="dataset", columns="seed", values="delta")}
 
     return contrast
 
@@ -171,53 +168,37 @@ def gain(k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
     """Return the contrast of how far the AUROC of k draws lies above that of one pass."""
 
     def contrast(runs: Runs) -> dict[str, pd.DataFrame]:
-        found = detection(_with_draws(runs, k)).pivot(
-            index=["dataset", "seed"], columns=["way", "draws"], values="auroc"
-        )
-        return {"": (found[SD, k] - found[SINGLE, 0]).unstack("seed")}
+        _require_draws(runs, k)
+        aurocs = detection(runs).pivot(index=["dataset", "seed"], columns=["way", "draws"], values="auroc")
+        return {"": (aurocs[SD, k] - aurocs[SINGLE, 0]).unstack("seed")}
 
     return contrast
 
 
-def _with_draws(runs: Runs, k: int) -> Runs:
+def _require_draws(runs: Runs, k: int) -> None:
     if k not in runs[0].estimates:
         raise Untestable(f"no results with {k} draws")
-    return runs
-
-
-def _of_each(runs: Runs, value: Callable[[Uncertainty], float]) -> pd.DataFrame:
-    """Return a value per adapter as (data sets, seeds), NaN where there is no adapter."""
-    every = [{"dataset": r.record["dataset"], "seed": r.record["seed"], "value": value(r)} for r in runs]
-    return pd.DataFrame(every).pivot(index="dataset", columns="seed", values="value")
 
 
 # Intervals
 
 
 def widths(runs: Runs, paper: Published) -> Table:
-    """Build the table of interval widths: against the paper's, and per data set."""
+    """Build the table of interval widths: beside the paper's, and per data set."""
     data = compared(runs, width_of)
     published = [float(paper.quote(f"width_{name}")) for name in ("correct", "incorrect")]
-    against = {"Paper": _pair(*published)}
-    for row in data[data["group"] == ALL].itertuples():
-        gaps = (signed(ours - theirs, 3) for ours, theirs in zip((row.right, row.wrong), published, strict=True))
-        against |= {f"Here, {row.draws} draws": _pair(row.right, row.wrong)}
-        against |= {f"Difference, {row.draws} draws": [*gaps, NOTHING]}
-    panel = pd.DataFrame.from_dict(against, "index", columns=["Correct", "Incorrect", "Ratio"])
-    panels = {name: texts(part, COMPARED) for name, part in _by_draws(data).items()}
+    here = data[data["group"] == ALL].set_index("draws")[["right", "wrong"]].rename("Here, {} draws".format)
+    panel = pd.concat([pd.DataFrame([published], ["Paper"], ["right", "wrong"]), here])
+    panel["ratio"] = panel["wrong"] / panel["right"].replace(0, np.nan)
     caption = (
         "Mean width of the 95 % t-interval of the softmax score of the most predicted class, for correct and incorrect "
         "predictions. Ratio: incorrect to correct. p: one-sided rank-sum test that incorrect predictions have the "
         "wider interval. Cliff's delta: 0 is no effect. The paper's widths are those of ViT-B/14 on its 19 data sets, "
-        "with a number of draws that it does not state, so the differences do not test them."
+        "with a number of draws that it does not state, so they are no test of ours."
     )
+    panels = {"Beside the paper": panel} | _by_draws(data)
     data = data.drop(columns="by_seed").assign(published_right=published[0], published_wrong=published[1])
-    return Table("intervals", caption, {"Against the paper": panel} | panels, data=data, about=about(runs))
-
-
-def _pair(right: float, wrong: float) -> list[str]:
-    """Return two widths and their ratio as texts; no ratio where all draws are equal and the intervals points."""
-    return [plain(right, 3), plain(wrong, 3), plain(wrong / right if right else np.nan, 2)]
+    return Table("intervals", caption, panels, COMPARED, data, about(runs))
 
 
 def by_draws(runs: Runs) -> pd.DataFrame:
@@ -230,20 +211,11 @@ def by_draws(runs: Runs) -> pd.DataFrame:
     rows = []
     for k in runs[0].estimates:
         right, wrong = width_of(runs, k)
-        covered = pooled(runs, lambda run: run.covered[k])
-        aurocs = [auroc(run.estimates[k].width, ~run.estimates[k].right) for run in runs]
-        rows.append(
-            {
-                "draws": k,
-                "right": _mean(right),
-                "wrong": _mean(wrong),
-                "auroc": pd.Series(aurocs).mean(),
-                "factor": 2 * t.ppf(0.975, k - 1) / np.sqrt(k),
-                "covered": int(covered.sum()),
-                "intervals": len(covered),
-            }
-        )
-    return pd.DataFrame(rows)
+        covered = np.concatenate([run.covered[k] for run in runs])
+        aurocs = pd.Series([auroc(run.estimates[k].width, ~run.estimates[k].right) for run in runs])
+        factor = 2 * t.ppf(0.975, k - 1) / np.sqrt(k)
+        rows.append((k, _mean(right), _mean(wrong), aurocs.mean(), factor, int(covered.sum()), len(covered)))
+    return pd.DataFrame(rows, columns=["draws", "right", "wrong", "auroc", "factor", "covered", "intervals"])
 
 
 def by_draws_table(runs: Runs) -> Table:
@@ -269,9 +241,6 @@ def by_draws_table(runs: Runs) -> Table:
 
 def about(runs: Runs) -> str:
     """Describe the adapters for a caption."""
-    record = runs[0].record
-    sets, images = {run.record["dataset"] for run in runs}, sum(len(run.most.labels) for run in runs)
-    return (
-        f"{origin(record, seeds(runs))}: {len(runs)} adapters on {len(sets)} data sets, {images} images "
-        "in all (each image counts once per seed, so the values are not independent)."
-    )
+    images = sum(len(run.most.labels) for run in runs)
+    described = origin(runs[0].record, seeds(runs), dict.fromkeys(run.record["dataset"] for run in runs))
+    return f"{described}; {images} images in all (each counts once per seed, so the values are not independent)."
