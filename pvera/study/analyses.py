@@ -4,7 +4,6 @@ An `Analysis` leaves one record, with its arrays beside it. Its configuration ho
 the test images.
 """
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,20 +30,20 @@ class Analysis(Job):
     """One analysis of adapters that trainings have left.
 
     records: those of the trainings; an adapter lies beside each.
-    compute: (model with the first adapter, analysis, test data by name, report) -> arrays.
+    function: (model with the first adapter, analysis, test data by name, report) -> arrays.
     tested: data sets whose test images it is given.   settings: whatever else influences the numbers.
     fitted: whether it is of several adapters, and is given the training and validation split of its data set too
         (`Inputs.for_analysis`).
     """
 
     records: tuple[str, ...]
-    compute: Callable
+    function: Callable
     tested: tuple[str, ...]
     settings: dict = field(hash=False)
     fitted: bool = False
 
     @classmethod
-    def of(cls, trained: Run | list[Run], experiment: str, compute: Callable, tested=(), **settings) -> "Analysis":
+    def of(cls, trained: Run | list[Run], experiment: str, function: Callable, tested=(), **settings) -> "Analysis":
         """Build the analysis of the adapter that a run left, or of several; it stands under the first of them.
 
         tested: by default the data set of the training.
@@ -54,7 +53,7 @@ class Analysis(Job):
         shared = {name: getattr(first, name) for name in Job.__dataclass_fields__} | {"experiment": experiment}
         records = tuple(str(run.path) for run in (first, *others))
         tested = tuple(tested) or (first.dataset,)
-        return cls(**shared, records=records, compute=compute, tested=tested, settings=settings, fitted=several)
+        return cls(**shared, records=records, function=function, tested=tested, settings=settings, fitted=several)
 
     @property
     def adapters(self) -> list[Path]:
@@ -83,36 +82,21 @@ class Analysis(Job):
             **shortened,
         }
 
-    def execute(
-        self,
-        device: str = "cpu",
-        on_step: Callable[[int, int], None] = lambda step, limit: None,
-        inputs: Inputs | None = None,
-    ) -> None:
-        """Compute, and write the result. InputError where an adapter is missing or does not fit."""
-        started, inputs = time.perf_counter(), inputs or Inputs()
+    def compute(self, device: str, on_step: Callable[[int, int], None], inputs: Inputs) -> tuple[dict, dict]:
+        """Return the record and the arrays. InputError where an adapter is missing or does not fit."""
         self._require_same_data(inputs)
         source = results.read(self.records[0])
         frozen, tests = inputs.for_analysis(self, device)
-        runs.reset_peak_memory(device)
         config = self.config(inputs)
         model = checkpoint.load(frozen.model, self.adapters[0]).eval()
         try:
             with training.deterministic(self.deterministic), training.autocast(device, self.precision):
-                arrays = self.compute(model, self, tests, lambda share: on_step(round(share * STEPS), STEPS))
+                arrays = self.function(model, self, tests, lambda share: on_step(round(share * STEPS), STEPS))
                 environment = runs.environment(device)
         finally:
             model.unload()
-        record = {
-            "schema": results.SCHEMA,
-            **{name: getattr(self, name) for name in results.IDENTITY},
-            **{name: source.get(name) for name in ("category", "protocol", "data_copy")},
-            "config": config,
-            "config_hash": results.config_hash(config),
-            "environment": environment,
-            "cost": runs.cost(started, device),
-        }
-        results.write(self.path, record, arrays=arrays)
+        about = {name: source.get(name) for name in ("category", "protocol", "data_copy")}
+        return about | {"config": config, "environment": environment}, {"arrays": arrays}
 
     def _require_same_data(self, inputs: Inputs) -> None:
         """Raise InputError where an adapter was trained on other splits than lie there now.

@@ -1,7 +1,7 @@
 """The registry of experiments: scripts, workers and the report read it.
 
-An entry says what lists an experiment's runs, which script starts it, and who reads its results. `register` adds one of
-your own: docs/extending.md.
+An entry says what lists an experiment's runs, which script starts it, and who reads its results. docs/extending.md adds
+one.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,6 @@ class Experiment:
     lists: (profile, folder of results) -> runs that can be started.
     script: in experiments/, starts it: train, train_language (its runs read text), or analyse (they read adapters).
     notebooks: in analysis/, that read its results.
-    paper: the figures and tables of the paper that it reproduces.
     """
 
     name: str
@@ -33,168 +32,156 @@ class Experiment:
     lists: Callable[[Profile, object], list]
     script: str = "train"
     notebooks: tuple[str, ...] = ()
-    paper: str = ""
 
 
-EXPERIMENTS: dict[str, Experiment] = {}
-
-
-def register(*entry, **fields) -> Experiment:
-    """Add an experiment, given as the fields of `Experiment`. InputError for a name that is taken."""
-    experiment = Experiment(*entry, **fields)
-    if experiment.name in EXPERIMENTS:
-        raise InputError(f"there is an experiment {experiment.name!r} already")
-    EXPERIMENTS[experiment.name] = experiment
-    return experiment
-
-
-register(
-    "beta",
-    "Search of β",
-    "searches PVeRA's β where the paper gives none; the others need it",
-    partial(plan.search, experiment="beta"),
-    notebooks=("main_table", "detailed", "grid", "components"),
-    paper="Table 4",
-)
-register(
-    "alpha",
-    "Search of α",
-    "searches VeRA's α, so that VeRA has as many configurations to choose from as PVeRA",
-    partial(plan.search, experiment="alpha"),
-    notebooks=("components",),
-)
-register(
-    "benchmark",
-    "Benchmark",
-    "every method on every data set with every seed",
-    plan.benchmark,
-    notebooks=(
-        "calibration",
-        "comparison",
-        "components",
-        "computational_efficiency",
-        "detailed",
-        "duration",
-        "grid",
-        "intervals",
-        "main_table",
-        "speed",
-        "uncertainty",
+ENTRIES = [
+    Experiment(
+        "beta",
+        "Search of β",
+        "searches PVeRA's β where the paper gives none; the others need it",
+        partial(plan.search, experiment="beta"),
+        notebooks=("main_table", "detailed", "grid", "components"),
     ),
-    paper="Figures 3 and 4, Tables 1, 4 and 6 to 8",
-)
-register(
-    "components",
-    "Components",
-    "PVeRA without its noise or its KL term, and more seeds of VeRA and PVeRA",
-    plan.components,
-    notebooks=("components",),
-)
-register(
-    "noise", "Noise of fixed size", "PVeRA with noise of fixed size, and VeRA with dropout in its latent", plan.noise
-)
-register("published", "Published protocol", "the published protocol on every data set", plan.published)
-register(
-    "equal_budget",
-    "Equal budget",
-    "VeRA with an α that was searched as PVeRA's β",
-    plan.equal_budget,
-    notebooks=("components",),
-)
-register(
-    "rank",
-    "Ablation of the rank",
-    "PVeRA with several ranks",
-    partial(plan.ablation, experiment="rank", hyperparameter="rank"),
-    notebooks=("rank",),
-    paper="Table 2",
-)
-register(
-    "position",
-    "Ablation of positions",
-    "PVeRA on several combinations of query, key and value",
-    partial(plan.ablation, experiment="position", hyperparameter="targets"),
-    notebooks=("position",),
-    paper="Table 3",
-)
-register(
-    "protocol",
-    "Differences of the protocols",
-    "the differences between the paper and its published program, one at a time",
-    plan.protocol_effects,
-    notebooks=("protocol",),
-)
-register(
-    "uncertainty",
-    "Monte Carlo inference",
-    "several draws of every test image",
-    plan.uncertainty,
-    script="analyse",
-    notebooks=("uncertainty", "intervals"),
-    paper="Figures 1, 5, 8 and 9, Algorithm 1",
-)
-register(
-    "out_of_distribution",
-    "Out of distribution",
-    "latents in and out of distribution",
-    plan.out_of_distribution,
-    script="analyse",
-    notebooks=("out_of_distribution",),
-    paper="Figure 6",
-)
-register(
-    "latents",
-    "Latents",
-    "maps of latents over an image's patches",
-    plan.latent_maps,
-    script="analyse",
-    notebooks=("latents",),
-    paper="Figure 7",
-)
-register("dropout", "Dropout", "LoRA and VeRA with dropout, for Monte Carlo dropout", plan.dropout)
-register(
-    "beta_effects", "Effects of β", "PVeRA along β, from no KL term to one that outweighs the loss", plan.beta_effects
-)
-register(
-    "rivals",
-    "Rivals",
-    "one pass, draws, ensembles and Laplace with the benchmark's adapters",
-    partial(plan.compared, experiment="rivals", trainings=plan.benchmark, trained="benchmark"),
-    script="analyse",
-    notebooks=("uncertainty_baselines",),
-)
-register(
-    "dropout_rivals",
-    "Rivals, dropout",
-    "Monte Carlo dropout of LoRA and VeRA",
-    partial(plan.compared, experiment="dropout_rivals", trainings=plan.dropout, trained="dropout"),
-    script="analyse",
-    notebooks=("uncertainty_baselines",),
-)
-register(
-    "beta_rivals",
-    "Rivals along β",
-    "draws of PVeRA along β",
-    partial(plan.compared, experiment="beta_rivals", trainings=plan.beta_effects, trained="beta_effects"),
-    script="analyse",
-    notebooks=("uncertainty_baselines",),
-)
-register(
-    "language_beta",
-    "Search of β, text",
-    "searches PVeRA's β, which the paper does not give; the other needs it",
-    partial(plan.search, experiment="language_beta"),
-    script="train_language",
-)
-register(
-    "language",
-    "Text",
-    "every method on every task with every seed",
-    partial(plan.benchmark, experiment="language", search="language_beta"),
-    script="train_language",
-    notebooks=("language", "duration"),
-    paper="Table 5",
-)
+    Experiment(
+        "alpha",
+        "Search of α",
+        "searches VeRA's α, so that VeRA has as many configurations to choose from as PVeRA",
+        partial(plan.search, experiment="alpha"),
+        notebooks=("components",),
+    ),
+    Experiment(
+        "benchmark",
+        "Benchmark",
+        "every method on every data set with every seed",
+        plan.benchmark,
+        notebooks=(
+            "calibration",
+            "comparison",
+            "components",
+            "computational_efficiency",
+            "detailed",
+            "duration",
+            "grid",
+            "intervals",
+            "main_table",
+            "speed",
+            "uncertainty",
+        ),
+    ),
+    Experiment(
+        "components",
+        "Components",
+        "PVeRA without its noise or its KL term, and more seeds of VeRA and PVeRA",
+        plan.components,
+        notebooks=("components",),
+    ),
+    Experiment(
+        "noise",
+        "Noise of fixed size",
+        "PVeRA with noise of fixed size, and VeRA with dropout in its latent",
+        plan.noise,
+    ),
+    Experiment("published", "Published protocol", "the published protocol on every data set", plan.published),
+    Experiment(
+        "equal_budget",
+        "Equal budget",
+        "VeRA with an α that was searched as PVeRA's β",
+        plan.equal_budget,
+        notebooks=("components",),
+    ),
+    Experiment(
+        "rank",
+        "Ablation of the rank",
+        "PVeRA with several ranks",
+        partial(plan.ablation, experiment="rank", hyperparameter="rank"),
+        notebooks=("rank",),
+    ),
+    Experiment(
+        "position",
+        "Ablation of positions",
+        "PVeRA on several combinations of query, key and value",
+        partial(plan.ablation, experiment="position", hyperparameter="targets"),
+        notebooks=("position",),
+    ),
+    Experiment(
+        "protocol",
+        "Differences of the protocols",
+        "the differences between the paper and its published program, one at a time",
+        plan.protocol_effects,
+        notebooks=("protocol",),
+    ),
+    Experiment(
+        "uncertainty",
+        "Monte Carlo inference",
+        "several draws of every test image",
+        plan.uncertainty,
+        script="analyse",
+        notebooks=("uncertainty", "intervals"),
+    ),
+    Experiment(
+        "out_of_distribution",
+        "Out of distribution",
+        "latents in and out of distribution",
+        plan.out_of_distribution,
+        script="analyse",
+        notebooks=("out_of_distribution",),
+    ),
+    Experiment(
+        "latents",
+        "Latents",
+        "maps of latents over an image's patches",
+        plan.latent_maps,
+        script="analyse",
+        notebooks=("latents",),
+    ),
+    Experiment("dropout", "Dropout", "LoRA and VeRA with dropout, for Monte Carlo dropout", plan.dropout),
+    Experiment(
+        "beta_effects",
+        "Effects of β",
+        "PVeRA along β, from no KL term to one that outweighs the loss",
+        plan.beta_effects,
+    ),
+    Experiment(
+        "rivals",
+        "Rivals",
+        "one pass, draws, ensembles and Laplace with the benchmark's adapters",
+        partial(plan.compared, experiment="rivals", trainings=plan.benchmark, trained="benchmark"),
+        script="analyse",
+        notebooks=("uncertainty_baselines",),
+    ),
+    Experiment(
+        "dropout_rivals",
+        "Rivals, dropout",
+        "Monte Carlo dropout of LoRA and VeRA",
+        partial(plan.compared, experiment="dropout_rivals", trainings=plan.dropout, trained="dropout"),
+        script="analyse",
+        notebooks=("uncertainty_baselines",),
+    ),
+    Experiment(
+        "beta_rivals",
+        "Rivals along β",
+        "draws of PVeRA along β",
+        partial(plan.compared, experiment="beta_rivals", trainings=plan.beta_effects, trained="beta_effects"),
+        script="analyse",
+        notebooks=("uncertainty_baselines",),
+    ),
+    Experiment(
+        "language_beta",
+        "Search of β, text",
+        "searches PVeRA's β, which the paper does not give; the other needs it",
+        partial(plan.search, experiment="language_beta"),
+        script="train_language",
+    ),
+    Experiment(
+        "language",
+        "Text",
+        "every method on every task with every seed",
+        partial(plan.benchmark, experiment="language", search="language_beta"),
+        script="train_language",
+        notebooks=("language", "duration"),
+    ),
+]
+EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in ENTRIES}
 
 
 def of_script(script: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ A run that needs a value that a search has not found, or an analysis whose train
 yet: whoever executes runs lists again afterwards. Each function takes a profile and the folder of results.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from pvera.adapters import METHODS
 from pvera.data import tasks
 from pvera.errors import InputError
 from pvera.files import plain
-from pvera.study import analyses, results, rivals
+from pvera.study import analyses, results, uncertainty_baselines
 from pvera.study.analyses import Analysis
 from pvera.study.profiles import Profile
-from pvera.study.protocol import PUBLISHED_BETA, Protocol, one_at_a_time, protocol
+from pvera.study.protocol import PROTOCOLS, PUBLISHED, PUBLISHED_BETA, Protocol, one_at_a_time
 from pvera.study.runs import Candidate, Run
 
 #: The method to which a searched hyperparameter belongs.
@@ -38,21 +38,32 @@ class Place(NamedTuple):
     seed: int
 
 
+def places(profile: Profile, experiment: str, datasets: Sequence, seeds: Sequence, *methods: str) -> list[Place]:
+    """Return the places on the first backbone, of those methods that the profile has."""
+    known = [method for method in methods if method in profile.methods]
+    return [
+        Place(experiment, profile.backbones[0], dataset, method, seed)
+        for dataset, seed, method in product(datasets, seeds, known)
+    ]
+
+
 # One training
 
 
 def grid(profile: Profile, backbone: str, method: str, fixed: bool = False) -> list[dict]:
     """Return a method's grid, a dict per member: where it is `fixed`, or is on this backbone, the most chosen value."""
     options = profile.methods[method]
-    values = options.get("grid", {})
-    if values and (fixed or backbone in profile.fixed_grid):
+    if "grid" not in options:
+        return [{}]
+    ((name, values),) = options["grid"].items()
+    if fixed or backbone in profile.fixed_grid:
         if "most_chosen" not in options:
             raise InputError(
                 f"profile {profile.name!r}: methods.{method}.most_chosen: is missing, the value that {backbone} takes "
                 "where the grid is not searched"
             )
-        values = {name: [options["most_chosen"]] for name in values}
-    return [{name: value} for name, choices in values.items() for value in choices] or [{}]
+        values = [options["most_chosen"]]
+    return [{name: value} for value in values]
 
 
 def training(
@@ -63,7 +74,7 @@ def training(
     members: the hyperparameters by which they differ. rules: instead of the profile's protocol.
     keep: predictions and adapter are kept. options: hyperparameters of all members, beside the profile's.
     """
-    method, rules = place.method, rules or protocol(profile.protocol)
+    method, rules = place.method, rules or PROTOCOLS[profile.protocol]
     of_profile = {name: value for name, value in profile.methods[method].items() if name not in ("grid", "most_chosen")}
     shared = of_profile | rules.adapters.get(method, {}) | options
     return Run(
@@ -94,8 +105,15 @@ def _candidate(profile: Profile, method: str, settings: dict, member: dict) -> C
     return Candidate(built, rate, rate if method == "linear" else profile.learning_rate, beta, member)
 
 
-def crossed(values: list[dict], of_grid: list[dict]) -> tuple[list[dict], dict]:
-    """Return the members that try each value with each entry of a grid, and what all share if it has one entry."""
+def crossed(profile: Profile, values: list[dict], method: str, rates: bool, fixed: bool) -> tuple[list[dict], dict]:
+    """Return the members that try each value on the first backbone, and what all of them share.
+
+    rates: each value is tried with each of `search_rates`, where the profile has them. fixed: of the method's grid
+    the most chosen value is taken.
+    """
+    if rates and profile.search_rates:
+        values = [value | {"learning_rate": rate} for value in values for rate in profile.search_rates]
+    of_grid = grid(profile, profile.backbones[0], method, fixed)
     if len(of_grid) == 1:
         return values, of_grid[0]
     return [value | entry for value in values for entry in of_grid], {}
@@ -125,34 +143,29 @@ def found(profile: Profile, root, search: str, place: Place) -> dict | None:
     return chosen and {name: chosen[name]}
 
 
-def of_first_seed(run: Run, first: Run) -> Run | None:
-    """Return `run` with the one member that the search of another seed, `first`, chose.
-
-    None while there is no such result, or where it is of another configuration.
-    """
-    grid = chosen_grid(first)
-    if grid is None:
-        return None
-    config = {key: value for key, value in results.read(first.path)["config"].items() if key not in OF_INPUTS}
-    if results.config_hash(config) != results.config_hash(first.settings()):
-        return None
-    chosen = tuple(candidate for candidate in run.candidates if plain(candidate.grid) == grid)
-    return replace(run, candidates=chosen)
-
-
 def searching(
     profile: Profile, root, place: Place, search: str, seeds: list[int], changes: dict, folder: str | None = None
 ) -> list[Run]:
-    """Return the training that searches its grid, or with `search_once` what the first of `seeds` chose; [] while that
-    is not known. folder: the experiment of that first seed, if not this one. changes: hyperparameters."""
+    """Return the training that searches its grid, or with `search_once` takes what the first of `seeds` chose.
+
+    [] while a value is not known, or where that first seed has a result of another configuration.
+    folder: the experiment of that first seed, if not this one. changes: hyperparameters.
+    """
     values = {} if "beta" in changes else found(profile, root, search, place)
     if values is None:
         return []
     members = grid(profile, place.backbone, place.method)
     run = training(profile, root, place, members, keep=True, **values | changes)
-    if profile.search_once and len(members) > 1 and place.seed != seeds[0]:
-        run = of_first_seed(run, replace(run, seed=seeds[0], experiment=folder or place.experiment))
-    return [run] if run else []
+    if not profile.search_once or len(members) == 1 or place.seed == seeds[0]:
+        return [run]
+    first = replace(run, seed=seeds[0], experiment=folder or place.experiment)
+    chosen = chosen_grid(first)
+    if chosen is None:
+        return []
+    config = {key: value for key, value in results.read(first.path)["config"].items() if key not in OF_INPUTS}
+    if results.config_hash(config) != results.config_hash(first.settings()):
+        return []
+    return [replace(run, candidates=tuple(each for each in run.candidates if plain(each.grid) == chosen))]
 
 
 # Trainings
@@ -163,13 +176,13 @@ def benchmark(profile: Profile, root, experiment: str = "benchmark", search: str
 
     Seed by seed, and the methods of the first figure before the others: tables can be made early.
     """
-    parts = [[name for name in FIRST if name in profile.methods], [n for n in profile.methods if n not in FIRST]]
-    places = [
-        Place(experiment, backbone, dataset, method, seed)
-        for backbone, seed, methods in product(profile.backbones, profile.seeds, parts)
-        for dataset, method in product(profile.datasets, methods)
-    ]
-    return [run for place in places for run in searching(profile, root, place, search, profile.seeds, {})]
+    first, others = [n for n in FIRST if n in profile.methods], [n for n in profile.methods if n not in FIRST]
+    listed = []
+    for backbone, seed, methods in product(profile.backbones, profile.seeds, (first, others)):
+        for dataset, method in product(profile.datasets, methods):
+            place = Place(experiment, backbone, dataset, method, seed)
+            listed += searching(profile, root, place, search, profile.seeds, {})
+    return listed
 
 
 def search(profile: Profile, root, experiment: str) -> list[Run]:
@@ -187,19 +200,11 @@ def search(profile: Profile, root, experiment: str) -> list[Run]:
         raise InputError(f"profile {profile.name!r}: {name}: is missing, the values to search for {datasets[0]}")
     if len(values) == 1:
         return []
-    listed = []
-    for backbone, dataset in product(profile.backbones, datasets):
-        tried = with_rates(profile, [{name: value} for value in values])
-        members, shared = crossed(tried, grid(profile, backbone, method, fixed=True))
-        place = Place(experiment, backbone, dataset, method, profile.seeds[0])
-        listed.append(training(profile, root, place, members, **shared))
-    return listed
-
-
-def with_rates(profile: Profile, values: list[dict]) -> list[dict]:
-    """Cross the values of a hyperparameter with `search_rates`, where the profile has them."""
-    rates = [{"learning_rate": rate} for rate in profile.search_rates] or [{}]
-    return [value | rate for value in values for rate in rates]
+    members, shared = crossed(profile, [{name: value} for value in values], method, rates=True, fixed=True)
+    return [
+        training(profile, root, Place(experiment, backbone, dataset, method, profile.seeds[0]), members, **shared)
+        for backbone, dataset in product(profile.backbones, datasets)
+    ]
 
 
 #: What `components` trains, by name: the method, and the values that differ from the benchmark's.
@@ -220,8 +225,7 @@ def components(profile: Profile, root) -> list[Run]:
     for name, (method, changes) in COMPONENTS.items():
         seeds = profile.component_seeds if changes else profile.further_seeds
         searchers, folder = (seeds, None) if changes else (profile.seeds, "benchmark")
-        for dataset, seed in product(profile.datasets, seeds if method in profile.methods else ()):
-            place = Place(f"components_{name}", profile.backbones[0], dataset, method, seed)
+        for place in places(profile, f"components_{name}", profile.datasets, seeds, method):
             listed += searching(profile, root, place, "beta", searchers, changes, folder)
     return listed
 
@@ -238,11 +242,10 @@ def noise(profile: Profile, root) -> list[Run]:
     ]
     for sigma in (profile.noise.sigma, *profile.noise.sizes):
         variants.append((f"sigma_{sigma:g}", "pvera", {"sigma": sigma, "beta": 0.0}))
-    seeds, first, listed = profile.component_seeds, first_of_categories(profile), []
+    seeds, listed = profile.component_seeds, []
     for name, method, changes in variants:
-        datasets = profile.datasets if changes.get("sigma") == profile.noise.sigma else first
-        for dataset, seed in product(datasets, seeds if method in profile.methods else ()):
-            place = Place(f"noise_{name}", profile.backbones[0], dataset, method, seed)
+        datasets = profile.datasets if changes.get("sigma") == profile.noise.sigma else first_of_categories(profile)
+        for place in places(profile, f"noise_{name}", datasets, seeds, method):
             listed += searching(profile, root, place, "beta", seeds, changes)
     return listed
 
@@ -251,21 +254,19 @@ def published(profile: Profile, root) -> list[Run]:
     """List the trainings under the published protocol; each seed searches its own grid, as there."""
     if not profile.published:
         return []
-    backbone, everywhere, listed = profile.backbones[0], profile.with_(fixed_grid=[]), []
-    methods = [method for method in profile.published.methods if method in profile.methods]
-    for dataset, seed, method in product(profile.datasets, profile.seeds, methods):
-        place, members = Place("published", backbone, dataset, method, seed), grid(everywhere, backbone, method)
-        beta = {"beta": profile.published.beta} if method == "pvera" else {}
-        listed.append(training(profile, root, place, members, protocol("published"), keep=True, **beta))
+    everywhere, beta = profile.with_(fixed_grid=[]), {"pvera": {"beta": profile.published.beta}}
+    listed = []
+    for place in places(profile, "published", profile.datasets, profile.seeds, *profile.published.methods):
+        members = grid(everywhere, place.backbone, place.method)
+        listed.append(training(profile, root, place, members, PUBLISHED, keep=True, **beta.get(place.method, {})))
     return listed
 
 
 def equal_budget(profile: Profile, root) -> list[Run]:
     """List VeRA with the α that `search` chose, where the profile has values of α."""
-    seeds = profile.component_seeds if profile.alpha and "vera" in profile.methods else []
+    seeds = profile.component_seeds if profile.alpha else []
     listed = []
-    for dataset, seed in product(profile.datasets, seeds):
-        place = Place("equal_budget", profile.backbones[0], dataset, "vera", seed)
+    for place in places(profile, "equal_budget", profile.datasets, seeds, "vera"):
         listed += searching(profile, root, place, "alpha", seeds, {})
     return listed
 
@@ -275,18 +276,15 @@ def ablation(profile: Profile, root, experiment: str, hyperparameter: str) -> li
     ablations = profile.ablations
     if not ablations or "pvera" not in profile.methods:
         return []
-    values = [{hyperparameter: value} for value in getattr(ablations, hyperparameter)]
-    if ablations.search:
-        values = with_rates(profile, values)
-    backbone, listed = profile.backbones[0], []
-    fixed = not ablations.search or bool(profile.search_rates)
-    members, shared = crossed(values, grid(profile, backbone, "pvera", fixed))
-    for dataset, seed in product(ablations.datasets, profile.seeds):
-        place = Place(experiment, backbone, dataset, "pvera", seed)
-        if dataset in profile.datasets and seed in (ablations.seeds or profile.seeds):
-            beta = found(profile, root, "beta", place)
-            if beta is not None:
-                listed.append(training(profile, root, place, members, **shared | beta))
+    values, searches = [{hyperparameter: value} for value in getattr(ablations, hyperparameter)], ablations.search
+    members, shared = crossed(profile, values, "pvera", searches, fixed=not searches or bool(profile.search_rates))
+    datasets = [dataset for dataset in ablations.datasets if dataset in profile.datasets]
+    seeds = [seed for seed in profile.seeds if seed in (ablations.seeds or profile.seeds)]
+    listed = []
+    for place in places(profile, experiment, datasets, seeds, "pvera"):
+        beta = found(profile, root, "beta", place)
+        if beta is not None:
+            listed.append(training(profile, root, place, members, **shared | beta))
     return listed
 
 
@@ -296,20 +294,20 @@ def protocol_effects(profile: Profile, root) -> list[Run]:
     A difference that concerns one method is measured on that method, one that concerns the grid where every seed
     searches it.
     """
-    effects, backbone, listed = profile.effects, profile.backbones[0], []
+    effects, listed = profile.effects, []
     if not effects:
         return []
-    seeds = [seed for seed in effects.seeds if seed in profile.seeds]
-    datasets = [dataset for dataset in effects.datasets if dataset in profile.datasets]
     everywhere = profile.with_(fixed_grid=[])
-    for seed, (name, variant), dataset in product(seeds, one_at_a_time().items(), datasets):
-        for method in effects.grids if variant.grid else effects.methods:
-            if method not in profile.methods or variant.method not in (None, method):
-                continue
-            place = Place(f"protocol_{name}", backbone, dataset, method, seed)
+    datasets = [dataset for dataset in effects.datasets if dataset in profile.datasets]
+    seeds = [seed for seed in effects.seeds if seed in profile.seeds]
+    for seed, (name, variant) in product(seeds, one_at_a_time().items()):
+        methods = effects.grids if variant.grid else effects.methods
+        concerned = [method for method in methods if variant.method in (None, method)]
+        for place in places(profile, f"protocol_{name}", datasets, [seed], *concerned):
             beta = found(profile, root, "beta", place)
             if beta is not None:
-                members = grid(everywhere if variant.grid else profile, backbone, method, fixed=not variant.grid)
+                searched = everywhere if variant.grid else profile
+                members = grid(searched, place.backbone, place.method, fixed=not variant.grid)
                 listed.append(training(profile, root, place, members, variant.protocol, **beta))
     return listed
 
@@ -318,40 +316,38 @@ def dropout(profile: Profile, root) -> list[Run]:
     """List LoRA and VeRA with dropout, whose masks are drawn again at inference; with the grid's most chosen value."""
     if not profile.rivals:
         return []
-    backbone, listed = profile.backbones[0], []
-    methods = [name for name in ("lora", "vera") if name in profile.methods and name in profile.rivals.methods]
-    for dataset, seed, method in product(profile.datasets, profile.seeds, methods):
-        place, members = Place("dropout", backbone, dataset, method, seed), grid(profile, backbone, method, fixed=True)
-        listed.append(training(profile, root, place, members, keep=True, dropout=profile.rivals.dropout))
-    return listed
+    methods = [name for name in ("lora", "vera") if name in profile.rivals.methods]
+    of_all = places(profile, "dropout", profile.datasets, profile.seeds, *methods)
+    return [_fixed(profile, root, place, dropout=profile.rivals.dropout) for place in of_all]
 
 
 def beta_effects(profile: Profile, root) -> list[Run]:
     """List PVeRA along β on the first data set of each category; each value below "beta_effects_<β>"."""
-    if not profile.rivals or "pvera" not in profile.methods:
-        return []
-    backbone, listed = profile.backbones[0], []
-    for beta, dataset, seed in product(profile.rivals.betas, first_of_categories(profile), profile.seeds):
-        place = Place(f"beta_effects_{beta:g}", backbone, dataset, "pvera", seed)
-        members = grid(profile, backbone, "pvera", fixed=True)
-        listed.append(training(profile, root, place, members, keep=True, beta=beta))
+    listed = []
+    for beta in profile.rivals.betas if profile.rivals else ():
+        of_beta = places(profile, f"beta_effects_{beta:g}", first_of_categories(profile), profile.seeds, "pvera")
+        listed += [_fixed(profile, root, place, beta=beta) for place in of_beta]
     return listed
+
+
+def _fixed(profile: Profile, root, place: Place, **options) -> Run:
+    """Return a training with the grid's most chosen value, and these hyperparameters."""
+    members = grid(profile, place.backbone, place.method, fixed=True)
+    return training(profile, root, place, members, keep=True, **options)
 
 
 # Analyses of adapters
 
 
-def on_first_backbone(
-    profile: Profile, root, trainings: Callable[[Profile, object], list[Run]], *methods: str
-) -> list[Run]:
+def on_first_backbone(profile: Profile, root, trainings: Callable, methods: Sequence[str]) -> list[Run]:
     """Return the trainings of these methods on the first backbone, finished or not."""
     runs = trainings(profile.with_(backbones=profile.backbones[:1]), root)
     return [run for run in runs if run.method in methods]
 
 
-def adapters(profile: Profile, root, trainings: Callable[[Profile, object], list[Run]], *methods: str) -> list[Run]:
+def adapters(profile: Profile, root, trainings: Callable, *methods: str) -> list[Run]:
     """Return the trainings of these methods on the first backbone that have left an adapter."""
-    return [run for run in on_first_backbone(profile, root, trainings, *methods) if chosen_grid(run) is not None]
+    return [run for run in on_first_backbone(profile, root, trainings, methods) if chosen_grid(run) is not None]
 
 
 def uncertainty(profile: Profile, root) -> list[Analysis]:
@@ -393,15 +389,14 @@ def compared(profile: Profile, root, experiment: str, trainings: Callable, train
 
     experiment, trained: the folders of analyses and trainings, without the variant.
     """
-    settings = profile.rivals
-    if not settings:
+    if not profile.rivals:
         return []
+    settings = profile.rivals.model_dump(include={"draws", "shifts", "shifted_images", "shift_draws"})
     along_beta = trainings is beta_effects
-    draws = [k for k in settings.draws if not along_beta or k <= settings.shift_draws]
-    chosen = {"draws": draws, "shifts": settings.shifts and not along_beta, "shifted_images": settings.shifted_images,
-              "shift_draws": settings.shift_draws}  # fmt: skip
+    if along_beta:
+        settings |= {"shifts": False, "draws": [k for k in settings["draws"] if k <= settings["shift_draws"]]}
     seeds_of: dict[tuple, list[Run]] = {}
-    for run in on_first_backbone(profile, root, trainings, *settings.methods):
+    for run in on_first_backbone(profile, root, trainings, profile.rivals.methods):
         seeds_of.setdefault((run.experiment, run.dataset, run.method), []).append(run)
     listed = []
     for (folder, dataset, _), runs in seeds_of.items():
@@ -409,7 +404,7 @@ def compared(profile: Profile, root, experiment: str, trainings: Callable, train
         if with_adapters and all(run.path.exists() for run in runs):
             name = experiment + folder.removeprefix(trained)
             tested = (dataset, *(() if along_beta else out_of(profile, dataset)))
-            listed.append(Analysis.of(with_adapters, name, rivals.compare, tested, **chosen))
+            listed.append(Analysis.of(with_adapters, name, uncertainty_baselines.compare, tested, **settings))
     return listed
 
 
@@ -427,6 +422,7 @@ def out_of(profile: Profile, dataset: str) -> tuple[str, ...]:
 
 def first_of_categories(profile: Profile) -> tuple[str, ...]:
     """Return the first data set of each category, in the profile's order."""
-    category = {name: tasks.task(name, profile.data).category for name in reversed(profile.datasets)}
-    first = {of: name for name, of in category.items()}
-    return tuple(name for name in profile.datasets if name in first.values())
+    first: dict[str, str] = {}
+    for name in profile.datasets:
+        first.setdefault(tasks.task(name, profile.data).category, name)
+    return tuple(first.values())

@@ -19,6 +19,7 @@ import torch
 from pvera import __version__, checkpoint
 from pvera.adapters import Method
 from pvera.data import splits, tasks
+from pvera.members import Member
 from pvera.model import adapt
 from pvera.seeding import derive
 from pvera.study import results, training
@@ -45,7 +46,7 @@ class Candidate:
 class Job:
     """What a worker executes: a training (`Run`) or an analysis (`analyses.Analysis`). It leaves one result file.
 
-    `config` returns everything that influences the numbers of the result, and nothing else; `execute` computes them.
+    `config` returns everything that influences the numbers of the result, and nothing else; `compute` computes them.
 
     weights: a local file. images: of each split, at most.
     """
@@ -78,6 +79,21 @@ class Job:
             return "missing"
         inputs = inputs or Inputs()
         return results.state(self.path, results.config_hash(self.config(inputs)), inputs.copy_name(self))
+
+    def execute(
+        self,
+        device: str = "cpu",
+        on_step: Callable[[int, int], None] = lambda step, limit: None,
+        inputs: Inputs | None = None,
+    ) -> None:
+        """Compute, and write the result file; `on_step` takes the steps that are done, and their number."""
+        started = time.perf_counter()
+        if device.startswith("cuda") and torch.cuda.is_initialized():  # before that there is no peak
+            torch.cuda.reset_peak_memory_stats(device)
+        record, files = self.compute(device, on_step, inputs or Inputs())
+        identity = {"schema": results.SCHEMA} | {name: getattr(self, name) for name in results.IDENTITY}
+        record["config_hash"] = results.config_hash(record["config"])
+        results.write(self.path, identity | record | {"cost": cost(started, device)}, **files)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,104 +132,79 @@ class Run(Job):
             "data_sha256": inputs.splits_sha256(self),
         }
 
-    def execute(
-        self,
-        device: str = "cpu",
-        on_step: Callable[[int, int], None] = lambda epoch, limit: None,
-        inputs: Inputs | None = None,
-    ) -> None:
-        """Train the members side by side, choose one, test it, and write the result file."""
-        inputs, started = inputs or Inputs(), time.perf_counter()
-        reset_peak_memory(device)
+    def compute(self, device: str, on_step: Callable[[int, int], None], inputs: Inputs) -> tuple[dict, dict]:
+        """Train the members side by side, choose one, and test it. Return the record and the files beside it."""
         frozen, (train, validation, test) = inputs.for_training(self, device)
-        task, package = tasks.task(self.dataset, self.data_root), splits.kind(self.dataset).PACKAGE
+        task, kind = tasks.task(self.dataset, self.data_root), splits.kind(self.dataset)
         members = range(len(self.candidates))
         seeds = [derive(self.seed, "member", m) if self.protocol.own_draws else self.seed for m in members]
         model = adapt(frozen.model, [c.method for c in self.candidates], task.classes, seeds, self.pool)
+        rates, betas = [(c.adapter_lr, c.head_lr) for c in self.candidates], [c.beta for c in self.candidates]
+        chosen = scores = None
+        files = {}
         try:
             with training.deterministic(self.deterministic), training.autocast(device, self.precision):
                 histories = training.fit(
                     model,
                     train,
                     validation,
-                    [(c.adapter_lr, c.head_lr) for c in self.candidates],
-                    [c.beta for c in self.candidates],
+                    rates,
+                    betas,
                     self.training,
                     self.protocol,
                     self.seed,
                     lambda epoch: on_step(epoch, self.training.epochs),
                 )
-                outcome = self._test(model, histories, test)
-                made_by = environment(device) | {
-                    "weights_file_sha256": frozen.file_sha256,
-                    package: importlib.metadata.version(package),
-                }
+                described = [_describe(*each) for each in zip(self.candidates, histories, model.members, strict=True)]
+                best = training.choose(histories, self.protocol)
+                if best is not None:
+                    chosen = {"member": best, "epoch": histories[best].best_epoch, "grid": self.candidates[best].grid}
+                    model.active = [best]
+                    model.members[best].load_state_dict(histories[best].best_state, strict=False)
+                    adapter, labels = checkpoint.dumps(model), test.labels.cpu().numpy()
+                    probabilities = training.predict(model, test)
+                    scores = kind.scores(probabilities, labels)
+                    if self.keep:
+                        files = {"probabilities": probabilities, "labels": labels, "adapter": adapter}
+                made_by = environment(device)
         finally:
             model.unload()
-        config = self.config(inputs)
         record = {
-            "schema": results.SCHEMA,
-            **{name: getattr(self, name) for name in results.IDENTITY},
             "category": task.category,
             "protocol": self.protocol.name,
             "data_copy": inputs.copy_name(self),
             **inputs.provenance(self),
-            "config": config,
-            "config_hash": results.config_hash(config),
-            "members": outcome.members,
-            "chosen": outcome.chosen,
-            "test": outcome.scores,
-            "environment": made_by,
-            "cost": cost(started, device),
+            "config": self.config(inputs),
+            "members": described,
+            "chosen": chosen,
+            "test": scores,
+            "environment": made_by
+            | {
+                "weights_file_sha256": frozen.file_sha256,
+                kind.PACKAGE: importlib.metadata.version(kind.PACKAGE),
+            },
         }
-        kept = (outcome.probabilities, outcome.labels, outcome.adapter) if self.keep else ()
-        results.write(self.path, record, *kept)
-
-    def _test(self, model, histories: list[training.History], test) -> "Outcome":
-        """Choose a member and test it."""
-        counts = [member.count() for member in model.members]
-        described = [
-            {
-                "grid": candidate.grid,
-                "status": history.status,
-                "best_validation_loss": history.best_loss,
-                "best_epoch": history.best_epoch,
-                "epochs": history.epochs,
-                "adapter_parameters": count["adapter"],
-                "head_parameters": count["head"],
-                "curve": {
-                    "train_loss": history.train_loss,
-                    "kl": history.kl,
-                    "validation_loss": history.validation_loss,
-                    "validation_accuracy": history.validation_accuracy,
-                },
-            }
-            for candidate, history, count in zip(self.candidates, histories, counts, strict=True)
-        ]
-        outcome = Outcome(described, test.labels.cpu().numpy())
-        best = training.choose(histories, self.protocol)
-        if best is not None:
-            history = histories[best]
-            outcome.chosen = {"member": best, "epoch": history.best_epoch, "grid": self.candidates[best].grid}
-            model.active = [best]
-            model.members[best].load_state_dict(history.best_state, strict=False)
-            outcome.adapter = checkpoint.dumps(model)
-            outcome.probabilities = training.predict(model, test)
-            outcome.scores = splits.kind(self.dataset).scores(outcome.probabilities, outcome.labels)
-        return outcome
+        return record, files
 
 
-@dataclass
-class Outcome:
-    """The members of a run as its record describes them, the test labels, and, unless all diverged, the chosen member
-    with its scores, predictions and adapter."""
-
-    members: list[dict]
-    labels: np.ndarray
-    chosen: dict | None = None
-    scores: dict | None = None
-    probabilities: np.ndarray | None = None
-    adapter: bytes | None = None
+def _describe(candidate: Candidate, history: training.History, member: Member) -> dict:
+    """Return what the record says of a member of the grid."""
+    count = member.count()
+    return {
+        "grid": candidate.grid,
+        "status": history.status,
+        "best_validation_loss": history.best_loss,
+        "best_epoch": history.best_epoch,
+        "epochs": history.epochs,
+        "adapter_parameters": count["adapter"],
+        "head_parameters": count["head"],
+        "curve": {
+            "train_loss": history.train_loss,
+            "kl": history.kl,
+            "validation_loss": history.validation_loss,
+            "validation_accuracy": history.validation_accuracy,
+        },
+    }
 
 
 def environment(device: str) -> dict:
@@ -238,19 +229,12 @@ def _processor() -> str:
 
 
 def cost(started: float, device: str) -> dict:
-    """Return seconds since `started` (of time.perf_counter), and the peak of memory in MiB."""
-    return {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": peak_memory(device)}
+    """Return seconds since `started` (of time.perf_counter), and the peak of memory in MiB.
 
-
-def reset_peak_memory(device: str) -> None:
-    """Start a new peak on a CUDA device; that of a process cannot be reset."""
-    if device.startswith("cuda") and torch.cuda.is_initialized():  # before that there is none
-        torch.cuda.reset_peak_memory_stats(device)
-
-
-def peak_memory(device: str) -> int:
-    """Return the peak of memory in use, in MiB: on the device since it was reset, or of this process so far."""
+    The peak is the device's since it was reset, or this process's so far.
+    """
     if device.startswith("cuda"):
-        return torch.cuda.max_memory_allocated(device) // 2**20
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit // 2**20
+        peak = torch.cuda.max_memory_allocated(device)
+    else:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return {"wall_seconds": round(time.perf_counter() - started, 2), "peak_memory_mb": peak // 2**20}

@@ -9,7 +9,7 @@ from torch import tensor
 from torchmetrics.functional.classification import binary_specificity_at_sensitivity
 
 from pvera import InputError, selective
-from pvera.study.rivals import told_apart
+from pvera.study.uncertainty_baselines import told_apart
 
 UNCERTAINTY, WRONG = [0.1, 0.4, 0.2, 0.9], [0, 1, 0, 1]
 

@@ -13,8 +13,8 @@ from pvera.report.plots import rivals as figures
 from pvera.report.tables import beta_effects
 from pvera.report.tables import uncertainty_baselines as tables
 from pvera.report.tables.verdicts import Untestable
-from pvera.study import results, rivals
-from pvera.study.rivals import ALL_SEEDS, Prediction, Way
+from pvera.study import results, uncertainty_baselines
+from pvera.study.uncertainty_baselines import ALL_SEEDS, Prediction, Predictor
 
 SEEDS, CLASSES, IMAGES = (0, 1), 4, 60
 PLACES = {
@@ -50,15 +50,15 @@ def write(root, experiment, dataset, method, numbers, sure, laplace=False, place
         scores = {place: drawn(source, max([1, *numbers]), sure, place) for place in places}
         for name, k in [("pass", 1), *(("draws", k) for k in numbers), *([("laplace", 1)] if laplace else [])]:
             predictions = {place: Prediction.of(part[:k]) for place, part in scores.items()}
-            ways.append(Way(name, k, seed, predictions, 0.5 * k))
-    ways.append(rivals.ensemble([way for way in ways if way.name == "pass"]))
-    frames = rivals.frames(ways, LABELS, 20)
+            ways.append(Predictor(name, k, seed, predictions, 0.5 * k))
+    ways.append(uncertainty_baselines.ensemble([way for way in ways if way.way == "pass"]))
+    frames = uncertainty_baselines.frames(ways, LABELS, 20)
     config = {"seed": 0, "adapter_sha256": ["a", "b"], "shifted_images": 20, "tested": [dataset]}
     place = dict(zip(results.IDENTITY, ("mine", experiment, "tiny", dataset, method, 0)))
     record = place | {"schema": results.SCHEMA, "category": CATEGORIES[dataset], "protocol": "corrected",
                       "config": config, "config_hash": results.config_hash(config)}  # fmt: skip
     path = results.run_path(root, *(record[key] for key in results.IDENTITY))
-    results.write(path, record, arrays=rivals._columns(frames))
+    results.write(path, record, arrays=uncertainty_baselines.as_arrays(frames))
     return frames
 
 
@@ -68,7 +68,7 @@ def root(tmp_path_factory):
     for dataset in ("digits", "vessels", "sprites"):
         for method, sure in (("linear", 1.0), ("lora", 2.0), ("vera", 1.5), ("pvera", 2.5)):
             draws = [1, 2, 4] if method == "pvera" else []
-            write(root, "rivals", dataset, method, draws, sure, laplace=method in rivals.LAPLACE)
+            write(root, "rivals", dataset, method, draws, sure, laplace=method in uncertainty_baselines.LAPLACE)
         write(root, "dropout_rivals", dataset, "vera", [1, 2, 4], 1.4)
         few = {place: n for place, n in PLACES.items() if isinstance(place, str)}
         for beta, sure in (("0", 2.0), ("1e-06", 1.8), ("0.1", 0.2)):
@@ -84,7 +84,7 @@ def loaded(root):
 def test_frames_come_back_as_they_were_written(tmp_path):
     frames = write(tmp_path, "rivals", "digits", "pvera", [1, 2], 2.0)
     (path,) = tmp_path.rglob("*.json")
-    again = rivals.read_frames(path)
+    again = uncertainty_baselines.read_frames(path)
     for name, frame in frames.items():
         assert list(again[name]) == list(frame)
         for column in frame:

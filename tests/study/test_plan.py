@@ -315,8 +315,6 @@ def test_names_of_folders():
     assert experiments.named("language_beta").name == "language_beta", "no variant of language"
     with pytest.raises(InputError, match="there is no experiment 'bench'"):
         experiments.named("bench")
-    with pytest.raises(InputError, match="there is an experiment 'rank' already"):
-        experiments.register(**vars(EXPERIMENTS["rank"]))
 
 
 def test_text_and_images_are_kept_apart(profile, tmp_path):

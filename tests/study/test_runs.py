@@ -12,10 +12,11 @@ import pvera
 from pvera import backbones
 from pvera.data.image_folders import ImageData, load_split
 from pvera.report.scores import chosen_member
-from pvera.study import results, runs, training
+from pvera.study import results, training
 from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PUBLISHED
+from pvera.study.runs import Run
 from pvera.study.training import TrainingConfig
 
 CLASSES = 4
@@ -103,17 +104,18 @@ def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen
 
 
 def test_each_run_starts_a_new_peak_of_memory(small_profile, tmp_path, monkeypatch):
-    reset = []
+    run, *_ = list_runs(small_profile.with_(methods={"lora": {}}), "benchmark", tmp_path)
+    reset, written = [], []
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset.append)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**20)
+    monkeypatch.setattr(Run, "compute", lambda *_: ({"config": {}}, {}))
+    monkeypatch.setattr(results, "write", lambda path, record: written.append(record["cost"]["peak_memory_mb"]))
     for started in (False, True):
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda: started)
         for device in ("cpu", "cuda:1"):
-            runs.reset_peak_memory(device)
+            run.execute(device)
         assert reset == ["cuda:1"] * started
-    monkeypatch.setattr(runs, "reset_peak_memory", reset.append)
-    for run in list_runs(small_profile.with_(methods={"lora": {}}), "benchmark", tmp_path):
-        run.execute()
-    assert reset == ["cuda:1", "cpu", "cpu"]
+    assert written[1] == written[3] == 3 < written[0] <= written[2]
 
 
 def test_a_record_says_when_members_ended_together(small_profile, frozen, tmp_path):

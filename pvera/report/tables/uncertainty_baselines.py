@@ -1,7 +1,7 @@
 """PVeRA's draws against other ways to uncertainty: scores, detection of errors, shift.
 
 A *way* is one pass, draws, an ensemble of seeds, or Laplace, with the adapters of one method; tables group ways of
-equal numbers of forward passes. `rivals` of `pvera.study` computed the scores.
+equal numbers of forward passes. `uncertainty_baselines` of `pvera.study` computed the scores.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from pvera.report.table import NOTHING, Table, crossed, interval, plain, title
 from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Untestable
 from pvera.study import results
-from pvera.study.rivals import ALL_SEEDS, COVERAGE, FRAMES, read_frames
+from pvera.study.uncertainty_baselines import ALL_SEEDS, COVERAGE, FRAMES, read_frames
 
 #: Experiment -> what is added to the titles of its methods.
 SOURCES = {"rivals": "", "dropout_rivals": " with dropout"}
@@ -29,7 +29,7 @@ NEAR, FAR = "same category", "other category"
 
 @dataclass(frozen=True)
 class Baselines:
-    """The frames of `study.rivals` of all data sets, each row with its data set, category, method and source.
+    """The frames of `study.uncertainty_baselines` of all data sets; rows have data set, category, method, source.
 
     record: the first result's.
     """

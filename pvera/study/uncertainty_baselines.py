@@ -1,4 +1,4 @@
-"""Ways to uncertainty on one backbone, held against each other: one pass, draws, ensembles, dropout, Laplace.
+"""PVeRA's draws against other methods of uncertainty on one backbone: one pass, ensembles, dropout, Laplace.
 
 One analysis reads the adapters of all seeds of a method on a data set. Every adapter passes each image once, and
 once more per draw. All else is computed of these predictions: temperatures, ensembles, Laplace, scores.
@@ -40,7 +40,7 @@ LAPLACE = ("linear", "vera")  # methods whose head gets a Laplace approximation
 ALL_SEEDS = -1
 
 TEST, VALIDATION, TRAIN = "test", "validation", "train"
-Place = tuple  # a split's name, ("shift", corruption, severity), or ("out", data set)
+Place = str | tuple  # a split's name, ("shift", corruption, severity), or ("out", data set)
 
 
 @dataclass(frozen=True)
@@ -76,47 +76,39 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to predict with one adapter, or with all seeds: its predictions by place.
+class Predictor:
+    """A way to predict with one adapter, or with all seeds: its predictions by place.
 
     milliseconds: per test image; NaN where no pass of the backbone is its own.
     """
 
-    name: str
+    way: str
     passes: int
     seed: int
-    predictions: dict[Place | str, Prediction]
+    predictions: dict[Place, Prediction]
     milliseconds: float
 
 
 def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData], report: Report) -> dict:
-    """Compute the frames of all ways with the adapters of `analysis`; `model` holds the first of them."""
-    settings = analysis.settings
+    """Compute the frames of all predictors with the adapters of `analysis`; `model` holds the first of them."""
     data = dict(_places(analysis, tests))
     labels = {place: part.labels.cpu().numpy() for place, part in data.items()}
-    expected = _work(analysis, model, data) * len(analysis.adapters)
-    done = 0
-
-    def passed(images: int) -> None:
-        nonlocal done
-        done += images
-        report(min(done / expected, 1.0))
-
-    ways: list[Way] = []
+    predictors: list[Predictor] = []
     try:
-        for adapter, seed in zip(analysis.adapters, analysis.seeds, strict=True):
-            if ways:
+        for count, (adapter, seed) in enumerate(zip(analysis.adapters, analysis.seeds, strict=True), 1):
+            if predictors:
                 model = checkpoint.load(model.unload(), adapter).eval()
-            ways += of_adapter(model, seed, data, labels, settings, passed)
+            predictors += of_adapter(model, seed, data, labels, analysis.settings)
+            report(count / len(analysis.seeds))
     finally:
         model.unload()
-    single = [way for way in ways if way.name == "pass"]
+    single = [predictor for predictor in predictors if predictor.way == "pass"]
     if len(single) > 1:
-        ways.append(ensemble(single))
-    return _columns(frames(ways, labels, settings["shifted_images"]))
+        predictors.append(ensemble(single))
+    return as_arrays(frames(predictors, labels, analysis.settings["shifted_images"]))
 
 
-def _places(analysis: Analysis, tests: dict[str, ImageData]) -> Iterator[tuple[Place | str, ImageData]]:
+def _places(analysis: Analysis, tests: dict[str, ImageData]) -> Iterator[tuple[Place, ImageData]]:
     """Yield what is predicted: the splits, corrupted test images, and images of other data sets."""
     name, count = analysis.dataset, analysis.settings["shifted_images"]
     yield TEST, tests[name]
@@ -145,32 +137,33 @@ class Corrupted:
         return self._data.with_images(images)[:]
 
 
-def of_adapter(
-    model: AdaptedModel, seed: int, data: dict, labels: dict, settings: dict, passed: Callable[[int], None]
-) -> list[Way]:
-    """Return every way with one adapter; only draws take more than one pass of each image."""
+def of_adapter(model: AdaptedModel, seed: int, data: dict, labels: dict, settings: dict) -> list[Predictor]:
+    """Return every predictor with one adapter; only draws take more than one pass of each image."""
     (member,) = model.members
     laplace = member.method.key in LAPLACE and not member.samples
-    features, once, seconds = {}, {}, 0.0
+    features, once = {}, {}
     for place, part in data.items():
         if place == TRAIN and not laplace:
             continue
-        started = time.perf_counter()
-        features[place], probabilities = single_pass(model, part)
-        if place == TEST:
-            seconds = time.perf_counter() - started
+        (features[place], probabilities), seconds = timed(lambda part=part: single_pass(model, part))
         once[place] = Prediction.of(probabilities[None])
-        passed(len(part))
-    per_image = 1e3 * seconds / len(data[TEST])
-    ways = [Way("pass", 1, seed, once, per_image)]
+        if place == TEST:
+            per_image = 1e3 * seconds / len(part)
+    predictors = [Predictor("pass", 1, seed, once, per_image)]
     if laplace:
         posterior = posthoc.LastLayer.fit(member.head.weight, member.head.bias, features[TRAIN])
         prior = posterior.choose_prior(features[VALIDATION], labels[VALIDATION])
         predicted = {place: Prediction.of(posterior.predict(f, prior)[None]) for place, f in features.items()}
-        ways.append(Way("laplace", 1, seed, predicted, per_image))
+        predictors.append(Predictor("laplace", 1, seed, predicted, per_image))
     if member.samples:
-        ways += _of_draws(model, seed, data, settings, passed)
-    return ways
+        predictors += of_draws(model, seed, data, settings)
+    return predictors
+
+
+def timed(function: Callable) -> tuple:
+    """Return the result of a call, and its seconds."""
+    started = time.perf_counter()
+    return function(), time.perf_counter() - started
 
 
 def single_pass(model: AdaptedModel, data) -> tuple[torch.Tensor, np.ndarray]:
@@ -185,81 +178,81 @@ def single_pass(model: AdaptedModel, data) -> tuple[torch.Tensor, np.ndarray]:
         return features, model.classify(features[None]).float().softmax(-1).cpu().numpy()
 
 
-def _of_draws(model, seed: int, data: dict, settings: dict, passed) -> list[Way]:
-    """Return the ways with each number of draws; fewer draws are the first of the most."""
+def of_draws(model: AdaptedModel, seed: int, data: dict, settings: dict) -> list[Predictor]:
+    """Return a predictor for each number of draws; fewer draws are the first of the most."""
     numbers, most = settings["draws"], max(settings["draws"])
     predicted: dict[int, dict] = {k: {} for k in numbers}
-    seconds = 0.0
     for place, part in data.items():
         if place == TRAIN:
             continue
         k = most if isinstance(place, str) else settings["shift_draws"]
-        started = time.perf_counter()
-        drawn = np.concatenate(list(draw(model, part, k, seed)), 1)
-        if place == TEST:
-            seconds = time.perf_counter() - started
+        drawn, seconds = timed(lambda part=part, k=k: np.concatenate(list(draw(model, part, k, seed)), 1))
         for number in numbers:
             if number <= k:
                 predicted[number][place] = Prediction.of(drawn[:number])
-        passed(k * len(part))
-    per_draw = 1e3 * seconds / (most * len(data[TEST]))
-    return [Way("draws", k, seed, predicted[k], k * per_draw) for k in numbers]
+        if place == TEST:
+            per_draw = 1e3 * seconds / (most * len(part))
+    return [Predictor("draws", k, seed, predicted[k], k * per_draw) for k in numbers]
 
 
-def ensemble(members: Sequence[Way]) -> Way:
+def ensemble(members: Sequence[Predictor]) -> Predictor:
     """Return the mean of several adapters' predictions; of one member, its own."""
-    places = members[0].predictions
-    stacked = {place: np.stack([way.predictions[place].probabilities for way in members]) for place in places}
-    return Way(
-        "ensemble",
-        sum(way.passes for way in members),
-        ALL_SEEDS,
-        {place: Prediction.of(probabilities) for place, probabilities in stacked.items()},
-        sum(way.milliseconds for way in members),
-    )
+    predictions = {
+        place: Prediction.of(np.stack([member.predictions[place].probabilities for member in members]))
+        for place in members[0].predictions
+    }
+    passes, milliseconds = sum(member.passes for member in members), sum(member.milliseconds for member in members)
+    return Predictor("ensemble", passes, ALL_SEEDS, predictions, milliseconds)
 
 
-def _work(analysis: Analysis, model: AdaptedModel, data: dict) -> int:
-    """Return the images that one adapter passes, with repetitions."""
-    settings, (member,) = analysis.settings, model.members
-    images = 0
-    for place, part in data.items():
-        draws = max(settings["draws"]) if isinstance(place, str) else settings["shift_draws"]
-        images += len(part) * (1 + draws * (member.samples and place != TRAIN))
-    return images
-
-
-def frames(ways: Sequence[Way], labels: dict, count: int) -> dict[str, pd.DataFrame]:
-    """Score all ways: `FRAMES`. labels: (n,) by place; count: the first test images, which the shifts corrupt."""
+def frames(predictors: Sequence[Predictor], labels: dict, count: int) -> dict[str, pd.DataFrame]:
+    """Score all predictors: `FRAMES`. labels: (n,) by place; count: the first test images, which the shifts corrupt."""
     rows: dict[str, list[dict]] = {name: [] for name in FRAMES}
-    for way in ways:
-        temperature = posthoc.temperature(way.predictions[VALIDATION].probabilities, labels[VALIDATION])
-        of_way = {"way": way.name, "passes": way.passes, "seed": way.seed}
+    for predictor in predictors:
+        about = {"way": predictor.way, "passes": predictor.passes, "seed": predictor.seed}
+        temperature = posthoc.temperature(predictor.predictions[VALIDATION].probabilities, labels[VALIDATION])
         for scaled, degrees in ((False, 1.0), (True, temperature)):
-            _score(rows, way, of_way | {"scaled": scaled}, degrees, labels, count)
-        _detect(rows, way, of_way, labels, count)
+            of_scale = about | {"scaled": scaled}
+            times = {"temperature": degrees, "milliseconds": predictor.milliseconds}
+            rows["scores"].append(of_scale | times | _scores(predictor, degrees, labels[TEST]))
+            rows["shift"] += [of_scale | row for row in _shifts(predictor, degrees, labels[TEST], count)]
+        test = predictor.predictions[TEST]
+        wrong = test.probabilities.argmax(1) != labels[TEST]
+        for name, values in test.uncertainties().items():
+            rows["detection"].append(about | {"by": name} | _detection(values, wrong))
+        risk = selective.selective_risk(test.uncertainties()["score"], wrong)
+        for coverage in COVERAGES:
+            answered = selective.answered(coverage, len(risk))
+            rows["coverage"].append(about | {"coverage": coverage, "risk": risk[answered - 1]})
+        inside = test.first(count).uncertainties()
+        for place, prediction in predictor.predictions.items():
+            if place[0] == "out":
+                for name, outside in prediction.uncertainties().items():
+                    rows["out"].append(about | {"other": place[1], "by": name} | told_apart(inside[name], outside))
     return {name: pd.DataFrame(part) for name, part in rows.items() if part}
 
 
-def _score(rows: dict, way: Way, place: dict, degrees: float, labels: dict, count: int) -> None:
-    """Append the metrics at one temperature, of the test split and of its corrupted images."""
-    test = way.predictions[TEST]
+def _scores(predictor: Predictor, degrees: float, labels: np.ndarray) -> dict[str, float]:
+    """Return metrics, floors and mean entropies on the test split at a temperature."""
+    test = predictor.predictions[TEST]
     probabilities = posthoc.scaled(test.probabilities, degrees)
     floors = metrics.calibrated_errors(probabilities.max(1))
-    rows["scores"].append(
-        place
-        | {"temperature": degrees, "milliseconds": way.milliseconds}
-        | _metrics(probabilities, labels[TEST])
+    return (
+        _metrics(probabilities, labels)
         | {f"{name}_floor": float(errors.mean()) for name, errors in floors.items()}
         | {name: float(part.mean()) for name, part in vars(test.entropy).items()}
     )
-    shifts = {where: part for where, part in way.predictions.items() if where[0] == "shift"}
-    if shifts:
-        shifts |= {("shift", name, 0): test.first(count) for name in {where[1] for where in shifts}}
+
+
+def _shifts(predictor: Predictor, degrees: float, labels: np.ndarray, count: int) -> Iterator[dict]:
+    """Yield the metrics by corruption and severity at a temperature; severity 0 are the first test images."""
+    shifts = {place: part for place, part in predictor.predictions.items() if place[0] == "shift"}
+    before = predictor.predictions[TEST].first(count)
+    shifts |= {("shift", corruption, 0): before for _, corruption, _ in shifts}
     for (_, corruption, severity), prediction in sorted(shifts.items()):
-        of_shift = labels[TEST][: len(prediction.probabilities)]
-        scores = _metrics(posthoc.scaled(prediction.probabilities, degrees), of_shift)
-        rows["shift"].append(place | {"corruption": corruption, "severity": severity} | scores)
+        probabilities = posthoc.scaled(prediction.probabilities, degrees)
+        scores = _metrics(probabilities, labels[: len(probabilities)])
+        yield {"corruption": corruption, "severity": severity} | scores
 
 
 def _metrics(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -267,32 +260,14 @@ def _metrics(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     return {name: scores[name] for name in METRICS}
 
 
-def _detect(rows: dict, way: Way, place: dict, labels: dict, count: int) -> None:
-    """Append how well each uncertainty finds incorrect predictions and images of other data sets."""
-
-    test = way.predictions[TEST]
-    wrong = test.probabilities.argmax(1) != labels[TEST]
-    for name, values in test.uncertainties().items():
-        rows["detection"].append(
-            place
-            | {
-                "by": name,
-                "auroc": selective.auroc(values, wrong),
-                "aurc": selective.aurc(values, wrong),
-                "augrc": selective.augrc(values, wrong),
-                "selective_accuracy": selective.selective_accuracy(values, wrong, COVERAGE),
-            }
-        )
-    risk = selective.selective_risk(test.uncertainties()["score"], wrong)
-    for coverage in COVERAGES:
-        answered = selective.answered(coverage, len(risk))
-        rows["coverage"].append(place | {"coverage": coverage, "risk": risk[answered - 1]})
-    inside = test.first(count).uncertainties()
-    for where, prediction in way.predictions.items():
-        if where[0] != "out":
-            continue
-        for name, outside in prediction.uncertainties().items():
-            rows["out"].append(place | {"other": where[1], "by": name} | told_apart(inside[name], outside))
+def _detection(values: np.ndarray, wrong: np.ndarray) -> dict[str, float]:
+    """Return how well an uncertainty, (n,), finds incorrect predictions."""
+    return {
+        "auroc": selective.auroc(values, wrong),
+        "aurc": selective.aurc(values, wrong),
+        "augrc": selective.augrc(values, wrong),
+        "selective_accuracy": selective.selective_accuracy(values, wrong, COVERAGE),
+    }
 
 
 def told_apart(inside: np.ndarray, outside: np.ndarray) -> dict[str, float]:
@@ -310,7 +285,7 @@ def told_apart(inside: np.ndarray, outside: np.ndarray) -> dict[str, float]:
     return {"auroc": selective.auroc(certainty, accepted), "fpr": float(false[first])}
 
 
-def _columns(parts: dict[str, pd.DataFrame]) -> dict[str, np.ndarray]:
+def as_arrays(parts: dict[str, pd.DataFrame]) -> dict[str, np.ndarray]:
     """Return the columns of the frames as arrays without objects."""
     return {f"{name}.{column}": np.array(frame[column].tolist()) for name, frame in parts.items() for column in frame}
 

@@ -12,7 +12,7 @@ import pvera
 from pvera import PVeRA, backbones, metrics, posthoc
 from pvera.data.image_folders import load_split
 from pvera.seeding import derive
-from pvera.study import analyses, results, rivals, training
+from pvera.study import analyses, results, training, uncertainty_baselines
 from pvera.study.experiments import list_runs, named
 from pvera.study.profiles import Baselines, Profile
 
@@ -43,7 +43,7 @@ def executed(profile, folder):
             for run in list_runs(profile, experiment, folder / "results"):
                 if run.dataset == "digits" and (experiment, run.method) not in made:
                     run.execute()
-                    made[experiment, run.method] = run, rivals.read_frames(run.path)
+                    made[experiment, run.method] = run, uncertainty_baselines.read_frames(run.path)
     return made
 
 
@@ -122,7 +122,7 @@ def test_one_pass_is_the_benchmarks(executed):
             model.unload()
             expected = metrics.evaluate(probabilities, labels)
             (row,) = chosen(frames["scores"], way="pass", seed=index, scaled=False).itertuples()
-            for name in rivals.METRICS:
+            for name in uncertainty_baselines.METRICS:
                 assert getattr(row, name) == pytest.approx(expected[name], abs=1e-5), (experiment, method, name)
 
 
@@ -152,9 +152,10 @@ def test_temperature_changes_no_accuracy(executed):
 def test_an_ensemble_of_one_is_its_member():
     scores = np.random.default_rng(0).dirichlet(np.ones(3), (2, 7))
     ways = [
-        rivals.Way("pass", 1, seed, {"test": rivals.Prediction.of(part[None])}, 2.0) for seed, part in enumerate(scores)
+        uncertainty_baselines.Predictor("pass", 1, seed, {"test": uncertainty_baselines.Prediction.of(part[None])}, 2.0)
+        for seed, part in enumerate(scores)
     ]
-    one, both = rivals.ensemble(ways[:1]), rivals.ensemble(ways)
+    one, both = uncertainty_baselines.ensemble(ways[:1]), uncertainty_baselines.ensemble(ways)
     np.testing.assert_array_equal(one.predictions["test"].probabilities, scores[0])
     assert (one.passes, one.milliseconds, one.predictions["test"].spread) == (1, 2.0, None)
     np.testing.assert_allclose(both.predictions["test"].probabilities, scores.mean(0))
@@ -190,7 +191,7 @@ def test_draws_without_variance_equal_the_mean(images):
     mean = model(images).softmax(-1).detach()
     for draws in (drawn, merged):
         torch.testing.assert_close(draws, mean.expand(16, -1, -1), atol=1e-5, rtol=1e-4)
-    combined = rivals.Prediction.of(drawn.numpy())
+    combined = uncertainty_baselines.Prediction.of(drawn.numpy())
     assert combined.entropy.mutual.max() < 1e-6 and combined.spread.max() < 1e-6
 
 
@@ -241,7 +242,7 @@ def test_existing_results_are_identified_by_all_adapters(profile, folder):
     alone = of_lora()
     assert alone.seeds == [0], "a seed that diverged is left out"
     alone.execute()
-    assert set(rivals.read_frames(alone.path)["scores"]["way"]) == {"pass"}, "one member is no ensemble"
+    assert set(uncertainty_baselines.read_frames(alone.path)["scores"]["way"]) == {"pass"}, "one member is no ensemble"
     results.write(second, *trained, adapter)
 
 
@@ -259,9 +260,13 @@ def test_temperature_and_prior_are_fitted_on_the_validation_split(profile, folde
     assert fitted == [(len(validation), validation)] * 2, "once per seed"
 
     source = np.random.default_rng(0)
-    labels = {place: source.integers(3, size=30) for place in (rivals.TEST, rivals.VALIDATION)}
-    predicted = {place: rivals.Prediction.of(source.dirichlet(np.ones(3), (1, 30))) for place in labels}
-    scores = rivals.frames([rivals.Way("pass", 1, 0, predicted, 1.0)], labels, 10)["scores"]
+    labels = {
+        place: source.integers(3, size=30) for place in (uncertainty_baselines.TEST, uncertainty_baselines.VALIDATION)
+    }
+    predicted = {place: uncertainty_baselines.Prediction.of(source.dirichlet(np.ones(3), (1, 30))) for place in labels}
+    scores = uncertainty_baselines.frames([uncertainty_baselines.Predictor("pass", 1, 0, predicted, 1.0)], labels, 10)[
+        "scores"
+    ]
     of = {place: posthoc.temperature(predicted[place].probabilities, labels[place]) for place in labels}
-    assert of[rivals.TEST] != pytest.approx(of[rivals.VALIDATION], rel=0.01)
-    assert scores["temperature"].tolist() == [1.0, of[rivals.VALIDATION]]
+    assert of[uncertainty_baselines.TEST] != pytest.approx(of[uncertainty_baselines.VALIDATION], rel=0.01)
+    assert scores["temperature"].tolist() == [1.0, of[uncertainty_baselines.VALIDATION]]
