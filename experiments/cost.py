@@ -26,20 +26,18 @@ def main(words: list[str] | None = None) -> None:
     for name in dict.fromkeys([options.profile, cost_records.SIZES]):
         profile = read_profile(name)
         for backbone in profile.backbones:
-            config = cost_records.config(profile, backbone)
             path = cost_records.record_path(options.results, profile.name, backbone)
-            state = cost_records.state(path, config)
-            if state == "different":
+            config = cost_records.config(profile, backbone)
+            if not path.exists():
+                missing.append((profile, backbone, path))
+            elif cost_records.read_record(path)["config"] != config:
                 print(f"{path} was counted for other grids: counting again", flush=True)
-            if state != "done":
-                missing.append((profile, backbone, path, len(config["methods"])))
+                missing.append((profile, backbone, path))
 
     if missing:
         require_writable(options.results)
-    with tqdm(total=sum(number for *_, number in missing), unit="configuration", disable=not missing) as bar:
-        for profile, backbone, path, _ in missing:
-            bar.set_description(f"cost, {profile.name}: {backbone}")
-            cost_records.write(path, cost_records.measure(profile, backbone, bar.update))
+    for profile, backbone, path in tqdm(missing, "cost", unit="backbone", disable=not missing):
+        cost_records.write(path, cost_records.measure(profile, backbone))
 
 
 if __name__ == "__main__":

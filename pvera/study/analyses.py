@@ -117,11 +117,16 @@ class Analysis(Job):
             )
 
 
+def batches(test) -> Iterator[slice]:
+    """Yield slices of at most `BATCH` images of a split."""
+    for start in range(0, len(test), BATCH):
+        yield slice(start, min(start + BATCH, len(test)))
+
+
 def draw(model, test, k: int, seed: int) -> Iterator[np.ndarray]:
     """Yield the softmax scores (k, images, classes) of k draws of a split, `BATCH` images at a time."""
-    for start in range(0, len(test), BATCH):
-        part = slice(start, min(start + BATCH, len(test)))
-        yield uncertainty.sample(model, test[part], k, derive(seed, "uncertainty", start)).cpu().numpy()
+    for part in batches(test):
+        yield uncertainty.sample(model, test[part], k, derive(seed, "uncertainty", part.start)).cpu().numpy()
 
 
 def estimate(scores: Iterable[np.ndarray], labels: np.ndarray, k: int) -> uncertainty.Estimates:
@@ -144,11 +149,10 @@ def uncertainties(model, analysis: Analysis, tests, report: Report) -> dict[str,
     """
     settings, test = analysis.settings, tests[analysis.dataset]
     labels, draws = test.labels.cpu().numpy(), settings["draws"]
-    starts = range(0, len(test), BATCH)
     scores = []
     for drawn in draw(model, test, max(draws), analysis.seed):
         scores.append(drawn)
-        report(len(scores) / (len(starts) + 1))
+        report(min(len(scores) * BATCH / len(test), 1.0))
     estimates = {k: estimate(scores, labels, k) for k in draws}
     of_truth = np.unique(np.linspace(0, len(test) - 1, settings["truth_images"]).round().astype(int))
     many = uncertainty.sample(model, test[of_truth], settings["truth_draws"], derive(analysis.seed, "truth"))
@@ -187,8 +191,7 @@ def out_of_distribution(model, analysis: Analysis, tests, report: Report) -> dic
     values_of: dict[str, list[np.ndarray]] = {}
     total, done = sum(len(test) for test in tests.values()), 0
     for name, test in tests.items():
-        for start in range(0, len(test), BATCH):
-            part = slice(start, min(start + BATCH, len(test)))
+        for part in batches(test):
             for kind, values in latents.adaptation(model, test[part]).items():
                 values_of.setdefault(f"{name}_{kind}", []).append(values.cpu().numpy())
             done += part.stop - part.start

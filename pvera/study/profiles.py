@@ -32,21 +32,8 @@ from pvera.study.validation import (
 #: Types of the methods' hyperparameters that take fewer values than Python's.
 NARROW = {int: Count, float: Rate}
 #: Keys that the language experiment does not inherit.
-IMAGES_ALONE = {
-    "ablations",
-    "alpha",
-    "component_seeds",
-    "effects",
-    "experiments",
-    "fixed_grid",
-    "further_seeds",
-    "language",
-    "noise",
-    "published",
-    "rivals",
-    "search_rates",
-    "weights",
-}
+IMAGES_ALONE = {"ablations", "alpha", "component_seeds", "effects", "experiments", "fixed_grid", "further_seeds",
+                "language", "noise", "published", "rivals", "search_rates", "weights"}  # fmt: skip
 
 
 class Ablations(Settings):

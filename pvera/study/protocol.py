@@ -6,8 +6,6 @@ program that produced the paper's numbers. Each field is one difference and can 
 
 from dataclasses import dataclass, field, replace
 
-from pvera.errors import InputError
-
 
 @dataclass(frozen=True)
 class Protocol:
@@ -49,14 +47,6 @@ PUBLISHED = Protocol(
 )
 
 PROTOCOLS = {p.name: p for p in (CORRECTED, PUBLISHED)}
-
-
-def protocol(name: str) -> Protocol:
-    """Return the protocol called `name`. InputError for an unknown one."""
-    try:
-        return PROTOCOLS[name]
-    except KeyError:
-        raise InputError(f"unknown protocol {name!r}; choose from {', '.join(PROTOCOLS)}") from None
 
 
 @dataclass(frozen=True)

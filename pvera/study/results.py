@@ -40,9 +40,6 @@ from pvera.files import digest, plain, sha256, write_atomically
 
 SCHEMA = 2
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
-REQUIRED = {"schema", *IDENTITY, "category", "protocol", "config", "config_hash"}
-REQUIRED_OF_TRAINING = {"members", "chosen", "test"}
-REQUIRED_CONFIG, REQUIRED_CONFIG_OF_TRAINING = {"seed"}, {"members", "max_epochs"}
 ARRAYS, ADAPTER = ".npz", ".safetensors"
 CATEGORIES = ("natural", "specialized", "structured")  # of VTAB-1k
 KINDS = (*CATEGORIES, "own", "language")
@@ -62,7 +59,7 @@ WITHIN = {
 
 
 def own_data(record: dict | None) -> dict:
-    """Return what a record says of one's own pictures, {} without it (`pvera.data.own.provenance`)."""
+    """Return what a record says of one's own pictures, {} without it (`pvera.data.custom.provenance`)."""
     return (record or {}).get("own_data", {})
 
 
@@ -101,26 +98,22 @@ def write(
         member["curve"] = {
             name: [None if x is None else float(f"{x:.6g}") for x in values] for name, values in member["curve"].items()
         }
-    _check(path, record)
     if probabilities is not None:
         arrays = {"probabilities": probabilities.astype(np.float16), "labels": labels.astype(np.int16)}
-    packed = None
+    contents = {}
     if arrays is not None:
         archive = io.BytesIO()
         np.savez_compressed(archive, **arrays)
-        packed = archive.getvalue()
-    contents = {ARRAYS: packed, ADAPTER: adapter}
-    record["files"] = {
-        suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items() if content is not None
-    }
+        contents[ARRAYS] = archive.getvalue()
+    if adapter is not None:
+        contents[ADAPTER] = adapter
+    record["files"] = {suffix: hashlib.sha256(content).hexdigest() for suffix, content in contents.items()}
     # While what lies beside it is replaced there is no record that it could contradict.
     with writing(path):
-        path.unlink(missing_ok=True)
+        for suffix in (".json", ARRAYS, ADAPTER):
+            path.with_suffix(suffix).unlink(missing_ok=True)
         for suffix, content in contents.items():
-            if content is None:
-                path.with_suffix(suffix).unlink(missing_ok=True)
-            else:
-                write_atomically(path.with_suffix(suffix), content)
+            write_atomically(path.with_suffix(suffix), content)
         write_atomically(path, _text(record))
 
 
@@ -140,9 +133,19 @@ def read(path) -> dict:
         raise InputError(f"{path}: there is no such result file") from None
     except (ValueError, OSError) as error:
         raise InputError(f"{path}: damaged result file ({str(error).splitlines()[0]})") from None
-    _check(path, record)
-    if "files" not in record:  # `write` adds it
-        raise InputError(f"{path}: incomplete result file, it lacks files")
+    if not isinstance(record, dict) or "schema" not in record:
+        raise InputError(f"{path}: not a result file")
+    if record["schema"] != SCHEMA:
+        raise InputError(f"{path}: of schema {record['schema']}, not {SCHEMA}: update this program, or delete the file")
+    if record["config_hash"] != config_hash(record["config"]):
+        raise InputError(f"{path}: its configuration does not match its hash, so the file was changed")
+    if record["method"] not in METHODS:
+        raise InputError(
+            f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}; one of your own must be "
+            "imported first (pvera.register)"
+        )
+    if record["category"] not in KINDS:
+        raise InputError(f"{path}: unknown category {record['category']!r}, not one of {', '.join(KINDS)}")
     return record
 
 
@@ -217,30 +220,6 @@ def load_runs(root, profile: str, *experiments: str, optional: bool = False) -> 
     _check_comparable(runs)
     _check_grids(runs)
     return runs
-
-
-def _check(path: Path, record) -> None:
-    if not isinstance(record, dict) or not isinstance(record.get("schema"), int):
-        raise InputError(f"{path}: not a result file")
-    if record["schema"] > SCHEMA:
-        raise InputError(f"{path}: of schema {record['schema']}, newer than this program's {SCHEMA}")
-    if record["schema"] < SCHEMA:
-        raise InputError(f"{path}: was made by an older version; delete it and run it again")
-    trained = "adapter_sha256" not in (record.get("config") or ())
-    required = REQUIRED | REQUIRED_OF_TRAINING if trained else REQUIRED
-    of_config = REQUIRED_CONFIG | REQUIRED_CONFIG_OF_TRAINING if trained else REQUIRED_CONFIG
-    lacking = sorted(required - record.keys()) or sorted(of_config - record["config"].keys())
-    if lacking:
-        raise InputError(f"{path}: incomplete result file, it lacks {', '.join(lacking)}")
-    if record["config_hash"] != config_hash(record["config"]):
-        raise InputError(f"{path}: its configuration does not match its hash, so the file was changed")
-    if record["method"] not in METHODS:
-        raise InputError(
-            f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}; one of your own must be "
-            "imported first (pvera.register)"
-        )
-    if record["category"] not in KINDS:
-        raise InputError(f"{path}: unknown category {record['category']!r}, not one of {', '.join(KINDS)}")
 
 
 def _check_comparable(runs: list[dict]) -> None:

@@ -103,20 +103,12 @@ def test_bad_input_is_one_line_and_exit_code_2(folder, capsys, profile, message)
     assert error.startswith(message.format(folder=folder))
 
 
-def test_damaged_files_are_refused(tmp_path):
+def test_records_that_cannot_be_read(tmp_path):
     good = cost_records.read_record(ROOT / "results/mini/cost/tiny.json")
     path = tmp_path / "mini/cost/tiny.json"
-    path.parent.mkdir(parents=True)
-    for text, message in (
-        ("{", "damaged cost file"),
-        ("[]", "damaged cost file"),
-        (json.dumps(good | {"schema": 1}), "of schema 1"),
-        (json.dumps({k: v for k, v in good.items() if k != "shape"}), "incomplete cost file"),
-        (json.dumps(good | {"costs": good["costs"][1:]}), "incomplete cost file"),
-    ):
-        path.write_text(text)
-        with pytest.raises(InputError, match=message):
-            cost_records.load_costs(tmp_path, "mini")
+    cost_records.write(path, good | {"schema": 1})
+    with pytest.raises(InputError, match="of schema 1"):
+        cost_records.load_costs(tmp_path, "mini")
     good["config"]["methods"][0]["hyperparameters"] = {"width": 3}
     cost_records.write(path, good)
     with pytest.raises(InputError, match="'linear' that this version does not know"):
@@ -135,7 +127,7 @@ def test_committed_counts_are_those_of_their_profiles():
         profile = Profile.read(ROOT / f"experiments/profiles/{name}.yaml")
         for backbone in profile.backbones:
             path = cost_records.record_path(ROOT / "results", name, backbone)
-            assert cost_records.state(path, cost_records.config(profile, backbone)) == "done", path
+            assert cost_records.read_record(path)["config"] == cost_records.config(profile, backbone), path
 
 
 def test_committed_counts_are_the_closed_forms(costs):

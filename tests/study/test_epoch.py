@@ -11,7 +11,7 @@ from pvera import LoRA, PVeRA
 from pvera.backbones import Backbone
 from pvera.data.image_folders import ImageSplit
 from pvera.study import training
-from pvera.study.protocol import protocol
+from pvera.study.protocol import CORRECTED
 from pvera.study.training import TrainingConfig
 
 CLASSES = 3
@@ -30,7 +30,7 @@ def data():
 def fit(model, data, rate: float, beta: float = 0.0):
     config = TrainingConfig(epochs=2)
     assert config.batch_size == 16
-    (history,) = training.fit(model, data, data, [(rate, rate)], [beta], config, protocol("corrected"), 0)
+    (history,) = training.fit(model, data, data, [(rate, rate)], [beta], config, CORRECTED, 0)
     return history
 
 

@@ -17,7 +17,7 @@ from pvera.hooks import cast_once, training_attention
 from pvera.study import training
 from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
-from pvera.study.protocol import CORRECTED, PUBLISHED, protocol
+from pvera.study.protocol import CORRECTED, PUBLISHED
 from pvera.study.training import TrainingConfig, fit
 
 CLASSES = 3
@@ -400,5 +400,3 @@ def test_protocols_differ_inside_the_adapters():
         r.method: r.candidates[0] for r in list_runs(profile.with_(protocol="corrected"), "benchmark", "results")
     }
     assert corrected["pvera"].method == pvera.PVeRA() and corrected["pvera"].beta == 1e-6
-    with pytest.raises(pvera.InputError, match="unknown protocol"):
-        protocol("both")
