@@ -4,9 +4,8 @@
 
 Downloads facebook/dinov2-base and leoflx/pvera_dinov2_b_<name> for each data set, or takes the adapters from a folder
 of such folders (--source). Reads the tensors directly, by their names in any version of transformers: PEFT only warns
-of renamed tensors and leaves
-them at their initial values. PVeRA takes its mean. An adapter without a head
-gets one by logistic regression on the features of the 1000 training images; its accuracy is that of the probe.
+of renamed tensors and leaves them at their initial values. PVeRA takes its mean. An adapter without a head gets one by
+logistic regression on the features of the 1000 training images; its accuracy is that of the probe.
 
 Writes results/released/accuracy.csv, a row for each data set; rows of other data sets stay. The prepared data comes
 from experiments/prepare_vtab.py. Takes minutes for each data set on a GPU, and hours on a CPU.
@@ -34,31 +33,15 @@ from pvera.report import published
 from pvera.study import markdown
 from pvera.study.script import run
 from pvera.study.training import Features
+from pvera.study.validation import choose
 from pvera.text_encoders import quiet
 
-#: Data sets by the released adapters' names.
-RELEASED = {
-    "caltech101": "caltech101",
-    "cifar": "cifar",
-    "dtd": "dtd",
-    "flowers102": "oxford_flowers102",
-    "pets": "oxford_iiit_pet",
-    "sun397": "sun397",
-    "svhn": "svhn",
-    "camelyon": "patch_camelyon",
-    "eurosat": "eurosat",
-    "resisc45": "resisc45",
-    "retinopathy": "diabetic_retinopathy",
-    "clevrcount": "clevr_count",
-    "clevrdist": "clevr_dist",
-    "dmlab": "dmlab",
-    "dspritesloc": "dsprites_loc",
-    "dspritesori": "dsprites_ori",
-    "kittidist": "kitti",
-    "smallnorbazi": "smallnorb_azi",
-    "smallnorbele": "smallnorb_ele",
-}
-ALIASES = RELEASED | {name: name for name in RELEASED.values()}
+#: The released adapters' names of data sets, where they differ from ours.
+OTHER_NAMES = {"oxford_flowers102": "flowers102", "oxford_iiit_pet": "pets", "patch_camelyon": "camelyon",
+               "diabetic_retinopathy": "retinopathy", "clevr_count": "clevrcount", "clevr_dist": "clevrdist",
+               "dsprites_loc": "dspritesloc", "dsprites_ori": "dspritesori", "kitti": "kittidist",
+               "smallnorb_azi": "smallnorbazi", "smallnorb_ele": "smallnorbele"}  # fmt: skip
+RELEASED = {name: OTHER_NAMES.get(name, name) for name in published.DATASETS}
 REPOSITORY = "leoflx/pvera_dinov2_b_{}"
 FILES = ("README.md", "*.json", "*.safetensors")
 BACKBONE = "facebook/dinov2-base"
@@ -71,7 +54,7 @@ PROBES = np.logspace(-3, 3, 7)
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.several("--datasets", metavar="D", default=list(RELEASED), help="only these, by either name")
+    parser.several("--datasets", metavar="D", default=list(RELEASED), help="only these")
     parser.add_argument("--source", type=Path, help="folder with a folder for each adapter, instead of the hub")
     parser.add_argument(
         "--data", type=Path, default=RESULTS.parent / "data/vtab-1k", help="prepared data (%(default)s)"
@@ -83,33 +66,32 @@ def main() -> None:
     parser.device(default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
 
-    unknown = [name for name in options.datasets if name not in ALIASES]
-    if unknown:
-        raise InputError(f"unknown data set {unknown[0]!r}; choose from {', '.join(RELEASED)}")
-    names = list(dict.fromkeys(ALIASES[name] for name in options.datasets))
+    for name in options.datasets:
+        choose("data set", name, RELEASED)
     set_cache(options.cache)
-    vtab.require((options.data, name) for name in names)
+    vtab.require((options.data, name) for name in options.datasets)
     require_writable(options.output)
-    folders = {name: fetch(name, options.source) for name in names}
+    folders = {name: fetch(name, options.source) for name in options.datasets}
     frozen = load_backbone(options.backbone, options.device)
     paper = published.load(RESULTS / "published").main_table().loc["pvera"]
     for name, folder in folders.items():
         row = score(name, folder, frozen, options.data, options.images)
         row |= {"card": card_accuracy(folder), "paper": paper[name], "backbone": options.backbone}
         table = keep(options.output / "accuracy.csv", row)
-    print(describe(table.loc[names]))
+    print(describe(table.loc[options.datasets]))
 
 
 def fetch(name: str, source: Path | None) -> Path:
     """Return the folder of the adapter for a data set; downloads it without a `source`."""
-    released = next(key for key, value in RELEASED.items() if value == name)
-    repository = REPOSITORY.format(released)
+    repository = REPOSITORY.format(RELEASED[name])
     if source is not None:
-        candidates = [source / each for each in (repository.rpartition("/")[2], released, name)]
+        candidates = [source / repository.rpartition("/")[2], source / RELEASED[name]]
         for folder in candidates:
             if (folder / adapter_folder.CONFIG).is_file():
                 return folder
-        raise InputError(f"{source} has no adapter for {released}: it must lie in {candidates[0].name} or {released}")
+        raise InputError(
+            f"{source} has no adapter for {name}: it must lie in {' or '.join(c.name for c in candidates)}"
+        )
     try:
         return Path(snapshot_download(repository, allow_patterns=list(FILES)))
     except Exception as error:  # the hub client's exceptions vary
@@ -178,7 +160,7 @@ def probe(test: Features, train: Features, validation: Features) -> np.ndarray:
 
 
 def card_accuracy(folder: Path) -> float | None:
-    """Return the accuracy that the adapter's card states, in %; None where it states none."""
+    """Return the accuracy that the adapter's card states, in its metadata or else in its text, in %."""
     file = folder / "README.md"
     text = file.read_text(errors="replace") if file.is_file() else ""
     stated: list[float] = []
@@ -186,18 +168,18 @@ def card_accuracy(folder: Path) -> float | None:
         with suppress(Exception):  # a card is free text
             results = ModelCard(text).data.eval_results or []
             stated = [float(result.metric_value) for result in results if result.metric_type == "accuracy"]
-    if not stated:
-        stated = [float(match) for match in re.findall(r"(?i)accuracy[^\d\n]{0,40}(\d+(?:\.\d+)?)", text)]
+    stated += [float(match) for match in re.findall(r"(?i)accuracy[^\d\n]{0,40}(\d+(?:\.\d+)?)", text)]
     return None if not stated else stated[0] * (100 if stated[0] <= 1 else 1)
 
 
 def keep(file: Path, row: dict) -> pd.DataFrame:
     """Put `row` into the table of `file`, and return it."""
-    table = pd.DataFrame([row])
+    table = pd.DataFrame([row]).set_index("dataset")
     if file.exists():
-        earlier = pd.read_csv(file)
-        table = pd.concat([earlier[earlier["dataset"] != row["dataset"]], table])
-    table = table.set_index("dataset").reindex([name for name in RELEASED.values() if name in set(table["dataset"])])
+        others = pd.read_csv(file, index_col="dataset").drop(index=row["dataset"], errors="ignore")
+        table = pd.concat([others, table]).reindex(
+            [name for name in RELEASED if name in {*others.index, row["dataset"]}]
+        )
     write_atomically(file, table.to_csv().encode())
     return table
 
