@@ -27,14 +27,7 @@ from pvera.study.results import CATEGORIES
 FOLLOWS, ROUNDING, OPEN = "follows", "within rounding", "undecidable"
 CONTRADICTS, UNCHECKED = "does not follow", "not checkable"
 
-#: Verdict -> its meaning.
-VERDICTS = {
-    FOLLOWS: "the other printed numbers give it",
-    ROUNDING: "they do not, but numbers that round to them can",
-    OPEN: "some numbers that round to the printed ones give it, others give its opposite",
-    CONTRADICTS: "no numbers that round to the printed ones give it",
-    UNCHECKED: "it needs data, or a definition, that the paper does not print",
-}
+VERDICTS = (FOLLOWS, ROUNDING, OPEN, CONTRADICTS, UNCHECKED)
 
 
 class Finding(NamedTuple):
@@ -385,7 +378,7 @@ def audit(paper: Published) -> pd.DataFrame:
 def summary(findings: pd.DataFrame) -> pd.DataFrame:
     """Count the findings of each check (rows) by verdict (columns)."""
     table = pd.crosstab(findings["check"], findings["verdict"])
-    table = table.reindex(index=findings["check"].unique(), columns=list(VERDICTS), fill_value=0)
+    table = table.reindex(index=findings["check"].unique(), columns=VERDICTS, fill_value=0)
     table.loc["all"] = table.sum()
     return table.rename_axis(index="check", columns=None)
 
@@ -394,25 +387,3 @@ def table(data: pd.DataFrame) -> str:
     """Return a table in Markdown, without its index."""
     rows = [[markdown.escape(value) for value in row] for row in data.astype(str).to_numpy()]
     return markdown.table([markdown.escape(title) for title in data], rows)
-
-
-PAGE = """\
-# Is the paper consistent with itself?
-
-The audit recomputes every printed number that other printed numbers determine;
-[the notebook](../../analysis/audit.ipynb) shows how. Rounding is taken in the paper's favour: a printed 71.4
-stands for anything from 71.35 to 71.45. For a star's test, the page gives the least and the greatest p-value that
-rounding allows. A finding says that two printed things disagree. It does not say which of them is wrong, and several
-findings can have one cause. Reasons in the notes are conjectures from patterns; only the authors can know."""
-
-
-def page(findings: pd.DataFrame) -> str:
-    """Return the audit as a page: the number of findings, those that do not follow, and the averages that do."""
-    meanings = pd.DataFrame(VERDICTS.items(), columns=["verdict", "meaning"])
-    parts = [PAGE, table(meanings), table(summary(findings).reset_index())]
-    for verdict in (CONTRADICTS, ROUNDING, OPEN, UNCHECKED):
-        part = findings[findings["verdict"] == verdict].drop(columns="verdict")
-        parts += [f"## {verdict.capitalize()}", table(part)]
-    follow = findings[(findings["check"] == "averages") & (findings["verdict"] == FOLLOWS)]
-    parts += ["## Averages that follow", table(follow[["place", "printed", "recomputed"]])]
-    return "\n\n".join(parts) + "\n"

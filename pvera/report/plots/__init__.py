@@ -97,15 +97,27 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
             ax.plot([row["low"], row["high"]], [place, place], color=shown.colour, linewidth=1.2)
         ax.plot(row[seeds], np.full(len(seeds), place + 0.36), "o", color=shown.colour, markersize=2, mew=0)
         ax.plot(row["mean"], place, shown.marker, color=shown.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
-    names = list(frame.index)
-    ax.set_yticks(range(len(names)), [look(name).title or name for name in names])
-    emphasise(ax, names)
-    ax.set_ylim(len(names) - 0.4, -0.5)
-    if "pvera" in names:
+    name_rows(ax, [look(name).title or name for name in frame.index])
+    emphasise(ax, frame.index)
+    if "pvera" in frame.index:
         ax.axvline(frame.at["pvera", "mean"], color=style("pvera").colour, linewidth=0.8, alpha=0.6, zorder=1)
+    return ax
+
+
+def name_rows(ax: Axes, names: Sequence[str]) -> None:
+    """Name the rows of axes from top to bottom."""
+    ax.set_yticks(range(len(names)), names)
+    ax.set_ylim(len(names) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")
-    return ax
+
+
+def picture(ax: Axes, pixels: np.ndarray, **scale) -> None:
+    """Draw a picture (height, width[, 3]) without axes; scale: colours of `Axes.imshow`."""
+    ax.imshow(pixels, interpolation="nearest", **scale)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.spines[:].set_visible(False)
 
 
 def emphasise(ax: Axes, methods: Sequence[str]) -> None:

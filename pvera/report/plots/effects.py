@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.report.effects import METRICS, per_pair, summary
-from pvera.report.plots import PAGE, entry, key, panels, style
+from pvera.report.plots import PAGE, entry, key, name_rows, panels, style
 from pvera.report.tables.names import switch_title
 from pvera.study.protocol import one_at_a_time
 
@@ -35,10 +35,7 @@ def effect(ax: Axes, pairs: pd.DataFrame, rows: pd.DataFrame, metric: str) -> Ax
         ax.plot(row.mean, place, "D", color=colour, mfc=face, markersize=3.2, mew=0.8, zorder=3)
     ax.use_sticky_edges = False
     ax.axvline(0, color="0.4", linewidth=0.6, zorder=1.5)
-    ax.set_yticks(range(len(rows)), map(switch_title, rows["switch"]))
-    ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x")
+    name_rows(ax, list(map(switch_title, rows["switch"])))
     return ax
 
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
-from pvera.report.plots import COLUMN, SEED, Style, entry, forest, key, methods_key, note, panels, style
+from pvera.report.plots import COLUMN, SEED, Style, entry, forest, key, methods_key, note, panels, picture, style
 from pvera.report.plots.uncertainty import STARS, bracket, stars, violins
 from pvera.report.statistics import rank_sum
 from pvera.report.table import title
@@ -126,11 +126,8 @@ def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
 
 def _row(axes: Sequence[Axes], title: str, pictures: np.ndarray, colour: str = "black", **scale) -> Sequence[Axes]:
     """Draw pictures (images, height, width[, 3]) side by side, with a title at the left."""
-    for ax, picture in zip(axes, pictures, strict=True):
-        ax.imshow(picture, interpolation="nearest", **scale)
-        ax.set_xticks([])
-        ax.set_yticks([])
-        ax.spines[:].set_visible(False)
+    for ax, pixels in zip(axes, pictures, strict=True):
+        picture(ax, pixels, **scale)
     axes[0].set_ylabel(title, rotation=0, ha="right", va="center", fontsize=6.5, labelpad=3, color=colour)
     return axes
 

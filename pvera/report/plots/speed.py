@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pvera.report.plots import COLUMN, PAGE, doubling, entry, key, panels
+from pvera.report.plots import COLUMN, PAGE, doubling, entry, key, name_rows, panels
 from pvera.report.tables.names import machine_title
 from pvera.study import speed
 from pvera.study.speed import SWEPT
@@ -57,10 +57,7 @@ def ratios(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> Axes:
         ax.plot([row.low, row.high], [y, y], color=colour, linewidth=1)
         ax.plot(row.ratio, y, marker, color=colour, markersize=4, mec="white", mew=0.4, zorder=3)
     ax.axvline(1, color="0.8", linewidth=0.6, zorder=0)
-    ax.set_yticks(range(len(names)), names)
-    ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x")
+    name_rows(ax, names)
     return ax
 
 

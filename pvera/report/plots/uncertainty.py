@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from statsmodels.stats.proportion import proportion_confint
 
 from pvera.data.tasks import class_name
-from pvera.report.plots import COLUMN, doubling, entry, key, note, panels, style
+from pvera.report.plots import COLUMN, doubling, entry, key, note, panels, picture, style
 from pvera.report.readings import Example
 from pvera.report.statistics import rank_sum
 from pvera.report.table import signed, title
@@ -152,11 +152,9 @@ def _interval(shown: Example) -> str:
     return f"[{low:.2f}, {high:.2f}]"
 
 
-def picture(ax: Axes, shown: Example) -> None:
+def framed(ax: Axes, shown: Example) -> None:
     """Draw an image in a frame that tells whether the prediction is correct."""
-    ax.imshow(shown.pixels, interpolation="nearest")
-    ax.set_xticks([])
-    ax.set_yticks([])
+    picture(ax, shown.pixels)
     ax.spines[:].set(visible=True, color=CORRECT if shown.right else INCORRECT, linewidth=1.2)
 
 
@@ -176,7 +174,7 @@ def examples(runs: tables.Runs, columns: int = 6) -> Figure:
     every = [one for group in of_dataset for run in group if run.record["seed"] == seed for one in run.examples]
     figure, axes = panels(len(every), columns, 1.1 * min(columns, len(every)), 1.6, 0.4)
     for ax, shown in zip(axes, sorted(every, key=lambda one: not one.right), strict=True):
-        picture(ax, shown)
+        framed(ax, shown)
         ax.set_title(title(shown.dataset), fontsize=6.5, pad=2)
         below = (_class(shown, shown.label), _class(shown, shown.predicted), _interval(shown))
         ax.set_xlabel("\n".join(below), fontsize=6, labelpad=3)
@@ -193,7 +191,7 @@ def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
     figure = Figure(figsize=(COLUMN, 1.15 * len(shown) + 0.85))
     grid = figure.subplots(len(shown), 2, width_ratios=(1, 2.4), sharex="col", squeeze=False)
     for one, (left, ax) in zip(shown, grid, strict=True):
-        picture(left, one)
+        framed(left, one)
         left.set_xlabel(f"true: {_class(one, one.label)}", fontsize=6.5, labelpad=3)
         scores(ax, one, classes)
     grid[-1, 1].set_xlabel("Softmax score")
