@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import stat
-import subprocess
 import sys
 import traceback
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -68,32 +67,15 @@ class Cluster:
         jobs[id]["states"][index] = state
         self.file.write_text(json.dumps(jobs))
 
-    def task(self, id: str, index: int) -> tuple[Path, dict[str, str]]:
-        """Return the log and environment of a task that starts now."""
-        flags = self.jobs[id]["flags"]
-        names = {"SLURM_JOB_ID": id}
-        log = flags["output"].replace("%j", id)
-        if "array" in flags:
-            names = {"SLURM_JOB_ID": "99", "SLURM_ARRAY_JOB_ID": id, "SLURM_ARRAY_TASK_ID": str(index)}
-            log = flags["output"].replace("%A", id).replace("%a", str(index))
-        self.set(id, index, "RUNNING")
-        return Path(log), names | {"SUBMITIT_EXECUTOR": "slurm"}
-
-    def start(self, id: str, index: int = 0) -> subprocess.Popen:
-        """Start a task in its own process group."""
-        log, names = self.task(id, index)
-        with open(log, "a") as file:
-            return subprocess.Popen(
-                [sys.executable, "-u", "-m", "submitit.core._submit", log.parent],
-                stdout=file,
-                stderr=file,
-                env=os.environ | names,
-                start_new_session=True,
-            )
-
     def work(self, id: str, index: int = 0) -> int:
         """Run a task in this process and return its exit status."""
-        log, names = self.task(id, index)
+        flags = self.jobs[id]["flags"]
+        names = {"SLURM_JOB_ID": id}
+        log = Path(flags["output"].replace("%j", id))
+        if "array" in flags:
+            names = {"SLURM_JOB_ID": "99", "SLURM_ARRAY_JOB_ID": id, "SLURM_ARRAY_TASK_ID": str(index)}
+            log = Path(flags["output"].replace("%A", id).replace("%a", str(index)))
+        self.set(id, index, "RUNNING")
         with (
             pytest.MonkeyPatch.context() as patch,
             open(log, "a") as file,
@@ -101,7 +83,7 @@ class Cluster:
             redirect_stderr(file),
             handlers_kept(),
         ):
-            for name, value in (names | {"SUBMITIT_FOLDER": str(log.parent)}).items():
+            for name, value in (names | {"SUBMITIT_EXECUTOR": "slurm", "SUBMITIT_FOLDER": str(log.parent)}).items():
                 patch.setenv(name, value)
             try:
                 process_job(log.parent)

@@ -19,7 +19,7 @@ from transformers import BertModel
 
 import pvera
 from pvera import metrics, text_encoders
-from pvera.data import glue, grammar, tasks, tokenized
+from pvera.data import glue, grammar, tokenized
 from pvera.data.splits import digest
 from pvera.errors import InputError
 from pvera.report.scores import wide
@@ -352,7 +352,6 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
 BAD = {
     "GLUE asked for by name": (["--datasets", "rte"], "train.tsv does not exist"),
     "images": (["--datasets", "vessels"], "'vessels' is a data set of images"),
-    "unknown encoder": (["--backbones", "bart"], "unknown text encoder 'bart'"),
     "no section": (["--profile", "demo"], "profile 'demo' has no language experiment"),
 }
 
@@ -361,8 +360,3 @@ BAD = {
 def test_bad_input_is_one_line_and_exit_code_2(profile, case, capsys):
     cause, message = BAD[case]
     assert message in scripts.refusal("train_language", capsys, *arguments(profile, *cause))
-
-
-def test_tasks_are_known_by_the_papers_names():
-    assert [tasks.task(name).title for name in ("rte", "mrpc", "cola")] == ["RTE", "MRPC", "CoLA"]
-    assert all(tasks.task(name).test_images == task.dev for name, task in glue.TASKS.items())

@@ -121,24 +121,7 @@ def test_linear_probing_on_cached_features_equals_training_through_the_backbone(
     np.testing.assert_allclose(cached.validation_loss, losses, rtol=1e-5)
 
 
-def test_early_stopping_by_hand():
-    """With patience 2 and tolerance 10 %, 0.89 improves on 1.0 and 0.95 does not."""
-    history, config = training.History(), TrainingConfig(patience=2, tolerance=0.1)
-    for epoch, loss in enumerate([1.0, 0.95, 0.89, 0.85, 0.801, 0.5]):
-        if history.status == "running":
-            training._record(history, epoch, 0.0, 0.0, loss, 0.0, config)
-            history.best_state = {"x": torch.zeros(1)}
-    assert (history.status, history.best_epoch, history.best_loss, history.epochs) == (
-        "stopped early",
-        2,
-        0.89,
-        5,
-    )
-    worse = training.History(best_loss=0.9, best_state={"x": torch.zeros(1)})
-    assert training.choose([worse, history], CORRECTED) == 1
-
-
-def scripted(backbone, splits, monkeypatch, losses, joint, patience=2, tolerance=0.1):
+def scripted(backbone, splits, monkeypatch, losses, joint):
     """Train a grid with given validation losses, a list per member (the last value repeats).
 
     Returns histories, the chosen member, and the trained tensors at each epoch, per member."""
@@ -151,58 +134,44 @@ def scripted(backbone, splits, monkeypatch, losses, joint, patience=2, tolerance
 
     monkeypatch.setattr(training, "evaluate", evaluate)
     rules = replace(CORRECTED, joint_stop=joint)
-    config = TrainingConfig(epochs=12, patience=patience, tolerance=tolerance)
+    config = TrainingConfig(epochs=12, patience=2, tolerance=0.1)
     histories = train(backbone, splits, [pvera.IA3()] * len(losses), config=config, rules=rules)
     return histories, training.choose(histories, rules), seen
 
 
-def test_the_end_of_training_by_hand(backbone, splits, monkeypatch):
-    """Patience 2, tolerance 10 %. If members end together, the first one trains on while the second one improves, and
-    overtakes it. If each ends alone, the first one has ended by then."""
-    losses = [[1.0, 1.0, 1.0, 1.0, 0.3], [2.0, 1.7, 1.4, 1.1, 1.1]]
-    alone, chosen, _ = scripted(backbone, splits, monkeypatch, losses, joint=False)
-    assert [(h.epochs, h.best_epoch, h.best_loss) for h in alone] == [(3, 0, 1.0), (6, 3, 1.1)] and chosen == 0
-    together, chosen, seen = scripted(backbone, splits, monkeypatch, losses, joint=True)
-    assert [(h.epochs, h.best_epoch, h.best_loss) for h in together] == [(7, 4, 0.3), (7, 3, 1.1)] and chosen == 0
-    assert {h.status for h in together} == {"stopped early"}
-    for history, states in zip(together, seen):
+STOPPED, LIMIT = "stopped early", "epoch limit"
+IN_TURN = [[1.0, 1.0, 1.0, 1.0, 0.3], [2.0, 1.7, 1.4, 1.1, 1.1]]
+NEAR = [[1.0], [2.0, 0.95]]  # 0.95 is the lowest loss but within 10 % of 1.0
+ALONE = [[1.0, 0.95, 0.8, 0.75, 0.73]]
+ENDS = {  # losses, whether members end together; status, epochs, best epoch and loss of each; the chosen one
+    "each ends alone, the first before it would overtake": (
+        IN_TURN, False, [(STOPPED, 3, 0, 1.0), (STOPPED, 6, 3, 1.1)], 0),
+    "the first trains on while the second improves, and overtakes": (
+        IN_TURN, True, [(STOPPED, 7, 4, 0.3), (STOPPED, 7, 3, 1.1)], 0),
+    "the lowest loss is chosen": (NEAR, False, [(STOPPED, 3, 0, 1.0), (STOPPED, 4, 1, 0.95)], 1),
+    "a lead within the tolerance is not chosen": (NEAR, True, [(STOPPED, 4, 0, 1.0), (STOPPED, 4, 1, 0.95)], 0),
+    "a lead beyond the tolerance is": (
+        [[1.0], [2.0, 0.95, 0.8]], True, [(STOPPED, 5, 0, 1.0), (STOPPED, 5, 2, 0.8)], 1),
+    "a diverged member does not keep the others from ending": (
+        [[1.0, math.nan], [2.0, 1.5]], True, [("diverged", 2, 0, 1.0), (STOPPED, 4, 1, 1.5)], 0),
+    "all diverge": ([[math.nan]] * 2, True, [("diverged", 1, -1, math.inf)] * 2, None),
+    "a limit of epochs ends all": (
+        [[1.0], [0.8**epoch for epoch in range(12)]], True, [(LIMIT, 12, 0, 1.0), (LIMIT, 12, 11, 0.8**11)], 1),
+    "one alone": (ALONE, False, [(STOPPED, 5, 2, 0.8)], 0),
+    "one together": (ALONE, True, [(STOPPED, 5, 2, 0.8)], 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_the_end_of_training_by_hand(case, backbone, splits, monkeypatch):
+    """Patience 2, tolerance 10 %, twelve epochs."""
+    losses, joint, expected, best = ENDS[case]
+    histories, chosen, seen = scripted(backbone, splits, monkeypatch, losses, joint)
+    assert [(h.status, h.epochs, h.best_epoch, h.best_loss) for h in histories] == expected and chosen == best
+    assert best is None or not joint or histories[best].led == histories[best].best_epoch
+    for history, states in zip(histories, seen, strict=True):
         kept = states[history.best_epoch]
         assert all(torch.equal(tensor, kept[name]) for name, tensor in history.best_state.items())
-
-
-def test_the_member_that_leads_by_less_than_the_tolerance_is_not_chosen_when_all_end_together(
-    backbone, splits, monkeypatch
-):
-    """0.95 is the lowest loss but within 10 % of 1.0, so the tensors of the loss 1.0 stay."""
-    losses = [[1.0], [2.0, 0.95]]
-    for joint, member in ((False, 1), (True, 0)):
-        histories, chosen, _ = scripted(backbone, splits, monkeypatch, losses, joint)
-        assert chosen == member and [h.best_loss for h in histories] == [1.0, 0.95]
-    histories, chosen, _ = scripted(backbone, splits, monkeypatch, [[1.0], [2.0, 0.95, 0.8]], joint=True)
-    assert chosen == 1 and histories[1].led == histories[1].best_epoch == 2
-
-
-def test_a_diverged_member_does_not_keep_the_others_from_ending(backbone, splits, monkeypatch):
-    losses = [[1.0, math.nan], [2.0, 1.5, 1.5]]
-    histories, chosen, _ = scripted(backbone, splits, monkeypatch, losses, joint=True)
-    assert [(h.status, h.epochs) for h in histories] == [("diverged", 2), ("stopped early", 4)]
-    assert chosen == 0 and histories[0].best_epoch == 0  # its tensors of that epoch are finite
-    histories, chosen, _ = scripted(backbone, splits, monkeypatch, [[math.nan]] * 2, joint=True)
-    assert {(h.status, h.epochs) for h in histories} == {("diverged", 1)} and chosen is None
-
-
-def test_a_limit_of_epochs_ends_all_together(backbone, splits, monkeypatch):
-    losses = [[1.0], [0.8**epoch for epoch in range(12)]]
-    histories, chosen, _ = scripted(backbone, splits, monkeypatch, losses, joint=True)
-    assert [(h.status, h.epochs) for h in histories] == [("epoch limit", 12)] * 2 and chosen == 1
-
-
-def test_a_grid_of_one_ends_alike_under_both_rules(backbone, splits, monkeypatch):
-    losses = [[1.0, 0.95, 0.8, 0.75, 0.73]]
-    (alone,), *_ = scripted(backbone, splits, monkeypatch, losses, joint=False)
-    (together,), *_ = scripted(backbone, splits, monkeypatch, losses, joint=True)
-    assert (alone.status, alone.epochs, alone.best_epoch) == ("stopped early", 5, 2)
-    assert (together.status, together.epochs, together.best_epoch) == ("stopped early", 5, 2)
 
 
 def test_diverged_member_does_not_end_the_others(backbone, splits):
@@ -368,17 +337,6 @@ def test_out_of_memory_is_answered_with_a_smaller_evaluation_batch(splits):
 def test_beta_weighs_the_kl_term(backbone, splits):
     free, held = train(backbone, splits, [pvera.PVeRA(4)] * 2, betas=[0.0, 1.0], config=TrainingConfig(epochs=4))
     assert held.kl[-1] < 0.9 * free.kl[-1]
-
-
-def test_class_token_shortcut_changes_nothing(backbone, images):
-    for method in METHODS.values():
-        model = pvera.adapt(backbone.model, [method] * 2, CLASSES).eval()
-        full = model(images)
-        model.last_mlp_on_class_token = True
-        torch.testing.assert_close(model(images), full, rtol=0, atol=1e-6)
-        plain = backbone.model.forward_features(images)
-        assert plain.std(1).min() > 0, "outside the adapted model's forward pass, every token has its own output"
-        model.unload()
 
 
 def test_protocols_differ_inside_the_adapters():

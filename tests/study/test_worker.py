@@ -1,10 +1,8 @@
 """Workers: claims, failures, what others do meanwhile, and runs that can start later."""
 
-import json
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 from filelock import FileLock
@@ -155,20 +153,6 @@ def test_a_failure_in_one_of_several_processes_ends_the_others(plan, folder, cap
         image.write_bytes(b"no image")
     with pytest.raises(InputError, match="/images/"):
         work_together(plan, plan.missing(Inputs()), "runs", 2, "cpu")
-
-
-@pytest.mark.xdist_group("fork server")
-def test_several_processes_give_what_one_gives(plan, folder, capfd):
-    work_together(plan, plan.missing(Inputs()), "runs", 2, "cpu")
-    assert plan.missing(Inputs()) == [] and "7/7" in capfd.readouterr().err
-    alone = Plan(plan.profile, EXPERIMENTS, folder / "alone")
-    work(alone)
-
-    def numbers(root: Path) -> dict:
-        records = {path.relative_to(root): json.loads(path.read_text()) for path in root.rglob("*.json")}
-        return {path: {k: v for k, v in record.items() if k != "cost"} for path, record in records.items()}
-
-    assert numbers(plan.root) == numbers(alone.root)
 
 
 def test_workers_take_the_gpus_in_turn(plan, monkeypatch):
