@@ -14,7 +14,7 @@ from pvera.errors import InputError
 from pvera.study import results
 from pvera.study.evaluation import Evaluation, evaluate, record_beside
 from pvera.study.training import PRECISIONS
-from pvera.study.validation import Natural, choose
+from pvera.study.validation import choose
 
 #: Folders of the suites' data sets.
 ROOTS = {"demo": ROOT / "data" / "demo", "vtab": ROOT / "data" / "vtab-1k", "own": custom_options.FOLDER}
@@ -57,7 +57,6 @@ def add_images(made: Parser) -> None:
         default="test",
         help="evaluate this one; all: every picture of FOLDER, whatever its split (%(default)s)",
     )
-    made.number("--split-seed", type_=Natural, metavar="K", help="as for train.py (default: the record's)")
     made.add_argument("--cache", help="folder for decoded images")
 
 
@@ -110,8 +109,6 @@ def _known(options: Namespace, record: dict | None, name: str) -> Path:
     suite = tasks.TASKS[name].suite if name in tasks.TASKS else "own"
     if suite not in ROOTS:
         raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
-    if options.split_seed is not None:
-        raise InputError(custom_options.NOT_CUSTOM)
     if options.split == ALL:
         raise InputError("--split all is for your own pictures: --data-set NAME=FOLDER")
     root = options.data or ROOTS[suite]
@@ -133,7 +130,7 @@ def _custom(options: Namespace, record: dict | None, name: str, source: str) -> 
         custom.install(root / ".whole", name, source, whole=_trained_classes(record))
         return root / ".whole"
     trainings = custom.drawn_from(results.own_data(record)), custom.drawn_from(tasks.manifest(root, name))
-    seed = next((seed for seed in (options.split_seed, *trainings) if seed is not None), 0)
+    seed = next((seed for seed in trainings if seed is not None), 0)
     _require_fitting(source, record, name, custom.install(root / ".evaluated", name, source, seed))
     return root / ".evaluated"
 
@@ -155,18 +152,12 @@ def _require_fitting(source: str, record: dict | None, name: str, described: dic
         )
     # Another split tests the adapter on images that it was trained on.
     about = results.own_data(record)
-    others = about.get("pictures_sha256") != described.get("pictures_sha256")
-    if not about or record["dataset"] != name and others:
+    same_pictures = about.get("pictures_sha256") == described.get("pictures_sha256")
+    if not about or record["dataset"] != name and not same_pictures:
         return
-    split = about["split"]
-    if split != described["split"]:
-        seed = f" --split-seed {split['seed']}" if "seed" in split else ""
+    if not same_pictures or about["split"] != described["split"]:
         raise InputError(
-            f"{name} has another split ({custom.describe_split(described['split'])}) than the adapter's training "
-            f"({custom.describe_split(split)}): type --data-set {name}=FOLDER{seed}, with the FOLDER of its training"
-        )
-    if others:
-        raise InputError(
-            f"{source} has other pictures than in the adapter's training, or splits them otherwise: restore them, or "
-            "give new pictures a folder and a name of their own, with --split all"
+            f"{name} has other pictures or another split ({custom.describe_split(described['split'])}) than in the "
+            f"adapter's training ({custom.describe_split(about['split'])}): type --data-set {name}=FOLDER, with the "
+            "FOLDER of its training; new pictures take a folder and a name of their own, and --split all"
         )

@@ -9,7 +9,6 @@ from pvera.study.validation import Natural, parse
 
 SMALL = "tiny"  # the backbone of profile `own`
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "own"
-NOT_CUSTOM = "--split-seed is for your own pictures: --data-set NAME=FOLDER"
 
 
 def add(parser: ArgumentParser) -> None:
@@ -39,7 +38,7 @@ def install(options: Namespace) -> None:
     """
     if not options.data_set:
         if options.split_seed is not None:
-            raise InputError(NOT_CUSTOM)
+            raise InputError("--split-seed is for your own pictures: --data-set NAME=FOLDER")
         options.profile = options.profile or "demo"
         return
     small = options.backbones in (None, [SMALL])

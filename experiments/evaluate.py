@@ -10,14 +10,12 @@ experiments/predict.py.
 """
 
 import json
-from argparse import Namespace
 from pathlib import Path
 
 from adapter_options import add_images, evaluated, parser
 
-from pvera.errors import InputError
 from pvera.files import plain, require_writable, write_atomically
-from pvera.study import markdown, results
+from pvera.study import markdown
 from pvera.study.evaluation import DRAWN, TITLES, Evaluation, shown
 from pvera.study.script import run
 
@@ -28,24 +26,15 @@ def main() -> None:
     made.add_argument("--predictions", type=Path, metavar="FILE", help="CSV file to write: one line per image")
     made.add_argument("--metrics", type=Path, metavar="FILE", help="JSON file to write: all numbers that are printed")
     options = made.parse_args()
-    require_outputs(options)
+    for file in (options.predictions, options.metrics):
+        if file:
+            require_writable(file.resolve().parent)
     evaluation = evaluated(options)
     print(text(evaluation))
     if options.predictions:
         write_atomically(options.predictions, evaluation.predictions().to_csv(index=False).encode())
     if options.metrics:
         write_atomically(options.metrics, (json.dumps(plain(numbers(evaluation)), indent=1) + "\n").encode())
-
-
-def require_outputs(options: Namespace) -> None:
-    """Raise InputError where an output cannot be written, or would replace another file of this call or the run."""
-    record = options.adapter.with_suffix(".json")
-    taken = {path.resolve() for path in (options.adapter, record, record.with_suffix(results.ARRAYS))}
-    for path in filter(None, (options.predictions, options.metrics)):
-        if path.is_dir() or path.resolve() in taken:
-            raise InputError(f"{path} is a folder, or another file of the run or of this call: choose another name")
-        taken.add(path.resolve())
-        require_writable(path.resolve().parent)
 
 
 def numbers(evaluation: Evaluation) -> dict:

@@ -4,9 +4,9 @@
     python experiments/publish.py ADAPTER --repository USER/NAME            pushed; `hf auth login` comes first
 
 The card says method, data set, protocol and seed, numbers recomputed from the file, and how to load it. The options
-for backbone, images and evaluation are those of experiments/evaluate.py. The folder holds README.md
-(the card), adapter.safetensors and, where one lies beside the adapter, the record of its run as run.json; --with adds
-the files of another folder, such as the same adapter in PEFT's format. A few seconds, and the upload.
+for backbone, images and evaluation are those of experiments/evaluate.py. The folder holds README.md (the card),
+adapter.safetensors and, where one lies beside the adapter, the record of its run as run.json. A few seconds, and the
+upload.
 """
 
 import shutil
@@ -33,7 +33,6 @@ def parse() -> Namespace:
     made.add_argument("--repository", metavar="USER/NAME", help="push them to this model repository of the hub")
     made.add_argument("--private", action="store_true", help="make the repository private, where it is made")
     made.add_argument("--license", default=cards.LICENCE, help="of the adapter, as the hub names it (%(default)s)")
-    made.add_argument("--with", dest="beside", type=Path, metavar="FOLDER", help="add the files of this folder")
     options = made.parse_args()
     if not (options.output or options.repository):
         raise InputError("--output FOLDER writes the files, --repository USER/NAME pushes them: name one or both")
@@ -43,11 +42,6 @@ def parse() -> Namespace:
         raise InputError("--repository: the hub does not know you: run `hf auth login`, or put a token into HF_TOKEN")
     if options.output and options.output.exists() and (options.output.is_file() or any(options.output.iterdir())):
         raise InputError(f"{options.output} is not an empty folder")
-    if options.beside and not options.beside.is_dir():
-        raise InputError(f"{options.beside}: no such folder")
-    for name in (ADAPTER, CARD, RECORD):
-        if options.beside and (options.beside / name).exists():
-            raise InputError(f"{options.beside / name} would be overwritten: rename or remove it")
     return options
 
 
@@ -68,8 +62,6 @@ def write(options: Namespace, folder: Path) -> None:
     page = cards.card(evaluation, options.license, ADAPTER)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        if options.beside:
-            shutil.copytree(options.beside, folder, dirs_exist_ok=True)
         shutil.copyfile(options.adapter, folder / ADAPTER)
         if evaluation.record:
             shutil.copyfile(options.adapter.with_suffix(".json"), folder / RECORD)

@@ -123,25 +123,27 @@ def test_every_method_gives_the_bits_of_its_run(protocol, tmp_path):
 # One's own pictures
 
 
-@pytest.fixture
-def trained(pictures, tmp_path, capsys, in_process):
-    """The adapter that train.py leaves."""
-    options = ("--data", tmp_path / "data", "--results", tmp_path / "results", "--device", "cpu", "--workers", 1)
-    status, _, errors = scripts.outcome(
-        "train", capsys, *options, "--data-set", f"mine={pictures}", "--methods", "lora", "--epochs", 3
-    )
+def trained_on(pictures, tmp_path, capsys, method="lora", epochs=1):
+    """Train on the pictures, split by seed 5. Return the adapter and options: of scripts, data, data set."""
+    data, named = ("--data", tmp_path / "data"), ("--data-set", f"mine={pictures}")
+    options = (*data, "--results", tmp_path / "results", "--device", "cpu", "--workers", 1, "--methods", method)
+    more = ("--split-seed", 5, "--epochs", epochs)
+    status, _, errors = scripts.outcome("train", capsys, *options, *named, *more)
     assert status == 0, errors
-    return tmp_path / "results/own/benchmark/tiny/mine/lora/seed0.safetensors"
+    return tmp_path / f"results/own/benchmark/tiny/mine/{method}/seed0.safetensors", options, data, named
 
 
-def test_own_pictures(trained, pictures, tmp_path, capsys):
-    data = ("--data", tmp_path / "data")
+def metrics_of(capsys, tmp_path, *arguments) -> dict:
+    status, _, errors = scripts.outcome("evaluate", capsys, *arguments, *files(tmp_path))
+    assert status == 0, errors
+    return json.loads((tmp_path / "m.json").read_text())["metrics"]
+
+
+def test_own_pictures(pictures, tmp_path, capsys, in_process):
+    trained, _, data, named = trained_on(pictures, tmp_path, capsys, epochs=3)
     recorded = results.read(trained.with_suffix(".json"))["test"]
-    for more in ((), ("--data-set", "mine"), ("--data-set", f"mine={pictures}")):
-        status, _, errors = scripts.outcome("evaluate", capsys, trained, *data, *more, *files(tmp_path))
-        assert status == 0, errors
-        made = json.loads((tmp_path / "m.json").read_text())
-        assert made["metrics"] == recorded and made["dataset"] == "mine"
+    for more in ((), ("--data-set", "mine"), named):
+        assert metrics_of(capsys, tmp_path, trained, *data, *more) == recorded
     assert set(pd.read_csv(tmp_path / "p.csv")["label"]) == set(photographs.CLASSES)
 
     # New pictures of some of the classes: their labels are the trained ones, whatever else the folder lacks.
@@ -151,7 +153,7 @@ def test_own_pictures(trained, pictures, tmp_path, capsys):
     again = ("--data-set", f"new={new}", "--split", "all")
     status, output, errors = scripts.outcome("evaluate", capsys, trained, *data, *again, *files(tmp_path))
     assert status == 0, errors
-    assert "lora" not in output and "40 images (all)" in output and "Recorded" not in output
+    assert "40 images (all)" in output and "Recorded" not in output
     per_class = pd.DataFrame(json.loads((tmp_path / "m.json").read_text())["classes"])
     assert list(per_class["class"]) == sorted(photographs.CLASSES) and list(per_class["images"]) == [0, 20, 0, 20]
     whole = pd.read_csv(tmp_path / "p.csv").set_index("path")
@@ -161,12 +163,43 @@ def test_own_pictures(trained, pictures, tmp_path, capsys):
     assert len(both) == 8
     assert np.allclose(whole.loc[both, "confidence"], test.loc[both, "confidence"], atol=1e-5)
     assert (whole.loc[both, ["label", "prediction"]] == test.loc[both, ["label", "prediction"]]).all(axis=None)
-
     assert "--split all evaluates pictures of some" in scripts.refusal("evaluate", capsys, trained, *data, *again[:2])
     (new / "rocket").rename(new / "zebra")
-    assert "1 label (zebra) that the adapter does not know" in scripts.refusal(
-        "evaluate", capsys, trained, *data, *again
-    )
+    unknown = scripts.refusal("evaluate", capsys, trained, *data, *again)
+    assert "1 label (zebra) that the adapter does not know" in unknown
+
+    # Without its record: the options say what it would.
+    alone = shutil.copy(trained, tmp_path / "alone.safetensors")
+    assert "Name it with --backbone" in scripts.refusal("evaluate", capsys, alone, *data, *named)
+    assert "experiments/predict.py" in scripts.refusal("evaluate", capsys, alone, "--backbone", "tiny")
+    assert metrics_of(capsys, tmp_path, alone, *data, *named, "--backbone", "tiny") == recorded
+    for more in (["--split", "all"], ["--split", "validation"]):
+        metrics_of(capsys, tmp_path, alone, *data, *named, "--backbone", "tiny", *more)
+
+    # Pictures without labels, in one folder and as files; the numbers are those of evaluating them.
+    output, unlabelled = tmp_path / "new.csv", tmp_path / "unlabelled" / "deeper"
+    unlabelled.mkdir(parents=True)
+    for path, label, _ in listed(pictures)[::4]:
+        shutil.copy(pictures / path, unlabelled / f"{label} {Path(path).name}")
+    (unlabelled / "notes.txt").write_text("none")
+    capsys.readouterr()
+    scripts.execute("predict", trained, unlabelled.parent, "--output", output)
+    assert f"{output}: 20 pictures" in capsys.readouterr().out
+    table = pd.read_csv(output)
+    assert list(table) == ["path", "prediction", "confidence"] and set(table.prediction) <= set(photographs.CLASSES)
+    metrics_of(capsys, tmp_path, trained, *data, "--data-set", f"new={pictures}", "--split", "all")
+    known = pd.read_csv(tmp_path / "p.csv")
+    known.index = [" ".join(path.split("/")[-2:]) for path in known.path]
+    expected = known.loc[[Path(path).name for path in table.path]]
+    assert table.prediction.tolist() == expected.prediction.tolist()
+    assert np.allclose(table.confidence, expected.confidence, atol=1e-4)
+    one = (alone, table.path[0], "--backbone", "tiny")
+    capsys.readouterr()
+    scripts.execute("predict", *one, "--classes", *sorted(photographs.CLASSES))
+    assert capsys.readouterr().out.splitlines()[1].startswith(f"{table.path[0]},{table.prediction[0]},")
+    assert "Name them in the order of its outputs with --classes" in scripts.refusal("predict", capsys, *one)
+    for wrong, message in ((tmp_path / "none", "does not exist"), (unlabelled / "notes.txt", "cannot be read")):
+        assert message in scripts.refusal("predict", capsys, trained, wrong)
 
 
 def test_pictures_for_an_adapter_of_a_known_data_set(tmp_path, capsys):
@@ -181,77 +214,44 @@ def test_pictures_for_an_adapter_of_a_known_data_set(tmp_path, capsys):
             shutil.copy(tmp_path / "demo/textures" / image, tmp_path / "folder" / name)
     adapter = MINI / "benchmark/tiny/textures/pvera/seed0.safetensors"
     new = (adapter, "--data", tmp_path / "data", "--data-set", f"new={tmp_path / 'folder'}")
-    status, _, errors = scripts.outcome("evaluate", capsys, *new, "--split", "all", *files(tmp_path))
-    assert status == 0, errors
-    made = json.loads((tmp_path / "m.json").read_text())
-    assert [row["class"] for row in made["classes"]] == names
-    recorded = results.read(adapter.with_suffix(".json"))["test"]["accuracy"]
-    assert made["metrics"]["accuracy"] == pytest.approx(recorded, abs=0.1)
+    accuracy = metrics_of(capsys, tmp_path, *new, "--split", "all")["accuracy"]
+    assert [row["class"] for row in json.loads((tmp_path / "m.json").read_text())["classes"]] == names
+    assert accuracy == pytest.approx(results.read(adapter.with_suffix(".json"))["test"]["accuracy"], abs=0.1)
     assert "--split all evaluates pictures of some" in scripts.refusal("evaluate", capsys, *new)
     assert not (tmp_path / "data/new").exists()
-    (tmp_path / "folder" / names[0]).rename(tmp_path / "folder/zebra")
-    refusal = scripts.refusal("evaluate", capsys, *new, "--split", "all")
-    assert "1 label (zebra) that the adapter does not know" in refusal
 
 
-def train(pictures, tmp_path, capsys, method):
-    """Train `method` on the pictures, split by seed 5. Return the adapter and options: of scripts, data, data set."""
-    data, named = ("--data", tmp_path / "data"), ("--data-set", f"mine={pictures}")
-    options = (*data, "--results", tmp_path / "results", "--device", "cpu", "--workers", 1, "--methods", method)
-    status, _, errors = scripts.outcome("train", capsys, *options, *named, "--split-seed", 5, "--epochs", 1)
-    assert status == 0, errors
-    return tmp_path / f"results/own/benchmark/tiny/mine/{method}/seed0.safetensors", options, data, named
-
-
-def test_an_adapter_is_not_tested_on_the_images_of_its_training(pictures, tmp_path, capsys, in_process):
-    trained, options, data, named = train(pictures, tmp_path, capsys, "pvera")
+def test_an_adapter_is_not_tested_on_the_images_of_its_training(copy, tmp_path, capsys, in_process):
+    """Another split, added pictures and exchanged splits are refused; renaming and moving pictures changes nothing."""
+    trained, options, data, named = trained_on(copy, tmp_path, capsys, "pvera")
     recorded = results.read(trained.with_suffix(".json"))["test"]
     lists = {file: file.read_bytes() for file in (tmp_path / "data/mine").glob("*.*")}
-
-    for more in ((), ("--split-seed", 5)):
-        status, _, errors = scripts.outcome("evaluate", capsys, trained, *data, *named, *more, *files(tmp_path))
-        assert status == 0, errors
-        assert json.loads((tmp_path / "m.json").read_text())["metrics"] == recorded
-    refusal = scripts.refusal("evaluate", capsys, trained, *data, *named, "--split-seed", 0)
-    assert "mine has another split (stratified split from seed 0" in refusal
-    assert "type --data-set mine=FOLDER --split-seed 5" in refusal
-    other = ("--data-set", f"other={pictures}", "--split-seed", 0)
-    assert "other has another split (stratified split from seed 0" in (
-        scripts.refusal("evaluate", capsys, trained, *data, *other)
-    )
+    assert metrics_of(capsys, tmp_path, trained, *data, *named) == recorded
+    other = ("--data-set", f"other={copy}")
+    assert metrics_of(capsys, tmp_path, trained, *data, *other) == recorded, "the record's seed splits them"
     assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
 
-    custom.install(tmp_path / "data", "mine", pictures, seed=0)  # as a training with another seed
-    assert "type --data-set mine=FOLDER --split-seed 5" in scripts.refusal("evaluate", capsys, trained, *data)
+    custom.install(tmp_path / "data", "mine", copy, seed=0)  # as a training with another seed
+    refusal = scripts.refusal("evaluate", capsys, trained, *data)
+    assert (
+        "another split (stratified split from seed 0" in refusal and "training (stratified split from seed 5" in refusal
+    )
     status, _, errors = scripts.outcome("analyse", capsys, *options, *named)
     last = errors.splitlines()[-1]  # after the bar
     assert status == 2 and "seed0.json: was trained on other images or splits of mine" in last
     assert "type --data-set mine=FOLDER --split-seed 5" in last
     assert not list((tmp_path / "results/own/uncertainty").rglob("*.json"))
-    status, _, errors = scripts.outcome("evaluate", capsys, trained, *data, *named, *files(tmp_path))
-    assert status == 0, errors
-    assert json.loads((tmp_path / "m.json").read_text())["metrics"] == recorded
+    assert metrics_of(capsys, tmp_path, trained, *data, *named) == recorded
 
-
-def test_pictures_that_were_added_since_the_training_are_noticed(copy, tmp_path, capsys, in_process):
-    """They change which pictures the seed draws for testing; renaming does not."""
-    trained, _, data, named = train(copy, tmp_path, capsys, "linear")
     picture = next((copy / "cat").iterdir())
     picture.rename(picture.with_stem("renamed"))
-    status, _, errors = scripts.outcome("evaluate", capsys, trained, *data, *named)
-    assert status == 0, errors
-    lists = {file: file.read_bytes() for file in (tmp_path / "data/mine").glob("*.*")}
-    Image.new("RGB", (40, 40), (1, 2, 3)).save(copy / "cat/added.png")
-    refusal = scripts.refusal("evaluate", capsys, trained, *data, *named)
-    assert "has other pictures than in the adapter's training" in refusal and "--split all" in refusal
-    assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
-
-
-def test_pictures_that_moved_are_named_anew(copy, tmp_path, capsys, in_process):
-    trained, _, data, _ = train(copy, tmp_path, capsys, "linear")
     moved = copy.rename(tmp_path / "moved")
-    assert "type --data-set mine=FOLDER" in scripts.refusal("evaluate", capsys, trained, *data)
-    assert scripts.outcome("evaluate", capsys, trained, *data, "--data-set", f"mine={moved}")[0] == 0
+    assert "have left" in scripts.refusal("evaluate", capsys, trained, *data)
+    named = ("--data-set", f"mine={moved}")
+    assert metrics_of(capsys, tmp_path, trained, *data, *named) == recorded
+    Image.new("RGB", (40, 40), (1, 2, 3)).save(moved / "cat/added.png")
+    refusal = scripts.refusal("evaluate", capsys, trained, *data, *named)
+    assert "mine has other pictures or another split" in refusal and "--split all" in refusal
 
 
 def test_given_splits_that_were_exchanged_are_noticed(pictures, tmp_path, capsys, in_process):
@@ -262,44 +262,16 @@ def test_given_splits_that_were_exchanged_are_noticed(pictures, tmp_path, capsys
         file.write_text("path,label,split\n" + "".join(lines))
 
     give({})
-    trained, _, data, named = train(file, tmp_path, capsys, "linear")
+    trained, _, data, named = trained_on(file, tmp_path, capsys, "linear")
     assert scripts.outcome("evaluate", capsys, trained, *data, *named)[0] == 0
     give({"train": "test", "test": "train"})
-    assert "or splits them otherwise" in scripts.refusal("evaluate", capsys, trained, *data, *named)
-
-
-def test_pictures_without_labels(trained, pictures, tmp_path, capsys):
-    """In one folder, as single files, and without the record; the numbers are those of evaluating them."""
-    new, output = tmp_path / "new", tmp_path / "new.csv"
-    (new / "deeper").mkdir(parents=True)
-    for path, label, _ in listed(pictures)[::4]:
-        shutil.copy(pictures / path, new / "deeper" / f"{label} {Path(path).name}")
-    (new / "notes.txt").write_text("none")
-    scripts.execute("predict", trained, new, "--output", output)
-    assert f"{output}: 20 pictures" in capsys.readouterr().out
-    table = pd.read_csv(output)
-    assert list(table) == ["path", "prediction", "confidence"] and set(table.prediction) <= set(photographs.CLASSES)
-    whole = ("--data", tmp_path / "data", "--data-set", f"new={pictures}", "--split", "all")
-    scripts.execute("evaluate", trained, *whole, *files(tmp_path))
-    known = pd.read_csv(tmp_path / "p.csv")
-    known.index = [path.split("/")[-2] + " " + path.split("/")[-1] for path in known.path]
-    expected = known.loc[[Path(path).name for path in table.path]]
-    assert table.prediction.tolist() == expected.prediction.tolist()
-    assert np.allclose(table.confidence, expected.confidence, atol=1e-4)
-
-    alone = (shutil.copy(trained, tmp_path / "alone.safetensors"), table.path[0], "--backbone", "tiny")
-    capsys.readouterr()
-    scripts.execute("predict", *alone, "--classes", *sorted(photographs.CLASSES))
-    assert capsys.readouterr().out.splitlines()[1].startswith(f"{table.path[0]},{table.prediction[0]},")
-    assert "Name them in the order of its outputs with --classes" in scripts.refusal("predict", capsys, *alone)
-    for wrong, message in ((tmp_path / "none", "does not exist"), (new / "notes.txt", "cannot be read")):
-        assert message in scripts.refusal("predict", capsys, trained, wrong)
-    assert "experiments/predict.py" in scripts.refusal("evaluate", capsys, *alone[:1], *alone[2:])
+    assert "mine has other pictures or another split" in scripts.refusal("evaluate", capsys, trained, *data, *named)
 
 
 def test_the_draws_of_pictures_without_labels(tmp_path, capsys):
     adapter = MINI / "benchmark/tiny/digits/pvera/seed0.safetensors"
     photographs.crops("cat", 1)[0].save(tmp_path / "a.png")
+    capsys.readouterr()
     scripts.execute("predict", adapter, tmp_path / "a.png", "--draws", 4)
     header, line = capsys.readouterr().out.splitlines()
     row = dict(zip(header.split(","), line.split(",")))
@@ -307,80 +279,45 @@ def test_the_draws_of_pictures_without_labels(tmp_path, capsys):
     assert row["prediction"] in "0123456789"
 
 
-def test_outputs_replace_no_other_file(trained, capsys, tmp_path):
-    record = trained.with_suffix(".json")
-    before, same = record.read_bytes(), tmp_path / "same"
-    for options in (
-        ("--metrics", record),
-        ("--predictions", trained),
-        ("--predictions", trained.with_suffix(".npz")),
-        ("--metrics", same, "--predictions", same),
-        ("--metrics", tmp_path),
-    ):
-        assert "choose another name" in scripts.refusal("evaluate", capsys, trained, *options)
-    assert record.read_bytes() == before and not same.exists()
-
-
-def test_adapters_of_known_data_sets_know_their_own_classes(capsys):
-    adapter = ROOT / "results/mini/benchmark/tiny/nuclei/linear/seed0.safetensors"
-    assert adapter.exists()
-    refusal = scripts.refusal("evaluate", capsys, adapter, "--data-set", "vessels")
-    assert "the adapter was trained on nuclei; it does not know the classes of vessels" in refusal
-
-
-def test_an_adapter_without_a_record(trained, pictures, tmp_path, capsys):
-    alone = shutil.copy(trained, tmp_path / "alone.safetensors")
-    data = ("--data", tmp_path / "data", "--data-set", f"mine={pictures}")
-    assert "Name it with --backbone" in scripts.refusal("evaluate", capsys, alone, *data)
-    assert "Name them with --data-set" in scripts.refusal("evaluate", capsys, alone, "--backbone", "tiny")
-    status, _, errors = scripts.outcome("evaluate", capsys, alone, *data, "--backbone", "tiny", *files(tmp_path))
-    assert status == 0, errors
-    recorded = results.read(trained.with_suffix(".json"))["test"]
-    assert json.loads((tmp_path / "m.json").read_text())["metrics"]["accuracy"] == recorded["accuracy"]
-    for more in (["--split", "all"], ["--split", "validation"]):
-        assert scripts.outcome("evaluate", capsys, alone, *data, "--backbone", "tiny", *more)[0] == 0
-
-
+NUCLEI = MINI / "benchmark/tiny/nuclei/linear/seed0.safetensors"
 REFUSED = {
-    "no file": (["/none.safetensors", "--backbone", "tiny", "--data-set", "mine"], "/none.safetensors: no such file"),
-    "data set": (["--data-set", "nine"], "unknown data set 'nine'"),
-    "texts": (["--data-set", "rte"], "'rte' is a data set of texts"),
-    "classes": (["--data-set", "digits"], "digits has the classes 0, 1, 2"),
-    "seed": (["--split-seed", "3"], "--split-seed is for your own pictures"),
-    "all": (["--data-set", "mine", "--split", "all"], "--split all is for your own pictures"),
-    "draws": (["--draws", "4"], "LoRA has no distribution"),
-    "one draw": (["--draws", "1"], "1 draw has no spread"),
-    "precision": (["--precision", "float8"], "unknown precision 'float8'"),
-    "backbone": (["--backbone", "dinov9"], "unknown backbone 'dinov9'"),
-    "other backbone": (["--backbone", "vit_tiny_patch16_224"], "cannot download the weights"),
+    "no file": (["/none.safetensors", "--backbone", "tiny"], "/none.safetensors: no such file"),
+    "data set": ([NUCLEI, "--data-set", "nine"], "unknown data set 'nine'"),
+    "other data set": ([NUCLEI, "--data-set", "vessels"], "was trained on nuclei; it does not know the classes of"),
+    "texts": ([NUCLEI, "--data-set", "rte"], "'rte' is a data set of texts"),
+    "all": ([NUCLEI, "--split", "all"], "--split all is for your own pictures"),
+    "draws": ([NUCLEI, "--draws", "4"], "has no distribution"),
+    "one draw": ([NUCLEI, "--draws", "1"], "1 draw has no spread"),
+    "precision": ([NUCLEI, "--precision", "float8"], "unknown precision 'float8'"),
+    "backbone": ([NUCLEI, "--backbone", "dinov9"], "unknown backbone 'dinov9'"),
+    "other backbone": ([NUCLEI, "--backbone", "vit_tiny_patch16_224"], "cannot download the weights"),
+    "output": ([NUCLEI, "--metrics", "/dev/null/m.json"], "cannot write /dev/null"),
 }
 
 
-def test_unsuitable_input_is_one_line(trained, digits, tmp_path, capsys, monkeypatch):
+def test_unsuitable_input_is_one_line(tmp_path, capsys, monkeypatch):
+    make_profile(tmp_path, ["nuclei"])
+
     def offline(*_, **__):
         raise OSError("no network")
 
-    monkeypatch.setattr("timm.create_model", offline, raising=True)
-    shutil.copytree(digits / "digits", tmp_path / "data" / "digits")
-    for options, message in (REFUSED["backbone"], REFUSED["other backbone"]):
-        assert message in scripts.refusal("evaluate", capsys, trained, "--data", tmp_path / "data", *options)
-    monkeypatch.undo()
-    for case in REFUSED.keys() - {"backbone", "other backbone"}:
-        options, message = REFUSED[case]
-        adapter = [] if options[0].endswith(".safetensors") else [trained]
-        assert message in scripts.refusal("evaluate", capsys, *adapter, "--data", tmp_path / "data", *options), case
-    trained.write_bytes(trained.read_bytes()[:-1] + b"x")
-    assert "was changed after it was written" in scripts.refusal("evaluate", capsys, trained)
+    for case, (arguments, message) in REFUSED.items():
+        with monkeypatch.context() as patch:
+            if "backbone" in case:
+                patch.setattr("timm.create_model", offline)
+            assert message in scripts.refusal("evaluate", capsys, *arguments, "--data", tmp_path / "data"), case
 
 
-def test_adapters_of_text_are_refused(tmp_path, capsys):
-    record = next(path for path in (MINI / "language").rglob("seed0.json"))
-    written = json.loads(record.read_text())
-    adapter = b"adapter"
-    results.write(
-        tmp_path / "seed0.json", {k: v for k, v in written.items() if k not in {"files", "sha256"}}, adapter=adapter
-    )
-    assert "reads text" in scripts.refusal("evaluate", capsys, tmp_path / "seed0.safetensors")
+def test_an_adapter_that_was_changed_or_is_of_texts(tmp_path, capsys):
+    for suffix in (".json", ".npz", ".safetensors"):
+        shutil.copy(NUCLEI.with_suffix(suffix), tmp_path / f"seed0{suffix}")
+    adapter = tmp_path / "seed0.safetensors"
+    adapter.write_bytes(adapter.read_bytes()[:-1] + b"x")
+    assert "was changed after it was written" in scripts.refusal("evaluate", capsys, adapter)
+    written = json.loads(next((MINI / "language").rglob("seed0.json")).read_text())
+    record = {key: value for key, value in written.items() if key not in {"files", "sha256"}}
+    results.write(tmp_path / "seed0.json", record, adapter=b"adapter")
+    assert "reads text" in scripts.refusal("evaluate", capsys, adapter)
 
 
 def test_an_adapter_of_another_backbone(pictures, tmp_path):

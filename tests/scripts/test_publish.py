@@ -155,15 +155,12 @@ def test_a_committed_card_has_its_record(tmp_path, capsys):
 
 
 def test_it_is_pushed_with_its_card(alone, tmp_path, hub, capsys):
-    extra = tmp_path / "extra"
-    (extra / "peft").mkdir(parents=True)
-    (extra / "peft" / "adapter_config.json").write_text("{}")
-    output = published(capsys, *alone, "--repository", "me/a", "--private", "--with", extra, "--output", tmp_path / "o")
+    output = published(capsys, *alone, "--repository", "me/a", "--private", "--output", tmp_path / "o")
     assert hub.made["name"] == "a" and hub.made["organization"] == "me"
     assert hub.made.get("private") is True or hub.made.get("visibility") == "private"
     assert hub.place == "/api/models/me/a/commit/main" and set(hub.tokens) == {"Bearer hf_test"}
     files = {str(path.relative_to(tmp_path / "o")): path.read_bytes() for path in (tmp_path / "o").rglob("*.*")}
-    assert hub.pushed == files and len(files) == 3
+    assert hub.pushed == files and len(files) == 2
     assert files["adapter.safetensors"] == Path(alone[0]).read_bytes()
     assert f"pushed: {hub.address}/me/a" in output
 
@@ -172,33 +169,25 @@ def test_it_is_pushed_with_its_card(alone, tmp_path, hub, capsys):
     assert "cannot push to me/b: " in refused and "403" in refused
 
 
-def test_without_a_hub(alone, hub, capsys):
+def test_without_a_hub_or_a_token(alone, hub, capsys, monkeypatch, tmp_path):
     hub.shutdown()
     hub.server_close()
     assert "cannot push to me/a: " in scripts.refusal("publish", capsys, *alone, "--repository", "me/a")
-
-
-def test_without_a_token(alone, hub, capsys, monkeypatch, tmp_path):
     monkeypatch.delenv("HF_TOKEN")
     monkeypatch.setattr(huggingface_hub.constants, "HF_TOKEN_PATH", str(tmp_path / "none"))
     assert "run `hf auth login`" in scripts.refusal("publish", capsys, *alone, "--repository", "me/a")
-    assert hub.tokens == []
 
 
 BAD = {
     "nowhere": ([], "--output FOLDER writes the files, --repository USER/NAME pushes them"),
     "private": (["--output", "o", "--private"], "--private is for --repository"),
     "full": (["--output", "data"], "data is not an empty folder"),
-    "no folder": (["--output", "o", "--with", "none"], "none: no such folder"),
-    "taken": (["--output", "o", "--with", "taken"], "taken/README.md would be overwritten"),
     "name": (["--repository", "a b"], "--repository: "),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_options(case, alone, tmp_path, capsys, monkeypatch, hub):
-    (tmp_path / "taken").mkdir()
-    (tmp_path / "taken" / "README.md").write_text("mine")
     monkeypatch.chdir(tmp_path)
     options, message = BAD[case]
     assert message in scripts.refusal("publish", capsys, *alone, *options)

@@ -1,6 +1,8 @@
-"""Training, analyses and tables on the user's own pictures."""
+"""Training, analyses and tables on the user's own pictures: what is trained unless more is said, how long it takes, and
+where it lies."""
 
 import json
+import re
 from pathlib import Path
 
 import photographs
@@ -14,41 +16,106 @@ from pvera.report.tables import against_paper, benchmark, uncertainty
 from pvera.study import results
 from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
+from pvera.study.training import TrainingConfig, duration
 
 ROOT = Path(__file__).resolve().parents[2]
 CLASSES = sorted(photographs.CLASSES)
 
 
-def train(tmp_path, *more) -> tuple:
-    return (
-        *("--data", tmp_path / "data", "--results", tmp_path / "results", "--device", "cpu", "--workers", 1),
-        *("--epochs", 1, "--methods", "pvera", "lora", *more),
+def options(tmp_path, *more) -> tuple:
+    folders = ("--data", tmp_path / "data", "--results", tmp_path / "results")
+    return *folders, "--device", "cpu", "--workers", 1, *more
+
+
+def two_methods(tmp_path, *more) -> tuple:
+    return options(tmp_path, "--epochs", 1, "--methods", "pvera", "lora", *more)
+
+
+def test_the_folder_alone_trains_pvera_with_one_seed_under_the_corrected_protocol(
+    pictures, tmp_path, capsys, in_process
+):
+    status, output, errors = scripts.outcome(
+        "train", capsys, *options(tmp_path, "--data-set", f"photos={pictures}", "--epochs", 3)
     )
+    assert status == 0, errors
+    first, last = output.splitlines()[1], output.splitlines()[-1]
+    assert first.startswith("protocol corrected; backbones ['tiny']; methods ['pvera']; seeds [0]; β [0.0001, 1e-06]")
+    assert "learning_rate" in first and "2 trainings of at most 3 epochs, on cpu" in first
+    assert "photos/pvera/seed0: what is left takes 0:0" in errors
+    (run,) = results.load_runs(tmp_path / "results", "own")
+    assert (run["method"], run["seed"], run["protocol"]) == ("pvera", 0, "corrected")
+    adapter, command = re.fullmatch(r"adapter: (\S+); evaluate it: python experiments/evaluate.py (\S+)", last).groups()
+    assert adapter == command == str(tmp_path / "results/own/benchmark/tiny/photos/pvera/seed0.safetensors")
+    scripts.execute("evaluate", adapter, "--data", tmp_path / "data", "--metrics", tmp_path / "m.json")
+    assert json.loads((tmp_path / "m.json").read_text())["metrics"] == run["test"]
 
 
-def test_training_leaves_result_files_that_say_how_the_pictures_were_split(pictures, tmp_path, capsys, in_process):
-    options = train(tmp_path, "--data-set", f"photos={pictures}", "--split-seed", 5)
-    status, output, errors = scripts.outcome("train", capsys, *options)
+def listed_runs(tmp_path, pictures, capsys, *more) -> list[str]:
+    plain = options(tmp_path, "--data-set", f"photos={pictures}", "--list", *more)
+    status, output, errors = scripts.outcome("train", capsys, *plain)
+    assert status == 0, errors
+    assert not list((tmp_path / "results").rglob("*.json"))
+    return output.splitlines()
+
+
+@pytest.fixture
+def step_of_an_eighth(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    import custom_training
+
+    monkeypatch.setattr(custom_training, "seconds_per_image", lambda *_: 0.125)
+
+
+def test_the_list_says_how_long_it_takes(pictures, tmp_path, capsys, step_of_an_eighth):
+    """52 training pictures and 12 for validation, which take a third: 56 times an eighth of a second."""
+    lines = listed_runs(tmp_path, pictures, capsys, "--epochs", 20, "--methods", "pvera", "linear")
+    assert "3 trainings of at most 20 epochs" in lines[1]
+    assert lines[-1].endswith(
+        "3 trainings one after the other take 0:03:51 to 0:07:00 (h:mm:ss), as patience ends them"
+    )
+    assert duration(2.0, TrainingConfig(epochs=5, patience=9)).startswith("0:00:10 to 0:00:10")
+
+
+def test_the_step_is_measured(pictures, tmp_path, capsys):
+    last = listed_runs(tmp_path, pictures, capsys)[-1]
+    least, most = re.search(r"2 trainings one after the other take (\S+) to (\S+) ", last).groups()
+    assert "0:00:00" < least < most < "9:00:00"
+
+
+@pytest.mark.parametrize(
+    "more, said",
+    [
+        (("--backbone", "dinov2_b"), "protocol corrected; backbones ['dinov2_b']; methods ['pvera']; seeds [0]"),
+        (("--protocol", "published"), "protocol published; backbones ['tiny']"),
+        (("--profile", "paper", "--backbones", "dinov2_s"), "  missing: beta/dinov2_s/photos/pvera/seed0"),
+        (("--learning-rate", "0.01", "--batch-size", 4, "--seeds", 0, 1), "seeds [0, 1]; β [0.0001, 1e-06]; grids {}"),
+    ],
+)  # fmt: skip
+def test_more_may_be_said(more, said, pictures, tmp_path, capsys, step_of_an_eighth):
+    """With the paper's profile, VTAB-1k has published β, and the user's data set searches it."""
+    assert any(said in line for line in listed_runs(tmp_path, pictures, capsys, *more))
+
+
+def test_result_files_say_how_the_pictures_were_split(pictures, tmp_path, capsys, in_process):
+    photos = ("--data-set", f"photos={pictures}")
+    more = ("--epochs", 1, "--methods", "linear", "--learning-rate", 0.02, "--batch-size", 4)
+    status, output, errors = scripts.outcome("train", capsys, *options(tmp_path, *photos, "--split-seed", 5, *more))
     assert status == 0, errors
     assert "photos: 4 classes; images: 52 train, 12 validation, 16 test; stratified split from seed 5" in output
-    runs = results.load_runs(tmp_path / "results", "own")
-    assert [(run["dataset"], run["method"], run["category"]) for run in runs] == [
-        ("photos", "lora", "own"),
-        ("photos", "pvera", "own"),
-    ]
-    for run in runs:
-        about = {"split": {"given": [], "drawn": custom.SHARES, "seed": 5}, "classes": CLASSES}
-        assert run["own_data"].pop("pictures_sha256") and run["own_data"] == about
-        assert run["test"]["images"] == 16
-    again = train(tmp_path, "--data-set", f"photos={pictures}")
-    status, output, _ = scripts.outcome("train", capsys, *again)
+    (run,) = results.load_runs(tmp_path / "results", "own")
+    assert (run["dataset"], run["method"], run["category"], run["test"]["images"]) == ("photos", "linear", "own", 16)
+    about = {"split": {"given": [], "drawn": custom.SHARES, "seed": 5}, "classes": CLASSES}
+    assert run["own_data"].pop("pictures_sha256") and run["own_data"] == about
+    assert str(pictures) not in json.dumps(run)
+    assert run["config"]["batch_size"] == 4
+    assert [member["adapter_lr"] for member in run["config"]["members"]] == [0.02]
+
+    status, output, _ = scripts.outcome("train", capsys, *options(tmp_path, *photos, *more))
     assert status == 0 and "stratified split from seed 5" in output, "of the call before"
-    for more in ((), ("--list",)):
-        refusal = scripts.refusal("train", capsys, *again, "--split-seed", 0, *more)
-        assert (
-            f"photos is split from seed 5: give the other split another name, --data-set photos-0={pictures}" in refusal
-        )
-    assert scripts.outcome("train", capsys, *again)[0] == 0, "the lists are as they were"
+    for other in ((), ("--list",)):
+        refusal = scripts.refusal("train", capsys, *options(tmp_path, *photos, "--split-seed", 0, *other))
+        assert "photos is split from seed 5: give the other split another name" in refusal
+        assert f"--data-set photos-0={pictures}" in refusal
 
 
 def test_a_record_names_the_split_that_was_loaded(pictures, tmp_path):
@@ -63,19 +130,13 @@ def test_a_record_names_the_split_that_was_loaded(pictures, tmp_path):
     assert results.read(run.path)["own_data"]["split"]["seed"] == 5
 
 
-def test_a_profile_without_such_runs_says_so(pictures, tmp_path, capsys):
-    options = train(tmp_path, "--data-set", f"photos={pictures}", "--experiments", "rank", "position")
-    status, output, _ = scripts.outcome("train", capsys, *options)
-    assert status == 0 and output.endswith("profile own lists no runs of rank, position now\n")
-
-
 def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_process):
     """Two data sets with given and drawn splits share the tables."""
     given = tmp_path / "given.csv"
     given.write_text("path,label,split\n" + "".join(f"{pictures / p},{x},{s}\n" for p, x, s in listed(pictures)))
     names = ("--data-set", f"photos={pictures}", "--data-set", f"again={given}")
     for script in ("train", "analyse"):
-        status, _, errors = scripts.outcome(script, capsys, *train(tmp_path, *names))
+        status, _, errors = scripts.outcome(script, capsys, *two_methods(tmp_path, *names))
         assert status == 0, errors
     root = tmp_path / "results"
     assert {(run["dataset"], run["category"]) for run in results.load_runs(root, "own", "uncertainty")} == {
@@ -95,20 +156,8 @@ def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_pr
         assert "differences do not test" in build(runs, paper).caption or build(runs, paper).data.empty
     groups = uncertainty.groups(readings.load_uncertainty(root, "own"))
     assert list(groups) == [uncertainty.ALL, "again", "photos"]
-
-
-def test_any_profile_takes_own_pictures(pictures, tmp_path, capsys, monkeypatch):
-    """With the paper's profile, VTAB-1k has published β, and the user's data set searches it."""
-    import custom_training
-
-    monkeypatch.setattr(custom_training, "seconds_per_image", lambda *_: 0.1)
-    options = train(
-        tmp_path, "--data-set", f"photos={pictures}", "--profile", "paper", "--backbones", "dinov2_b", "--list"
-    )
-    status, output, errors = scripts.outcome("train", capsys, *options)
-    assert status == 0, errors
-    assert "paper, beta: 0 of 1 runs are there\n" in output and "missing: beta/dinov2_b/photos/pvera/seed0" in output
-    assert "paper, benchmark: 0 of 1 runs are there" in output, "that of PVeRA follows the search"
+    status, output, _ = scripts.outcome("train", capsys, *two_methods(tmp_path, *names, "--experiments", "rank"))
+    assert status == 0 and output.endswith("profile own lists no runs of rank now\n")
 
 
 BAD = {
@@ -122,18 +171,12 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_options(case, tmp_path, capsys):
-    options, message = BAD[case]
-    assert message in scripts.refusal("train", capsys, *train(tmp_path, *options))
+    more, message = BAD[case]
+    assert message in scripts.refusal("train", capsys, *options(tmp_path, *more))
 
 
 def test_unreadable_pictures_end_a_training_before_it_starts(copy, tmp_path, capsys):
     file = next(iter((copy / "cat").iterdir()))
     file.write_bytes(b"no picture")
-    assert file.name in scripts.refusal("train", capsys, *train(tmp_path, "--data-set", f"photos={copy}"))
+    assert file.name in scripts.refusal("train", capsys, *options(tmp_path, "--data-set", f"photos={copy}"))
     assert not list((tmp_path / "results").rglob("*.json"))
-
-
-def test_record_is_json_without_the_machines_paths(pictures, tmp_path):
-    custom.install(tmp_path, "mine", pictures)
-    assert str(pictures) not in json.dumps(custom.provenance(tmp_path, "mine"))
-    assert custom.provenance(tmp_path, "digits") == {}
