@@ -14,20 +14,6 @@ from pvera.study.cost_records import MEASURES, SIZES, _method, load_costs
 from pvera.study.results import load_runs
 
 
-def agreement(costs: pd.DataFrame) -> pd.DataFrame:
-    """Return how many of fvcore's counts equal the closed forms, per profile and backbone."""
-    passes = {"inference": "expected", "training": "expected_training", "merged": "backbone_multiply_adds"}
-
-    def share(counts: pd.DataFrame) -> pd.Series:
-        equal = {}
-        for name, expected in passes.items():
-            both = counts[[name, expected]].dropna()
-            equal[name] = f"{(both[name] == both[expected]).sum()} of {len(both)}"
-        return pd.Series(equal)
-
-    return costs.groupby(["profile", "backbone"], sort=False)[list(costs)].apply(share)
-
-
 def of_paper(costs: pd.DataFrame, paper: Published, backbone: str = "dinov2_b") -> pd.DataFrame:
     """Return the paper's average accuracies (%) and our counts: one row per method, columns accuracy and `MEASURES`.
 

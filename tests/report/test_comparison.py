@@ -14,7 +14,6 @@ from pvera.report.plots import comparison as draw
 from pvera.report.scores import ROWS, complete
 from pvera.report.statistics import LEVEL, binomial_p_value, friedman, seed_error
 from pvera.report.tables import comparison
-from pvera.study import results
 
 PAPER = published.load(ROOT / "results/published")
 IMAGES = 1000
@@ -179,31 +178,6 @@ def test_rank_diagrams_stand_side_by_side_and_hide_no_method(of_paper):
         assert len(ax.texts) == len(compared.methods)
         places = np.sort([text.get_position()[1] for text in ax.texts])
         assert np.diff(places).min() >= 0.55 - 1e-9 and ax.get_title().endswith("19 data sets")
-
-
-@pytest.fixture
-def demo(tmp_path):
-    """Three data sets of the committed runs as the profile `demo`, which is not committed."""
-    for source in sorted((ROOT / "results/mini/benchmark/tiny").glob("*/*/seed*.json")):
-        record = results.read(source) | {"profile": "demo"}
-        if record["dataset"] in ("digits", "nuclei", "sprites"):
-            results.write(
-                results.run_path(tmp_path / "results", *(record[key] for key in results.IDENTITY)),
-                record, *results.read_predictions(source),
-            )  # fmt: skip
-    return tmp_path
-
-
-def test_notebooks_on_three_data_sets(demo, monkeypatch):
-    text, pictures = run("comparison.ipynb", demo, "demo", monkeypatch)
-    assert len(pictures) == 5 and all(picture.is_file() for picture in pictures)
-    runs = results.load_runs(demo / "results", "demo")
-    table = comparison.table(comparison.of_runs(runs), "comparison_tiny")
-    assert table.markdown().strip() in text
-    assert (demo / "results/demo/tables/comparison_tiny.csv").read_text() == table.csv()
-    assert "Published accuracies of ViT-L/14" in text
-    text, pictures = run("calibration.ipynb", demo, "demo", monkeypatch)
-    assert len(pictures) == 3 and "72 of 72 runs" in text
 
 
 def test_notebook_on_two_methods(tmp_path, monkeypatch):

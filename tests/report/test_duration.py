@@ -75,7 +75,7 @@ def test_data_sets_weigh_the_same_and_diverged_runs_are_left_out():
     other = [trained("vera", [0.1], dataset="vessels", correct=9), make_record("dora", chosen=None)]
     means = duration.of_methods(duration.durations([*RUNS, *other], SHORT))
     assert list(means.index) == ["vera", "pvera"]
-    assert means.at["vera", "test"] == pytest.approx((0.6 + 0.9) / 2)
+    assert means.at["vera", "test"] == pytest.approx((60 + 90) / 2)
 
 
 def test_each_part_has_a_panel_and_names_its_source():

@@ -1,10 +1,8 @@
 """PVeRA's leads on each data set, with their intervals over test images."""
 
 import numpy as np
-import pytest
 from records import make_record
 
-from pvera.errors import InputError
 from pvera.report.tables import pairs
 from pvera.study import results
 
@@ -50,11 +48,3 @@ def test_regions_widen_the_interval_and_the_star_stays(tmp_path):
     assert images.lead == regions.lead == 20 and images.star and regions.star
     assert images.low > 0 > regions.low
     assert regions.high - regions.low > 5 * (images.high - images.low)
-
-
-def test_other_images_are_not_paired(tmp_path):
-    runs = write_answers(tmp_path, {"vera": {"digits": [[1, 0, 1]]}, "pvera": {"digits": [[1, 1, 1]]}})
-    path = results.run_path(tmp_path, *(runs[1][key] for key in results.IDENTITY))
-    results.write(path, runs[1], np.eye(2)[[1, 0, 1]], np.array([1, 0, 1]))
-    with pytest.raises(InputError, match="tested on other images"):
-        pairs.image_leads(tmp_path, runs, {})

@@ -192,11 +192,6 @@ def test_a_way_that_a_data_set_lacks_is_averaged_with_no_other(loaded):
     assert means.isna().sum() == 2 and means.notna().any()
 
 
-def test_without_shifts_or_other_data_sets(loaded):
-    shift = tables.shift_table(replace(loaded, out=loaded.out.head(0)[["dataset", "category", "method", "source"]]))
-    assert len(shift.panels) == len(tables.shift_table(loaded).panels)
-
-
 def test_along_beta(root):
     along = beta_effects.load(root, "mine")
     data = beta_effects.along_beta(along)

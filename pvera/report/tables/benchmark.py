@@ -102,12 +102,7 @@ def _of_paper(scores: pd.DataFrame) -> pd.DataFrame:
 
 def ranks(of: str) -> Contrast:
     """Return the contrast of ranks on every data set and seed (1 is best); NaN where a method lacks a run."""
-
-    def contrast(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        whole = _of_paper(scores).dropna()
-        return lead(of)(-whole.rank(axis=1, ascending=False).reindex(scores.index))
-
-    return contrast
+    return lambda scores: lead(of)(-_of_paper(scores).dropna().rank(axis=1, ascending=False).reindex(scores.index))
 
 
 def wins(of: str) -> Contrast:
@@ -127,7 +122,7 @@ def steadiness(of: str) -> Contrast:
     def contrast(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
         if len(scores.index.unique("seed")) < 2:
             raise Untestable("a single seed has no standard deviation")
-        std = _of_paper(scores).groupby(level=ROWS[:2], sort=False).std()
+        std = scores.groupby(level=ROWS[:2], sort=False).std()
         gaps = lead(of)(-pd.concat({0: std}, names=["seed"]))
         return {name: gap.rename_axis(None, axis=1) for name, gap in gaps.items()}
 
@@ -138,7 +133,7 @@ def second(of: str, first: str) -> Contrast:
     """Return the contrasts of `first` above `of`, and of `of` above all others."""
 
     def contrast(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        return {title(first): lead(first, of)(scores)[title(of)]} | lead(of)(_of_paper(scores).drop(columns=first))
+        return {title(first): lead(first, of)(scores)[title(of)]} | lead(of)(scores.drop(columns=first))
 
     return contrast
 
@@ -220,13 +215,10 @@ def about(runs: list[dict]) -> str:
     text += f". {len(runs)} of {scores.size} runs."
     there = {(run["method"], run["dataset"], run["seed"]) for run in runs}
     without = [(method, *row[1:]) for method in scores for row in scores.index[scores[method].isna()]]
-    for kind, places in (
-        ("Missing", [place for place in without if place not in there]),
-        ("Diverged, and left out", [place for place in without if place in there]),
-    ):
-        if places:
-            listed = ", ".join(f"{title(method)} on {title(name)} (seed {seed})" for method, name, seed in places)
-            text += f" {kind}: {listed}."
+    for kind, diverged in (("Missing", False), ("Diverged, and left out", True)):
+        places = [place for place in without if (place in there) == diverged]
+        listed = ", ".join(f"{title(method)} on {title(name)} (seed {seed})" for method, name, seed in places)
+        text += f" {kind}: {listed}." if listed else ""
     return text
 
 

@@ -1,7 +1,7 @@
 """Trainings that run until their patience ends, and what a limit on their epochs would have cost."""
 
-from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -84,14 +84,17 @@ def durations(runs: list[dict], shorter: dict) -> pd.DataFrame:
 
 
 def of_methods(data: pd.DataFrame) -> pd.DataFrame:
-    """Average `durations` over seeds, then data sets: one row per method in the paper's order.
+    """Average `durations` over seeds, then data sets: one row per method in the paper's order; accuracies in percent.
 
-    best, shortest, longest: median and range of the chosen epoch.
+    best, shortest, longest: median and range of the chosen epoch. change: loss minus early_loss.
     """
     columns = ["early_loss", "loss", "early_accuracy", "accuracy", "test"]
     means = data.groupby(["method", "dataset"])[columns].mean().groupby("method").mean()
+    means[columns[2:]] *= 100
     best = data.groupby("method")["best"]
-    means = means.assign(best=best.median(), shortest=best.min(), longest=best.max())
+    means = means.assign(
+        best=best.median(), shortest=best.min(), longest=best.max(), change=means["loss"] - means["early_loss"]
+    )
     return means.reindex([key for key in METHODS if key in means.index])
 
 
@@ -109,11 +112,9 @@ def duration_table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
     panels, frames = {}, []
     for part, (runs, shorter) in parts.items():
         data = durations(runs, shorter)
-        means = of_methods(data)
-        percent = 100 * means[["early_accuracy", "accuracy", "test"]]
         names = ", ".join(map(title, data["dataset"].unique()))
         ended = f"{data['patience'].sum()} of {len(data)} ended by patience"
-        panels[f"{part} ({names}), {ended}"] = means.assign(change=means["loss"] - means["early_loss"], **percent)
+        panels[f"{part} ({names}), {ended}"] = of_methods(data)
         frames.append(data.assign(part=part))
     caption = (
         "Trainings that run until their patience ends, and the same trainings stopped at a limit of epochs, where the "
@@ -126,8 +127,7 @@ def duration_table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
     return Table("duration", caption, panels, SPEC, pd.concat(frames, ignore_index=True), described)
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """The lowest validation loss up to each epoch, (epochs of the longest run,): mean, lowest and highest over seeds.
 
     chosen: median over seeds of the chosen epoch, from 1. A training that has ended keeps its best.
@@ -148,9 +148,9 @@ def curves(runs: list[dict]) -> dict[str, dict[str, Curve]]:
         if trained:
             losses = [pd.Series(validation(chosen_member(run), "loss")) for run in trained]
             lowest = pd.concat(losses, axis=1).cummin().ffill()
-            chosen = float(np.median([run["chosen"]["epoch"] + 1 for run in trained]))
             mean, low, high = (
                 of_seeds.to_numpy() for of_seeds in (lowest.mean(axis=1), lowest.min(axis=1), lowest.max(axis=1))
             )
+            chosen = float(np.median([run["chosen"]["epoch"] + 1 for run in trained]))
             curves_of[dataset][method] = Curve(mean, low, high, chosen)
     return curves_of

@@ -119,6 +119,18 @@ def _floored(name: str) -> Callable[[pd.Series], str]:
     return lambda row: f"{plain(100 * row[name], 1)} ({plain(100 * row[f'floor_{name}'], 1)})"
 
 
+def _unscaled(baselines: Baselines) -> pd.DataFrame:
+    return baselines.scores[~baselines.scores["scaled"]]
+
+
+def _scaled(baselines: Baselines) -> pd.DataFrame:
+    return baselines.scores[baselines.scores["scaled"]]
+
+
+def _by_score(baselines: Baselines) -> pd.DataFrame:
+    return baselines.detection[baselines.detection["by"] == "score"]
+
+
 SCORES = {
     "accuracy": ("Accuracy (%)", _times("accuracy", 100)),
     "nll": ("NLL", 3),
@@ -141,10 +153,10 @@ def scores_table(baselines: Baselines) -> Table:
         for name in ("accuracy", "nll", "brier", "ece", "ace", "floor_ece", "floor_ace"):
             columns[f"{name}_t" if scaled else name] = over_tasks(part, name)
     caption = (
-        "Mean over data sets and seeds of the scores on the test split. NLL in nats. ECE and ACE in points, their "
-        "floor in brackets: the mean error of labels that are drawn from the predictions. T: after temperature "
-        "scaling, fitted on the validation split, which changes no accuracy. ms: milliseconds per image, measured "
-        "beside other processes. Draws: Monte Carlo samples of PVeRA's latents, or of dropout's masks."
+        "Scores on the test split, mean over data sets and seeds. NLL in nats. ECE and ACE in points, their floor in "
+        "brackets: the mean error of labels that are drawn from the predictions. T: after temperature scaling, fitted "
+        "on the validation split, which changes no accuracy. ms: milliseconds per image, measured beside other "
+        "processes. Draws: Monte Carlo samples of PVeRA's latents, or of dropout's masks."
     )
     return Table("rivals", caption, by_passes(pd.DataFrame(columns)), SCORES, baselines.scores, about(baselines))
 
@@ -164,22 +176,21 @@ DETECTION = {
 
 def detection_table(baselines: Baselines) -> Table:
     """Build the table of the detection of incorrect predictions, and of the parts of the entropy."""
-    by_score = baselines.detection[baselines.detection["by"] == "score"]
-    unscaled = baselines.scores[~baselines.scores["scaled"]]
-    cells = over_tasks(baselines.detection, "auroc", [*KEY, "by"]).unstack("by").assign(
-        **{name: over_tasks(by_score, name) for name in ("aurc", "augrc", "selective_accuracy")},
-        expected_entropy=over_tasks(unscaled, "expected"),
-        mutual_information=over_tasks(unscaled, "mutual"),
-    )  # fmt: skip
+    columns = dict(over_tasks(baselines.detection, "auroc", [*KEY, "by"]).unstack("by").items())
+    for name in ("aurc", "augrc", "selective_accuracy"):
+        columns[name] = over_tasks(_by_score(baselines), name)
+    for part, name in (("expected_entropy", "expected"), ("mutual_information", "mutual")):
+        columns[part] = over_tasks(_unscaled(baselines), name)
     caption = (
-        "Detection of incorrect predictions within each data set, mean over data sets and seeds. AUROC by 1 − the "
-        "highest score, by the entropy of the mean prediction, by the mutual information of label and draw (or "
-        "member), and by the standard deviation of the highest score over draws; 0.5 is chance. By 1 − the highest "
-        "score: AURC and AUGRC, areas under the risk-coverage curve and the generalised one, times 1000, lower is "
-        f"better; accuracy on the {100 * COVERAGE:.0f} % of images with the lowest uncertainty. Entropies in nats: the "
-        "expected entropy of a draw, and the mutual information, which add up to the entropy of the mean."
+        "Detection of incorrect predictions within each data set, mean over data sets and seeds. AUROC (0.5: chance) "
+        "by 1 − the highest score, by the entropy of the mean prediction, by the mutual information of label and draw "
+        "(or member), and by the standard deviation of the highest score over draws. By 1 − the highest score: AURC "
+        "and AUGRC, areas under the risk-coverage curve and the generalised one, times 1000, lower is better; accuracy "
+        f"on the {100 * COVERAGE:.0f} % of images with the lowest uncertainty. Entropies in nats: the expected entropy "
+        "of a draw, and the mutual information, which add up to the entropy of the mean."
     )
-    return Table("rivals_detection", caption, by_passes(cells), DETECTION, baselines.detection, about(baselines))
+    panels = by_passes(pd.DataFrame(columns))
+    return Table("rivals_detection", caption, panels, DETECTION, baselines.detection, about(baselines))
 
 
 SHIFT = {
@@ -200,16 +211,14 @@ SHIFT = {
 
 def shift_table(baselines: Baselines) -> Table:
     """Build the table of corrupted images, and of images of other data sets."""
-    shift, out = baselines.shift, baselines.out
+    shift, out = baselines.shift, near_or_far(baselines)
     ace = 100 * over_tasks(shift, "ace", [*KEY, "scaled", "severity"]).unstack(["scaled", "severity"])
     accuracy = 100 * over_tasks(shift, "accuracy", [*KEY, "severity"]).unstack("severity")
     columns = {f"ace_{severity}": ace[False, severity] for severity in (0, 1, 3, 5)}
     columns |= {"ace_5_t": ace[True, 5], "accuracy": accuracy[5]}
-    if len(out):
-        out = near_or_far(baselines)
-        for name, factor in (("auroc", 1), ("fpr", 100)):
-            told = factor * over_tasks(out, name, [*KEY, "by", "distance"]).unstack(["by", "distance"])
-            columns |= {f"{name}, {by}, {distance}": told[by, distance] for by, distance in told}
+    for name, factor in (("auroc", 1), ("fpr", 100)):
+        told = factor * over_tasks(out, name, [*KEY, "by", "distance"]).unstack(["by", "distance"])
+        columns |= {f"{name}, {by}, {distance}": told[by, distance] for by, distance in told}
     count = baselines.record["config"]["shifted_images"]
     caption = (
         f"The first {count} test images of each data set with noise, blur, less contrast and JPEG compression in five "
@@ -224,8 +233,8 @@ def shift_table(baselines: Baselines) -> Table:
 
 def near_or_far(baselines: Baselines) -> pd.DataFrame:
     """Return the frame `out` with the column `distance`: whether the other data set is of the same category."""
-    category = dict(zip(baselines.scores["dataset"], baselines.scores["category"], strict=True))
-    category |= {name: TASKS[name].category for name in baselines.out["other"].unique() if name in TASKS}
+    known = dict(zip(baselines.scores["dataset"], baselines.scores["category"], strict=True))
+    category = {name: task.category for name, task in TASKS.items()} | known
     same = baselines.out["other"].map(category) == baselines.out["category"]
     return baselines.out.assign(distance=np.where(same, NEAR, FAR))
 
@@ -236,7 +245,7 @@ def near_or_far(baselines: Baselines) -> pd.DataFrame:
 class Score(NamedTuple):
     """A score by which ways are compared: frame and column, factor and digits as shown, 1 where higher is better."""
 
-    frame: str
+    frame: Callable[[Baselines], pd.DataFrame]
     column: str
     factor: float
     digits: int
@@ -244,23 +253,20 @@ class Score(NamedTuple):
 
 
 COMPARED = {
-    "NLL": Score("scores", "nll", 1, 3, -1),
-    "ACE (points)": Score("scores", "ace", 100, 2, -1),
-    "NLL, T": Score("scaled", "nll", 1, 3, -1),
-    "ACE, T (points)": Score("scaled", "ace", 100, 2, -1),
-    "AUROC of errors": Score("detection", "auroc", 1, 3, 1),
-    "AUGRC × 1000": Score("detection", "augrc", 1000, 2, -1),
+    "NLL": Score(_unscaled, "nll", 1, 3, -1),
+    "ACE (points)": Score(_unscaled, "ace", 100, 2, -1),
+    "NLL, T": Score(_scaled, "nll", 1, 3, -1),
+    "ACE, T (points)": Score(_scaled, "ace", 100, 2, -1),
+    "AUROC of errors": Score(_by_score, "auroc", 1, 3, 1),
+    "AUGRC × 1000": Score(_by_score, "augrc", 1000, 2, -1),
 }
 REFERENCE = (1, "pvera", "rivals", "pass")
 
 
 def compared(baselines: Baselines, name: str) -> dict[tuple, pd.DataFrame]:
     """Return a score of `COMPARED` per way (`KEY`): data sets x seeds. An ensemble of all seeds stands under each."""
-    score, detection = COMPARED[name], baselines.detection
-    if score.frame == "detection":
-        frame = detection[detection["by"] == "score"]
-    else:
-        frame = baselines.scores[baselines.scores["scaled"] == (score.frame == "scaled")]
+    score = COMPARED[name]
+    frame = score.frame(baselines)
     seeds = sorted(set(frame["seed"]) - {ALL_SEEDS})
     tables = {}
     for key, part in frame.groupby(KEY, sort=False):
