@@ -5,13 +5,14 @@ trap 'exit 130' INT
 
 usage() {
     cat <<'TEXT'
-usage: bash run_all.sh [demo|mini|paper] [options of experiments/train.py]
+usage: bash run_all.sh [demo|mini|rehearsal|paper] [options of experiments/train.py]
 
 Sets up .venv on first use, trains the profile's missing runs, analyses their adapters (uncertainty and its rivals, out
 of distribution, latents, costs), executes the notebooks in analysis/ on its results and prints the main table.
 
   demo    three small tasks, no download (default): 7 to 12 minutes on two cores, set-up included
   mini    six tasks with full grids, no download: about 6 hours on two cores, three hours more for text
+  rehearsal   all of paper with stand-ins for data and weights, no download: minutes on two cores
   paper   VTAB-1k on DINOv2, GLUE on DeBERTa-V3: downloads what is not there, and needs a GPU
 
 After an interruption, the same command resumes. Results lie in results/<profile>, figures and executed notebooks in
@@ -51,4 +52,8 @@ for argument in "$@"; do
 done
 
 source setup_env.sh
-python experiments/run_profile.py "$profile" "$@"
+if [ "$profile" = rehearsal ]; then
+    python experiments/rehearsal.py "$@"
+else
+    python experiments/run_profile.py "$profile" "$@"
+fi

@@ -30,10 +30,9 @@ from options import ROOT, Parser
 from profile_options import read_profile
 
 from pvera import backbones
+from pvera.data import vtab
 from pvera.study.profiles import Profile
 from pvera.study.script import run
-
-VTAB = "data/vtab-1k/vtab-1k.json"  # which prepare_vtab.py leaves
 
 
 def main() -> None:
@@ -45,20 +44,24 @@ def main() -> None:
     name, options, started = arguments.profile, arguments.options, time.monotonic()
     given = {option.partition("=")[0] for option in options}
     of_profile, wait = ["--profile", name], ["--wait"] if "--slurm" in given else []
+    profile = read_profile(name)
+    of_paper = profile.datasets[0] in vtab.NAMES  # `rehearsal` as well
 
-    if name == "paper" and (lines := lacking(read_profile(name), given)):
+    if name == "paper" and (lines := lacking(profile, given)):
         print(*lines, sep="\n", file=sys.stderr)
         sys.exit(2)
-    if name != "paper":
-        make_suite.main(["--task", *read_profile(name).datasets])
-    elif "--data" not in given and not Path(VTAB).exists():
+    if not of_paper:
+        make_suite.main(["--task", *profile.datasets])
+    elif "--data" not in given and not prepared(profile):
         prepare_vtab.main(["--no-decode"])
     train.main([*of_profile, *options, *wait])
     if "--experiments" not in given:
         analyse.main([*of_profile, *options, *wait])
     cost.main(of_profile)
-    if read_profile(name).language and not options:  # an option may ask for a part of the others alone
-        make_texts.main(["--glue"] if name == "paper" and not Path("data/text/CoLA").exists() else [])
+    if profile.language and not options:  # an option may ask for a part of the others alone
+        texts = Path(profile.language.data)
+        glue = ["--glue"] if of_paper and not (texts / "CoLA").exists() else []
+        make_texts.main(["--root", str(texts), *glue])
         train_language.main(of_profile)
     notebooks(name)
 
@@ -75,13 +78,18 @@ def lacking(profile: Profile, given: set[str]) -> list[str]:
     if not torch.cuda.is_available() and not given & {"--slurm", "--device"}:
         lines.append("missing: a GPU. Type --slurm my_site.yaml (docs/cluster.md), or --device cpu to train here.")
     if not online():
-        if "--data" not in given and not Path(VTAB).exists():
+        if "--data" not in given and not prepared(profile):
             lines.append("missing: VTAB-1k, without network. Type python experiments/prepare_vtab.py --source COPY.")
         absent = [backbone for backbone in profile.backbones if not backbones.weight_files(backbone)]
         if absent and "--weights" not in given:
             files = " ".join(f"--weights {backbone}=FILE" for backbone in absent)
             lines.append(f"missing: weights of DINOv2, without network. Type {files}.")
     return lines
+
+
+def prepared(profile: Profile) -> bool:
+    """Return whether prepare_vtab.py has left its record."""
+    return Path(profile.data, vtab.RECORD).exists()
 
 
 def online() -> bool:

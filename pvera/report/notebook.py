@@ -18,6 +18,7 @@ from pvera.report.tables.names import backbone_title
 from pvera.study import results
 
 WIDTH = 510  # pixels of a figure of one column
+REHEARSAL = "rehearsal"  # the profile of random weights and data, whose tables and figures are marked
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class Page:
 
     def show(self, table: Table, backbone: str = "", about: bool = False) -> None:
         """Write a table in all formats and show it; `about`: with the runs behind it."""
+        if self.profile == REHEARSAL:
+            table = replace(table, caption=f"Rehearsal with random weights and data: {table.caption}")
         table.write(self.results / self.profile / "tables")
         heading = f"**Backbone {backbone_title(backbone)}**\n\n" if backbone else ""
         self.say(heading + table.markdown(about))
@@ -83,6 +86,8 @@ class Page:
 
     def draw(self, figure: Figure, name: str, width: int = WIDTH, source: str = "") -> None:
         """Save a figure as PNG and PDF and show it; source: of its data, by default the profile's results."""
+        if self.profile == REHEARSAL:
+            figure.text(0.5, 0.5, REHEARSAL, fontsize=40, color="0.5", alpha=0.4, ha="center", va="center", rotation=20)
         folder = self.root / "figures" / self.profile
         path, *_ = plots.save(figure, folder, name, f"Data: {source or f'results/{self.profile}'}")
         display.display(display.Image(path, width=width))

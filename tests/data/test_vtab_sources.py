@@ -1,19 +1,16 @@
 """Installing VTAB-1k from folders, from archives, and from a stand-in for the hub."""
 
-import hashlib
-import http.server
 import io
 import json
 import os
 import tarfile
-import threading
 import zipfile
 from pathlib import Path
-from urllib.parse import unquote
 
 import huggingface_hub
 import pytest
 import vtab_like
+from rehearsal import COMMIT, Hub
 from vtab_like import cache, call, edit, state, whole  # noqa: F401  fixtures among them
 
 from pvera.data import vtab, vtab_sources
@@ -181,101 +178,14 @@ def test_a_pipe_is_no_source(tmp_path, call):
 # The hub
 
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-class Hub(http.server.ThreadingHTTPServer):
-    """A server of the files below `folder`, like the hub's data set repository me/vtab.
-
-    broken_after: bytes that it sends in all before it refuses every request. ranges: the byte ranges requested.
-    damaged: whether the first byte of what it sends is another one.
-    """
-
-    def __init__(self, folder: Path):
-        super().__init__(("127.0.0.1", 0), Answer)
-        self.folder, self.broken_after, self.ranges = folder, None, []
-        self.damaged = False
-        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        self.files = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def describe(self, name: str) -> dict:
-        content = self.files[name]
-        return {
-            "type": "file",
-            "path": name,
-            "size": len(content),
-            "oid": hashlib.sha1(content).hexdigest(),
-            "lfs": {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 134},
-        }
-
-
-class Answer(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *arguments):
-        pass
-
-    def reply(self, code: int, content: bytes, **headers):
-        self.send_response(code)
-        for key, value in headers.items():
-            self.send_header(key.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def json(self, value):
-        self.reply(200, json.dumps(value).encode(), Content_Type="application/json")
-
-    def do_POST(self):
-        asked = self.rfile.read(int(self.headers["Content-Length"]))
-        paths = json.loads(asked)["paths"]
-        self.json([self.server.describe(name) for name in paths if name in self.server.files])
-
-    def do_HEAD(self):
-        self.do_GET()
-
-    def do_GET(self):
-        path = unquote(self.path.split("?")[0])
-        if path.startswith("/api/datasets/me/vtab/tree/"):
-            return self.json([self.server.describe(name) for name in self.server.files])
-        if path.startswith("/api/datasets/me/vtab"):
-            siblings = [{"rfilename": name} for name in self.server.files]
-            about = {"id": "me/vtab", "sha": COMMIT, "siblings": siblings, "private": False}
-            return self.json(about | {"tags": [], "downloads": 0, "likes": 0})
-        name = path.removeprefix(f"/datasets/me/vtab/resolve/{COMMIT}/")
-        if name not in self.server.files:
-            return self.reply(404, b"", X_Error_Code="EntryNotFound")
-        content = self.server.files[name]
-        headers = {
-            "ETag": f'"{self.server.describe(name)["lfs"]["oid"]}"',
-            "X_Repo_Commit": COMMIT,
-            "Accept_Ranges": "bytes",
-        }
-        code = 200
-        if asked := self.headers.get("Range"):
-            first, last = asked.removeprefix("bytes=").split("-")
-            first, last = int(first), min(int(last or len(content)), len(content) - 1)
-            self.server.ranges.append((first, last))
-            headers["Content_Range"] = f"bytes {first}-{last}/{len(content)}"
-            content, code = content[first : last + 1], 206
-        if self.server.damaged:
-            content = bytes([content[0] ^ 255]) + content[1:]
-        if self.command == "GET" and self.server.broken_after is not None:
-            self.server.broken_after -= len(content)
-            if self.server.broken_after < 0:
-                return self.reply(403, b"")
-        self.reply(code, content, **headers)
-
-
 @pytest.fixture
-def hub():
-    hubs = []
-    yield lambda folder: hubs.append(Hub(folder)) or hubs[-1]
-    for hub in hubs:
+def hub(whole, tmp_path):
+    """The hub's repository me/vtab with one archive."""
+    (tmp_path / "hub/datasets/me/vtab").mkdir(parents=True)
+    archive(whole, tmp_path / "hub/datasets/me/vtab/vtab-1k.zip")
+    with Hub(tmp_path / "hub") as hub:
+        yield hub
         hub.shutdown()
-        hub.server_close()
 
 
 @pytest.fixture
@@ -288,48 +198,49 @@ def from_hub(call, monkeypatch):
     huggingface_hub.close_session()  # a new client reads the proxies
 
     def from_hub(hub: Hub, root: Path) -> tuple[int, str, str]:
-        address = f"http://127.0.0.1:{hub.server_port}"
-        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, address)
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.address)
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "ENDPOINT", address)
+        monkeypatch.setattr(constants, "ENDPOINT", hub.address)
         return call(*options(root, "--repo", "me/vtab"))
 
     yield from_hub
     huggingface_hub.close_session()
 
 
-def test_an_archive_from_the_hub_goes_on_where_it_stopped(whole, tmp_path, hub, from_hub):
-    (tmp_path / "repo").mkdir()
-    source = archive(whole, tmp_path / "repo" / "vtab-1k.zip")
-    size = source.stat().st_size
-    assert size > 3 * 65536
-    server, root = hub(tmp_path / "repo"), tmp_path / "data"
-    server.broken_after = 2 * 65536
-    status, _, errors = from_hub(server, root)
+def test_an_archive_from_the_hub_goes_on_where_it_stopped(tmp_path, hub, from_hub):
+    root, hub.broken_after = tmp_path / "data", 2 * 65536
+    status, _, errors = from_hub(hub, root)
     assert status == 2 and "Traceback" not in errors
     assert errors.splitlines()[-1].startswith("error: cannot download me/vtab: ")
     assert not (root / "kitti").exists()
 
-    server.broken_after = None
-    server.ranges.clear()
-    status, output, errors = from_hub(server, root)
+    hub.broken_after = None
+    hub.ranges.clear()
+    status, output, errors = from_hub(hub, root)
     assert status == 0, errors
     assert state(output, "kitti") == "right"
-    assert server.ranges[0][0] == 2 * 65536, "existing bytes are not downloaded again"
+    assert hub.ranges[0][0] == 2 * 65536, "existing bytes are not downloaded again"
     record = json.loads((root / vtab.RECORD).read_text())
     origin = {"repo": "me/vtab", "revision": "main", "commit": COMMIT}
     assert record["datasets"]["kitti"]["origin"] == origin
     assert not (root / ".download").exists()
 
 
-def test_an_archive_that_arrives_damaged_is_removed(whole, tmp_path, hub, from_hub):
-    (tmp_path / "repo").mkdir()
-    archive(whole, tmp_path / "repo" / "vtab-1k.tar")
-    server, root = hub(tmp_path / "repo"), tmp_path / "data"
-    server.damaged = True
-    status, _, errors = from_hub(server, root)
-    assert status == 2 and "vtab-1k.tar arrived damaged and was removed" in errors.splitlines()[-1]
-    assert not (root / "kitti").exists() and not list(root.rglob("*.tar*"))
-    server.damaged = False
-    status, output, errors = from_hub(server, root)
+def test_an_archive_that_arrives_damaged_is_removed(tmp_path, hub, from_hub):
+    root, hub.damaged = tmp_path / "data", True
+    status, _, errors = from_hub(hub, root)
+    assert status == 2 and "vtab-1k.zip arrived damaged and was removed" in errors.splitlines()[-1]
+    assert not (root / "kitti").exists() and not list(root.rglob("*.zip*"))
+    hub.damaged = False
+    status, output, errors = from_hub(hub, root)
     assert status == 0 and state(output, "kitti") == "right", errors
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="writes to a device that is full")
+def test_a_full_disk_is_said(tmp_path, hub, from_hub):
+    partial = tmp_path / "data/.download" / COMMIT / "vtab-1k.zip.partial"
+    partial.parent.mkdir(parents=True)
+    partial.symlink_to("/dev/full")
+    status, _, errors = from_hub(hub, tmp_path / "data")
+    assert status == 2 and "No space left on device" in errors.splitlines()[-1]
+    assert not (tmp_path / "data/kitti").exists()

@@ -6,12 +6,11 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import scripts
-from PIL import Image
+from rehearsal import write_vtab as write
 
-from pvera.data import store, tasks, vtab
+from pvera.data import store, vtab
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "experiments" / "prepare_vtab.py"
@@ -34,29 +33,6 @@ def whole(tmp_path_factory):
     root = tmp_path_factory.mktemp("vtab")
     write(root, ["kitti"])
     return root
-
-
-def write(root: Path, names=vtab.NAMES, test_images: int = 32, suffix: str = "png", side: int = 8) -> None:
-    """Write data sets below `root` with test splits of `test_images`, which `check` has to be told.
-
-    Files are links to eight images per split; no training image equals a test image.
-    """
-    for name in names:
-        classes, lines = tasks.task(name).classes, {}
-        for part, (split, count) in enumerate({"train800": 800, "val200": 200, "test": test_images}.items()):
-            folder = root / name / "images" / split
-            folder.mkdir(parents=True)
-            source = np.random.default_rng([part, *name.encode()])
-            for i in range(min(count, 8)):
-                pixels = source.integers(256, size=(side, side, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(folder / f"{i}.{suffix}")
-            for i in range(8, count):
-                os.link(folder / f"{i % 8}.{suffix}", folder / f"{i}.{suffix}")
-            # If there are more classes than images, each split starts at another class.
-            labels = (np.arange(count) + 800 * part) % classes
-            lines[split] = [f"images/{split}/{i}.{suffix} {label}\n" for i, label in enumerate(labels)]
-        for split, entries in lines.items():
-            (root / name / f"{split}.txt").write_text("".join(entries))
 
 
 def shorten(root: Path, test_images: int = 32) -> None:

@@ -6,11 +6,17 @@ images and say so; `--images` then has each run read a few images of every split
 ViT-S of the real shape takes four minutes on two cores:
 
     bash run_tests.sh -m slow -k paper
+
+The rehearsal (`bash run_all.sh rehearsal`) does every stage of `paper`, in a copy of the repository.
 """
 
 import hashlib
 import json
+import os
+import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -176,3 +182,53 @@ def test_all_data_sets_on_a_vit_s(script, tmp_path):
     script("execute_notebooks", "--root", tmp_path, "--profile", "paper")
     assert json.loads((tmp_path / "figures" / "paper" / notebook.name).read_text())["cells"]
     assert (tmp_path / "figures" / "paper" / "main_dinov2_s.png").stat().st_size > 10_000
+
+
+def test_the_rehearsal_is_the_paper_in_small():
+    rehearsal = Profile.read(ROOT / "experiments/profiles/rehearsal.yaml")
+    for key in ("experiments", "methods", "protocol", "precision", "learning_rate", "search_once"):
+        assert getattr(rehearsal, key) == getattr(PAPER, key), key
+    for key in ("rank", "targets", "search"):
+        assert getattr(rehearsal.ablations, key) == getattr(PAPER.ablations, key), key
+    for key in ("backbones", "datasets", "methods", "beta"):
+        assert getattr(rehearsal.language, key) == getattr(PAPER.language, key), key
+    assert len({tasks.task(name).category for name in rehearsal.datasets}) == 3
+    assert (rehearsal.images, rehearsal.training.epochs) == (16, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_the_rehearsal_makes_marked_tables_and_figures_in_ten_minutes_of_two_cores(tmp_path):
+    for name in ("pvera", "experiments", "analysis"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "results").mkdir()
+    for name in ("published", "paper", "performance", "bfloat16", "mini"):
+        (tmp_path / "results" / name).symlink_to(ROOT / "results" / name)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    started = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = subprocess.run(
+        [sys.executable, "experiments/rehearsal.py"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = spent.ru_utime + spent.ru_stime - started.ru_utime - started.ru_stime
+    assert seconds < 2 * 600, "ten minutes of two cores, however busy they are"
+    refusals = [line for line in ended.stdout.splitlines() if line.startswith("refused, as it should be: error: ")]
+    for reason, line in zip(("No space left", "arrived damaged", "to continue"), refusals, strict=True):
+        assert reason in line
+
+    runs = {
+        name: results.load_runs(tmp_path / "results", "rehearsal", name) for name in ("benchmark", "rank", "position")
+    }
+    assert {name: len(listed) for name, listed in runs.items()} == {"benchmark": 3 * 8 * 2, "rank": 1, "position": 1}
+    for name in ("uncertainty", "out_of_distribution", "latents", "cost", "language", "language_beta"):
+        assert list((tmp_path / "results/rehearsal" / name).rglob("*.json")), name
+    tables = list((tmp_path / "results/rehearsal/tables").glob("*.md"))
+    assert {"main", "detailed", "grid", "rank", "position", "language", "uncertainty"} <= {path.stem for path in tables}
+    assert all("Rehearsal with random weights and data" in path.read_text() for path in tables)
+    main = (tmp_path / "results/rehearsal/tables/main.md").read_text()
+    assert "Incomplete: 3 of 19 data sets, 2 of 3 seeds" in main
+    assert {"main.png", "rank.png", "main_table.ipynb"} <= {
+        path.name for path in (tmp_path / "figures/rehearsal").iterdir()
+    }

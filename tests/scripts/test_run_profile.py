@@ -52,7 +52,7 @@ def test_demo(done, capsys):
 
 def test_mini_has_text_committed_notebooks_and_the_front_page(done):
     of_mini = ("--profile", "mini")
-    text = [("make_texts",), ("train_language", *of_mini)]
+    text = [("make_texts", "--root", "data/text"), ("train_language", *of_mini)]
     assert done("mini")[-3:] == [*text, ("front_page",)]
     notebooks = ("python", "experiments/execute_notebooks.py", *of_mini, "--inplace")
     assert done("mini", stale=True)[-2:] == [notebooks, ("front_page",)]
@@ -60,14 +60,23 @@ def test_mini_has_text_committed_notebooks_and_the_front_page(done):
 
 def test_paper_prepares_what_is_not_there(done, tmp_path):
     parts = done("paper")
-    assert parts[0] == ("prepare_vtab", "--no-decode") and ("make_texts", "--glue") in parts
+    assert parts[0] == ("prepare_vtab", "--no-decode") and ("make_texts", "--root", "data/text", "--glue") in parts
     for given in (["--data=elsewhere"], ["--data", "elsewhere"]):
         assert done("paper", *given)[0][0] == "train"
     (tmp_path / "data/vtab-1k").mkdir(parents=True)
     (tmp_path / "data/vtab-1k/vtab-1k.json").touch()
     (tmp_path / "data/text/CoLA").mkdir(parents=True)
     parts = done("paper")
-    assert parts[0][0] == "train" and ("make_texts",) in parts
+    assert parts[0][0] == "train" and ("make_texts", "--root", "data/text") in parts
+
+
+def test_the_rehearsal_does_what_the_paper_does(done, tmp_path):
+    (tmp_path / "data/vtab-1k").mkdir(parents=True)
+    (tmp_path / "data/rehearsal/vtab-1k").mkdir(parents=True)
+    for folder in ("data/vtab-1k", "data/rehearsal/vtab-1k"):
+        (tmp_path / folder / "vtab-1k.json").touch()
+    paper, rehearsal = (str(done(name)) for name in ("paper", "rehearsal"))
+    assert rehearsal == paper.replace("paper", "rehearsal").replace("data/text", "data/rehearsal/text")
 
 
 def test_all_that_the_paper_lacks_is_said_at_once(done, tmp_path, monkeypatch, capsys):

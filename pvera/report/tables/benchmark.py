@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS, PAPER_METHODS
+from pvera.data import vtab
 from pvera.report.scores import ROWS, capped, complete, over_seeds, wide
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import STAR, Table, crossed, number, plain, title
@@ -15,6 +16,7 @@ from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Contrast, Untestable, lead
 
 REFERENCE = "pvera"
+PAPER_SEEDS = 3
 
 #: Hyperparameter of a grid -> title of its panel in the grid table. Others follow under their own names.
 PANELS = {"rank": "Rank", "ratio": "Reduction ratio", "learning_rate": "Learning rate", "beta": "KL weight β"}
@@ -213,6 +215,8 @@ def about(runs: list[dict]) -> str:
         chosen = sum(bool(run["chosen"]) for run in runs)
         text += f" (this limit ended {cut} of {chosen} chosen trainings, patience the others)"
     text += f". {len(runs)} of {scores.size} runs."
+    if runs[0]["experiment"] == "benchmark" and runs[0]["dataset"] in vtab.NAMES:
+        text += _incomplete(scores)
     there = {(run["method"], run["dataset"], run["seed"]) for run in runs}
     without = [(method, *row[1:]) for method in scores for row in scores.index[scores[method].isna()]]
     for kind, diverged in (("Missing", False), ("Diverged, and left out", True)):
@@ -220,6 +224,15 @@ def about(runs: list[dict]) -> str:
         listed = ", ".join(f"{title(method)} on {title(name)} (seed {seed})" for method, name, seed in places)
         text += f" {kind}: {listed}." if listed else ""
     return text
+
+
+def _incomplete(scores: pd.DataFrame) -> str:
+    """Return what scores on VTAB-1k lack of the paper's table, empty where they lack nothing."""
+    whole = {"data sets": len(vtab.NAMES), "methods": len(PAPER_METHODS), "seeds": PAPER_SEEDS}
+    methods = [method for method in scores if method in PAPER_METHODS]
+    there = [len(scores.index.unique("dataset")), len(methods), len(scores.index.unique("seed"))]
+    parts = [f"{n} of {of} {what}" for n, (what, of) in zip(there, whole.items(), strict=True) if n < of]
+    return f" Incomplete: {', '.join(parts)}." if parts else ""
 
 
 def left_out(scores: pd.DataFrame) -> str:
