@@ -20,7 +20,7 @@ from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
 from pvera.adapters import METHODS, Method
-from pvera.encoders import encoder_layers
+from pvera.encoders import encoder_layers, require_whole
 from pvera.errors import InputError
 from pvera.files import write_atomically
 from pvera.members import Member
@@ -37,9 +37,7 @@ def save(model: AdaptedModel, path: str | Path) -> None:
 def dumps(model: AdaptedModel) -> bytes:
     """Return the bytes that `save` writes."""
     require_adapted(model, "save")
-    if len(model.active) != 1:
-        raise InputError("only one member can be saved: set `active` to it first")
-    member = model.members[model.active[0]]
+    member = model.only_member("saved")
     drawn = _drawn(member)
     held = dict(member.trained()) if drawn is not None else member.trained() | dict(member.named_buffers())
     tensors = {n: t.detach().float().cpu().contiguous() for n, t in held.items()}
@@ -153,8 +151,7 @@ def _backbone_digests(backbone: nn.Module, replaced: Sequence[tuple[Tensor, Tens
 
     replaced: what a merge has changed. The pooler is left out: nothing here reads it. InputError for sharded weights.
     """
-    if any(hasattr(p, "full_tensor") for p in backbone.parameters()):
-        raise InputError("the weights are sharded (FSDP2): gather them into an adapted model of one process first")
+    require_whole(backbone)
     before = {id(p): old for p, old in replaced}
     changed = {id(p) for layer in encoder_layers(backbone) for p in layer.merged_into}
     read = {n: p for n, p in backbone.named_parameters() if not n.startswith("pooler.")}

@@ -4,9 +4,8 @@ timm's vision transformers are recognised by the names of their modules, encoder
 class. Neither package is imported.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -103,6 +102,12 @@ def not_plain(linear: nn.Linear) -> str:
     return f"{type(linear).__name__} holds {weight.dtype} in {type(weight).__name__}"
 
 
+def require_whole(module: nn.Module) -> None:
+    """Raise InputError for sharded parameters, of which a process holds a part."""
+    if any(hasattr(parameter, "full_tensor") for parameter in module.parameters()):
+        raise InputError("the weights are sharded (FSDP2): gather them into an adapted model of one process first")
+
+
 @dataclass(frozen=True)
 class Shape:
     """Sizes of a vision transformer for the closed forms of `cost`; its MLP has width 4 d, as in DINOv2's S, B and L.
@@ -132,7 +137,7 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     - layers that differ in width (Hiera), or keys that are narrower than queries,
     - features that are not (batch, width of the layers), or that leave a classification head.
     """
-    read, name = TRANSFORMERS.get(_class(encoder), _timm), type(encoder).__name__
+    read, name = _transformers if _class(encoder) else _timm, type(encoder).__name__
     try:
         layers = read(encoder)
     except (AttributeError, TypeError) as error:
@@ -188,15 +193,18 @@ def _projections(attention: Any) -> list[tuple[nn.Linear, str]]:
     """Return the fused layer `qkv`, or the three layers of EVA-02's larger models."""
     if attention.qkv is not None:
         return [(attention.qkv, "qkv")]
-    return _separate(attention)
+    return _separate(attention, SEPARATE)
 
 
 def _bias_owner(attention: nn.Module) -> nn.Module | None:
     return attention if attention._parameters.get("q_bias") is not None else None
 
 
-def _separate(attention: Any) -> list[tuple[nn.Linear, str]]:
-    return [(attention.q_proj, "q"), (attention.k_proj, "k"), (attention.v_proj, "v")]
+SEPARATE = ("q_proj", "k_proj", "v_proj")
+
+
+def _separate(attention: Any, names: tuple[str, str, str]) -> list[tuple[nn.Linear, str]]:
+    return [(getattr(attention, name), position) for name, position in zip(names, "qkv", strict=True)]
 
 
 def _post_norm_block(block: nn.Module) -> bool:
@@ -204,68 +212,57 @@ def _post_norm_block(block: nn.Module) -> bool:
     return any("ResPost" in kind.__name__ or "PostNorm" in kind.__name__ for kind in type(block).__mro__)
 
 
-def _bert(encoder: Any) -> list[EncoderLayer]:
-    """Return the layers of BERT or RoBERTa, where LayerNorm follows each residual connection."""
-    return [
-        _post_norm(x, [(y.query, "q"), (y.key, "k"), (y.value, "v")])
-        for x in encoder.encoder.layer
-        for y in [x.attention.self]
-    ]
+class Names(NamedTuple):
+    """Where an encoder of transformers has its layers, and a layer its parts.
+
+    projections: of queries, keys and values, inside `attention`.   out: the attention's last linear layer.
+    mlp_norm: the LayerNorm before the MLP; None where each residual connection ends in one (BERT).
+    reads_positions: whether queries and keys read position embeddings as well, with DeBERTa-v3's `share_att_key`.
+    """
+
+    layers: str
+    attention: str
+    projections: tuple[str, str, str]
+    out: str
+    mlp_norm: str | None
+    reads_positions: bool = False
 
 
-def _deberta(encoder: Any) -> list[EncoderLayer]:
-    """Return the layers of DeBERTa-v2 or -v3. With `share_att_key` (v3) queries and keys read positions as well."""
-    return [
-        _post_norm(x, [(y.query_proj, "q"), (y.key_proj, "k"), (y.value_proj, "v")], reader=y)
-        for x in encoder.encoder.layer
-        for y in [x.attention.self]
-    ]
+_BERT = Names("encoder.layer", "attention.self", ("query", "key", "value"), "attention.output.dense", None)
+_DINOV2 = Names("encoder.layer", "attention", SEPARATE, "attention.o_proj", "norm2")
+_CLIP = Names("encoder.layers", "self_attn", SEPARATE, "self_attn.out_proj", "layer_norm2")
+#: Encoders of transformers by class name. Others have modules of the same names that compute something else.
+TRANSFORMERS = {
+    "BertModel": _BERT,
+    "RobertaModel": _BERT,
+    "DebertaV2Model": _BERT._replace(projections=("query_proj", "key_proj", "value_proj"), reads_positions=True),
+    "Dinov2Model": _DINOV2,
+    "Dinov2WithRegistersModel": _DINOV2,
+    "DINOv3ViTModel": _DINOV2._replace(layers="model.layer"),
+    "ViTModel": _DINOV2._replace(layers="layers", mlp_norm="layernorm_after"),
+    "CLIPVisionModel": _CLIP,
+    "SiglipVisionModel": _CLIP,
+}
 
 
-def _post_norm(x: Any, projections: list[tuple[nn.Linear, str]], **more: Any) -> EncoderLayer:
-    out = x.output.dense
-    return EncoderLayer(x, projections, x.attention.output.dense, None, out, out, **more)
-
-
-def _dinov2(encoder: Any) -> list[EncoderLayer]:
-    """Return the layers of DINOv2; its giant has a gated MLP (SwiGLU)."""
-    return [
-        _pre_norm(x, x.attention, x.attention.o_proj, x.norm2, getattr(x.mlp, "fc2", None) or x.mlp.down_proj)
-        for x in encoder.encoder.layer
-    ]
-
-
-def _dinov3(encoder: Any) -> list[EncoderLayer]:
-    return [_pre_norm(x, x.attention, x.attention.o_proj, x.norm2, x.mlp.down_proj) for x in encoder.model.layer]
-
-
-def _vit(encoder: Any) -> list[EncoderLayer]:
-    return [_pre_norm(x, x.attention, x.attention.o_proj, x.layernorm_after, x.mlp.fc2) for x in encoder.layers]
-
-
-def _clip(encoder: Any) -> list[EncoderLayer]:
-    """Return the layers of CLIP's or SigLIP's image encoder. InputError for a SigLIP that does not pool."""
+def _transformers(encoder: Any) -> list[EncoderLayer]:
+    """Return the layers of one of `TRANSFORMERS`. InputError for a SigLIP that does not pool."""
     if not getattr(encoder, "use_head", True):
         raise InputError(f"{type(encoder).__name__} pools nothing: create it with vision_use_head=True")
-    return [_pre_norm(x, x.self_attn, x.self_attn.out_proj, x.layer_norm2, x.mlp.fc2) for x in encoder.encoder.layers]
+    names, layers = TRANSFORMERS[_class(encoder)], []
+    for layer in encoder.get_submodule(names.layers):
+        attention, out = layer.get_submodule(names.attention), layer.get_submodule(names.out)
+        projections = _separate(attention, names.projections)
+        if names.mlp_norm is None:
+            reader, dense = attention if names.reads_positions else None, layer.output.dense
+            layers.append(EncoderLayer(layer, projections, out, None, dense, dense, reader=reader))
+        else:  # a gated MLP (SwiGLU) ends in down_proj
+            mlp_out = getattr(layer.mlp, "fc2", None) or layer.mlp.down_proj
+            norm = layer.get_submodule(names.mlp_norm)
+            layers.append(EncoderLayer(layer, projections, out, norm, mlp_out, layer.mlp))
+    return layers
 
 
-def _pre_norm(x: Any, attention: Any, out: nn.Module, mlp_norm: nn.Module, mlp_out: nn.Linear) -> EncoderLayer:
-    return EncoderLayer(x, _separate(attention), out, mlp_norm, mlp_out, x.mlp)
-
-
-#: Encoders of transformers by class name. Others have modules of the same names that compute something else.
-TRANSFORMERS: dict[str, Callable[[Any], list[EncoderLayer]]] = {
-    "BertModel": _bert,
-    "RobertaModel": _bert,
-    "DebertaV2Model": _deberta,
-    "Dinov2Model": _dinov2,
-    "Dinov2WithRegistersModel": _dinov2,
-    "DINOv3ViTModel": _dinov3,
-    "ViTModel": _vit,
-    "CLIPVisionModel": _clip,
-    "SiglipVisionModel": _clip,
-}
 #: Those whose `pooler_output` is read, as timm does: CLIP's class token behind the last LayerNorm, which
 #: `last_hidden_state` lacks, and SigLIP's attention pooling, as it has no class token. Other poolers are trained for
 #: other tasks, or not at all.

@@ -42,29 +42,29 @@ Handle = RemovableHandle | _CallsProjection
 def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) -> list[Handle]:
     """Hook `call(site, *tensors)` to the layer's `sites` (see `adapters.base`) and return the handles.
 
-    The hooks are plain objects, not closures: a copy or a pickle of the model carries hooks of its own.
+    The hooks are partial functions, not closures: a copy or a pickle of the model carries hooks of its own.
     """
     handles: list[Handle] = []
     if "project" in sites:
         read = _Held()
         if layer.bias_owner is not None:
             handles.append(_CallsProjection(layer.bias_owner))
-            handles.append(layer.projections[0][0].register_forward_hook(_AddBiases(layer)))
+            handles.append(layer.projections[0][0].register_forward_hook(partial(_add_biases, layer)))
         if layer.reader is not None:
             handles.append(layer.reader.register_forward_pre_hook(read.hold))
             handles.append(layer.reader.register_forward_hook(read.release, always_call=True))
         for linear, positions in layer.projections:
-            handles.append(linear.register_forward_hook(_Project(call, positions, read)))
+            handles.append(linear.register_forward_hook(partial(_project, call, positions, read)))
     if "hidden" in sites:
-        handles.append(layer.mlp_out.register_forward_pre_hook(_Hidden(call)))
+        handles.append(layer.mlp_out.register_forward_pre_hook(partial(_hidden, call)))
     for site, module in (("after_attention", layer.attention), ("after_mlp", layer.mlp)):
         if site in sites:
-            handles.append(module.register_forward_hook(_After(call, site)))
+            handles.append(module.register_forward_hook(partial(_after, call, site)))
     for site, module in (("parallel", layer.layer), ("parallel_scaled", layer.mlp)):
         if site in sites and layer.mlp_norm is not None:
             before = _Held()  # the residual stream between the two halves of the layer
             handles.append(layer.mlp_norm.register_forward_pre_hook(before.hold))
-            handles.append(module.register_forward_hook(_Add(call, site, before)))
+            handles.append(module.register_forward_hook(partial(_add, call, site, before)))
     return handles
 
 
@@ -80,53 +80,28 @@ class _Held:
         self.tensor = None
 
 
-@dataclass
-class _AddBiases:
-    layer: EncoderLayer
-
-    def __call__(self, module, args, y: Tensor) -> Tensor:
-        return y + self.layer.bias_apart.to(y.dtype)
+def _add_biases(layer: EncoderLayer, module, args, y: Tensor) -> Tensor:
+    return y + layer.bias_apart.to(y.dtype)
 
 
-@dataclass
-class _Project:
-    call: Callable[..., Tensor]
-    positions: str
-    read: _Held
-
-    def __call__(self, module, args, y: Tensor) -> Tensor:
-        site = "project" if self.read.tensor is None or args[0] is self.read.tensor else "project_positions"
-        y = y.unflatten(-1, (len(self.positions), -1))
-        return self.call(site, args[0], y, positions=self.positions).flatten(-2)
+def _project(call: Callable[..., Tensor], positions: str, read: _Held, module, args, y: Tensor) -> Tensor:
+    site = "project" if read.tensor is None or args[0] is read.tensor else "project_positions"
+    y = y.unflatten(-1, (len(positions), -1))
+    return call(site, args[0], y, positions=positions).flatten(-2)
 
 
-@dataclass
-class _Hidden:
-    call: Callable[..., Tensor]
-
-    def __call__(self, module, args) -> tuple:
-        return self.call("hidden", args[0]), *args[1:]
+def _hidden(call: Callable[..., Tensor], module, args) -> tuple:
+    return call("hidden", args[0]), *args[1:]
 
 
-@dataclass
-class _After:
-    call: Callable[..., Tensor]
-    site: str
-
-    def __call__(self, module, args, y: Tensor) -> Tensor:
-        return self.call(self.site, y)
+def _after(call: Callable[..., Tensor], site: str, module, args, y: Tensor) -> Tensor:
+    return call(site, y)
 
 
-@dataclass
-class _Add:
-    call: Callable[..., Tensor]
-    site: str
-    before: _Held
-
-    def __call__(self, module, args, y: Tensor) -> Tensor:
-        x = self.before.tensor
-        self.before.release()
-        return y + self.call(self.site, x)
+def _add(call: Callable[..., Tensor], site: str, before: _Held, module, args, y: Tensor) -> Tensor:
+    x = before.tensor
+    before.release()
+    return y + call(site, x)
 
 
 @contextmanager

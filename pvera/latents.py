@@ -23,9 +23,7 @@ def last_layer(model: AdaptedModel, images: Tensor, positions: str) -> tuple[Ten
     For VeRA, μ is x A ⊙ d, and σ is None. InputError for other methods, for positions without an adapter and for
     several active members, RuntimeError for a merged model.
     """
-    if len(model.active) != 1:
-        raise InputError("latents are those of one member: set `active` to it first")
-    member = model.members[model.active[0]]
+    member = model.only_member("looked into")
     adapter: Any = member.layers[-1]
     method: Any = member.method  # only methods with a latent get beyond the first check
     if not hasattr(adapter, "latent"):

@@ -215,13 +215,11 @@ class AdaptedModel(nn.Module):
         `backbone.state_dict()` holds the merged ones. As of any module, both share memory with the model: what they
         returned before the merge changes with it.
         """
-        if len(self.active) != 1:
-            raise InputError("only one member can be merged: set `active` to it first")
+        member = self.only_member("merged")
         self._require_backbone()
         with self._lock:
             if self.merged:
                 return self
-            member = self.members[self.active[0]]
             if not member.mergeable:
                 raise InputError(f"{member.method.title} is not linear and cannot be merged")
             self._merge(member)
@@ -235,6 +233,12 @@ class AdaptedModel(nn.Module):
                 self._restore()
                 self._merged = None
             return self
+
+    def only_member(self, done: str) -> Member:
+        """Return the one active member. InputError where there are several, of which one alone can be `done`."""
+        if len(self.active) != 1:
+            raise InputError(f"only one member can be {done}: set `active` to it first")
+        return self.members[self.active[0]]
 
     @property
     def not_plain(self) -> str:
@@ -351,7 +355,7 @@ class AdaptedModel(nn.Module):
 
         Results are equal up to the rounding of the merge. RuntimeError for a merged model.
         """
-        (member,) = (self.members[m] for m in self.active)
+        member = self.only_member("merged")
         with self._lock:
             self._merge(member)
             try:

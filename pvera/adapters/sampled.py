@@ -9,7 +9,7 @@ from torch import Tensor, distributed
 from torch.nn import functional as F
 
 from pvera.adapters.base import Adapter
-from pvera.recompute import recomputing, reentrant
+from pvera.recompute import recomputing, require_gradient, require_graph
 from pvera.seeding import derive
 
 STATE_SIZE = len(torch.Generator().get_state())  # of a CPU; other devices have smaller ones
@@ -147,11 +147,8 @@ class SampledAdapter(Adapter):
             divergence = divergence * now.tokens * (now.tokens.shape[1] / now.tokens.sum(1, keepdim=True))
         mean = None if divergence is None else divergence.mean()
         if recomputing():
-            if mean is not None and reentrant():
-                raise RuntimeError(
-                    "re-entrant gradient checkpointing loses the KL term's gradient: use "
-                    "use_reentrant=False, or without_kl()"
-                )
+            if mean is not None:
+                require_graph()
         elif mean is None:
             self._kl.pop(positions, None)
         else:
@@ -162,11 +159,8 @@ class SampledAdapter(Adapter):
         if not self._kl:
             raise RuntimeError("no KL term: run a forward pass first, outside without_kl()")
         kl: Any = sum(self._kl.values())
-        if self.training and torch.is_grad_enabled() and not kl.requires_grad and next(self.parameters()).requires_grad:
-            raise RuntimeError(
-                "the KL term has no gradient: its pass ran under no_grad(), or in a re-entrant checkpoint "
-                "(use_reentrant=False keeps the graph)"
-            )
+        if self.training and next(self.parameters()).requires_grad:
+            require_gradient(kl)
         return kl
 
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.adapters.base import matching
 from pvera.backbones import weights_sha256
-from pvera.encoders import EncoderLayer, reads_text
+from pvera.encoders import EncoderLayer, reads_text, require_whole
 from pvera.errors import InputError
 from pvera.members import Member
 from pvera.model import AdaptedModel, require_adapted
@@ -49,14 +49,11 @@ def export_peft(model: AdaptedModel, folder: str | Path, sampling: bool = False)
       of DeBERTa, whose position embeddings PEFT would give noise.
     """
     require_adapted(model, "export_peft")
-    if len(model.active) != 1:
-        raise InputError("only one member can be exported: set `active` to it first")
-    member = model.members[model.active[0]]
+    member = model.only_member("exported")
     if type(member.method) not in EXPORTS:
         raise InputError(f"PEFT has no {member.method.title}: export {', '.join(kind.title for kind in EXPORTS)}")
     files.require_calls(model._layers)
-    if any(hasattr(p, "full_tensor") for p in model.parameters()):
-        raise InputError("the tensors are sharded (FSDP2): gather them into an adapted model of one process first")
+    require_whole(model)
     if sampling:
         _require_distribution(model._layers, member.method)
     names = {id(module): name for name, module in model.backbone.named_modules()}

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from pvera.adapters.base import full_precision
 from pvera.errors import InputError
-from pvera.recompute import recomputing, reentrant
+from pvera.recompute import recomputing, require_gradient, require_graph
 
 
 class _Drawing:
@@ -22,10 +22,8 @@ class _Drawing:
         term = 0.5 * (m**2 + v.exp() - v - 1).sum(-1).mean()  # KL(N(μ, σ²) ‖ N(0, I)), the mean over tokens
         if not recomputing():
             self.terms[adapter_name] = term
-        elif reentrant():
-            raise RuntimeError(
-                "re-entrant gradient checkpointing loses the KL term's gradient: use use_reentrant=False"
-            )
+        else:
+            require_graph()
         return self.draw(mu, log_var, adapter_name)
 
     def __getstate__(self) -> dict:
@@ -71,12 +69,8 @@ def kl_divergence(peft_model: nn.Module) -> Tensor:
     if not terms:
         raise RuntimeError("no KL term: call track_kl(peft_model) once, then run a forward pass")
     kl = 0.5 * torch.stack([term.to(terms[0].device) for term in terms]).sum()
-    trains = peft_model.training and any(d.requires_grad for d in layers[0].pvera_lambda_d.values())
-    if trains and torch.is_grad_enabled() and not kl.requires_grad:
-        raise RuntimeError(
-            "the KL term has no gradient: its pass ran under no_grad(), or in a re-entrant checkpoint "
-            "(use_reentrant=False keeps the graph)"
-        )
+    if peft_model.training and any(d.requires_grad for d in layers[0].pvera_lambda_d.values()):
+        require_gradient(kl)
     return kl
 
 

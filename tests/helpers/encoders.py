@@ -1,18 +1,8 @@
-"""Small encoders of transformers with random weights, and texts for them."""
+"""Sizes of small encoders of transformers, texts for them, and DINOv2 with timm's weights."""
 
 import torch
 from text_tasks import SMALL
-from tiny import randomise
-from transformers import (
-    BertConfig,
-    BertModel,
-    DebertaV2Config,
-    DebertaV2Model,
-    Dinov2Config,
-    Dinov2Model,
-    RobertaConfig,
-    RobertaModel,
-)
+from transformers import Dinov2Config, Dinov2Model
 
 SIZE = SMALL | {"vocab_size": 50}
 #: DeBERTa-V3's differences: the query and key layers also read embeddings of relative positions.
@@ -27,18 +17,6 @@ DEBERTA_V3 = dict(
     pad_token_id=0,
 )
 DINOV2 = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=32, patch_size=8)
-ENCODERS = {
-    "bert": lambda: BertModel(BertConfig(**SIZE)),
-    "roberta": lambda: RobertaModel(RobertaConfig(**SIZE, pad_token_id=1)),
-    "deberta-v2": lambda: DebertaV2Model(
-        DebertaV2Config(**SIZE, **DEBERTA_V3 | {"share_att_key": False, "conv_kernel_size": 3})
-    ),
-    "deberta-v3": lambda: DebertaV2Model(DebertaV2Config(**SIZE, **DEBERTA_V3)),
-}
-
-
-def make_encoder(name: str, seed: int = 0):
-    return randomise(ENCODERS[name](), seed).eval()
 
 
 def make_text(lengths=(5, 9, 3), padding: int = 0, pad_token: int = 1, seed: int = 0) -> dict:
@@ -55,8 +33,7 @@ def make_text(lengths=(5, 9, 3), padding: int = 0, pad_token: int = 1, seed: int
 
 def as_dinov2(vit) -> Dinov2Model:
     """Return transformers' DINOv2 with the weights of timm's."""
-    config = Dinov2Config(**DINOV2)
-    model, source = Dinov2Model(config).eval(), vit.state_dict()
+    model, source = Dinov2Model(Dinov2Config(**DINOV2)).eval(), vit.state_dict()
     names = {
         "embeddings.cls_token": "cls_token",
         "embeddings.position_embeddings": "pos_embed",

@@ -379,14 +379,16 @@ def check_copied_backbone(case: Case):
 
 def check_unloading(case: Case):
     """The unloaded backbone has the plain one's tensors (bit for bit), output and hooks."""
-    plain = case.plain()
-    model = case.model()
+    plain, encoder = case.plain(), case.plain()
+    model = case.model(encoder)
     case.logits(model)
     backbone = model.unload()
+    assert backbone is encoder
     equal_bits(backbone.state_dict(), plain.state_dict())
     with torch.no_grad():
         assert torch.equal(features_of(backbone, case.inputs), features_of(plain, case.inputs))
     assert hooks(backbone) == hooks(plain)
+    assert torch.equal(case.logits(case.model(backbone)), case.logits(case.model()))
 
 
 def hooks(model: nn.Module) -> int:

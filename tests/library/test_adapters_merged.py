@@ -31,7 +31,14 @@ mergeable = {
         transpose=st.booleans(),
     ),
     "vera": st.builds(VeRA, rank=ranks, targets=targets, alpha=alphas, init=st.sampled_from(["normal", "uniform"])),
-    "pvera": st.builds(PVeRA, rank=ranks, targets=targets, alpha=alphas, init=st.sampled_from(["normal", "uniform"])),
+    "pvera": st.builds(
+        PVeRA,
+        rank=ranks,
+        targets=targets,
+        alpha=alphas,
+        init=st.sampled_from(["normal", "uniform"]),
+        sigma=st.sampled_from([None, 0.5]),
+    ),
 }
 
 

@@ -19,6 +19,10 @@ CONFIGURATIONS = [
     VeRA(rank=4, targets="k", init="uniform"),
     DoRA(rank=2, norm="output", train_magnitude=False, scaled=False),
     LoRA(rank=2, targets="v", same_draw=True),
+    *(kind(rank=4, targets=t, pair="shared") for kind in (VeRA, PVeRA) for t in ("qv", "k", "qkv")),
+    *(kind(rank=3, dropout=0.25) for kind in (LoRA, VeRA)),
+    VeRA(rank=3, dropout=0.25, dropped="latent"),
+    PVeRA(rank=4, sigma=1.0),
 ]
 
 
@@ -59,7 +63,7 @@ def test_round_trip(tmp_path, images, method):
             assert torch.equal(member.trained()[name], tensor), name
             assert member.trained()[name].requires_grad
         assert torch.equal(loaded.eval()(images), expected)
-    if method.key == "pvera":
+    if model.members[0].samples:
         assert torch.equal(pvera.sample(loaded, images, k=2), pvera.sample(model, images, k=2))
 
 
@@ -72,6 +76,7 @@ def test_only_what_was_trained_is_saved(tmp_path):
         assert all(t.dtype == torch.float32 for t in tensors.values())
         assert sum(t.numel() for t in tensors.values()) == sum(model.members[0].count().values())
         assert (described["method"], described["seed"], described["num_classes"]) == (method.key, 0, CLASSES)
+        assert (described["version"], described["hyperparameters"]) == (1, method.describe())
 
 
 def test_the_model_takes_the_seed_of_the_file(tmp_path, images):

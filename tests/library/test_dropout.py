@@ -7,7 +7,7 @@ import torch
 from tiny import make_vit, perturb
 
 import pvera
-from pvera import InputError, LoRA, VeRA, checkpoint
+from pvera import InputError, LoRA, VeRA
 
 METHODS = [LoRA(rank=3, dropout=0.25), VeRA(rank=8, dropout=0.25)]
 by_key = pytest.mark.parametrize("method", METHODS, ids=lambda method: method.key)
@@ -82,28 +82,6 @@ def test_configurations_without_dropout_are_described_as_before():
     assert LoRA().describe() == {"rank": 64, "alpha": 16.0, "targets": "qv", "same_draw": False}
     assert VeRA().describe() == {"rank": 256, "alpha": 16.0, "targets": "qv", "init": "normal"}
     assert LoRA(dropout=0.1).describe()["dropout"] == VeRA(dropout=0.1).describe()["dropout"] == 0.1
-
-
-@by_key
-def test_a_saved_adapter_keeps_it(method, images, tmp_path):
-    model = adapted(method).eval()
-    checkpoint.save(model, tmp_path / "adapter.safetensors")
-    expected = pvera.sample(model, images, 2, seed=1)
-    loaded = checkpoint.load(make_vit(), tmp_path / "adapter.safetensors").eval()
-    assert loaded.members[0].method == method
-    assert torch.equal(pvera.sample(loaded, images, 2, seed=1), expected)
-
-
-@by_key
-def test_gradient_checkpointing_repeats_the_mask(method, images):
-    gradients = []
-    for repeats in (False, True):
-        model = adapted(method)
-        model.backbone.set_grad_checkpointing(repeats)
-        model(images).square().sum().backward()
-        gradients.append([p.grad for p in model.members[0].layers.parameters()])
-    for plain, repeated in zip(*gradients):
-        torch.testing.assert_close(plain, repeated)
 
 
 @pytest.mark.parametrize("share", [1, -0.1, "half", float("nan")])

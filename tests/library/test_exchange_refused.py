@@ -8,8 +8,9 @@ import pytest
 import timm
 import torch
 import transformers
-from encoders import as_dinov2, make_encoder
+from encoders import as_dinov2
 from exchange import CLASSES, FUSED, RANK, SEPARATE, configurations, saved, trained
+from families import make
 from safetensors.torch import load_file, save_file
 from tiny import METHODS, make_vit, perturb
 
@@ -56,7 +57,7 @@ def test_export_of_a_grid(tmp_path):
 
 
 def test_sampling_of_deberta(tmp_path):
-    model = pvera.adapt(make_encoder("deberta-v3"), PVeRA(rank=4, pair="shared"), CLASSES)
+    model = pvera.adapt(make("DebertaV2Model(share_att_key=True)"), PVeRA(rank=4, pair="shared"), CLASSES)
     with pytest.raises(InputError, match="position embeddings: export it without sampling"):
         pvera.export_peft(model, tmp_path, sampling=True)
 

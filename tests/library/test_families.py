@@ -1,29 +1,24 @@
 """Every method on every family of encoders in the tables of docs/backbones.md, row by row."""
 
 import re
-from pathlib import Path
 
 import pytest
 import timm
 import torch
 import transformers
 from families import CHECKS, CLASSES, OPTIONS, Case, close, hooks, make, make_inputs
+from pages import table
 from tiny import METHODS
 
 import pvera
 from pvera import InputError, Linear
 
-PAGE = (Path(__file__).parents[2] / "docs" / "backbones.md").read_text()
+
+def rows(heading: str) -> list[list[str]]:
+    return [[cell.strip("`") for cell in row] for row in table("backbones", heading)[1:]]
 
 
-def table(title: str) -> list[list[str]]:
-    """Return the cells of the table below a heading, row by row."""
-    section = PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines[2:]]
-
-
-WORKS, REFUSED = table("What works"), table("What is refused")
+WORKS, REFUSED = rows("What works"), rows("What is refused")
 EXAMPLES = [row[1] for row in WORKS]
 #: Encoders of every kind of layer with every check; the other families are slow tests.
 FAST = ["vit_base_patch14_dinov2", "beit_base_patch16_224", "DebertaV2Model(share_att_key=True)"]
@@ -42,42 +37,35 @@ def titles(column: str) -> list[str]:
 CELLS = [(example, key) for _, example, _, column in WORKS for key in titles(column)]
 
 
-def run(example: str, key: str, check: str, tmp_path):
+def marks(example: str, check: str) -> list:
+    fast = example in FAST or example in FEW and check in FEW_CHECKS
+    return [] if fast else [pytest.mark.slow]
+
+
+@pytest.mark.parametrize(
+    "example, key, check",
+    [pytest.param(*cell, check, marks=marks(cell[0], check)) for cell in CELLS for check in CHECKS],
+)
+def test_method_on_family(example, key, check, tmp_path):
     arguments = (tmp_path,) if check in ("saving", "exchange") else ()
     CHECKS[check](Case(example, key), *arguments)
 
 
-def fast(example: str, check: str) -> bool:
-    return example in FAST or example in FEW and check in FEW_CHECKS
-
-
-MATRIX = [(example, key, check) for example, key in CELLS for check in CHECKS]
-
-
-@pytest.mark.parametrize("example, key, check", [cell for cell in MATRIX if fast(cell[0], cell[2])])
-def test_few_families(example, key, check, tmp_path):
-    run(example, key, check, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("example, key, check", [cell for cell in MATRIX if not fast(cell[0], cell[2])])
-def test_method_on_family(example, key, check, tmp_path):
-    run(example, key, check, tmp_path)
-
-
 @pytest.mark.parametrize("example, key", [(e, k) for e in EXAMPLES for k in METHODS if (e, k) not in CELLS])
 def test_method_that_does_not_fit_is_refused(example, key):
-    refused(make(example), METHODS[key])
+    assert METHODS[key].title in refused(make(example), METHODS[key])
 
 
-def refused(encoder, method=METHODS["pvera"]):
-    """Check that `adapt` gives the reason in one line and leaves the encoder unchanged."""
+def refused(encoder, method=METHODS["pvera"]) -> str:
+    """Check that `adapt` gives the reason in one line, leaves the encoder unchanged, and return the reason."""
     before = hooks(encoder), [p.requires_grad for p in encoder.parameters()]
     with pytest.raises(InputError) as error:
         pvera.adapt(encoder, method, CLASSES)
     assert "\n" not in str(error.value) and len(str(error.value)) < 400
     assert "num_classes=0" not in str(error.value)  # the encoder was made with it
     assert before == (hooks(encoder), [p.requires_grad for p in encoder.parameters()])
+    assert not getattr(encoder, "_adapted", False)
+    return str(error.value)
 
 
 # ---------------------------------------------------------------- what the head reads

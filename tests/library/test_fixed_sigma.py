@@ -59,17 +59,6 @@ def test_it_trains_and_computes_as_much_as_vera():
     assert PVeRA(rank=8, sigma=1.0).multiply_adds(shape, sampled=True) == VeRA(rank=8).multiply_adds(shape)
 
 
-def test_it_is_saved_and_merged(tmp_path, pair):
-    fixed, images = pair[0].eval(), make_images()
-    pvera.save(fixed, tmp_path / "adapter.safetensors")
-    loaded = pvera.load(make_vit(), tmp_path / "adapter.safetensors").eval()
-    torch.testing.assert_close(loaded(images), fixed(images))
-    torch.testing.assert_close(pvera.sample(loaded, images, 2, seed=3), pvera.sample(fixed, images, 2, seed=3))
-    before = fixed(images)
-    fixed.merge_()
-    torch.testing.assert_close(fixed(images), before)
-
-
 def test_peft_holds_its_mean_alone(tmp_path, pair):
     fixed, images = pair[0].eval(), make_images()
     pvera.export_peft(fixed, tmp_path / "folder")

@@ -61,11 +61,3 @@ def test_a_model_that_was_rounded_can_be_saved_and_loaded(key, dtype, tmp_path):
     torch.testing.assert_close(loaded(images).to(dtype), model(images), rtol=0.05, atol=0.05)
     again = pvera.load(pvera.adapt(make_vit(), METHODS[key], CLASSES).to(dtype), tmp_path / "adapter.safetensors")
     assert torch.equal(again.eval()(images), model(images))
-
-
-def test_matrices_that_no_seed_draws_travel_in_the_file(tmp_path):
-    model = pvera.adapt(make_vit(), METHODS["vera"], CLASSES).to(torch.bfloat16)
-    model.members[0].shared.A.mul_(1.01)
-    pvera.save(model, tmp_path / "adapter.safetensors")
-    again = pvera.load(make_vit().to(torch.bfloat16), tmp_path / "adapter.safetensors")
-    assert torch.equal(again.members[0].shared.A, model.members[0].shared.A)

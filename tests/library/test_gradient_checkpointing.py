@@ -9,9 +9,10 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import pvera
-from pvera import PVeRA, recompute
+from pvera import LoRA, PVeRA, VeRA, recompute
 
 CLASSES = 5
+DROPPED = [LoRA(rank=3, dropout=0.25), VeRA(rank=8, dropout=0.25), VeRA(rank=8, dropout=0.25, dropped="latent")]
 GRID = [PVeRA(rank=4), PVeRA(rank=8, targets="qkv"), PVeRA(rank=3, targets="k")]
 
 
@@ -43,7 +44,7 @@ def assert_equal(ours, expected):
 
 
 @pytest.mark.parametrize("spared", [False, True], ids=["whole", "class token"])
-@pytest.mark.parametrize("method", [*METHODS.values(), GRID], ids=[*METHODS, "grid"])
+@pytest.mark.parametrize("method", [*METHODS.values(), *DROPPED, GRID], ids=str)
 def test_a_step_is_the_same(method, spared):
     plain, saving = models(method)
     plain.last_mlp_on_class_token = saving.last_mlp_on_class_token = spared

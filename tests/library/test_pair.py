@@ -96,16 +96,6 @@ def test_matrices_that_no_seed_draws_are_in_the_file(tmp_path, images):
     assert (tmp_path / "again.safetensors").stat().st_size > 8 * 24 * 3 * 4
 
 
-def test_matrices_that_the_seed_draws_do_not(tmp_path, images):
-    for method in SHARED:
-        model, path = adapted(method).float().eval(), tmp_path / "adapter.safetensors"
-        pvera.save(model, path)
-        described, names = description(path)
-        assert described["version"] == 1 and names == model.members[0].trained().keys()
-        assert described["hyperparameters"]["pair"] == "shared"
-        assert torch.equal(pvera.load(make_vit(), path).eval()(images), model(images))
-
-
 def test_damaged_matrices_are_noticed(tmp_path):
     path = tmp_path / "adapter.safetensors"
     pvera.save(with_other_matrices(), path)

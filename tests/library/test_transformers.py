@@ -4,7 +4,8 @@ import copy
 
 import pytest
 import torch
-from encoders import DINOV2, ENCODERS, SIZE, make_encoder, make_text
+from encoders import DINOV2, SIZE, make_text
+from families import make
 from tiny import METHODS, make_images, make_vit, perturb
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional as F
@@ -20,32 +21,30 @@ from transformers import (
 )
 
 import pvera
-from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA, VeRA
+from pvera import IA3, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA, VeRA
 
 CLASSES = 3
-TEXT_METHODS = {key: method for key, method in METHODS.items() if key != "adaptformer"}
+DEBERTA_V3 = "DebertaV2Model(share_att_key=True)"
+TEXT = ["BertModel", "RobertaModel", "DebertaV2Model", DEBERTA_V3]
 
 
 def rows(text: dict, index) -> dict:
     return {name: tensor[index] for name, tensor in text.items()}
 
 
-def adapted(encoder="bert", method=METHODS["pvera"], seed=0):
-    return perturb(pvera.adapt(make_encoder(encoder, seed), method, CLASSES, seed), seed).eval()
+def adapted(encoder="BertModel", method=METHODS["pvera"], seed=0):
+    return perturb(pvera.adapt(make(encoder, seed), method, CLASSES, seed), seed).eval()
 
 
 def close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
-# ---------------------------------------------------------------- equations
-
-
 # ---------------------------------------------------------------- padding
 
 
 @pytest.mark.parametrize("sampled", [False, True])
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", TEXT)
 def test_more_padding_changes_neither_output_nor_kl(name, sampled):
     model = adapted(name)
     results = []
@@ -57,7 +56,7 @@ def test_more_padding_changes_neither_output_nor_kl(name, sampled):
         assert (results[0][0] - model(make_text())).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", TEXT)
 def test_a_text_counts_as_much_as_it_does_alone(name):
     """A batch's output and KL term equal those of its texts one by one, without padding."""
     model, text, lengths = adapted(name), make_text(), (5, 9, 3)
@@ -73,14 +72,14 @@ def test_a_text_counts_as_much_as_it_does_alone(name):
 
 
 @pytest.mark.parametrize("kl", ["sum", "mean"])
-@pytest.mark.parametrize("name", ["bert", "deberta-v3"])
+@pytest.mark.parametrize("name", ["BertModel", DEBERTA_V3])
 def test_kl_is_the_divergence_at_the_tokens(name, kl):
     """Padding and DeBERTa's position embeddings do not count."""
     method = PVeRA(rank=8, kl=kl)
     model, text = adapted(name, method), make_text(padding=2)
     inputs = []  # of each layer's value projection
     for layer in model.backbone.encoder.layer:
-        value = getattr(layer.attention.self, "value" if name == "bert" else "value_proj")
+        value = getattr(layer.attention.self, "value" if name == "BertModel" else "value_proj")
         value.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     model(text)
     expected = 0
@@ -108,13 +107,13 @@ def test_inputs_that_are_no_texts_are_refused():
         with pytest.raises(InputError, match=message):
             model(inputs)
     with pytest.raises(InputError, match="a text is padding alone"):
-        pvera.adapt(make_encoder("bert"), PVeRA(rank=2), CLASSES, pool="mean")(text | {"attention_mask": mask})
+        pvera.adapt(make("BertModel"), PVeRA(rank=2), CLASSES, pool="mean")(text | {"attention_mask": mask})
 
 
 def test_training_step_does_not_depend_on_padding():
     gradients = []
     for padding in (0, 6):
-        model = adapted("deberta-v3").train()
+        model = adapted(DEBERTA_V3).train()
         loss = F.cross_entropy(model(make_text(padding=padding)), torch.tensor([0, 1, 2]))
         (loss + 0.1 * model.kl_divergence()).backward()
         gradients.append({n: p.grad for n, p in model.members[0].trained().items()})
@@ -135,7 +134,7 @@ def test_padding_draws_no_noise():
 # ---------------------------------------------------------------- the adapted model
 
 
-@pytest.mark.parametrize("name", ["bert", "deberta-v3"])
+@pytest.mark.parametrize("name", ["BertModel", DEBERTA_V3])
 def test_draws(name):
     model, text = adapted(name), make_text()
     probabilities = pvera.sample(model, text, k=4, seed=2)
@@ -151,7 +150,7 @@ def test_draws(name):
 
 def test_mean_pooling_leaves_padding_out(tmp_path):
     """Features are the mean of the tokens' hidden states; a text's own do not depend on the padding of its batch."""
-    text, plain = make_text(), make_encoder("bert")
+    text, plain = make_text(), make("BertModel")
     mask = text["attention_mask"]
     assert not mask.all(), "some text must be padded"
     model = perturb(pvera.adapt(copy.deepcopy(plain), PVeRA(rank=8), CLASSES, pool="mean")).eval()
@@ -170,7 +169,7 @@ def test_mean_pooling_leaves_padding_out(tmp_path):
 
 def test_pooling_is_checked():
     with pytest.raises(InputError, match="pool must be one of first, mean, not 'max'"):
-        pvera.adapt(make_encoder("bert"), PVeRA(rank=8), CLASSES, pool="max")
+        pvera.adapt(make("BertModel"), PVeRA(rank=8), CLASSES, pool="max")
     with pytest.raises(InputError, match="is for text; of images, the backbone pools"):
         pvera.adapt(make_vit(), PVeRA(rank=8), CLASSES, pool="mean")
 
@@ -192,19 +191,11 @@ def closed_forms(layers, d, h):
 
 
 def test_trained_numbers_on_deberta():
-    encoder = make_encoder("deberta-v3")
+    encoder = make(DEBERTA_V3)
     for method, number in closed_forms(layers=2, d=24, h=48).items():
         model = pvera.adapt(encoder, method, CLASSES)
         assert model.members[0].count() == {"adapter": number, "head": CLASSES * 25}
         model.unload()
-
-
-@pytest.mark.parametrize("name", ENCODERS)
-def test_adaptformer_is_for_pre_norm_layers(name):
-    encoder = make_encoder(name)
-    with pytest.raises(InputError, match="AdaptFormer needs a LayerNorm before the MLP"):
-        pvera.adapt(encoder, AdaptFormer(ratio=4), CLASSES)
-    assert not getattr(encoder, "_adapted", False)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from encoders import make_encoder, make_text
+from encoders import make_text
+from families import make
 from torch.nn.functional import cross_entropy
 
 import pvera
@@ -166,7 +167,7 @@ def test_text_example_runs():
     text = make_text()
     names = {
         "pvera": pvera,
-        "encoder": make_encoder("deberta-v3"),
+        "encoder": make("DebertaV2Model(share_att_key=True)"),
         "texts": None,
         "tokenizer": lambda texts, padding, return_tensors: text,
     }
