@@ -4,8 +4,10 @@ import torch
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
+import pvera
 from pvera import IA3, AdaptFormer, Bottleneck, DoRA, Linear, LoRA, PVeRA, VeRA
 
+CLASSES = 5
 #: One small configuration per method.
 METHODS = {
     m.key: m
@@ -55,3 +57,9 @@ def perturb(model: nn.Module, seed: int = 0, scale: float = 0.1) -> nn.Module:
         if parameter.requires_grad:
             parameter += scale * torch.randn(parameter.shape, generator=source).to(parameter)
     return model
+
+
+def adapted(method="pvera", seed=0, **vit) -> pvera.AdaptedModel:
+    """Adapt a small ViT of these options with a method or grid, or the small one of a key, and perturb what trains."""
+    method = METHODS[method] if isinstance(method, str) else method
+    return perturb(pvera.adapt(make_vit(**vit), method, CLASSES, seed), seed if isinstance(seed, int) else 0)

@@ -6,13 +6,12 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from tiny import METHODS, make_images, make_vit, perturb
+from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
 
 import pvera
 from pvera import DoRA, InputError, LoRA, PVeRA, VeRA
 from pvera.checkpoint import _checksum
 
-CLASSES = 5
 CONFIGURATIONS = [
     *METHODS.values(),
     PVeRA(rank=4, alpha=2.5, targets="qkv", init="uniform", kl="mean"),
@@ -27,7 +26,7 @@ CONFIGURATIONS = [
 
 
 def trained(seed=0, method=METHODS["pvera"]):
-    return perturb(pvera.adapt(make_vit(), method, CLASSES, seed), seed).eval()
+    return adapted(method, seed).eval()
 
 
 def content(path):
@@ -129,7 +128,7 @@ def test_double_precision_is_saved_in_single(tmp_path, images):
 
 def test_one_member_of_a_grid(tmp_path, images):
     methods = [PVeRA(rank=4), PVeRA(rank=8)]
-    grid, path = perturb(pvera.adapt(make_vit(), methods, CLASSES, [0, 1])).eval(), tmp_path / "a.safetensors"
+    grid, path = adapted(methods, seed=[0, 1]).eval(), tmp_path / "a.safetensors"
     expected = grid(images)
     with pytest.raises(InputError, match="only one member can be saved"):
         pvera.save(grid, path)

@@ -5,17 +5,12 @@ import pickle
 
 import pytest
 import torch
-from tiny import METHODS, make_vit, perturb
+from tiny import CLASSES, METHODS, adapted, make_vit
 
 import pvera
 from pvera import processes
 
-CLASSES = 5
 COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda model: pickle.loads(pickle.dumps(model))}
-
-
-def adapted(method=METHODS["pvera"], **options):
-    return perturb(pvera.adapt(make_vit(), method, CLASSES, **options))
 
 
 @pytest.mark.parametrize("copying", COPIES)
@@ -53,7 +48,7 @@ def test_a_shallow_copy_is_refused():
 @pytest.mark.parametrize("parent", [False, True], ids=["alone", "in a parent"])
 @pytest.mark.parametrize("key", ["ia3", "dora", "lora", "vera", "pvera"])
 def test_the_state_means_the_same_merged_or_not(key, parent, images):
-    model = adapted(METHODS[key]).eval()
+    model = adapted(key).eval()
     expected, plain = model(images), {n: t.clone() for n, t in model.state_dict().items()}
     model.merge_()
     state = (torch.nn.Sequential(model) if parent else model).state_dict()

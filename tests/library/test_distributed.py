@@ -3,7 +3,7 @@
 import pytest
 import torch
 from pages import table
-from tiny import METHODS, make_images, make_vit, perturb
+from tiny import CLASSES, METHODS, adapted, make_images, make_vit
 from torch import distributed
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import fully_shard
@@ -13,12 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 import pvera
 from pvera import InputError, processes
 
-CLASSES, RANKS = 5, 2
+RANKS = 2
 IMAGES, LABELS = make_images(4), torch.tensor([0, 1, 2, 3])
-
-
-def adapted(key):
-    return perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES))
 
 
 def gradients(model, forward, rows) -> dict:

@@ -2,22 +2,17 @@
 
 import pytest
 import torch
-from tiny import make_images, make_vit, perturb
+from tiny import adapted, make_images, make_vit
 
 import pvera
 from pvera import InputError, PVeRA, VeRA
 from pvera.encoders import Shape
 
 
-def adapted(method, seed=0):
-    return pvera.adapt(make_vit(), method, 5, seed)
-
-
 @pytest.fixture
 def pair():
     """PVeRA with σ = 1 fixed, and PVeRA whose trained log σ² is 0 (d's second half), with equal μ."""
     fixed, trained = adapted(PVeRA(rank=8, sigma=1.0)), adapted(PVeRA(rank=8))
-    perturb(fixed)
     with torch.no_grad():
         trained.members[0].head.load_state_dict(fixed.members[0].head.state_dict())
         for one, other in zip(fixed.members[0].layers, trained.members[0].layers, strict=True):
@@ -41,7 +36,7 @@ def test_the_noise_has_the_size_sigma():
     """σ = 3 moves the projection by three times what σ = 1 does, with the same noise."""
     moved = []
     for sigma in (1.0, 3.0):
-        adapter = perturb(adapted(PVeRA(rank=8, sigma=sigma))).members[0].layers[0]
+        adapter = adapted(PVeRA(rank=8, sigma=sigma)).members[0].layers[0]
         x, y = torch.randn(2, 7, 24, generator=torch.Generator().manual_seed(0)), torch.zeros(2, 7, 3, 24)
         out = {}
         for training in (True, False):

@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from tiny import METHODS, make_images, make_vit, perturb
+from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
 from torch.nn import functional as F
 
 import pvera
 
-CLASSES = 5
 #: Precision of the frozen weights -> of the trained tensors, and the largest relative error of the logits.
 PRECISIONS = {
     torch.bfloat16: (torch.float32, 0.1),
@@ -21,7 +20,7 @@ PRECISIONS = {
 def test_a_backbone_of_another_precision(key, dtype, tmp_path):
     trained, tolerance = PRECISIONS[dtype]
     images, labels = make_images(4), torch.arange(4)
-    exact = perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES)).eval()(images)
+    exact = adapted(key).eval()(images)
     model = perturb(pvera.adapt(make_vit().to(dtype), METHODS[key], CLASSES)).eval()
     assert {p.dtype for p in model.members.parameters()} == {trained}
     images = images.to(dtype)
@@ -54,7 +53,7 @@ def test_a_backbone_of_another_precision(key, dtype, tmp_path):
 def test_a_model_that_was_rounded_can_be_saved_and_loaded(key, dtype, tmp_path):
     """The seed draws the frozen random matrices again, even if the model has rounded them."""
     images = make_images().to(dtype)
-    model = perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES)).to(dtype).eval()
+    model = adapted(key).to(dtype).eval()
     pvera.save(model, tmp_path / "adapter.safetensors")
     backbone = make_vit().to(dtype)
     loaded = pvera.load(backbone, tmp_path / "adapter.safetensors").eval()

@@ -4,14 +4,13 @@ import runpy
 
 import pytest
 import torch
-from tiny import METHODS, make_images, make_vit, perturb
+from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import pvera
 from pvera import LoRA, PVeRA, VeRA, recompute
 
-CLASSES = 5
 DROPPED = [LoRA(rank=3, dropout=0.25), VeRA(rank=8, dropout=0.25), VeRA(rank=8, dropout=0.25, dropped="latent")]
 GRID = [PVeRA(rank=4), PVeRA(rank=8, targets="qkv"), PVeRA(rank=3, targets="k")]
 
@@ -102,7 +101,7 @@ def test_a_pass_without_draws_between():
 def test_whole_model_in_one_checkpoint(key):
     results = []
     for saving in (False, True):
-        model = perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES))
+        model = adapted(key)
         images = make_images().requires_grad_()
         logits = checkpoint(model, images, use_reentrant=False) if saving else model(images)
         results.append(gradients(model, logits.square().sum() + model.kl_divergence()))
@@ -113,7 +112,7 @@ def test_reentrant_checkpoints():
     """They keep no graph of the first pass, so of the KL term there is no gradient."""
     results = []
     for saving in (False, True):
-        model = perturb(pvera.adapt(make_vit(), METHODS["pvera"], CLASSES))
+        model = adapted("pvera")
         images = make_images().requires_grad_()
 
         def run(model=model, images=images, saving=saving):

@@ -4,13 +4,12 @@ import copy
 
 import pytest
 import torch
-from tiny import METHODS, make_images, make_vit, perturb
+from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
 from torch.nn import functional as F
 
 import pvera
 from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA, VeRA
 
-CLASSES = 5
 #: Three members each, with unequal hyperparameters where the method has any.
 GRIDS = {
     "linear": [Linear()] * 3,
@@ -68,7 +67,7 @@ def test_training_changes_trainable_tensors_only(vit, method):
 
 def test_every_trained_number_gets_a_gradient():
     for method in METHODS.values():
-        model = perturb(pvera.adapt(make_vit(), method, CLASSES))
+        model = adapted(method)
         (F.cross_entropy(model(make_images(16)), labels(16)) + model.kl_divergence()).backward()
         for name, parameter in model.members[0].trained().items():
             dead = (parameter.grad == 0).float().mean()
@@ -128,7 +127,7 @@ def test_grid_trains_each_member_as_alone(key, seeds):
 @pytest.mark.parametrize("active", [[1], [2, 0]])
 @pytest.mark.parametrize("key", ["linear", "adaptformer", "lora", "pvera"])
 def test_active_members_alone_are_computed(images, key, active):
-    model = perturb(pvera.adapt(make_vit(), GRIDS[key], CLASSES, seed=[0, 1, 2])).eval()
+    model = adapted(GRIDS[key], seed=[0, 1, 2]).eval()
     all_three, kl = model(images), model.kl_divergence()
     model.active = active
     torch.testing.assert_close(model(images), all_three[active], rtol=0, atol=1e-5)
@@ -136,14 +135,14 @@ def test_active_members_alone_are_computed(images, key, active):
 
 
 def test_grid_of_one_is_a_single_member_with_one_more_axis(images):
-    single = perturb(pvera.adapt(make_vit(), PVeRA(rank=8), CLASSES))
+    single = adapted(PVeRA(rank=8))
     grid = perturb(pvera.adapt(make_vit(), [PVeRA(rank=8)], CLASSES))
     assert torch.equal(grid(images), single(images)[None])
     assert torch.equal(grid.kl_divergence(), single.kl_divergence()[None])
 
 
 def test_one_member_of_a_grid_can_be_merged(images):
-    model = perturb(pvera.adapt(make_vit(), GRIDS["lora"], CLASSES, seed=[0, 1, 2])).eval()
+    model = adapted(GRIDS["lora"], seed=[0, 1, 2]).eval()
     expected = model(images)
     with pytest.raises(InputError, match="only one member can be merged"):
         model.merge_()
@@ -164,7 +163,7 @@ def test_last_mlp_on_the_class_token_alone(key):
     """Skipping unread tokens in the last MLP keeps logits, KL term and gradients."""
     images, results = make_images(4), []
     for spared in (False, True):
-        model = perturb(pvera.adapt(make_vit(), GRIDS[key], CLASSES, seed=[0, 1, 2]))
+        model = adapted(GRIDS[key], seed=[0, 1, 2])
         model.last_mlp_on_class_token = spared
         model.eval()(images)  # the first pass verifies which tokens the head reads
         model.train()
@@ -204,7 +203,7 @@ def test_backbone_stays_in_evaluation_mode(images, key):
 
 def test_features_and_classify_make_the_forward_pass(images):
     for methods in (METHODS["ia3"], GRIDS["ia3"], GRIDS["linear"]):
-        model = perturb(pvera.adapt(make_vit(), methods, CLASSES))
+        model = adapted(methods)
         features = model.features(images)
         nothing_adapts = methods is GRIDS["linear"]
         assert features.shape == (3 if methods is GRIDS["ia3"] else 1, 3, 24)
@@ -240,7 +239,7 @@ def test_an_unloaded_model_computes_nothing_and_leaves_its_successor_alone(vit, 
 
 
 def test_merging_twice_or_never(images):
-    model = perturb(pvera.adapt(make_vit(), METHODS["lora"], CLASSES)).eval()
+    model = adapted("lora").eval()
     expected = model(images)
     model.unmerge_()
     assert torch.equal(model(images), expected)
@@ -252,7 +251,7 @@ def test_merging_twice_or_never(images):
 
 @pytest.mark.parametrize("merging", ["merge_", "sample"])
 def test_a_merge_that_fails_changes_nothing(images, merging, monkeypatch):
-    model = perturb(pvera.adapt(make_vit(), METHODS["pvera"], CLASSES)).eval()
+    model = adapted("pvera").eval()
     expected, before = model(images), copy.deepcopy(model.state_dict())
 
     def fail(*_):
@@ -269,7 +268,7 @@ def test_a_merge_that_fails_changes_nothing(images, merging, monkeypatch):
 
 def test_mean_in_weights(images):
     """The state keeps the original weights, the passes have no KL term, and nothing is merged twice."""
-    model = perturb(pvera.adapt(make_vit(), METHODS["pvera"], CLASSES)).eval()
+    model = adapted("pvera").eval()
     expected, before = model(images), copy.deepcopy(model.state_dict())
     with model.mean_in_weights():
         torch.testing.assert_close(model(images), expected, rtol=0, atol=1e-5)
@@ -286,7 +285,7 @@ def test_mean_in_weights(images):
 
 def test_merged_after_training_again(images):
     """merge_ merges the adapters' current values."""
-    model = perturb(pvera.adapt(make_vit(), METHODS["vera"], CLASSES)).eval()
+    model = adapted("vera").eval()
     first = model.merge_()(images)
     model.unmerge_()
     expected = perturb(model, seed=1)(images)
@@ -300,7 +299,7 @@ def test_merged_after_training_again(images):
 @pytest.mark.parametrize("key", METHODS)
 def test_bfloat16_throughout(images, key):
     """Without autocast, on a bf16 model; exp and squares of the KL term stay fp32."""
-    model = perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES)).eval()
+    model = adapted(key).eval()
     exact, kl = model(images), model.kl_divergence()
     model.bfloat16()
     logits = model(images.bfloat16())

@@ -5,12 +5,10 @@ import re
 import pytest
 import timm
 import torch
-from tiny import METHODS, make_images, make_vit, perturb, randomise
+from tiny import CLASSES, METHODS, make_images, make_vit, perturb, randomise
 
 import pvera
 from pvera import IA3, Bottleneck, InputError, Linear, LoRA, PVeRA
-
-CLASSES = 5
 
 # ---------------------------------------------------------------- errors
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from scipy import stats
-from tiny import METHODS, make_images, make_vit, perturb
+from tiny import METHODS, adapted, make_images, make_vit
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional as F
 
@@ -13,12 +13,6 @@ import pvera
 from pvera import PVeRA
 
 SUBSETS = ("q", "k", "v", "qk", "qv", "kv", "qkv")
-
-
-def adapted(method=METHODS["pvera"], seed=0, dtype=torch.float32, **vit):
-    """Return a perturbed model and its adapters."""
-    model = perturb(pvera.adapt(make_vit(**vit), method, num_classes=5, seed=seed), seed).to(dtype)
-    return model, model.members[0].layers
 
 
 def transcribed(adapter, method, x, y, noise):
@@ -63,10 +57,10 @@ def layer_inputs(model, images):
 @pytest.mark.parametrize("targets", SUBSETS)
 def test_equations(targets, kl, dtype, tolerance):
     method = PVeRA(rank=8, alpha=3.0, targets=targets, kl=kl)
-    model, layers = adapted(method, dtype=dtype)
+    model = adapted(method).to(dtype)
     source = torch.Generator().manual_seed(1)
     x, y, noise = (0.3 * torch.randn(2, 5, *s, generator=source).to(dtype) for s in ((24,), (3, 24), (len(targets), 8)))
-    for adapter in layers:
+    for adapter in model.members[0].layers:
         adapter.noise = lambda like, now: noise.to(like)
         for training in (True, False):
             adapter.train(training)
@@ -77,9 +71,9 @@ def test_equations(targets, kl, dtype, tolerance):
 
 def test_split_projections_equal_fused():
     """Separate q, k and v layers give the same output and KL term."""
-    model, layers = adapted(PVeRA(rank=8, targets="qkv"), dtype=torch.float64)
+    model = adapted(PVeRA(rank=8, targets="qkv")).double()
     x, y = torch.randn(2, 5, 24).double(), torch.randn(2, 5, 3, 24).double()
-    adapter = layers[0].eval()
+    adapter = model.members[0].layers[0].eval()
     fused, kl = adapter.project(x, y.clone(), "qkv"), adapter.kl_divergence()
     adapter._kl.clear()
     split = [adapter.project(x, y[:, :, i : i + 1].clone(), p) for i, p in enumerate("qkv")]
@@ -92,10 +86,10 @@ def test_split_projections_equal_fused():
 @pytest.mark.parametrize("targets", ["qv", "k", "qkv"])
 def test_kl_is_the_divergence_of_torch_distributions(images, targets, kl, training):
     """The model's KL term is Eq. 9 of the last forward pass, summed over layers (Eq. 8)."""
-    model, layers = adapted(PVeRA(rank=8, targets=targets, kl=kl))
+    model = adapted(PVeRA(rank=8, targets=targets, kl=kl))
     model.train(training)
     expected = 0
-    for adapter, x in zip(layers, layer_inputs(model, images)):
+    for adapter, x in zip(model.members[0].layers, layer_inputs(model, images)):
         mu, log_var = adapter.distribution(x, list(range(len(targets))))
         divergence = kl_divergence(Normal(mu, (log_var / 2).exp()), Normal(0.0, 1.0))  # (n, t, p, r)
         if kl == "sum":
@@ -140,7 +134,7 @@ def test_kl_needs_a_forward_pass(vit, images):
 
 
 def test_without_kl_changes_nothing_else(images):
-    model, _ = adapted()
+    model = adapted()
     model.eval()
     mean = model(images)
     with model.sampling(seed=1):
@@ -166,7 +160,7 @@ def test_beta_changes_loss_and_gradient(images):
     labels = torch.tensor([0, 1, 2])
 
     def step(beta):
-        model, layers = adapted()
+        model = adapted()
         loss = F.cross_entropy(model(images), labels)
         kl = model.kl_divergence()
         (loss + beta * kl).backward()
@@ -184,9 +178,9 @@ def test_beta_changes_loss_and_gradient(images):
 
 
 def test_gradient_of_the_kl_term(images):
-    model, layers = adapted(depth=1, dtype=torch.float64)
+    model = adapted(depth=1).double()
     model(images.double())
-    adapter = layers[0]
+    adapter = model.members[0].layers[0]
     d, b = torch.autograd.grad(model.kl_divergence(), [adapter.d, adapter.b], allow_unused=True)
     assert (d.abs() > 1e-6).all()  # the halves of mean and log-variance, for q and v
     assert b is None or not b.any()
@@ -279,8 +273,8 @@ def test_training_noise_differs_between_members_of_different_seeds():
 def test_mean_of_many_draws_is_the_mean_pass_of_a_single_layer():
     """The bound follows from the exact variance of one draw, α² b² Σ_r σ_r² B_r²."""
     draws = 20_000
-    model, layers = adapted(PVeRA(rank=8, alpha=2.0), depth=1, dtype=torch.float64)
-    adapter = layers[0].eval()
+    model = adapted(PVeRA(rank=8, alpha=2.0), depth=1).double()
+    adapter = model.members[0].layers[0].eval()
     source = torch.Generator().manual_seed(0)
     x, y = (
         torch.randn(1, 2, 24, generator=source).double(),

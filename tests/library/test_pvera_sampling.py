@@ -2,23 +2,16 @@
 
 import pytest
 import torch
-from tiny import METHODS, make_vit, perturb
+from tiny import METHODS, adapted, make_vit, perturb
 
 import pvera
 from pvera import InputError, PVeRA
-
-
-def adapted(method=METHODS["pvera"], seed=0, dtype=torch.float32, **vit):
-    """Return a perturbed model and its adapters."""
-    model = perturb(pvera.adapt(make_vit(**vit), method, num_classes=5, seed=seed), seed).to(dtype)
-    return model, model.members[0].layers
-
 
 # ---------------------------------------------------------------- mean, sampled, k draws
 
 
 def test_train_samples_and_eval_takes_the_mean(images):
-    model, _ = adapted()
+    model = adapted()
     assert not torch.equal(model(images), model(images))
     model.eval()
     mean = model(images)
@@ -35,16 +28,16 @@ def test_train_samples_and_eval_takes_the_mean(images):
 
 def test_sampling_carries_gradients(images):
     """By the reparameterisation, gradients flow through σ to the second half of d."""
-    model, layers = adapted()
+    model = adapted()
     with model.sampling(seed=0):
         model(images).square().sum().backward()
-    for adapter in layers:
+    for adapter in model.members[0].layers:
         assert (adapter.d.grad[1].abs() > 0).all()
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_sample(images, training):
-    model, _ = adapted()
+    model = adapted()
     model.train(training)
     probabilities = pvera.sample(model, images, k=4, seed=7)
     assert probabilities.shape == (4, 3, 5) and not probabilities.requires_grad
@@ -62,27 +55,27 @@ def test_sample(images, training):
 
 def test_the_first_pass_with_the_last_mlp_on_the_class_token_may_be_a_draw(images):
     """The model then looks at gradients of the mean, while the frozen weights hold it."""
-    expected = pvera.sample(adapted()[0].eval(), images, k=2, seed=7)
-    model, _ = adapted()
+    expected = pvera.sample(adapted().eval(), images, k=2, seed=7)
+    model = adapted()
     model.eval().last_mlp_on_class_token = True
     torch.testing.assert_close(pvera.sample(model, images, k=2, seed=7), expected, atol=1e-5, rtol=0)
 
 
 def test_sample_depends_on_the_models_seed(images):
-    first, second = adapted(seed=0)[0], adapted(seed=0)[0]
+    first, second = adapted(), adapted()
     second.members[0].seed = 1
     assert not torch.equal(pvera.sample(first, images, k=1), pvera.sample(second, images, k=1))
 
 
 def test_sample_leaves_the_training_noise_alone(images):
-    untouched, sampled = adapted()[0], adapted()[0]
+    untouched, sampled = adapted(), adapted()
     for _ in range(3):
         assert torch.equal(untouched(images), sampled(images))
         pvera.sample(sampled, images, k=2, seed=7)
 
 
 def test_noise_and_weights_are_restored_after_an_error(images):
-    untouched, failed = adapted()[0], adapted()[0]
+    untouched, failed = adapted(), adapted()
     with pytest.raises(RuntimeError):
         pvera.sample(failed, images[:, :1], k=2)
     for before, after in zip(untouched.backbone.parameters(), failed.backbone.parameters()):
@@ -115,7 +108,7 @@ def test_only_pvera_can_be_sampled(vit, images, key):
 
 
 def test_merged_model_has_neither_noise_nor_kl(images):
-    model, _ = adapted()
+    model = adapted()
     model(images)
     model.merge_()
     with pytest.raises(RuntimeError, match="merged model .* cannot sample"):
@@ -135,7 +128,7 @@ def test_merged_model_has_neither_noise_nor_kl(images):
 
 def test_variance_at_the_limits():
     """exp of a log-variance overflows fp32 above 88. Below, everything is finite; above, the KL term is infinite."""
-    _, (adapter, _) = adapted()
+    adapter = adapted().members[0].layers[0]
     x, y = torch.ones(1, 1, 24), torch.zeros(1, 1, 3, 24)
     column_sums = adapter.shared.A[:, 1].sum(0)
     for log_var, finite in ((80.0, True), (89.0, False)):
@@ -151,7 +144,7 @@ def test_variance_at_the_limits():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_seed_on_cuda(images):
-    model = adapted()[0].cuda()
+    model = adapted().cuda()
     images = images.cuda()
     first = pvera.sample(model, images, k=3, seed=1)
     assert first.device.type == "cuda" and len({d.cpu().numpy().tobytes() for d in first}) == 3

@@ -14,7 +14,7 @@ from int8 import Int8Linear, int8
 from onnx.reference import ReferenceEvaluator
 from pages import DOCS, table
 from timm.utils import ModelEmaV3
-from tiny import METHODS, make_images, make_vit, perturb
+from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
 from torch.func import functional_call, stack_module_state, vmap
 from torch.optim.swa_utils import AveragedModel
 from torchao.quantization import Int8WeightOnlyConfig, quantize_
@@ -22,7 +22,6 @@ from torchao.quantization import Int8WeightOnlyConfig, quantize_
 import pvera
 from pvera import InputError
 
-CLASSES = 5
 IMAGES = make_images()
 
 # ---------------------------------------------------------------- recipes
@@ -115,10 +114,6 @@ def tool(row: str):
     return register
 
 
-def adapted(key: str, seed: int = 0) -> pvera.AdaptedModel:
-    return perturb(pvera.adapt(make_vit(), METHODS[key], CLASSES, seed), seed).eval()
-
-
 def close(actual, expected, tolerance: float = 1e-5):
     torch.testing.assert_close(actual, expected, rtol=0, atol=tolerance)
 
@@ -136,7 +131,7 @@ def step(model, forward=None) -> list:
 @tool("`torch.compile`, one graph")
 def one_graph(key):
     """Logits and gradients of the mean, in both modes, without a graph break."""
-    model = adapted(key)
+    model = adapted(key).eval()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     for training in (False, True):
         model.train(training)
@@ -146,7 +141,7 @@ def one_graph(key):
 
 @tool("`torch.compile`, then `merge_` and `unmerge_`")
 def compiled_merge(key):
-    model = adapted(key)
+    model = adapted(key).eval()
     expected, compiled = model(IMAGES), torch.compile(model, backend="eager")
     close(compiled(IMAGES), expected)
     model.merge_()
@@ -162,13 +157,13 @@ def exported(model):
 
 @tool("`torch.export`, any batch size")
 def export(key):
-    model, several = adapted(key), make_images(7)
+    model, several = adapted(key).eval(), make_images(7)
     close(exported(model).module()(several), model(several))
 
 
 @tool("ONNX, any batch size")
 def onnx(key):
-    model, several = adapted(key), make_images(7)
+    model, several = adapted(key).eval(), make_images(7)
     converted = torch.onnx.export(exported(model), (), dynamo=True, verbose=False).model_proto
     (logits,) = ReferenceEvaluator(converted).run(None, {"inputs": several.numpy()})
     close(torch.from_numpy(logits), model(several), 1e-4)
@@ -177,7 +172,7 @@ def onnx(key):
 @tool("autocast")
 def autocast(key):
     """In bf16 the KL term is fp32, and so are the gradients."""
-    model = adapted(key)
+    model = adapted(key).eval()
     exact, kl, *_ = step(model)
     with torch.autocast("cpu", torch.bfloat16):
         logits, rounded_kl, *gradients = step(model)
@@ -189,7 +184,7 @@ def autocast(key):
 
 @tool("accumulation of gradients")
 def accumulation(key):
-    model, images = adapted(key), make_images(4)
+    model, images = adapted(key).eval(), make_images(4)
     model(images).square().sum().backward()
     whole = [p.grad.clone() for p in model.members[0].trained().values()]
     model.zero_grad()
@@ -213,7 +208,7 @@ def checkpointing(key):
 @tool("moving average (torch, timm)")
 def moving_average(key):
     for make_average in (partial(ModelEmaV3, decay=0.5), AveragedModel):
-        model = adapted(key)
+        model = adapted(key).eval()
         average = make_average(model)
         update = getattr(average, "update_parameters", None) or average.update
         update(model)
@@ -222,14 +217,14 @@ def moving_average(key):
         update(model)
         for name, parameter in average.module.members[0].trained().items():
             close(parameter, (before[name] + model.members[0].trained()[name]) / 2)
-        reference = adapted(key)
+        reference = adapted(key).eval()
         reference.load_state_dict(average.module.state_dict())
         assert torch.equal(average.module.eval()(IMAGES), reference(IMAGES))
 
 
 @tool("`functional_call`, `vmap` over models")
 def functional(key):
-    models = [adapted(key), adapted(key, seed=1)]
+    models = [adapted(key).eval(), adapted(key, seed=1).eval()]
     expected = [model(IMAGES) for model in models]
     tensors = dict(models[1].named_parameters()) | dict(models[1].named_buffers())
     assert torch.equal(functional_call(models[0], tensors, (IMAGES,)), expected[1])
@@ -256,9 +251,9 @@ def int8_pair(key) -> tuple:
 @tool("int8 weights: training, draws")
 def int8_training(key):
     """With layers of one's own the numbers are those of the same weights in fp32; torchao's round as they do."""
-    quantised = adapted(key)
+    quantised = adapted(key).eval()
     quantize_(quantised.backbone, Int8WeightOnlyConfig())
-    assert (quantised(IMAGES) - adapted(key)(IMAGES)).abs().max() < 0.5
+    assert (quantised(IMAGES) - adapted(key).eval()(IMAGES)).abs().max() < 0.5
     assert all(gradient.isfinite().all() for gradient in step(quantised.train())[2:])
     expected, model = int8_pair(key)
     torch.testing.assert_close(step(model), step(expected), rtol=1e-4, atol=1e-4)
@@ -271,7 +266,7 @@ def int8_training(key):
 @tool("int8 weights: merge")
 def int8_merge(key):
     """Refused, it leaves codes of every kind as they are."""
-    quantised = adapted(key)
+    quantised = adapted(key).eval()
     quantize_(quantised.backbone, Int8WeightOnlyConfig())
     refusals = 0
     for model in (quantised, *int8_pair(key)[1:]):
@@ -288,7 +283,7 @@ def int8_merge(key):
 
 @tool("threads")
 def threads(key):
-    model, images = adapted(key), make_images(8)
+    model, images = adapted(key).eval(), make_images(8)
     expected = model(images)
     with ThreadPoolExecutor(2) as pool:
         assert all(torch.equal(logits, expected) for logits in pool.map(model, [images] * 8))
