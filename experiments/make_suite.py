@@ -1,6 +1,5 @@
 """Write the demonstration suite (twelve tasks of 32 x 32 images) in VTAB-1k's folder format."""
 
-from argparse import Namespace
 from pathlib import Path
 
 from options import Parser
@@ -12,24 +11,15 @@ from pvera.study import script
 from pvera.study.validation import choose
 
 
-def parse(words: list[str] | None) -> Namespace:
+def main(words: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=Path("data/demo"), help="where to write (%(default)s)")
-    parser.several(
-        "--task",
-        metavar="NAME",
-        default=list(suite.RECIPES),
-        help=f"tasks to make, of {', '.join(suite.RECIPES)} (all)",
-    )
+    names = list(suite.RECIPES)
+    parser.several("--task", metavar="NAME", default=names, help=f"tasks to make, of {', '.join(names)} (all)")
     parser.add_argument("--force", action="store_true", help="make existing tasks again")
     arguments = parser.parse_args(words)
     for name in arguments.task:
         choose("task", name, suite.RECIPES)
-    return arguments
-
-
-def main(words: list[str] | None = None) -> None:
-    arguments = parse(words)
     recipes = [suite.RECIPES[name] for name in arguments.task]
     manifests = {r.name: None if arguments.force else suite.manifest(r, arguments.root / r.name) for r in recipes}
     missing = [r for r in recipes if manifests[r.name] is None]

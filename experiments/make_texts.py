@@ -5,7 +5,6 @@ python experiments/make_texts.py --glue                     RTE, MRPC and CoLA a
 python experiments/make_texts.py --glue --source FOLDER     or from FOLDER/{RTE,MRPC,CoLA}/{train,dev}.tsv
 """
 
-from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from pvera.files import write_atomically
 from pvera.study import script
 
 
-def parse(words: list[str] | None) -> Namespace:
+def main(words: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=ROOT / "data/text", help="where to write (%(default)s)")
     parser.add_argument("--glue", action="store_true", help="GLUE's tasks too")
@@ -25,11 +24,6 @@ def parse(words: list[str] | None) -> Namespace:
     options = parser.parse_args(words)
     if options.source and not options.glue:
         raise InputError("--source is for --glue")
-    return options
-
-
-def main(words: list[str] | None = None) -> None:
-    options = parse(words)
     print(f"{'task':<15}{'train/val/test':>16}{'chance':>8}  measures")
     for name in grammar.RECIPES:
         files = grammar.files(name)

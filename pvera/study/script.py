@@ -20,9 +20,8 @@ def run(main: Callable[[], None]) -> None:
     try:
         main()
         sys.stdout.flush()
-    except BrokenPipeError:
-        if not _reader_left():
-            raise
+    except BrokenPipeError:  # nobody reads stdout any more: what is left for it is dropped
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)  # as a shell reports SIGPIPE
     except InputError as error:
         _end(str(error))
@@ -32,16 +31,6 @@ def run(main: Callable[[], None]) -> None:
         _end(": ".join(str(part) for part in (error.filename, error.strerror) if part))
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _reader_left() -> bool:
-    """Return whether nobody reads stdout any more; what is left for it is then dropped."""
-    try:
-        print(flush=True)  # a flush alone tells nothing where stdout has no buffer
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
 
 
 def _end(message: str) -> None:

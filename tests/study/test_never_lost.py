@@ -199,11 +199,3 @@ def test_a_reader_that_leaves_early_ends_a_script_quietly(count):
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stdout.close()
     assert process.stderr.read() == "" and process.wait() == 141
-
-
-def test_another_broken_pipe_keeps_its_traceback():
-    def broken():
-        raise BrokenPipeError
-
-    with pytest.raises(BrokenPipeError):
-        script.run(broken)
