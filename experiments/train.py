@@ -46,46 +46,49 @@ def start(profile: Profile, options: Namespace) -> None:
     """List the runs that are missing, and train them here or submit workers; or show what there is."""
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
-    root = Path(options.results).absolute()
+    root, trains = Path(options.results).absolute(), options.script == "train"
     # where many workers share one machine
     balanced = device == "cpu" and not (options.list or options.slurm or options.budget)
-    experiments = of_profile(profile, options.script)
-    plan = Plan(profile, tuple(experiments), root, options.replace, balanced)
+    plan = Plan(profile, tuple(of_profile(profile, options.script)), root, options.replace, balanced)
     if options.status:
         print(cluster.describe(cluster.status(plan)))
         return
-    if options.data_set and options.script == "train":
+    if options.data_set and trains:
         print(custom_training.announce(profile, device), flush=True)
     site = cluster.Site.read(options.slurm) if options.slurm else None
+
     runs = plan.runs()
     missing = plan.missing(Inputs(), runs)
     counts, lacking = (Counter(named(one.experiment).name for one in part) for part in (runs, missing))
     for experiment, count in counts.items():
         print(f"{profile.name}, {experiment}: {count - lacking[experiment]} of {count} runs are there", flush=True)
-    if not counts:
+    if not runs:
         needs = "; analyses need adapters, which experiments/train.py makes" if options.script == "analyse" else ""
-        print(f"profile {profile.name} lists no runs of {', '.join(experiments)} now{needs}")
-    if options.budget and options.script == "train":
+        print(f"profile {profile.name} lists no runs of {', '.join(plan.experiments)} now{needs}")
+    if options.budget and trains:
         first, budget = fitting(missing, options.budget, device, workers)
         print(f"{len(first)} of {len(missing)} missing runs fit into {options.budget:g} hours, by a measured step and "
               f"{hours.EPOCHS} epochs each", flush=True)  # fmt: skip
         plan, missing = replace(plan, budget=budget), first
+
     if options.list:
         for one in missing:
             print(f"  missing: {one.experiment}/{one.name}")
-        if missing and profile.name == "paper" and options.script == "train":
+        if missing and profile.name == "paper" and trains:
             print(f"\n{hours.calculated(missing)}")
-        if missing and options.data_set and options.script == "train":
+        if missing and options.data_set and trains:
             print(custom_training.expect(profile, missing[0], device))
-    elif site:
+        return
+    if site:
         submit(plan, site, options.wait)
-    elif missing:
+        return
+    if missing:
         require_writable(root)
         prepare(missing)
         work_together(plan, missing, " and ".join(lacking), workers, device)
-    if plan.budget and not options.list:
+    if plan.budget:
         print(f"{profile.name}: {len(plan.missing(Inputs()))} runs are left; the same command goes on")
-    if options.data_set and options.script == "train" and counts and not (options.list or site):
+    if options.data_set and trains and runs:
         print(*custom_training.trained(plan.runs()), sep="\n")
 
 
