@@ -20,8 +20,8 @@ RESULTS = ROOT / "results"
 class Parser(argparse.ArgumentParser):
     """A parser with the script's docstring as its help. InputError for a wrong command line."""
 
-    def __init__(self, description: str, formatter=argparse.RawDescriptionHelpFormatter):
-        super().__init__(description=description, formatter_class=formatter)
+    def __init__(self, description: str):
+        super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def error(self, message: str):
         raise InputError(message)

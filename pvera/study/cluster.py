@@ -26,6 +26,7 @@ from pvera.study.validation import Count, Natural, Settings, Text, load_yaml
 from pvera.study.worker import Plan, claimed, failure, work
 
 STATES = ("done", "running", "failed", "missing", "different")
+POLLED = 20  # seconds between two looks at the queue
 SHOWN, LINES = 5, 8  # failed runs, and lines of each, that `describe` shows
 #: Options of sbatch that are set from other fields, or by which jobs and logs are found again.
 TAKEN = {"partition", "account", "time", "mem", "cpus-per-task", "gpus-per-node", "job-name", "array", "output",
@@ -144,7 +145,7 @@ def active(plan: Plan) -> Counter:
     return Counter("queued" if state.startswith(queued) else "running" for state in answer.stdout.split())
 
 
-def wait(plan: Plan, seconds: float = 20) -> None:
+def wait(plan: Plan) -> None:
     """Return when SLURM has none of the jobs any more. A progress bar counts the results."""
     with tqdm(total=len(plan.runs()), desc="SLURM", unit="run", dynamic_ncols=True) as bar:
         while True:
@@ -158,7 +159,7 @@ def wait(plan: Plan, seconds: float = 20) -> None:
             bar.update(sum(run.path.exists() for run in runs) - bar.n)
             if not left:
                 return
-            time.sleep(seconds)
+            time.sleep(POLLED)
 
 
 def status(plan: Plan) -> pd.DataFrame:
