@@ -211,7 +211,7 @@ def test_noise_of_fixed_size_and_the_published_protocol(profile, tmp_path):
 def test_ablations_train_their_values_side_by_side(profile, tmp_path):
     profile = profile.with_(beta=[1e-3])
     described = {"datasets": ["vessels"], "rank": [2, 4], "targets": ["q", "qkv"]}
-    fixed = profile.with_(ablations=Ablations(**described, search=False), search_rates=[])
+    fixed = profile.with_(ablations=Ablations(**described, search=False))
     (rank, _), (position, _) = (list_runs(fixed, name, tmp_path) for name in ("rank", "position"))
     assert [c.grid for c in rank.candidates] == [{"rank": 2}, {"rank": 4}]
     shown = [(c.method.targets, c.method.rank, c.adapter_lr, c.beta) for c in position.candidates]
