@@ -4,7 +4,8 @@ Scores are arrays (methods, seeds, data sets) as of `report.scores.cube`, NaN wh
 level 0.95.
 """
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -16,20 +17,20 @@ from statsmodels.stats.power import TTestPower
 LEVEL = 0.05
 
 
-def seed_error(std: np.ndarray, runs: np.ndarray) -> np.ndarray:
+def seed_error(std: np.ndarray, runs: np.ndarray, level: float = LEVEL) -> np.ndarray:
     """Return half the width of the 95 % interval of an average over data sets, given other seeds.
 
     std: (..., data sets), the standard deviation s of a single run on each, or √(s² + s'²) for a difference of two
     methods. runs: the number of runs n, of the same shape or one number. The data sets are fixed. The variance of the
     average over D data sets is Σ (s²/n) / D². Student's t with Satterthwaite's degrees of freedom accounts for the
-    few runs behind each s. NaN where an s is NaN; zero where all are zero.
+    few runs behind each s. level: the error that is allowed. NaN where an s is NaN; zero where all are zero.
     """
     std, runs = np.broadcast_arrays(np.asarray(std, np.float64), runs)
     variance = std**2 / runs
     total = variance.sum(-1)
     with np.errstate(divide="ignore", invalid="ignore"):  # zero spread, or one run
         freedom = np.where(total > 0, total**2 / (variance**2 / (runs - 1)).sum(-1), 1)
-    return np.where(np.isnan(total), np.nan, t.ppf(1 - LEVEL / 2, freedom) * np.sqrt(total)) / std.shape[-1]
+    return np.where(np.isnan(total), np.nan, t.ppf(1 - level / 2, freedom) * np.sqrt(total)) / std.shape[-1]
 
 
 # The detailed tables' test, and corrections for many tests
@@ -142,21 +143,24 @@ POWER = 0.8  # of a difference that counts as one that could be shown
 
 @dataclass(frozen=True)
 class Effect:
-    """The smallest of several mean paired differences, with its interval.
+    """The smallest of several mean paired differences, with its intervals.
 
     name: the contrast that has it. mean: its mean over units, after averaging each unit over its repeats. low, high:
-    the interval by Student's t over units, with `standard_error`. bootstrap_low, bootstrap_high: by a bootstrap of
-    units, widened alike. detectable: the true mean that the first interval separates from zero in 80 of 100 samples,
-    given the observed spread; NaN for several contrasts, whose interval it does not describe. units, repeats: how many
-    there are, most often data sets and seeds.
+    its interval for other units. these_low, these_high: its interval for other repeats of these units. bounds,
+    these_bounds: in both scopes the interval of the smallest true mean, which judges all contrasts; for one contrast
+    it is the contrast's own. detectable: the true mean that the interval for other units separates from zero in 80 of
+    100 samples, given the observed spread; NaN for several contrasts. units, repeats: how many there are, most often
+    data sets and seeds.
     """
 
     name: str
     mean: float
     low: float
     high: float
-    bootstrap_low: float
-    bootstrap_high: float
+    these_low: float
+    these_high: float
+    bounds: tuple[float, float]
+    these_bounds: tuple[float, float]
     detectable: float
     units: int
     repeats: int
@@ -166,57 +170,62 @@ def smallest(contrasts: Mapping[str, np.ndarray]) -> Effect:
     """Return the smallest mean of the contrasts, which must be positive for all of them to be.
 
     contrasts: name -> differences (units, repeats), NaN where one of the pair is missing; a unit without any pair does
-    not count. The interval is one of the smallest true mean. Its lower bound is the lowest of the contrasts' own: the
-    true smallest lies below its own bound as rarely as any. Its upper bound is the lowest of upper bounds that
-    Bonferroni corrects for the number of contrasts, since any of them may lie too low. Bounds are NaN for a contrast
-    with fewer than two units.
+    not count. Of the interval of the smallest true mean, the lower bound is the lowest of the contrasts' own: the true
+    smallest lies below its own bound as rarely as any. The upper bound is the lowest of upper bounds that Bonferroni
+    corrects for the number of contrasts, since any of them may lie too low. Bounds are NaN where a contrast has fewer
+    than two units, or repeats.
     """
     kept = {name: gaps[~np.isnan(gaps).all(1)] for name, gaps in contrasts.items()}
     means = {name: float(np.nanmean(gaps, 1).mean()) for name, gaps in kept.items()}
     name = min(means, key=means.__getitem__)
-    low, high = np.full((2, 2), np.nan)
-    if min(map(len, kept.values())) > 1:
-        low = np.min([_bounds(gaps, LEVEL)[0] for gaps in kept.values()], 0)
-        high = np.min([_bounds(gaps, LEVEL / len(kept))[1] for gaps in kept.values()], 0)
-    shown = detectable(kept[name]) if len(kept) == 1 else float("nan")
-    units, repeats = len(kept[name]), (~np.isnan(kept[name])).any(0).sum()
-    return Effect(name, means[name], low[0], high[0], low[1], high[1], shown, units, int(repeats))
+
+    def bounds(half_width: Callable[[np.ndarray, float], float]) -> tuple[float, float]:
+        lows = [means[one] - half_width(gaps, LEVEL) for one, gaps in kept.items()]
+        highs = [means[one] + half_width(gaps, LEVEL / len(kept)) for one, gaps in kept.items()]
+        return float(np.min(lows)), float(np.min(highs))
+
+    half, of_these = over_units(kept[name]), over_repeats(kept[name])
+    return Effect(
+        name, means[name], means[name] - half, means[name] + half, means[name] - of_these, means[name] + of_these,
+        bounds(over_units), bounds(over_repeats), detectable(kept[name]) if len(kept) == 1 else float("nan"),
+        len(kept[name]), int((~np.isnan(kept[name])).any(0).sum()),
+    )  # fmt: skip
 
 
-def _bounds(differences: np.ndarray, level: float) -> np.ndarray:
-    """Return (low, high) × (t, bootstrap) of the mean over units of differences (units, repeats)."""
-    values, error = np.nanmean(differences, 1), standard_error(differences)
-    units, mean = len(values), values.mean()
-    half = t.ppf(1 - level / 2, units - 1) * error
-    drawn = np.random.default_rng(SEED).choice(values, (RESAMPLES, units)).mean(1)
-    observed = values.std(ddof=1) / np.sqrt(units)
-    widened = mean + (drawn - mean) * (error / observed if observed else 1)
-    return np.array([(mean - half, mean + half), percentile_interval(widened, mean, units, 1 - level)]).T
+def over_repeats(differences: np.ndarray, level: float = LEVEL) -> float:
+    """Return half the width of the interval of the mean of differences (units, repeats), given other repeats.
+
+    NaN where a unit has one repeat.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # NaN is the result for one repeat
+        spread = np.nanstd(differences, axis=1, ddof=1)
+    return float(seed_error(spread, (~np.isnan(differences)).sum(1), level))
 
 
-def standard_error(differences: np.ndarray) -> float:
-    """Return the standard error of the mean over units of differences (units, repeats), NaN where one is missing.
+def over_units(differences: np.ndarray, level: float = LEVEL) -> float:
+    """Return half the width of the interval of the mean of differences (units, repeats), given other units.
 
-    It is that of the units' means, but no less than the repeats within units imply: a few means can agree by luck, more
+    It is Student's t over the units' means, but no less than other repeats imply: a few means can agree by luck, more
     closely than their own noise lets them. Röver, Knapp and Friede (2015) bound the error of a meta-analysis so. NaN
     for fewer than two units.
     """
-    units, repeats = len(differences), (~np.isnan(differences)).sum(1)
-    if units < 2:
-        return float("nan")
     means = np.nanmean(differences, 1)
-    freedom = (repeats - 1).sum()
-    within = np.nansum((differences - means[:, None]) ** 2) / freedom if freedom else 0.0
-    return float(np.sqrt(max(means.var(ddof=1), within * (1 / repeats).mean()) / units))
+    if len(means) < 2:
+        return float("nan")
+    half = t.ppf(1 - level / 2, len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means))
+    return float(np.fmax(half, over_repeats(differences, level)))
 
 
 def detectable(differences: np.ndarray) -> float:
-    """Return the true mean that a t-interval of differences (units, repeats) separates from zero with power `POWER`.
+    """Return the true mean that the interval of differences (units, repeats) separates from zero with power `POWER`.
 
     NaN for fewer than two units.
     """
     units = len(differences)
-    return _standardised(units) * np.sqrt(units) * standard_error(differences) if units > 1 else float("nan")
+    if units < 2:
+        return float("nan")
+    return _standardised(units) * np.sqrt(units) * over_units(differences) / t.ppf(1 - LEVEL / 2, units - 1)
 
 
 @cache

@@ -49,8 +49,9 @@ def test_geometric_means_by_hand():
     wider = np.sqrt(2) * t.ppf(0.975, 1) / norm.ppf(0.975)
     np.testing.assert_allclose(means.loc["pvera", ["low", "high"]], [0.02 / 2**wider, 0.02 * 2**wider])
     assert means.loc["pvera", "ratio_low"] == means.loc["pvera", "ratio_high"] == 1
-    # VeRA's ratio is 2 on each data set
-    np.testing.assert_allclose(means.loc["vera", ["ratio_low", "ratio_high"]], 2)
+    # VeRA's ratio is 2 on each data set, 4 with one seed and 1 with the other
+    half = t.ppf(0.975, 2) * math.log(4) / math.sqrt(2) / math.sqrt(2 * 2)
+    np.testing.assert_allclose(means.loc["vera", ["ratio_low", "ratio_high"]], 2 * np.exp([-half, half]))
 
 
 def test_geometric_means_agree_with_scipy_and_without_pvera_have_no_ratio():
@@ -72,7 +73,7 @@ def test_table_marks_the_lowest_and_prints_the_floors():
     vera, pvera = table.texts()[""].to_numpy().tolist()
     assert pvera[:2] + pvera[3:] == ["**2.0**", "1.0", "–", "**4.0**", "0.5", "**1.000**", "**0.500**", "50.0"]
     assert pvera[2].startswith("[0.0, ")
-    assert vera[0] == "<ins>4.0</ins>" and vera[3] == "2.00 [2.00, 2.00]"
+    assert vera[0] == "<ins>4.0</ins>" and vera[3] == "2.00 [0.24, 16.48]"
     assert vera[6] == "**1.000**"  # ties share the mark
     assert {"ace_mean", "ece_mean", "ace_floor", "ece_floor", "nll", "brier", "accuracy"} <= set(table.data)
 
@@ -128,7 +129,7 @@ def test_claims_by_hand():
     # VeRA is 4 times PVeRA on the first seed and 1 time on the second, on both data sets alike: 2 times. The means of
     # the data sets agree by luck, so the seeds bound the error from below.
     error = math.log(4) / math.sqrt(2) / math.sqrt(2 * 2)
-    bounds = [100 * (2 * math.exp(sign * t.ppf(0.975, 1) * error) - 1) for sign in (-1, 1)]
+    bounds = [100 * (2 * math.exp(sign * t.ppf(0.975, 2) * error) - 1) for sign in (-1, 1)]
     np.testing.assert_allclose(rows.iloc[2][["low", "high", "seed0", "seed1"]].astype(float), [*bounds, 300, 0],
                                atol=1e-9)  # fmt: skip
     # VeRA's geometric means are .02 and .08, LoRA's .05 twice: log ratios to .09 of both signs

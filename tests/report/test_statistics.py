@@ -33,6 +33,7 @@ from pvera.report.statistics import (
     corrected,
     detectable,
     friedman,
+    over_units,
     percentile_interval,
     probability_of_improvement,
     rank_sum,
@@ -40,7 +41,6 @@ from pvera.report.statistics import (
     seed_error,
     signed_rank,
     smallest,
-    standard_error,
 )
 from pvera.selective import auroc
 
@@ -216,16 +216,18 @@ def test_interval_of_one_contrast_is_students_over_the_means_of_data_sets():
     half = t.ppf(0.975, 2) * 2 / np.sqrt(3)  # means 2, 4 and 6 have the standard deviation 2
     assert (effect.low, effect.mean, effect.high) == pytest.approx((4 - half, 4, 4 + half))
     assert (effect.name, effect.units, effect.repeats) == ("VeRA", 3, 2)
-    assert effect.bootstrap_low < 4 < effect.bootstrap_high
+    assert effect.bounds == (effect.low, effect.high) and effect.these_bounds == (effect.these_low, effect.these_high)
 
 
 def test_the_smallest_contrast_decides_and_bonferroni_corrects_its_upper_bound():
     wide, narrow = np.array([[2.0], [6.0], [10.0]]), np.array([[5.0], [5.1], [4.9]])
     effect = smallest({"wide": wide, "narrow": narrow})
     assert effect.name == "narrow" and effect.mean == pytest.approx(5)
+    half = t.ppf(0.975, 2) * 0.1 / np.sqrt(3)
+    assert (effect.low, effect.high) == pytest.approx((5 - half, 5 + half))
     # The lowest lower bound is that of the wide one, the lowest upper bound that of the narrow one.
-    assert effect.low == pytest.approx(6 - t.ppf(0.975, 2) * 4 / np.sqrt(3))
-    assert effect.high == pytest.approx(5 + t.ppf(1 - 0.025 / 2, 2) * 0.1 / np.sqrt(3))
+    stricter = 5 + t.ppf(1 - 0.025 / 2, 2) * 0.1 / np.sqrt(3)
+    assert effect.bounds == pytest.approx((6 - t.ppf(0.975, 2) * 4 / np.sqrt(3), stricter))
     assert smallest({"wide": wide}).detectable > 0 and math.isnan(effect.detectable)
 
 
@@ -233,7 +235,8 @@ def test_missing_pairs_leave_a_data_set_its_other_seeds():
     effect = smallest({"": np.array([[1.0, NAN], [NAN, NAN], [3.0, 5.0]])})
     assert effect.mean == 2.5 and (effect.units, effect.repeats) == (2, 2)
     single = smallest({"": np.array([[1.0, 2.0]])})
-    assert single.mean == 1.5 and np.isnan([single.low, single.high, single.detectable, single.bootstrap_low]).all()
+    assert single.mean == 1.5 and np.isnan([single.low, single.high, single.detectable, *single.bounds]).all()
+    assert single.these_high > 1.5  # other seeds of this one
 
 
 def simulated(rng, tasks, seeds, over_tasks, over_seeds, mean=1.0):
@@ -243,27 +246,28 @@ def simulated(rng, tasks, seeds, over_tasks, over_seeds, mean=1.0):
 
 @pytest.mark.parametrize("over_tasks, over_seeds", [(1.0, 0.3), (0.0, 1.0)])
 def test_both_intervals_cover_as_often_as_they_say(over_tasks, over_seeds):
-    """Six data sets of three seeds, whether data sets or seeds make the spread; percentiles as they come cover in 86 of
-    100 cases."""
+    """Six data sets of three seeds, whether data sets or seeds make the spread."""
     rng, hits = np.random.default_rng(1), []
     for _ in range(600):
-        effect = smallest({"": simulated(rng, 6, 3, over_tasks, over_seeds)})
-        hits.append((effect.low <= 1 <= effect.high, effect.bootstrap_low <= 1 <= effect.bootstrap_high))
-    students, bootstraps = np.mean(hits, axis=0)
+        tasks = rng.normal(1, over_tasks, (6, 1))
+        effect = smallest({"": tasks + rng.normal(0, over_seeds, (6, 3))})
+        hits.append((effect.low <= 1 <= effect.high, effect.these_low <= tasks.mean() <= effect.these_high))
+    of_tasks, of_these = np.mean(hits, axis=0)
     # Where seeds alone make the spread, the bound on the error of luckily equal means makes intervals wider.
-    assert 0.925 < students < (0.975 if over_tasks else 0.995)
-    assert 0.92 < bootstraps < (0.98 if over_tasks else 0.995)
+    assert 0.925 < of_tasks < (0.975 if over_tasks else 0.995)
+    assert 0.925 < of_these < 0.985
 
 
 def test_means_that_agree_by_luck_are_no_surer_than_their_seeds():
     """Six equal means of three seeds each that differ by 1."""
     differences = np.tile([4.0, 5.0, 6.0], (6, 1))
     effect = smallest({"": differences})
-    half = t.ppf(0.975, 5) * 1 / np.sqrt(3 * 6)
+    half = t.ppf(0.975, 12) * 1 / np.sqrt(3 * 6)  # six standard deviations of two degrees of freedom each
     assert (effect.low, effect.high) == pytest.approx((5 - half, 5 + half))
-    assert standard_error(differences) == pytest.approx(1 / np.sqrt(18))
-    assert standard_error(np.array([[1.0], [3.0]])) == 1  # one seed says nothing of its noise
-    assert np.isnan(standard_error(np.array([[1.0, 2.0]])))
+    assert (effect.these_low, effect.these_high) == pytest.approx((5 - half, 5 + half))
+    assert over_units(differences) == pytest.approx(seed_error(np.ones(6), np.full(6, 3)))
+    assert over_units(np.array([[1.0], [3.0]])) == pytest.approx(t.ppf(0.975, 1))  # one seed says nothing of its noise
+    assert np.isnan(over_units(np.array([[1.0, 2.0]])))
 
 
 @pytest.mark.parametrize("over_tasks, over_seeds", [(0.1, 0.03), (0.0, 0.1)])
@@ -285,7 +289,7 @@ def test_the_interval_of_the_smallest_covers_the_smallest():
     rng, hits = np.random.default_rng(3), []
     for _ in range(400):
         effect = smallest({str(lead): simulated(rng, 6, 3, 1.0, 0.3, lead) for lead in (1.0, 1.00001, 1.5)})
-        hits.append((effect.low <= 1, effect.high >= 1))
+        hits.append((effect.bounds[0] <= 1, effect.bounds[1] >= 1))
     below, above = np.mean(hits, axis=0)
     assert below > 0.955 and above > 0.955  # each side may miss in 2.5 of 100, with an error of 0.8
 

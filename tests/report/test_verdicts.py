@@ -10,7 +10,7 @@ from pvera.adapters import METHODS
 from pvera.backbones import NAMES
 from pvera.report.plots import speed, style, uncertainty
 from pvera.report.tables import names
-from pvera.report.tables.verdicts import FAILS, HOLDS, UNDECIDED, UNTESTABLE, Claim, Untestable, answer, lead
+from pvera.report.tables.verdicts import FAILS, HOLDS, UNDECIDED, UNTESTABLE, Claim, Untestable, counted, lead
 from pvera.study.protocol import one_at_a_time
 from pvera.text_encoders import NAMES as TEXT_ENCODERS
 
@@ -45,6 +45,14 @@ def test_by_hand():
     assert (row["difference"], row["seed0"], row["seed1"], row["scale"]) == (3, 2.5, 3.5, "2 data sets, 2 seeds")
     half = t.ppf(0.975, 1) * np.std([2, 4], ddof=1) / np.sqrt(2)
     assert (row["low"], row["high"]) == pytest.approx((3 - half, 3 + half))
+
+
+def test_the_two_scopes_are_judged_apart():
+    """Far ahead on one data set and hardly on the other, with seeds that agree: these tasks decide, others may not."""
+    row = judged({"": [[10.0, 10.2, 9.8], [0.4, 0.5, 0.6]]})
+    assert (row["these_verdict"], row["verdict"]) == (HOLDS, UNDECIDED)
+    half = t.ppf(0.975, (0.2**2 + 0.1**2) ** 2 / ((0.2**4 + 0.1**4) / 2)) * np.sqrt((0.2**2 + 0.1**2) / 3) / 2
+    assert (row["these_low"], row["these_high"]) == pytest.approx((5.25 - half, 5.25 + half))
 
 
 def test_seeds_that_agree_do_not_make_up_for_few_data_sets():
@@ -83,17 +91,18 @@ def test_missing_methods_are_not_testable_with_a_reason():
 def test_units_and_words_of_a_claim():
     row = judged({"": [[1.0, 2.0, 3.0]]}, units="seeds")
     assert row["scale"] == "3 seeds" and [row[f"seed{seed}"] for seed in range(3)] == [1, 2, 3]
-    assert row["low"] == pytest.approx(2 - t.ppf(0.975, 2) / np.sqrt(3))
+    assert row["these_low"] == pytest.approx(2 - t.ppf(0.975, 2) / np.sqrt(3))
+    assert row["verdict"] is None and row["these_verdict"] == UNDECIDED  # it says nothing about other data sets
     row = judged({"": np.log([[1.1], [1.2], [1.3]])}, shown=lambda log: 100 * np.expm1(log))
     assert row["difference"] == pytest.approx(100 * ((1.1 * 1.2 * 1.3) ** (1 / 3) - 1))
     assert judged({"VeRA": [[5], [6]]}, turned=("VeRA",))["reading"] == "5.5 points below VeRA"
 
 
 def test_verdicts_are_counted():
-    assert answer([HOLDS, HOLDS, FAILS, UNDECIDED, UNTESTABLE]) == (
-        "**Answer.** Of 5 claims, 2 hold, 1 fails, 1 is undecided and 1 is not testable here."
+    assert counted([HOLDS, HOLDS, FAILS, UNDECIDED, UNTESTABLE]) == (
+        "2 hold, 1 fails, 1 is undecided and 1 is not testable here"
     )
-    assert answer([HOLDS]) == "**Answer.** Of 1 claim, 1 holds."
+    assert counted([HOLDS]) == "1 holds"
 
 
 def test_every_backbone_encoder_and_switch_has_a_full_name():

@@ -1,7 +1,7 @@
 """Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4);
 and the contrasts behind the paper's claims about its Table 1."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import product
 
 import numpy as np
@@ -143,6 +143,11 @@ def second(of: str, first: str) -> Contrast:
 def lowest(of: str) -> Contrast:
     """Return the contrast of how far `of` lies below all others."""
     return lambda scores: {name: -gap for name, gap in lead(of)(scores).items()}
+
+
+def of(categories: Sequence[str], contrast: Contrast) -> Contrast:
+    """Return a contrast on the data sets of some categories."""
+    return lambda scores: contrast(scores[scores.index.isin(categories, level="category")])
 
 
 # The tables

@@ -23,8 +23,8 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     """Compute the geometric mean of an error (a share) over data sets and seeds; rows methods.
 
     errors: `scores.wide`, complete. mean, low, high: the mean and its 95 % bootstrap interval over data sets. seed<k>:
-    the mean of one seed. ratio, ratio_low, ratio_high: to PVeRA's mean, with the bootstrap interval of `smallest`,
-    paired over data sets; NaN without PVeRA. InputError where a method lacks a data set.
+    the mean of one seed. ratio, ratio_low, ratio_high: to PVeRA's mean, with the interval of `smallest`, paired
+    over data sets; NaN without PVeRA. InputError where a method lacks a data set.
     """
     with np.errstate(divide="ignore"):  # an error of exactly zero makes the mean zero
         logs = np.log(errors)
@@ -38,8 +38,8 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
             gaps = [(logs[name] - logs[REFERENCE]).unstack("seed", sort=False).to_numpy() for name in errors]
             effects = [smallest({"": gap}) for gap in gaps]
         columns["ratio"] = mean - mean[errors.columns.get_loc(REFERENCE)]
-        columns["ratio_low"] = [effect.bootstrap_low for effect in effects]
-        columns["ratio_high"] = [effect.bootstrap_high for effect in effects]
+        columns["ratio_low"] = [effect.low for effect in effects]
+        columns["ratio_high"] = [effect.high for effect in effects]
     return np.exp(pd.DataFrame(columns, errors.columns))
 
 

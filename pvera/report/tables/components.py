@@ -155,9 +155,9 @@ def by_task(runs: Runs) -> Table:
 def without_one_task(runs: Runs) -> str:
     """Say how often the verdict on PVeRA against VeRA stays when a task is left out."""
     gaps = gap("PVeRA − VeRA")(values(runs))[""]
-    whole, tasks = verdict(smallest({"": gaps.to_numpy()})), gaps.index.unique("dataset")
+    whole, tasks = verdict(smallest({"": gaps.to_numpy()}).bounds), gaps.index.unique("dataset")
     left = {task: smallest({"": gaps.drop(index=task, level="dataset").to_numpy()}) for task in tasks}
-    stays = [title(task) for task, effect in left.items() if verdict(effect) == whole]
+    stays = [title(task) for task, effect in left.items() if verdict(effect.bounds) == whole]
     listed = f" ({', '.join(stays)})" if stays else ""
     return f"Without one of the {len(tasks)} tasks, the first verdict stays for {len(stays)} of them{listed}."
 

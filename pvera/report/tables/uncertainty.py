@@ -164,6 +164,28 @@ def within(of: Callable, k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
     return contrast
 
 
+def over_all(of: Callable, k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
+    """Return the contrast Cliff's delta of incorrect against correct images with k draws, of all adapters of a seed.
+
+    The paper pools in this way (Figure 5).
+    """
+
+    return lambda runs: _of_seeds(runs, k, lambda part: compare(*of(part, k)[::-1]).cliffs_delta)
+
+
+def times_as_wide(k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
+    """Return the contrast of the logarithms of mean interval widths with k draws, of incorrect and correct images.
+
+    The paper compares these means over all images (Appendix C).
+    """
+
+    def log_ratio(part: Runs) -> float:
+        right, wrong = width_of(part, k)
+        return float(np.log(wrong.mean() / right.mean()))
+
+    return lambda runs: _of_seeds(runs, k, log_ratio)
+
+
 def gain(k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
     """Return the contrast of how far the AUROC of k draws lies above that of one pass."""
 
@@ -178,6 +200,13 @@ def gain(k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
 def _require_draws(runs: Runs, k: int) -> None:
     if k not in runs[0].estimates:
         raise Untestable(f"no results with {k} draws")
+
+
+def _of_seeds(runs: Runs, k: int, value: Callable[[Runs], float]) -> dict[str, pd.DataFrame]:
+    """Return the contrast of a value over all adapters of a seed."""
+    _require_draws(runs, k)
+    values = {seed: value([run for run in runs if run.record["seed"] == seed]) for seed in seeds(runs)}
+    return {"": pd.DataFrame([values]).rename_axis("seed", axis=1)}
 
 
 # Intervals

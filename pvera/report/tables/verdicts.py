@@ -8,21 +8,24 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
-from pvera.report.statistics import Effect, seed_error, smallest
+from pvera.report.statistics import smallest
 from pvera.report.table import NOTHING, interval, plain, title
 
+#: The scale of a claim about counts.
+EXACT = "counts, exact"
 HOLDS, FAILS, UNDECIDED, UNTESTABLE = VERDICTS = ("holds", "fails", "undecided", "not testable here")
 
 RULE = (
-    "Differences are paired by data set and seed. *On tasks like these*: the 95 % interval if other data sets were "
-    "drawn. A claim holds where it lies above zero, fails where it lies below, and is undecided otherwise. *On these "
-    "tasks*: the 95 % interval if only seeds were drawn anew. A claim about several differences is judged by the "
-    "smallest, corrected for their number. Could be shown: the true difference that would be told from zero in 80 of "
-    "100 repetitions."
+    "Differences are paired by data set and seed. *On these tasks*: the 95 % interval if seeds were drawn anew. *On "
+    "tasks like these*: the 95 % interval if other data sets were drawn. A claim holds where the interval lies above "
+    "zero, fails where it lies below, and is undecided otherwise. Where several comparisons decide, such as the "
+    "highest of eight, the interval is that of the closest one, and the verdict is stricter: it is corrected for their "
+    "number. Could be shown: the true difference that would be told from zero in 80 of 100 repetitions with other data "
+    "sets."
 )
 #: The columns of a judged claim in CSV files.
-FIELDS = ["claim", "verdict", "difference", "low", "high", "bootstrap_low", "bootstrap_high", "could_be_shown",
-          "reading", "scale", "cut", "these_low", "these_high", "page"]  # fmt: skip
+FIELDS = ["claim", "verdict", "these_verdict", "difference", "low", "high", "these_low", "these_high",
+          "could_be_shown", "reading", "scale", "cut", "page"]  # fmt: skip
 
 
 class Untestable(Exception):
@@ -45,11 +48,11 @@ class Claim:
     from the topic's results to name -> paired differences, rows units and columns seeds, NaN where a run is missing, or
     to a `Count`. The claim holds if all differences are positive on average. It raises `Untestable` where results are
     missing. above, below: how a positive and a negative mean read, with {size} and the {name} of the smallest contrast.
-    shown: a difference in the units of the words, where they are others; it keeps order and sign. units: what is
-    replicated; "seeds" for a claim about one data set. turned: the names of contrasts for which `above` and `below`
-    change places. limit: the largest difference that the measure allows: where no smaller one could be shown, the
-    claim is not testable. page: the claim stands on the page of all claims, of this backbone alone where one is named;
-    otherwise only in its notebook.
+    shown: a difference in the units of the words, where they are others; it keeps the order. units: what is
+    replicated; "seeds" for a claim about these data sets alone. turned: the names of contrasts for which `above` and
+    `below` change places. limit: the largest difference that the measure allows: where no smaller one could be shown,
+    the claim is not testable. page: the claim stands on the page of all claims, of this backbone alone where one is
+    named; otherwise only in its notebook.
     """
 
     topic: str
@@ -67,40 +70,49 @@ class Claim:
     def judge(self, data) -> dict:
         """Return the row of `FIELDS` with `digits`, and the effect of each seed alone; data: the topic's results."""
         try:
-            return self.untested("", data) | self._judged(self.contrast(data))
+            return self._empty(data) | self._judged(self.contrast(data))
         except Untestable as missing:
             return self.untested(str(missing), data)
 
     def untested(self, reason: str, data=None) -> dict:
         """Return the row of a claim that is not testable here."""
-        row = dict.fromkeys(FIELDS, np.nan) | {"verdict": UNTESTABLE, "reading": reason, "scale": "", "cut": ""}
+        return self._empty(data) | {"verdict": UNTESTABLE, "reading": reason}
+
+    def _empty(self, data) -> dict:
+        row = dict.fromkeys(FIELDS, np.nan) | {"verdict": None, "these_verdict": None, "scale": "", "cut": ""}
         return row | {"claim": self.text(data) if callable(self.text) else self.text, "digits": self.digits}
 
     def _judged(self, contrasts: Mapping[str, pd.DataFrame] | Count) -> dict:
         if isinstance(contrasts, Count):
-            return {"verdict": contrasts.verdict, "reading": contrasts.reading, "scale": "counts, exact"}
+            return {"verdict": contrasts.verdict, "reading": contrasts.reading, "scale": EXACT}
         if absent := [name for name, gaps in contrasts.items() if gaps.isna().all(axis=None)]:
             raise Untestable(f"no runs to compare with {absent[0]}" if absent[0] else "no runs to compare")
         over_seeds = self.units == "seeds"
         effect = smallest({name: (gaps.T if over_seeds else gaps).to_numpy() for name, gaps in contrasts.items()})
-        if np.isnan(effect.low):
+        if np.isnan(effect.bounds).any():
             raise Untestable(f"fewer than two {self.units}: no interval")
-        bounds = (effect.mean, effect.low, effect.high, effect.bootstrap_low, effect.bootstrap_high, effect.detectable)
         if effect.detectable >= self.limit:
             raise Untestable(
                 f"the measure ends {plain(self.limit, self.digits)} from zero, and no difference below "
                 f"{plain(effect.detectable, self.digits)} could be shown with {effect.units} {self.units}"
             )
-        row = dict(zip(FIELDS[2:8], map(self.shown, bounds), strict=True))
         gaps = contrasts[effect.name]
-        if self.units == "data sets" and gaps.columns.name == "seed":
-            half = float(seed_error(gaps.std(axis=1).to_numpy(), gaps.count(axis=1).to_numpy()))
-            row |= {"these_low": self.shown(effect.mean - half), "these_high": self.shown(effect.mean + half)}
-        if gaps.columns.name == "seed":
+        of_seeds = gaps.columns.name == "seed"
+        row = {"reading": self._read(effect.name, self.shown(effect.mean)), "difference": self.shown(effect.mean)}
+        if over_seeds:
+            row |= self._of_these(effect.bounds, effect.low, effect.high)
+        else:
+            row |= {"verdict": verdict(effect.bounds), "low": self.shown(effect.low), "high": self.shown(effect.high),
+                    "could_be_shown": self.shown(effect.detectable)}  # fmt: skip
+        if of_seeds and self.units == "data sets" and not np.isnan(effect.these_bounds).any():
+            row |= self._of_these(effect.these_bounds, effect.these_low, effect.these_high)
+        if of_seeds:
             row |= {f"seed{seed}": self.shown(gap) for seed, gap in gaps.mean().items()}
         seeds = f", {effect.repeats} seed{'s' * (effect.repeats != 1)}" if self.units in ("data sets", "models") else ""
-        reading = self._read(effect.name, row["difference"])
-        return row | {"verdict": verdict(effect), "reading": reading, "scale": f"{effect.units} {self.units}{seeds}"}
+        return row | {"scale": f"{effect.units} {self.units}{seeds}"}
+
+    def _of_these(self, bounds: tuple[float, float], low: float, high: float) -> dict:
+        return {"these_verdict": verdict(bounds), "these_low": self.shown(low), "these_high": self.shown(high)}
 
     def _read(self, name: str, difference: float) -> str:
         size = plain(abs(difference), self.digits)
@@ -110,14 +122,15 @@ class Claim:
         return (self.above if above else self.below).format(size=size, name=name)
 
 
-def verdict(effect: Effect) -> str:
-    """Return the verdict on a claim that its effect is positive.
+def verdict(bounds: tuple[float, float]) -> str:
+    """Return the verdict on a claim that an effect with these bounds is positive.
 
     An interval without width decides nothing: that few differences are equal does not say how much they vary.
     """
-    if np.isclose(effect.low, effect.high, rtol=0, atol=1e-12):
+    low, high = bounds
+    if np.isclose(low, high, rtol=0, atol=1e-12):
         return UNDECIDED
-    return HOLDS if effect.low > 0 else FAILS if effect.high < 0 else UNDECIDED
+    return HOLDS if low > 0 else FAILS if high < 0 else UNDECIDED
 
 
 # Contrasts of scores (rows category, dataset and seed, columns methods)
@@ -158,22 +171,32 @@ def versus(of: Iterable[str], over: Iterable[str]) -> Contrast:
 
 # Shown
 
+
+def _of_scope(verdict: str, low: str) -> Callable[[pd.Series], str]:
+    """Return the cell of a scope: the verdict with the interval, whose columns are `low` and the matching high."""
+
+    def cell(row: pd.Series) -> str:
+        if pd.isna(row[low]):
+            return NOTHING if pd.isna(row[verdict]) else row[verdict]
+        return f"{row[verdict]} {interval(None, row[low], row[low.replace('low', 'high')], row['digits'])}"
+
+    return cell
+
+
 #: How judged claims are shown.
 SHOWN = {
-    "verdict": ("Verdict", lambda row: row["verdict"]),
     "reading": ("Effect", lambda row: row["reading"]),
-    "these_low": ("On these tasks", lambda row: interval(None, row["these_low"], row["these_high"], row["digits"])),
-    "low": ("On tasks like these", lambda row: interval(None, row["low"], row["high"], row["digits"])),
+    "these_low": ("On these tasks", _of_scope("these_verdict", "these_low")),
+    "low": ("On tasks like these", _of_scope("verdict", "low")),
     "could_be_shown": ("Could be shown", lambda row: plain(row["could_be_shown"], row["digits"])),
     "scale": ("Scale", lambda row: ", ".join(filter(None, [row["scale"], row["cut"]])) or NOTHING),
 }
 
 
-def answer(verdicts: Iterable[str]) -> str:
-    """Count verdicts in one sentence."""
+def counted(verdicts: Iterable[str]) -> str:
+    """Count verdicts in a phrase."""
     verdicts = list(verdicts)
     words = {HOLDS: ("holds", "hold"), FAILS: ("fails", "fail")}
     counts = [(verdicts.count(kind), *words.get(kind, (f"is {kind}", f"are {kind}"))) for kind in VERDICTS]
     *parts, last = [f"{count} {one if count == 1 else several}" for count, one, several in counts if count]
-    text = f"{', '.join(parts)} and {last}" if parts else last
-    return f"**Answer.** Of {len(verdicts)} claim{'s' * (len(verdicts) != 1)}, {text}."
+    return f"{', '.join(parts)} and {last}" if parts else last
