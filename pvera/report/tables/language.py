@@ -9,6 +9,7 @@ from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data import glue
 from pvera.data.tasks import TASKS
 from pvera.report.scores import predictions, wide
+from pvera.report.statistics import over_repeats
 from pvera.report.table import Table, crossed, marked, marks, plain, signed
 from pvera.report.tables.benchmark import about, comparisons, spread
 from pvera.report.tables.verdicts import Contrast, Untestable, lead
@@ -93,8 +94,20 @@ def _tasks(found: pd.DataFrame, of: str) -> pd.DataFrame:
 
 
 def ahead(of: str, over: Sequence[str] = ()) -> Contrast:
-    """Return the contrast of PVeRA's leads (points of the reported score) on one task or suite."""
-    return lambda found: lead("pvera", *over)(_tasks(found, of))
+    """Return the contrast of PVeRA's leads (points of the reported score) on one task or suite.
+
+    `Untestable` where LoRA has learned nothing: other seeds may put it at the majority class.
+    """
+
+    def contrast(found: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        tasks = _tasks(found, of)
+        if "lora" in tasks:
+            above = (tasks["lora"] - tasks["majority"]).unstack("seed").to_numpy()
+            if over_repeats(above) >= above.mean():
+                raise Untestable("nothing was learned: LoRA cannot be told from the majority class")
+        return lead("pvera", *over)(tasks)
+
+    return contrast
 
 
 def above_majority_class(of: str) -> Contrast:
