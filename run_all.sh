@@ -10,10 +10,10 @@ usage: bash run_all.sh [demo|mini|rehearsal|paper] [options of experiments/train
 Sets up .venv on first use, trains the profile's missing runs, analyses their adapters (uncertainty and its rivals, out
 of distribution, latents, costs), executes the notebooks in analysis/ on its results and prints the main table.
 
-  demo    three small tasks, no download (default): 7 to 12 minutes on two cores, set-up included
-  mini    six tasks with full grids, no download: about 6 hours on two cores, three hours more for text
-  rehearsal   all of paper with stand-ins for data and weights, no download: minutes on two cores
-  paper   VTAB-1k on DINOv2, GLUE on DeBERTa-V3: downloads what is not there, and needs a GPU
+  demo       three small tasks, no download (default): 7 to 12 minutes on two cores, set-up included
+  mini       six tasks with full grids, no download: about 6 hours on two cores, three hours more for text
+  rehearsal  all of paper with stand-ins for data and weights, no download: minutes on two cores
+  paper      VTAB-1k on DINOv2, GLUE on DeBERTa-V3: downloads what is not there, and needs a GPU
 
 After an interruption, the same command resumes. Results lie in results/<profile>, figures and executed notebooks in
 figures/<profile>; the notebooks of mini, whose results are committed, in analysis/.

@@ -295,7 +295,7 @@ def test_no_suitable_python_is_one_line_and_exit_code_2(clone):
 @pytest.mark.parametrize("arguments", [["--help"], ["mini", "-h"]])
 def test_help_of_run_all(clone, arguments):
     ended = subprocess.run(["bash", clone / "run_all.sh", *arguments], capture_output=True, text=True)
-    assert ended.returncode == 0 and ended.stdout.startswith("usage: bash run_all.sh [demo|mini|paper]")
+    assert ended.returncode == 0 and ended.stdout.startswith("usage: bash run_all.sh [demo|mini|rehearsal|paper]")
     assert not (clone / ".venv").exists()
 
 
