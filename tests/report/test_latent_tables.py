@@ -92,11 +92,11 @@ def test_latent_differences_by_hand():
     """The mean 0, 1, 2, 3 has variance 1.25. One draw is it plus one, the other its mirror image 3, 2, 1, 0,
     which is off by 3, 1, -1, -3: squares 1 four times, then 9, 1, 1, 9, so a mean of 3 and a spread of √(3 /
     1.25)."""
-    data = latents.differences([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
+    table = latents.latents_table([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
+    data = table.data
     assert data["spread"].iloc[0] == pytest.approx(np.sqrt(3 / 1.25))
     assert data["correlation"].iloc[0] == pytest.approx(0)
     assert data.loc[1, ["spread", "correlation"]].isna().all()
-    table = latents.latents_table([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
     assert lines(table) == [["PVeRA", "25.0", "1.55", "0.00"], ["VeRA", "25.0", "–", "–"]]
     assert "data sets: Digits; 1 test images, 2 x 2 patches each" in table.about
 

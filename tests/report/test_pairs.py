@@ -27,13 +27,13 @@ def test_leads_by_hand(tmp_path):
     runs = write_answers(tmp_path, {
         "vera": {"digits": [[1, 1, 0, 0], [1, 0, 0, 0]]}, "pvera": {"digits": [[1, 1, 1, 0], [1, 1, 1, 0]]},
     })  # fmt: skip
-    (row,) = pairs.image_leads(tmp_path, runs, {}).itertuples()
+    (row,) = pairs.image_leads_table(tmp_path, runs, {}).data.itertuples()
     assert (row.method, row.lead, row.seeds, row.images, row.units) == ("vera", 37.5, 2, 4, 4)
     assert row.low < 37.5 < row.high and row.star  # 3 of 8 against 6 of 8
-    (row,) = pairs.image_leads(tmp_path, runs, {"digits": np.array([7, 7, 9, 9])}).itertuples()
+    table = pairs.image_leads_table(tmp_path, runs, {"digits": np.array([7, 7, 9, 9])})
+    (row,) = table.data.itertuples()
     assert row.units == 2  # leads of 25 and 50 in two regions of two images
     assert row.lead == 37.5 and row.low < 0 < row.high
-    table = pairs.image_leads_table(tmp_path, runs, {"digits": np.array([7, 7, 9, 9])})
     assert "Data sets whose images share units: Digits (2 of 4)." in table.caption
     assert table.texts()[""].loc["Digits", "VeRA"].startswith(r"+37.5\* [")
 
@@ -42,7 +42,7 @@ def test_regions_widen_the_interval_and_the_star_stays(tmp_path):
     ahead = np.repeat(np.arange(20) < 12, 50)  # of each region, PVeRA alone answers all images or none
     runs = write_answers(tmp_path, {"vera": {"vessels": [~ahead]}, "pvera": {"vessels": [ahead]}})
     images, regions = (
-        next(pairs.image_leads(tmp_path, runs, units).itertuples())
+        next(pairs.image_leads_table(tmp_path, runs, units).data.itertuples())
         for units in ({}, {"vessels": np.repeat(np.arange(20), 50)})
     )
     assert images.lead == regions.lead == 20 and images.star and regions.star

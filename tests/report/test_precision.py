@@ -23,7 +23,7 @@ HALF = runs({("lora", "digits"): [53, 53, 56], ("pvera", "digits"): [60, 58]}, "
 
 def test_changes_by_hand():
     """LoRA: 54 against 52, deviation 2. PVeRA: 59 against 60 of the two seeds that both have, deviation 0."""
-    data = precision.changes(FULL, HALF).set_index("method")
+    data = precision.precision_table(FULL, HALF).data.set_index("method")
     assert data["change"].to_dict() == pytest.approx({"lora": 2, "pvera": -1})
     assert data["spread"].to_dict() == pytest.approx({"lora": 2, "pvera": 0})
     assert data["within"].to_dict() == {"lora": True, "pvera": False}
@@ -32,7 +32,7 @@ def test_changes_by_hand():
 def test_runs_on_other_data_are_not_compared():
     other = [HALF[0] | {"config": HALF[0]["config"] | {"data_sha256": "drawn anew"}}, *HALF[1:]]
     with pytest.raises(InputError, match="lora/digits/0: the runs differ in more than the precision: in data_sha256"):
-        precision.changes(FULL, other)
+        precision.precision_table(FULL, other)
 
 
 def test_table():

@@ -1,7 +1,6 @@
 """Cost of the adapters, and the paper's claims about computational efficiency (Section 4.3)."""
 
 import json
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -59,8 +58,61 @@ def _operations(name: str, row: pd.Series) -> str:
 REAL = "ViT-B/14, counted"
 
 
+#: Claim of Section 4.3 -> the number or word that the paper prints.
+CLAIMS = {
+    "PVeRA trains fewer numbers than every other adapter but VeRA (effect: times VeRA's)": "",
+    "PVeRA is orders of magnitude smaller than most (effect: times PVeRA's)": "orders of magnitude smaller",
+    "Operations that PVeRA adds, with z drawn as in training: 15.7 %": "15.7",
+    "Operations that VeRA adds: 10.5 %": "10.5",
+    "Merged, LoRA, VeRA and PVeRA add nothing": "",
+    "Bottleneck and AdaptFormer keep what they add": "",
+}
+
+
+def judged(points: pd.DataFrame | None, real: bool) -> dict[str, Count]:
+    """Judge `CLAIMS` on counts, which have no spread.
+
+    points: `efficiency.of_paper` or `of_runs`, None without counts. real: they are those of the paper's ViT-B/14, which
+    its printed percentages are about. `Untestable` where a method of the paper lacks its counts.
+    """
+    if points is None or not set(PAPER_METHODS) <= set(points.index):
+        raise Untestable("no runs of every method, or no counts")
+    points = points.loc[list(PAPER_METHODS)]
+    sizes, backbone = points["adapter_parameters"], points["backbone_multiply_adds"]
+    times = sizes.drop(["pvera", "linear"]) / sizes["pvera"]
+    training, inference, merged = (_added(points[name], backbone) for name in ("training", "inference", "merged"))
+    kept = training[["bottleneck", "adaptformer"]]
+    over_vera, left = sizes["pvera"] / sizes["vera"], merged[["lora", "vera", "pvera"]].abs().max()
+    printed = [text for text in CLAIMS if text.endswith("%")]
+    percentages = dict(zip(printed, (training["pvera"], inference["vera"]), strict=True))
+    measured = [
+        (over_vera, f"{over_vera:.2f}", times.drop("vera").min() > 1),
+        (times.median(), _listed(times, "{:.1f}"), (np.log10(times) >= 1.5).mean() > 0.5),
+        *((value, f"{value:.2f} %", near(float(CLAIMS[text]), value, HALF, 0) == FOLLOWS)
+          for text, value in percentages.items()),
+        (left, f"{left:.2f} %", left == 0),
+        (kept.max(), _listed(kept, "{:.2f} %"), merged[kept.index].isna().all() and (kept > 0).all()),
+    ]  # fmt: skip
+    counts = {}
+    for text, (value, reading, holds) in zip(CLAIMS, measured, strict=True):
+        if text in percentages and not real:
+            counts[text] = Count(value, f"{reading}; the printed percentage is one of ViT-B/14", UNTESTABLE)
+        else:
+            counts[text] = Count(value, reading, HOLDS if holds else FAILS)
+    return counts
+
+
+def _listed(values: pd.Series, form: str) -> str:
+    return ", ".join(f"{title(key)} {form.format(value)}" for key, value in values.items())
+
+
+def count(text: str, counts: tuple[pd.DataFrame | None, bool]) -> Count:
+    """Return what `judged` says of one claim; counts: its arguments."""
+    return judged(*counts)[text]
+
+
 def cost_verdicts(counted_on_vit_b: pd.DataFrame, here: dict[str, pd.DataFrame]) -> Table:
-    """Build the verdicts on the claims of Section 4.3.
+    """Build the verdicts on `CLAIMS`.
 
     Columns: the paper's number, our counts on its ViT-B/14 with its grid choices (`efficiency.of_paper`), and those of
     the runs on each backbone (`efficiency.of_runs`).
@@ -68,17 +120,16 @@ def cost_verdicts(counted_on_vit_b: pd.DataFrame, here: dict[str, pd.DataFrame])
     columns = {REAL: counted_on_vit_b}
     columns |= {f"{backbone_title(backbone)}, here": points for backbone, points in here.items()}
     rows = []
-    for text, (printed, _) in CLAIMS.items():
-        for where, points in columns.items():
-            try:
-                counted = count(text, (points, where == REAL))
-            except Untestable as missing:
-                counted = Count(np.nan, str(missing), UNTESTABLE)
-            claim = text.removesuffix(f": {printed} %")
-            rows.append((claim, where, printed, counted.value, counted.reading, counted.verdict))
+    for where, points in columns.items():
+        try:
+            counts = judged(points, where == REAL)
+        except Untestable as missing:
+            counts = dict.fromkeys(CLAIMS, Count(np.nan, str(missing), UNTESTABLE))
+        rows += [(text.removesuffix(f": {CLAIMS[text]} %"), where, CLAIMS[text], *counts[text]) for text in CLAIMS]
     data = pd.DataFrame(rows, columns=["claim", "where", "printed", "value", "text", "verdict"])
     panel = crossed(data, "claim", "where", lambda row: f"{row['text']}: {row['verdict']}")
-    panel.insert(0, "Paper", data.groupby("claim")["printed"].first().replace("", NOTHING))
+    panel.insert(0, "Paper", [printed or NOTHING for printed in CLAIMS.values()])
+    data = data.sort_values("claim", key=lambda claims: claims.map(list(panel.index).index), kind="stable")
     caption = (
         "The paper's claims about computational efficiency (Section 4.3), against our exact counts. A method with "
         "a grid has the mean over its choices. Adds: multiply-adds, in % of the backbone's. A pass that samples, "
@@ -87,74 +138,6 @@ def cost_verdicts(counted_on_vit_b: pd.DataFrame, here: dict[str, pd.DataFrame])
     )
     about = f"{REAL}: the grid shares are the paper's."
     return Table("cost_claims", caption, {"": panel}, data=data, about=about)
-
-
-def count(text: str, counts: tuple[pd.DataFrame | None, bool]) -> Count:
-    """Judge a claim of `CLAIMS` on counts, which have no spread.
-
-    counts: `efficiency.of_paper` or `of_runs`, None without counts; and whether they are those of the paper's ViT-B/14,
-    which its printed percentages are about. `Untestable` where a method of the paper lacks its counts.
-    """
-    points, real = counts
-    printed, measure = CLAIMS[text]
-    if points is None or not set(PAPER_METHODS) <= set(points.index):
-        raise Untestable("no runs of every method, or no counts")
-    value, reading, holds = measure(points.loc[list(PAPER_METHODS)])
-    if holds is None and not real:
-        return Count(value, f"{reading}; the printed percentage is one of ViT-B/14", UNTESTABLE)
-    if holds is None:
-        holds = near(float(printed), value, HALF, 0) == FOLLOWS
-    return Count(value, reading, HOLDS if holds else FAILS)
-
-
-Measured = tuple[float, str, bool | None]  # the number, its text, whether the claim holds (None: see its number)
-
-
-def _few_numbers(points: pd.DataFrame) -> Measured:
-    sizes = points["adapter_parameters"]
-    times = sizes["pvera"] / sizes["vera"]
-    return times, f"{times:.2f}", bool(sizes.drop(["pvera", "vera", "linear"]).min() > sizes["pvera"])
-
-
-def _orders_of_magnitude(points: pd.DataFrame) -> Measured:
-    sizes = points["adapter_parameters"]
-    times = sizes.drop(["pvera", "linear"]) / sizes["pvera"]
-    text = ", ".join(f"{title(key)} {value:.1f}" for key, value in times.items())
-    return times.median(), text, bool((np.log10(times) >= 1.5).mean() > 0.5)
-
-
-def _more(method: str, column: str) -> Callable[[pd.DataFrame], Measured]:
-    def percent(points: pd.DataFrame) -> Measured:
-        value = _added(points.at[method, column], points.at[method, "backbone_multiply_adds"])
-        return value, f"{value:.2f} %", None
-
-    return percent
-
-
-def _merged(points: pd.DataFrame) -> Measured:
-    mergeable = points.loc[["lora", "vera", "pvera"]]
-    value = _added(mergeable["merged"], mergeable["backbone_multiply_adds"]).abs().max()
-    return value, f"{value:.2f} %", bool(value == 0)
-
-
-def _not_merged(points: pd.DataFrame) -> Measured:
-    modules = points.loc[["bottleneck", "adaptformer"]]
-    added = _added(modules["training"], modules["backbone_multiply_adds"])
-    text = ", ".join(f"{title(key)} {value:.2f} %" for key, value in added.items())
-    return added.max(), text, bool(modules["merged"].isna().all() and (added > 0).all())
-
-
-#: Claim -> the number or word that the paper prints, and its measure.
-CLAIMS: dict[str, tuple[str, Callable[[pd.DataFrame], Measured]]] = {
-    "PVeRA trains fewer numbers than every other adapter but VeRA (effect: times VeRA's)": ("", _few_numbers),
-    "PVeRA is orders of magnitude smaller than most (effect: times PVeRA's)": (
-        "orders of magnitude smaller", _orders_of_magnitude,
-    ),
-    "Operations that PVeRA adds, with z drawn as in training: 15.7 %": ("15.7", _more("pvera", "training")),
-    "Operations that VeRA adds: 10.5 %": ("10.5", _more("vera", "inference")),
-    "Merged, LoRA, VeRA and PVeRA add nothing": ("", _merged),
-    "Bottleneck and AdaptFormer keep what they add": ("", _not_merged),
-}  # fmt: skip
 
 
 def _added(total, backbone):

@@ -13,12 +13,12 @@ from pvera.report.tables.verdicts import Untestable
 Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]  # records and arrays of `readings.load`
 
 
-def differences(latents: Latents) -> pd.DataFrame:
-    """Compare draws with their mean over the patches, one row per adapter.
+def latents_table(latents: Latents) -> Table:
+    """Build the table of draws against their mean over the patches, one row per adapter.
 
-    explained: share of the variance that the projection keeps. spread: root mean square of draw minus mean, in
-    standard deviations of the mean. correlation: of a draw with the mean within an image, averaged over both. The
-    last two are NaN without draws.
+    In the data, explained: share of the variance that the projection keeps. spread: root mean square of draw minus
+    mean, in standard deviations of the mean. correlation: of a draw with the mean within an image, averaged over both.
+    The last two are NaN without draws.
     """
     rows = []
     for record, arrays in latents:
@@ -30,12 +30,7 @@ def differences(latents: Latents) -> pd.DataFrame:
             correlation = np.mean([np.corrcoef(*pair)[0, 1] for pair in pairs])
         row = {name: record[name] for name in ("method", "dataset", "seed")}
         rows.append(row | {"explained": float(arrays["explained"]), "spread": spread, "correlation": correlation})
-    return pd.DataFrame(rows)
-
-
-def latents_table(latents: Latents) -> Table:
-    """Build the table of `differences`."""
-    data = differences(latents)
+    data = pd.DataFrame(rows)
     spec = {
         "explained": ("Explained (%)", lambda row: plain(100 * row["explained"], 1)),
         "spread": ("Spread", 2),

@@ -12,13 +12,13 @@ from pvera.report.table import STAR, Table, crossed, interval, signed, title
 from pvera.report.tables.benchmark import REFERENCE, about, comparisons
 
 
-def image_leads(root, runs: list[dict], units: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """Compare PVeRA with every method on the test images of every data set: one row per data set and method.
+def image_leads_table(root, runs: list[dict], units: Mapping[str, np.ndarray]) -> Table:
+    """Build the table of PVeRA against every method on the test images of every data set.
 
-    units: data set -> (n,), the unit that each test image comes from; without it, each image is one. lead, low, high:
-    accuracy of PVeRA minus the method's in points, mean over the seeds that both have, and its interval from resampled
-    units (`cluster_interval`), with the trained adapters fixed. units: their number. star: that of the paper's test.
-    InputError where predictions are missing.
+    units: data set -> (n,), the unit that each test image comes from; without it, each image is one. In the data, lead,
+    low, high: accuracy of PVeRA minus the method's in points, mean over the seeds that both have, and its interval from
+    resampled units (`cluster_interval`), with the trained adapters fixed; star: that of the paper's test. InputError
+    where predictions are missing.
     """
     stars = comparisons(runs).set_index(["dataset", "method"])["significantly_lower"]
     correct: dict[tuple, dict] = {}  # (data set, method) -> seed -> whether each image is answered correctly
@@ -38,12 +38,7 @@ def image_leads(root, runs: list[dict], units: Mapping[str, np.ndarray]) -> pd.D
             counts = (len(differences), len(lead), len(np.unique(of_images)))
             rows.append((dataset, method, *counts, lead.mean(), low, high, bool(stars[dataset, method])))
     columns = ["dataset", "method", "seeds", "images", "units", "lead", "low", "high", "star"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def image_leads_table(root, runs: list[dict], units: Mapping[str, np.ndarray]) -> Table:
-    """Build the table of `image_leads`."""
-    data = image_leads(root, runs, units)
+    data = pd.DataFrame(rows, columns=columns)
 
     def cell(row: pd.Series) -> str:
         text = f"{signed(row.lead, 1)}{STAR if row.star else ''} {interval(None, row.low, row.high)}"

@@ -9,13 +9,12 @@ from pvera.report.scores import wide
 from pvera.report.table import NOTHING, Table, crossed, plain, signed
 
 
-def changes(full: list[dict], other: list[dict]) -> pd.DataFrame:
-    """Compare two lists of runs on the seeds that both have: one row per method and data set.
+def precision_table(full: list[dict], other: list[dict]) -> Table:
+    """Build the table of the change from `full` to `other`: a row per method, a column per data set.
 
-    change: mean accuracy of `other` minus that of `full`, in points. spread: standard deviation over the seeds of
-    `full`. within: whether the change is at most the spread.
-
-    InputError where two runs differ in more than the precision and what a search chose.
+    In the data, change: mean accuracy of `other` minus that of `full`, in points, on the seeds that both have; spread:
+    standard deviation over the seeds of `full`; within: whether the change is at most the spread. InputError where two
+    runs differ in more than the precision and what a search chose.
     """
     key = itemgetter("method", "dataset", "seed")
     pairs = [{key(run): run for run in runs} for runs in (full, other)]
@@ -29,12 +28,7 @@ def changes(full: list[dict], other: list[dict]) -> pd.DataFrame:
     before, after = (table.groupby(level="dataset", sort=False) for table in scores)
     change, spread = (after.mean() - before.mean()).T, before.std().T
     data = pd.DataFrame({"change": change.stack(), "spread": spread.stack()}).rename_axis(["method", "dataset"])
-    return data.reset_index().assign(within=(data["change"].abs() <= data["spread"]).to_numpy())
-
-
-def precision_table(full: list[dict], other: list[dict]) -> Table:
-    """Build the table of `changes`: a row per method, a column per data set."""
-    data = changes(full, other)
+    data = data.reset_index().assign(within=(data["change"].abs() <= data["spread"]).to_numpy())
 
     def cell(row: pd.Series) -> str:
         change = signed(row["change"], 1)
