@@ -16,6 +16,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from pages import table
 
 from pvera.errors import InputError, optional
 
@@ -66,6 +67,17 @@ def test_lock_pins_every_dependency_within_its_bounds(python):
             assert requirement.extras <= set(EXTRAS), line
         elif requirement.marker is None or requirement.marker.evaluate({"python_version": python}):
             assert locked[canonicalize_name(requirement.name)] in requirement.specifier, line
+
+
+def test_ranges_begin_at_versions_that_the_page_of_the_library_has():
+    ranges = {Requirement(line).name: Requirement(line).specifier for line in PROJECT["dependencies"]}
+    _, *rows = table("library", "Versions")
+    for *_, timm, tried in rows:
+        assert (timm in ranges["timm"]) is ("not in the range" not in tried)
+    accepted = [row for row in rows if row[1] in ranges["timm"]]
+    for column, package in enumerate(("torch", "timm")):
+        (lowest,) = (Version(bound.version) for bound in ranges[package] if bound.operator == ">=")
+        assert min(Version(row[column]) for row in accepted) == lowest
 
 
 @pytest.mark.parametrize("python", PYTHONS)
