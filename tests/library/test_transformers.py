@@ -198,29 +198,25 @@ def test_trained_numbers_on_deberta():
         model.unload()
 
 
+NO_ENCODER = "is neither a timm vision transformer .* nor a bare encoder of transformers"
+PRE_LAYER_NORM = RobertaPreLayerNormConfig(
+    hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48, vocab_size=50
+)
+
+
 @pytest.mark.parametrize(
-    "encoder",
+    "encoder, message",
     [
-        lambda: BertForSequenceClassification(BertConfig(**SIZE)),
-        lambda: GPT2Model(GPT2Config(vocab_size=50, n_positions=8, n_embd=24, n_layer=1, n_head=2)),
-        lambda: torch.nn.Linear(2, 2),
+        (lambda: BertForSequenceClassification(BertConfig(**SIZE)), NO_ENCODER),
+        (lambda: GPT2Model(GPT2Config(vocab_size=50, n_positions=8, n_embd=24, n_layer=1, n_head=2)), NO_ENCODER),
+        # It has BERT's module names, but its norms are in other places.
+        (lambda: RobertaPreLayerNormModel(PRE_LAYER_NORM), NO_ENCODER),
+        (
+            lambda: SiglipVisionModel(SiglipVisionConfig(**DINOV2, vision_use_head=False)),
+            "pools nothing: create it with vision_use_head=True",
+        ),
     ],
 )
-def test_other_models_are_refused(encoder):
-    with pytest.raises(InputError, match="is neither a timm vision transformer .* nor a bare encoder of transformers"):
+def test_other_models_are_refused(encoder, message):
+    with pytest.raises(InputError, match=message):
         pvera.adapt(encoder(), METHODS["lora"], CLASSES)
-
-
-def test_siglip_without_its_pooling_is_refused():
-    config = SiglipVisionConfig(**DINOV2, vision_use_head=False)
-    with pytest.raises(InputError, match="pools nothing: create it with vision_use_head=True"):
-        pvera.adapt(SiglipVisionModel(config), METHODS["lora"], CLASSES)
-
-
-def test_encoders_that_only_look_alike_are_refused():
-    """RoBERTa-PreLayerNorm has BERT's module names, but its norms are in other places."""
-    config = RobertaPreLayerNormConfig(
-        hidden_size=24, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48, vocab_size=50
-    )
-    with pytest.raises(InputError, match="neither a timm vision transformer"):
-        pvera.adapt(RobertaPreLayerNormModel(config), pvera.PVeRA(rank=2), 3)
