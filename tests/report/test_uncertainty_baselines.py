@@ -9,7 +9,7 @@ from hand import lines
 from notebook import run as run_notebook
 from records import CATEGORIES
 
-from pvera.report.plots import rivals as figures
+from pvera.report.plots import uncertainty_baselines as figures
 from pvera.report.tables import beta_effects
 from pvera.report.tables import uncertainty_baselines as tables
 from pvera.report.tables.verdicts import Untestable

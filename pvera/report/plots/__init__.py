@@ -78,8 +78,9 @@ def panels(n: int, columns: int, width: float, height: float, extra: float = 0.5
     rows = -(-n // columns)
     figure = Figure(figsize=(width, extra + height * rows))
     axes = figure.subplots(rows, columns, squeeze=False, **options).ravel()
-    for ax in axes[n:]:
+    for ax, above in zip(axes[n:], axes[n - columns :], strict=False):
         ax.set_visible(False)
+        above.tick_params(labelbottom=True)
     return figure, list(axes[:n])
 
 

@@ -46,10 +46,10 @@ def _key_of_ways(figure: Figure, keys: Sequence[tuple]) -> None:
     key(figure, entries, columns=len(entries))
 
 
-def risk_coverage(rivals: Baselines) -> Figure:
+def risk_coverage(baselines: Baselines) -> Figure:
     """Draw the selective risk by coverage, mean over data sets and seeds: all ways of PVeRA, and of the other methods
     one pass and their draws."""
-    risk = over_tasks(rivals.coverage, "risk", [*KEY, "coverage"])
+    risk = over_tasks(baselines.coverage, "risk", [*KEY, "coverage"])
     keys = shown({index[:4] for index in risk.index})
     keys = [way for way in keys if way[1] == "pvera" or way[3] in ("pass", "draws")]
     figure, (ax,) = panels(1, 1, PAGE, 3.0)
@@ -69,11 +69,11 @@ def risk_coverage(rivals: Baselines) -> Figure:
 COST_PANELS = {"NLL (nats)": "NLL", "ACE (%)": "ACE (points)", "AUROC of errors": "AUROC of errors"}
 
 
-def scores_against_cost(rivals: Baselines) -> Figure:
+def scores_against_cost(baselines: Baselines) -> Figure:
     """Draw scores by forward passes per image: markers for means over data sets and seeds; lines join draws."""
     figure, axes = panels(len(COST_PANELS), len(COST_PANELS), PAGE, 2.4)
     for ax, (name, column) in zip(axes, COST_PANELS.items(), strict=True):
-        means = {way: tables.average(table) for way, table in tables.compared(rivals, column).items()}
+        means = {way: tables.average(table) for way, table in tables.compared(baselines, column).items()}
         keys = shown(means)
         for _, *way in keys:
             passes = sorted(key for key in means if list(key[1:]) == way)
@@ -86,10 +86,10 @@ def scores_against_cost(rivals: Baselines) -> Figure:
     return figure
 
 
-def calibration_by_severity(rivals: Baselines) -> Figure:
+def calibration_by_severity(baselines: Baselines) -> Figure:
     """Draw the ACE by severity, mean over corruptions, data sets and seeds: a column of panels per adapter, above as
     trained and below after temperature scaling. The other adapters stand behind in grey."""
-    ace = 100 * over_tasks(rivals.shift, "ace", ["scaled", *KEY, "severity"])
+    ace = 100 * over_tasks(baselines.shift, "ace", ["scaled", *KEY, "severity"])
     keys = shown({index[1:5] for index in ace.index})
     methods = list(dict.fromkeys(method for _, method, _, _ in keys))
     figure, axes = panels(2 * len(methods), len(methods), PAGE, 1.65, sharex=True, sharey=True)
