@@ -1,7 +1,6 @@
 """Statistics of the analyses: arrays in, numbers out; scipy, statsmodels and scikit-learn do the tests.
 
-Scores are arrays (methods, seeds, data sets) as of `report.scores.cube`, NaN where a run is missing. Intervals have the
-level 0.95.
+Scores are arrays (methods, seeds, data sets) as of `report.scores.cube`, NaN where a run is missing.
 """
 
 import warnings
@@ -14,7 +13,8 @@ from scipy.stats import binomtest, friedmanchisquare, mannwhitneyu, norm, rankda
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 
-LEVEL = 0.05
+LEVEL = 0.05  # of tests
+CONFIDENCE = 1 - LEVEL  # of intervals
 
 
 def seed_error(std: np.ndarray, runs: np.ndarray, level: float = LEVEL) -> np.ndarray:
@@ -97,10 +97,8 @@ def probability_of_improvement(scores: np.ndarray, others: np.ndarray) -> np.nda
     return 0.5 + 0.5 * (ahead / runs).mean(-1)
 
 
-def percentile_interval(
-    statistic: np.ndarray, estimate: np.ndarray, units: int, level: float = 1 - LEVEL
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the percentiles of a statistic (resamples, ...) that leave (1 − level)/2 on each side, widened.
+def percentile_interval(statistic: np.ndarray, estimate: np.ndarray, units: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the percentiles of a statistic (resamples, ...) that leave 2.5 % on each side, widened.
 
     estimate: (...), the statistic of the sample itself. units: how many units n were resampled. A bootstrap of n units
     gives (n − 1)/n of the variance of a mean, and knows nothing of the doubt in that variance. So the distances from
@@ -111,7 +109,7 @@ def percentile_interval(
     estimate = np.asarray(estimate, np.float64)
     if units < 2:
         return np.full_like(estimate, np.nan), np.full_like(estimate, np.nan)
-    tail = (1 - level) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(statistic, [tail, 1 - tail], axis=0)
     wider = np.sqrt(units / (units - 1)) * t.ppf(tail, units - 1) / norm.ppf(tail)
     return estimate + wider * (low - estimate), estimate + wider * (high - estimate)
@@ -231,7 +229,7 @@ def detectable(differences: np.ndarray) -> float:
 @cache
 def _standardised(n: int) -> float:
     """Return the `detectable` mean of n values in their standard deviations."""
-    return float(np.squeeze(TTestPower().solve_power(nobs=n, alpha=LEVEL, power=POWER)))
+    return float(np.squeeze(TTestPower().solve_power(nobs=n, alpha=1 - CONFIDENCE, power=POWER)))
 
 
 # Ranks: the order of numbers, not their scale
@@ -313,9 +311,9 @@ def friedman(values: np.ndarray) -> Friedman:
 
 
 @cache
-def nemenyi_difference(methods: int, datasets: int, level: float = LEVEL) -> float:
+def nemenyi_difference(methods: int, datasets: int) -> float:
     """Return Nemenyi's critical difference of average ranks, q √(k (k + 1) / 6n); q: studentized range over √2."""
-    q = studentized_range.ppf(1 - level, methods, np.inf) / np.sqrt(2)
+    q = studentized_range.ppf(1 - LEVEL, methods, np.inf) / np.sqrt(2)
     return float(q * np.sqrt(methods * (methods + 1) / (6 * datasets)))
 
 

@@ -164,12 +164,12 @@ def test_interval_over_data_sets_agrees_with_scipy():
 
 
 def test_percentile_interval_by_hand():
-    """The 5th and 95th percentiles lie 45 from 50; two units widen this by √2 · t(1) / z = 5.43."""
+    """The percentiles 2.5 and 97.5 lie 47.5 from 50; two units widen this by √2 · t(1) / z = 9.17."""
     resamples = np.array([np.arange(101.0), 2 * np.arange(101.0)]).T
-    low, high = percentile_interval(resamples, [50, 100], 2, level=0.9)
-    wider = math.sqrt(2) * 6.313752 / 1.644854
-    np.testing.assert_allclose(low, [50 - 45 * wider, 100 - 90 * wider], rtol=1e-6)
-    np.testing.assert_allclose(high, [50 + 45 * wider, 100 + 90 * wider], rtol=1e-6)
+    low, high = percentile_interval(resamples, [50, 100], 2)
+    wider = math.sqrt(2) * 12.706205 / 1.959964
+    np.testing.assert_allclose(low, [50 - 47.5 * wider, 100 - 95 * wider], rtol=1e-6)
+    np.testing.assert_allclose(high, [50 + 47.5 * wider, 100 + 95 * wider], rtol=1e-6)
     assert np.isnan(percentile_interval(resamples, [50, 100], 1)).all()
 
 
