@@ -202,7 +202,7 @@ def test_noise_of_fixed_size_and_the_published_protocol(profile, tmp_path):
     }
     (run, *_) = (run for run in listed if run.experiment == "noise_sigma_0.1")
     assert {(c.method.sigma, c.beta) for c in run.candidates} == {(0.1, 0.0)} and run.seed == 0
-    published = list_runs(described, "published", tmp_path)
+    published = list_runs(described.with_(fixed_grid=["tiny"]), "published", tmp_path)
     assert len(published) == 3 * 2 * 2 and {run.protocol.name for run in published} == {"published"}
     assert all(len(run.candidates) == 2 for run in published), "each seed searches its own grid"
     assert {c.beta for run in published for c in run.candidates if run.method == "pvera"} == {1e-3}
@@ -229,7 +229,7 @@ def test_ablations_train_their_values_side_by_side(profile, tmp_path):
 def test_each_difference_of_the_protocols_is_an_experiment(profile, tmp_path):
     methods = {name: {"rank": 4, "grid": GRID, "most_chosen": 1e-2} for name in ("lora", "vera", "pvera")}
     effects = Effects(datasets=["vessels"], methods=["lora", "vera", "pvera", "dora"], seeds=[0], grids=["lora"])
-    profile = profile.with_(methods=methods, effects=effects, beta=[1e-3], search_once=True)
+    profile = profile.with_(methods=methods, effects=effects, beta=[1e-3], search_once=True, fixed_grid=["tiny"])
     listed = {(run.experiment, run.method): run for run in list_runs(profile, "protocol", tmp_path)}
     differences = {"softmax_in_loss", "shuffle", "own_draws"}
     everywhere = {f"protocol_{name}" for name in differences | {"corrected", "published"}}
@@ -246,6 +246,7 @@ def test_each_difference_of_the_protocols_is_an_experiment(profile, tmp_path):
     same_draw = listed["protocol_lora_same_draw", "lora"].candidates[0].method
     assert same_draw == pvera.LoRA(rank=4, same_draw=True)
     grid = listed["protocol_corrected_grid", "lora"]
+    assert len(grid.candidates) == 2 and len(corrected.candidates) == 1, "the whole grid, wherever it is not searched"
     assert grid.protocol == CORRECTED and len(grid.candidates) == 2 and grid.training == corrected.training
     together = listed["protocol_joint_stop", "lora"]
     assert together == replace(grid, experiment=together.experiment, protocol=together.protocol)
