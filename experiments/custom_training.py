@@ -1,9 +1,11 @@
 """The lines that a training on your own pictures prints: what is trained, how long it takes, and what it leaves."""
 
 import time
+from pathlib import Path
 
 import torch
 from benchmark_throughput import CLASSES, images
+from custom_options import FOLDER
 
 from pvera import adapt, backbones
 from pvera.study import hours
@@ -60,6 +62,12 @@ def seconds_per_image(run: Run, device: str) -> float:
 
 def trained(runs: list[Job]) -> list[str]:
     """Return the lines with the adapters of the first seed, and the command that evaluates them."""
-    adapters = [run.path.with_suffix(ADAPTER) for run in runs if run.experiment == "benchmark"]
-    first = [path for path in adapters if path.exists() and path.stem == adapters[0].stem]
-    return [f"adapter: {path}; evaluate it: python experiments/evaluate.py {path}" for path in first]
+    benchmark = [run for run in runs if run.experiment == "benchmark"]
+    lines = []
+    for run in benchmark:
+        adapter = run.path.with_suffix(ADAPTER)
+        if run.seed == benchmark[0].seed and adapter.exists():
+            weights = f" --weights {run.weights}" if run.weights else ""
+            data = "" if Path(run.data_root) == FOLDER else f" --data {run.data_root}"
+            lines.append(f"adapter: {adapter}; evaluate it: python experiments/evaluate.py {adapter}{weights}{data}")
+    return lines

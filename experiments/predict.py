@@ -2,14 +2,15 @@
 
     python experiments/predict.py ADAPTER FOLDER_OR_FILES --draws 16 --output predictions.csv
 
-Takes files, and folders with pictures at any depth. The CSV file has a line per picture: path, predicted class
-("prediction") and its score ("confidence"). With --draws, for PVeRA, also the spread of the highest score over the
-draws ("draws_sd"), the class that most draws predict, and the 95 % interval of its score. To find errors, look at the
-pictures with the lowest confidence first: one pass's score ranks them better than the spread does. Without the run's
-record beside the adapter, --backbone and --classes say what it would.
+Takes files, folders with pictures at any depth, and globs in quotes. The CSV file has a line per picture: path,
+predicted class ("prediction") and its score ("confidence"). With --draws, for PVeRA, also the spread of the highest
+score over the draws ("draws_sd"), the class that most draws predict, and the 95 % interval of its score. To find
+errors, look at the pictures with the lowest confidence first: one pass's score ranks them better than the spread does.
+Without the run's record beside the adapter, --backbone and --classes say what it would.
 """
 
 from argparse import Namespace
+from glob import glob
 from pathlib import Path
 
 import numpy as np
@@ -55,12 +56,13 @@ def main() -> None:
 
 
 def found(places: list[Path]) -> list[Path]:
-    """Return the files, and all pictures below the folders. InputError where there are none."""
+    """Return the files, those that globs match, and all pictures below folders. InputError where there are none."""
     pictures: list[Path] = []
     for place in places:
-        if not place.exists():
+        matches = [place] if place.exists() else [Path(match) for match in sorted(glob(str(place), recursive=True))]
+        if not matches:
             raise InputError(f"{place} does not exist")
-        below, _ = listings.find(place) if place.is_dir() else ([place], 0)
+        below = [file for match in matches for file in (listings.find(match)[0] if match.is_dir() else [match])]
         if not below:
             raise InputError(f"{place} holds no pictures")
         pictures += below

@@ -81,7 +81,13 @@ def test_folders_of_splits(pictures, tmp_path):
     described = custom.install(tmp_path, "mine", tmp_path / "s", seed=4)
     assert described["split"] == {"given": ["train", "test"], "drawn": {"validation": 0.2}, "seed": 4}
     assert described["images"] == {"train": 40, "validation": 8, "test": 20}
-    assert all(path.startswith("images/train/") for path in lists(tmp_path)["validation"])
+    drawn = lists(tmp_path)["validation"]
+    assert all(path.startswith("images/train/") for path in drawn)
+    for of_class in (tmp_path / "s" / "test").iterdir():
+        for file in sorted(of_class.iterdir())[1:]:
+            file.unlink()
+    custom.install(tmp_path, "mine", tmp_path / "s", seed=4)
+    assert lists(tmp_path)["validation"] == drawn, "test pictures take no part in it"
 
 
 @pytest.mark.parametrize("names", [("train", "val", "test"), ("train800", "val200", "test")])

@@ -193,6 +193,9 @@ def test_own_pictures(pictures, tmp_path, capsys, in_process):
     expected = known.loc[[Path(path).name for path in table.path]]
     assert table.prediction.tolist() == expected.prediction.tolist()
     assert np.allclose(table.confidence, expected.confidence, atol=1e-4)
+    scripts.execute("predict", trained, unlabelled / "c*.*", "--output", output)
+    some = [path for path in table.path if Path(path).name.startswith("c")]
+    assert pd.read_csv(output).path.tolist() == sorted(some) and 0 < len(some) < 20
     one = (alone, table.path[0], "--backbone", "tiny")
     capsys.readouterr()
     scripts.execute("predict", *one, "--classes", *sorted(photographs.CLASSES))

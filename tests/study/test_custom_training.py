@@ -7,9 +7,11 @@ from pathlib import Path
 
 import photographs
 import pytest
+import safetensors.torch
 import scripts
 from photographs import copy, listed, pictures  # noqa: F401  fixtures
 
+from pvera import backbones
 from pvera.data import custom, tasks
 from pvera.report import published, readings
 from pvera.report.tables import against_paper, benchmark, uncertainty
@@ -34,9 +36,10 @@ def two_methods(tmp_path, *more) -> tuple:
 def test_the_folder_alone_trains_pvera_with_one_seed_under_the_corrected_protocol(
     pictures, tmp_path, capsys, in_process
 ):
-    status, output, errors = scripts.outcome(
-        "train", capsys, *options(tmp_path, "--data-set", f"photos={pictures}", "--epochs", 3)
-    )
+    weights = tmp_path / "mine.safetensors"
+    safetensors.torch.save_file(backbones.load("tiny").model.state_dict(), weights)
+    more = ("--data-set", f"photos={pictures}", "--epochs", 3, "--weights", f"tiny={weights}")
+    status, output, errors = scripts.outcome("train", capsys, *options(tmp_path, *more))
     assert status == 0, errors
     first, last = output.splitlines()[1], output.splitlines()[-1]
     assert first.startswith("protocol corrected; backbones ['tiny']; methods ['pvera']; seeds [0]; β [0.0001, 1e-06]")
@@ -44,9 +47,10 @@ def test_the_folder_alone_trains_pvera_with_one_seed_under_the_corrected_protoco
     assert "photos/pvera/seed0: what is left takes 0:0" in errors
     (run,) = results.load_runs(tmp_path / "results", "own")
     assert (run["method"], run["seed"], run["protocol"]) == ("pvera", 0, "corrected")
-    adapter, command = re.fullmatch(r"adapter: (\S+); evaluate it: python experiments/evaluate.py (\S+)", last).groups()
-    assert adapter == command == str(tmp_path / "results/own/benchmark/tiny/photos/pvera/seed0.safetensors")
-    scripts.execute("evaluate", adapter, "--data", tmp_path / "data", "--metrics", tmp_path / "m.json")
+    adapter, command = re.fullmatch(r"adapter: (\S+); evaluate it: python experiments/evaluate.py (.+)", last).groups()
+    assert adapter == str(tmp_path / "results/own/benchmark/tiny/photos/pvera/seed0.safetensors")
+    assert command == f"{adapter} --weights {weights} --data {tmp_path / 'data'}"
+    scripts.execute("evaluate", *command.split(), "--metrics", tmp_path / "m.json")
     assert json.loads((tmp_path / "m.json").read_text())["metrics"] == run["test"]
 
 

@@ -1,5 +1,7 @@
 """Hashes of weights and data are kept in the store: known without weights or pixels, and never stale."""
 
+from dataclasses import replace
+
 import pytest
 import safetensors.torch
 import torch
@@ -117,6 +119,7 @@ def test_the_last_backbone_stays_loaded(profile, tmp_path):
     (frozen, data), (again, others) = (shared.for_training(one, "cpu") for one in (run, other))
     assert frozen is again and data[2].images is others[2].images
     assert torch.equal(data[2].labels, torch.arange(40) % 10)
+    assert [len(part) for part in shared.for_training(replace(run, images=3), "cpu")[1]] == [3, 3, 3]
 
 
 def test_the_same_bits_with_separate_or_shared_inputs(profile, tmp_path):
