@@ -58,52 +58,36 @@ def test_errors_for_unknown_names_list_the_known_ones(tmp_path):
     assert "'train'" in error(tmp_path, split="train") and "val200" in error(tmp_path, split="train")
 
 
-def test_missing_split_file(folder):
+WRONG = {
+    "empty": (b"", "{list} is empty"),
+    "blank": (b"\n \n", "{list} is empty"),
+    "no text": (b"a.png 1\n\xff\xfe", "{list} cannot be read: line 2 is not UTF-8 text"),
+    "no label": (b"a.png 1\nb.png", "{list}, line 2: expected 'relative/path label'"),
+    "no path": (b"a.png 1\n7", "{list}, line 2: expected 'relative/path label'"),
+    "commas": (b"a.png 1\nb.png,2", "{list}, line 2: expected 'relative/path label'"),
+    "class 10 of 10": (b"a.png 9\nb.png 10", "{list}, line 2: label 10 is not one of 10 classes from 0"),
+    "negative": (b"a.png 9\nb.png -1", "{list}, line 2: label -1 "),
+    "word": (b"a.png 9\nb.png one", "{list}, line 2: label one "),
+    "fraction": (b"a.png 9\nb.png 1.5", "{list}, line 2: label 1.5 "),
+    "long": (b"a.png 9\nb.png 1" + 30 * b"0", "{list}, line 2: label 1" + 30 * "0"),
+    "parent": (b"../a.png 1", "{list}, line 1: '../a.png' leaves"),
+    "hidden parent": (b"images/../../a.png 1", "{list}, line 1: 'images/../../a.png' leaves"),
+    "absolute": (b"/etc/a.png 1", "{list}, line 1: '/etc/a.png' leaves"),
+    "only parent": (b".. 1", "{list}, line 1: '..' leaves"),
+    "missing image": (b"a.png 1\n\nb.png 1", "{list}, line 3: image {folder}/b.png does not exist"),
+    "repeated": (b"a.png 1\n\na.png 2", "{list}, line 3: 'a.png' stands in line 1 already"),
+    "repeated by another name": (b"a.png 1\n\nx/../a.png 1", "{list}, line 3: 'x/../a.png' stands in line 1 already"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_lists_are_named_with_their_line(folder, case):
+    content, message = WRONG[case]
     assert error(folder.parent) == f"{folder / 'test.txt'} does not exist"
-
-
-@pytest.mark.parametrize("content", ["", "\n \n"])
-def test_empty_split_file(folder, content):
-    (folder / "test.txt").write_text(content)
-    assert error(folder.parent) == f"{folder / 'test.txt'} is empty"
-
-
-def test_split_file_that_is_no_text(folder):
-    (folder / "test.txt").write_bytes(b"a.png 1\n\xff\xfe")
-    assert error(folder.parent) == f"{folder / 'test.txt'} cannot be read: line 2 is not UTF-8 text"
-
-
-@pytest.mark.parametrize("line", ["b.png", "7", "b.png,2"])
-def test_malformed_line(folder, line):
-    (folder / "test.txt").write_text(f"a.png 1\n{line}\n")
-    assert "test.txt, line 2: expected 'relative/path label'" in error(folder.parent)
-
-
-@pytest.mark.parametrize("label", [10, -1, "one", 1.5, 10**30])
-def test_label_out_of_range(folder, label):
-    (folder / "test.txt").write_text(f"a.png 9\nb.png {label}\n")
-    message = error(folder.parent)
-    assert f"test.txt, line 2: label {label} " in message and "10 classes" in message
-
-
-@pytest.mark.parametrize("path", ["../a.png", "images/../../a.png", "/etc/a.png", ".."])
-def test_path_that_leaves_the_folder(folder, path):
-    photograph((32, 32)).save(folder.parent / "a.png")
-    (folder / "test.txt").write_text(f"{path} 1\n")
-    assert f"line 1: {path!r} leaves" in error(folder.parent)
-
-
-def test_missing_image_is_named(folder):
-    photograph((32, 32)).save(folder / "a.png")
-    (folder / "test.txt").write_text("a.png 1\n\nb.png 1\n")
-    assert error(folder.parent) == f"{folder / 'test.txt'}, line 3: image {folder / 'b.png'} does not exist"
-
-
-@pytest.mark.parametrize("again", ["a.png 1", "./a.png 1", "a.png 2", "images/../a.png 1"])
-def test_repeated_line(folder, again):
-    photograph((32, 32)).save(folder / "a.png")
-    (folder / "test.txt").write_text(f"a.png 1\n\n{again}\n")
-    assert error(folder.parent).endswith(f"test.txt, line 3: {again.split()[0]!r} stands in line 1 already")
+    for place in (folder, folder.parent):
+        photograph((32, 32)).save(place / "a.png")
+    (folder / "test.txt").write_bytes(content)
+    assert error(folder.parent).startswith(message.format(list=folder / "test.txt", folder=folder))
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])

@@ -69,36 +69,30 @@ def tiff(content: bytes, bits: int, channels: int = 1, kind: int = 1, inverted: 
     return header + directory + bytes(4) + struct.pack("<3H", *[bits] * 3) + content
 
 
-GREY = {
-    "png": png(SIXTEEN[..., 0]),
-    "tiff": tiff(SIXTEEN[..., 0].tobytes(), 16),
-    "pgm": f"P5 {SIDE} {SIDE} 65535\n".encode() + SIXTEEN[..., 0].astype(">u2").tobytes(),
+GREY, ALPHA = EIGHT[..., :1].repeat(3, axis=2), SIXTEEN[..., :1] // 2
+#: Files of 16 bits, and the same pictures in 8 bits; alpha is dropped.
+SAME = {
+    "grey.png": (png(SIXTEEN[..., 0]), GREY),
+    "grey.tiff": (tiff(SIXTEEN[..., 0].tobytes(), 16), GREY),
+    "grey.pgm": (f"P5 {SIDE} {SIDE} 65535\n".encode() + SIXTEEN[..., 0].astype(">u2").tobytes(), GREY),
+    "colour.png": (png(SIXTEEN), EIGHT),
+    "colour.tiff": (tiff(SIXTEEN.tobytes(), 16, 3), EIGHT),
+    "grey_alpha.png": (png(np.concatenate([SIXTEEN[..., :1], ALPHA], 2)), GREY),
+    "colour_alpha.png": (png(np.concatenate([SIXTEEN, ALPHA], 2)), EIGHT),
 }
 
 
-@pytest.mark.parametrize("suffix", GREY)
-def test_grey_of_sixteen_bits_is_the_picture_of_eight(folder, suffix):
-    (folder / f"a.{suffix}").write_bytes(GREY[suffix])
-    assert np.array_equal(read_back(folder, f"a.{suffix}"), EIGHT[..., :1].repeat(3, axis=2))
+@pytest.mark.parametrize("file", SAME)
+def test_sixteen_bits_give_the_picture_of_eight(folder, file):
+    content, expected = SAME[file]
+    (folder / file).write_bytes(content)
+    assert np.array_equal(read_back(folder, file), expected)
 
 
 def test_sixteen_bits_are_divided_by_257(folder):
     values = np.arange(0, 2**16, 64, dtype=np.uint16).reshape(SIDE, SIDE)
     (folder / "a.png").write_bytes(png(values))
     assert np.array_equal(read_back(folder, "a.png")[..., 1], np.round(values / 257))
-
-
-@pytest.mark.parametrize("suffix, content", [("png", png(SIXTEEN)), ("tiff", tiff(SIXTEEN.tobytes(), 16, 3))])
-def test_colour_of_sixteen_bits_is_the_picture_of_eight(folder, suffix, content):
-    (folder / f"a.{suffix}").write_bytes(content)
-    assert np.array_equal(read_back(folder, f"a.{suffix}"), EIGHT)
-
-
-def test_alpha_of_sixteen_bits_is_dropped(folder):
-    alpha = SIXTEEN[..., :1] // 2
-    for content, colours in ((SIXTEEN[..., :1], EIGHT[..., :1].repeat(3, 2)), (SIXTEEN, EIGHT)):
-        (folder / "a.png").write_bytes(png(np.concatenate([content, alpha], 2)))
-        assert np.array_equal(read_back(folder, "a.png"), colours)
 
 
 PIXELS = SIDE * SIDE
@@ -176,25 +170,18 @@ def test_the_first_frame_of_an_animation(folder, suffix):
     assert (read_back(folder, f"a.{suffix}") == [255, 0, 0]).all()
 
 
-@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "1", "CMYK"])
+@pytest.mark.parametrize("mode", ["L", "P", "transparent P", "RGBA", "LA", "1", "CMYK"])
 def test_every_mode_comes_out_as_pillows_rgb(folder, mode):
-    kind = "tiff" if mode == "CMYK" else "png"
+    """Transparent entries of a palette keep their colour."""
+    kind, (*transparent, mode) = "tiff" if mode == "CMYK" else "png", mode.split()
     image = Image.fromarray(EIGHT)
     if mode in ("RGBA", "LA"):
         image.putalpha(Image.fromarray(EIGHT[::-1, :, 0].copy()))
     image = image.convert(mode)
-    image.save(folder / f"a.{kind}")
+    image.save(folder / f"a.{kind}", **({"transparency": bytes(256)} if transparent else {}))
     with Image.open(folder / f"a.{kind}") as stored:
-        assert stored.mode == mode
+        assert stored.mode == mode and ("transparency" in stored.info) == bool(transparent)
     assert np.array_equal(read_back(folder, f"a.{kind}"), image.convert("RGB"))
-
-
-def test_transparent_palette_entries_keep_their_colour(folder):
-    image = Image.fromarray(EIGHT).convert("P")
-    image.save(folder / "a.png", transparency=bytes(256))
-    with Image.open(folder / "a.png") as stored:
-        assert stored.mode == "P" and "transparency" in stored.info
-    assert np.array_equal(read_back(folder, "a.png"), image.convert("RGB"))
 
 
 @pytest.mark.parametrize("size", [(40, 20), (7, 90), (32, 31)])
