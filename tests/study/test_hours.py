@@ -62,24 +62,28 @@ def test_the_table_by_hand(monkeypatch):
     assert [line[1:4:2] for line in lines[2:]] == [["1", "25 to 33"], ["3", "75 to 100"], ["3", "75 to 100"]]
 
 
-def test_what_is_left_follows_from_one_epoch_and_the_counted_ratio(plan, monkeypatch, capsys):
-    """An epoch of LoRA takes 7 seconds; the other seed's LoRA is left too, linear probing counts for nothing."""
-    clock = iter([0, 0, 7])
+@pytest.mark.parametrize("workers, over, left", [(1, (), "0:00:31"), (2, (), "0:00:15"), (1, (3,), "0:00:14")])
+def test_what_is_left_follows_from_one_epoch_and_the_counted_ratio(plan, monkeypatch, capsys, workers, over, left):
+    """Two epochs of 7 seconds, and of the other seed's LoRA 6/5 of it unless it is over; linear counts nothing."""
     runs = plan.runs()
-    lora = of(runs, "lora")
+    linear, lora, _, other = runs
+    assert (lora.method, other.method) == ("lora", "lora")
+    seconds = iter([0, 0, 7])
 
-    def work(plan, device, on_step):
-        on_step(runs[0], 1, 2)
-        on_step(runs[0], 2, 2)
-        for step in (1, 2):
-            on_step(lora, step, 2)
+    def work(plan, *place):
+        on_step = place[-1]
+        for index in over:
+            on_step(runs[index], 0, 0)
+        for run, step in ((linear, 1), (linear, 2), (lora, 1), (lora, 2)):
+            on_step(run, step, 2)
 
     monkeypatch.setattr(worker, "work", work)
-    monkeypatch.setattr(worker.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(worker, "_in_processes", work)
+    monkeypatch.setattr(worker.time, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(hours, "epoch", lambda run: {"linear": 0, "lora": 5 + run.seed}[run.method])
-    worker.work_together(plan, runs, "runs", 1, "cpu")
+    worker.work_together(plan, runs, "runs", workers, "cpu")
     said = [line for line in capsys.readouterr().err.splitlines() if "what is left" in line]
-    assert said == ["tiny/vessels/lora/seed0: what is left takes 0:00:31 to 0:00:31 (h:mm:ss), as patience ends them"]
+    assert said == [f"tiny/vessels/lora/seed0: what is left takes {left} to {left} (h:mm:ss), as patience ends them"]
 
 
 def test_a_budget_ends_before_the_first_run_that_would_exceed_it(plan, monkeypatch):
