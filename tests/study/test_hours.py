@@ -128,6 +128,9 @@ def test_budget_from_the_command_line(plan, folder, capsys, monkeypatch, in_proc
     listed = say("--list", "--budget", 0.9)
     assert listed[1] == "2 of 4 missing runs fit into 0.9 hours, by a measured step and 100 epochs each"
     assert [line.split("/", 3)[3] for line in listed[2:]] == ["linear/seed0", "lora/seed0"]
+    assert say("--list", "--budget", 0.9, "--workers", 2)[1].startswith("4 of 4 missing runs fit"), (
+        "in half of the time"
+    )
     assert say("--budget", 0.3)[1:] == [
         "1 of 4 missing runs fit into 0.3 hours, by a measured step and 100 epochs each",
         "small: 3 runs are left; the same command goes on",
