@@ -12,22 +12,8 @@ import pandas as pd
 
 from pvera.adapters import METHODS, PAPER_METHODS, Method
 from pvera.data.tasks import TASKS
-from pvera.errors import InputError
 from pvera.study.protocol import PUBLISHED
 
-#: File (without .csv) -> its columns.
-COLUMNS = {
-    "main": ("method", "dataset", "category", "accuracy", "mark"),
-    "averages": ("backbone", "method", "average", "mark", "source"),
-    "detailed": ("backbone", "method", "dataset", "category", "accuracy", "std", "star"),
-    "grid": ("method", "hyperparameter", "value", "percent"),
-    "rank": ("rank", "loss", "parameters"),
-    "position": ("targets", "loss", "parameters"),
-    "language": ("method", "task", "score", "star", "mark"),
-    "quotes": ("quote", "said", "sentence"),
-    "notes": ("check", "place", "note"),
-    "by_hand": ("check", "place", "printed", "recomputed", "verdict", "note"),
-}
 TEXT = dict.fromkeys(("mark", "said", "sentence", "source", "targets", "printed", "recomputed"), str)
 DATASETS = [name for name, task in TASKS.items() if task.suite == "vtab"]
 BACKBONES = {"dinov2_s": "ViT-S/14", "dinov2_b": "ViT-B/14", "dinov2_l": "ViT-L/14"}
@@ -37,23 +23,23 @@ SEEDS = 3  # behind each of their accuracies
 
 @dataclass(frozen=True)
 class Published:
-    """The published numbers, one table per file of `COLUMNS`. Accuracies, standard deviations and shares are in %.
+    """The published numbers, one table per file. Accuracies, standard deviations and shares are in %.
 
     averages: from the main table (source "Table 1") and from the running text (source "text").
     quotes: numbers, words and symbols of the running text: a name, the words (as text), and their sentence.
     notes, by_hand: the audit's remarks, and its findings that a person read (`audit`).
     """
 
-    main: pd.DataFrame
-    averages: pd.DataFrame
-    detailed: pd.DataFrame
-    grid: pd.DataFrame
-    rank: pd.DataFrame
-    position: pd.DataFrame
-    language: pd.DataFrame
-    quotes: pd.DataFrame
-    notes: pd.DataFrame
-    by_hand: pd.DataFrame
+    main: pd.DataFrame  # method, dataset, category, accuracy, mark
+    averages: pd.DataFrame  # backbone, method, average, mark, source
+    detailed: pd.DataFrame  # backbone, method, dataset, category, accuracy, std, star
+    grid: pd.DataFrame  # method, hyperparameter, value, percent
+    rank: pd.DataFrame  # rank, loss, parameters
+    position: pd.DataFrame  # targets, loss, parameters
+    language: pd.DataFrame  # method, task, score, star, mark
+    quotes: pd.DataFrame  # quote, said, sentence
+    notes: pd.DataFrame  # check, place, note
+    by_hand: pd.DataFrame  # check, place, printed, recomputed, verdict, note
 
     def accuracies(self, backbone: str, column: str = "accuracy") -> pd.DataFrame:
         """Return the detailed table of a backbone: rows methods, columns data sets, both in the paper's order."""
@@ -92,15 +78,8 @@ def _wide(table: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def load(folder) -> Published:
-    """Load the tables in `folder`. InputError for a file that is missing or lacks columns."""
-    tables = {}
-    for field in dataclasses.fields(Published):
-        path = Path(folder) / f"{field.name}.csv"
-        if not path.is_file():
-            raise InputError(f"{path}: no such file; it belongs to the repository")
-        table = pd.read_csv(path, dtype=TEXT, keep_default_na=False)
-        lacking = [column for column in COLUMNS[field.name] if column not in table]
-        if lacking:
-            raise InputError(f"{path}: lacks the column {lacking[0]!r}")
-        tables[field.name] = table
-    return Published(**tables)
+    """Load the tables in `folder`."""
+    names = (field.name for field in dataclasses.fields(Published))
+    return Published(
+        **{name: pd.read_csv(Path(folder) / f"{name}.csv", dtype=TEXT, keep_default_na=False) for name in names}
+    )

@@ -3,7 +3,7 @@
 import copy
 import math
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +45,7 @@ def consistent():
                     value = 46.0
                 star = value < of_method["pvera"]
                 rows.append((backbone, method, dataset, category, value, 1.0, star))
-    detailed = pd.DataFrame(rows, columns=published.COLUMNS["detailed"])
+    detailed = pd.DataFrame(rows, columns=list(paper.detailed))
 
     main = detailed[detailed["backbone"] == "dinov2_b"].drop(columns=["backbone", "std", "star"])
     dora_wins = main["dataset"].isin(published.DATASETS[:7])
@@ -62,7 +62,7 @@ def consistent():
 
     grid = paper.grid.copy()
     grid.loc[(grid["method"] == "ia3") & (grid["percent"] == 10), "percent"] = 11  # 6/57
-    averages = pd.DataFrame(averages, columns=published.COLUMNS["averages"])
+    averages = pd.DataFrame(averages, columns=list(paper.averages))
     tables = dict(main=main.assign(mark=mark), averages=averages, detailed=detailed, grid=grid)
     return replace(paper, **tables, notes=paper.notes[:0], by_hand=paper.by_hand[:0])
 
@@ -238,9 +238,9 @@ def test_a_row_of_another_length_is_no_markdown_table():
 
 def test_notebook(tmp_path, monkeypatch, capsys):
     """It needs the published numbers alone, shows tables and a figure, prints nothing, and writes the audit."""
-    for name in published.COLUMNS:
-        (tmp_path / "results/published").mkdir(parents=True, exist_ok=True)
-        shutil.copy(FOLDER / f"{name}.csv", tmp_path / "results/published")
+    (tmp_path / "results/published").mkdir(parents=True)
+    for field in fields(published.Published):
+        shutil.copy(FOLDER / f"{field.name}.csv", tmp_path / "results/published")
     tables, pictures = run("audit.ipynb", tmp_path, "empty", monkeypatch)
     assert "| check | place |" in tables and [picture.stem for picture in pictures] == ["audit"]
     assert capsys.readouterr() == ("", "")

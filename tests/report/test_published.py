@@ -7,7 +7,6 @@ import pytest
 
 from pvera import METHODS
 from pvera.data.tasks import TASKS
-from pvera.errors import InputError
 from pvera.report import published
 from pvera.study.results import CATEGORIES
 
@@ -69,11 +68,3 @@ def test_wide_tables_have_the_cells_of_the_long_ones(paper):
     for table in (paper.main, paper.detailed):
         assert (table["category"] == table["dataset"].map(lambda name: TASKS[name].category)).all()
         assert set(table["category"]) == set(CATEGORIES)
-
-
-def test_bad_folders_are_input_errors(tmp_path):
-    with pytest.raises(InputError, match="main.csv: no such file"):
-        published.load(tmp_path)
-    (tmp_path / "main.csv").write_text("method,dataset,category,mark\n")
-    with pytest.raises(InputError, match="lacks the column 'accuracy'"):
-        published.load(tmp_path)

@@ -18,7 +18,6 @@ from scipy.stats import t
 from pvera import PAPER_METHODS, adapters
 from pvera.data import vtab
 from pvera.data.tasks import TASKS
-from pvera.errors import InputError
 from pvera.report import plots, published
 from pvera.report.notebook import Page
 from pvera.report.scores import wide
@@ -291,17 +290,6 @@ def test_saved_figures(tmp_path):
     figure = plots.benchmark(wide(runs_of(HAND)))
     png, pdf = plots.save(figure, tmp_path, "main")
     assert png.read_bytes().startswith(b"\x89PNG") and pdf.read_bytes().startswith(b"%PDF")
-
-
-def test_notebook_refuses_what_cannot_share_a_table_and_says_why(tmp_path, monkeypatch):
-    runs = [make_record("vera", data_copy="lossless"), make_record("pvera", data_copy="lossy")]
-    write_all(tmp_path / "results", runs)
-    with pytest.raises(InputError) as error:
-        run("main_table.ipynb", tmp_path, "mine", monkeypatch)
-    assert str(error.value) == (
-        "results of different data_copy cannot share a table: lossy (digits/pvera/seed0) and lossless "
-        "(digits/vera/seed0)"
-    )
 
 
 def test_notebook(tmp_path, monkeypatch, capsys):

@@ -202,10 +202,6 @@ def test_along_beta(root):
     assert len(beta_effects.along_beta(along, ("beta", "seed"))) == 6
 
 
-def test_nothing_yet(tmp_path):
-    assert tables.load(tmp_path, "mine") is None and beta_effects.load(tmp_path, "mine") is None
-
-
 def test_figures(loaded, root):
     risk = figures.risk_coverage(loaded).axes[0]
     keys = figures.shown({tuple(row) for row in loaded.coverage[tables.KEY].itertuples(index=False)})

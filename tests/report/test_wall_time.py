@@ -34,7 +34,3 @@ def test_shares_and_epochs_by_hand(tmp_path):
         "Differences of the protocols": ["2", "1.6", "14.5", "48.0"],
         "Monte Carlo inference": ["1", "4.0", "36.4", "240.0"],
     }
-
-
-def test_nothing_yet(tmp_path):
-    assert wall_time.wall_times(tmp_path, "mine").empty

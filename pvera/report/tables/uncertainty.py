@@ -51,6 +51,12 @@ def compare(greater: np.ndarray, smaller: np.ndarray) -> RankSum:
     return rank_sum(greater, smaller) if len(greater) and len(smaller) else RankSum(np.nan, np.nan)
 
 
+def delta(of: Callable, runs: Runs, k: int) -> float:
+    """Return Cliff's delta of the values `of` incorrect against correct images of all runs, with k draws."""
+    right, wrong = of(runs, k)
+    return compare(wrong, right).cliffs_delta
+
+
 # Spread of the scores
 
 
@@ -96,11 +102,11 @@ def compared(runs: Runs, of: Callable) -> pd.DataFrame:
     for k, (group, members) in product(shown_draws(runs), groups(runs).items()):
         right, wrong = of(members, k)
         test = compare(wrong, right)
-        of_seeds = [[run for run in members if run.record["seed"] == seed] for seed in seeds(members)]
+        of_seeds = ([run for run in members if run.record["seed"] == seed] for seed in seeds(members))
         rows.append({
             "draws": k, "group": group, "wrong_percent": 100 * len(wrong) / (len(right) + len(wrong)),
             "right": _mean(right), "wrong": _mean(wrong), "p_value": test.p_value, "cliffs_delta": test.cliffs_delta,
-            "by_seed": [compare(*of(some, k)[::-1]).cliffs_delta for some in of_seeds],
+            "by_seed": [delta(of, some, k) for some in of_seeds],
         })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -157,7 +163,7 @@ def within(of: Callable, k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
 
     def contrast(runs: Runs) -> dict[str, pd.DataFrame]:
         _require_draws(runs, k)
-        deltas = [compare(*of([run], k)[::-1]).cliffs_delta for run in runs]
+        deltas = [delta(of, [run], k) for run in runs]
         places = [{name: run.record[name] for name in ("dataset", "seed")} for run in runs]
         return {"": pd.DataFrame(places).assign(delta=deltas).pivot(index="dataset", columns="seed", values="delta")}
 
@@ -169,8 +175,7 @@ def over_all(of: Callable, k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
 
     The paper pools in this way (Figure 5).
     """
-
-    return lambda runs: _of_seeds(runs, k, lambda part: compare(*of(part, k)[::-1]).cliffs_delta)
+    return lambda runs: _of_seeds(runs, k, lambda part: delta(of, part, k))
 
 
 def times_as_wide(k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
