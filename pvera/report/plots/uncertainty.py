@@ -64,9 +64,8 @@ def pairs(runs: tables.Runs, of: Callable, title: str, definition: str, highest:
     figure, axes = panels(len(values), len(values), COLUMN, 2.5, 0, sharey=True)
     top, beyond = 0.0, []
     for ax, (k, (correct, incorrect)) in zip(axes, values.items(), strict=True):
-        violins(ax, (correct, incorrect), ("Correct", "Incorrect"), (CORRECT, INCORRECT)).set_title(
-            f"{k} draws", pad=14
-        )
+        violins(ax, (correct, incorrect), ("Correct", "Incorrect"), (CORRECT, INCORRECT))
+        ax.set_title(f"{k} draws", pad=14)
         test = rank_sum(incorrect, correct)
         if np.isfinite(test.p_value):
             bracket(ax, 0, 1, 1.02, f"{stars(test.p_value)}   δ = {signed(test.cliffs_delta, 2)}")
