@@ -105,10 +105,11 @@ def test_interrupted_writing_leaves_nothing(tmp_path, monkeypatch, fails_at):
     assert results.state(path, make_record()["config_hash"]) == "missing"
 
 
-def test_replacing_a_run_leaves_no_predictions_of_the_old_one(tmp_path):
+def test_replacing_a_run_leaves_nothing_of_the_old_one(tmp_path):
     path = tmp_path / "seed0.json"
-    results.write(path, make_record(), np.eye(2), np.arange(2))
+    results.write(path, make_record(), np.eye(2), np.arange(2), b"an adapter")
     results.write(path, make_record(correct=6))
+    assert [file.name for file in tmp_path.iterdir()] == ["seed0.json"]
     with pytest.raises(InputError, match="not kept"):
         results.read_predictions(path)
 
