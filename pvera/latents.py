@@ -64,6 +64,23 @@ def adaptation(model: AdaptedModel, images: Tensor) -> dict[str, Tensor]:
     return {"mean": total.mean((1, 2)), "norm": total.norm(dim=2).mean(1)}
 
 
+def lengths(model: AdaptedModel, images: Tensor) -> Tensor:
+    """Return the Euclidean length of μ_q of the last layer at each patch, (n, height, width).
+
+    Raises what `last_layer` raises, and InputError for a backbone without a grid of patches.
+    """
+    height, width = _grid(model)
+    mu = last_layer(model, images, "q")[0][:, -height * width :, 0]  # class and register tokens come first
+    return mu.norm(dim=2).reshape(-1, height, width)
+
+
+def _grid(model: AdaptedModel) -> tuple[int, int]:
+    if not hasattr(model.backbone, "patch_embed"):
+        raise InputError(f"maps need patches that lie on a grid: {type(model.backbone).__name__} is not of timm")
+    patch_embed: Any = model.backbone.patch_embed
+    return patch_embed.grid_size
+
+
 @dataclass(frozen=True)
 class Maps:
     """Latents of the last layer's query over the patches, projected to one number per patch.
@@ -87,11 +104,8 @@ def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps
     """
     PCA = optional("sklearn.decomposition", "study").PCA
 
-    if not hasattr(model.backbone, "patch_embed"):
-        raise InputError(f"maps need patches that lie on a grid: {type(model.backbone).__name__} is not of timm")
+    grid = _grid(model)
     mu, sigma = last_layer(model, images, "q")
-    patch_embed: Any = model.backbone.patch_embed
-    grid: tuple[int, int] = patch_embed.grid_size
     patches = mu[:, -grid[0] * grid[1] :, 0].cpu()  # class and register tokens come first
     latents = patches.flatten(0, 1).numpy()
     component = PCA(1, svd_solver="full").fit(latents)

@@ -101,8 +101,8 @@ TOPICS = {
                        _analysed(readings.load_uncertainty)),
     "Out-of-distribution detection": Topic("Section 4.4, Figure 6", "out_of_distribution", "out_of_distribution",
                                            "analyse --experiments out_of_distribution", _analysed(ood.load_values)),
-    "Latents": Topic("Section 4.4, Figure 7", "latents", "latents", "analyse --experiments latents",
-                     _analysed(partial(readings.load, experiment="latents"))),
+    "Latents": Topic("Section 4.4, Figure 7", "latents", "latents", "analyse --experiments focus",
+                     _analysed(partial(readings.load, experiment="focus"))),
     "Language": Topic("Appendix D, Table 5", "language", "language", "train_language", _language),
 }  # fmt: skip
 
@@ -126,7 +126,7 @@ _spread = partial(Claim, "Uncertainty", digits=2)
 _rival = partial(Claim, "Uncertainty against rivals", digits=3, page=False)
 _wider = partial(Claim, "Intervals", digits=2)
 _out = partial(Claim, "Out-of-distribution detection", digits=3, units="models", limit=0.5)
-_maps = partial(Claim, "Latents", units="images")
+_maps = partial(Claim, "Latents")
 _text = partial(Claim, "Language")
 
 #: The first of a topic is its primary question.
@@ -196,8 +196,8 @@ CLAIMS = (
     _out("PVeRA's values separate better than VeRA's (mean value)", ood.separation("mean", "vera"), *VERA, page=False),
     _out("PVeRA's values are lower in distribution (norm)", ood.separation("norm"), *HALF),
     _out("PVeRA's values separate better than VeRA's (norm)", ood.separation("norm", "vera"), *VERA, page=False),
-    _maps("Different draws change the latent: they lie away from their mean", latents.draw_distance, page=False),
-    _maps("PVeRA focuses more on the semantically relevant parts of an image", latents.relevant_parts),
+    _maps("PVeRA focuses more on the object in an image than VeRA and no adapter", latents.more_focused,
+          "AUROC {size} above {name}", "AUROC {size} below {name}", 3),
     _text("PVeRA is better than VeRA on average over the tasks of GLUE", language.ahead("glue", ["vera"]), *POINTS),
     _text("PVeRA is better than VeRA on average over the tasks of our own grammar",
           language.ahead("grammar", ["vera"]), *POINTS, page=False),

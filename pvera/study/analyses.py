@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pvera import checkpoint, latents, uncertainty
-from pvera.data import custom
+from pvera.data import custom, suite
 from pvera.errors import InputError
 from pvera.files import sha256
 from pvera.seeding import derive
@@ -197,6 +197,42 @@ def out_of_distribution(model, analysis: Analysis, tests, report: Report) -> dic
             done += part.stop - part.start
             report(done / total)
     return {name: np.concatenate(parts) for name, parts in values_of.items()}
+
+
+def focus(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
+    """Compute how well the length of μ_q finds the patches of an image's object: AUROC per test image, NaN without any.
+
+    A patch is the object's where it covers a tenth of it or more, and another where it covers none of it.
+    adapted: with the trained adapter. frozen: with d = 1 and b = 0, which leaves x A on the frozen backbone.
+    """
+    test, masks = tests[analysis.dataset], suite.test_masks(analysis.dataset)
+    assert masks is not None, f"{analysis.dataset} has no objects"  # `plan.focus` lists no such data set
+    arrays = {}
+    for name in ("adapted", "frozen"):
+        if name == "frozen":
+            for adapter in model.members[0].layers:
+                adapter.d.data.fill_(1.0)
+                adapter.b.data.zero_()
+        found = []
+        for start in range(0, len(test), BATCH):
+            part = slice(start, min(start + BATCH, len(test)))
+            found.append(_within(latents.lengths(model, test[part]).cpu().numpy(), masks[part]))
+            report((len(arrays) + part.stop / len(test)) / 2)
+        arrays[name] = np.concatenate(found).astype(np.float32)
+    return arrays
+
+
+def _within(lengths: np.ndarray, masks: np.ndarray) -> np.ndarray:
+    """Return the AUROC (n,) of lengths (n, height, width) for the patches of masks (n, rows, columns)."""
+    n, height, width = lengths.shape
+    shape = n, height, masks.shape[1] // height, width, masks.shape[2] // width
+    share = masks.reshape(shape).mean((2, 4)).reshape(n, -1)
+    inside, outside = share >= 0.1, share == 0
+    values = lengths.reshape(n, -1)
+    ahead = np.sign(values[:, :, None] - values[:, None]) / 2 + 0.5
+    pairs = inside[:, :, None] & outside[:, None]
+    with np.errstate(invalid="ignore"):  # NaN without a pair
+        return (ahead * pairs).sum((1, 2)) / pairs.sum((1, 2))
 
 
 def latent_maps(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:

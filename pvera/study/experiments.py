@@ -134,6 +134,14 @@ ENTRIES = [
         script="analyse",
         notebooks=("latents",),
     ),
+    Experiment(
+        "focus",
+        "Focus",
+        "how well latents find the patches of an object",
+        plan.focus,
+        script="analyse",
+        notebooks=("latents",),
+    ),
     Experiment("dropout", "Dropout", "LoRA and VeRA with dropout, for Monte Carlo dropout", plan.dropout),
     Experiment(
         "beta_effects",

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pvera import text_encoders
 from pvera.adapters import METHODS
-from pvera.data import tasks
+from pvera.data import suite, tasks
 from pvera.errors import InputError
 from pvera.files import plain
 from pvera.study import analyses, results, uncertainty_baselines
@@ -381,6 +381,15 @@ def latent_maps(profile: Profile, root) -> list[Analysis]:
         Analysis.of(run, "latents", analyses.latent_maps, shown=5, draws=4)
         for run in adapters(profile, root, benchmark, "vera", "pvera")
         if run.dataset == profile.datasets[0] and run.seed == profile.seeds[0]
+    ]
+
+
+def focus(profile: Profile, root) -> list[Analysis]:
+    """List the adapters of the demonstration suite's tasks with objects, whose pixels it knows (Section 4.4)."""
+    return [
+        Analysis.of(run, "focus", analyses.focus)
+        for run in adapters(profile, root, benchmark, "vera", "pvera")
+        if run.dataset in suite.WITH_OBJECTS
     ]
 
 

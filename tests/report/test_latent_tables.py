@@ -101,17 +101,6 @@ def test_latent_differences_by_hand():
     assert "data sets: Digits; 1 test images, 2 x 2 patches each" in table.about
 
 
-def test_claims_about_maps_are_not_testable():
-    """The first draw is one away everywhere, the second two, so 1.5 / √1.25 in the mean; no draws could refute it."""
-    mu = np.array([[[0.0, 1.0], [2.0, 3.0]], [[0.0, 1.0], [2.0, 3.0]]])
-    with pytest.raises(Untestable, match=f"draws lie {1.5 / np.sqrt(1.25):.2f} standard deviations"):
-        latents.draw_distance([found([mu + 1, mu - 2], mu)])
-    with pytest.raises(Untestable, match="no draws of PVeRA"):
-        latents.draw_distance([found([], method="vera")])
-    with pytest.raises(Untestable, match="marked"):
-        latents.relevant_parts([])
-
-
 def test_latent_maps_share_one_scale_per_method():
     figure = maps.maps([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
     figure.canvas.draw()
@@ -123,3 +112,23 @@ def test_latent_maps_share_one_scale_per_method():
     np.testing.assert_array_equal(shown[3].images[0].get_array(), [[1, 1], [1, 1]])  # the draw minus its mean
     assert {ax.images[0].get_interpolation() for ax in shown} == {"nearest"}
     assert len(figure.axes) - len(shown) == 3  # the colour bars
+
+
+def focused(method, dataset, adapted, frozen=0.5):
+    return make_record(method, dataset, 0), {"adapted": np.array(adapted), "frozen": np.full(len(adapted), frozen)}
+
+
+def test_focus_by_hand():
+    """Images without an object do not count."""
+    runs = [
+        focused("pvera", "digits", [0.8, 0.6, np.nan]), focused("vera", "digits", [0.5, 0.5, np.nan]),
+        focused("pvera", "vessels", [0.9, 0.9]), focused("vera", "vessels", [1.0, 1.0]),
+    ]  # fmt: skip
+    table = latents.focus_table(runs)
+    assert lines(table)[:2] == [["Digits", "0.700", "0.500", "0.500"], ["Vessels", "0.900", "1.000", "0.500"]]
+    assert lines(table)[2] == ["Mean", "0.800", "0.750", "0.500"]
+    gaps = latents.more_focused(runs)
+    np.testing.assert_allclose(gaps["VeRA"], [[0.2], [-0.1]])
+    np.testing.assert_allclose(gaps["no adapter"], [[0.2], [0.4]])
+    with pytest.raises(Untestable, match="no runs of VeRA and PVeRA"):
+        latents.more_focused(runs[::2])

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import scripts
 import torch
+from sklearn.metrics import roc_auc_score
 from trained import DRAWS, IMAGES, make_adapters, make_profile
 
 import pvera
 from pvera import backbones, latents, uncertainty
+from pvera.data import suite
 from pvera.data.image_folders import load_split
 from pvera.errors import InputError
 from pvera.report import readings
@@ -152,6 +154,23 @@ def test_latents(profile, root):
     assert stored["draws"].shape == (4, 5, 4, 4)
 
 
+def test_focus_is_the_auroc_of_lengths_at_the_patches_of_the_object(profile, root):
+    _, run = list_runs(profile, "focus", root)
+    run.execute()
+    stored = results.read_arrays(run.path)
+    model, test, _ = opened(run)
+    share = suite.test_masks("digits")[:IMAGES].reshape(IMAGES, 4, 8, 4, 8).mean((2, 4)).reshape(IMAGES, -1)
+    kept = (share >= 0.1) | (share == 0)
+    for name in ("adapted", "frozen"):
+        if name == "frozen":
+            for adapter in model.members[0].layers:  # frozen features and x A
+                adapter.d.data.fill_(1)
+                adapter.b.data.fill_(0)
+        lengths = latents.lengths(model, test[slice(None)]).reshape(IMAGES, -1).numpy()
+        expected = [roc_auc_score(of[use] > 0, at[use]) for of, at, use in zip(share, lengths, kept)]
+        np.testing.assert_allclose(stored[name], expected, atol=1e-6)
+
+
 def test_existing_results_are_identified_by_adapter_data_and_settings(profile, root, tmp_path):
     (run,) = list_runs(profile, "uncertainty", root)
     assert run.state() == "missing"
@@ -241,12 +260,12 @@ def test_the_script_computes_missing_results(profile, root, tmp_path, capsys, in
     def there(counts: dict) -> str:
         return "".join(f"mine, {name}: {some} of {all_} runs are there\n" for name, (some, all_) in counts.items())
 
-    counts = {"uncertainty": 1, "out_of_distribution": 2, "latents": 2}
+    counts = {"uncertainty": 1, "out_of_distribution": 2, "latents": 2, "focus": 2}
     status, output, errors = scripts.outcome("analyse", capsys, *arguments(tmp_path))
     assert (status, output) == (0, there({name: (0, count) for name, count in counts.items()})) and "100%" in errors
     folders = [root / "mine" / name for name in counts]
     written = {path: path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*.*")}
-    assert len(written) == 2 * 5
+    assert len(written) == 2 * 7
     outcome = scripts.outcome("analyse", capsys, *arguments(tmp_path))
     assert outcome == (0, there({name: (count, count) for name, count in counts.items()}), "")
     assert written == {path: path.stat().st_mtime_ns for folder in folders for path in folder.rglob("*.*")}

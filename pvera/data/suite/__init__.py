@@ -10,6 +10,19 @@ scikit-learn carries, are dealt to the splits, and the 797 of the test set are d
 
 from pvera.data.suite.drawing import COUNTS, Part
 from pvera.data.suite.folders import MANIFEST, digests, manifest, write
-from pvera.data.suite.recipes import RECIPES, Recipe, make, shared_units
+from pvera.data.suite.recipes import RECIPES, WITH_OBJECTS, Recipe, make, shared_units, test_masks
 
-__all__ = ["COUNTS", "MANIFEST", "RECIPES", "Part", "Recipe", "digests", "make", "manifest", "shared_units", "write"]
+__all__ = [
+    "COUNTS",
+    "MANIFEST",
+    "RECIPES",
+    "WITH_OBJECTS",
+    "Part",
+    "Recipe",
+    "digests",
+    "make",
+    "manifest",
+    "shared_units",
+    "test_masks",
+    "write",
+]

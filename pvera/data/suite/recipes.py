@@ -144,9 +144,18 @@ RECIPES = {
 }
 
 
+#: The tasks whose images show an object, of which `test_masks` knows the pixels.
+WITH_OBJECTS = ("digits", "flowers", "nuclei", "vessels", "blood", "counting", "sprites", "distance", "azimuth")
+
+
 def make(recipe: Recipe) -> dict[str, Part]:
     """Make all splits of one task. The generator of each depends on the task and the split alone."""
     return {split: recipe.build(split, _generator(recipe.name, split)) for split in COUNTS}
+
+
+def test_masks(name: str) -> np.ndarray | None:
+    """Return the pixels (n, 32, 32) of the object in each test image of one of `WITH_OBJECTS`; None for other tasks."""
+    return RECIPES[name].build("test", _generator(name, "test")).masks
 
 
 def shared_units() -> dict[str, np.ndarray]:

@@ -1,12 +1,12 @@
-"""Distance of PVeRA's latent draws from their mean, over the patches of an image (Section 4.4)."""
+"""Latents over the patches of an image: draws from their mean, and how well they find its object (Section 4.4)."""
 
 from collections.abc import Sequence
-from typing import NoReturn
 
 import numpy as np
 import pandas as pd
 
-from pvera.report.table import Table, plain
+from pvera.adapters import METHODS
+from pvera.report.table import Table, plain, title
 from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Untestable
 
@@ -45,25 +45,48 @@ def latents_table(latents: Latents) -> Table:
     return Table("latents", caption, {"": data.set_index("method")}, spec, data, about(latents))
 
 
-def draw_distance(latents: Latents) -> NoReturn:
-    """Raise `Untestable` with the distance of PVeRA's draws from their mean: σ is positive, so no result could refute
-    the claim."""
-    distances = [
-        np.sqrt(np.square(arrays["draws"] - arrays["mu"]).mean((2, 3))).T / arrays["mu"].std()
-        for record, arrays in latents
-        if record["method"] == "pvera" and len(arrays["draws"])
-    ]
-    if not distances:
-        raise Untestable("no draws of PVeRA")
-    raise Untestable(
-        f"it holds by construction, as σ is positive; draws lie {plain(np.concatenate(distances).mean(), 2)} standard "
-        "deviations of the mean over patches away"
+# Focus
+
+FROZEN = "frozen"  # the column of x A on the frozen backbone
+
+
+def focus(found: Latents) -> pd.DataFrame:
+    """Return the mean AUROC over images of each adapter, rows (dataset, seed), columns methods and `FROZEN`.
+
+    found: of experiment focus. x A is that of PVeRA; VeRA's differs in its random numbers alone.
+    """
+    rows = []
+    for record, arrays in found:
+        place = {name: record[name] for name in ("dataset", "seed")}
+        rows.append(place | {"method": record["method"], "auroc": np.nanmean(arrays["adapted"])})
+        if record["method"] == "pvera":
+            rows.append(place | {"method": FROZEN, "auroc": np.nanmean(arrays["frozen"])})
+    return pd.DataFrame(rows).pivot(index=["dataset", "seed"], columns="method", values="auroc")
+
+
+def focus_table(found: Latents) -> Table:
+    """Build the table of `focus`: a row per data set, mean over seeds."""
+    data = focus(found)
+    means = data.groupby(level="dataset").mean()
+    means.loc["Mean"] = means.mean()
+    spec = {name: (name if name == FROZEN else METHODS[name].title, 3) for name in ("pvera", "vera", FROZEN)}
+    spec[FROZEN] = ("x A, frozen backbone", 3)
+    caption = (
+        "AUROC with which the length of μ_q in the last layer finds the patches of the object in an image, mean over "
+        "test images and seeds; 0.5 is chance. A patch is the object's where the object covers a tenth of it or more; "
+        "patches that it touches less are left out. For VeRA, μ_q is x A ⊙ d. The last column has no adapter: the "
+        "frozen backbone's x A."
     )
+    return Table("focus", caption, {"": means.rename(title)}, spec, data.reset_index())
 
 
-def relevant_parts(latents: Latents) -> NoReturn:
-    """Raise `Untestable`: no data set of the profiles marks the relevant parts."""
-    raise Untestable("no image has its relevant parts marked; the maps are for the eye")
+def more_focused(found: Latents) -> dict[str, pd.DataFrame]:
+    """Return the contrasts of PVeRA's AUROC above VeRA's and above that of the frozen backbone."""
+    data = focus(found)
+    if not {"pvera", "vera"} <= set(data):
+        raise Untestable("no runs of VeRA and PVeRA")
+    names = {"vera": METHODS["vera"].title, FROZEN: "no adapter"}
+    return {shown: (data["pvera"] - data[name]).unstack("seed") for name, shown in names.items()}
 
 
 def about(latents: Latents) -> str:
