@@ -360,11 +360,11 @@ def uncertainty(profile: Profile, root) -> list[Analysis]:
 
 
 def out_of_distribution(profile: Profile, root) -> list[Analysis]:
-    """List the adapters of the first data set of each category, each on all of these data sets (Section 4.4).
+    """List the adapters of the profile's data sets for this, each on all of these (Section 4.4).
 
-    The paper does not name its three.
+    By default they are the first of each category: the paper has three, and does not name them.
     """
-    tested = first_of_categories(profile)
+    tested = tuple(profile.out_of_distribution) or first_of_categories(profile)
     return [
         Analysis.of(run, "out_of_distribution", analyses.out_of_distribution, tested)
         for run in adapters(profile, root, benchmark, "vera", "pvera")

@@ -156,6 +156,7 @@ class Profile(Settings):
     component_seeds: of the experiments on PVeRA's components, which are left out where there are none.
     further_seeds: of VeRA and PVeRA, beside `seeds`.
     experiments: those that are run where no others are asked for; by default all.
+    out_of_distribution: the data sets whose models see each other's images; by default the first of each category.
     noise, published: two experiments that are left out where they are not described.
     rivals: the methods of uncertainty beside PVeRA's draws.
     weights: per backbone a local file of its weights, instead of the hub's.
@@ -186,6 +187,7 @@ class Profile(Settings):
     experiments: Distinct[Name] = []
     ablations: Ablations | None = None
     effects: Effects | None = None
+    out_of_distribution: Distinct[Name] = []
     noise: Noise | None = None
     published: Published | None = None
     uncertainty: Draws = Draws()

@@ -25,9 +25,10 @@ def test_out_of_distribution_by_hand():
     runs = [values(), values(seed=1, own=(-1.0, -2.0), other=(-3.0, -4.0)), values("vera", own=(0.0, 1.0))]
     table = out_of_distribution.out_of_distribution_table(runs)
     label, *row = lines(table)[0]
+    assert label == "Digits"
+    assert row == ["0.000", "−0.750", "0.312", "0.62, 0.00", "0 of 2"]
     p = [stats.mannwhitneyu(x, y, alternative="greater").pvalue for x, y in (([3, 1], [1, 2]), ([-3, -4], [-1, -2]))]
-    assert label == "Digits, given Vessels"
-    assert row == ["0.000", "−0.750", "0.312", "0.62, 0.00", f"{p[0]:.4f}, {p[1]:.4f}", "0 of 2"]
+    assert table.data["p_value"].tolist()[:4:2] == pytest.approx(p)
     assert list(table.panels) == ["PVeRA, mean value", "PVeRA, norm", "VeRA, mean value", "VeRA, norm"]
 
 
@@ -51,7 +52,7 @@ def test_auroc_figure_shows_every_seed_and_chance():
     figure.canvas.draw()
     assert [ax.get_title() for ax in figure.axes] == ["Mean value", "Norm"]
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert labels == ["Digits, given Vessels", " ", "Vessels, given Digits", " "]
+    assert labels == ["Digits", " ", "Vessels", " "]
     for ax, kind in zip(figure.axes, out_of_distribution.KINDS):
         chance = [line for line in ax.lines if line.get_linestyle() == "--"]
         assert [set(line.get_xdata()) for line in chance] == [{0.5}]

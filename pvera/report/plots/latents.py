@@ -20,12 +20,11 @@ from pvera.report.tables.out_of_distribution import KINDS, Values
 OUT = "#BBBBBB"
 
 
-def values(ax: Axes, run: Values, kind: str) -> Axes:
-    """Draw violins of one adapter's values on its own data set (in colour) and on the others.
+def values(ax: Axes, run: Values, kind: str, tested: Sequence[str]) -> Axes:
+    """Draw violins of one adapter's values on its own data set (in colour) and on the others of `tested`.
 
     Brackets show the significance that the values are lower on its own.
     """
-    tested = run.record["config"]["tested"]
     home, colour = tested.index(run.trained_on), style(run.record["method"]).colour
     violins(
         ax,
@@ -42,16 +41,17 @@ def values(ax: Axes, run: Values, kind: str) -> Axes:
 
 
 def out_of_distribution_auroc(data: pd.DataFrame) -> Figure:
-    """Draw the AUROC of each comparison (`tables.out_of_distribution.comparisons`) for each kind of value side by side,
-    at column width: dots for seeds, markers for their means."""
-    shown = data.pivot_table("auroc", ["kind", "model", "tested", "method"], "seed", sort=False).add_prefix("seed")
+    """Draw the AUROC of each model, mean over the other data sets, for each kind of value side by side.
+
+    Dots are seeds, markers their means. data: `tables.out_of_distribution.comparisons`. The width is a column's.
+    """
+    shown = data.pivot_table("auroc", ["kind", "model", "method"], "seed", sort=False).add_prefix("seed")
     shown["mean"] = shown.mean(axis=1)
     methods = list(dict.fromkeys(data["method"]))
 
     def look(row: tuple) -> Style:
-        model, tested, method = row
-        label = f"{title(model)}, given {title(tested)}" if method == methods[0] else " "
-        return replace(style(method), title=label)
+        model, method = row
+        return replace(style(method), title=title(model) if method == methods[0] else " ")
 
     figure, axes = panels(len(KINDS), len(KINDS), COLUMN, 0.15 * len(shown) / len(KINDS), 0.75, sharey=True)
     for ax, (kind, name) in zip(axes, KINDS.items(), strict=True):
@@ -60,17 +60,20 @@ def out_of_distribution_auroc(data: pd.DataFrame) -> Figure:
         ax.set_xlim(0, 1)
         ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     figure.supxlabel("AUROC for detecting images of another data set by high values", fontsize=7)
-    figure.supylabel("Training set, given images of another", fontsize=7)
+    figure.supylabel("Training set", fontsize=7)
     key(figure, [*methods_key(methods), SEED, entry("chance", line="--")], columns=4)
     return figure
 
 
 def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
-    """Draw a row per method and a column per model, for the first seed.
+    """Draw a row per method and a column per model, for the first seed and the first data set of each category.
 
-    Other seeds have other random matrices, and so other values.
+    Other seeds have other random matrices, and so other values. The paper shows three models.
     """
-    runs = [run for run in runs if run.record["seed"] == min(run.record["seed"] for run in runs)]
+    category = {run.trained_on: run.record["category"] for run in reversed(runs)}
+    shown = list({of: name for name, of in category.items()}.values())[::-1]
+    first = min(run.record["seed"] for run in runs)
+    runs = [run for run in runs if run.record["seed"] == first and run.trained_on in shown]
     methods = list(dict.fromkeys(run.record["method"] for run in runs))
     models = list(dict.fromkeys(run.trained_on for run in runs))
     figure = Figure(figsize=(COLUMN, 0.45 + 1.65 * len(methods)))
@@ -79,7 +82,7 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
         for ax, model in zip(grid[row], models, strict=True):
             for run in runs:
                 if (run.record["method"], run.trained_on) == (method, model):
-                    values(ax, run, kind)
+                    values(ax, run, kind, models)
             name, pad = (title(model), 24) if row == 0 else ("", 18)
             ax.set_title(name, pad=pad, fontsize=7)
             if row < len(methods) - 1:
