@@ -90,8 +90,8 @@ def out_of_distribution_table(runs: Sequence[Values]) -> Table:
         "Sum of the query's and the value's latent mean in the last layer, for test images of the data set that a "
         "model was trained on (in), and of the others (out; mean over them). Mean value: over tokens and latent "
         "dimensions. Norm: Euclidean, mean over tokens. AUROC: for detecting out-of-distribution images by high values "
-        "(0.5: chance). Lower in: comparisons, of all seeds and other data sets, in which the values in distribution are "
-        f"lower by a one-sided rank-sum test (p < {LEVEL}, uncorrected)."
+        "(0.5: chance). Lower in: comparisons, of all seeds and other data sets, in which the values in distribution "
+        f"are lower by a one-sided rank-sum test (p < {LEVEL}, uncorrected)."
     )
     return Table("out_of_distribution", caption, panels, SPEC, data, about(runs))
 
