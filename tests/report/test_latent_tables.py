@@ -128,8 +128,7 @@ def test_focus_by_hand():
     table = latents.focus_table(runs)
     assert lines(table)[:2] == [["Digits", "0.700", "0.500", "0.500"], ["Vessels", "0.900", "1.000", "0.500"]]
     assert lines(table)[2] == ["Mean", "0.800", "0.750", "0.500"]
-    gaps = latents.more_focused(runs)
-    np.testing.assert_allclose(gaps["VeRA"], [[0.2], [-0.1]])
-    np.testing.assert_allclose(gaps["no adapter"], [[0.2], [0.4]])
+    np.testing.assert_allclose(latents.more_focused("vera")(runs)[""], [[0.2], [-0.1]])
+    np.testing.assert_allclose(latents.more_focused(latents.FROZEN)(runs)[""], [[0.2], [0.4]])
     with pytest.raises(Untestable, match="no runs of VeRA and PVeRA"):
-        latents.more_focused(runs[::2])
+        latents.more_focused("vera")(runs[::2])
