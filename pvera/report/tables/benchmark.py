@@ -219,7 +219,7 @@ def about(runs: list[dict]) -> str:
     if cut := capped(runs):
         chosen = sum(bool(run["chosen"]) for run in runs)
         text += f" (this limit ended {cut} of {chosen} chosen trainings, patience the others)"
-    text += f". {len(runs)} of {scores.size} runs."
+    text += f". {len(runs)} runs."
     if runs[0]["experiment"] == "benchmark" and runs[0]["dataset"] in vtab.NAMES:
         text += _incomplete(scores)
     there = {(run["method"], run["dataset"], run["seed"]) for run in runs}
