@@ -1,6 +1,7 @@
 """The lines that a training on your own pictures prints: what is trained, how long it takes, and what it leaves."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -26,13 +27,22 @@ def count(profile: Profile) -> int:
 
 def announce(profile: Profile, device: str) -> str:
     """Return the line that says what will be trained, before it is."""
-    grids = {name: options["grid"] for name, options in profile.methods.items() if "grid" in options}
+    grids = [
+        f"{name} {of} {listed(values)}"
+        for name, options in profile.methods.items()
+        for of, values in options.get("grid", {}).items()
+    ]
     idle = "" if device != "cpu" else ", while a GPU is idle" if torch.cuda.is_available() else ", without a GPU"
     return (
-        f"protocol {profile.protocol}; backbones {profile.backbones}; methods {list(profile.methods)}; seeds "
-        f"{profile.seeds}; β {profile.beta}; grids {grids}; {count(profile)} trainings of at most "
-        f"{profile.training.epochs} epochs, on {environment(device)['device']}{idle}"
+        f"protocol {profile.protocol}; backbone {listed(profile.backbones)}; methods {listed(profile.methods)}; seeds "
+        f"{listed(profile.seeds)}; β {listed(profile.beta)}; grids {'; '.join(grids)}; {count(profile)} trainings of "
+        f"at most {profile.training.epochs} epochs, on {environment(device)['device']}{idle}"
     )
+
+
+def listed(values: Iterable) -> str:
+    """Return values in words: "0.01, 0.001"."""
+    return ", ".join(map(str, values))
 
 
 def expect(profile: Profile, run: Run, device: str) -> str:

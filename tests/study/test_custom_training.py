@@ -42,7 +42,9 @@ def test_the_folder_alone_trains_pvera_with_one_seed_under_the_corrected_protoco
     status, output, errors = scripts.outcome("train", capsys, *options(tmp_path, *more))
     assert status == 0, errors
     first, last = output.splitlines()[1], output.splitlines()[-1]
-    assert first.startswith("protocol corrected; backbones ['tiny']; methods ['pvera']; seeds [0]; β [0.0001, 1e-06]")
+    assert first.startswith(
+        "protocol corrected; backbone tiny; methods pvera; seeds 0; β 0.0001, 1e-06; grids pvera learning_rate 0.01"
+    )
     assert "learning_rate" in first and "2 trainings of at most 3 epochs, on cpu" in first
     assert "photos/pvera/seed0: what is left takes 0:0" in errors
     (run,) = results.load_runs(tmp_path / "results", "own")
@@ -89,8 +91,8 @@ def test_the_step_is_measured(pictures, tmp_path, capsys):
 @pytest.mark.parametrize(
     "more, said",
     [
-        (("--backbone", "dinov2_b"), "protocol corrected; backbones ['dinov2_b']; methods ['pvera']; seeds [0]"),
-        (("--protocol", "published"), "protocol published; backbones ['tiny']"),
+        (("--backbone", "dinov2_b"), "protocol corrected; backbone dinov2_b; methods pvera; seeds 0"),
+        (("--protocol", "published"), "protocol published; backbone tiny"),
         (("--profile", "paper", "--backbones", "dinov2_s"), "  missing: beta/dinov2_s/photos/pvera/seed0"),
         (("--learning-rate", "0.01", "--batch-size", 4, "--seeds", 0, 1), "seeds [0, 1]; β [0.0001, 1e-06]; grids {}"),
     ],
