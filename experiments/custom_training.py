@@ -32,11 +32,12 @@ def announce(profile: Profile, device: str) -> str:
         for name, options in profile.methods.items()
         for of, values in options.get("grid", {}).items()
     ]
+    searched = f"; grids {', '.join(grids)}" if grids else ""
     idle = "" if device != "cpu" else ", while a GPU is idle" if torch.cuda.is_available() else ", without a GPU"
     return (
         f"protocol {profile.protocol}; backbone {listed(profile.backbones)}; methods {listed(profile.methods)}; seeds "
-        f"{listed(profile.seeds)}; β {listed(profile.beta)}; grids {'; '.join(grids)}; {count(profile)} trainings of "
-        f"at most {profile.training.epochs} epochs, on {environment(device)['device']}{idle}"
+        f"{listed(profile.seeds)}; β {listed(profile.beta)}{searched}; {count(profile)} trainings of at most "
+        f"{profile.training.epochs} epochs, on {environment(device)['device']}{idle}"
     )
 
 

@@ -94,7 +94,7 @@ def test_the_step_is_measured(pictures, tmp_path, capsys):
         (("--backbone", "dinov2_b"), "protocol corrected; backbone dinov2_b; methods pvera; seeds 0"),
         (("--protocol", "published"), "protocol published; backbone tiny"),
         (("--profile", "paper", "--backbones", "dinov2_s"), "  missing: beta/dinov2_s/photos/pvera/seed0"),
-        (("--learning-rate", "0.01", "--batch-size", 4, "--seeds", 0, 1), "seeds [0, 1]; β [0.0001, 1e-06]; grids {}"),
+        (("--learning-rate", "0.01", "--batch-size", 4, "--seeds", 0, 1), "seeds 0, 1; β 0.0001, 1e-06; 3 trainings"),
     ],
 )  # fmt: skip
 def test_more_may_be_said(more, said, pictures, tmp_path, capsys, step_of_an_eighth):
@@ -158,8 +158,9 @@ def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_pr
         (row,) = [line for line in page.splitlines() if line.startswith(f"| {title} |")]
         assert all(f"{100 * accuracies[name, method]:.1f}" in row for name in ("photos", "again"))
     assert "photos" in benchmark.detailed(runs).markdown() and benchmark.grid(runs).markdown()
-    for build in (against_paper.accuracies, against_paper.detailed, against_paper.grid):
+    for build in (against_paper.accuracies, against_paper.detailed):
         assert "differences do not test" in build(runs, paper).caption or build(runs, paper).data.empty
+    assert {"here", "paper"} <= set(against_paper.grid(runs, paper).data)
     groups = uncertainty.groups(readings.load_uncertainty(root, "own"))
     assert list(groups) == [uncertainty.ALL, "again", "photos"]
     status, output, _ = scripts.outcome("train", capsys, *two_methods(tmp_path, *names, "--experiments", "rank"))
