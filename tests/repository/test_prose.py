@@ -112,6 +112,7 @@ TIMES_AS_WIDE = "Over all images, incorrect predictions have the wider intervals
 PAPER_WIDTHS = cell("intervals", "published_wrong", draws=16, group="All data sets") / cell(
     "intervals", "published_right", draws=16, group="All data sets"
 )
+FOCUS = "PVeRA's latents focus more on the object in an image than VeRA's"
 LEARNED = "Learning σ makes PVeRA more accurate than σ = 1 fixed (β = 0) †"
 LEAD = (PAPER.loc["pvera"] - PAPER.loc["vera"]).mean()
 POWER = cell("claims", "could_be_shown", claim="PVeRA is more accurate than VeRA")
@@ -217,10 +218,15 @@ PROSE = {
     "analysis/latents.ipynb": [
         ("lies 0.37 standard", [cell("latents", "spread", method="pvera")]),
         ("patches is 0.62", [cell("latents", "correlation", method="pvera")]),
+        ("AUROC is 0.108 higher [−0.001, 0.218]", claim(FOCUS)),
     ],
     "analysis/main_table.ipynb": [
         ("by 6.4 points [0.6, 12.3]", PRIMARY),
         ("average is 3.1 points higher", [MAIN["adaptformer"] - MAIN["pvera"]]),
+    ],
+    "analysis/out_of_distribution.ipynb": [
+        ("models is 0.115 above chance [−0.041, 0.272]", claim("PVeRA's values are lower in distribution (norm)")),
+        ("it is 0.010 above [−0.193, 0.214]", claim("PVeRA's values are lower in distribution (mean value)")),
     ],
     "analysis/position.ipynb": [("lose 0.020 nats", [cell("position", "above_reference", targets="qkv")])],
     "analysis/protocol.ipynb": [
