@@ -72,7 +72,7 @@ def test_claims_by_hand():
     assert (first["seed0"], first["seed1"]) == pytest.approx((0.1, -0.2))
     assert second["claim"] == "r = 128 and r = 512 (here r = 16 and r = 64) lose less than r = 64 (here r = 8)"
     assert second["reading"] == "r = 8 against r = 16: 0.200 nats higher"
-    assert second["low"] == pytest.approx(0.2 - t.ppf(0.975, 1) * np.sqrt(0.02 / 2 / 2))
+    assert second["low"] == pytest.approx(0.2 - t.ppf(0.975, 2) * np.sqrt(0.02 / 2 / 2))
     assert (second["seed0"], second["seed1"]) == pytest.approx((0.1, 0.3))
 
 

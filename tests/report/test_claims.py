@@ -3,12 +3,13 @@
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from notebook import ROOT
 from records import make_record, write_all
 
 from pvera.report import claims, published
-from pvera.report.tables.verdicts import UNTESTABLE, VERDICTS
+from pvera.report.tables.verdicts import UNTESTABLE, VERDICTS, Claim
 
 PAPER = published.load(ROOT / "results" / "published")
 TOPICS = list(claims.TOPICS)
@@ -42,7 +43,8 @@ def test_verdicts_follow_from_intervals(mini):
     for scope, part in (("", single), ("these_", single[single["these_low"].notna()])):
         low, high = part[f"{scope}low"], part[f"{scope}high"]
         assert (part[f"{scope}verdict"] == np.select([low > 0, high < 0], ["holds", "fails"], "undecided")).all()
-    assert (single["low"] <= single["these_low"] + 1e-9).mean() > 0.9
+    both = single[single["these_low"].notna()]
+    assert len(both) > 10 and (both["low"] <= both["these_low"] + 1e-9).all(), "other tasks vary more than seeds alone"
 
 
 def test_printed_numbers_of_claims_are_the_papers():
@@ -53,7 +55,7 @@ def test_printed_numbers_of_claims_are_the_papers():
         "targets": PAPER.position["targets"].tolist(),
     } == claims.ablations.PAPER
     assert PAPER.position.set_index("targets")["loss"].idxmin() == "qv"
-    printed = [number for number, _ in claims.cost.CLAIMS.values()]
+    printed = claims.cost.CLAIMS.values()
     assert [PAPER.quote(name) for name in ("size", "flops_pvera", "flops_vera")] == list(filter(None, printed))
 
 
@@ -74,9 +76,15 @@ def test_no_question_stands_twice(mini):
     assert not mini.duplicated(["claim", "backbone"]).any()
 
 
-def test_a_measure_that_could_not_decide_is_not_testable(mini):
-    rows = mini[mini["page"] & (mini["topic"] == "Out-of-distribution detection")]
-    assert (rows["verdict"] == UNTESTABLE).all() and rows["reading"].str.contains("the measure ends 0.500").all()
+def test_a_measure_that_could_not_decide_is_not_testable():
+    """An AUROC ends half a unit from chance: three models that differ as much as these show nothing below that."""
+    models = pd.DataFrame([[0.1], [0.4], [-0.3]])
+    row = Claim("topic", "It leads", lambda data: {"": data}, units="models", limit=0.5).judge(models)
+    assert row["verdict"] == UNTESTABLE and row["reading"].startswith(
+        "the measure ends 0.5 from zero, and no difference"
+    )
+    alike = Claim("topic", "It leads", lambda data: {"": data}, units="models", limit=0.5).judge(models / 10)
+    assert alike["verdict"] == "undecided"
 
 
 def test_without_results_every_claim_names_its_command(root):

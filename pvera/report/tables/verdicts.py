@@ -196,6 +196,8 @@ SHOWN = {
 def counted(verdicts: Iterable[str]) -> str:
     """Count verdicts in a phrase."""
     verdicts = list(verdicts)
+    if not verdicts:
+        return "none is judged"
     words = {HOLDS: ("holds", "hold"), FAILS: ("fails", "fail")}
     counts = [(verdicts.count(kind), *words.get(kind, (f"is {kind}", f"are {kind}"))) for kind in VERDICTS]
     *parts, last = [f"{count} {one if count == 1 else several}" for count, one, several in counts if count]
