@@ -91,7 +91,7 @@ def test_all_that_the_paper_lacks_is_said_at_once(done, tmp_path, monkeypatch, c
         return [line.removeprefix("missing: ").split(".")[0] for line in capsys.readouterr().err.splitlines()]
 
     gpu, data, weights = "a GPU", "VTAB-1k, without network", "weights of DINOv2, without network"
-    assert said() == [gpu, data, weights]
+    assert said() == [gpu, data, weights, "GLUE, without network"]
     assert said("--slurm") == said("--device=cpu") == [data, weights] and said("--data", "x") == [gpu, weights]
     assert done("paper", "--slurm", "--data", "x", "--weights", "dinov2_b=a")[0][0] == "train"
     monkeypatch.setattr(run_profile, "online", lambda: True)

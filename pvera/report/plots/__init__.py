@@ -216,8 +216,8 @@ def save(figure: Figure, folder, name: str, source: str = "") -> list[Path]:
     source: where the data come from, in small print below all that is drawn.
     """
     width, height = figure.get_size_inches()
-    figure.text(0.995, -0.08 / height, source, ha="right", fontsize=5, color="0.5", in_layout=False)
-    whole = Bbox([[0, -0.12], [width, height]])
+    figure.text(0.995, -0.13 / height, source, ha="right", fontsize=5, color="0.5", in_layout=False)
+    whole = Bbox([[0, -0.17], [width, height]])
     paths = []
     for ending, undated in (("png", "Software"), ("pdf", "CreationDate")):
         file = io.BytesIO()
