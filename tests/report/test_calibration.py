@@ -109,6 +109,13 @@ def verdicts(errors):
     return judged("Calibration", minus_logs(runs_of(errors)))["verdict"].tolist()
 
 
+def test_claims_are_about_ace():
+    runs = runs_of(HAND)
+    for run in runs:
+        run["test"]["ece"] = 0.5
+    np.testing.assert_allclose(minus_logs(runs), -np.log(wide(runs, "ace")))
+
+
 def test_claims_by_hand():
     linear = {"linear": {"digits": [0.03, 0.03], "vessels": [0.03, 0.03]}}
     adaptformer = {"adaptformer": {"digits": [0.2, 0.2], "vessels": [0.2, 0.2]}}
