@@ -111,8 +111,8 @@ def verdicts(errors):
 
 def test_claims_are_about_ace():
     runs = runs_of(HAND)
-    for run in runs:
-        run["test"]["ece"] = 0.5
+    for record in runs:
+        record["test"]["ece"] = 0.5
     np.testing.assert_allclose(minus_logs(runs), -np.log(wide(runs, "ace")))
 
 
