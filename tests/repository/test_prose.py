@@ -287,7 +287,7 @@ def test_no_other_number_of_results_is_typed(page):
 @pytest.mark.parametrize("page, profile", [("docs/mini.md", "mini"), ("docs/paper.md", "paper")])
 def test_runs_are_those_of_the_profile(page, profile):
     plan = Profile.read(ROOT / f"experiments/profiles/{profile}.yaml")
-    counts = {name: len(list_runs(plan, name, "results")) for name in of_script("train")}
+    counts = {name: len(list_runs(plan, name, ROOT / "results")) for name in of_script("train")}
     shown = re.findall(r"^\| `(\w+)` \|.*\| (\d+) \|$", (ROOT / page).read_text(), re.MULTILINE)
     assert dict(shown) == {name: str(count) for name, count in counts.items() if count}
 

@@ -16,6 +16,7 @@ def done(monkeypatch, tmp_path, capsys):
     for name in ("main_tiny", "main_paper", "rank"):
         (tmp_path / f"results/demo/tables/{name}.md").write_text(f"table {name}\n")
     monkeypatch.setattr(run_profile, "ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)  # where it goes by itself, so that the next test starts where it did
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(run_profile, "online", lambda: True)
     called = []
