@@ -47,7 +47,7 @@ def main() -> None:
     profile = read_profile(name)
     of_paper = profile.datasets[0] in vtab.NAMES  # `rehearsal` as well
 
-    if name == "paper" and (lines := lacking(profile, options)):
+    if name == "paper" and (lines := lacking(profile, given)):
         print(*lines, sep="\n", file=sys.stderr)
         sys.exit(2)
     if not of_paper:
@@ -72,9 +72,9 @@ def main() -> None:
     print(f"\nTables:  {tables}\nFigures: figures/{name}\nTime:    {time.monotonic() - started:.0f} s")
 
 
-def lacking(profile: Profile, options: list[str]) -> list[str]:
-    """Return what the paper's experiment needs and this machine lacks, each with what to type."""
-    lines, given = [], {option.partition("=")[0] for option in options}
+def lacking(profile: Profile, given: set[str]) -> list[str]:
+    """Return what the paper's experiment needs and this machine lacks, each with what to type; `given`: options."""
+    lines = []
     if not torch.cuda.is_available() and not given & {"--slurm", "--device"}:
         lines.append("missing: a GPU. Type --slurm my_site.yaml (docs/cluster.md), or --device cpu to train here.")
     if not online():
@@ -84,7 +84,7 @@ def lacking(profile: Profile, options: list[str]) -> list[str]:
         if absent and "--weights" not in given:
             files = " ".join(f"--weights {backbone}=FILE" for backbone in absent)
             lines.append(f"missing: weights of DINOv2, without network. Type {files}.")
-        if profile.language and not options and not Path(profile.language.data, "CoLA").exists():
+        if profile.language and not given and not Path(profile.language.data, "CoLA").exists():
             source = "python experiments/make_texts.py --glue --source COPY"
             lines.append(f"missing: GLUE, without network. Type {source}, or any option, which leaves text out.")
     return lines

@@ -69,8 +69,7 @@ def focus_table(found: Latents) -> Table:
     data = focus(found)
     means = data.groupby(level="dataset").mean()
     means.loc["Mean"] = means.mean()
-    spec = {name: (name if name == FROZEN else METHODS[name].title, 3) for name in ("pvera", "vera", FROZEN)}
-    spec[FROZEN] = ("x A, frozen backbone", 3)
+    spec = {name: (METHODS[name].title, 3) for name in ("pvera", "vera")} | {FROZEN: ("x A, frozen backbone", 3)}
     caption = (
         "AUROC with which the length of μ_q in the last layer finds the patches of the object in an image, mean over "
         "test images and seeds; 0.5 is chance. A patch is the object's where the object covers a tenth of it or more; "

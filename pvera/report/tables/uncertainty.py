@@ -14,7 +14,7 @@ from scipy.stats import t
 from pvera.data.tasks import TASKS
 from pvera.report.published import Published
 from pvera.report.readings import Uncertainty
-from pvera.report.statistics import RankSum, rank_sum
+from pvera.report.statistics import rank_sum
 from pvera.report.table import Table, p_value, plain, signed, title
 from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Untestable
@@ -40,21 +40,21 @@ def seeds(runs: Runs) -> list[int]:
     return sorted({run.record["seed"] for run in runs})
 
 
+def by_seed(runs: Runs) -> dict[int, list[Uncertainty]]:
+    """Return the runs of each seed."""
+    return {seed: [run for run in runs if run.record["seed"] == seed] for seed in seeds(runs)}
+
+
 def shown_draws(runs: Runs) -> list[int]:
     """Return the paper's numbers of draws that the runs have; else the fewest and the most."""
     known = list(runs[0].estimates)
     return [k for k in DRAWS if k in known] or sorted({min(known), max(known)})
 
 
-def compare(greater: np.ndarray, smaller: np.ndarray) -> RankSum:
-    """Return `rank_sum`; NaN where a sample is empty."""
-    return rank_sum(greater, smaller) if len(greater) and len(smaller) else RankSum(np.nan, np.nan)
-
-
 def delta(of: Callable, runs: Runs, k: int) -> float:
     """Return Cliff's delta of the values `of` incorrect against correct images of all runs, with k draws."""
     right, wrong = of(runs, k)
-    return compare(wrong, right).cliffs_delta
+    return rank_sum(wrong, right).cliffs_delta
 
 
 # Spread of the scores
@@ -101,12 +101,11 @@ def compared(runs: Runs, of: Callable) -> pd.DataFrame:
     rows = []
     for k, (group, members) in product(shown_draws(runs), groups(runs).items()):
         right, wrong = of(members, k)
-        test = compare(wrong, right)
-        of_seeds = ([run for run in members if run.record["seed"] == seed] for seed in seeds(members))
+        test = rank_sum(wrong, right)
         rows.append({
             "draws": k, "group": group, "wrong_percent": 100 * len(wrong) / (len(right) + len(wrong)),
             "right": _mean(right), "wrong": _mean(wrong), "p_value": test.p_value, "cliffs_delta": test.cliffs_delta,
-            "by_seed": [delta(of, some, k) for some in of_seeds],
+            "by_seed": [delta(of, some, k) for some in by_seed(members).values()],
         })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -210,7 +209,7 @@ def _require_draws(runs: Runs, k: int) -> None:
 def _of_seeds(runs: Runs, k: int, value: Callable[[Runs], float]) -> dict[str, pd.DataFrame]:
     """Return the contrast of a value over all adapters of a seed."""
     _require_draws(runs, k)
-    values = {seed: value([run for run in runs if run.record["seed"] == seed]) for seed in seeds(runs)}
+    values = {seed: value(some) for seed, some in by_seed(runs).items()}
     return {"": pd.DataFrame([values]).rename_axis("seed", axis=1)}
 
 

@@ -172,13 +172,14 @@ def versus(of: Iterable[str], over: Iterable[str]) -> Contrast:
 # Shown
 
 
-def _of_scope(verdict: str, low: str) -> Callable[[pd.Series], str]:
-    """Return the cell of a scope: the verdict with the interval, whose columns are `low` and the matching high."""
+def _of_scope(scope: str) -> Callable[[pd.Series], str]:
+    """Return the cell of a scope, verdict and interval; scope: what its columns begin with."""
 
     def cell(row: pd.Series) -> str:
-        if pd.isna(row[low]):
-            return NOTHING if pd.isna(row[verdict]) else row[verdict]
-        return f"{row[verdict]} {interval(None, row[low], row[low.replace('low', 'high')], row['digits'])}"
+        verdict, low, high = (row[f"{scope}{name}"] for name in ("verdict", "low", "high"))
+        if pd.isna(low):
+            return NOTHING if pd.isna(verdict) else verdict
+        return f"{verdict} {interval(None, low, high, row['digits'])}"
 
     return cell
 
@@ -186,8 +187,8 @@ def _of_scope(verdict: str, low: str) -> Callable[[pd.Series], str]:
 #: How judged claims are shown.
 SHOWN = {
     "reading": ("Effect", lambda row: row["reading"]),
-    "these_low": ("On these tasks", _of_scope("these_verdict", "these_low")),
-    "low": ("On tasks like these", _of_scope("verdict", "low")),
+    "these_low": ("On these tasks", _of_scope("these_")),
+    "low": ("On tasks like these", _of_scope("")),
     "could_be_shown": ("Could be shown", lambda row: plain(row["could_be_shown"], row["digits"])),
     "scale": ("Scale", lambda row: ", ".join(filter(None, [row["scale"], row["cut"]])) or NOTHING),
 }
