@@ -52,8 +52,4 @@ for argument in "$@"; do
 done
 
 source setup_env.sh
-if [ "$profile" = rehearsal ]; then
-    python experiments/rehearsal.py "$@"
-else
-    python experiments/run_profile.py "$profile" "$@"
-fi
+python experiments/run_profile.py "$profile" "$@"

@@ -1,21 +1,16 @@
 """The lines that a training on your own pictures prints: what is trained, how long it takes, and what it leaves."""
 
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from benchmark_throughput import CLASSES, images
 from custom_options import FOLDER
 
-from pvera import adapt, backbones
 from pvera.study import hours
 from pvera.study.profiles import Profile
 from pvera.study.results import ADAPTER
 from pvera.study.runs import Job, Run, environment
-from pvera.study.training import TrainingConfig, autocast, duration, fit
-
-PASS = 1 / 3  # of a training step: the share of its forward pass
+from pvera.study.training import duration
 
 
 def count(profile: Profile) -> int:
@@ -48,27 +43,8 @@ def listed(values: Iterable) -> str:
 
 def expect(profile: Profile, run: Run, device: str) -> str:
     """Return the line that says how long the trainings will take, each as long as `run`."""
-    said = duration(epoch_seconds(run, device), profile.training, count(profile))
+    said = duration(hours.epoch_seconds(run, device), profile.training, count(profile))
     return f"by a measured step, {count(profile)} trainings one after the other take {said}"
-
-
-def epoch_seconds(run: Run, device: str) -> float:
-    """Return the seconds of an epoch of `run`, by a measured step."""
-    train, validation, _ = hours.images(run)
-    return (train + PASS * validation) * seconds_per_image(run, device)
-
-
-def seconds_per_image(run: Run, device: str) -> float:
-    """Return the seconds that the members of `run` train on an image, from one step on random weights and images."""
-    frozen, size, ends = backbones.load(run.backbone, pretrained=False), run.training.batch_size, []
-    frozen.model.to(device)
-    model = adapt(frozen.model, [candidate.method for candidate in run.candidates], CLASSES)
-    batch, one, rates = images(frozen, device, size), images(frozen, device, 1), [(1e-4, 1e-4)] * len(run.candidates)
-    config = TrainingConfig(batch_size=size, epochs=2)
-    with autocast(device, run.precision):
-        betas, rules = [0.0] * len(rates), run.protocol
-        fit(model, batch, one, rates, betas, config, rules, 0, lambda _: ends.append(time.perf_counter()))
-    return (ends[1] - ends[0]) / (size + PASS)
 
 
 def trained(runs: list[Job]) -> list[str]:

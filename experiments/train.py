@@ -95,7 +95,7 @@ def start(profile: Profile, options: Namespace) -> None:
 def fitting(runs: list[Run], budget: float, device: str, workers: int) -> tuple[list[Run], hours.Budget]:
     """Return the first runs that workers finish in `budget` hours, and what the workers watch meanwhile."""
     measured = next(filter(hours.epoch, runs), None)
-    seconds, done = (custom_training.epoch_seconds(measured, device), hours.epoch(measured)) if measured else (0.0, 1.0)
+    seconds, done = (hours.epoch_seconds(measured, device), hours.epoch(measured)) if measured else (0.0, 1.0)
     watched = hours.Budget(time.time() + 3600 * budget, seconds, done)
     ends = accumulate(map(watched.expected, runs))
     return runs[: sum(end <= 3600 * budget * workers for end in ends)], watched

@@ -10,7 +10,7 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import vtab_like
-from rehearsal import COMMIT, Hub
+from hub import COMMIT, Hub
 from vtab_like import cache, call, edit, state, whole  # noqa: F401  fixtures among them
 
 from pvera.data import vtab, vtab_sources

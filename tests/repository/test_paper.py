@@ -208,15 +208,15 @@ def test_the_rehearsal_makes_marked_tables_and_figures_in_ten_minutes(tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     started = time.monotonic()
     ended = subprocess.run(
-        [sys.executable, "experiments/rehearsal.py"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "experiments/run_profile.py", "rehearsal"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
     assert ended.returncode == 0, ended.stderr[-2000:]
     seconds, busy = time.monotonic() - started, max(1, os.getloadavg()[1] / cores())
     assert seconds < 600 * busy, f"{seconds:.0f} seconds, while programs shared {busy:.1f} to one core"
-    refusals = [line for line in ended.stdout.splitlines() if line.startswith("refused, as it should be: error: ")]
-    for reason, line in zip(("No space left", "arrived damaged", "to continue"), refusals, strict=True):
-        assert reason in line
 
     runs = {
         name: results.load_runs(tmp_path / "results", "rehearsal", name) for name in ("benchmark", "rank", "position")

@@ -1,16 +1,17 @@
 """run_all.sh does the parts of a profile in turn: which of them, and with which options."""
 
-import socket
 import subprocess
 
 import pytest
 import run_profile
 
+from pvera import InputError
+
 MODULES = ("make_suite", "prepare_vtab", "train", "analyse", "cost", "make_texts", "train_language", "front_page")
 
 
 @pytest.fixture
-def done(monkeypatch, tmp_path, capsys):
+def done(monkeypatch, tmp_path):
     """Return the calls of a command line in an empty folder; `stale`: whether a notebook is out of date."""
     (tmp_path / "results/demo/tables").mkdir(parents=True)
     for name in ("main_tiny", "main_paper", "rank"):
@@ -18,10 +19,10 @@ def done(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(run_profile, "ROOT", tmp_path)
     monkeypatch.chdir(tmp_path)  # where it goes by itself, so that the next test starts where it did
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(run_profile, "online", lambda: True)
     called = []
     for name in MODULES:
         monkeypatch.setattr(getattr(run_profile, name), "main", lambda words, name=name: called.append((name, *words)))
+    monkeypatch.setattr(run_profile.rehearsal, "make", lambda profile: called.append(("rehearsal",)))
 
     def run(command):
         called.append(("python", *command[1:]))
@@ -52,66 +53,32 @@ def test_demo(done, capsys):
 
 
 def test_mini_has_text_committed_notebooks_and_the_front_page(done):
-    of_mini = ("--profile", "mini")
-    text = [("make_texts", "--root", "data/text"), ("train_language", *of_mini)]
-    assert done("mini")[-3:] == [*text, ("front_page",)]
-    notebooks = ("python", "experiments/execute_notebooks.py", *of_mini, "--inplace")
-    assert done("mini", stale=True)[-2:] == [notebooks, ("front_page",)]
+    names = [name for name, *_ in done("mini")]
+    assert names == ["make_suite", "make_texts", "train", "analyse", "cost", "train_language", "front_page"]
+    *_, notebooks, front_page = done("mini", stale=True)
+    assert notebooks == ("python", "experiments/execute_notebooks.py", "--profile", "mini", "--inplace")
+    assert front_page == ("front_page",)
 
 
-def test_paper_prepares_what_is_not_there(done, tmp_path):
-    parts = done("paper")
-    assert parts[0] == ("prepare_vtab", "--no-decode") and ("make_texts", "--root", "data/text", "--glue") in parts
+def test_paper_installs_what_is_not_there_before_it_trains(done, tmp_path):
+    assert done("paper")[:2] == [("prepare_vtab", "--no-decode"), ("make_texts", "--root", "data/text", "--glue")]
     for given in (["--data=elsewhere"], ["--data", "elsewhere"]):
         assert done("paper", *given)[0][0] == "train"
     (tmp_path / "data/vtab-1k").mkdir(parents=True)
     (tmp_path / "data/vtab-1k/vtab-1k.json").touch()
     (tmp_path / "data/text/CoLA").mkdir(parents=True)
-    parts = done("paper")
-    assert parts[0][0] == "train" and ("make_texts", "--root", "data/text") in parts
+    paper = done("paper")
+    assert [name for name, *_ in paper[:2]] == ["make_texts", "train"] and "--glue" not in paper[0]
+    _, *rehearsal = done("rehearsal")
+    assert str(rehearsal) == str(paper).replace("paper", "rehearsal").replace("data/text", "data/rehearsal/text")
 
 
-def test_the_rehearsal_does_what_the_paper_does(done, tmp_path):
-    (tmp_path / "data/vtab-1k").mkdir(parents=True)
-    (tmp_path / "data/rehearsal/vtab-1k").mkdir(parents=True)
-    for folder in ("data/vtab-1k", "data/rehearsal/vtab-1k"):
-        (tmp_path / folder / "vtab-1k.json").touch()
-    paper, rehearsal = (str(done(name)) for name in ("paper", "rehearsal"))
-    assert rehearsal == paper.replace("paper", "rehearsal").replace("data/text", "data/rehearsal/text")
-
-
-def test_all_that_the_paper_lacks_is_said_at_once(done, tmp_path, monkeypatch, capsys):
+def test_paper_without_a_gpu_says_what_to_type(done, monkeypatch):
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(run_profile, "online", lambda: False)
-    monkeypatch.setattr(run_profile.backbones, "weight_files", lambda name: ["a"] * (name == "dinov2_s"))
-
-    def said(*options) -> list[str]:
-        with pytest.raises(SystemExit) as ended:
-            done("paper", *options)
-        assert ended.value.code == 2
-        return [line.removeprefix("missing: ").split(".")[0] for line in capsys.readouterr().err.splitlines()]
-
-    gpu, data, weights = "a GPU", "VTAB-1k, without network", "weights of DINOv2, without network"
-    assert said() == [gpu, data, weights, "GLUE, without network"]
-    assert said("--slurm") == said("--device=cpu") == [data, weights] and said("--data", "x") == [gpu, weights]
-    assert done("paper", "--slurm", "--data", "x", "--weights", "dinov2_b=a")[0][0] == "train"
-    monkeypatch.setattr(run_profile, "online", lambda: True)
-    assert said() == [gpu]
-
-
-def test_the_hub_is_reached_or_not(monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port, connect = server.getsockname()[1], socket.create_connection
-        asked = []
-
-        def local(place, timeout):
-            asked.append(place)
-            return connect(("127.0.0.1", port), timeout)
-
-        monkeypatch.setattr(run_profile.socket, "create_connection", local)
-        monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example")
-        assert run_profile.online() and asked == [("mirror.example", 443)]
-    assert not run_profile.online()
+    with pytest.raises(InputError, match="^no GPU: type --slurm"):
+        done("paper")
+    for option in ("--slurm", "--device=cpu"):
+        assert ("train", "--profile", "paper", option) == done("paper", option)[1][:4]
 
 
 def test_options_go_to_what_trains_and_analyses(done):

@@ -15,7 +15,7 @@ from pvera import backbones
 from pvera.data import custom, tasks
 from pvera.report import published, readings
 from pvera.report.tables import against_paper, benchmark, uncertainty
-from pvera.study import results
+from pvera.study import hours, results
 from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.training import TrainingConfig, duration
@@ -66,10 +66,7 @@ def listed_runs(tmp_path, pictures, capsys, *more) -> list[str]:
 
 @pytest.fixture
 def step_of_an_eighth(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
-    import custom_training
-
-    monkeypatch.setattr(custom_training, "seconds_per_image", lambda *_: 0.125)
+    monkeypatch.setattr(hours, "seconds_per_image", lambda *_: 0.125)
 
 
 def test_the_list_says_how_long_it_takes(pictures, tmp_path, capsys, step_of_an_eighth):

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import custom_training
 import pytest
 import scripts
 from small import arguments, profile_with
@@ -117,7 +116,7 @@ def test_workers_stop_between_runs(plan, monkeypatch):
 
 def test_budget_from_the_command_line(plan, folder, capsys, monkeypatch, in_process):
     """With 900 seconds for LoRA's epoch and the counted ratio, runs end after 0.2, 0.85, 1.06 and 1.7 hours."""
-    monkeypatch.setattr(custom_training, "epoch_seconds", lambda run, device: 900.0)
+    monkeypatch.setattr(hours, "epoch_seconds", lambda run, device: 900.0)
 
     def say(*more) -> list[str]:
         options = arguments(folder, "results", "--experiments", "benchmark", "--workers", 1, *more)
