@@ -18,7 +18,7 @@ from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as draws
 from pvera.report.tables import uncertainty_baselines as ways
 from pvera.report.tables.names import backbone_title
-from pvera.report.tables.verdicts import EXACT, FIELDS, RULE, SHOWN, UNTESTABLE, Claim, counted, lead, versus
+from pvera.report.tables.verdicts import EXACT, FIELDS, RULE, SHOWN, UNTESTABLE, Claim, Contrast, below, lead
 from pvera.study import markdown, results
 
 Results = dict[str, tuple[list[dict], Any]]  # backbone -> trainings behind the claims, and what contrasts take
@@ -69,10 +69,10 @@ def _points(runs: list[dict]) -> pd.DataFrame:
     return 100 * wide(runs)
 
 
-def minus_logs(runs: list[dict]) -> pd.DataFrame:
-    """Return minus the logarithms of ACE."""
+def logarithms(runs: list[dict]) -> pd.DataFrame:
+    """Return the logarithms of ACE."""
     with np.errstate(divide="ignore"):
-        return -np.log(wide(runs, "ace"))
+        return np.log(wide(runs, "ace"))
 
 
 def _percent(log_ratio: float) -> float:
@@ -80,18 +80,18 @@ def _percent(log_ratio: float) -> float:
 
 
 TOPICS = {
-    "Main table": Topic("Table 1", "main_table", "main", "train", _trained(_points, "benchmark")),
-    "Published protocol": Topic("Table 1", "protocol", "published", "train --experiments published",
-                                _trained(_points, "published")),
     "Components": Topic("not in the paper", "components", "components",
                         "train --experiments components equal_budget", _components),
+    "Published protocol": Topic("Table 1", "protocol", "published", "train --experiments published",
+                                _trained(_points, "published")),
+    "Main table": Topic("Table 1", "main_table", "main", "train", _trained(_points, "benchmark")),
     "Rank": Topic("Table 2", "rank", "rank", "train --experiments rank",
                   _trained(partial(ablations.losses, hyperparameter="rank"), "rank")),
     "Position": Topic("Table 3", "position", "position", "train --experiments position",
                       _trained(partial(ablations.losses, hyperparameter="targets"), "position")),
     "Cost": Topic("Section 4.3, Figure 3", "computational_efficiency", "cost", "cost", efficiency.of_profile),
     "Calibration": Topic("Section 4.3, Figure 4", "calibration", "calibration", "train",
-                         _trained(minus_logs, "benchmark", "components_vera", "components_pvera")),
+                         _trained(logarithms, "benchmark", "components_vera", "components_pvera")),
     "Uncertainty": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",
                          "analyse --experiments uncertainty",
                          _analysed(readings.load_uncertainty)),
@@ -107,116 +107,115 @@ TOPICS = {
 }  # fmt: skip
 
 LORA_BASED = ("lora", "vera", "pvera")  # Section 4.3 leaves DoRA out
-POINTS = "{size} points above {name}", "{size} points below {name}"
-PLAIN_POINTS = "{size} points above", "{size} points below"
-NATS = "{name}: {size} nats higher", "{name}: {size} nats lower"
-ACE = "{name}: calibration error (ACE) {size} % higher", "{name}: calibration error (ACE) {size} % lower"
-DELTA = "Cliff's delta {size} above zero", "Cliff's delta {size} below zero"
-NLL = "NLL {size} lower", "NLL {size} higher"
-AUROC = "AUROC {size} higher", "AUROC {size} lower"
-HALF = "AUROC {size} above ½", "AUROC {size} below ½"
-VERA = "AUROC {size} above VeRA's", "AUROC {size} below VeRA's"
-MAJORITY = "{name} lies {size} points above it", "{name} lies {size} points below it"
 
-_main = partial(Claim, "Main table")
-_part = partial(Claim, "Components")
+
+def calibrated(of: Sequence[str], *over: str) -> Contrast:
+    """Return the contrast of the logarithms of ACE: how far each of `of` lies below each of `over`."""
+    return lambda logs: {name: gaps for one in of for name, gaps in below(one, *over, sign="/")(logs).items()}
+
+
+AUROC, NATS, NLL = "AUROC {signed}", "{signed} nats", "NLL lower by {signed}"
+
+_main = partial(Claim, "Main table", effect="{signed} points")
+_part = partial(Claim, "Components", effect="{signed} points")
 _rank = partial(ablations.named, "rank")
-_calibrated = partial(Claim, "Calibration", digits=1, shown=_percent)
-_spread = partial(Claim, "Uncertainty", digits=2)
+_calibrated = partial(Claim, "Calibration", effect="ACE {signed} %", shown=_percent)
+_spread = partial(Claim, "Uncertainty", effect="Cliff's delta {signed}", digits=2)
 _rival = partial(Claim, "Uncertainty against rivals", digits=3, page=False)
-_wider = partial(Claim, "Intervals", digits=2)
+_wider = partial(Claim, "Intervals", effect="Cliff's delta {signed}", digits=2)
 _out = partial(Claim, "Out-of-distribution detection", digits=3, units="models", limit=0.5)
-_maps = partial(Claim, "Latents")
-_text = partial(Claim, "Language")
+_maps = partial(Claim, "Latents", effect="AUROC {signed}", digits=3)
+_text = partial(Claim, "Language", effect="{signed} points")
 
 #: The first of a topic is its primary question.
 CLAIMS = (
-    _main("PVeRA has the highest average", lead("pvera"), *POINTS),
-    _main("DoRA has the second highest average", benchmark.second("dora", "pvera"), *POINTS, turned=("PVeRA",)),
-    _main("Linear probing has the lowest average", benchmark.lowest("linear"), *POINTS[::-1]),
+    _main("PVeRA has the highest average", lead("pvera")),
+    _main("DoRA has the second highest average", benchmark.second("dora", "pvera")),
+    _main("Linear probing has the lowest average", below("linear")),
     _main("On natural data sets linear probing is above Bottleneck and AdaptFormer",
-          benchmark.of(["natural"], lead("linear", "bottleneck", "adaptformer")), *POINTS, page=False),
+          benchmark.of(["natural"], lead("linear", "bottleneck", "adaptformer")), page=False),
     _main("On specialized and structured data sets linear probing is the lowest",
-          benchmark.of(["specialized", "structured"], benchmark.lowest("linear")), *POINTS[::-1]),
+          benchmark.of(["specialized", "structured"], below("linear"))),
     _main("DoRA is best on more data sets than any other", benchmark.wins("dora"),
-          "best on {size} more data sets than {name}", "best on {size} fewer data sets than {name}", page=False),
+          effect="{signed} data sets", page=False),
     _main("PVeRA is the most stable: lowest standard deviation over seeds", benchmark.steadiness("pvera"),
-          "{size} points lower than that of {name}", "{size} points higher than that of {name}", 2,
-          units="data sets, over all seeds", page=False),
-    _main("PVeRA is the most stable: lowest mean rank", benchmark.ranks("pvera"), "{size} ranks ahead of {name}",
-          "{size} ranks behind {name}", 2, page=False),
+          digits=2, units="data sets, over all seeds", page=False),
+    _main("PVeRA is the most stable: lowest mean rank", benchmark.ranks("pvera"),
+          effect="{signed} ranks", digits=2, page=False),
     Claim("Published protocol", "PVeRA is more accurate than VeRA, trained as the published program does",
-          lead("pvera", "vera"), *POINTS),
-    _part("PVeRA is more accurate than VeRA", components.gap("PVeRA − VeRA"), *PLAIN_POINTS),
-    _part("The noise makes PVeRA more accurate (β = 0)", components.gap("with noise − without (β = 0)"), *PLAIN_POINTS),
+          lead("pvera", "vera"), "{signed} points"),
+    _part("PVeRA is more accurate than VeRA", components.gap("PVeRA − VeRA")),
+    _part("The noise makes PVeRA more accurate (β = 0)", components.gap("with noise − without (β = 0)")),
     _part("Noise of fixed size, σ = 1, makes PVeRA more accurate (β = 0) †",
-          components.gap("σ = 1 − no noise (β = 0)"), *PLAIN_POINTS),
+          components.gap("σ = 1 − no noise (β = 0)")),
     _part("Learning σ makes PVeRA more accurate than σ = 1 fixed (β = 0) †",
-          components.gap("σ learned − σ = 1 (β = 0)"), *PLAIN_POINTS),
-    _part("The KL term makes PVeRA more accurate", components.gap("with KL term − without"), *PLAIN_POINTS),
+          components.gap("σ learned − σ = 1 (β = 0)")),
+    _part("The KL term makes PVeRA more accurate", components.gap("with KL term − without")),
     _part("The KL term makes PVeRA more accurate where the search chose one",
-          components.gap("with KL term − without", where="kl_term_chosen"), *PLAIN_POINTS, page=False),
-    _part("PVeRA is more accurate than VeRA with an equal budget", components.gap("PVeRA − VeRA, equal budget"),
-          *PLAIN_POINTS),
-    Claim("Rank", _rank("{0} has the lowest loss", [256]), ablations.lower("rank", [256], [64, 128, 512]), *NATS, 3),
-    Claim("Rank", _rank("{0} lose less than {1}", [128, 512], [64]), ablations.lower("rank", [128, 512], [64]), *NATS,
+          components.gap("with KL term − without", where="kl_term_chosen"), page=False),
+    _part("PVeRA is more accurate than VeRA with an equal budget", components.gap("PVeRA − VeRA, equal budget")),
+    Claim("Rank", _rank("{0} has the lowest loss", [256]), ablations.lower("rank", [256], [64, 128, 512]), NATS, 3),
+    Claim("Rank", _rank("{0} lose less than {1}", [128, 512], [64]), ablations.lower("rank", [128, 512], [64]), NATS,
           3, page=False),
-    Claim("Position", "QV has the lowest loss", ablations.lower("targets", ["qv"], ablations.PAPER["targets"]), *NATS,
+    Claim("Position", "QV has the lowest loss", ablations.lower("targets", ["qv"], ablations.PAPER["targets"]), NATS,
           3),
     *(Claim("Cost", text, partial(cost.count, text), page="dinov2_b") for text in cost.CLAIMS),
     _calibrated("LoRA, VeRA and PVeRA are all better calibrated than the other adapters",
-                versus(LORA_BASED, ["bottleneck", "ia3", "adaptformer", "dora"]), *ACE),
+                calibrated(LORA_BASED, "bottleneck", "ia3", "adaptformer", "dora")),
     _calibrated("LoRA, VeRA and PVeRA are all better calibrated than linear probing",
-                versus(LORA_BASED, ["linear"]), *ACE, page=False),
-    _calibrated("PVeRA is better calibrated than VeRA", versus(["pvera"], ["vera"]), *ACE),
+                calibrated(LORA_BASED, "linear"), page=False),
+    _calibrated("PVeRA is better calibrated than VeRA", calibrated(["pvera"], "vera")),
     _spread("Over all images, incorrect predictions have the higher standard deviation, 16 draws",
-            draws.over_all(draws.spread_of, 16), *DELTA, units="seeds"),
+            draws.over_all(draws.spread_of, 16), units="seeds"),
     _spread("Within a data set, incorrect predictions have the higher standard deviation, 4 draws",
-            draws.within(draws.spread_of, 4), *DELTA, page=False),
+            draws.within(draws.spread_of, 4), page=False),
     _spread("Within a data set, incorrect predictions have the higher standard deviation, 16 draws",
-            draws.within(draws.spread_of, 16), *DELTA),
+            draws.within(draws.spread_of, 16)),
     Claim("Uncertainty", "The spread of 16 draws finds incorrect predictions better than the score of one pass",
-          draws.gain(16), *AUROC, 3),
-    _rival("PVeRA's draws have a lower NLL than one pass with its mean", ways.better("NLL", "draws", "mean"), *NLL),
+          draws.gain(16), AUROC, 3),
+    _rival("PVeRA's draws have a lower NLL than one pass with its mean", ways.better("NLL", "draws", "mean"), NLL),
     _rival("With a temperature for both, PVeRA's draws have a lower NLL than one pass",
-           ways.better("NLL, T", "draws", "mean"), *NLL),
-    _rival("PVeRA's draws find errors better than one pass", ways.better("AUROC of errors", "draws", "mean"), *AUROC),
+           ways.better("NLL, T", "draws", "mean"), NLL),
+    _rival("PVeRA's draws find errors better than one pass", ways.better("AUROC of errors", "draws", "mean"), AUROC),
     _rival("PVeRA's draws find errors better than VeRA's dropout",
-           ways.better("AUROC of errors", "draws", "dropout"), *AUROC),
+           ways.better("AUROC of errors", "draws", "dropout"), AUROC),
     _rival("PVeRA's draws have a lower NLL than an ensemble of VeRA's seeds", ways.better("NLL", "draws", "ensemble"),
-           *NLL),
+           NLL),
     _wider("Over all images, incorrect predictions have the wider intervals, 16 draws (paper: 2.65 times as wide)",
-           draws.times_as_wide(16), "{size} times as wide", "{size} times as wide", units="seeds",
+           draws.times_as_wide(16), effect="{size} times as wide", units="seeds",
            shown=lambda log_ratio: float(np.exp(log_ratio))),
     _wider("Within a data set, incorrect predictions have the wider intervals, 4 draws",
-           draws.within(draws.width_of, 4), *DELTA, page=False),
+           draws.within(draws.width_of, 4), page=False),
     _wider("Within a data set, incorrect predictions have the wider intervals, 16 draws",
-           draws.within(draws.width_of, 16), *DELTA, page=False),
-    _out("PVeRA's values are lower in distribution (mean value)", ood.separation("mean"), *HALF),
-    _out("PVeRA's values separate better than VeRA's (mean value)", ood.separation("mean", "vera"), *VERA, page=False),
-    _out("PVeRA's values are lower in distribution (norm)", ood.separation("norm"), *HALF),
-    _out("PVeRA's values separate better than VeRA's (norm)", ood.separation("norm", "vera"), *VERA, page=False),
-    _maps("PVeRA's latents focus more on the object in an image than VeRA's", latents.more_focused("vera"), *AUROC, 3),
+           draws.within(draws.width_of, 16), page=False),
+    _out("PVeRA's values are lower in distribution (mean value)", ood.separation("mean"), "AUROC − ½: {signed}"),
+    _out("PVeRA's values separate better than VeRA's (mean value)", ood.separation("mean", "vera"), AUROC, page=False),
+    _out("PVeRA's values are lower in distribution (norm)", ood.separation("norm"), "AUROC − ½: {signed}"),
+    _out("PVeRA's values separate better than VeRA's (norm)", ood.separation("norm", "vera"), AUROC, page=False),
+    _maps("PVeRA's latents focus more on the object in an image than VeRA's", latents.more_focused("vera")),
     _maps("PVeRA's latents focus more on the object in an image than without adapters",
-          latents.more_focused(latents.FROZEN), *AUROC, 3, page=False),
-    _text("PVeRA is better than VeRA on average over the tasks of GLUE", language.ahead("glue", ["vera"]), *POINTS),
+          latents.more_focused(latents.FROZEN), page=False),
+    _text("PVeRA is better than VeRA on average over the tasks of GLUE", language.ahead("glue", ["vera"])),
     _text("PVeRA is better than VeRA on average over the tasks of our own grammar",
-          language.ahead("grammar", ["vera"]), *POINTS, page=False),
-    _text("PVeRA has the highest score on RTE", language.ahead("rte"), *POINTS, units="seeds", page=False),
-    _text("PVeRA has the highest score on CoLA", language.ahead("cola"), *POINTS, units="seeds", page=False),
+          language.ahead("grammar", ["vera"]), page=False),
+    _text("PVeRA has the highest score on RTE", language.ahead("rte"), units="seeds", page=False),
+    _text("PVeRA has the highest score on CoLA", language.ahead("cola"), units="seeds", page=False),
     _text("Every method beats the majority class on average over the tasks of GLUE",
-          language.above_majority_class("glue"), *MAJORITY, page=False),
+          language.above_majority_class("glue"), page=False),
     _text("Every method beats the majority class on average over the tasks of our own grammar",
-          language.above_majority_class("grammar"), *MAJORITY, page=False),
+          language.above_majority_class("grammar"), page=False),
 )  # fmt: skip
 
 
 def judged(root, profile: str, paper: Published, notebook: str = "") -> pd.DataFrame:
     """Judge the claims, of one notebook or all, on the results of a profile below `root`: a row per claim and backbone.
 
-    Columns: topic, place, backbone ("" without results), notebook, `FIELDS`, digits, and the effect of each seed. A
-    claim without results is not testable, with the command that makes them.
+    Columns: topic, place, backbone ("" without results), notebook, `FIELDS`, digits, the effect of each seed, and what
+    a person wrote of it into <root>/<profile>/findings.csv. A claim without results is not testable, with the command
+    that makes them.
     """
+    by_hand = Path(root) / profile / "findings.csv"
+    found = pd.read_csv(by_hand, index_col="claim")["found"] if by_hand.exists() else {}
     rows = []
     for name, topic in TOPICS.items():
         if notebook not in ("", topic.notebook):
@@ -230,7 +229,8 @@ def judged(root, profile: str, paper: Published, notebook: str = "") -> pd.DataF
             for claim in claims:
                 row = claim.judge(data) if data is not None else claim.untested(missing)
                 rows.append(place | row | {"cut": cut, "page": claim.page in (True, backbone)})
-    return pd.DataFrame(rows)
+    rows = pd.DataFrame(rows)
+    return rows.assign(found=[found.get(claim, "") for claim in rows["claim"]])
 
 
 def tables(root, profile: str, paper: Published, notebook: str) -> list[Table]:
@@ -255,19 +255,16 @@ def body(rows: pd.DataFrame, notebooks: str) -> str:
     shown = texts(rows.assign(scale=scale), SHOWN).reset_index(drop=True)
     links = [f"[{place}]({notebooks}{name}.ipynb)" for place, name in zip(rows["place"], rows["notebook"], strict=True)]
     cells = pd.DataFrame({"Claim": rows["claim"].tolist(), "In the paper": links}).join(shown)
-    exact = rows["scale"] == EXACT
-    answer = (
-        f"**Answer.** Of {len(rows)} claims, {exact.sum()} are exact counts: {counted(rows.loc[exact, 'verdict'])}. Of "
-        f"the others, on these tasks {counted(rows['these_verdict'].dropna())}; on tasks like these "
-        f"{counted(rows.loc[~exact, 'verdict'].dropna())}."
-    )
+    if rows["found"].any():
+        cells.insert(2, "Found", rows["found"].tolist())
     note = (
         f"*{UNTESTABLE.capitalize()}*: results or a definition are missing, or no result could decide; the effect "
-        f"says which. The {(~exact).sum()} claims that are measured are not corrected for each other. †: asked after "
-        "trials had suggested the answer. Further claims stand in the notebooks alone, to which the links lead."
+        f"says which. The {(rows['scale'] != EXACT).sum()} claims that are measured are not corrected for each other. "
+        "†: asked after trials had suggested the answer. Further claims stand in the notebooks alone, to which the "
+        "links lead."
     )
     table = markdown.table(list(cells), cells.map(_piped).to_numpy().tolist())
-    return "\n\n".join([answer, table, RULE, note]) + "\n"
+    return "\n\n".join([table, RULE, note]) + "\n"
 
 
 def _piped(text: str) -> str:

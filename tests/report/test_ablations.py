@@ -68,10 +68,10 @@ def test_claims_by_hand():
     sets alike, but its seeds differ by 0.2."""
     first, second = judged("Rank", losses(runs_of(), "rank")).reset_index().to_dict("records")
     assert first["claim"] == "r = 256 (here r = 32) has the lowest loss" and first["verdict"] == "undecided"
-    assert first["reading"] == "r = 64 against r = 32: 0.050 nats lower"
+    assert first["reading"] == "r = 64 − r = 32: −0.050 nats"
     assert (first["seed0"], first["seed1"]) == pytest.approx((0.1, -0.2))
     assert second["claim"] == "r = 128 and r = 512 (here r = 16 and r = 64) lose less than r = 64 (here r = 8)"
-    assert second["reading"] == "r = 8 against r = 16: 0.200 nats higher"
+    assert second["reading"] == "r = 8 − r = 16: +0.200 nats"
     assert second["low"] == pytest.approx(0.2 - t.ppf(0.975, 2) * np.sqrt(0.02 / 2 / 2))
     assert (second["seed0"], second["seed1"]) == pytest.approx((0.1, 0.3))
 

@@ -90,9 +90,9 @@ def test_contrasts(runs):
     with pytest.raises(Untestable, match="nothing was learned"):  # LoRA is 2.7 points below, and 0.7
         language.ahead("rte")(scores)
     learned = scores.assign(lora=scores["majority"] + 5)
-    assert language.ahead("glue", ["vera"])(learned)["VeRA"].mean(axis=None) == pytest.approx(10)
-    np.testing.assert_allclose(language.ahead("rte")(learned)["VeRA"], [[10, 10]])
-    np.testing.assert_allclose(language.ahead("cola")(learned)["LoRA"], [[25, 25]])
+    assert language.ahead("glue", ["vera"])(learned)["PVeRA − VeRA"].mean(axis=None) == pytest.approx(10)
+    np.testing.assert_allclose(language.ahead("rte")(learned)["PVeRA − VeRA"], [[10, 10]])
+    np.testing.assert_allclose(language.ahead("cola")(learned)["PVeRA − LoRA"], [[25, 25]])
     above = language.above_majority_class("glue")(scores)
     assert above["VeRA"].mean(axis=None) == pytest.approx((7.3 + 20) / 2) and len(above) == 3
     with pytest.raises(Untestable, match="no runs on MRPC"):

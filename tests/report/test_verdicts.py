@@ -10,29 +10,28 @@ from pvera.adapters import METHODS
 from pvera.backbones import NAMES
 from pvera.report.plots import speed, style, uncertainty
 from pvera.report.tables import names
-from pvera.report.tables.verdicts import FAILS, HOLDS, UNDECIDED, UNTESTABLE, Claim, Untestable, counted, lead
+from pvera.report.tables.verdicts import FAILS, HOLDS, UNDECIDED, UNTESTABLE, Claim, Untestable, below, lead
 from pvera.study.protocol import one_at_a_time
 from pvera.text_encoders import NAMES as TEXT_ENCODERS
 
 NAN = np.nan
-WORDS = "{size} points above {name}", "{size} points below {name}"
 
 
 def judged(differences, **options):
     """Judge a claim on name -> differences (units, seeds)."""
     frames = {name: pd.DataFrame(rows, dtype=float).rename_axis("seed", axis=1) for name, rows in differences.items()}
-    return Claim("topic", "It leads", lambda data: data, *WORDS, **options).judge(frames)
+    return Claim("topic", "It leads", lambda data: data, "{signed} points", **options).judge(frames)
 
 
 @pytest.mark.parametrize(
     "rows, verdict, reading",
     [
-        ([[5, 6], [6, 7], [5, 7]], HOLDS, "6.0 points above the others"),
-        ([[-5, -6], [-6, -7], [-5, -7]], FAILS, "6.0 points below the others"),
-        ([[5, 6], [-6, 1], [5, 7]], UNDECIDED, "3.0 points above the others"),
-        ([[-0.04], [-0.04]], UNDECIDED, "a difference of 0.0"),  # no spread says nothing about the next data set
+        ([[5, 6], [6, 7], [5, 7]], HOLDS, "the others: +6.0 points"),
+        ([[-5, -6], [-6, -7], [-5, -7]], FAILS, "the others: −6.0 points"),
+        ([[5, 6], [-6, 1], [5, 7]], UNDECIDED, "the others: +3.0 points"),
+        ([[-0.04], [-0.04]], UNDECIDED, "the others: 0.0 points"),  # no spread says nothing about the next data set
         ([[5, 6]], UNTESTABLE, "fewer than two data sets: no interval"),
-        ([[NAN, NAN], [NAN, NAN]], UNTESTABLE, "no runs to compare with the others"),
+        ([[NAN, NAN], [NAN, NAN]], UNTESTABLE, "no runs to compare"),
     ],
 )
 def test_an_interval_over_data_sets_decides(rows, verdict, reading):
@@ -68,7 +67,7 @@ def test_a_claim_about_many_differences_needs_all_of_them():
 
     assert verdict(3, 4, 5)["verdict"] == HOLDS and verdict(3, 0.2, 5)["verdict"] == UNDECIDED
     row = verdict(3, -8, 5)
-    assert (row["verdict"], row["reading"]) == (FAILS, "8.0 points below -8")
+    assert (row["verdict"], row["reading"]) == (FAILS, "-8: −8.0 points")
     # Alone, -1.4 fails; among 20 comparisons such a gap may be chance.
     assert verdict(-1.4)["verdict"] == FAILS and verdict(*np.linspace(3, 4, 19), -1.4)["verdict"] == UNDECIDED
 
@@ -78,7 +77,8 @@ def test_missing_methods_are_not_testable_with_a_reason():
         [["natural"], ["digits", "textures"], [0]], names=["category", "dataset", "seed"]
     )
     scores = pd.DataFrame({"vera": [1.0, 1.0], "pvera": [3.0, 3.0]}, index)
-    assert lead("pvera")(scores)["VeRA"].to_numpy().tolist() == [[2], [2]]
+    assert lead("pvera")(scores)["PVeRA − VeRA"].to_numpy().tolist() == [[2], [2]]
+    assert below("vera", "pvera", sign="/")(scores)["PVeRA / VeRA"].to_numpy().tolist() == [[2], [2]]
     for contrast, reason in (
         (lead("dora"), "no runs of DoRA"), (lead("pvera", "lora"), "no runs of LoRA"),
     ):  # fmt: skip
@@ -95,14 +95,6 @@ def test_units_and_words_of_a_claim():
     assert row["verdict"] is None and row["these_verdict"] == UNDECIDED  # it says nothing about other data sets
     row = judged({"": np.log([[1.1], [1.2], [1.3]])}, shown=lambda log: 100 * np.expm1(log))
     assert row["difference"] == pytest.approx(100 * ((1.1 * 1.2 * 1.3) ** (1 / 3) - 1))
-    assert judged({"VeRA": [[5], [6]]}, turned=("VeRA",))["reading"] == "5.5 points below VeRA"
-
-
-def test_verdicts_are_counted():
-    assert counted([HOLDS, HOLDS, FAILS, UNDECIDED, UNTESTABLE]) == (
-        "2 hold, 1 fails, 1 is undecided and 1 is not testable here"
-    )
-    assert counted([HOLDS]) == "1 holds"
 
 
 def test_every_backbone_encoder_and_switch_has_a_full_name():

@@ -173,7 +173,7 @@ def lower(hyperparameter: str, better: list, worse: list) -> Callable[[pd.DataFr
         if absent := [value for value in (*better, *worse) if value not in pairs]:
             raise Untestable(f"no counterpart of {title(hyperparameter, absent[0])} in the grid")
         return {
-            f"{title(hyperparameter, pairs[w])} against {title(hyperparameter, pairs[b])}": (
+            f"{title(hyperparameter, pairs[w])} − {title(hyperparameter, pairs[b])}": (
                 found[pairs[w]] - found[pairs[b]]
             ).unstack("seed", sort=False)
             for b in better

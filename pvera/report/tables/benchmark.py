@@ -13,7 +13,7 @@ from pvera.report.scores import ROWS, capped, complete, over_seeds, wide
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import STAR, Table, crossed, number, plain, title
 from pvera.report.tables.names import origin
-from pvera.report.tables.verdicts import Contrast, Untestable, lead
+from pvera.report.tables.verdicts import Contrast, Untestable, below, lead
 
 REFERENCE = "pvera"
 PAPER_SEEDS = 3
@@ -104,7 +104,7 @@ def _of_paper(scores: pd.DataFrame) -> pd.DataFrame:
 
 def ranks(of: str) -> Contrast:
     """Return the contrast of ranks on every data set and seed (1 is best); NaN where a method lacks a run."""
-    return lambda scores: lead(of)(-_of_paper(scores).dropna().rank(axis=1, ascending=False).reindex(scores.index))
+    return lambda scores: below(of)(_of_paper(scores).dropna().rank(axis=1, ascending=False).reindex(scores.index))
 
 
 def wins(of: str) -> Contrast:
@@ -125,7 +125,7 @@ def steadiness(of: str) -> Contrast:
         if len(scores.index.unique("seed")) < 2:
             raise Untestable("a single seed has no standard deviation")
         std = scores.groupby(level=ROWS[:2], sort=False).std()
-        gaps = lead(of)(-pd.concat({0: std}, names=["seed"]))
+        gaps = below(of)(pd.concat({0: std}, names=["seed"]))
         return {name: gap.rename_axis(None, axis=1) for name, gap in gaps.items()}
 
     return contrast
@@ -134,15 +134,7 @@ def steadiness(of: str) -> Contrast:
 def second(of: str, first: str) -> Contrast:
     """Return the contrasts of `first` above `of`, and of `of` above all others."""
 
-    def contrast(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        return {title(first): lead(first, of)(scores)[title(of)]} | lead(of)(scores.drop(columns=first))
-
-    return contrast
-
-
-def lowest(of: str) -> Contrast:
-    """Return the contrast of how far `of` lies below all others."""
-    return lambda scores: {name: -gap for name, gap in lead(of)(scores).items()}
+    return lambda scores: lead(first, of)(scores) | lead(of)(scores.drop(columns=first))
 
 
 def of(categories: Sequence[str], contrast: Contrast) -> Contrast:

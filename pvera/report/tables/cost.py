@@ -60,8 +60,8 @@ REAL = "ViT-B/14, counted"
 
 #: Claim of Section 4.3 -> the number or word that the paper prints.
 CLAIMS = {
-    "PVeRA trains fewer numbers than every other adapter but VeRA (effect: times VeRA's)": "",
-    "PVeRA is orders of magnitude smaller than most (effect: times PVeRA's)": "orders of magnitude smaller",
+    "PVeRA has fewer trainable parameters than every other adapter but VeRA": "",
+    "PVeRA is orders of magnitude smaller than most adapters": "orders of magnitude smaller",
     "Operations that PVeRA adds, with z drawn as in training: 15.7 %": "15.7",
     "Operations that VeRA adds: 10.5 %": "10.5",
     "Merged, LoRA, VeRA and PVeRA add nothing": "",
@@ -86,8 +86,8 @@ def judged(points: pd.DataFrame | None, real: bool) -> dict[str, Count]:
     printed = [text for text in CLAIMS if text.endswith("%")]
     percentages = dict(zip(printed, (training["pvera"], inference["vera"]), strict=True))
     measured = [
-        (over_vera, f"{over_vera:.2f}", times.drop("vera").min() > 1),
-        (times.median(), _listed(times, "{:.1f}"), (np.log10(times) >= 1.5).mean() > 0.5),
+        (over_vera, f"{over_vera:.2f} times VeRA's", times.drop("vera").min() > 1),
+        (times.median(), f"times PVeRA's: {_listed(times, '{:.1f}')}", (np.log10(times) >= 1.5).mean() > 0.5),
         *((value, f"{value:.2f} %", near(float(CLAIMS[text]), value, HALF, 0) == FOLLOWS)
           for text, value in percentages.items()),
         (left, f"{left:.2f} %", left == 0),

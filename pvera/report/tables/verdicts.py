@@ -1,6 +1,6 @@
 """Claims, judged by intervals of paired differences over data sets."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import pandas as pd
 
 from pvera.adapters import PAPER_METHODS
 from pvera.report.statistics import smallest
-from pvera.report.table import NOTHING, interval, plain, title
+from pvera.report.table import NOTHING, interval, plain, signed, title
 
 #: The scale of a claim about counts.
 EXACT = "counts, exact"
@@ -17,11 +17,11 @@ HOLDS, FAILS, UNDECIDED, UNTESTABLE = VERDICTS = ("holds", "fails", "undecided",
 
 RULE = (
     "Differences are paired by data set and seed. *On these tasks*: the 95 % interval if seeds were drawn anew. *On "
-    "tasks like these*: the 95 % interval if other data sets were drawn. A claim holds where the interval lies above "
-    "zero, fails where it lies below, and is undecided otherwise. Where several comparisons decide, such as the "
-    "highest of eight, the interval is that of the closest one, and the verdict is stricter: it is corrected for their "
-    "number. Could be shown: the true difference that would be told from zero in 80 of 100 repetitions with other data "
-    "sets."
+    "tasks like these*: the 95 % interval if other data sets were drawn. An effect above zero speaks for the claim: it "
+    "holds where the interval lies above zero, fails where it lies below, and is undecided otherwise. Where several "
+    "comparisons decide, such as the highest of eight, the interval is that of the closest one, and the verdict is "
+    "stricter: it is corrected for their number. Could be shown: the true difference that would be told from zero in "
+    "80 of 100 repetitions with other data sets."
 )
 #: The columns of a judged claim in CSV files.
 FIELDS = ["claim", "verdict", "these_verdict", "difference", "low", "high", "these_low", "these_high",
@@ -47,10 +47,9 @@ class Claim:
     topic: a key of `claims.TOPICS`. text: the claim, or a function from the topic's results, or None, to it. contrast:
     from the topic's results to name -> paired differences, rows units and columns seeds, NaN where a run is missing, or
     to a `Count`. The claim holds if all differences are positive on average. It raises `Untestable` where results are
-    missing. above, below: how a positive and a negative mean read, with {size} and the {name} of the smallest contrast.
-    shown: a difference in the units of the words, where they are others; it keeps the order. units: what is
-    replicated; "seeds" for a claim about these data sets alone. turned: the names of contrasts for which `above` and
-    `below` change places. limit: the largest difference that the measure allows: where no smaller one could be shown,
+    missing. effect: how the smallest mean reads, with its {signed} value or its {size}. shown: a difference in the
+    units of the words, where they are others; it keeps the order. units: what is replicated; "seeds" for a claim about
+    these data sets alone. limit: the largest difference that the measure allows: where no smaller one could be shown,
     the claim is not testable. page: the claim stands on the page of all claims, of this backbone alone where one is
     named; otherwise only in its notebook.
     """
@@ -58,12 +57,10 @@ class Claim:
     topic: str
     text: str | Callable[[Any], str]
     contrast: Callable[[Any], Mapping[str, pd.DataFrame] | Count]
-    above: str = ""
-    below: str = ""
+    effect: str = "{signed}"
     digits: int = 1
     shown: Callable[[float], float] = float
     units: str = "data sets"
-    turned: tuple[str, ...] = ()
     limit: float = np.inf
     page: bool | str = True
 
@@ -85,8 +82,8 @@ class Claim:
     def _judged(self, contrasts: Mapping[str, pd.DataFrame] | Count) -> dict:
         if isinstance(contrasts, Count):
             return {"verdict": contrasts.verdict, "reading": contrasts.reading, "scale": EXACT}
-        if absent := [name for name, gaps in contrasts.items() if gaps.isna().all(axis=None)]:
-            raise Untestable(f"no runs to compare with {absent[0]}" if absent[0] else "no runs to compare")
+        if any(gaps.isna().all(axis=None) for gaps in contrasts.values()):
+            raise Untestable("no runs to compare")
         over_seeds = self.units == "seeds"
         effect = smallest({name: (gaps.T if over_seeds else gaps).to_numpy() for name, gaps in contrasts.items()})
         if np.isnan(effect.bounds).any():
@@ -115,11 +112,9 @@ class Claim:
         return {"these_verdict": verdict(bounds), "these_low": self.shown(low), "these_high": self.shown(high)}
 
     def _read(self, name: str, difference: float) -> str:
-        size = plain(abs(difference), self.digits)
-        if not size.strip("0."):
-            return f"a difference of {size}"
-        above = (difference > 0) != (name in self.turned)
-        return (self.above if above else self.below).format(size=size, name=name)
+        size, with_sign = plain(abs(difference), self.digits), signed(difference, self.digits)
+        read = self.effect.format(size=size, signed=with_sign)
+        return f"{name}: {read}" if name else read
 
 
 def verdict(bounds: tuple[float, float]) -> str:
@@ -143,30 +138,28 @@ def lead(of: str, *over: str) -> Contrast:
 
     It raises `Untestable` without one of the methods that are named, or without another.
     """
-
-    def contrast(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        others = over or [method for method in PAPER_METHODS if method in scores and method != of]
-        for name in (of, *others):
-            if name not in scores:
-                raise Untestable(f"no runs of {title(name)}")
-        if not others:
-            raise Untestable(f"no method beside {title(of)}")
-        return {title(other): (scores[of] - scores[other]).unstack("seed", sort=False) for other in others}
-
-    return contrast
+    return lambda scores: {
+        f"{title(of)} − {title(other)}": (scores[of] - scores[other]).unstack("seed", sort=False)
+        for other in _others(scores, of, over)
+    }
 
 
-def versus(of: Iterable[str], over: Iterable[str]) -> Contrast:
-    """Return the contrast of how far each method of `of` lies above each of `over`."""
+def below(of: str, *over: str, sign: str = "−") -> Contrast:
+    """Return the contrast of how far `of` lies below each of `over`, as `lead`; sign: "/" for logarithms."""
+    return lambda scores: {
+        f"{title(other)} {sign} {title(of)}": (scores[other] - scores[of]).unstack("seed", sort=False)
+        for other in _others(scores, of, over)
+    }
 
-    def contrast(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        return {
-            f"{other} against {title(method)}": gaps
-            for method in of
-            for other, gaps in lead(method, *over)(scores).items()
-        }
 
-    return contrast
+def _others(scores: pd.DataFrame, of: str, over: tuple[str, ...]) -> tuple[str, ...]:
+    others = over or tuple(method for method in PAPER_METHODS if method in scores and method != of)
+    for name in (of, *others):
+        if name not in scores:
+            raise Untestable(f"no runs of {title(name)}")
+    if not others:
+        raise Untestable(f"no method beside {title(of)}")
+    return others
 
 
 # Shown
@@ -192,14 +185,3 @@ SHOWN = {
     "could_be_shown": ("Could be shown", lambda row: plain(row["could_be_shown"], row["digits"])),
     "scale": ("Scale", lambda row: ", ".join(filter(None, [row["scale"], row["cut"]])) or NOTHING),
 }
-
-
-def counted(verdicts: Iterable[str]) -> str:
-    """Count verdicts in a phrase."""
-    verdicts = list(verdicts)
-    if not verdicts:
-        return "none is judged"
-    words = {HOLDS: ("holds", "hold"), FAILS: ("fails", "fail")}
-    counts = [(verdicts.count(kind), *words.get(kind, (f"is {kind}", f"are {kind}"))) for kind in VERDICTS]
-    *parts, last = [f"{count} {one if count == 1 else several}" for count, one, several in counts if count]
-    return f"{', '.join(parts)} and {last}" if parts else last
