@@ -150,12 +150,12 @@ def test_claims_by_hand():
     """PVeRA minus VeRA: 10, -10 and 1 by data set. Averages: 46.67, 53.35, 53.33 and PVeRA 53.67."""
     rows = judged("Main table", 100 * wide(runs_of(HAND)))
     half = t.ppf(0.975, 2) * np.std([10, -10, 1], ddof=1) / np.sqrt(3)
-    against_vera = Claim("Main table", "PVeRA over VeRA", lead("pvera", "vera"), "{size} points above {name}")
+    against_vera = Claim("Main table", "PVeRA over VeRA", lead("pvera", "vera"), "{signed} points")
     first = pd.Series(against_vera.judge(100 * wide(runs_of(HAND))))
-    assert (first["verdict"], first["reading"]) == ("undecided", "0.3 points above VeRA")
+    assert (first["verdict"], first["reading"]) == ("undecided", "PVeRA − VeRA: +0.3 points")
     assert first[["low", "high", "seed0", "seed1"]].tolist() == pytest.approx([1 / 3 - half, 1 / 3 + half, -1, 5 / 3])
-    assert rows.at["PVeRA has the highest average", "reading"] == "0.3 points above LoRA"
-    assert rows.at["Linear probing has the lowest average", "reading"] == "6.7 points below VeRA"
+    assert rows.at["PVeRA has the highest average", "reading"] == "PVeRA − LoRA: +0.3 points"
+    assert rows.at["Linear probing has the lowest average", "reading"] == "VeRA − Linear: +6.7 points"
     dora = rows.loc["DoRA is best on more data sets than any other"]
     assert (dora["verdict"], dora["reading"]) == ("not testable here", "no runs of DoRA")
 
@@ -169,7 +169,7 @@ def test_dora_claims_count_best_data_sets_and_places():
     assert row["difference"] == pytest.approx(1) and row["verdict"] == "undecided"
     # DoRA has the highest average, 60; PVeRA 53.7 lies below it, so it is not second
     second = verdicts.loc["DoRA has the second highest average"]
-    assert second["reading"] == "6.3 points above PVeRA"
+    assert second["reading"] == "PVeRA − DoRA: −6.3 points"
 
 
 def test_claims_about_stability():
@@ -181,7 +181,7 @@ def test_claims_about_stability():
     assert deviation["scale"] == "3 data sets, over all seeds"
     # On digits first twice, on textures second twice, on vessels second (29 against 30), then first.
     rank = verdicts.loc["PVeRA is the most stable: lowest mean rank"]
-    assert rank["difference"] == pytest.approx((1 - 1 + 0) / 3) and rank["reading"] == "a difference of 0.00"
+    assert rank["difference"] == pytest.approx((1 - 1 + 0) / 3) and rank["reading"] == "VeRA − PVeRA: 0.00 ranks"
     single = judged("Main table", 100 * wide([run for run in steady if run["seed"] == 0]))
     assert "single seed" in single.loc["PVeRA is the most stable: lowest standard deviation over seeds", "reading"]
 
