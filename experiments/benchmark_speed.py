@@ -100,9 +100,7 @@ class Bench:
         profile = read_profile("mini" if self.backbone == "tiny" else "paper").with_(protocol="corrected")
         made = {}
         for key in filter(STEP.get, profile.methods):
-            place = plan.Place("benchmark", self.backbone, profile.datasets[0], key, 0)
-            (member,) = plan.grid(profile, self.backbone, key, fixed=True)
-            made[key] = plan.training(profile, "", place, [member]).candidates[0].method
+            made[key] = plan.candidate(profile, key, plan.most_chosen(profile, key), CORRECTED).method
         return made
 
     def paired(self, function: Callable, bound: Callable) -> tuple[float, ...]:

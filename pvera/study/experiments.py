@@ -1,12 +1,7 @@
-"""The registry of experiments: scripts, workers and the report read it.
-
-An entry says what lists an experiment's runs, which script starts it, and who reads its results. docs/extending.md adds
-one.
-"""
+"""The registry of experiments: scripts, workers and the report read it. docs/extending.md adds one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from pvera.errors import InputError
 from pvera.study import plan
@@ -21,59 +16,33 @@ class Experiment:
 
     name: the folder of its results; variants of one experiment are "<name>_<variant>".
     title, about: a short name for tables, and one line for a script's --help.
-    lists: (profile, folder of results) -> runs that can be started.
+    lists: (profile, folder of results, name) -> runs that can be started.
     script: in experiments/, starts it: train, train_language (its runs read text), or analyse (they read adapters).
-    notebooks: in analysis/, that read its results.
     """
 
     name: str
     title: str
     about: str
-    lists: Callable[[Profile, object], list]
+    lists: Callable[[Profile, object, str], list]
     script: str = "train"
-    notebooks: tuple[str, ...] = ()
 
 
 ENTRIES = [
     Experiment(
-        "beta",
-        "Search of β",
-        "searches PVeRA's β where the paper gives none; the others need it",
-        partial(plan.search, experiment="beta"),
-        notebooks=("main_table", "detailed", "grid", "components"),
+        "beta", "Search of β", "searches PVeRA's β where the paper gives none; the others need it", plan.searches
     ),
     Experiment(
         "alpha",
         "Search of α",
         "searches VeRA's α, so that VeRA has as many configurations to choose from as PVeRA",
-        partial(plan.search, experiment="alpha"),
-        notebooks=("components",),
+        plan.searches,
     ),
-    Experiment(
-        "benchmark",
-        "Benchmark",
-        "every method on every data set with every seed",
-        plan.benchmark,
-        notebooks=(
-            "calibration",
-            "comparison",
-            "components",
-            "computational_efficiency",
-            "detailed",
-            "duration",
-            "grid",
-            "intervals",
-            "main_table",
-            "speed",
-            "uncertainty",
-        ),
-    ),
+    Experiment("benchmark", "Benchmark", "every method on every data set with every seed", plan.benchmark),
     Experiment(
         "components",
         "Components",
         "PVeRA without its noise or its KL term, and more seeds of VeRA and PVeRA",
         plan.components,
-        notebooks=("components",),
     ),
     Experiment(
         "noise",
@@ -82,66 +51,29 @@ ENTRIES = [
         plan.noise,
     ),
     Experiment("published", "Published protocol", "the published protocol on every data set", plan.published),
+    Experiment("equal_budget", "Equal budget", "VeRA with an α that was searched as PVeRA's β", plan.equal_budget),
+    Experiment("rank", "Ablation of the rank", "PVeRA with several ranks", plan.ablation),
     Experiment(
-        "equal_budget",
-        "Equal budget",
-        "VeRA with an α that was searched as PVeRA's β",
-        plan.equal_budget,
-        notebooks=("components",),
-    ),
-    Experiment(
-        "rank",
-        "Ablation of the rank",
-        "PVeRA with several ranks",
-        partial(plan.ablation, experiment="rank", hyperparameter="rank"),
-        notebooks=("rank",),
-    ),
-    Experiment(
-        "position",
-        "Ablation of positions",
-        "PVeRA on several combinations of query, key and value",
-        partial(plan.ablation, experiment="position", hyperparameter="targets"),
-        notebooks=("position",),
+        "position", "Ablation of positions", "PVeRA on several combinations of query, key and value", plan.ablation
     ),
     Experiment(
         "protocol",
         "Differences of the protocols",
         "the differences between the paper and its published program, one at a time",
         plan.protocol_effects,
-        notebooks=("protocol",),
     ),
     Experiment(
-        "uncertainty",
-        "Monte Carlo inference",
-        "several draws of every test image",
-        plan.uncertainty,
-        script="analyse",
-        notebooks=("uncertainty", "intervals"),
+        "uncertainty", "Monte Carlo inference", "several draws of every test image", plan.uncertainty, "analyse"
     ),
     Experiment(
         "out_of_distribution",
         "Out of distribution",
         "latents in and out of distribution",
         plan.out_of_distribution,
-        script="analyse",
-        notebooks=("out_of_distribution",),
+        "analyse",
     ),
-    Experiment(
-        "latents",
-        "Latents",
-        "maps of latents over an image's patches",
-        plan.latent_maps,
-        script="analyse",
-        notebooks=("latents",),
-    ),
-    Experiment(
-        "focus",
-        "Focus",
-        "how well latents find the patches of an object",
-        plan.focus,
-        script="analyse",
-        notebooks=("latents",),
-    ),
+    Experiment("latents", "Latents", "maps of latents over an image's patches", plan.latent_maps, "analyse"),
+    Experiment("focus", "Focus", "how well latents find the patches of an object", plan.focus, "analyse"),
     Experiment("dropout", "Dropout", "LoRA and VeRA with dropout, for Monte Carlo dropout", plan.dropout),
     Experiment(
         "beta_effects",
@@ -153,41 +85,19 @@ ENTRIES = [
         "rivals",
         "Rivals",
         "one pass, draws, ensembles and Laplace with the benchmark's adapters",
-        partial(plan.compared, experiment="rivals", trainings=plan.benchmark, trained="benchmark"),
-        script="analyse",
-        notebooks=("uncertainty_baselines",),
+        plan.compared,
+        "analyse",
     ),
-    Experiment(
-        "dropout_rivals",
-        "Rivals, dropout",
-        "Monte Carlo dropout of LoRA and VeRA",
-        partial(plan.compared, experiment="dropout_rivals", trainings=plan.dropout, trained="dropout"),
-        script="analyse",
-        notebooks=("uncertainty_baselines",),
-    ),
-    Experiment(
-        "beta_rivals",
-        "Rivals along β",
-        "draws of PVeRA along β",
-        partial(plan.compared, experiment="beta_rivals", trainings=plan.beta_effects, trained="beta_effects"),
-        script="analyse",
-        notebooks=("uncertainty_baselines",),
-    ),
+    Experiment("dropout_rivals", "Rivals, dropout", "Monte Carlo dropout of LoRA and VeRA", plan.compared, "analyse"),
+    Experiment("beta_rivals", "Rivals along β", "draws of PVeRA along β", plan.compared, "analyse"),
     Experiment(
         "language_beta",
         "Search of β, text",
         "searches PVeRA's β, which the paper does not give; the other needs it",
-        partial(plan.search, experiment="language_beta"),
-        script="train_language",
+        plan.searches,
+        "train_language",
     ),
-    Experiment(
-        "language",
-        "Text",
-        "every method on every task with every seed",
-        partial(plan.benchmark, experiment="language", search="language_beta"),
-        script="train_language",
-        notebooks=("language", "duration"),
-    ),
+    Experiment("language", "Text", "every method on every task with every seed", plan.benchmark, "train_language"),
 ]
 EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in ENTRIES}
 
@@ -213,7 +123,8 @@ def named(folder: str) -> Experiment:
 def list_runs(profile: Profile, experiment: str, root) -> list[Job]:
     """List the runs of an experiment that can be started now, with results below `root`."""
     choose("experiment", experiment, EXPERIMENTS)
-    if (EXPERIMENTS[experiment].script == "train_language") != profile.text:
+    entry = EXPERIMENTS[experiment]
+    if (entry.script == "train_language") != profile.text:
         kinds = ("images", "texts") if profile.text else ("texts", "images")
         raise InputError(f"{experiment} reads {kinds[0]}, this profile describes {kinds[1]}")
-    return EXPERIMENTS[experiment].lists(profile, root)
+    return entry.lists(profile, root, experiment)

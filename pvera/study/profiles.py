@@ -73,15 +73,9 @@ class Effects(Settings):
 
 
 class Noise(Settings):
-    """PVeRA with σ fixed and β = 0, and VeRA with dropout in its latent, on the first backbone (not in the paper).
-
-    sigma: σ, on every data set. sizes, dropout: other values of σ, and shares of VeRA's latent that dropout drops, on
-    the first data set of each category.
-    """
+    """PVeRA with σ fixed to `sigma` and β = 0, on every data set and the first backbone (not in the paper)."""
 
     sigma: Rate = 1.0
-    sizes: Distinct[Rate] = []
-    dropout: Distinct[Share] = []
 
 
 class Published(Settings):
@@ -121,8 +115,6 @@ class Baselines(Settings):
     shifts: whether test images are corrupted. shifted_images: how many are, and how many of other data sets are given.
     shift_draws: number of draws for these images, and along β.
     betas: the values of β that PVeRA is trained with on the first data set of each category.
-    out: data set -> others that lie out of its distribution; by default the next one of its category (near) and the
-        next one of another category (far).
     """
 
     methods: Several[Name] = ["linear", "lora", "vera", "pvera"]
@@ -132,7 +124,6 @@ class Baselines(Settings):
     shifted_images: Count = 250
     shift_draws: Count = 4
     betas: Distinct[Weight] = []
-    out: dict[Name, Several[Name]] | None = None
 
     @model_validator(mode="after")
     def _shift_draws_are_drawn(self) -> Self:
