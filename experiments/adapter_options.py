@@ -1,7 +1,6 @@
 """Options for a saved adapter and the images to evaluate it on."""
 
 from argparse import Namespace
-from dataclasses import dataclass
 from pathlib import Path
 
 import custom_options
@@ -9,26 +8,16 @@ import torch
 from options import ROOT, Parser, set_cache
 
 from pvera import backbones
-from pvera.data import custom, splits, tasks
+from pvera.data import custom, image_folders, splits, tasks
 from pvera.errors import InputError
 from pvera.study import results
-from pvera.study.evaluation import Evaluation, evaluate, record_beside
+from pvera.study.evaluation import Adapter, Evaluation, evaluate, record_beside
 from pvera.study.training import PRECISIONS
 from pvera.study.validation import choose
 
 #: Folders of the suites' data sets.
 ROOTS = {"demo": ROOT / "data" / "demo", "vtab": ROOT / "data" / "vtab-1k", "own": custom_options.FOLDER}
 ALL = "all"
-
-
-@dataclass(frozen=True)
-class Opened:
-    """What an adapter is read with; record: of the run that saved it, None where none lies beside it."""
-
-    record: dict | None
-    frozen: backbones.Backbone
-    precision: str
-    device: str
 
 
 def parser(description: str) -> Parser:
@@ -60,7 +49,7 @@ def add_images(made: Parser) -> None:
     made.add_argument("--cache", help="folder for decoded images")
 
 
-def opened(options: Namespace) -> Opened:
+def opened(options: Namespace) -> Adapter:
     """Load the backbone of the adapter that `options` name. InputError for what is missing or does not fit."""
     if not options.adapter.is_file():
         raise InputError(f"{options.adapter}: no such file")
@@ -75,79 +64,74 @@ def opened(options: Namespace) -> Opened:
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if record and device == "cpu":
         torch.set_num_threads(record["environment"]["threads"])  # another number of images rounds sums differently
-    return Opened(record, backbones.load(backbone, weights=options.weights), precision, device)
+    return Adapter(options.adapter, backbones.load(backbone, weights=options.weights), record, device, precision)
+
+
+def trained_classes(record: dict | None) -> list[str]:
+    """Return the names of the adapter's classes in the order of its outputs, [] where nothing tells them."""
+    if record is None:
+        return []
+    return results.own_data(record).get("classes") or tasks.class_names(record["dataset"])
 
 
 def evaluated(options: Namespace) -> Evaluation:
     """Evaluate the adapter that `options` name on labelled images. InputError as `opened`."""
     set_cache(options.cache)
-    if options.data_set is None and record_beside(options.adapter) is None and options.adapter.is_file():
+    adapter = opened(options)
+    named = options.data_set or (adapter.record and adapter.record["dataset"])
+    if not named:
         raise InputError(
             f"which images is {options.adapter} to be evaluated on? Name them with --data-set; pictures without labels "
             "are for experiments/predict.py"
         )
-    made = opened(options)
-    name, _, source = (options.data_set or made.record["dataset"]).partition("=")
-    root = _custom(options, made.record, name, source) if source else _known(options, made.record, name)
-    (split,) = splits.load(root, name, made.frozen, ("test" if options.split == ALL else options.split,))
-    return evaluate(
-        options.adapter,
-        made.frozen,
-        split,
-        tasks.class_names(name, root),
-        made.device,
-        made.precision,
-        options.draws,
-        record=made.record,
-        dataset=name,
-        part=options.split,
-    )
+    name, _, source = named.partition("=")
+    if source:
+        split, classes = _from_folder(options, adapter, name, source)
+    else:
+        split, classes = _from_lists(options, adapter, name)
+    return evaluate(adapter, split, classes, options.draws, dataset=name, part=options.split)
 
 
-def _known(options: Namespace, record: dict | None, name: str) -> Path:
-    """Return the folder of the data sets where `name` lies: a known one, or one that a training installed."""
+def _from_lists(options: Namespace, adapter: Adapter, name: str) -> tuple[splits.Split, list[str]]:
+    """Load a known data set, or one that a training has installed, with the names of its classes."""
     suite = tasks.TASKS[name].suite if name in tasks.TASKS else "own"
     if suite not in ROOTS:
         raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
     if options.split == ALL:
         raise InputError("--split all is for your own pictures: --data-set NAME=FOLDER")
-    root = options.data or ROOTS[suite]
-    tasks.task(name, root)
-    trained = record["dataset"] if record else name
+    trained = adapter.record["dataset"] if adapter.record else name
     if trained != name and {trained, name} <= tasks.TASKS.keys():
         raise InputError(f"the adapter was trained on {trained}; it does not know the classes of {name}")
-    described = tasks.manifest(root, name)
-    if described and not (root / name / "images").exists():
-        raise InputError(f"the pictures of {name} have left {described['source']}: type --data-set {name}=FOLDER")
-    _require_fitting(name, record, name, described or {"classes": tasks.class_names(name, root)})
-    return root
+    root = options.data or ROOTS[suite]
+    classes = tasks.class_names(name, root)
+    _require_fitting(adapter.record, name, tasks.manifest(root, name) or {"classes": classes})
+    (split,) = splits.load(root, name, adapter.frozen, (options.split,))
+    return split, classes
 
 
-def _custom(options: Namespace, record: dict | None, name: str, source: str) -> Path:
-    """Install the user's own pictures beside those of trainings, and return the folder where they lie."""
-    root = options.data or custom_options.FOLDER
+def _from_folder(options: Namespace, adapter: Adapter, name: str, source: str) -> tuple[splits.Split, list[str]]:
+    """Read the user's own pictures, with the names of the classes; nothing is written."""
     if options.split == ALL:
-        custom.install(root / ".whole", name, source, whole=_trained_classes(record))
-        return root / ".whole"
-    trainings = custom.drawn_from(results.own_data(record)), custom.drawn_from(tasks.manifest(root, name))
-    seed = next((seed for seed in trainings if seed is not None), 0)
-    _require_fitting(source, record, name, custom.install(root / ".evaluated", name, source, seed))
-    return root / ".evaluated"
+        pictures = custom.read(source)
+        classes, table = trained_classes(adapter.record) or pictures.classes, pictures.table
+        if unknown := [label for label in pictures.classes if label not in classes]:
+            raise InputError(f"{source} has the label {unknown[0]}, the adapter knows {', '.join(classes)}")
+    else:
+        installed = tasks.manifest(options.data or custom_options.FOLDER, name)
+        seed = custom.drawn_from(results.own_data(adapter.record))
+        pictures, described = custom.split(source, seed if seed is not None else custom.drawn_from(installed) or 0)
+        _require_fitting(adapter.record, name, described)
+        classes, table = described["classes"], pictures.table[pictures.table.part == options.split]
+    labels = [classes.index(label) for label in table.label]
+    return image_folders.undecoded(pictures.folder, table.path, labels, adapter.frozen.image_size), classes
 
 
-def _trained_classes(record: dict | None) -> list[str]:
-    """Return the names of the adapter's classes in the order of its outputs, [] where nothing tells them."""
-    if record and record["dataset"] in tasks.TASKS:
-        return tasks.class_names(record["dataset"])
-    return results.own_data(record).get("classes", [])
-
-
-def _require_fitting(source: str, record: dict | None, name: str, described: dict) -> None:
+def _require_fitting(record: dict | None, name: str, described: dict) -> None:
     """Raise InputError where pictures have other classes than the adapter, or another split than in its training."""
-    trained, classes = _trained_classes(record), described["classes"]
+    trained, classes = trained_classes(record), described["classes"]
     if trained and trained != classes:
         raise InputError(
-            f"{source} has the classes {', '.join(classes)}, the adapter knows {', '.join(trained)}; --split all "
+            f"{name} has the classes {', '.join(classes)}, the adapter knows {', '.join(trained)}; --split all "
             "evaluates pictures of some of its classes"
         )
     # Another split tests the adapter on images that it was trained on.

@@ -1,10 +1,15 @@
-"""Options for your own pictures."""
+"""Options for your own pictures, and the lines that a training on them prints."""
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from pvera.data import custom, tasks
 from pvera.errors import InputError
+from pvera.study import hours
+from pvera.study.profiles import Profile
+from pvera.study.results import ADAPTER
+from pvera.study.runs import Job, Run, environment
+from pvera.study.training import duration
 from pvera.study.validation import Natural, parse
 
 SMALL = "tiny"  # the backbone of profile `own`
@@ -37,8 +42,6 @@ def install(options: Namespace) -> None:
     trainings may read.
     """
     if not options.data_set:
-        if options.split_seed is not None:
-            raise InputError("--split-seed is for your own pictures: --data-set NAME=FOLDER")
         options.profile = options.profile or "demo"
         return
     small = options.backbones in (None, [SMALL])
@@ -51,9 +54,9 @@ def install(options: Namespace) -> None:
     root, seed = Path(options.data or FOLDER).absolute(), options.split_seed
     options.datasets, options.data = [], str(root)
     for text in options.data_set:
-        name, source = named(text)
-        if name in options.datasets:
-            raise InputError(f"--data-set: {name} stands twice")
+        name, _, source = text.partition("=")
+        if not (name and source):
+            raise InputError(f"--data-set takes NAME=FOLDER, not {text!r}")
         drawn = custom.drawn_from(tasks.manifest(root, name))
         if seed is not None and drawn not in (None, seed):
             raise InputError(
@@ -64,9 +67,37 @@ def install(options: Namespace) -> None:
         options.datasets.append(name)
 
 
-def named(text: str) -> tuple[str, str]:
-    """Return the name and folder of NAME=FOLDER. InputError for another form."""
-    name, _, source = text.partition("=")
-    if not (name and source):
-        raise InputError(f"--data-set takes NAME=FOLDER, not {text!r}")
-    return name, source
+def announce(profile: Profile, device: str) -> str:
+    """Return the line that says what will be trained, before it is."""
+    parts = [
+        f"protocol {profile.protocol}; backbone {', '.join(profile.backbones)}; methods {', '.join(profile.methods)}",
+        f"seeds {', '.join(map(str, profile.seeds))}; β {', '.join(map(str, profile.beta))}",
+        f"{count(profile)} trainings of at most {profile.training.epochs} epochs, on {environment(device)['device']}",
+    ]
+    return "; ".join(parts)
+
+
+def count(profile: Profile) -> int:
+    """Return the number of trainings: searches of β, and those of the benchmark."""
+    of_each = len(profile.backbones) * len(profile.datasets)
+    searches = of_each if "pvera" in profile.methods and len(profile.beta) > 1 else 0
+    return searches + of_each * len(profile.methods) * len(profile.seeds)
+
+
+def expect(profile: Profile, run: Run, device: str) -> str:
+    """Return the line that says how long the trainings will take, each as long as `run`."""
+    said = duration(hours.epoch_seconds(run, device), profile.training, count(profile))
+    return f"by a measured step, {count(profile)} trainings one after the other take {said}"
+
+
+def trained(runs: list[Job]) -> list[str]:
+    """Return the lines with the adapters of the first seed, and the command that evaluates them."""
+    benchmark = [run for run in runs if run.experiment == "benchmark"]
+    lines = []
+    for run in benchmark:
+        adapter = run.path.with_suffix(ADAPTER)
+        if run.seed == benchmark[0].seed and adapter.exists():
+            weights = f" --weights {run.weights}" if run.weights else ""
+            data = "" if Path(run.data_root) == FOLDER else f" --data {run.data_root}"
+            lines.append(f"adapter: {adapter}; evaluate it: python experiments/evaluate.py {adapter}{weights}{data}")
+    return lines

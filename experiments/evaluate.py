@@ -15,8 +15,7 @@ from pathlib import Path
 from adapter_options import add_images, evaluated, parser
 
 from pvera.files import plain, require_writable, write_atomically
-from pvera.study import markdown
-from pvera.study.evaluation import DRAWN, TITLES, Evaluation, shown
+from pvera.study.evaluation import Evaluation
 from pvera.study.script import run
 
 
@@ -30,7 +29,11 @@ def main() -> None:
         if file:
             require_writable(file.resolve().parent)
     evaluation = evaluated(options)
-    print(text(evaluation))
+    here, recorded = evaluation.metrics, evaluation.recorded
+    about = f"{evaluation.method.title} on {evaluation.adapter.frozen.name}, {evaluation.dataset}"
+    print(f"{about}: {here['images']} images ({evaluation.part})\n\n{evaluation.tables()}")
+    if recorded and recorded["correct"] != here["correct"]:
+        print("\nThe recorded numbers differ: other images, or another kind of processor.")
     if options.predictions:
         write_atomically(options.predictions, evaluation.predictions().to_csv(index=False).encode())
     if options.metrics:
@@ -40,7 +43,7 @@ def main() -> None:
 def numbers(evaluation: Evaluation) -> dict:
     """Return all numbers of an evaluation, as JSON."""
     return {
-        "backbone": evaluation.frozen.name,
+        "backbone": evaluation.adapter.frozen.name,
         "dataset": evaluation.dataset,
         "split": evaluation.part,
         "method": evaluation.method.key,
@@ -48,32 +51,6 @@ def numbers(evaluation: Evaluation) -> dict:
         "uncertainty": evaluation.uncertainty,
         "classes": evaluation.per_class().to_dict("records"),
     }
-
-
-def text(evaluation: Evaluation) -> str:
-    """Return the printed text: a title, computed and recorded metrics, the draws, and the classes."""
-    metrics, recorded = evaluation.metrics, evaluation.recorded
-    header, align = ["Metric", "Here"], "lr"
-    rows = [[name, f"{metrics[key]:.6f}"] for key, name in TITLES.items()]
-    if recorded:
-        header, align = [*header, "Recorded"], "lrr"
-        rows = [[*row, f"{recorded[key]:.6f}"] for row, key in zip(rows, TITLES, strict=True)]
-    parts = [
-        f"{evaluation.method.title} on {evaluation.frozen.name}, {evaluation.dataset}: {metrics['images']} images "
-        f"({evaluation.part})",
-        markdown.table(header, rows, align),
-    ]
-    if recorded and recorded["correct"] != metrics["correct"]:
-        parts.append("The recorded numbers differ: other images, or another kind of processor.")
-    if drawn := evaluation.uncertainty:
-        rows = [[title, shown(drawn[key], 6)] for key, title in DRAWN.items()]
-        parts.append(markdown.table(["Draws", "Here"], rows, "lr"))
-    classes = [
-        [markdown.escape(str(row.name)), str(row.images), shown(row.accuracy)]
-        for row in evaluation.per_class().rename(columns={"class": "name"}).itertuples(index=False)
-    ]
-    parts.append(markdown.table(["Class", "Images", "Accuracy"], classes, "lrr"))
-    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":

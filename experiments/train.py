@@ -21,7 +21,7 @@ from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
-import custom_training
+import custom_options
 import torch
 from options import parse_training
 from profile_options import changed, read_profile
@@ -54,7 +54,7 @@ def start(profile: Profile, options: Namespace) -> None:
         print(cluster.describe(cluster.status(plan)))
         return
     if options.data_set and trains:
-        print(custom_training.announce(profile, device), flush=True)
+        print(custom_options.announce(profile, device), flush=True)
     site = cluster.Site.read(options.slurm) if options.slurm else None
 
     runs = plan.runs()
@@ -77,7 +77,7 @@ def start(profile: Profile, options: Namespace) -> None:
         if missing and profile.name == "paper" and trains:
             print(f"\n{hours.calculated(missing)}")
         if missing and options.data_set and trains:
-            print(custom_training.expect(profile, missing[0], device))
+            print(custom_options.expect(profile, missing[0], device))
         return
     if site:
         submit(plan, site, options.wait)
@@ -89,7 +89,7 @@ def start(profile: Profile, options: Namespace) -> None:
     if plan.budget:
         print(f"{profile.name}: {len(plan.missing(Inputs()))} runs are left; the same command goes on")
     if options.data_set and trains and runs:
-        print(*custom_training.trained(plan.runs()), sep="\n")
+        print(*custom_options.trained(plan.runs()), sep="\n")
 
 
 def fitting(runs: list[Run], budget: float, device: str, workers: int) -> tuple[list[Run], hours.Budget]:

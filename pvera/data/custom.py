@@ -1,35 +1,43 @@
-"""Your own pictures as a data set: checked, split, and written as lists that `image_folders` reads.
+"""Your own pictures as a data set: listed, checked, split, and written as lists that `image_folders` reads.
 
-    install("data/own", "pets", "/home/me/pets")    # any form that `listings` knows
+    pets/cat/1.jpg           a folder per class
+    pets/train/cat/1.jpg     folders train, val and test with a folder per class
+    pets.csv                 columns path, label and, where splits are given, split
 
-writes <root>/<name>/: `images`, a link to the pictures, which stay where they are; `train800.txt`, `val200.txt` and
-`test.txt` (VTAB-1k's names, whatever the counts); and the description that `tasks.manifest` returns.
-
-Checked are names, counts per class and split, files that are missing, pictures with two labels and pictures in two
-splits, by path and by content. Damaged pictures are named when the store decodes them.
+`install` writes a folder of VTAB-1k's format: `images`, a link to the pictures, which stay where they are; lists with
+VTAB-1k's names, whatever the counts; and the description that `tasks.manifest` returns. Damaged pictures are named when
+they are decoded.
 """
 
-import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from PIL import Image
 from tqdm import tqdm
 
 from pvera import files
-from pvera.data import listings, store
+from pvera.data import store
 from pvera.data.image_folders import SPLIT_OF
-from pvera.data.listings import PARTS, Listing
 from pvera.data.tasks import MANIFEST, TASKS, manifest
 from pvera.errors import InputError, writing
 from pvera.processes import cores
 
-VERSION = 4  # raised whenever `install` writes other files for the same pictures
+PARTS = tuple(SPLIT_OF)
+#: Names of splits in folders and CSV files.
+PART_OF = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
+}
 #: Shares of a class's distinct pictures that are drawn; VTAB-1k's validation split is a fifth of its training images.
 SHARES = {"test": 0.2, "validation": 0.16}
 SHARE_OF_TRAINING = 0.2
@@ -37,59 +45,124 @@ RECORDED = ("split", "classes", "pictures_sha256")  # parts of the description t
 SHOWN = 5  # names in an error
 
 
-def install(
-    root: str | Path, name: str, source: str | Path, seed: int | None = None, whole: Sequence[str] | None = None
-) -> dict:
-    """Write the lists of a data set below `root`, and return its description (`tasks.manifest`).
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures below `folder`: columns path, label (its name), part (None: still to be drawn) and content (SHA-256).
 
-    seed: draws the splits that `source` does not give, per class, by content: neither the names of files nor other
-    classes matter, and copies of a picture stay together. None: the seed of the lists that lie there, else 0.
-    whole: the classes of a trained adapter, [] where they are not known; all pictures are then test images, of some of
-    these classes.
-    What lies there is kept while neither pictures nor options have changed. InputError for all that is wrong.
+    They are in the order of their contents, which the names of files and classes do not change: the published program
+    trains in the order of the lists, and `--images` takes their first images.
+
+    left_out: the number of files without an image's suffix.
     """
-    folder = _folder(root, name)
-    listing = listings.read(source)
-    described = manifest(root, name)
-    if seed is None:
-        seed = drawn_from(described) or 0
-    stamp = _stamp(listing, seed, whole)
-    if described and described.get("stamp") == stamp:
-        return described
-    # In the order of the contents, which the names of files and classes do not change: the published program trains in
-    # the order of the lists, and `--images` takes their first images.
-    pictures = listing.pictures.assign(content=_contents(listing))
-    pictures = pictures.sort_values(["content", "path"], ignore_index=True)
-    of_splits = zip(pictures.content, pictures.label, pictures.part, strict=True)
-    pictures_sha256 = files.digest(sorted([content, label, part or ""] for content, label, part in of_splits))
-    _check_labels(source, pictures)
-    if whole is not None:
-        classes = list(whole) or listings.classes(pictures.label)
-        split = {"given": [], "test": "all pictures"}
-        pictures["part"] = "test"
-        if unknown := sorted(set(pictures.label) - set(classes)):
-            known = ", ".join(classes)
-            raise InputError(f"{source} has {_some('label', unknown)} that the adapter does not know: {known}")
+
+    folder: Path
+    table: pd.DataFrame
+    left_out: int = 0
+
+    @property
+    def classes(self) -> list[str]:
+        """The labels in the order of their classes: of numbers where all are whole numbers, else alphabetical."""
+        labels = set(self.table.label)
+        if all(re.fullmatch(r"-?[0-9]+", label) for label in labels):
+            return sorted(labels, key=lambda label: (int(label), label))
+        return sorted(labels)
+
+
+def read(source: str | Path) -> Pictures:
+    """List the pictures of a folder or a CSV file, and read their contents.
+
+    InputError for what has none of the forms above, missing files, and equal pictures with different labels.
+    """
+    source = Path(os.path.abspath(source))
+    folder, left_out = source, 0
+    if source.is_dir():
+        table, left_out = _of_folders(source)
+    elif source.suffix.lower() == ".csv":
+        table = _of_csv(source)
+        folder = Path(os.path.commonpath([source.parent, *map(os.path.dirname, table.path)]))
+        table["path"] = [Path(path).relative_to(folder).as_posix() for path in table.path]
     else:
-        classes = listings.classes(pictures.label)
-        pictures["part"], split = _parts(pictures, seed)
-        _check_parts(source, pictures, classes)
-    described = {
+        raise InputError(f"{source} {'is neither a folder nor a CSV file' if source.exists() else 'does not exist'}")
+    if table.empty:
+        raise InputError(f"{source} holds no pictures: it takes folders of classes, or is a CSV file")
+    given = set(table.part.dropna())
+    for part in ("train", "test"):
+        if given and part not in given:
+            raise InputError(f"{source} has splits, but none is named {part}; add it, or give all pictures without")
+    table["content"] = _contents([folder / path for path in table.path])
+    table = table.sort_values(["content", "path"], ignore_index=True)
+    if pairs := _unequal(table, "label"):
+        raise InputError(f"{source} has {_some('equal picture', pairs)} with different labels: keep one of each")
+    return Pictures(folder, table, left_out)
+
+
+def split(source: str | Path, seed: int) -> tuple[Pictures, dict]:
+    """Read pictures and draw the splits that `source` does not give, per class, by content.
+
+    Copies of a picture stay together. Returns the pictures with their splits, and their description. InputError as
+    `read`, for fewer than two classes, a class without training pictures, and equal pictures in two splits.
+    """
+    pictures = read(source)
+    table, classes = pictures.table, pictures.classes
+    given = set(table.part.dropna())
+    parts, labels = table.part.fillna(""), table.label
+    pictures_sha256 = files.digest(sorted(map(list, zip(table.content, labels, parts, strict=True))))
+    if len(classes) < 2:
+        raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
+    described = {"given": [part for part in PARTS if part in given], "drawn": {}}
+    if "validation" not in given:
+        shares = {"validation": SHARE_OF_TRAINING} if given else SHARES
+        drawn: dict[str, str] = {}
+        for label, contents in table[parts != "test"].groupby("label").content:
+            drawn |= _draw(str(label), sorted(set(contents)), shares, seed)
+        table["part"] = table.part.where(parts == "test", table.content.map(drawn))
+        described |= {"drawn": dict(shares), "seed": seed}
+    if untrained := [label for label in classes if label not in set(labels[table.part == "train"])]:
+        raise InputError(f"{source} has {_some('class', untrained)} without a training picture")
+    if pairs := _unequal(table, "part"):
+        raise InputError(f"{source} has {_some('equal picture', pairs)} in two splits: keep one of each")
+    return pictures, {
         "source": str(Path(source).absolute()),
         "classes": classes,
-        "images": {part: int((pictures.part == part).sum()) for part in PARTS},
-        "split": split,
+        "images": {part: int((table.part == part).sum()) for part in PARTS},
+        "split": described,
         "pictures_sha256": pictures_sha256,
-        "left_out": listing.left_out,
-        "stamp": stamp,
+        "left_out": pictures.left_out,
     }
-    _write(folder, listing.folder, pictures, described)
+
+
+def install(root: str | Path, name: str, source: str | Path, seed: int | None = None) -> dict:
+    """Write the lists of a data set below `root`, and return its description (`tasks.manifest`).
+
+    seed: as for `split`; None for the seed of the lists that lie there, else 0. Lists that are right stay untouched.
+    """
+    folder = _folder(root, name)
+    before = manifest(root, name)
+    if seed is None:
+        seed = drawn_from(before) or 0
+    pictures, described = split(source, seed)
+    lists = {}
+    for part, of_part in pictures.table.groupby("part"):
+        labels = of_part.label.map(described["classes"].index)
+        lines = [f"images/{path} {label}\n" for path, label in zip(of_part.path, labels, strict=True)]
+        lists[f"{SPLIT_OF[part]}.txt"] = "".join(lines)
+    described["lists_sha256"] = files.digest([str(pictures.folder), lists])
+    if described == before:
+        return described
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MANIFEST).unlink(missing_ok=True)
+        (folder / "images").unlink(missing_ok=True)
+        (folder / "images").symlink_to(pictures.folder.resolve(), target_is_directory=True)
+    lists[MANIFEST] = json.dumps(described, indent=1, ensure_ascii=False) + "\n"  # last: it says that all is there
+    for file, content in lists.items():
+        files.write_atomically(folder / file, content.encode())
     return described
 
 
 def describe(name: str, described: dict) -> str:
     """Return one line about a data set from its description."""
-    counts = ", ".join(f"{count} {part}" for part, count in described["images"].items() if count)
+    counts = ", ".join(f"{count} {part}" for part, count in described["images"].items())
     line = f"{name}: {len(described['classes'])} classes; images: {counts}; {describe_split(described['split'])}"
     if described["left_out"]:
         line += f"; left out for want of an image's suffix: {described['left_out']}"
@@ -98,8 +171,6 @@ def describe(name: str, described: dict) -> str:
 
 def describe_split(split: dict) -> str:
     """Return words for the splits that a description says: given, or drawn from which seed."""
-    if "test" in split:
-        return "all pictures are test images"
     if not split["drawn"]:
         return "splits as given"
     shares = ", ".join(f"{share:.0%} {part}" for part, share in split["drawn"].items())
@@ -118,6 +189,57 @@ def provenance(root: str | Path, name: str) -> dict:
     return {"own_data": {key: described[key] for key in RECORDED if key in described}} if described else {}
 
 
+def find(folder: Path) -> tuple[list[Path], int]:
+    """Return the files below `folder` with the suffix of a format that Pillow reads, and the number of the others."""
+    suffixes = {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
+    found = [Path(place, name) for place, _, names in os.walk(folder) for name in names if not name.startswith(".")]
+    pictures = [file for file in found if file.suffix.lower() in suffixes]
+    return sorted(pictures), len(found) - len(pictures)
+
+
+def _of_folders(source: Path) -> tuple[pd.DataFrame, int]:
+    """List class folders, or class folders below a folder per split; and count the files left out."""
+    below = _folders(source)
+    parts = {folder: PART_OF.get(folder.name.lower()) for folder in below}
+    classes: list[tuple[str | None, Path]] = [(None, folder) for folder in below]
+    if "train" in parts.values():
+        if others := [folder.name for folder, part in parts.items() if part is None]:
+            raise InputError(f"{source} has folders of splits, so {others[0]!r} beside them cannot be a class")
+        classes = [(part, of_class) for folder, part in parts.items() for of_class in _folders(folder)]
+    rows, left_out = [], 0
+    for part, of_class in classes:
+        pictures, others = find(of_class)
+        if not pictures:
+            raise InputError(f"{of_class} is the folder of a class, but holds no pictures; remove it or fill it")
+        rows += [(file.relative_to(source).as_posix(), of_class.name, part) for file in pictures]
+        left_out += others
+    if odd := [path for path, _, _ in rows if re.search(r"[\r\n\udc80-\udcff]", path)]:
+        raise InputError(f"{source}: rename {_some('picture', odd)}: a line break, or no UTF-8")
+    return pd.DataFrame(rows, columns=["path", "label", "part"], dtype=object), left_out
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _of_csv(file: Path) -> pd.DataFrame:
+    """Read absolute paths, labels and splits. InputError also for a quote that is not closed."""
+    try:
+        table = pd.read_csv(file, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
+    table = table.rename(columns=lambda title: title.strip().lower()).fillna("").apply(lambda cells: cells.str.strip())
+    if not {"path", "label"} <= set(table):
+        raise InputError(f"{file}: must name the columns path, label and perhaps split, not {', '.join(table)}")
+    table["part"] = table.split.str.lower().map(PART_OF) if "split" in table else None
+    for row in table.itertuples():
+        if not (row.path and row.label) or ("split" in table and pd.isna(row.part)):
+            raise InputError(f"{file}, row {row.Index + 1}: needs path, label and, where splits are given, one of "
+                             f"{', '.join(PART_OF)}")  # fmt: skip
+    table["path"] = [os.path.normpath(file.parent / path) for path in table.path]
+    return table[["path", "label", "part"]].astype(object)
+
+
 def _folder(root: str | Path, name: str) -> Path:
     """Return the folder of the data set. InputError for a name that is taken or cannot name a folder of results."""
     if name in TASKS:
@@ -130,89 +252,38 @@ def _folder(root: str | Path, name: str) -> Path:
     return folder
 
 
-def _stamp(listing: Listing, seed: int, whole: Sequence[str] | None) -> str:
-    """Return the SHA-256 of all that the lists depend on; files count by size and times.
-
-    InputError names files that are missing, and those whose names no list can hold.
-    """
-    digest = hashlib.sha256(repr((VERSION, str(listing.folder), seed, whole and list(whole))).encode())
-    paths = list(listing.pictures.path)
-    if odd := [ascii(path) for path in paths if not _can_stand_in_a_list(path)]:
-        raise InputError(f"{listing.folder}: rename {_some('picture', odd)}: line break, space at an end, or no UTF-8")
-    lost = []
-    for picture in listing.pictures.itertuples(index=False):
+def _contents(paths: list[Path]) -> list[str]:
+    """Return the SHA-256 of each file, kept in the store until a file changes. InputError names what is missing."""
+    states, lost = [], []
+    for path in paths:
         try:
-            digest.update(repr((*picture, store.state(listing.folder / picture.path))).encode())
+            states.append([os.fsdecode(path), *store.state(path)])
         except (OSError, ValueError):
-            lost.append(picture.path)
+            lost.append(str(path))
     if lost:
-        raise InputError(f"{listing.folder} lacks {_some('picture', lost)} of the list")
-    return digest.hexdigest()
+        raise InputError(f"{_some('picture', lost)} of the list cannot be found")
+    if known := store.recall(["contents", states]):
+        return known
+    try:
+        with ThreadPoolExecutor(cores()) as pool:
+            hashes = pool.map(files.sha256, paths)
+            contents = list(tqdm(hashes, "checking", len(paths), unit="image", leave=False, delay=5))
+    except OSError as error:
+        raise InputError(f"image {error.filename} cannot be read: {error.strerror or error}") from None
+    return store.keep(["contents", states], contents)
 
 
-def _can_stand_in_a_list(path: str) -> bool:
-    """Return whether a line of a split file can hold the path."""
-    utf_8 = path.encode(errors="replace").decode() == path
-    return utf_8 and bool(re.fullmatch(r"\S|\S[^\r\n]*\S", path))
-
-
-def _contents(listing: Listing) -> list[str]:
-    """Return the SHA-256 of each file."""
-
-    def read(path: str) -> str:
-        try:
-            return files.sha256(listing.folder / path)
-        except OSError as error:
-            raise InputError(f"image {listing.folder / path} cannot be read: {error.strerror or error}") from None
-
-    paths = list(listing.pictures.path)
-    with ThreadPoolExecutor(cores()) as pool:
-        return list(tqdm(pool.map(read, paths), "checking", len(paths), unit="image", leave=False, delay=5))
-
-
-def _some(what: str, names: Sequence[str]) -> str:
+def _some(what: str, names: list[str]) -> str:
     """Return a number and a few names."""
-    shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    shown = ", ".join(map(ascii, names[:SHOWN])) + (", ..." if len(names) > SHOWN else "")
     return f"{len(names)} {what}{'s' if len(names) > 1 else ''} ({shown})"
 
 
-def _check_labels(source, pictures: pd.DataFrame) -> None:
-    """Raise InputError for pictures that stand twice in the lists, or have two labels."""
-    if twice := list(pictures.path[pictures.path.duplicated()].unique()):
-        raise InputError(f"{source} lists {_some('picture', twice)} more than once")
-    if pairs := _unequal(pictures, "label"):
-        raise InputError(f"{source} has {_some('equal picture', pairs)} with different labels: keep one of each")
-
-
-def _check_parts(source, pictures: pd.DataFrame, classes: list[str]) -> None:
-    """Raise InputError for fewer than two classes, a class without training pictures, and splits that overlap."""
-    if len(classes) < 2:
-        raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
-    if untrained := [label for label in classes if label not in set(pictures.label[pictures.part == "train"])]:
-        raise InputError(f"{source} has {_some('class', untrained)} without a training picture")
-    if pairs := _unequal(pictures, "part"):
-        raise InputError(f"{source} has {_some('equal picture', pairs)} in two splits: keep one of each")
-
-
-def _unequal(pictures: pd.DataFrame, column: str) -> list[str]:
+def _unequal(table: pd.DataFrame, column: str) -> list[str]:
     """Return pairs of pictures with equal content that differ in `column`."""
-    first = pictures.groupby("content")[["path", column]].transform("first")
-    unequal = pictures[column] != first[column]
-    return [f"{one} and {other}" for one, other in zip(first.path[unequal], pictures.path[unequal], strict=True)]
-
-
-def _parts(pictures: pd.DataFrame, seed: int) -> tuple[list[str], dict]:
-    """Return the split of each picture, and what a description says of the splits."""
-    given = set(pictures.part) - {None}
-    if "validation" in given:
-        return list(pictures.part), {"given": list(PARTS), "drawn": {}}
-    shares = {"validation": SHARE_OF_TRAINING} if given else SHARES
-    to_split = pictures[pictures.part != "test"]
-    drawn: dict[str, str] = {}
-    for label, contents in to_split.groupby("label").content:
-        drawn |= _draw(label, sorted(set(contents)), shares, seed)
-    parts = ["test" if part == "test" else drawn[c] for part, c in zip(pictures.part, pictures.content, strict=True)]
-    return parts, {"given": [part for part in PARTS if part in given], "drawn": dict(shares), "seed": seed}
+    first = table.groupby("content")[["path", column]].transform("first")
+    unequal = table[column] != first[column]
+    return [f"{one} and {other}" for one, other in zip(first.path[unequal], table.path[unequal], strict=True)]
 
 
 def _draw(label: str, contents: list[str], shares: dict[str, float], seed: int) -> dict[str, str]:
@@ -228,20 +299,3 @@ def _draw(label: str, contents: list[str], shares: dict[str, float], seed: int) 
         parts |= dict.fromkeys((contents[index] for index in order[:count]), part)
         order = order[count:]
     return parts
-
-
-def _write(folder: Path, pictures_folder: Path, pictures: pd.DataFrame, described: dict) -> None:
-    """Write link, lists and description, the last one last."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / MANIFEST).unlink(missing_ok=True)
-        link = folder / "images"
-        link.unlink(missing_ok=True)
-        link.symlink_to(pictures_folder.resolve(), target_is_directory=True)
-    for part, split in SPLIT_OF.items():
-        of_part = pictures[pictures.part == part]
-        labels = (described["classes"].index(label) for label in of_part.label)
-        lines = "".join(f"images/{path} {label}\n" for path, label in zip(of_part.path, labels, strict=True))
-        files.write_atomically(folder / f"{split}.txt", lines.encode())
-    content = json.dumps(described, indent=1, ensure_ascii=False) + "\n"
-    files.write_atomically(folder / MANIFEST, content.encode())

@@ -72,16 +72,23 @@ class ImageSplit:
 
 @dataclass(frozen=True)
 class Undecoded:
-    """Images (N, size, size, 3) that are decoded anew whenever a batch needs them; `files` has N paths."""
+    """Images (N, size, size, 3) that are decoded anew whenever a batch needs them; paths: N, below `folder`."""
 
-    files: Sequence[Path]
+    folder: Path
+    paths: list[str]
     size: int
     base = None
 
     def __getitem__(self, part: slice) -> np.ndarray:
         with ThreadPoolExecutor(cores()) as pool:
-            decode_one = partial(decode, Path(), size=self.size)
-            return np.stack(list(pool.map(decode_one, map(str, self.files[part]))))
+            decode_one = partial(decode, self.folder, size=self.size)
+            return np.stack(list(pool.map(decode_one, self.paths[part])))
+
+
+def undecoded(folder: Path, paths: Sequence[str], labels: Sequence[int], size: int) -> ImageSplit:
+    """Return a split of pictures that the store does not keep."""
+    paths = list(paths)
+    return ImageSplit(Undecoded(folder, paths, size), np.array(labels, np.int64), paths)
 
 
 class ImageData:

@@ -13,7 +13,7 @@ from pvera.adapters import Method
 from pvera.backbones import Backbone
 from pvera.data.image_folders import ImageSplit
 from pvera.errors import InputError
-from pvera.study import analyses, results, training
+from pvera.study import analyses, markdown, results, training
 from pvera.uncertainty import Estimates
 
 #: Metrics of an evaluation with their titles.
@@ -29,32 +29,43 @@ DRAWN = {
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """A saved adapter's file, its frozen backbone, and how to compute with both.
+
+    record: of the run that left the adapter, None where none lies beside it.
+    """
+
+    path: Path
+    frozen: Backbone
+    record: dict | None = None
+    device: str = "cpu"
+    precision: str = "float32"
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Scores (images, classes) of an adapter's mean on a split, in its order, and what they are worth.
 
-    parameters: numbers of trained values of "adapter" and "head".
-    estimates: of several draws, None where none were asked for.
-    dataset, part: names of the data set and the split.   record: of the run that left the adapter, where it is known.
+    parameters: numbers of trained values of "adapter" and "head".   estimates: of several draws, None without draws.
+    dataset, part: names of the data set and the split.
     """
 
-    adapter: Path
-    frozen: Backbone
+    adapter: Adapter
     method: Method
     seed: int
     parameters: dict[str, int]
     split: ImageSplit
     classes: Sequence[str]
     probabilities: np.ndarray
-    estimates: Estimates | None = None
-    record: dict | None = None
-    dataset: str = ""
-    part: str = "test"
+    estimates: Estimates | None
+    dataset: str
+    part: str
 
     @property
     def recorded(self) -> dict | None:
         """The metrics that the run recorded, if they are of the same split."""
-        same = self.record and self.record["dataset"] == self.dataset and self.part == "test"
-        return self.record["test"] if self.record and same else None
+        record = self.adapter.record
+        return record["test"] if record and (record["dataset"], "test") == (self.dataset, self.part) else None
 
     @property
     def metrics(self) -> dict[str, float | int]:
@@ -63,26 +74,27 @@ class Evaluation:
 
     @property
     def uncertainty(self) -> dict[str, float] | None:
-        """Accuracy of the class that most draws predict, mean spread of correct and incorrect images (Algorithm 1, NaN
-        for none), and mean width of the 95 % interval of the predicted class's score; None without draws."""
+        """The values of `DRAWN`: the spread is Algorithm 1's, the interval that of the predicted class's score.
+
+        NaN for a mean of no image; None without draws.
+        """
         if (drawn := self.estimates) is None:
             return None
-        return {
-            "accuracy": float(drawn.right.mean()),
-            "sd_correct": _mean(drawn.sd_correct),
-            "sd_incorrect": _mean(drawn.sd_incorrect),
-            "interval_width": float(drawn.width.mean()),
+        values = {
+            "accuracy": drawn.right,
+            "sd_correct": drawn.sd_correct,
+            "sd_incorrect": drawn.sd_incorrect,
+            "interval_width": drawn.width,
         }
+        return {key: float(pd.Series(value, dtype=float).mean()) for key, value in values.items()}
 
     def per_class(self) -> pd.DataFrame:
         """Return images, correct predictions and accuracy (NaN for no image) of each class."""
-        correct = self.probabilities.argmax(1) == self.split.labels
-        images = np.bincount(self.split.labels, minlength=len(self.classes))
-        right = np.bincount(self.split.labels, correct, len(self.classes)).astype(int)
-        with np.errstate(invalid="ignore"):
-            return pd.DataFrame(
-                {"class": list(self.classes), "images": images, "correct": right, "accuracy": right / images}
-            )
+        correct = pd.Series(self.probabilities.argmax(1) == self.split.labels)
+        of_label = correct.groupby(self.split.labels).agg(["size", "sum", "mean"]).reindex(range(len(self.classes)))
+        of_label[["size", "sum"]] = of_label[["size", "sum"]].fillna(0).astype(int)
+        of_label.insert(0, "class", list(self.classes))
+        return of_label.rename(columns={"size": "images", "sum": "correct", "mean": "accuracy"})
 
     def predictions(self, labelled: bool = True) -> pd.DataFrame:
         """Return one row per image: path, prediction and its score, the confidence; with draws, the spread of the
@@ -105,78 +117,76 @@ class Evaluation:
                 table["draws_correct"] = drawn.accuracy
         return table
 
+    def tables(self) -> str:
+        """Return the metrics beside the recorded ones, the draws, and the classes, in Markdown."""
+        columns = {"Here": self.metrics}
+        if self.recorded:
+            columns["Recorded"] = self.recorded
+        rows = [[title, *(_shown(values[key]) for values in columns.values())] for key, title in TITLES.items()]
+        made = [markdown.table(["Metric", *columns], rows)]
+        if drawn := self.uncertainty:
+            rows = [[title, _shown(drawn[key])] for key, title in DRAWN.items()]
+            made.append(markdown.table(["Draws", "Here"], rows))
+        rows = [
+            [markdown.escape(str(name)), str(images), _shown(accuracy, 4)]
+            for _, name, images, _, accuracy in self.per_class().itertuples()
+        ]
+        return "\n\n".join([*made, markdown.table(["Class", "Images", "Accuracy"], rows, "lrr")])
 
-def shown(value: float, digits: int = 4) -> str:
+
+def _shown(value: float, digits: int = 6) -> str:
     """Format a mean over images; a dash where there are none."""
     return "–" if np.isnan(value) else f"{value:.{digits}f}"
 
 
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else float("nan")
-
-
 def evaluate(
-    adapter: str | Path,
-    frozen: Backbone,
+    adapter: Adapter,
     split: ImageSplit,
     classes: Sequence[str],
-    device: str = "cpu",
-    precision: str = "float32",
     draws: int | None = None,
-    record: dict | None = None,
     dataset: str = "",
     part: str = "test",
 ) -> Evaluation:
-    """Evaluate an adapter file on a split, as a run evaluates the adapter that it trained.
+    """Evaluate an adapter on a split, as a run evaluates the adapter that it trained.
 
     classes: their names in the order of labels.   draws: Monte Carlo samples besides the mean, two or more; from the
     record's seed, with which the experiment "uncertainty" draws, else from the adapter's.
     InputError for a file of another backbone or number of classes, and for draws of a method without a distribution.
     """
-    if draws is not None and draws < 2:
-        raise InputError(f"{draws} draw has no spread: take 2 or more")
+    if draws == 1:
+        raise InputError("1 draw has no spread: take 2 or more")
+    frozen, device, record = adapter.frozen, adapter.device, adapter.record
     frozen.model.to(device)
-    model = checkpoint.load(frozen.model, adapter).eval()
+    model = checkpoint.load(frozen.model, adapter.path).eval()
     try:
         (member,) = model.members
         if member.num_classes != len(classes):
-            raise InputError(f"{adapter} knows {member.num_classes} classes, the data set has {len(classes)}")
+            raise InputError(f"{adapter.path} knows {member.num_classes} classes, the data set has {len(classes)}")
         # What cannot be merged is computed as `training.fit` leaves it: the same products, the same bits.
-        model.last_mlp_on_class_token = not all(adapter.mergeable for adapter in member.layers)
+        model.last_mlp_on_class_token = not all(layer.mergeable for layer in member.layers)
         data = split.data(frozen, torch.device(device), in_memory=False)
         estimates = None
-        with training.autocast(device, precision):
+        with training.autocast(device, adapter.precision):
             probabilities = training.predict(model, data)
-            if draws is not None:
+            if draws:
                 model.last_mlp_on_class_token = False
                 drawn = analyses.draw(model, data, draws, record["seed"] if record else member.seed)
                 estimates = analyses.estimate(drawn, split.labels, draws)
-        count = {part: member.count()[part] for part in ("adapter", "head")}
-        return Evaluation(
-            Path(adapter),
-            frozen,
-            member.method,
-            member.seed,
-            count,
-            split,
-            classes,
-            probabilities,
-            estimates,
-            record,
-            dataset,
-            part,
-        )
+        method, seed, parameters = member.method, member.seed, member.count()
     finally:
         model.unload()
+    return Evaluation(
+        adapter, method, seed, parameters, split, classes, probabilities, estimates, dataset=dataset, part=part
+    )
 
 
-def record_beside(adapter: str | Path) -> dict | None:
+def record_beside(adapter: Path) -> dict | None:
     """Return the record of the run that left the adapter, None where none lies beside it.
 
     InputError for an adapter that is not the one that the run left.
     """
-    path = Path(adapter).with_suffix(".json")
-    if Path(adapter).suffix != results.ADAPTER or not path.exists():
+    path = adapter.with_suffix(".json")
+    if adapter.suffix != results.ADAPTER or not path.exists():
         return None
     results.beside(path, results.ADAPTER)
     return results.read(path)

@@ -12,14 +12,14 @@ import scripts
 from photographs import copy, listed, pictures  # noqa: F401  fixtures
 from PIL import Image
 from sklearn.metrics import accuracy_score, log_loss
-from tiny import METHODS, make_vit
+from tiny import METHODS, make_vit, perturb
 from trained import make_profile
 
 import pvera
 from pvera import InputError, backbones
 from pvera.data import custom, splits, suite, tasks
 from pvera.study import results
-from pvera.study.evaluation import evaluate
+from pvera.study.evaluation import Adapter, evaluate
 from pvera.study.experiments import list_runs
 from pvera.study.inputs import Inputs
 from pvera.study.protocol import PROTOCOLS
@@ -114,7 +114,7 @@ def test_every_method_gives_the_bits_of_its_run(protocol, tmp_path):
     assert len(trainings) == len(METHODS)
     for run in trainings:
         adapter = run.path.with_suffix(".safetensors")
-        evaluation = evaluate(adapter, frozen, split, tasks.class_names("vessels"))
+        evaluation = evaluate(Adapter(adapter, frozen), split, tasks.class_names("vessels"))
         assert evaluation.metrics == results.read(run.path)["test"], run.method
         stored, _ = results.read_predictions(run.path)
         assert np.array_equal(evaluation.probabilities.astype(np.float16), stored), run.method
@@ -144,7 +144,8 @@ def test_own_pictures(pictures, tmp_path, capsys, in_process):
     recorded = results.read(trained.with_suffix(".json"))["test"]
     for more in ((), ("--data-set", "mine"), named):
         assert metrics_of(capsys, tmp_path, trained, *data, *more) == recorded
-    assert set(pd.read_csv(tmp_path / "p.csv")["label"]) == set(photographs.CLASSES)
+    test = pd.read_csv(tmp_path / "p.csv").set_index("path")
+    assert set(test["label"]) == set(photographs.CLASSES)
 
     # New pictures of some of the classes: their labels are the trained ones, whatever else the folder lacks.
     new = tmp_path / "new"
@@ -157,88 +158,94 @@ def test_own_pictures(pictures, tmp_path, capsys, in_process):
     per_class = pd.DataFrame(json.loads((tmp_path / "m.json").read_text())["classes"])
     assert list(per_class["class"]) == sorted(photographs.CLASSES) and list(per_class["images"]) == [0, 20, 0, 20]
     whole = pd.read_csv(tmp_path / "p.csv").set_index("path")
-    scripts.execute("evaluate", trained, *data, *files(tmp_path))
-    test = pd.read_csv(tmp_path / "p.csv").set_index("path")
     both = test.index.intersection(whole.index)
     assert len(both) == 8
     assert np.allclose(whole.loc[both, "confidence"], test.loc[both, "confidence"], atol=1e-5)
     assert (whole.loc[both, ["label", "prediction"]] == test.loc[both, ["label", "prediction"]]).all(axis=None)
     assert "--split all evaluates pictures of some" in scripts.refusal("evaluate", capsys, trained, *data, *again[:2])
     (new / "rocket").rename(new / "zebra")
-    unknown = scripts.refusal("evaluate", capsys, trained, *data, *again)
-    assert "1 label (zebra) that the adapter does not know" in unknown
+    assert "has the label zebra, the adapter knows" in scripts.refusal("evaluate", capsys, trained, *data, *again)
 
     # Without its record: the options say what it would.
     alone = shutil.copy(trained, tmp_path / "alone.safetensors")
     assert "Name it with --backbone" in scripts.refusal("evaluate", capsys, alone, *data, *named)
     assert "experiments/predict.py" in scripts.refusal("evaluate", capsys, alone, "--backbone", "tiny")
     assert metrics_of(capsys, tmp_path, alone, *data, *named, "--backbone", "tiny") == recorded
-    for more in (["--split", "all"], ["--split", "validation"]):
-        metrics_of(capsys, tmp_path, alone, *data, *named, "--backbone", "tiny", *more)
+    for more, images in (("all", 80), ("validation", 12)):
+        made = metrics_of(capsys, tmp_path, alone, *data, *named, "--backbone", "tiny", "--split", more)
+        assert made["images"] == images
 
-    # Pictures without labels, in one folder and as files; the numbers are those of evaluating them.
+
+def test_pictures_without_labels(pictures, tmp_path, capsys):
+    """In one folder, as a glob and as a file; the numbers are those of evaluating them."""
+    adapter = tmp_path / "alone.safetensors"
+    model = perturb(pvera.adapt(backbones.load("tiny").model, pvera.PVeRA(rank=8), 4), scale=0.3)
+    pvera.save(model, adapter)
+    options = (adapter, "--backbone", "tiny")
+    named = ("--classes", *sorted(photographs.CLASSES))
     output, unlabelled = tmp_path / "new.csv", tmp_path / "unlabelled" / "deeper"
     unlabelled.mkdir(parents=True)
     for path, label, _ in listed(pictures)[::4]:
         shutil.copy(pictures / path, unlabelled / f"{label} {Path(path).name}")
     (unlabelled / "notes.txt").write_text("none")
+
     capsys.readouterr()
-    scripts.execute("predict", trained, unlabelled.parent, "--output", output)
+    scripts.execute("predict", *options, unlabelled.parent, *named, "--output", output)
     assert f"{output}: 20 pictures" in capsys.readouterr().out
     table = pd.read_csv(output)
     assert list(table) == ["path", "prediction", "confidence"] and set(table.prediction) <= set(photographs.CLASSES)
-    metrics_of(capsys, tmp_path, trained, *data, "--data-set", f"new={pictures}", "--split", "all")
+    metrics_of(capsys, tmp_path, *options, "--data-set", f"new={pictures}", "--split", "all")
     known = pd.read_csv(tmp_path / "p.csv")
-    known.index = [" ".join(path.split("/")[-2:]) for path in known.path]
+    known.index = [path.replace("/", " ") for path in known.path]
     expected = known.loc[[Path(path).name for path in table.path]]
     assert table.prediction.tolist() == expected.prediction.tolist()
     assert np.allclose(table.confidence, expected.confidence, atol=1e-4)
-    scripts.execute("predict", trained, unlabelled / "c*.*", "--output", output)
+
+    scripts.execute("predict", *options, unlabelled / "c*.*", *named, "--output", output)
     some = [path for path in table.path if Path(path).name.startswith("c")]
     assert pd.read_csv(output).path.tolist() == sorted(some) and 0 < len(some) < 20
-    one = (alone, table.path[0], "--backbone", "tiny")
     capsys.readouterr()
-    scripts.execute("predict", *one, "--classes", *sorted(photographs.CLASSES))
-    assert capsys.readouterr().out.splitlines()[1].startswith(f"{table.path[0]},{table.prediction[0]},")
-    assert "Name them in the order of its outputs with --classes" in scripts.refusal("predict", capsys, *one)
+    scripts.execute("predict", *options, table.path[0], *named, "--draws", 4)
+    header, line = capsys.readouterr().out.splitlines()
+    row = dict(zip(header.split(","), line.split(",")))
+    assert (row["path"], row["prediction"]) == (table.path[0], table.prediction[0])
+    assert float(row["draws_sd"]) > 0 and float(row["interval_low"]) < float(row["interval_high"])
+    assert "Name them in the order" in scripts.refusal("predict", capsys, *options, table.path[0])
     for wrong, message in ((tmp_path / "none", "does not exist"), (unlabelled / "notes.txt", "cannot be read")):
-        assert message in scripts.refusal("predict", capsys, trained, wrong)
+        assert message in scripts.refusal("predict", capsys, *options, wrong, *named)
 
 
-def test_pictures_for_an_adapter_of_a_known_data_set(tmp_path, capsys):
-    """Labels go by the names of its classes, whose order is not that of the alphabet."""
-    names = tasks.class_names("textures")
-    assert names != sorted(names)
-    suite.write(suite.RECIPES["textures"], suite.make(suite.RECIPES["textures"]), tmp_path / "demo", lambda count: None)
-    for label, name in enumerate(names):
-        (tmp_path / "folder" / name).mkdir(parents=True)
-        lines = (tmp_path / "demo/textures/test.txt").read_text().splitlines()
-        for image in [line.split()[0] for line in lines if line.endswith(f" {label}")][:30]:
-            shutil.copy(tmp_path / "demo/textures" / image, tmp_path / "folder" / name)
-    adapter = MINI / "benchmark/tiny/textures/pvera/seed0.safetensors"
+def test_pictures_for_an_adapter_of_a_known_data_set(digits, tmp_path, capsys):
+    """Labels go by the names of its classes."""
+    lines = (digits / "digits/test.txt").read_text().splitlines()
+    for image, label in map(str.split, lines[:300]):
+        (tmp_path / "folder" / label).mkdir(parents=True, exist_ok=True)
+        shutil.copy(digits / "digits" / image, tmp_path / "folder" / label)
+    shutil.rmtree(tmp_path / "folder/3")
+    adapter = MINI / "benchmark/tiny/digits/pvera/seed0.safetensors"
     new = (adapter, "--data", tmp_path / "data", "--data-set", f"new={tmp_path / 'folder'}")
     accuracy = metrics_of(capsys, tmp_path, *new, "--split", "all")["accuracy"]
-    assert [row["class"] for row in json.loads((tmp_path / "m.json").read_text())["classes"]] == names
+    made = json.loads((tmp_path / "m.json").read_text())["classes"]
+    assert [row["class"] for row in made] == list("0123456789") and made[3]["accuracy"] is None
     assert accuracy == pytest.approx(results.read(adapter.with_suffix(".json"))["test"]["accuracy"], abs=0.1)
     assert "--split all evaluates pictures of some" in scripts.refusal("evaluate", capsys, *new)
-    assert not (tmp_path / "data/new").exists()
+    assert not (tmp_path / "data").exists(), "nothing is written"
 
 
 def test_an_adapter_is_not_tested_on_the_images_of_its_training(copy, tmp_path, capsys, in_process):
-    """Another split, added pictures and exchanged splits are refused; renaming and moving pictures changes nothing."""
+    """Another split and added pictures are refused; renaming and moving pictures changes nothing."""
     trained, options, data, named = trained_on(copy, tmp_path, capsys, "pvera")
     recorded = results.read(trained.with_suffix(".json"))["test"]
     lists = {file: file.read_bytes() for file in (tmp_path / "data/mine").glob("*.*")}
-    assert metrics_of(capsys, tmp_path, trained, *data, *named) == recorded
-    other = ("--data-set", f"other={copy}")
-    assert metrics_of(capsys, tmp_path, trained, *data, *other) == recorded, "the record's seed splits them"
+    for name in ("mine", "other"):
+        made = metrics_of(capsys, tmp_path, trained, *data, "--data-set", f"{name}={copy}")
+        assert made == recorded, "the record's seed splits them"
     assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
 
     custom.install(tmp_path / "data", "mine", copy, seed=0)  # as a training with another seed
     refusal = scripts.refusal("evaluate", capsys, trained, *data)
-    assert (
-        "another split (stratified split from seed 0" in refusal and "training (stratified split from seed 5" in refusal
-    )
+    assert "another split (stratified split from seed 0" in refusal
+    assert "training (stratified split from seed 5" in refusal
     status, _, errors = scripts.outcome("analyse", capsys, *options, *named)
     last = errors.splitlines()[-1]  # after the bar
     assert status == 2 and "seed0.json: was trained on other images or splits of mine" in last
@@ -248,11 +255,9 @@ def test_an_adapter_is_not_tested_on_the_images_of_its_training(copy, tmp_path, 
 
     picture = next((copy / "cat").iterdir())
     picture.rename(picture.with_stem("renamed"))
-    moved = copy.rename(tmp_path / "moved")
-    assert "have left" in scripts.refusal("evaluate", capsys, trained, *data)
-    named = ("--data-set", f"mine={moved}")
+    named = ("--data-set", f"mine={copy.rename(tmp_path / 'moved')}")
     assert metrics_of(capsys, tmp_path, trained, *data, *named) == recorded
-    Image.new("RGB", (40, 40), (1, 2, 3)).save(moved / "cat/added.png")
+    Image.new("RGB", (40, 40), (1, 2, 3)).save(tmp_path / "moved/cat/added.png")
     refusal = scripts.refusal("evaluate", capsys, trained, *data, *named)
     assert "mine has other pictures or another split" in refusal and "--split all" in refusal
 
@@ -269,17 +274,6 @@ def test_given_splits_that_were_exchanged_are_noticed(pictures, tmp_path, capsys
     assert scripts.outcome("evaluate", capsys, trained, *data, *named)[0] == 0
     give({"train": "test", "test": "train"})
     assert "mine has other pictures or another split" in scripts.refusal("evaluate", capsys, trained, *data, *named)
-
-
-def test_the_draws_of_pictures_without_labels(tmp_path, capsys):
-    adapter = MINI / "benchmark/tiny/digits/pvera/seed0.safetensors"
-    photographs.crops("cat", 1)[0].save(tmp_path / "a.png")
-    capsys.readouterr()
-    scripts.execute("predict", adapter, tmp_path / "a.png", "--draws", 4)
-    header, line = capsys.readouterr().out.splitlines()
-    row = dict(zip(header.split(","), line.split(",")))
-    assert float(row["draws_sd"]) > 0 and float(row["interval_low"]) < float(row["interval_high"])
-    assert row["prediction"] in "0123456789"
 
 
 NUCLEI = MINI / "benchmark/tiny/nuclei/linear/seed0.safetensors"
@@ -311,7 +305,7 @@ def test_unsuitable_input_is_one_line(tmp_path, capsys, monkeypatch):
             assert message in scripts.refusal("evaluate", capsys, *arguments, "--data", tmp_path / "data"), case
 
 
-def test_an_adapter_that_was_changed_or_is_of_texts(tmp_path, capsys):
+def test_an_adapter_that_was_changed_or_does_not_fit(tmp_path, capsys):
     for suffix in (".json", ".npz", ".safetensors"):
         shutil.copy(NUCLEI.with_suffix(suffix), tmp_path / f"seed0{suffix}")
     adapter = tmp_path / "seed0.safetensors"
@@ -322,12 +316,12 @@ def test_an_adapter_that_was_changed_or_is_of_texts(tmp_path, capsys):
     results.write(tmp_path / "seed0.json", record, adapter=b"adapter")
     assert "reads text" in scripts.refusal("evaluate", capsys, adapter)
 
-
-def test_an_adapter_of_another_backbone(pictures, tmp_path):
-    pvera.save(pvera.adapt(make_vit(), pvera.LoRA(rank=2), 4), tmp_path / "a.safetensors")
-    custom.install(tmp_path, "mine", pictures)
+    make_profile(tmp_path, ["vessels"])
     frozen = backbones.load("tiny")
-    (split,) = splits.load(tmp_path, "mine", frozen, ("test",))
+    (split,) = splits.load(tmp_path / "data", "vessels", frozen, ("test",))
+    pvera.save(pvera.adapt(make_vit(), pvera.LoRA(rank=2), 4), tmp_path / "other.safetensors")
     with pytest.raises(InputError, match="belongs to another backbone"):
-        evaluate(tmp_path / "a.safetensors", frozen, split, tasks.class_names("mine", tmp_path))
+        evaluate(Adapter(tmp_path / "other.safetensors", frozen), split, tasks.class_names("vessels"))
+    with pytest.raises(InputError, match="knows [0-9]+ classes, the data set has 9"):
+        evaluate(Adapter(NUCLEI, frozen), split, list("abcdefghi"))
     assert not getattr(frozen.model, "_adapted", False), "the backbone is as it was"
