@@ -107,10 +107,10 @@ def test_latent_maps_share_one_scale_per_method():
     figure.canvas.draw()
     shown = [ax for ax in figure.axes if ax.images]
     titles = [ax.get_ylabel() for ax in shown]
-    assert titles == ["Image", "VeRA", "PVeRA,\nmean", "draw 1\n− mean", "draw 2\n− mean"]
+    assert titles == ["Image", "VeRA", "PVeRA,\nmean", "draw 1", "draw 2", "draw 1\n− mean", "draw 2\n− mean"]
     limits = [ax.images[0].get_clim() for ax in shown[1:]]
-    assert limits == [(0, 3), (0, 3), (-3, 3), (-3, 3)]
-    np.testing.assert_array_equal(shown[3].images[0].get_array(), [[1, 1], [1, 1]])  # the draw minus its mean
+    assert limits == [(0, 3)] * 4 + [(-3, 3)] * 2  # draws have the scale of the mean
+    np.testing.assert_array_equal(shown[5].images[0].get_array(), [[1, 1], [1, 1]])  # the draw minus its mean
     assert {ax.images[0].get_interpolation() for ax in shown} == {"nearest"}
     assert len(figure.axes) - len(shown) == 3  # the colour bars
 

@@ -95,14 +95,14 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
 
 
 def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
-    """Draw a column per image; below it each method's latent (PVeRA: its mean), then each draw minus the mean.
+    """Draw a column per image; below it each method's latent: PVeRA's mean, two draws, and these draws minus the mean.
 
-    latents: `readings.load`. A cell is a patch, as it is. Each row of latents has a colour bar; all differences of a
-    method share one, centred at zero.
+    latents: `readings.load`. A cell is a patch, as it is. Draws have the scale of their mean, as in the paper's
+    Figure 7; the differences have one that is centred at zero.
     """
     latents = sorted(latents, key=lambda one: one[0]["method"] != "vera")
     record, arrays = latents[0]
-    pixels, rows = arrays["pixels"], 1 + sum(1 + len(arrays["draws"]) for _, arrays in latents)
+    pixels, rows = arrays["pixels"], 1 + sum(1 + 2 * len(arrays["draws"][:2]) for _, arrays in latents)
     size = (COLUMN - 1.2) / len(pixels)
     figure = Figure(figsize=(COLUMN, 0.75 + (size + 0.03) * rows))
     figure.get_layout_engine().set(w_pad=0.03, h_pad=0.02, wspace=0.02, hspace=0.02)
@@ -111,19 +111,22 @@ def maps(latents: Sequence[tuple[dict, dict[str, np.ndarray]]]) -> Figure:
     for ax, label in zip(axes, arrays["labels"], strict=True):
         ax.set_title(class_name(record["dataset"], int(label)), fontsize=6.5, pad=2)
     for record, arrays in latents:
-        look, mean, draws = style(record["method"]), arrays["mu"], arrays["draws"]
-        name = f"{look.title},\nmean" if len(draws) else look.title
-        axes = _row(next(grid), name, mean, look.colour, cmap="viridis", vmin=mean.min(), vmax=mean.max())
-        _colour_bar(figure, axes)
-        most = np.abs(draws - mean).max(initial=0)
-        below = [
-            _row(next(grid), f"draw {i + 1}\n− mean", draw - mean, look.colour, cmap="BrBG", vmin=-most, vmax=most)
-            for i, draw in enumerate(draws)
-        ]
-        if below:
-            _colour_bar(figure, np.ravel(below))
+        look, mean, draws = style(record["method"]), arrays["mu"], arrays["draws"][:2]
+        scale = {"cmap": "viridis", "vmin": mean.min(), "vmax": mean.max()}
+        rows = [_row(next(grid), f"{look.title},\nmean" if len(draws) else look.title, mean, look.colour, **scale)]
+        for i, draw in enumerate(draws):
+            rows.append(_row(next(grid), f"draw {i + 1}", draw, look.colour, **scale))
+        _colour_bar(figure, np.ravel(rows))
+        if len(draws):
+            most = np.abs(draws - mean).max()
+            scale = {"cmap": "BrBG", "vmin": -most, "vmax": most}
+            rows = [
+                _row(next(grid), f"draw {i + 1}\n− mean", draw - mean, look.colour, **scale)
+                for i, draw in enumerate(draws)
+            ]
+            _colour_bar(figure, np.ravel(rows))
     note(figure, "One cell per patch: its query latent in the last layer, on the first\n"
-                 "principal component of the mean (no unit). PVeRA's draws: minus its mean")  # fmt: skip
+                 "principal component of the mean (no unit); draws, and draws minus the mean")  # fmt: skip
     return figure
 
 
