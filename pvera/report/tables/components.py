@@ -101,21 +101,24 @@ def table(runs: Runs) -> Table:
     accuracies = values(runs)[list(runs)]
     of_seeds = accuracies.groupby(level="dataset", sort=False)
     parts = {"mean": of_seeds.mean(), "std": of_seeds.std(), "runs": of_seeds.count()}
+    errors = pd.concat({name: 100 * wide(group, "ace").iloc[:, 0] for name, group in runs.items()}, axis=1, sort=False)
+    parts["ace"] = errors.groupby(level="dataset", sort=False).mean()
     data = pd.concat({name: part.T.stack(future_stack=True) for name, part in parts.items()}, axis=1)
     cells = pd.DataFrame(
         {name: [_plus_minus(plain(m, 1), s) for m, s in zip(parts["mean"][name], parts["std"][name], strict=True)]
          for name in runs}, parts["mean"].index,
     ).T  # fmt: skip
     cells["Average"] = parts["mean"].mean(skipna=False).map(lambda mean: plain(mean, 1))
+    cells["ACE"] = parts["ace"].mean(skipna=False).map(lambda mean: plain(mean, 1))
     epochs = {name: [run["chosen"]["epoch"] + 1 for run in group if run["chosen"]] for name, group in runs.items()}
     cells["Epoch"] = [plain(np.median(epochs[name]), 0) for name in runs]
     cells["Capped"] = [str(capped(group)) for group in runs.values()]
     caption = (
         "Test accuracy (%) of VeRA, and of PVeRA step by step, mean ± sample standard deviation over seeds. With "
         "z = μ PVeRA still has other random draws than VeRA, and an A smaller by √2. With σ = 1 fixed no variance is "
-        "trained: what is trained and computed is as much as in VeRA. Equal budget: VeRA's α was "
-        "searched with as many configurations as PVeRA's β. Epoch: the median of the chosen ones. Capped: chosen "
-        "trainings that the limit of epochs ended."
+        "trained: what is trained and computed is as much as in VeRA. Equal budget: VeRA's α was searched with as many "
+        "configurations as PVeRA's β. ACE: adaptive calibration error (%), mean over tasks. Epoch: the median of the "
+        "chosen ones. Capped: chosen trainings that the limit of epochs ended."
     )
     data = data.rename_axis(["component", "dataset"]).reset_index()
     return Table("components", caption, {"": cells.rename(TITLES)}, data=data, about=about(_every(runs)))
