@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +34,7 @@ from pvera.processes import cores
 SPLIT_OF = {"train": "train800", "validation": "val200", "test": "test"}
 SPLITS = tuple(SPLIT_OF.values())
 EVALUATION_BATCH = 256
+REFUSED = 10  # images that an error names
 DECODER = 2  # raised whenever `decode` gives other pixels: the store then decodes anew
 #: Formats in which Pillow's 16-bit grey values run from 0 to 65535.
 SIXTEEN_BITS = ("PNG", "PPM", "TIFF", "JPEG2000")
@@ -56,7 +56,7 @@ class ImageSplit:
         """Return the first `count` images, all for None."""
         if count is None:
             return self
-        key = self.key and _key(self.key, count)
+        key = self.key and f"{self.key}, first {count}"
         return ImageSplit(self.images[:count], self.labels[:count], self.names[:count], key)
 
     def content(self) -> Iterator[np.ndarray]:
@@ -72,17 +72,24 @@ class ImageSplit:
 
 @dataclass(frozen=True)
 class Undecoded:
-    """Images (N, size, size, 3) that are decoded anew whenever a batch needs them; paths: N, below `folder`."""
+    """Images (N, size, size, 3) of files `paths` below `folder`; slices of them are decoded."""
 
     folder: Path
     paths: list[str]
     size: int
-    base = None
+    base = None  # of an array in memory
+
+    def __len__(self) -> int:
+        return len(self.paths)
 
     def __getitem__(self, part: slice) -> np.ndarray:
+        """Decode by a thread per core; Pillow works without Python's lock. InputError names what cannot be read."""
         with ThreadPoolExecutor(cores()) as pool:
-            decode_one = partial(decode, self.folder, size=self.size)
-            return np.stack(list(pool.map(decode_one, self.paths[part])))
+            decoded = [pool.submit(decode, self.folder, path, self.size) for path in self.paths[part]]
+        if refused := [str(image.exception()) for image in decoded if image.exception()]:
+            more = f"; and {len(refused) - REFUSED} more" if len(refused) > REFUSED else ""
+            raise InputError("; ".join(refused[:REFUSED]) + more)
+        return np.stack([image.result() for image in decoded])
 
 
 def undecoded(folder: Path, paths: Sequence[str], labels: Sequence[int], size: int) -> ImageSplit:
@@ -144,32 +151,25 @@ class Entry(NamedTuple):
 
 def read_split_file(folder: Path, split: str, classes: int) -> list[Entry]:
     """Read `<folder>/<split>.txt`, of lines "relative/path label"; InputError names a wrong line."""
-    if split not in SPLITS:
-        raise InputError(f"unknown split {split!r}; choose from {', '.join(SPLITS)}")
     file = folder / f"{split}.txt"
-    entries, lines = [], {}
-    for number, path, label in read_lines(file):
-        if not re.fullmatch(r"[+-]?[0-9]{1,18}", label) or not 0 <= int(label) < classes:
-            raise InputError(f"{file}, line {number}: label {label} is not one of {classes} classes from 0")
-        if (first := lines.setdefault(os.path.normpath(path), number)) != number:
-            raise InputError(f"{file}, line {number}: {path!r} stands in line {first} already")
-        entries.append(Entry(path, int(label), number))
-    if not entries:
-        raise InputError(f"{file} is empty")
-    return entries
-
-
-def read_lines(file: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield number, path and label of each line "relative/path label". InputError names a line of another form."""
+    entries: list[Entry] = []
+    lines: dict[str, int] = {}
     for number, line in enumerate(re.split(r"\r\n|\r|\n", files.read_text(file)), start=1):
         if not line.strip():
             continue
-        match = re.fullmatch(r"\s*(\S.*?)\s+(\S+)\s*", line)
-        if match is None:
-            raise InputError(f"{file}, line {number}: expected 'relative/path label', not {line[:80]!r}")
-        if os.path.isabs(match[1]) or os.path.normpath(match[1]).split(os.sep)[0] == os.pardir:
-            raise InputError(f"{file}, line {number}: {match[1]!r} leaves the data set's folder")
-        yield number, match[1], match[2]
+        place, match = f"{file}, line {number}", re.fullmatch(r"\s*(\S.*?)\s+([0-9]{1,18})\s*", line)
+        if match is None or int(match[2]) >= classes:
+            raise InputError(f"{place}: expected 'relative/path label', of {classes} labels from 0, not {line[:80]!r}")
+        path = os.path.normpath(match[1])
+        if os.path.isabs(path) or path.split(os.sep)[0] == os.pardir:
+            raise InputError(f"{place}: {match[1]!r} leaves the data set's folder")
+        if path in lines:
+            raise InputError(f"{place}: {match[1]!r} stands in line {lines[path]} already")
+        lines[path] = number
+        entries.append(Entry(match[1], int(match[2]), number))
+    if not entries:
+        raise InputError(f"{file} is empty")
+    return entries
 
 
 def decode(folder: Path, path: str, size: int) -> np.ndarray:
@@ -215,15 +215,12 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 def load_split(root: str | Path, name: str, split: str, size: int) -> ImageSplit:
     """Load one split of the data set `name` below `root`; its images are a read-only map of the store.
 
-    Images that the store lacks, or whose files have changed, are decoded.
-
-    Raises InputError for an unknown data set or split, a missing or empty split file, a malformed or repeated
-    line, a label out of range, a path that leaves the folder, a missing or unreadable image, and a store that
-    cannot be written.
+    Images that the store lacks, or whose files have changed, are decoded. InputError for an unknown data set, a wrong
+    split file, a missing or unreadable image, and a store that cannot be written.
     """
     entries, place = _source(root, name, split, size)
     names = [entry.path for entry in entries]
-    images = store.images(place, names, size, partial(decode, Path(root) / name, size=size))
+    images = store.images(place, Undecoded(Path(root) / name, names, size))
     return ImageSplit(images, np.array([entry.label for entry in entries], np.int64), names, place)
 
 
@@ -258,10 +255,7 @@ def reading(frozen: Backbone) -> dict:
 
 def key(root: str | Path, name: str, part: str, reading: dict, first: int | None = None) -> str:
     """Return the `ImageSplit.key` of a split. InputError as `load_split`, though nothing is decoded."""
-    return _key(_source(root, name, SPLIT_OF[part], reading["image_size"])[1], first)
-
-
-def _key(place: str, first: int | None) -> str:
+    _, place = _source(root, name, SPLIT_OF[part], reading["image_size"])
     return place if first is None else f"{place}, first {first}"
 
 

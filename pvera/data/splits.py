@@ -16,14 +16,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol
-
-import numpy as np
-import torch
-from torch import Tensor
 
 from pvera.backbones import Backbone
 from pvera.data import glue, image_folders, store, tokenized
@@ -32,28 +27,10 @@ from pvera.text_encoders import Encoder
 PARTS = ("train", "validation", "test")  # what a run reads, in this order
 
 
-class Data(Protocol):
-    """A split on a device. `data[index]` is a batch as the frozen model reads it; labels: (n,) on the device."""
-
-    labels: Tensor
-    evaluation_batch: int
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index) -> Tensor | dict[str, Tensor]: ...
-
-
-class Split(Protocol):
-    """A split in memory or in the store; labels: (n,) int64; key: as the function of its kind returns it."""
-
-    labels: np.ndarray
-    key: str
-
-    def content(self) -> Iterator[bytes | np.ndarray]:
-        """Yield all that training and testing read."""
-
-    def data(self, frozen: Backbone | Encoder, device: torch.device, in_memory: bool = True) -> Data:
-        """Return the split for `device`; `in_memory` places all of it there, where that is a choice."""
+#: A split in memory or in the store: labels (n,) int64; key; content(), all that training and testing read.
+Split = image_folders.ImageSplit | tokenized.TextSplit
+#: A split on a device: labels (n,); `data[index]` is a batch as the frozen model reads it.
+Data = image_folders.ImageData | tokenized.TextData
 
 
 def kind(name: str) -> ModuleType:

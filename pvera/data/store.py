@@ -14,10 +14,7 @@ import hashlib
 import json
 import mmap
 import os
-import shutil
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +22,11 @@ import numpy as np
 from filelock import FileLock
 from tqdm import tqdm
 
-from pvera.errors import InputError
+from pvera.errors import InputError, writing
 from pvera.files import status, write_atomically
-from pvera.processes import cores
 
 VARIABLE = "PVERA_CACHE"
 CHUNK = 256  # images that are decoded before they are written: 39 MB at 224 pixels
-REFUSED = 10  # images that an error names
 
 
 def folder() -> Path:
@@ -39,15 +34,6 @@ def folder() -> Path:
     checkout = Path(__file__).resolve().parents[2]
     default = (checkout if (checkout / "pyproject.toml").exists() else Path.home()) / ".cache" / "pvera"
     return Path(os.environ.get(VARIABLE) or default) / "store"
-
-
-def clear() -> int:
-    """Remove the store, and return the number of bytes freed."""
-    freed = sum(file.stat().st_size for file in folder().rglob("*") if file.is_file())
-    with _storing():
-        if folder().exists():
-            shutil.rmtree(folder())
-    return freed
 
 
 def state(file: str | Path) -> list[int]:
@@ -73,24 +59,23 @@ def _memory(about: Any) -> Path:
     return folder() / "digests" / f"{hashlib.sha256(json.dumps(about).encode()).hexdigest()}.json"
 
 
-def images(place: str, names: Sequence[str], size: int, decode: Callable[[str], np.ndarray]) -> np.memmap:
-    """Return the images `names` as a read-only map (N, size, size, 3); decode them where the store lacks them.
+def images(place: str, undecoded) -> np.memmap:
+    """Return images as a read-only map (N, size, size, 3); decode them where the store lacks them.
 
     place: "<folder>/<split>-<size>-<key>". Files of another key are removed, also unfinished ones of killed processes.
-    decode: name -> (size, size, 3) uint8, called by a thread per core; Pillow works without Python's lock.
-    InputError with what `decode` says of the first `REFUSED` images that cannot be read, and where the store cannot be
-    written; no half-written file is left.
+    undecoded: the images; slices of them are decoded. InputError for those that cannot be read, and where the store
+    cannot be written; no half-written file is left.
     """
     file = folder() / f"{place}.npy"
     decoded = _open(file)
     if decoded is None:
         split = file.stem.rpartition("-")[0]
-        with _storing():
+        with writing(f"decoded images to {folder()} (--cache names another folder)"):
             file.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(file.with_name(f"{split}.lock")):
                 decoded = _open(file)  # another process may have made it meanwhile
                 if decoded is None:
-                    _make(file, names, size, decode)
+                    _make(file, undecoded)
                     for outdated in set(file.parent.glob(f"{split}-*")) - {file}:
                         outdated.unlink()
                     decoded = _open(file)
@@ -113,50 +98,18 @@ def _open(file: Path) -> np.memmap | None:
         return None
 
 
-def _make(file: Path, names: Sequence[str], size: int, decode: Callable[[str], np.ndarray]) -> None:
+def _make(file: Path, undecoded) -> None:
     """Decode images into a file beside `file`, which takes its name when all of it is on the disk."""
-    shape = (len(names), size, size, 3)
-    needed, free = int(np.prod(shape)), shutil.disk_usage(file.parent).free
-    if needed > free:
-        raise InputError(
-            f"{file.parent.name}, {file.stem}: {needed / 1e9:.1f} GB decoded, and {free / 1e9:.1f} GB are free in "
-            f"{folder()}; {VARIABLE} or --cache names another folder"
-        )
-
-    def attempt(name: str) -> np.ndarray | InputError:
-        try:
-            return decode(name)
-        except InputError as error:
-            return error
-
-    refused: list[str] = []
-    unfinished = file.with_suffix(".partial")
-    bar = tqdm(total=len(names), desc=file.stem, unit="image", leave=False, delay=5)
+    unfinished, count = file.with_suffix(".partial"), len(undecoded)
+    header = {"descr": "|u1", "fortran_order": False, "shape": (count, undecoded.size, undecoded.size, 3)}
     try:
-        with open(unfinished, "wb") as out, ThreadPoolExecutor(cores()) as pool, bar:
-            np.lib.format.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
-            for start in range(0, len(names), CHUNK):
-                chunk = list(pool.map(attempt, names[start : start + CHUNK]))
-                refused += [str(one) for one in chunk if isinstance(one, InputError)]
-                if not refused:
-                    out.write(np.stack(chunk))
-                bar.update(len(chunk))
+        with open(unfinished, "wb") as out:
+            np.lib.format.write_array_header_1_0(out, header)
+            starts = range(0, count, CHUNK)
+            for start in tqdm(starts, file.stem, unit="image", unit_scale=CHUNK, leave=False, delay=5):
+                out.write(undecoded[start : start + CHUNK])
             out.flush()
             os.fsync(out.fileno())
-        if refused:
-            more = f"; and {len(refused) - REFUSED} more" if len(refused) > REFUSED else ""
-            raise InputError("; ".join(refused[:REFUSED]) + more)
         os.replace(unfinished, file)
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-@contextmanager
-def _storing() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"cannot write decoded images to {folder()}: {error.strerror or error}; {VARIABLE} or --cache "
-            "names another folder"
-        ) from None

@@ -127,7 +127,6 @@ def load_parts(
     root: str | Path, name: str, frozen: Encoder, parts: Sequence[str], first: int | None = None
 ) -> tuple[TextSplit, ...]:
     """Load several splits ("train", "validation" or "test"); see `load_splits`."""
-    known = reading(frozen)
-    keys = {part: key(root, name, part, known, first) for part in ("train", "validation", "test")}
-    splits = dict(zip(keys, load_splits(root, name, frozen, first), strict=True))
-    return tuple(replace(splits[part], key=keys[part]) for part in parts)
+    known, loaded = reading(frozen), load_splits(root, name, frozen, first)
+    of_part = dict(zip(("train", "validation", "test"), loaded, strict=True))
+    return tuple(replace(of_part[part], key=key(root, name, part, known, first)) for part in parts)

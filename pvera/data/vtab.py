@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PIL import Image
@@ -15,6 +14,7 @@ from pvera.data.image_folders import SPLITS, Entry, read_split_file
 from pvera.data.tasks import TASKS, Task
 from pvera.errors import InputError
 
+#: Data sets that are used although they differ from VTAB-1k, with the findings that were accepted.
 RECORD = "vtab-1k.json"
 NAMES = tuple(task.name for task in TASKS.values() if task.suite == "vtab")
 TRAINING = {"train800": 800, "val200": 200}  # images
@@ -36,23 +36,17 @@ LOSSLESS_ORIGINALS = (
 DIFFERS = "differs from VTAB-1k"
 
 
-# Which copy
-
-
 def copy_name(root: str | Path, name: str | None = None) -> str | None:
     """Return "lossy" where data sets with lossless originals are JPEG files, "lossless" where they are not.
 
     "mixed" where both occur, None where no such data set is there. The content of each split's first image decides.
-    The name adds what `RECORD` says: test splits shortened for a trial, data accepted although it differs from
-    VTAB-1k. With `name`, this data set alone decides, unless the copies agree in it.
+    The name says where data was accepted although it differs from VTAB-1k. With `name`, this data set alone decides,
+    unless the copies agree in it.
     """
-    record = read_record(root)
     names = [name] if name in LOSSLESS_ORIGINALS else LOSSLESS_ORIGINALS
     kinds = {kind for each in names for kind in _kinds(Path(root) / each)}
     copy = [kinds.pop() if len(kinds) == 1 else "mixed"] if kinds else []
-    if record["test_images"]:
-        copy.append(f"{record['test_images']} test images")
-    if any("differs" in entry for each, entry in record["datasets"].items() if name in (None, each)):
+    if any(name in (None, each) for each in read_record(root)):
         copy.append(DIFFERS)
     return ", ".join(copy) or None
 
@@ -60,62 +54,23 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
 def _kinds(folder: Path) -> Iterator[str]:
     for split in SPLITS:
         try:
-            files.status(folder / f"{split}.txt")
-            with open(folder / f"{split}.txt", encoding="utf-8-sig") as lines:
-                path = next(lines).rsplit(maxsplit=1)[0]
+            path = files.read_text(folder / f"{split}.txt").splitlines()[0].rsplit(maxsplit=1)[0]
             files.status(folder / path)
             with Image.open(folder / path) as image:
                 yield "lossy" if image.format in ("JPEG", "MPO") else "lossless"
-        except (OSError, ValueError, IndexError, StopIteration):
+        except (OSError, ValueError, IndexError):
             continue  # `check` reports it
 
 
-# What is known about it
-
-
-def read_record(root: str | Path) -> dict:
-    """Read `RECORD` in `root`.
-
-    datasets: per name its source (origin), and accepted differences from VTAB-1k (differs).
-    test_images: number of images of shortened test splits, or None.
-    """
+def read_record(root: str | Path) -> dict[str, list[str]]:
+    """Read `RECORD` in `root`: the accepted findings of data sets."""
+    file = Path(root) / RECORD
     try:
-        record = json.loads((Path(root) / RECORD).read_text())
-        return {"datasets": dict(record["datasets"]), "test_images": record["test_images"]}
+        return {name: list(findings) for name, findings in json.loads(file.read_text()).items()}
     except FileNotFoundError:
-        return {"datasets": {}, "test_images": None}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{Path(root) / RECORD} is damaged ({reason}): remove it to record anew") from None
-
-
-def write_record(root: Path, record: dict) -> None:
-    """Write `RECORD` in `root`. InputError where the system refuses."""
-    files.write_atomically(root / RECORD, (json.dumps(record, indent=1) + "\n").encode())
-
-
-# Whether it is whole
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The result of checking one data set: findings, why it is not VTAB-1k's.
-
-    readable: each split file was read, so that it could train.   accepted: it may train with these findings.
-    """
-
-    name: str
-    findings: list[str]
-    readable: bool = True
-    accepted: bool = False
-
-    @property
-    def usable(self) -> bool:
-        return self.accepted or not self.findings
-
-    def accept(self) -> Verdict:
-        """Return the verdict with its findings accepted, unless a split file cannot be read."""
-        return replace(self, accepted=bool(self.findings) and self.readable)
+        return {}
+    except (OSError, ValueError, AttributeError, TypeError):
+        raise InputError(f"{file} is damaged: remove it to record anew") from None
 
 
 def require(data: Iterable[tuple[str | Path, str]]) -> None:
@@ -124,23 +79,23 @@ def require(data: Iterable[tuple[str | Path, str]]) -> None:
     for root, name in dict.fromkeys(data):
         if name not in NAMES:
             continue
-        verdict = check(root, name, read_record(root), images=False)
-        if not verdict.usable:
+        findings = check(root, name, images=False)
+        if not set(findings) <= set(read_record(root).get(name, ())):
             raise InputError(
-                f"{Path(root) / name} is not VTAB-1k's {TASKS[name].title}: {verdict.findings[0]}; `python "
+                f"{Path(root) / name} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; `python "
                 f"experiments/prepare_vtab.py --root {root} --datasets {name}` lists all differences, with --replace "
                 "puts VTAB-1k's in its place, with --accept uses it as it is, and results then say so"
             )
 
 
-def check(root: str | Path, name: str, record: dict, images: bool = True) -> Verdict:
-    """Compare the data set `name` below `root` with VTAB-1k. Decodes nothing.
+def check(root: str | Path, name: str, images: bool = True) -> list[str]:
+    """Return how the data set `name` below `root` differs from VTAB-1k. Decodes nothing.
 
-    record: as `read_record` returns it.   images: look for the image files too.
+    images: look for the image files too.
     """
     task, folder = TASKS[name], Path(root) / name
     if not folder.is_dir():
-        return Verdict(name, ["no such folder"], readable=False)
+        return ["no such folder"]
     splits: dict[str, list[Entry]] = {}
     findings = []
     for split in SPLITS:
@@ -148,38 +103,27 @@ def check(root: str | Path, name: str, record: dict, images: bool = True) -> Ver
             splits[split] = read_split_file(folder, split, task.classes)
         except InputError as error:
             findings.append(f"{split}: {str(error).replace(f'{folder}{os.sep}', '')}")
-    findings += _counts(task, splits, record["test_images"])
+    findings += _counts(task, splits)
     paths = {split: {os.path.normpath(entry.path) for entry in entries} for split, entries in splits.items()}
     for one, other in (("test", "train800"), ("test", "val200"), ("val200", "train800")):
         if shared := paths.get(one, set()) & paths.get(other, set()):
             findings.append(f"{one}: {len(shared)} images are {other} images as well, one is {min(shared)}")
     if images:
         for split, of_split in paths.items():
-            if missing := [path for path in of_split if not _is_file(folder / path)]:
+            if missing := [path for path in of_split if not (folder / path).is_file()]:
                 findings.append(f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}")
-    accepted = set(findings) <= set(record["datasets"].get(name, {}).get("differs", ()))
-    verdict = Verdict(name, findings, readable=len(splits) == len(SPLITS))
-    return verdict.accept() if accepted else verdict
+    return findings
 
 
-def _counts(task: Task, splits: dict[str, list[Entry]], test_images: int | None) -> Iterator[str]:
+def _counts(task: Task, splits: dict[str, list[Entry]]) -> Iterator[str]:
     """Yield what is wrong with numbers of images and classes."""
     for split, entries in splits.items():
-        expected = TRAINING.get(split) or test_images or task.test_images
+        expected = TRAINING.get(split, task.test_images)
         if len(entries) != expected:
-            shortened = f", to which {RECORD} shortens" if split == "test" and test_images else ""
-            yield f"{split}: {len(entries)} images, not {expected}{shortened}"
-    training = [entry for split in TRAINING for entry in splits.get(split, ())]
-    if absent := max(0, task.classes - len({entry.label for entry in training}) - ABSENT.get(task.name, 0)):
-        yield f"training: no image of {absent} of {task.classes} classes"
-    absent = task.classes - len({entry.label for entry in splits.get("test", ())})
-    if absent and not test_images:
-        yield f"test: no image of {absent} of {task.classes} classes"
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        files.status(path)
-    except (OSError, ValueError):
-        return False
-    return True
+            yield f"{split}: {len(entries)} images, not {expected}"
+    of_parts = {"training": TRAINING, "test": ("test",)}
+    for part, names in of_parts.items():
+        labels = {entry.label for split in names for entry in splits.get(split, ())}
+        absent = task.classes - len(labels) - (ABSENT.get(task.name, 0) if part == "training" else 0)
+        if absent > 0:
+            yield f"{part}: no image of {absent} of {task.classes} classes"

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tarfile
 import zipfile
 from collections.abc import Collection, Iterable
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from tqdm import tqdm
 
 from pvera.data.image_folders import SPLITS
 from pvera.errors import InputError
-from pvera.files import sha256
 
 #: The copy that the V-PETL benchmark (Xin et al., NeurIPS 2024) prepared and points to: one archive with all
 #: 19 data sets in the folder format of `data`.
 REPO = "XiN0919/VTAB-1k"
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-BLOCK = 16 * 2**20  # bytes of an archive per request to the hub
 
 
 def find(source: Path, names: Collection[str], extracted: Path) -> dict[str, Path]:
@@ -29,14 +26,13 @@ def find(source: Path, names: Collection[str], extracted: Path) -> dict[str, Pat
     Archives are extracted below `extracted`. InputError: no such source, a data set that is there twice, and an archive
     that is damaged or unsafe.
     """
-    if not source.exists():
-        raise InputError(f"{source} does not exist")
     archives, folders = [source], {}
     if source.is_dir():
         folders = _below(source, names)
         archives = sorted(path for path in source.iterdir() if path.name.endswith(ARCHIVES))
     elif not source.is_file() or not source.name.endswith(ARCHIVES):
-        raise InputError(f"{source} is neither a folder nor an archive ({', '.join(ARCHIVES)})")
+        what = f"is neither a folder nor an archive ({', '.join(ARCHIVES)})" if source.exists() else "does not exist"
+        raise InputError(f"{source} {what}")
     rest = set(names) - folders.keys()
     if rest:
         for archive in archives:
@@ -48,15 +44,17 @@ def _below(folder: Path, names: Iterable[str]) -> dict[str, Path]:
     """Find data sets at most two levels below `folder`."""
     folder_of = {}
     for name in names:
-        for pattern in (name, f"*/{name}", f"*/*/{name}"):
-            folders = sorted(folder.glob(pattern))
-            candidates = [path for path in folders if any((path / f"{split}.txt").exists() for split in SPLITS)]
-            if len(candidates) > 1:
-                one, other = (path.relative_to(folder) for path in candidates[:2])
-                raise InputError(f"{folder} holds {name} twice, as {one} and as {other}: give the folder of one copy")
-            if candidates:
-                folder_of[name] = candidates[0]
-                break
+        candidates = [
+            path
+            for pattern in (name, f"*/{name}", f"*/*/{name}")
+            for path in sorted(folder.glob(pattern))
+            if any((path / f"{split}.txt").exists() for split in SPLITS)
+        ]
+        if len(candidates) > 1:
+            one, other = (path.relative_to(folder) for path in candidates[:2])
+            raise InputError(f"{folder} holds {name} twice, as {one} and as {other}: give the folder of one copy")
+        if candidates:
+            folder_of[name] = candidates[0]
     return folder_of
 
 
@@ -91,49 +89,15 @@ def put(folder: Path, target: Path, link: bool) -> None:
         folder.rename(target)
 
 
-def download(repo: str, revision: str, names: Collection[str], folder: Path) -> tuple[Path, str]:
-    """Download the archives of the hub's data set repository `repo`: those named after data sets, or all.
-
-    Returns their folder below `folder`, and the commit. A download continues where an interruption stopped it.
-    InputError where the download fails, or its checksum is not the hub's.
-    """
-    from huggingface_hub import HfApi
+def download(folder: Path) -> None:
+    """Download the hub's archive of VTAB-1k into `folder`. InputError where that fails."""
+    import huggingface_hub
 
     try:
-        info = HfApi().repo_info(repo, repo_type="dataset", revision=revision)
-        archives = [PurePosixPath(file.rfilename) for file in info.siblings if file.rfilename.endswith(ARCHIVES)]
-        archives = [file for file in archives if file.name.split(".")[0] in names] or archives
-        for file in archives:
-            _fetch(f"datasets/{repo}@{info.sha}/{file}", folder / info.sha / file.name)
-    except InputError:
-        raise
+        patterns = [f"*{suffix}" for suffix in ARCHIVES]
+        huggingface_hub.snapshot_download(REPO, repo_type="dataset", allow_patterns=patterns, local_dir=folder)
     except Exception as error:  # the hub's client and its transport have exceptions of their own
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
-            f"cannot download {repo}: {reason}; run the same command again to continue, or give "
-            "a copy that you have with --source"
+            f"cannot download {REPO}: {reason}; run the same command again, or give a copy that you have with --source"
         ) from None
-    if not archives:
-        raise InputError(f"{repo} holds no archive ({', '.join(ARCHIVES)})")
-    return folder / info.sha, info.sha
-
-
-def _fetch(path: str, target: Path) -> None:
-    """Download one file block by block, from where an earlier call stopped; the hub's client would start anew."""
-    from huggingface_hub import HfFileSystem
-
-    if target.exists():
-        return
-    hub, unfinished = HfFileSystem(), target.with_name(f"{target.name}.partial")
-    info = hub.info(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with open(unfinished, "ab") as out, hub.open(path, "rb", block_size=BLOCK, cache_type="none") as remote:
-        with tqdm(desc=target.name, total=info["size"], initial=out.tell(), unit="B", unit_scale=True) as bar:
-            remote.seek(out.tell())
-            while block := remote.read(BLOCK):
-                out.write(block)
-                bar.update(len(block))
-    if info["lfs"] and sha256(unfinished) != info["lfs"]["sha256"]:
-        unfinished.unlink()
-        raise InputError(f"{path} arrived damaged and was removed; run the same command again")
-    os.replace(unfinished, target)

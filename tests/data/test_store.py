@@ -1,9 +1,8 @@
-"""The store of decoded images: written once, rewritten when its source changes, never incomplete."""
+"""Split files, and the store of decoded images: written once, rewritten when its source changes, never incomplete."""
 
 import hashlib
 import os
 import resource
-import shutil
 import time
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -15,7 +14,7 @@ from PIL import Image
 
 from pvera import processes
 from pvera.backbones import Backbone
-from pvera.data import image_folders, splits, store
+from pvera.data import image_folders, splits, store, tasks
 from pvera.errors import InputError
 
 COUNT = 45
@@ -57,36 +56,82 @@ def forbidden(*arguments, **options):
     raise AssertionError("called")
 
 
-def refused(root) -> str:
+def refused(root, name="digits") -> str:
     with pytest.raises(InputError) as caught:
-        load(root)
+        image_folders.load_split(root, name, "test", 32)
     assert "\n" not in str(caught.value) and files() == [], "nothing is left"
     return str(caught.value)
+
+
+# Split files
+
+
+def test_the_papers_data_sets_and_those_of_the_suites(root):
+    vtab = [t for t in tasks.TASKS.values() if t.suite == "vtab"]
+    by_category = {c: [t for t in vtab if t.category == c] for c in ("natural", "specialized", "structured")}
+    assert [len(tasks) for tasks in by_category.values()] == [7, 4, 8]
+    assert sum(t.test_images for t in vtab) == 387_904
+    assert sum(t.classes for t in vtab) == 940
+    assert len({t.title for t in tasks.TASKS.values()}) == len(tasks.TASKS) == 19 + 12 + 3 + 3
+    assert all(tasks.task(name).name == name for name in tasks.TASKS)
+    assert "'mnist'" in refused(root, "mnist") and "sun397" in refused(root, "mnist")
+
+
+WRONG = {
+    "blank": (b"\n \n", "{list} is empty"),
+    "no text": (b"a.png 1\n\xff\xfe", "{list} cannot be read: line 2 is not UTF-8 text"),
+    "no label": (b"a.png 1\nb.png", "{list}, line 2: expected 'relative/path label'"),
+    "no path": (b"a.png 1\n7", "{list}, line 2: expected 'relative/path label'"),
+    "commas": (b"a.png 1\nb.png,2", "{list}, line 2: expected 'relative/path label'"),
+    "class 10 of 10": (b"a.png 9\nb.png 10", "{list}, line 2: expected 'relative/path label', of 10 labels from 0"),
+    "negative": (b"a.png 9\nb.png -1", "{list}, line 2: expected "),
+    "fraction": (b"a.png 9\nb.png 1.5", "{list}, line 2: expected "),
+    "hidden parent": (b"images/../../a.png 1", "{list}, line 1: 'images/../../a.png' leaves"),
+    "absolute": (b"/etc/a.png 1", "{list}, line 1: '/etc/a.png' leaves"),
+    "only parent": (b".. 1", "{list}, line 1: '..' leaves"),
+    "missing image": (b"test/1.png 1\n\nb.png 1", "{list}, line 3: image {folder}/b.png does not exist"),
+    "repeated": (b"a.png 1\n\nx/../a.png 1", "{list}, line 3: 'x/../a.png' stands in line 1 already"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_lists_are_named_with_their_line(root, case):
+    content, message = WRONG[case]
+    file = root / "digits/test.txt"
+    file.unlink()
+    assert refused(root) == f"{file} does not exist"
+    file.write_bytes(content)
+    assert refused(root).startswith(message.format(list=file, folder=file.parent))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_order_line_ends_and_names_of_any_script(root, end):
+    names, folder = ["größe of 9.PNG", "写真.png", "Größe.png"], root / "digits"
+    for number, name in enumerate(names):
+        (folder / f"test/{number}.png").rename(folder / name)
+    images = [np.asarray(Image.open(folder / name).resize((32, 32), Image.Resampling.BILINEAR)) for name in names]
+    lines = [f"{names[i]}\t{i}" for i in (2, 0, 1)]
+    (folder / "test.txt").write_bytes(("\ufeff" + end.join([*lines, "", ""])).encode())
+    split = load(root)
+    assert split.names == [names[i] for i in (2, 0, 1)]
+    assert split.labels.tolist() == [2, 0, 1] and split.labels.dtype == np.int64
+    assert np.array_equal(split.images, [images[i] for i in (2, 0, 1)])
+
+
+# The store
 
 
 def test_decodes_once_into_a_read_only_map(root, monkeypatch):
     first = load(root)
     assert isinstance(first.images, np.memmap) and not first.images.flags.writeable
     assert np.array_equal(first.images, decoded(root))
+    small = load(root, size=16).images
+    assert small.shape == (COUNT, 16, 16, 3)
     monkeypatch.setattr(image_folders, "decode", forbidden)
     again = load(root)
-    assert np.array_equal(again.images, first.images) and again.names == first.names and files() == [".npy"]
-    with pytest.raises(AssertionError, match="called"):
+    assert np.array_equal(again.images, first.images) and again.names == first.names and files() == [".npy"] * 2
+    with pytest.raises(InputError, match="called"):
         load(root, "val200")  # not decoded yet
-
-
-def test_a_file_takes_its_name_when_it_is_whole(root, monkeypatch):
-    """It is renamed, not copied: whoever opens it meanwhile finds all of it or nothing."""
-    seen, decode = set(), image_folders.decode
-
-    def watch(*arguments, **options):
-        (unfinished,) = store.folder().rglob("test-*.partial")
-        assert not list(store.folder().rglob("*.npy"))
-        seen.add(unfinished.stat().st_ino)
-        return decode(*arguments, **options)
-
-    monkeypatch.setattr(image_folders, "decode", watch)
-    assert {Path(load(root).images.filename).stat().st_ino} == seen
 
 
 def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
@@ -108,66 +153,29 @@ def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
 
 
 def test_a_changed_image_is_decoded_again(root):
-    before = np.array(load(root).images)
-    key = load(root).key
+    before, key = np.array(load(root).images), load(root).key
     image = root / "digits" / "test" / "7.png"
-    times = os.stat(image)
-    content = image.read_bytes()
-    other = (root / "digits" / "test" / "8.png").read_bytes()
-    image.write_bytes(other)
+    times, content = os.stat(image), image.read_bytes()
+    image.write_bytes((root / "digits" / "test" / "8.png").read_bytes())
     assert np.array_equal(load(root).images[7], before[8])
     image.write_bytes(content)
     os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))  # like some archivers
     assert np.array_equal(load(root).images, before) and load(root).key != key
     assert files() == [".npy"], "outdated files are removed"
-
-
-def test_sizes_and_folders_do_not_share_a_place(root):
-    small, large = load(root, size=16).images, load(root).images
-    assert small.shape[1] == 16 and large.shape[1] == 32
-    (root / "other").mkdir()
-    os.rename(root / "digits", root / "other" / "digits")
-    assert np.array_equal(load(root / "other").images, large)
-    assert files() == 3 * [".npy"]
-
-
-@pytest.mark.parametrize("damage", [b"", b"not an array", None])
-def test_a_damaged_store_is_rewritten(root, damage):
-    before = np.array(load(root).images)
     (file,) = store.folder().rglob("*.npy")
-    file.write_bytes(file.read_bytes()[:-1] if damage is None else damage)
-    assert np.array_equal(load(root).images, before)
+    file.write_bytes(file.read_bytes()[:-1])
+    assert np.array_equal(load(root).images, before), "a damaged store is rewritten"
 
 
-def test_clear_removes_the_store_alone(root):
-    load(root)
-    (root / "cache" / "mine").write_text("not the store's")
-    assert store.clear() >= COUNT * 32 * 32 * 3
-    assert not store.folder().exists() and (root / "cache" / "mine").exists()
-    assert store.clear() == 0
-    assert np.array_equal(load(root).images, decoded(root))
-
-
-# What cannot be decoded or written leaves nothing
-
-
-def test_damaged_images_are_named(root):
-    for number in (3, 44):
-        image = root / "digits" / "test" / f"{number}.png"
+def test_what_cannot_be_decoded_or_written_leaves_nothing(root, monkeypatch):
+    for number in range(30, 42):
+        image = root / "digits" / "val200" / f"{number}.png"
         image.write_bytes(image.read_bytes()[:-30])
-    message = refused(root)
-    assert "test/3.png cannot be read" in message and "test/44.png cannot be read" in message
+    with pytest.raises(InputError) as caught:
+        load(root, "val200")
+    message = str(caught.value)
+    assert message.count("cannot be read") == 10 and f"{image.parent}/30.png" in message and files() == []
 
-
-def test_too_little_space_is_reported_before_decoding(root, monkeypatch):
-    usage = shutil.disk_usage(root)
-    monkeypatch.setattr(store.shutil, "disk_usage", lambda path: type(usage)(usage.total, usage.used, 1000))
-    monkeypatch.setattr(image_folders, "decode", forbidden)
-    message = refused(root)
-    assert "0.0 GB are free" in message and "--cache" in message
-
-
-def test_a_disk_that_fills_up_leaves_nothing(root):
     # A limit on the size of files stops the writes in the kernel, as a full disk does.
     _, hard = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (COUNT * 32 * 32 * 3 // 2, hard))
@@ -175,14 +183,11 @@ def test_a_disk_that_fills_up_leaves_nothing(root):
         message = refused(root)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert "cannot write decoded images to " in message and "File too large" in message
+    assert message.startswith(f"cannot write decoded images to {root}/cache/store (--cache names another folder): File")
     assert np.array_equal(load(root).images, decoded(root))
-
-
-def test_a_cache_that_cannot_be_written(root, monkeypatch):
     (root / "file").touch()
     monkeypatch.setenv(store.VARIABLE, str(root / "file"))
-    assert f"cannot write decoded images to {root / 'file' / 'store'}: Not a directory" in refused(root)
+    assert "Not a directory" in refused(root)
 
 
 # Several processes
@@ -241,13 +246,15 @@ def backbone(vit):
 
 def test_batches_from_the_store_are_those_from_memory(root, backbone):
     split = load(root)
-    memory, stored = (split.data(backbone, torch.device("cpu"), kept) for kept in (True, False))
+    again = image_folders.undecoded(root / "digits", split.names, split.labels, 32)
+    ways = ((split, True), (split, False), (again, False))
+    memory, stored, anew = (one.data(backbone, torch.device("cpu"), kept) for one, kept in ways)
     assert isinstance(stored.images, np.memmap) and len(memory) == len(stored) == COUNT
     for part in (slice(0, 16), slice(32, 100)):
         images = torch.from_numpy(decoded(root)[part].transpose(0, 3, 1, 2).copy())
         mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in (backbone.mean, backbone.std))
         expected = images.float() * (1 / (255 * std)) + -mean / std
-        for batch in (memory[part], stored[part]):
+        for batch in (memory[part], stored[part], anew[part]):
             assert batch.is_contiguous() and torch.equal(batch, expected)
 
 

@@ -1,8 +1,6 @@
-"""Installing VTAB-1k from folders, from archives, and from a stand-in for the hub."""
+"""Installing VTAB-1k from folders, from archives, and from the hub."""
 
 import io
-import json
-import os
 import tarfile
 import zipfile
 from pathlib import Path
@@ -10,7 +8,6 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import vtab_like
-from hub import COMMIT, Hub
 from vtab_like import cache, call, edit, state, whole  # noqa: F401  fixtures among them
 
 from pvera.data import vtab, vtab_sources
@@ -34,7 +31,7 @@ def archive(folder: Path, file: Path, prefix: str = "vtab-1k/") -> Path:
 
 
 def options(root: Path, *more) -> tuple:
-    return "--root", root, "--datasets", "kitti", "--no-decode", "--test-images", 32, *more
+    return "--root", root, "--datasets", "kitti", "--no-decode", *more
 
 
 def left(root: Path) -> list[str]:
@@ -58,7 +55,8 @@ def test_archives(whole, tmp_path, call, file, prefix):
 
 
 def test_only_requested_data_sets_are_installed(tmp_path, call):
-    vtab_like.write(tmp_path / "all", ["kitti", "dtd"])
+    vtab_like.write(tmp_path / "all", ["dtd"])
+    vtab_like.write(tmp_path / "all", ["kitti"], 711)
     archive(tmp_path / "all", tmp_path / "source.zip")
     assert call(*options(tmp_path / "data", "--source", tmp_path / "source.zip"))[0] == 0
     assert left(tmp_path / "data") == ["kitti", vtab.RECORD]
@@ -154,11 +152,10 @@ def test_a_wrong_folder_is_not_linked_unless_it_is_accepted(whole, tmp_path, cal
     assert code == 1 and "val200: 199 images, not 200" in output and not (root / "kitti").exists()
     code, output, _ = call(*options(root, "--source", tmp_path / "mine", "--accept"))
     assert code == 0 and "accepted as it is" in output and (root / "kitti").is_symlink()
-    record = json.loads((root / vtab.RECORD).read_text())
-    assert record["datasets"]["kitti"]["differs"] == ["val200: 199 images, not 200"]
+    assert vtab.read_record(root) == {"kitti": ["val200: 199 images, not 200"]}
     vtab_like.copy(whole / "kitti", tmp_path / "other" / "kitti")
     assert call(*options(root, "--source", tmp_path / "other", "--replace"))[0] == 0
-    assert vtab.copy_name(root) == "lossless, 32 test images"
+    assert vtab.read_record(root) == {}
     assert (tmp_path / "mine/kitti/test.txt").exists(), "the link alone was replaced"
 
 
@@ -169,78 +166,23 @@ def test_two_copies_in_one_source_are_refused(whole, tmp_path, call):
     assert code == 2 and "holds kitti twice, as lossless/kitti and as lossy/kitti" in errors
 
 
-def test_a_pipe_is_no_source(tmp_path, call):
-    os.mkfifo(tmp_path / "a.tar")
-    code, _, errors = call("--root", tmp_path / "data", "--source", tmp_path / "a.tar")
-    assert code == 2 and "a.tar is neither a folder nor an archive" in errors
-
-
 # The hub
 
 
-@pytest.fixture
-def hub(whole, tmp_path):
-    """The hub's repository me/vtab with one archive."""
-    (tmp_path / "hub/datasets/me/vtab").mkdir(parents=True)
-    archive(whole, tmp_path / "hub/datasets/me/vtab/vtab-1k.zip")
-    with Hub(tmp_path / "hub") as hub:
-        yield hub
-        hub.shutdown()
+def test_the_hubs_archive(whole, tmp_path, call, monkeypatch):
+    arguments = options(tmp_path / "data")
 
+    def refuse(*_, **__):
+        raise OSError("no\nnetwork")
 
-@pytest.fixture
-def from_hub(call, monkeypatch):
-    """The script, called in this process with the stand-in as the hub, on small blocks."""
-    constants = huggingface_hub.constants
-    monkeypatch.setattr(vtab_sources, "BLOCK", 65536)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    huggingface_hub.close_session()  # a new client reads the proxies
+    def download(repository, repo_type, allow_patterns, local_dir):
+        assert (repository, repo_type) == (vtab_sources.REPO, "dataset") and "*.zip" in allow_patterns
+        local_dir.mkdir(parents=True)
+        archive(whole, local_dir / "vtab-1k.zip")
 
-    def from_hub(hub: Hub, root: Path) -> tuple[int, str, str]:
-        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.address)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "ENDPOINT", hub.address)
-        return call(*options(root, "--repo", "me/vtab"))
-
-    yield from_hub
-    huggingface_hub.close_session()
-
-
-def test_an_archive_from_the_hub_goes_on_where_it_stopped(tmp_path, hub, from_hub):
-    root, hub.broken_after = tmp_path / "data", 2 * 65536
-    status, _, errors = from_hub(hub, root)
-    assert status == 2 and "Traceback" not in errors
-    assert errors.splitlines()[-1].startswith("error: cannot download me/vtab: ")
-    assert not (root / "kitti").exists()
-
-    hub.broken_after = None
-    hub.ranges.clear()
-    status, output, errors = from_hub(hub, root)
-    assert status == 0, errors
-    assert state(output, "kitti") == "right"
-    assert hub.ranges[0][0] == 2 * 65536, "existing bytes are not downloaded again"
-    record = json.loads((root / vtab.RECORD).read_text())
-    origin = {"repo": "me/vtab", "revision": "main", "commit": COMMIT}
-    assert record["datasets"]["kitti"]["origin"] == origin
-    assert not (root / ".download").exists()
-
-
-def test_an_archive_that_arrives_damaged_is_removed(tmp_path, hub, from_hub):
-    root, hub.damaged = tmp_path / "data", True
-    status, _, errors = from_hub(hub, root)
-    assert status == 2 and "vtab-1k.zip arrived damaged and was removed" in errors.splitlines()[-1]
-    assert not (root / "kitti").exists() and not list(root.rglob("*.zip*"))
-    hub.damaged = False
-    status, output, errors = from_hub(hub, root)
-    assert status == 0 and state(output, "kitti") == "right", errors
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="writes to a device that is full")
-def test_a_full_disk_is_said(tmp_path, hub, from_hub):
-    partial = tmp_path / "data/.download" / COMMIT / "vtab-1k.zip.partial"
-    partial.parent.mkdir(parents=True)
-    partial.symlink_to("/dev/full")
-    status, _, errors = from_hub(hub, tmp_path / "data")
-    assert status == 2 and "No space left on device" in errors.splitlines()[-1]
-    assert not (tmp_path / "data/kitti").exists()
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    code, _, errors = call(*arguments)
+    assert code == 2 and errors.startswith(f"error: cannot download {vtab_sources.REPO}: no network; run the same")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    code, output, _ = call(*arguments)
+    assert code == 0 and state(output, "kitti") == "right" and left(tmp_path / "data") == ["kitti", vtab.RECORD]

@@ -1,6 +1,7 @@
 """Small folders with VTAB-1k's layout: its names, classes and numbers of training images, few of them distinct. Also
 the fixtures of tests on them."""
 
+import json
 import os
 import shutil
 from functools import partial
@@ -29,15 +30,16 @@ def call(capsys):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """KITTI, which no test changes."""
+    """KITTI with all of its test images; no test changes it."""
     root = tmp_path_factory.mktemp("vtab")
-    write(root, ["kitti"])
+    write(root, ["kitti"], 711)
     return root
 
 
-def shorten(root: Path, test_images: int = 32) -> None:
-    """Record that the test splits below `root` are shortened, as `prepare_vtab.py --test-images` does."""
-    vtab.write_record(root, {"datasets": {}, "test_images": test_images})
+def accept(root: Path) -> None:
+    """Record that the data sets below `root` are used as they are, as `prepare_vtab.py --accept` does."""
+    found = {name: vtab.check(root, name) for name in vtab.NAMES if (root / name).exists()}
+    (root / vtab.RECORD).write_text(json.dumps(found))
 
 
 def copy(folder: Path, target: Path) -> None:
