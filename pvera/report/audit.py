@@ -6,7 +6,6 @@ suspicious cells were read by a person: results/published/by_hand.csv. notes.csv
 findings; reasons in them are conjectures from patterns, since only the authors can know.
 """
 
-import math
 from collections.abc import Iterator
 from itertools import product
 from typing import NamedTuple
@@ -229,14 +228,6 @@ def check_spreads(paper: Published) -> Findings:
         widest = float(np.std([min(100, max(0, total - 100 * i)) for i in range(SEEDS)], ddof=1))
         place, verdict = cell_title(row.backbone, row.method, row.dataset), agree(row.std <= widest + 2 * HALF)
         yield Finding(place, f"{row.accuracy:.1f} ± {row.std:.1f}", f"at most {widest:.1f}", verdict)
-
-
-def sample_std(paper: Published, backbone: str) -> pd.DataFrame:
-    """Return a backbone's printed standard deviations as ones that divide by n − 1.
-
-    They seem to divide by n ("Tables 6 to 8, divisor" in by_hand.csv).
-    """
-    return paper.accuracies(backbone, "std") * math.sqrt(SEEDS / (SEEDS - 1))
 
 
 # The grid table

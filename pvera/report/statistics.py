@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy.stats import binomtest, friedmanchisquare, mannwhitneyu, norm, rankdata, studentized_range, t, wilcoxon
-from statsmodels.stats.multitest import multipletests
+from scipy.stats import binomtest, mannwhitneyu, norm, t
 from statsmodels.stats.power import TTestPower
 
 LEVEL = 0.05  # of tests
@@ -48,19 +47,6 @@ def binomial_p_value(correct: int, n: int, reference_correct: int) -> float:
     return float(binomtest(int(correct), int(n), reference_correct / n, alternative="less").pvalue)
 
 
-def corrected(p_values: np.ndarray, method: str = "holm") -> np.ndarray:
-    """Return p-values corrected for their number, of the same shape; compare them with the level as before.
-
-    method: "holm" controls the probability of any false finding, "fdr_bh" (Benjamini and Hochberg) the expected
-    share of false findings among all findings. NaN means no test: it stays NaN and is not counted.
-    """
-    adjusted = np.array(p_values, np.float64)
-    tested = ~np.isnan(adjusted)
-    if tested.any():
-        adjusted[tested] = multipletests(adjusted[tested], method=method)[1]
-    return adjusted
-
-
 # Bootstrap over data sets
 
 SEED, RESAMPLES = 0, 10_000
@@ -84,19 +70,6 @@ def averages(scores: np.ndarray) -> np.ndarray:
     return np.nanmean(scores, axis=-2).mean(-1)
 
 
-def probability_of_improvement(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return P(x > y) + ½ P(x = y) for runs x and y of two methods on a data set, averaged over data sets.
-
-    scores, others: (..., seeds, data sets), which broadcast together; the result is (...). The definition is that of
-    Agarwal et al. (2021). For all pairs of methods in an array (methods, seeds, data sets):
-    `probability_of_improvement(a[:, None], a)`.
-    """
-    runs = (~np.isnan(scores)).sum(-2) * (~np.isnan(others)).sum(-2)  # (..., data sets)
-    x, y = scores[..., :, None, :], others[..., None, :, :]
-    ahead = (x > y).sum((-3, -2)) - (x < y).sum((-3, -2))
-    return 0.5 + 0.5 * (ahead / runs).mean(-1)
-
-
 def percentile_interval(statistic: np.ndarray, estimate: np.ndarray, units: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the percentiles of a statistic (resamples, ...) that leave 2.5 % on each side, widened.
 
@@ -113,25 +86,6 @@ def percentile_interval(statistic: np.ndarray, estimate: np.ndarray, units: int)
     low, high = np.quantile(statistic, [tail, 1 - tail], axis=0)
     wider = np.sqrt(units / (units - 1)) * t.ppf(tail, units - 1) / norm.ppf(tail)
     return estimate + wider * (low - estimate), estimate + wider * (high - estimate)
-
-
-def cluster_interval(differences: np.ndarray, units: np.ndarray | None = None) -> tuple[float, float]:
-    """Return the interval of a mean over test images by a bootstrap of their units, drawn whole.
-
-    differences: (n,), per image the difference of two methods, for example of their shares of seeds with a correct
-    answer; the pairs are kept. units: (n,), the unit that each image comes from: a region, a patient, a scan; images
-    of one unit are not independent. Without units each image is one. The trained adapters are fixed. The bounds are
-    NaN for one unit.
-    """
-    units = np.arange(len(differences)) if units is None else units
-    _, unit = np.unique(units, return_inverse=True)
-    sums = np.round(np.bincount(unit, differences), 9)
-    # Units of equal sum and size need not be told apart, so one multinomial draw stands for all of them.
-    kinds, counts = np.unique(np.stack([sums, np.bincount(unit)], 1), axis=0, return_counts=True)
-    drawn = np.random.default_rng(SEED).multinomial(counts.sum(), counts / counts.sum(), size=RESAMPLES)
-    total, images = (drawn @ kinds).T
-    low, high = percentile_interval(total / images, np.mean(differences), int(counts.sum()))
-    return float(low), float(high)
 
 
 # Intervals of paired differences
@@ -262,68 +216,3 @@ def rank_sum(x: np.ndarray, y: np.ndarray) -> RankSum:
         return RankSum(np.nan, np.nan)
     test = mannwhitneyu(np.asarray(x, np.float64), np.asarray(y, np.float64), alternative="greater")
     return RankSum(float(test.pvalue), float(test.statistic) / (len(x) * len(y)))
-
-
-def signed_rank(differences: np.ndarray) -> float:
-    """Return the p-value of Wilcoxon's paired signed-rank test: do the differences (n,) tend to be positive?
-
-    One difference per data set, for example between two methods' accuracies. Zeros are dropped. Differences that agree
-    to nine decimals are tied (71.4 − 71.1 and 61.6 − 61.3 differ in floating point). The test is exact for small n
-    (scipy's "auto"): n data sets give at least 2⁻ⁿ, so four cannot reach 0.05.
-    """
-    differences = np.round(differences, 9)
-    differences = differences[differences != 0]
-    return float(wilcoxon(differences, alternative="greater").pvalue) if len(differences) else 1.0
-
-
-@dataclass(frozen=True)
-class Friedman:
-    """The outcome of `friedman` for k methods on n data sets.
-
-    ranks: (k,) average ranks, 1 the best. p_value: of the hypothesis that all methods are alike. critical_difference:
-    the least distance of average ranks that Nemenyi's test finds significant; it controls the error over all pairs.
-    cliques: the maximal groups of methods without a significant pair, as positions in `ranks`; groups, and the members
-    of each, are ordered by average rank.
-    """
-
-    ranks: np.ndarray
-    p_value: float
-    critical_difference: float
-    cliques: tuple[tuple[int, ...], ...]
-
-
-def friedman(values: np.ndarray) -> Friedman:
-    """Return Friedman's test with Nemenyi's critical difference (Demšar, 2006) on values (methods, data sets).
-
-    The highest value has rank 1. Ties share their mean rank, and the statistic is corrected for them. The p-value (χ²
-    with k − 1 degrees of freedom) is rough below ten data sets. It is NaN for two methods, where `signed_rank` is the
-    test.
-    """
-    k, n = values.shape
-    by_dataset = rankdata(-values, axis=0)
-    p_value = np.nan
-    if (by_dataset == by_dataset[0]).all():
-        p_value = 1.0
-    elif k > 2:
-        p_value = float(friedmanchisquare(*values).pvalue)
-    ranks, difference = by_dataset.mean(1), nemenyi_difference(k, n)
-    return Friedman(ranks, p_value, difference, cliques(ranks, difference))
-
-
-@cache
-def nemenyi_difference(methods: int, datasets: int) -> float:
-    """Return Nemenyi's critical difference of average ranks, q √(k (k + 1) / 6n); q: studentized range over √2."""
-    q = studentized_range.ppf(1 - LEVEL, methods, np.inf) / np.sqrt(2)
-    return float(q * np.sqrt(methods * (methods + 1) / (6 * datasets)))
-
-
-def cliques(ranks: np.ndarray, difference: float) -> tuple[tuple[int, ...], ...]:
-    """Return the maximal groups of methods whose average ranks (k,) lie closer than `difference`."""
-    order = np.argsort(ranks, kind="stable")
-    groups, end = [], 0
-    for start in range(len(order)):
-        last = int(np.searchsorted(ranks[order], ranks[order[start]] + difference))  # the first that is too far away
-        if last > max(end, start + 1):  # else it is part of the group before, or alone
-            groups.append(tuple(order[start:last].tolist()))
-        end = max(end, last)
-    return tuple(groups)

@@ -149,3 +149,15 @@ def test_trainings_that_learned_nothing_are_counted():
     assert parsed(tables.ablation(runs_of(losses), "rank", PAPER))["failed"].tolist() == [0, 1, 0, 1]
     here, _ = plots.of_runs(runs_of(losses), "rank", PAPER, "Rank r").axes
     assert [(text.get_position()[0], text.get_text()) for text in here.texts] == [(1, "1×"), (3, "1×")]
+
+
+@pytest.mark.parametrize(
+    "ours, theirs, pairs",
+    [
+        ([32, 64], [32, 64, 128], {32: 32, 64: 64}),
+        ([4, 8, 16], [32, 64, 128], {4: 32, 8: 64, 16: 128}),
+        ([16], [32, 64, 128], {}),
+    ],
+)
+def test_counterparts(ours, theirs, pairs):
+    assert tables.counterparts(ours, theirs) == pairs

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hand import HAND, lines, parsed, runs_of
 from records import make_record
+from scipy import stats
 
 from pvera.report import published
 from pvera.report.tables import against_paper
@@ -88,54 +89,17 @@ def test_published_detailed_table_prints_as_the_paper():
     assert len(table.data) == 152
 
 
-def test_spread_and_stars_beside_the_paper():
-    """PVeRA 80 % of 1000: VeRA at 70 and 72 is below it (star), at 81 it is not. One of two: 50 %."""
-    ours = {"vera": {"cifar": [70, 72], "kitti": [81, 81]}, "pvera": {"cifar": [80, 80], "kitti": [80, 80]}}
-    table = against_paper.detailed(on_vtab(ours), PAPER)
-    data = parsed(table).set_index(["method", "what"])
-    assert data.at[("vera", "std"), "here"] == pytest.approx(np.sqrt(2) / 2, rel=1e-5)
-    assert data.at[("vera", "stars"), "here"] == 50 and data.at[("pvera", "stars"), "here"] == 0
-    detailed = PAPER.accuracies("dinov2_b")
-    assert data.at[("vera", "cifar"), "difference"] == pytest.approx(71 - detailed.at["vera", "cifar"])
-    star = PAPER.accuracies("dinov2_b", "star").loc["vera", ["cifar", "kitti"]]
-    assert data.at[("vera", "stars"), "paper"] == 100 * star.mean()
-    assert [title[:3] for title in table.texts()] == ["(a)", "(b)"]
-    assert len(against_paper.detailed(runs_of(HAND), PAPER).panels) == 1
+def test_published_leads_by_hand():
+    """PVeRA over LoRA on ViT-B/14, paired over the 19 data sets."""
+    table = against_paper.published_leads(PAPER)
+    accuracies = PAPER.accuracies("dinov2_b")
+    gaps = accuracies.loc["pvera"] - accuracies.loc["lora"]
+    low, high = stats.t.interval(0.95, 18, gaps.mean(), gaps.sem())
+    assert table.texts()[""].at["LoRA", "ViT-B/14"] == f"{gaps.mean():.1f} [{low:.1f}, {high:.1f}]".replace("-", "−")
+    assert len(table.data) == 3 * 7
 
 
-@pytest.mark.parametrize(
-    "ours, theirs, pairs",
-    [
-        ([32, 64], [32, 64, 128], {32: 32, 64: 64}),
-        ([4, 8, 16], [32, 64, 128], {4: 32, 8: 64, 16: 128}),
-        ([1e-2, 1e-3], [1e-3, 1e-4], {1e-2: 1e-3, 1e-3: 1e-4}),
-        ([16], [32, 64, 128], {}),
-    ],
-)
-def test_counterparts(ours, theirs, pairs):
-    assert against_paper.counterparts(ours, theirs) == pairs
-
-
-def test_no_grid_of_the_paper():
-    table = against_paper.grid([make_record("linear", grid={"depth": [1, 2]})], PAPER)
-    assert table.data.empty
-
-
-def test_grid_shares_beside_the_paper():
-    """LoRA chose 16, 16, 4 of 4, 8, 16; Table 4 has 26, 35 and 39 % for 32, 64, 128."""
-    runs = [make_record("lora", seed=seed, chosen=chosen) for seed, chosen in enumerate([2, 2, 0])]
-    runs += [make_record("bottleneck", seed=seed) for seed in range(3)]
-    table = against_paper.grid(runs, PAPER)
-    shown = table.texts()
-    assert {title: list(panel) for title, panel in shown.items()} == {
-        "(a) Rank": ["4 (32)", "8 (64)", "16 (128)"],
-        "(b) Reduction ratio": ["16", "8", "4"],
-    }
-    assert [list(row) for panel in shown.values() for row in panel.itertuples()] == [
-        ["LoRA, here", "33", "0", "67"],
-        ["LoRA, paper", "26", "35", "39"],
-        ["LoRA, difference", "+7", "−35", "+28"],
-        ["Bottleneck, here", "–", "–", "–"],  # a fixed grid chooses nothing: the paper's stands alone
-        ["Bottleneck, paper", "11", "21", "68"],
-        ["Bottleneck, difference", "–", "–", "–"],
-    ]
+def test_published_grid_prints_as_the_paper():
+    shown = against_paper.published_grid(PAPER).texts()
+    assert shown["(a) Rank"].loc["LoRA"].to_dict() == {"32": "26", "64": "35", "128": "39"}
+    assert list(shown["(b) Reduction ratio"]) == ["16", "8", "4"]

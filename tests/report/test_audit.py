@@ -161,11 +161,6 @@ def test_exchanged_columns_are_named(paper):
     assert (first["contradictions"], first["exchanged"]) == (8, 0)
 
 
-def test_printed_standard_deviations_are_taken_to_divide_by_n(paper):
-    printed = paper.accuracies("dinov2_b", "std").at["lora", "cifar"]
-    assert audit.sample_std(paper, "dinov2_b").at["lora", "cifar"] == pytest.approx(printed * math.sqrt(1.5))
-
-
 def test_suspected_cells_are_printed_so():
     """Each cell that a person read as suspicious has the printed accuracy and the median of its methods."""
     real = published.load(FOLDER)

@@ -8,7 +8,7 @@ import pytest
 from hand import judged
 from notebook import run
 from records import make_record, write_all
-from scipy.stats import gmean, norm, spearmanr, t
+from scipy.stats import gmean, norm, t
 
 from pvera import metrics
 from pvera.errors import InputError
@@ -144,17 +144,6 @@ def test_claims_by_hand():
     assert verdicts(HAND)[:2] == ["not testable here"] * 2
 
 
-def test_confound_agrees_with_scipy():
-    places = [("natural", "digits"), ("specialized", "vessels")]
-    index = pd.MultiIndex.from_tuples([(*p, s) for p in places for s in (0, 1)], names=["category", "dataset", "seed"])
-    rng = np.random.default_rng(0)
-    accuracy, error = (pd.DataFrame(rng.random((4, 3)), index, ["lora", "vera", "pvera"]) for _ in range(2))
-    confound = calibration.confound(accuracy, error)
-    for row, name in enumerate(["digits", "vessels"]):
-        pair = (scores.to_numpy()[2 * row : 2 * row + 2].mean(0) for scores in (accuracy, error))
-        assert confound[name] == pytest.approx(spearmanr(*pair).statistic)
-
-
 def test_predictions_are_pooled_per_method(tmp_path):
     runs = runs_of(HAND)
     for i, (path, record) in enumerate(zip(write_all(tmp_path, runs), runs)):
@@ -197,6 +186,4 @@ def test_notebook_on_two_methods_with_a_missing_run(tmp_path, monkeypatch):
     assert table.markdown(about=False).strip() in text
     assert "Missing: PVeRA on Sprites (seed 1)" in text
     assert (tmp_path / "results/mine/tables/calibration.csv").read_text() == table.csv()
-    assert [picture.name for picture in pictures] == [
-        "calibration_tiny.png", "reliability_tiny.png", "calibration_accuracy_tiny.png"
-    ]  # fmt: skip
+    assert [picture.name for picture in pictures] == ["calibration_tiny.png", "reliability_tiny.png"]

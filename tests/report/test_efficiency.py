@@ -15,6 +15,7 @@ from pvera import DoRA, InputError, LoRA, PVeRA, VeRA, cost
 from pvera.report import efficiency, published
 from pvera.report.plots import cost as plots
 from pvera.report.tables import cost as tables
+from pvera.report.tables.verdicts import Untestable
 from pvera.study import cost_records, results
 from pvera.study.profiles import Profile
 
@@ -196,19 +197,15 @@ def test_costs_of_runs_are_means_over_their_choices(costs):
 
 def test_claims(costs, paper):
     points = efficiency.of_paper(costs, paper)
+    assert {count.verdict for count in tables.judged(points, True).values()} == {"holds"}
     worse = points.copy()
     worse.loc["pvera", "adapter_parameters"] = 1e9
     worse.loc["lora", "merged"] += 1e9
     worse.loc["bottleneck", "merged"] = worse.at["bottleneck", "training"]
-    table = tables.cost_verdicts(points, {"tiny": worse, "some": points.drop("lora")})
-    verdicts = table.data.pivot(index="claim", columns="where", values="verdict")
-    assert (verdicts[tables.REAL] == "holds").all()
-    here = verdicts["small ViT (32 px), here"]
-    percentages = here.index.str.contains("VeRA adds")
-    assert (here[~percentages] == "fails").all() and (here[percentages] == "not testable here").all()
-    assert (verdicts["some, here"] == "not testable here").all()
-    printed = table.data[(table.data["where"] == tables.REAL) & table.data["printed"].isin(["15.7", "10.5"])]
-    assert printed.set_index("printed")["value"].round(2).to_dict() == {"15.7": 15.71, "10.5": 10.47}
+    for text, count in tables.judged(worse, False).items():
+        assert count.verdict == ("not testable here" if text.endswith("%") else "fails")
+    with pytest.raises(Untestable, match="no runs of every method"):
+        tables.judged(points.drop("lora"), False)
 
 
 def test_a_printed_percentage_that_differs_from_ours_fails(costs, paper, monkeypatch):

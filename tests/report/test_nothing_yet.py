@@ -23,4 +23,4 @@ def test_no_results(name, tmp_path, monkeypatch):
 
 
 #: Tables that hold the paper's numbers, or those of its sizes, alone.
-OF_THE_PAPER = {"comparison_sizes", "comparison_support", "cost", "cost_claims", "claims"}
+OF_THE_PAPER = {"cost", "cost_claims", "claims"}

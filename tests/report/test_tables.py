@@ -18,9 +18,10 @@ from scipy.stats import t
 from pvera import PAPER_METHODS, adapters
 from pvera.data import vtab
 from pvera.data.tasks import TASKS
+from pvera.errors import InputError
 from pvera.report import plots, published
 from pvera.report.notebook import Page
-from pvera.report.scores import wide
+from pvera.report.scores import ROWS, complete, wide
 from pvera.report.table import TURNED, Table, marks, number
 from pvera.report.tables import against_paper
 from pvera.report.tables import benchmark as tables
@@ -314,3 +315,13 @@ def test_notebook(tmp_path, monkeypatch, capsys):
 )  # fmt: skip
 def test_values_of_grids(value, text):
     assert number(value) == text
+
+
+def test_complete_scores_are_those_of_data_sets_with_every_method():
+    index = pd.MultiIndex.from_tuples(
+        [(category, name, seed) for category, name in ("ad", "bn", "cv") for seed in (0, 1)], names=ROWS
+    )
+    scores = pd.DataFrame({"vera": [1, np.nan, np.nan, np.nan, 3, 1.0], "pvera": np.arange(6.0)}, index)
+    assert complete(scores).index.unique("dataset").tolist() == ["d", "v"] and complete(scores)["pvera"].sum() == 10
+    with pytest.raises(InputError, match="no data set"):
+        complete(scores.iloc[2:4])

@@ -144,7 +144,7 @@ def test_an_adapter_that_is_always_right(recwarn):
     assert set(cells(uncertainty.detection_table(runs))["Digits"]) == {"–"}
     assert uncertainty.gain(16)(runs)[""].isna().all(axis=None)
     assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.3500", "–", "–"]
-    for figure in (plots.spread, plots.widths, plots.by_draws, plots.detection):
+    for figure in (plots.spread, plots.widths, plots.detection):
         figure(runs).canvas.draw()
     assert not recwarn.list
 
@@ -154,7 +154,7 @@ def test_draws_that_are_all_equal(recwarn):
     runs = [adapter(sd=(0, 0, 0, 0), covered=(1, 1, 1, 1))]
     assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.0000", "0.0000", "–"]
     assert cells(uncertainty.by_draws_table(runs))["4 draws"] == ["0.000", "0.000", "3.18", "0.500", "100.0"]
-    for figure in (plots.spread, plots.widths, plots.by_draws, plots.detection):
+    for figure in (plots.spread, plots.widths, plots.detection):
         figure(runs).canvas.draw()
     assert not recwarn.list
 
@@ -210,16 +210,6 @@ def test_stars(p, text):
 
 
 def test_figures_of_draws_show_the_tables_numbers():
-    figure = plots.by_draws(HAND)
-    right, wrong = (line for line in figure.axes[0].lines if line.get_marker() in "os")
-    data = uncertainty.by_draws(HAND)
-    np.testing.assert_allclose(right.get_ydata(), data["right"])
-    np.testing.assert_allclose(wrong.get_ydata(), data["wrong"])
-    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == [
-        "Correct",
-        "Incorrect",
-        "Normal scores",
-    ]
     figure = plots.detection(HAND)
     (ax,) = figure.axes
     drawn = {line.get_color(): line for line in ax.lines if line.get_marker() in "os" and len(line.get_xdata())}

@@ -8,10 +8,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from pvera.metrics import Reliability
-from pvera.report.plots import COLUMN, PAGE, PVERA_MEAN, SEED, entry, forest, key, methods_key, panels, style
-from pvera.report.scores import over_seeds
-from pvera.report.table import NOTHING, signed, title
-from pvera.report.tables import calibration as tables
+from pvera.report.plots import COLUMN, PVERA_MEAN, SEED, entry, forest, key, panels, style
+from pvera.report.table import signed
 
 FEW = 10  # images; a bin with fewer has no point
 
@@ -59,25 +57,4 @@ def diagrams(bins: dict[str, Reliability]) -> Figure:
     figure.supylabel("Accuracy")
     bars = Patch(color="0.85", label="share of images")
     key(figure, [entry("accuracy per bin", "o", "-", markersize=2), entry("calibrated", line="--", colour="0.5"), bars])
-    return figure
-
-
-def confound(accuracy: pd.DataFrame, error: pd.DataFrame) -> Figure:
-    """Draw error against accuracy (means over seeds) for each data set, three in a row at page width."""
-    x, y = 100 * over_seeds(accuracy), 100 * over_seeds(error)
-    correlations = tables.confound(accuracy, error)
-    figure, axes = panels(len(x), 3, PAGE * min(3, len(x)) / 3, 1.35, 0.9)
-    for ax, place in zip(axes, x.index, strict=True):
-        for method, look in zip(x, map(style, x), strict=True):
-            ax.plot(x.at[place, method], y.at[place, method], look.marker, color=look.colour, mec="white", mew=0.4)
-        rho = correlations[place[1]]
-        ax.set_title(f"{title(place[1])}   ρ = {NOTHING if np.isnan(rho) else signed(rho, 2)}", fontsize=7)
-        ax.margins(0.1)
-        ax.set_ylim(0, 1.12 * y.loc[place].max())
-        ax.xaxis.set_major_locator(MaxNLocator(4))
-        ax.yaxis.set_major_locator(MaxNLocator(4))
-        ax.grid()
-    figure.supxlabel("Test accuracy (%); each panel has its own axes; ρ: Spearman's correlation over the methods")
-    figure.supylabel("ACE (%), lower is better")
-    key(figure, methods_key(x), columns=8)
     return figure

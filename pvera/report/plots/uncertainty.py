@@ -8,7 +8,6 @@ import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from statsmodels.stats.proportion import proportion_confint
 
 from pvera.data.tasks import class_name
 from pvera.report.plots import COLUMN, doubling, entry, key, note, panels, picture, style
@@ -113,35 +112,6 @@ def detection(runs: tables.Runs) -> Figure:
     ax.get_legend().remove()
     figure.legend(loc="outside upper center", ncols=2, fontsize=6, handlelength=2.4)
     note(figure, "line: mean over data sets and seeds; band: range of seeds")
-    return figure
-
-
-def by_draws(runs: tables.Runs) -> Figure:
-    """Draw (a) mean widths up to 1, by number of draws, and those of normal scores; (b) coverage with its interval."""
-    data = tables.by_draws(runs)
-    draws = list(data["draws"])
-    figure, (left, right) = panels(2, 2, COLUMN, 2.0, 0)
-    shown = data[data[["right", "wrong"]].max(axis=1) <= 1]  # wider than all scores: such an interval says nothing
-    for name, label, colour, marker in (("right", "Correct", CORRECT, "o"), ("wrong", "Incorrect", INCORRECT, "s")):
-        left.plot(shown["draws"], shown[name], color=colour, marker=marker, markersize=4, label=label)
-        normal = shown["factor"] * data[name].iloc[-1] / data["factor"].iloc[-1]
-        left.plot(shown["draws"], normal, color=colour, linestyle=":", linewidth=0.9)
-    left.plot([], [], color="0.3", linestyle=":", linewidth=0.9, label="Normal scores")
-    left.set_ylim(bottom=0)
-    left.set_title("Mean width of the 95 % interval\nof the mean score", fontsize=7)
-    left.legend(fontsize=6, handlelength=1.6)
-    low, high = proportion_confint(data["covered"], data["intervals"], method="wilson")
-    share = data["covered"] / data["intervals"]
-    errors = 100 * np.clip([share - low, high - share], 0, None)  # rounding, where all or none are covered
-    right.errorbar(draws, 100 * share, errors, color=style("pvera").colour, marker="o", markersize=4,
-                   linewidth=1.0, capsize=2)  # fmt: skip
-    right.axhline(95, color="0.4", linestyle="--", linewidth=0.8)
-    right.set_title("Coverage (%), with its\n95 % Wilson interval", fontsize=7)
-    right.annotate("nominal", (1.01, 95), xycoords=right.get_yaxis_transform(), va="center", fontsize=6)
-    for ax in (left, right):
-        doubling(ax, draws, "Draws")
-    if left_out := sorted(set(draws) - set(shown["draws"])):
-        note(figure, f"not drawn: widths above 1 ({', '.join(map(str, left_out))} draws)")
     return figure
 
 

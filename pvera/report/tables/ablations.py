@@ -14,7 +14,6 @@ from pvera.report.published import Published
 from pvera.report.scores import wide
 from pvera.report.table import Table, texts, thousands
 from pvera.report.table import interval as bounds
-from pvera.report.tables.against_paper import counterparts
 from pvera.report.tables.benchmark import about
 from pvera.report.tables.verdicts import Untestable
 from pvera.uncertainty import t_interval
@@ -69,6 +68,16 @@ def failed(of_values: pd.DataFrame) -> pd.DataFrame:
 def published(paper: Published, hyperparameter: str) -> pd.DataFrame:
     """Return Table 2 or 3 of the paper: columns loss and parameters, rows values."""
     return getattr(paper, EXPERIMENTS[hyperparameter]).set_index(hyperparameter)
+
+
+def counterparts(ours: Sequence, theirs: Sequence) -> dict:
+    """Map our grid values to the paper's: equal values, else equal places in grids of one length, else none.
+
+    Small backbones have scaled ranks, so their grids share places instead of values.
+    """
+    if set(ours) <= set(theirs):
+        return {value: value for value in ours}
+    return dict(zip(ours, theirs, strict=True)) if len(ours) == len(theirs) else {}
 
 
 def references(values: Sequence, theirs: pd.DataFrame) -> tuple:

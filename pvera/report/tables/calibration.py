@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
 
 from pvera import metrics
 from pvera.report.scores import complete, cube, over_seeds, predictions, wide
@@ -69,19 +68,6 @@ def floors(root, runs: list[dict]) -> dict[str, pd.DataFrame]:
             run = run | {"test": means}
         drawn.append(run)
     return {metric: wide(drawn, metric) for metric in ("ace", "ece")}
-
-
-def confound(accuracy: pd.DataFrame, error: pd.DataFrame) -> pd.Series:
-    """Compute Spearman's correlation of accuracy and error over the methods (means over seeds), per data set.
-
-    NaN where a method lacks the data set, or all methods are equal.
-    """
-    means = [over_seeds(scores).droplevel("category") for scores in (accuracy, error)]
-    pairs = {name: np.stack([part.loc[name] for part in means]) for name in means[0].index}
-    return pd.Series(
-        {name: spearmanr(*pair).statistic if (np.ptp(pair, axis=1) > 0).all() else np.nan
-         for name, pair in pairs.items()}
-    )  # fmt: skip
 
 
 # The tables

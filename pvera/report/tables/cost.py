@@ -9,7 +9,7 @@ import pandas as pd
 from pvera.adapters import PAPER_METHODS
 from pvera.cost import GIGA
 from pvera.report.audit import FOLLOWS, HALF, near
-from pvera.report.table import NOTHING, Table, crossed, plain, thousands, title
+from pvera.report.table import Table, plain, thousands, title
 from pvera.report.tables.names import backbone_title
 from pvera.report.tables.verdicts import FAILS, HOLDS, UNTESTABLE, Count, Untestable
 
@@ -53,9 +53,6 @@ PASSES = {"inference": "GMAC", "sampled": "GMAC, sampled", "merged": "GMAC, merg
 def _operations(name: str, row: pd.Series) -> str:
     """Return a count in GMAC, with the decimals that show four digits of the backbone's."""
     return plain(row[name] / GIGA, max(0, 3 - int(np.floor(np.log10(row["backbone_multiply_adds"] / GIGA)))))
-
-
-REAL = "ViT-B/14, counted"
 
 
 #: Claim of Section 4.3 -> the number or word that the paper prints.
@@ -109,35 +106,6 @@ def _listed(values: pd.Series, form: str) -> str:
 def count(text: str, counts: tuple[pd.DataFrame | None, bool]) -> Count:
     """Return what `judged` says of one claim; counts: its arguments."""
     return judged(*counts)[text]
-
-
-def cost_verdicts(counted_on_vit_b: pd.DataFrame, here: dict[str, pd.DataFrame]) -> Table:
-    """Build the verdicts on `CLAIMS`.
-
-    Columns: the paper's number, our counts on its ViT-B/14 with its grid choices (`efficiency.of_paper`), and those of
-    the runs on each backbone (`efficiency.of_runs`).
-    """
-    columns = {REAL: counted_on_vit_b}
-    columns |= {f"{backbone_title(backbone)}, here": points for backbone, points in here.items()}
-    rows = []
-    for where, points in columns.items():
-        try:
-            counts = judged(points, where == REAL)
-        except Untestable as missing:
-            counts = dict.fromkeys(CLAIMS, Count(np.nan, str(missing), UNTESTABLE))
-        rows += [(text.removesuffix(f": {CLAIMS[text]} %"), where, CLAIMS[text], *counts[text]) for text in CLAIMS]
-    data = pd.DataFrame(rows, columns=["claim", "where", "printed", "value", "text", "verdict"])
-    panel = crossed(data, "claim", "where", lambda row: f"{row['text']}: {row['verdict']}")
-    panel.insert(0, "Paper", [printed or NOTHING for printed in CLAIMS.values()])
-    data = data.sort_values("claim", key=lambda claims: claims.map(list(panel.index).index), kind="stable")
-    caption = (
-        "The paper's claims about computational efficiency (Section 4.3), against our exact counts. A method with "
-        "a grid has the mean over its choices. Adds: multiply-adds, in % of the backbone's. A pass that samples, "
-        "as in training, computes the variance too. Orders of magnitude: most of the other adapters have at least 32 "
-        "times PVeRA's numbers, halfway between ten and a hundred on a logarithmic scale."
-    )
-    about = f"{REAL}: the grid shares are the paper's."
-    return Table("cost_claims", caption, {"": panel}, data=data, about=about)
 
 
 def _added(total, backbone):

@@ -1,11 +1,12 @@
-"""PVeRA's draws against other ways to uncertainty: scores, detection of errors, shift.
+"""PVeRA's draws against other ways to uncertainty: scores, detection of errors, shift; and PVeRA along β.
 
 A *way* is one pass, draws, an ensemble of seeds, or Laplace, with the adapters of one method; tables group ways of
-equal numbers of forward passes. `uncertainty_baselines` of `pvera.study` computed the scores.
+equal numbers of forward passes. Their cells are means over data sets of what `study.uncertainty_baselines` computed.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.report.statistics import smallest
-from pvera.report.table import NOTHING, Table, crossed, interval, plain, title
+from pvera.report.table import NOTHING, Table, interval, number, plain, title
 from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Untestable
 from pvera.study import results
@@ -22,33 +23,45 @@ from pvera.study.uncertainty_baselines import ALL_SEEDS, COVERAGE, FRAMES, read_
 
 #: Experiment -> what is added to the titles of its methods.
 SOURCES = {"rivals": "", "dropout_rivals": " with dropout"}
+ALONG_BETA = "beta_rivals"
 KEY = ["passes", "method", "source", "way"]
 WAYS = ["pass", "laplace", "draws", "ensemble"]
 NEAR, FAR = "same category", "other category"
 
 
-@dataclass(frozen=True)
-class Baselines:
-    """The frames of `study.uncertainty_baselines` of all data sets; rows have data set, category, method, source.
+class Baselines(NamedTuple):
+    """The first record, and the frames of `study.uncertainty_baselines` of all data sets.
 
-    record: the first result's.
+    Rows have data set, category, method and source; those of "out" the distance of the other data set.
     """
 
     record: dict
-    scores: pd.DataFrame
-    detection: pd.DataFrame
-    coverage: pd.DataFrame
-    shift: pd.DataFrame
-    out: pd.DataFrame
+    frames: dict[str, pd.DataFrame]
 
 
 def load(root, profile: str) -> Baselines | None:
     """Load the comparisons of the benchmark and those with dropout; None where there are none."""
-    return joined(root, profile, {experiment: {"source": experiment} for experiment in SOURCES})
+    return _joined(root, profile, {experiment: {"source": experiment} for experiment in SOURCES})
 
 
-def joined(root, profile: str, experiments: dict[str, dict]) -> Baselines | None:
-    """Load the frames of several experiments, each with further columns; None where there are no results."""
+def load_along_beta(root, profile: str) -> Baselines | None:
+    """Load PVeRA's pass and its most draws along β, a column `beta` in each frame; None where there are none."""
+    folders = sorted(path.name for path in (Path(root) / profile).glob(f"{ALONG_BETA}_*"))
+    along = _joined(root, profile, {name: {"beta": float(name.removeprefix(f"{ALONG_BETA}_"))} for name in folders})
+    if along:
+        for name in ("scores", "detection"):
+            frame = along.frames[name]
+            along.frames[name] = frame[(frame["way"] != "draws") | (frame["passes"] == _most_draws(along))]
+    return along
+
+
+def _most_draws(baselines: Baselines) -> int:
+    scores = baselines.frames["scores"]
+    return int(scores.loc[scores["way"] == "draws", "passes"].max())
+
+
+def _joined(root, profile: str, experiments: dict[str, dict]) -> Baselines | None:
+    """Load the frames of several experiments, each with further columns."""
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name in FRAMES}
     records = []
     for experiment, columns in experiments.items():
@@ -60,21 +73,46 @@ def joined(root, profile: str, experiments: dict[str, dict]) -> Baselines | None
                 parts[name].append(frame.assign(**place))
     if not records:
         return None
-    return Baselines(records[0], **{name: pd.concat(part, ignore_index=True) for name, part in parts.items()})
+    joined = {name: pd.concat(part, ignore_index=True) for name, part in parts.items()}
+    if len(out := joined["out"]):
+        category = {name: task.category for name, task in TASKS.items()}
+        category |= {record["dataset"]: record["category"] for record in records}
+        joined["out"] = out.assign(distance=np.where(out["other"].map(category) == out["category"], NEAR, FAR))
+    return Baselines(records[0], joined)
 
 
 def about(baselines: Baselines) -> str:
     """Describe the adapters for a caption."""
-    scores = baselines.scores
+    scores = baselines.frames["scores"]
     datasets = sorted(set(scores["dataset"]), key=[*TASKS, *scores["dataset"]].index)
     return f"{origin(baselines.record, sorted(set(scores['seed']) - {ALL_SEEDS}), datasets)}."
 
 
-def way_title(method: str, source: str, way: str, passes: int) -> str:
-    """Return the name of a way in tables and figures."""
-    draws = ", 1 draw" if passes == 1 else f", {passes} draws"
-    ways = {"pass": "", "laplace": ", Laplace", "draws": draws, "ensemble": f", ensemble of {passes} seeds"}
-    return title(method) + SOURCES[source] + ways[way]
+# The cells
+
+
+class Column(NamedTuple):
+    """A column of a table.
+
+    frame, value, where: its values, those of a frame's column in the rows that have the values `where`. factor, digits:
+    as shown. floor: the column of the values in brackets, if any. sign: 1 where higher is better.
+    """
+
+    title: str
+    frame: str
+    value: str
+    where: Mapping[str, object]
+    factor: float = 1
+    digits: int = 3
+    floor: str = ""
+    sign: int = -1
+
+    def of(self, baselines: Baselines) -> pd.DataFrame:
+        """Return the rows that count."""
+        frame = baselines.frames[self.frame]
+        for name, value in self.where.items():
+            frame = frame[frame[name] == value]
+        return frame
 
 
 def over_tasks(frame: pd.DataFrame, value: str, by: Sequence[str] = KEY) -> pd.Series:
@@ -86,9 +124,34 @@ def over_tasks(frame: pd.DataFrame, value: str, by: Sequence[str] = KEY) -> pd.S
     return of_tasks.mean(axis=1, skipna=False).sort_index()
 
 
-def average(table: pd.DataFrame) -> float:
-    """Return the mean over data sets of the mean over seeds of one table of `compared`; NaN as in `over_tasks`."""
-    return float(table.mean(axis=1).mean(skipna=False))
+def means(baselines: Baselines, columns: Mapping[str, Column], by: Sequence[str] = KEY) -> pd.DataFrame:
+    """Return the means of columns over data sets and seeds, as shown, and those of their floors."""
+    data = {}
+    for name, column in columns.items():
+        rows = column.of(baselines)
+        data[name] = column.factor * over_tasks(rows, column.value, by)
+        if column.floor:
+            data[f"{name} floor"] = column.factor * over_tasks(rows, column.floor, by)
+    return pd.DataFrame(data)
+
+
+def spec(columns: Mapping[str, Column]) -> dict[str, tuple]:
+    """Return how `means` are shown."""
+    return {
+        name: (column.title, partial(_with_floor, name) if column.floor else column.digits)
+        for name, column in columns.items()
+    }
+
+
+def _with_floor(name: str, row: pd.Series) -> str:
+    return f"{plain(row[name], 1)} ({plain(row[f'{name} floor'], 1)})"
+
+
+def way_title(method: str, source: str, way: str, passes: int) -> str:
+    """Return the name of a way in tables and figures."""
+    draws = ", 1 draw" if passes == 1 else f", {passes} draws"
+    ways = {"pass": "", "laplace": ", Laplace", "draws": draws, "ensemble": f", ensemble of {passes} seeds"}
+    return title(method) + SOURCES[source] + ways[way]
 
 
 def ordered(keys) -> list[tuple]:
@@ -108,79 +171,49 @@ def by_passes(cells: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 # The tables
 
-
-def _times(name: str, factor: int) -> Callable[[pd.Series], str]:
-    """Return the format of a column times a factor, one decimal."""
-    return lambda row: plain(factor * row[name], 1)
-
-
-def _floored(name: str) -> Callable[[pd.Series], str]:
-    """Return the format of a calibration error with its floor, in points."""
-    return lambda row: f"{plain(100 * row[name], 1)} ({plain(100 * row[f'floor_{name}'], 1)})"
-
-
-def _unscaled(baselines: Baselines) -> pd.DataFrame:
-    return baselines.scores[~baselines.scores["scaled"]]
-
-
-def _scaled(baselines: Baselines) -> pd.DataFrame:
-    return baselines.scores[baselines.scores["scaled"]]
-
-
-def _by_score(baselines: Baselines) -> pd.DataFrame:
-    return baselines.detection[baselines.detection["by"] == "score"]
-
+TRAINED, SCALED, BY_SCORE = {"scaled": False}, {"scaled": True}, {"by": "score"}
 
 SCORES = {
-    "accuracy": ("Accuracy (%)", _times("accuracy", 100)),
-    "nll": ("NLL", 3),
-    "brier": ("Brier", 3),
-    "ece": ("ECE (%)", _floored("ece")),
-    "ace": ("ACE (%)", _floored("ace")),
-    "nll_t": ("NLL, T", 3),
-    "brier_t": ("Brier, T", 3),
-    "ece_t": ("ECE, T", _floored("ece_t")),
-    "ace_t": ("ACE, T", _floored("ace_t")),
-    "milliseconds": ("ms", 2),
+    "accuracy": Column("Accuracy (%)", "scores", "accuracy", TRAINED, 100, 1),
+    "nll": Column("NLL", "scores", "nll", TRAINED),
+    "brier": Column("Brier", "scores", "brier", TRAINED),
+    "ece": Column("ECE (%)", "scores", "ece", TRAINED, 100, floor="ece_floor"),
+    "ace": Column("ACE (%)", "scores", "ace", TRAINED, 100, floor="ace_floor"),
+    "nll_t": Column("NLL, T", "scores", "nll", SCALED),
+    "brier_t": Column("Brier, T", "scores", "brier", SCALED),
+    "ece_t": Column("ECE, T", "scores", "ece", SCALED, 100, floor="ece_floor"),
+    "ace_t": Column("ACE, T", "scores", "ace", SCALED, 100, floor="ace_floor"),
+    "milliseconds": Column("ms", "scores", "milliseconds", TRAINED, digits=2),
 }
 
 
 def scores_table(baselines: Baselines) -> Table:
     """Build the table of accuracy, proper scores and calibration, before and after temperature scaling."""
-    scores = baselines.scores.rename(columns={"ece_floor": "floor_ece", "ace_floor": "floor_ace"})
-    columns = {"milliseconds": over_tasks(scores, "milliseconds")}
-    for scaled, part in scores.groupby("scaled"):
-        for name in ("accuracy", "nll", "brier", "ece", "ace", "floor_ece", "floor_ace"):
-            columns[f"{name}_t" if scaled else name] = over_tasks(part, name)
     caption = (
         "Scores on the test split, mean over data sets and seeds. NLL in nats. ECE and ACE in points, their floor in "
         "brackets: the mean error of labels that are drawn from the predictions. T: after temperature scaling, fitted "
         "on the validation split, which changes no accuracy. ms: milliseconds per image, measured beside other "
         "processes. Draws: Monte Carlo samples of PVeRA's latents, or of dropout's masks."
     )
-    return Table("rivals", caption, by_passes(pd.DataFrame(columns)), SCORES, baselines.scores, about(baselines))
+    panels = by_passes(means(baselines, SCORES))
+    return Table("rivals", caption, panels, spec(SCORES), baselines.frames["scores"], about(baselines))
 
 
 DETECTION = {
-    "score": ("AUROC, score", 3),
-    "entropy": ("entropy", 3),
-    "mutual": ("mutual", 3),
-    "spread": ("spread", 3),
-    "aurc": ("AURC", _times("aurc", 1000)),
-    "augrc": ("AUGRC", _times("augrc", 1000)),
-    "selective_accuracy": ("Accuracy at 80 % (%)", _times("selective_accuracy", 100)),
-    "expected_entropy": ("Expected entropy", 3),
-    "mutual_information": ("Mutual information", 3),
+    "score": Column("AUROC, score", "detection", "auroc", BY_SCORE, sign=1),
+    "entropy": Column("entropy", "detection", "auroc", {"by": "entropy"}, sign=1),
+    "mutual": Column("mutual", "detection", "auroc", {"by": "mutual"}, sign=1),
+    "spread": Column("spread", "detection", "auroc", {"by": "spread"}, sign=1),
+    "aurc": Column("AURC", "detection", "aurc", BY_SCORE, 1000, 1),
+    "augrc": Column("AUGRC", "detection", "augrc", BY_SCORE, 1000, 1),
+    "selective_accuracy": Column("Accuracy at 80 % (%)", "detection", "selective_accuracy", BY_SCORE, 100, 1, sign=1),
+    "expected_entropy": Column("Expected entropy", "scores", "expected", TRAINED),
+    "mutual_information": Column("Mutual information", "scores", "mutual", TRAINED),
 }
 
 
 def detection_table(baselines: Baselines) -> Table:
     """Build the table of the detection of incorrect predictions, and of the parts of the entropy."""
-    columns = dict(over_tasks(baselines.detection, "auroc", [*KEY, "by"]).unstack("by").items())
-    for name in ("aurc", "augrc", "selective_accuracy"):
-        columns[name] = over_tasks(_by_score(baselines), name)
-    for part, name in (("expected_entropy", "expected"), ("mutual_information", "mutual")):
-        columns[part] = over_tasks(_unscaled(baselines), name)
     caption = (
         "Detection of incorrect predictions within each data set, mean over data sets and seeds. AUROC (0.5: chance) "
         "by 1 − the highest score, by the entropy of the mean prediction, by the mutual information of label and draw "
@@ -189,36 +222,32 @@ def detection_table(baselines: Baselines) -> Table:
         f"on the {100 * COVERAGE:.0f} % of images with the lowest uncertainty. Entropies in nats: the expected entropy "
         "of a draw, and the mutual information, which add up to the entropy of the mean."
     )
-    panels = by_passes(pd.DataFrame(columns))
-    return Table("rivals_detection", caption, panels, DETECTION, baselines.detection, about(baselines))
+    panels, data = by_passes(means(baselines, DETECTION)), baselines.frames["detection"]
+    return Table("rivals_detection", caption, panels, spec(DETECTION), data, about(baselines))
+
+
+def _out(heading: str, value: str, by: str, distance: str, **shown) -> Column:
+    return Column(heading, "out", value, {"by": by, "distance": distance}, **shown)
 
 
 SHIFT = {
-    "accuracy": ("Accuracy, 5 (%)", 1),
-    "ace_0": ("ACE, 0 (%)", 1),
-    "ace_1": ("1", 1),
-    "ace_3": ("3", 1),
-    "ace_5": ("5", 1),
-    "ace_5_t": ("5, T", 1),
-    f"auroc, score, {NEAR}": ("AUROC, near", 3),
-    f"fpr, score, {NEAR}": ("FPR (%), near", 1),
-    f"auroc, mutual, {NEAR}": ("AUROC, mutual, near", 3),
-    f"auroc, score, {FAR}": ("AUROC, far", 3),
-    f"fpr, score, {FAR}": ("FPR (%), far", 1),
-    f"auroc, mutual, {FAR}": ("AUROC, mutual, far", 3),
+    "accuracy": Column("Accuracy, 5 (%)", "shift", "accuracy", {"severity": 5}, 100, 1),
+    "ace_0": Column("ACE, 0 (%)", "shift", "ace", TRAINED | {"severity": 0}, 100, 1),
+    "ace_1": Column("1", "shift", "ace", TRAINED | {"severity": 1}, 100, 1),
+    "ace_3": Column("3", "shift", "ace", TRAINED | {"severity": 3}, 100, 1),
+    "ace_5": Column("5", "shift", "ace", TRAINED | {"severity": 5}, 100, 1),
+    "ace_5_t": Column("5, T", "shift", "ace", SCALED | {"severity": 5}, 100, 1),
+    "near": _out("AUROC, near", "auroc", "score", NEAR),
+    "near_fpr": _out("FPR (%), near", "fpr", "score", NEAR, factor=100, digits=1),
+    "near_mutual": _out("AUROC, mutual, near", "auroc", "mutual", NEAR),
+    "far": _out("AUROC, far", "auroc", "score", FAR),
+    "far_fpr": _out("FPR (%), far", "fpr", "score", FAR, factor=100, digits=1),
+    "far_mutual": _out("AUROC, mutual, far", "auroc", "mutual", FAR),
 }
 
 
 def shift_table(baselines: Baselines) -> Table:
     """Build the table of corrupted images, and of images of other data sets."""
-    shift, out = baselines.shift, near_or_far(baselines)
-    ace = 100 * over_tasks(shift, "ace", [*KEY, "scaled", "severity"]).unstack(["scaled", "severity"])
-    accuracy = 100 * over_tasks(shift, "accuracy", [*KEY, "severity"]).unstack("severity")
-    columns = {f"ace_{severity}": ace[False, severity] for severity in (0, 1, 3, 5)}
-    columns |= {"ace_5_t": ace[True, 5], "accuracy": accuracy[5]}
-    for name, factor in (("auroc", 1), ("fpr", 100)):
-        told = factor * over_tasks(out, name, [*KEY, "by", "distance"]).unstack(["by", "distance"])
-        columns |= {f"{name}, {by}, {distance}": told[by, distance] for by, distance in told}
     count = baselines.record["config"]["shifted_images"]
     caption = (
         f"The first {count} test images of each data set with noise, blur, less contrast and JPEG compression in five "
@@ -227,63 +256,70 @@ def shift_table(baselines: Baselines) -> Table:
         "category; AUROC of telling them from the data set's own by 1 − the highest score or by mutual information, "
         "and the false-positive rate where 95 % of its own are accepted, lower is better."
     )
-    panels = by_passes(pd.DataFrame(columns))
-    return Table("rivals_shift", caption, panels, SHIFT, shift.merge(out, "outer"), about(baselines))
+    panels = by_passes(means(baselines, SHIFT))
+    data = pd.concat([baselines.frames["shift"], baselines.frames["out"]])
+    return Table("rivals_shift", caption, panels, spec(SHIFT), data, about(baselines))
 
 
-def near_or_far(baselines: Baselines) -> pd.DataFrame:
-    """Return the frame `out` with the column `distance`: whether the other data set is of the same category."""
-    known = dict(zip(baselines.scores["dataset"], baselines.scores["category"], strict=True))
-    category = {name: task.category for name, task in TASKS.items()} | known
-    same = baselines.out["other"].map(category) == baselines.out["category"]
-    return baselines.out.assign(distance=np.where(same, NEAR, FAR))
+_PASS, _DRAWS = {"way": "pass"} | TRAINED, {"way": "draws"} | TRAINED
+BETA = {
+    "accuracy": Column("Accuracy (%)", "scores", "accuracy", _PASS, digits=1),
+    "nll": Column("NLL", "scores", "nll", _PASS),
+    "ace": Column("ACE (%)", "scores", "ace", _PASS, digits=1),
+    "nll_draws": Column("NLL, draws", "scores", "nll", _DRAWS),
+    "ace_draws": Column("ACE, draws (%)", "scores", "ace", _DRAWS, digits=1),
+    "auroc": Column("AUROC, score", "detection", "auroc", {"way": "pass"} | BY_SCORE),
+    "auroc_spread": Column("AUROC, spread", "detection", "auroc", {"way": "draws", "by": "spread"}),
+    "mutual": Column("Mutual information", "scores", "mutual", _DRAWS, digits=4),
+}
+
+
+def beta_table(along: Baselines) -> Table:
+    """Build the table of PVeRA's scores along β (`load_along_beta`)."""
+    data = means(along, BETA, ["beta"])
+    shown = data.rename(number)
+    shown[["accuracy", "ace", "ace_draws"]] *= 100
+    caption = (
+        f"PVeRA along β, mean over data sets and seeds. One pass with the mean, and {_most_draws(along)} draws. ACE in "
+        "points. AUROC of incorrect predictions (0.5: chance): by 1 − the highest score of one pass, and "
+        "by the standard deviation of the highest score over draws. Mutual information of label and draw in nats. The "
+        f"published program takes β = {number(1e-6)} more often than any other value, but averages the KL term over "
+        "latent dimensions, where Eq. 9 sums it: its weight is a smaller one here."
+    )
+    return Table("beta_effects", caption, {"": shown}, spec(BETA), data.reset_index(), about(along))
 
 
 # Differences
 
-
-class Score(NamedTuple):
-    """A score by which ways are compared: frame and column, factor and digits as shown, 1 where higher is better."""
-
-    frame: Callable[[Baselines], pd.DataFrame]
-    column: str
-    factor: float
-    digits: int
-    sign: int
-
-
 COMPARED = {
-    "NLL": Score(_unscaled, "nll", 1, 3, -1),
-    "ACE (points)": Score(_unscaled, "ace", 100, 2, -1),
-    "NLL, T": Score(_scaled, "nll", 1, 3, -1),
-    "ACE, T (points)": Score(_scaled, "ace", 100, 2, -1),
-    "AUROC of errors": Score(_by_score, "auroc", 1, 3, 1),
-    "AUGRC × 1000": Score(_by_score, "augrc", 1000, 2, -1),
+    "NLL": Column("NLL", "scores", "nll", TRAINED),
+    "ACE (points)": Column("ACE (points)", "scores", "ace", TRAINED, 100, 2),
+    "NLL, T": Column("NLL, T", "scores", "nll", SCALED),
+    "ACE, T (points)": Column("ACE, T (points)", "scores", "ace", SCALED, 100, 2),
+    "AUROC of errors": Column("AUROC of errors", "detection", "auroc", BY_SCORE, sign=1),
+    "AUGRC × 1000": Column("AUGRC × 1000", "detection", "augrc", BY_SCORE, 1000, 2),
 }
 REFERENCE = (1, "pvera", "rivals", "pass")
 
 
-def compared(baselines: Baselines, name: str) -> dict[tuple, pd.DataFrame]:
-    """Return a score of `COMPARED` per way (`KEY`): data sets x seeds. An ensemble of all seeds stands under each."""
-    score = COMPARED[name]
-    frame = score.frame(baselines)
-    seeds = sorted(set(frame["seed"]) - {ALL_SEEDS})
-    tables = {}
-    for key, part in frame.groupby(KEY, sort=False):
-        table = part.pivot(index="dataset", columns="seed", values=score.column)
-        if ALL_SEEDS in table:
-            table = table.reindex(columns=pd.Index([ALL_SEEDS] * len(seeds))).set_axis(seeds, axis=1)
-        tables[key] = score.factor * table.reindex(sorted(set(frame["dataset"])), columns=seeds)
-    return tables
+def compared(baselines: Baselines, name: str) -> pd.DataFrame:
+    """Return a score of `COMPARED`: rows ways (`KEY`) and data sets, columns seeds. Ensembles stand under each."""
+    column = COMPARED[name]
+    table = column.of(baselines).pivot(index=[*KEY, "dataset"], columns="seed", values=column.value)
+    if ALL_SEEDS in table:
+        ensembles = table.pop(ALL_SEEDS)
+        table = table.apply(lambda of_seed: ensembles.fillna(of_seed))
+    return column.factor * table
 
 
 def differences_table(baselines: Baselines) -> Table:
     """Build the table of differences from one pass of PVeRA, with intervals over data sets."""
     scores = {name: compared(baselines, name) for name in COMPARED}
+    ways = {index[:4] for index in scores["NLL"].index}
     rows = []
-    for way in ordered(scores["NLL"].keys() - {REFERENCE}) if REFERENCE in scores["NLL"] else ():
+    for way in ordered(ways - {REFERENCE}) if REFERENCE in ways else ():
         for name, values in scores.items():
-            gaps = (values[way] - values[REFERENCE]).to_numpy()
+            gaps = (values.loc[way] - values.loc[REFERENCE]).to_numpy()
             if not np.isnan(gaps).all():
                 effect = smallest({"": gaps})
                 rows.append((*way, name, effect.mean, effect.low, effect.high))
@@ -315,59 +351,14 @@ def better(name: str, way: str, other: str) -> Callable[[Baselines], dict[str, p
     """
 
     def contrast(baselines: Baselines) -> dict[str, pd.DataFrame]:
-        values, tried = compared(baselines, name), []
+        values = compared(baselines, name)
+        tried = []
         for short in (way, other):
-            keys = [key for key in values if key[1:] == SHORT[short]]
+            keys = [index[:4] for index in values.index if index[1:4] == SHORT[short]]
             if not keys:
                 method, source, kind = SHORT[short]
                 raise Untestable(f"no runs of {title(method)}{SOURCES[source]}, {kind}")
-            tried.append(values[max(keys)])
-        return {"": (COMPARED[name].sign * (tried[0] - tried[1])).rename_axis("seed", axis=1)}
+            tried.append(values.loc[max(keys)])
+        return {"": COMPARED[name].sign * (tried[0] - tried[1])}
 
     return contrast
-
-
-#: Purpose -> scores of `COMPARED`, as trained and, where it was measured, with a temperature.
-ADVICE = {
-    "the predictive distribution": ("NLL", "NLL, T"),
-    "calibrated confidence": ("ACE (points)", "ACE, T (points)"),
-    "finding errors": ("AUROC of errors",),
-}
-
-
-def _tried(row: pd.Series) -> str:
-    return f"{row['best']} ({plain(row['value'], COMPARED[row['score']].digits)}; {row['ties']} of {row['others']})"
-
-
-def advice(baselines: Baselines) -> Table:
-    """Build the table of the best way for each purpose, with one pass and with any number of passes.
-
-    Ways that a data set lacks do not take part.
-    """
-    present = set(baselines.scores["method"])
-    *methods, last = [title(name) for name in METHODS if name in present]
-    among = f"{', '.join(methods)} and {last}" if methods else last
-    rows = []
-    for purpose, names in ADVICE.items():
-        sign, trained = COMPARED[names[0]].sign, names[0]
-        values = {(name, *way): table for name in names for way, table in compared(baselines, name).items()}
-        means = {key: average(table) for key, table in values.items()}
-        complete = [key for key in values if not np.isnan(means[key])]
-        for passes, keys in (("one", [key for key in complete if key[1] == 1]), ("any", complete)):
-            best = max(keys, key=lambda key: sign * means[key])
-            effects = [smallest({"": (values[key] - values[best]).to_numpy()}) for key in keys if key != best]
-            ties = sum(not (effect.low > 0 or effect.high < 0) for effect in effects)
-            name, number, *way = best
-            called = way_title(*way, number) + ("" if name == trained else ", with a temperature")
-            rows.append({"purpose": purpose, "score": name, "passes": passes, "best": called, "value": means[best],
-                         "ties": ties, "others": len(effects), "among": among})  # fmt: skip
-    data = pd.DataFrame(rows)
-    cells = crossed(data, "purpose", "passes", _tried).set_axis(["With one pass", "With any number of passes"], axis=1)
-    panel = cells.rename({purpose: f"{purpose.capitalize()}: {names[0]}" for purpose, names in ADVICE.items()})
-    caption = (
-        f"What to use: the best way for each purpose, mean over data sets and seeds, among the ways of {among}, each "
-        "as trained and with a temperature. The best is that of the test images. In brackets its score, and how many "
-        "of the others cannot be told apart from it: the 95 % interval of the difference contains zero. NLL in nats "
-        "and ACE in points, lower is better; AUROC of finding incorrect predictions, higher is better."
-    )
-    return Table("rivals_advice", caption, {"": panel}, data=data, about=about(baselines))
