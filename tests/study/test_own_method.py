@@ -16,10 +16,9 @@ from pvera import InputError, backbones, cost, metrics
 from pvera.adapters.base import matching
 from pvera.report import efficiency, plots, published
 from pvera.report.plots import calibration as calibration_plots
-from pvera.report.plots import comparison as comparison_plots
 from pvera.report.plots import cost as cost_plots
 from pvera.report.scores import wide
-from pvera.report.tables import against_paper, benchmark, calibration, comparison, precision, wall_time
+from pvera.report.tables import against_paper, benchmark, calibration, precision, wall_time
 from pvera.report.tables import cost as cost_tables
 from pvera.study import cost_records, results
 from pvera.study.experiments import list_runs
@@ -125,12 +124,9 @@ def test_its_row_comes_after_the_papers_in_the_tables(root, all_runs):
     assert list(benchmark.main(all_runs).texts()[""].index) == titles
     assert list(benchmark.detailed(all_runs).texts()[""]) == titles
     assert "Bias" in benchmark.grid(all_runs).markdown()
-    for build in (against_paper.accuracies, against_paper.detailed, against_paper.grid):
-        assert "Bias" not in build(all_runs, PAPER).markdown(about=False), "the paper has no such row"
+    assert "Bias" not in against_paper.accuracies(all_runs, PAPER).markdown(about=False), "the paper has no such row"
     floors = calibration.floors(root, all_runs)
     assert list(calibration.calibration(all_runs, floors).texts()[""].index) == titles
-    compared = comparison.of_runs(all_runs)
-    assert list(cells(comparison.table(compared, "comparison"))) == titles
     assert list(cells(precision.precision_table(all_runs, all_runs))) == titles
     assert list(cells(wall_time.wall_time_table(wall_time.wall_times(root, "mine"), "mine"), 1)) == titles
 
@@ -154,7 +150,6 @@ def test_its_costs_are_counted(profile, root, all_runs):
     assert {"Bias, targets q", "Bias, targets qv", "PVeRA"} <= set(rows)
     points = efficiency.of_runs(costs, all_runs)
     assert list(points.index) == [*METHODS, "bias"]
-    assert "Bias" not in cost_tables.cost_verdicts(points, {"tiny": points}).markdown(about=False)
     shown(cost_plots.efficiency(points))
 
 
@@ -178,11 +173,9 @@ def test_it_has_a_unique_style_in_figures(root, all_runs):
     looks = [plots.style(key) for key in pvera.METHODS]
     assert (looks[-1].title, looks[-1].colour, looks[-1].marker) == ("Bias", plots.COLOURS[0], plots.MARKERS[0])
     assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == 9
-    scores, ace = (wide(all_runs, metric) for metric in ("accuracy", "ace"))
-    figures = [plots.benchmark(scores), calibration_plots.confound(scores, ace)]
+    figures = [plots.benchmark(wide(all_runs))]
     pooled = calibration.pooled(root, all_runs)
     figures.append(calibration_plots.diagrams({m: metrics.reliability(*answers) for m, answers in pooled.items()}))
-    figures.append(comparison_plots.comparison(comparison.of_runs(all_runs)))
     for figure in figures:
         assert any(text.startswith("Bias") for text in shown(figure))
 
