@@ -7,6 +7,8 @@ ViT-S, B and L at 224 pixels), which the notebook shows beside it. Counting need
 is downloaded. Existing records are not counted again.
 """
 
+import json
+
 from options import Parser
 from profile_options import read_profile
 from tqdm import tqdm
@@ -30,7 +32,7 @@ def main(words: list[str] | None = None) -> None:
             config = cost_records.config(profile, backbone)
             if not path.exists():
                 missing.append((profile, backbone, path))
-            elif cost_records.read_record(path)["config"] != config:
+            elif json.loads(path.read_text(encoding="utf-8"))["config"] != config:
                 print(f"{path} was counted for other grids: counting again", flush=True)
                 missing.append((profile, backbone, path))
 

@@ -10,7 +10,7 @@ from pvera.errors import InputError
 from pvera.report.published import Published
 from pvera.report.scores import by_backbone, wide
 from pvera.report.tables.benchmark import accuracies
-from pvera.study.cost_records import MEASURES, SIZES, _method, load_costs
+from pvera.study.cost_records import MEASURES, SIZES, load_costs, method_of
 from pvera.study.results import load_runs
 
 
@@ -36,7 +36,7 @@ def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
         if run["chosen"]:
             hyperparameters = run["config"]["members"][run["chosen"]["member"]]["method"]
             entry = {"method": run["method"], "hyperparameters": hyperparameters}
-            chosen.setdefault(run["method"], []).append((_method(entry), 1.0))
+            chosen.setdefault(run["method"], []).append((method_of(entry), 1.0))
     return _points(_of(costs, runs[0]["profile"], runs[0]["backbone"]), accuracy, chosen)
 
 

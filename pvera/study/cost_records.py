@@ -1,5 +1,4 @@
-"""The paper's computational efficiency (Section 4.3, Figure 3): costs of a profile's methods, kept in files,
-and accuracy against them.
+"""Counted costs of a profile's methods (Section 4.3, Figure 3), in files.
 
     <root>/<profile>/cost/<backbone>.json
 
@@ -20,13 +19,17 @@ from pvera.adapters import METHODS, Method
 from pvera.cost import Cost, Shape
 from pvera.errors import InputError
 from pvera.files import write_atomically
-from pvera.study.experiments import list_runs
+from pvera.study.plan import candidate, grid
 from pvera.study.profiles import Profile
+from pvera.study.protocol import PROTOCOLS
 
 SCHEMA = 2
 SIZES = "paper"  # the profile of the paper's real sizes
-
-# Counting and keeping
+#: Columns of `load_costs` of which a method's mean over its choices is taken.
+MEASURES = (
+    "adapter_parameters", "parameters", "backbone_multiply_adds", "training", "inference", "merged",
+    "layer_training", "layer_inference", "layer_merged",
+)  # fmt: skip
 
 
 def record_path(root, profile: str, backbone: str) -> Path:
@@ -39,14 +42,13 @@ def config(profile: Profile, backbone: str) -> dict:
 
     InputError for a backbone that does not exist.
     """
-    # One value of β, which no cost depends on: nothing waits for a search.
-    full = profile.with_(backbones=[backbone], fixed_grid=[], datasets=profile.datasets[:1], seeds=[0], beta=[0.0])
-    runs = sorted(list_runs(full, "benchmark", ""), key=lambda run: list(profile.methods).index(run.method))
+    everywhere, rules = profile.with_(fixed_grid=[]), PROTOCOLS[profile.protocol]
     methods: dict[Method, dict] = {}  # without the values of a learning rate, which are no part of a method
-    for candidate in [candidate for run in runs for candidate in run.candidates]:
-        method = candidate.method
-        grid = {name: value for name, value in candidate.grid.items() if hasattr(method, name)}
-        methods[method] = {"method": method.key, "hyperparameters": method.describe(), "grid": grid}
+    for key in profile.methods:
+        for member in grid(everywhere, backbone, key):
+            method = candidate(profile, key, member, rules).method
+            values = {name: value for name, value in member.items() if hasattr(method, name)}
+            methods[method] = {"method": key, "hyperparameters": method.describe(), "grid": values}
     return {"architecture": list(backbones.architecture(backbone)), "methods": list(methods.values())}
 
 
@@ -61,7 +63,7 @@ def measure(profile: Profile, backbone: str) -> dict:
         "backbone": backbone,
         "config": settings,
         "shape": asdict(Shape.of(vit)),
-        "costs": [asdict(cost.count(vit, _method(entry), backbone=bare)) for entry in settings["methods"]],
+        "costs": [asdict(cost.count(vit, method_of(entry), backbone=bare)) for entry in settings["methods"]],
         "environment": {
             "pvera": __version__,
             "python": platform.python_version(),
@@ -73,18 +75,6 @@ def measure(profile: Profile, backbone: str) -> dict:
 def write(path: Path, record: dict) -> None:
     """Write a record whole or not at all."""
     write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
-
-
-def read_record(path: Path) -> dict:
-    """Return a record. InputError for one that is missing, or of another version."""
-    if not path.exists():
-        raise InputError(f"{path}: there is no such file; experiments/cost.py makes it")
-    record = json.loads(path.read_text(encoding="utf-8"))
-    if record["schema"] != SCHEMA:
-        raise InputError(
-            f"{path}: of schema {record['schema']}, this program reads {SCHEMA}; delete it and count again"
-        )
-    return record
 
 
 def load_costs(root, *profiles: str) -> pd.DataFrame:
@@ -106,49 +96,26 @@ def load_costs(root, *profiles: str) -> pd.DataFrame:
     order = {name: i for i, name in enumerate(backbones.NAMES)}
     paths.sort(key=lambda path: (profiles.index(path.parts[-3]), order.get(path.stem, len(order))))
     rows = []
-    for record in map(read_record, paths):
+    for record in (json.loads(path.read_text(encoding="utf-8")) for path in paths):
         shape = Shape(**record["shape"])
         backbone = cost.backbone_multiply_adds(shape)
         for entry, numbers in zip(record["config"]["methods"], record["costs"], strict=True):
-            method, own = _method(entry), Cost(**numbers)
-            bare = own.backbone_multiply_adds
-            training = own.inference if own.sampled is None else own.sampled
-            passes = {"training": training, "inference": own.inference, "merged": own.merged}
-            added = {"expected": cost.adapter_multiply_adds(method, shape),
-                     "expected_training": cost.adapter_multiply_adds(method, shape, sampled=True)}  # fmt: skip
-            rows.append(
-                {
-                    "profile": record["profile"],
-                    "backbone": record["backbone"],
-                    "method": method.key,
-                    "configuration": method,
-                    "grid": entry["grid"],
-                    **asdict(own),
-                    "parameters": own.backbone_parameters + own.adapter_parameters + own.frozen_parameters,
-                    "training": training,
-                    **{
-                        f"layer_{name}": None if total is None else (total - bare) / shape.depth
-                        for name, total in passes.items()
-                    },
-                    **{name: None if more is None else backbone + more for name, more in added.items()},
-                }
-            )
+            method, counted = method_of(entry), Cost(**numbers)
+            row = {name: record[name] for name in ("profile", "backbone")} | asdict(counted)
+            row |= {"method": method.key, "configuration": method, "grid": entry["grid"]}
+            row["parameters"] = counted.backbone_parameters + counted.adapter_parameters + counted.frozen_parameters
+            row["training"] = counted.inference if counted.sampled is None else counted.sampled
+            for name in ("training", "inference", "merged"):
+                added = None if row[name] is None else (row[name] - counted.backbone_multiply_adds) / shape.depth
+                row[f"layer_{name}"] = added
+            for name, sampled in (("expected", False), ("expected_training", True)):
+                more = cost.adapter_multiply_adds(method, shape, sampled)
+                row[name] = None if more is None else backbone + more
+            rows.append(row)
     optional = ("sampled", "merged", "layer_merged")
     return pd.DataFrame(rows).astype(dict.fromkeys(optional, float))  # None is NaN
 
 
-def _method(entry: dict) -> Method:
-    try:
-        return METHODS[entry["method"]](**entry["hyperparameters"])
-    except (KeyError, TypeError) as error:
-        name = entry["method"]
-        raise InputError(f"a configuration of {name!r} that this version does not know: {error}") from None
-
-
-# Accuracy against cost
-
-#: Columns of `load_costs` of which a method's mean over its choices is taken.
-MEASURES = (
-    "adapter_parameters", "parameters", "backbone_multiply_adds", "training", "inference", "merged",
-    "layer_training", "layer_inference", "layer_merged",
-)  # fmt: skip
+def method_of(entry: dict) -> Method:
+    """Return the configuration that an entry of a record describes."""
+    return METHODS[entry["method"]](**entry["hyperparameters"])

@@ -51,6 +51,7 @@ WITHIN = {
     "image_size": ("backbone",),
     "max_length": ("backbone",),
     "pool": ("backbone",),
+    "hyperparameters": ("backbone", "method"),
     "data_sha256": ("backbone", "dataset"),
     "splits_sha256": ("backbone", "dataset"),
     "tested": ("backbone", "dataset"),
@@ -133,19 +134,13 @@ def read(path) -> dict:
         raise InputError(f"{path}: there is no such result file") from None
     except (ValueError, OSError) as error:
         raise InputError(f"{path}: damaged result file ({str(error).splitlines()[0]})") from None
-    if not isinstance(record, dict) or "schema" not in record:
-        raise InputError(f"{path}: not a result file")
-    if record["schema"] != SCHEMA:
-        raise InputError(f"{path}: of schema {record['schema']}, not {SCHEMA}: update this program, or delete the file")
-    if record["config_hash"] != config_hash(record["config"]):
-        raise InputError(f"{path}: its configuration does not match its hash, so the file was changed")
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise InputError(f"{path}: no result file of schema {SCHEMA}: update this program, or delete the file")
     if record["method"] not in METHODS:
         raise InputError(
             f"{path}: unknown method {record['method']!r}, not one of {', '.join(METHODS)}; one of your own must be "
             "imported first (pvera.register)"
         )
-    if record["category"] not in KINDS:
-        raise InputError(f"{path}: unknown category {record['category']!r}, not one of {', '.join(KINDS)}")
     return record
 
 
@@ -196,13 +191,8 @@ def state(path, config_hash: str, data_copy: str | None = None) -> str:
 
 
 def read_all(root, profile: str, experiment: str) -> list[dict]:
-    """Read all records of an experiment, sorted by path. InputError for one that lies in another run's place."""
-    paths = sorted((Path(root) / profile / experiment).glob("*/*/*/seed*.json"))
-    runs = [read(path) for path in paths]
-    for path, run in zip(paths, runs, strict=True):
-        if path != run_path(root, *(run[key] for key in IDENTITY)):
-            raise InputError(f"{path}: holds the run {'/'.join(str(run[key]) for key in IDENTITY)}, not this one")
-    return runs
+    """Read all records of an experiment, sorted by path."""
+    return [read(path) for path in sorted((Path(root) / profile / experiment).glob("*/*/*/seed*.json"))]
 
 
 def load_runs(root, profile: str, *experiments: str, optional: bool = False) -> list[dict]:
@@ -218,7 +208,6 @@ def load_runs(root, profile: str, *experiments: str, optional: bool = False) -> 
             raise InputError(f"{folder}: no results of experiment {experiment!r}, profile {profile!r}")
         runs += found
     _check_comparable(runs)
-    _check_grids(runs)
     return runs
 
 
@@ -227,48 +216,28 @@ def _check_comparable(runs: list[dict]) -> None:
     seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
     optional = dict.fromkeys(sorted(set().union(*(run["config"] for run in runs))))
     for run in runs:
-        config = {"protocol name": run["protocol"]} | optional | run["config"]
-        del config["seed"]
+        config = {"protocol name": run["protocol"]} | optional | run["config"] | {"hyperparameters": _fixed(run)}
+        for name in ("seed", "members"):
+            config.pop(name, None)
         if run.get("data_copy"):  # where it cannot be told, data_sha256 decides
             config["data_copy"] = run["data_copy"]
-        config.pop("members", None)  # see _check_grids
-        for key in config:
+        for key, value in config.items():
             part = tuple(run[name] for name in WITHIN.get(key, ()))
-            first, value = seen.setdefault((key, part), (run, config[key]))
-            if value != config[key]:
-                raise _incomparable(key, (first, value), (run, config[key]))
+            first, expected = seen.setdefault((key, part), (run, value))
+            if value != expected:
+                one, other = (
+                    f"{shorten(str(shown), 60)} ({of['dataset']}/{of['method']}/seed{of['seed']})"
+                    for of, shown in ((first, expected), (run, value))
+                )
+                raise InputError(f"results of different {key} cannot share a table: {one} and {other}")
 
 
-def _check_grids(runs: list[dict]) -> None:
-    """Raise InputError if a method's grid differs between data sets, or between the seeds of one.
-
-    A seed may train one configuration alone, of the grid that another seed searched. Between data sets β and α may
-    differ: each has its own search.
-    """
-    widest = {}  # (backbone, method, data set) -> the run with the largest grid
-    for run in runs:
-        place = run["backbone"], run["method"], run["dataset"]
-        widest[place] = max(widest.get(place, run), run, key=lambda each: len(each["config"].get("members", ())))
-    for run in runs:
-        wide = widest[run["backbone"], run["method"], run["dataset"]]
-        searched, own = (each["config"].get("members", []) for each in (wide, run))
-        if own != searched and not (len(own) == 1 and own[0] in searched):
-            raise _incomparable("hyperparameters", (wide, searched), (run, own))
-    first = {}  # (backbone, method) -> the first of `widest`, and its grid without β and α
-    for (backbone, method, _), wide in widest.items():
-        shared = [_without_searched(member) for member in wide["config"].get("members", [])]
-        other, grid = first.setdefault((backbone, method), (wide, shared))
-        if grid != shared:
-            raise _incomparable("hyperparameters", (other, grid), (wide, shared))
-
-
-def _without_searched(member: dict) -> dict:
-    options = {key: value for key, value in member.get("method", {}).items() if key != "alpha"}
-    return {key: value for key, value in member.items() if key != "beta"} | {"method": options}
-
-
-def _incomparable(key: str, *values: tuple[dict, object]) -> InputError:
-    one, other = (
-        f"{shorten(str(value), 60)} ({run['dataset']}/{run['method']}/seed{run['seed']})" for run, value in values
-    )
-    return InputError(f"results of different {key} cannot share a table: {one} and {other}")
+def _fixed(run: dict) -> dict | None:
+    """Return the hyperparameters of a training outside of its grid; β and α belong to the data set, as searched."""
+    if not run["config"].get("members"):
+        return None
+    member, searched = run["config"]["members"][0], {"alpha", "beta", "grid", *run["members"][0]["grid"]}
+    if "learning_rate" in searched:
+        searched |= {"adapter_lr", "head_lr"}
+    fixed = {name: value for name, value in member.items() if name not in searched}
+    return fixed | {"method": {name: value for name, value in member["method"].items() if name not in searched}}
