@@ -27,8 +27,8 @@ class Parser(argparse.ArgumentParser):
         raise InputError(message)
 
     def several(self, *flags: str, **options) -> None:
-        """Add an option with one or more values, all different."""
-        self.add_argument(*flags, nargs="+", action=_Distinct, **options)
+        """Add an option with one or more values."""
+        self.add_argument(*flags, nargs="+", **options)
 
     def number(self, *flags: str, type_=Count, **options) -> None:
         """Add an option with a number of that type."""
@@ -45,13 +45,6 @@ class Parser(argparse.ArgumentParser):
 
     def device(self, default: str | None = None, more: str = "") -> None:
         self.add_argument("--device", type=_device, default=default, help=f"cpu, cuda{more}, or one such as cuda:1")
-
-
-class _Distinct(argparse.Action):
-    def __call__(self, parser, namespace, values, option=None):
-        if twice := [value for index, value in enumerate(values) if value in values[:index]]:
-            raise argparse.ArgumentError(self, f"{twice[0]} stands twice")
-        setattr(namespace, self.dest, values)
 
 
 def _device(text: str) -> str:

@@ -5,18 +5,16 @@ needed to find them. Whether a run is done, under way or failed is told by the f
 """
 
 import importlib.util
-import re
 import shutil
 import subprocess
 import time
-from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
-from pydantic import Field, field_validator
+from pydantic import Field
 from tqdm import tqdm
 
 from pvera.errors import InputError
@@ -27,10 +25,7 @@ from pvera.study.worker import Plan, claimed, failure, work
 
 STATES = ("done", "running", "failed", "missing", "different")
 POLLED = 20  # seconds between two looks at the queue
-SHOWN, LINES = 5, 8  # failed runs, and lines of each, that `describe` shows
-#: Options of sbatch that are set from other fields, or by which jobs and logs are found again.
-TAKEN = {"partition", "account", "time", "mem", "cpus-per-task", "gpus-per-node", "job-name", "array", "output",
-         "error", "open-mode", "signal"}  # fmt: skip
+SHOWN = 5  # failed runs that `describe` names
 
 
 class Site(Settings):
@@ -45,14 +40,6 @@ class Site(Settings):
     partition: Text | None = None
     account: Text | None = None
     options: dict[Text, Text | int | float | bool | None] = {}
-
-    @field_validator("options")
-    @classmethod
-    def _known_to_nobody_else(cls, options: dict) -> dict:
-        for name in options:
-            if not re.fullmatch(r"[a-z][a-z-]*", name) or name in TAKEN:
-                raise ValueError(f"{name!r} cannot stand in options")
-        return options
 
     @classmethod
     def read(cls, path: str | Path) -> "Site":
@@ -91,7 +78,7 @@ def submit(plan: Plan, site: Site) -> int:
         if shutil.which(command) is None:
             raise InputError(f"there is no SLURM here: {command} is not on PATH")
     missing = plan.missing(Inputs())
-    count = min(site.workers, len(missing)) - active(plan).total()
+    count = min(site.workers, len(missing)) - active(plan)
     if count <= 0:
         return 0
     require(missing)
@@ -132,17 +119,14 @@ def job_name(plan: Plan) -> str:
     return f"pvera-{plan.profile.name}-{digest({'root': str(plan.root)})[:8]}"
 
 
-def active(plan: Plan) -> Counter:
-    """Count the "queued" and "running" jobs that SLURM still has. InputError where it does not answer."""
+def active(plan: Plan) -> int:
+    """Count the jobs that SLURM still has. InputError where it does not answer."""
     command = ["squeue", "--noheader", "--array", "--me", "--format=%T", f"--name={job_name(plan)}"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    except subprocess.TimeoutExpired:
-        raise InputError("squeue does not answer") from None
-    except subprocess.CalledProcessError as error:
-        raise InputError(f"squeue failed: {' '.join(error.stderr.split())}") from None
-    queued = ("PENDING", "CONFIGURING", "REQUEUE", "SPECIAL")
-    return Counter("queued" if state.startswith(queued) else "running" for state in answer.stdout.split())
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:
+        raise InputError(f"squeue failed: {' '.join(str(error.stderr or error).split())}") from None
+    return len(answer.stdout.split())
 
 
 def wait(plan: Plan) -> None:
@@ -150,7 +134,7 @@ def wait(plan: Plan) -> None:
     with tqdm(total=len(plan.runs()), desc="SLURM", unit="run", dynamic_ncols=True) as bar:
         while True:
             try:
-                left = active(plan).total()
+                left = active(plan)
             except InputError as error:  # the controller may be restarting: jobs do not mind, nor do we
                 bar.write(str(error))
                 left = 1
@@ -163,7 +147,7 @@ def wait(plan: Plan) -> None:
 
 
 def status(plan: Plan) -> pd.DataFrame:
-    """Return one row per run that can be started: experiment, backbone, dataset, method, seed, state, why it failed.
+    """Return one row per run that can be started: experiment, backbone, dataset, name, state, why it failed.
 
     state: one of STATES. running: a worker holds its lock file; different: the result is of another configuration.
     """
@@ -174,22 +158,21 @@ def status(plan: Plan) -> pd.DataFrame:
             with claimed(run) as free:
                 state = state if free else "running"
         if state == "missing" and failure(run).exists():
-            state, why = "failed", failure(run).read_text(encoding="utf-8")
-        rows.append((run.experiment, run.backbone, run.dataset, run.method, run.seed, state, why))
-    return pd.DataFrame(rows, columns=["experiment", "backbone", "dataset", "method", "seed", "state", "why"])
+            state, why = "failed", failure(run).read_text(encoding="utf-8").splitlines()[-1]
+        rows.append((run.experiment, run.backbone, run.dataset, run.name, state, why))
+    return pd.DataFrame(rows, columns=["experiment", "backbone", "dataset", "name", "state", "why"])
 
 
 def describe(table: pd.DataFrame) -> str:
     """Format `status`: the number of runs in each state, and why runs failed."""
-    what = [table[name] for name in ("experiment", "backbone", "dataset")]
-    counts = pd.get_dummies(table.state, dtype=int).groupby(what, sort=False).sum()
-    counts = counts.reindex(columns=[s for s in STATES if s != "different" or s in counts], fill_value=0)
-    counts.loc[("total", "", ""), :] = counts.sum()
-    parts = [counts.to_string()]
+    counts = pd.crosstab(
+        [table.experiment, table.backbone, table.dataset], table.state, margins=True, margins_name="total"
+    )
+    shown = [state for state in STATES if state in counts or state != "different"]
+    lines = [counts.reindex(columns=shown, fill_value=0).to_string()]
     failed = table[table.state == "failed"]
-    for row in failed[:SHOWN].itertuples(index=False):
-        name = "/".join([*row[:4], f"seed{row.seed}"])
-        parts.append("\n".join([f"failed: {name}", *(f"  | {line}" for line in row.why.splitlines()[-LINES:])]))
+    for run in failed[:SHOWN].itertuples():
+        lines.append(f"failed: {run.experiment}/{run.name}: {run.why}; all of it is in its .failed file")
     if len(failed) > SHOWN:
-        parts.append(f"and {len(failed) - SHOWN} more runs that failed")
-    return "\n\n".join(parts)
+        lines.append(f"and {len(failed) - SHOWN} more runs that failed")
+    return "\n".join(lines)

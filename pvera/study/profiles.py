@@ -29,8 +29,6 @@ from pvera.study.validation import (
     load_yaml,
 )
 
-#: Types of the methods' hyperparameters that take fewer values than Python's.
-NARROW = {int: Count, float: Rate}
 #: Keys that the language experiment does not inherit.
 IMAGES_ALONE = {"ablations", "alpha", "component_seeds", "effects", "experiments", "fixed_grid", "further_seeds",
                 "language", "noise", "published", "rivals", "search_rates", "weights"}  # fmt: skip
@@ -155,7 +153,7 @@ class Profile(Settings):
     images: for trials, how many images (or texts) of each split are used, the first ones.
     pool: of texts, "first" token or "mean" of the tokens; by default as the encoder was trained.
     language: the language experiment, a profile of its own, whose data sets are text.
-    name, text: the file's name, and whether this is a language experiment; no keys of the file.
+    name, text: the file's name, and whether this is a language experiment; the file does not set them.
     """
 
     name: Name
@@ -215,9 +213,7 @@ class Profile(Settings):
             raise InputError(f"unknown profile {path.stem!r}: there is no {path}")
         content = load_yaml(path)
         if isinstance(content, dict):
-            if {"name", "text"} & content.keys():
-                raise InputError(f"{path}: the file's name is the profile's; name and text cannot be set")
-            content = content | {"name": path.stem}
+            content = content | {"name": path.stem, "text": False}
             if isinstance(content.get("language"), dict):
                 content["language"] = _of_texts(content)
         profile = cls.build(content, path)
@@ -261,30 +257,17 @@ def _of_texts(content: dict) -> dict:
 
 def _check_method(name: str, options: dict) -> None:
     """Raise ValueError for settings that the method `name` does not have, or a malformed grid."""
-    place = f"methods.{name}"
-    fixed = {key: value for key, value in options.items() if key not in ("grid", "most_chosen")}
-    for key, value in fixed.items():
-        _check_hyperparameter(name, key, value, f"{place}.{key}")
-    grid = options.get("grid")
-    if grid is None:
-        if "most_chosen" in options:
-            raise ValueError(f"{place}.most_chosen: there is no grid that it could be of")
-        return
-    check(Annotated[dict[str, Several[Any]], Field(min_length=1, max_length=1)], grid, f"{place}.grid")
-    ((key, values),) = grid.items()
-    for value in values:
-        _check_hyperparameter(name, key, value, f"{place}.grid.{key}")
-    if key in fixed:
-        raise ValueError(f"{place}.{key}: stands in the grid as well")
-    if options.get("most_chosen", values[0]) not in values:
-        raise ValueError(f"{place}.most_chosen: {options['most_chosen']!r} is none of the grid's values {values}")
-
-
-def _check_hyperparameter(method: str, name: str, value: Any, place: str) -> None:
-    types = get_type_hints(METHODS[method])
-    types = {item.name: types[item.name] for item in fields(METHODS[method])} | {"learning_rate": float}
-    if name not in types:
-        raise ValueError(f"{place}: unknown hyperparameter; choose from {', '.join(types)}")
-    check(NARROW.get(types[name], types[name]), value, place)
-    if name != "learning_rate":
-        METHODS[method](**{name: value})
+    place, hints, grid = f"methods.{name}", get_type_hints(METHODS[name]), options.get("grid", {})
+    types = {field.name: hints[field.name] for field in fields(METHODS[name])} | {"learning_rate": Rate}
+    check(Annotated[dict[str, Several[Any]], Field(max_length=1)], grid, f"{place}.grid")
+    settings = {key: [value] for key, value in options.items() if key not in ("grid", "most_chosen")}
+    for key, values in [*settings.items(), *grid.items()]:
+        if key not in types:
+            raise ValueError(f"{place}.{key}: unknown hyperparameter; choose from {', '.join(types)}")
+        for value in values:
+            check(types[key], value, f"{place}.{key}")
+            if key != "learning_rate":
+                METHODS[name](**{key: value})
+    for values in grid.values():
+        if options.get("most_chosen", values[0]) not in values:
+            raise ValueError(f"{place}.most_chosen: {options['most_chosen']!r} is none of the grid's values {values}")

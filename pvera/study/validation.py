@@ -1,4 +1,4 @@
-"""Settings with checked types, from a YAML file, a command line or a caller; pydantic's errors as one line:
+"""Settings with checked types, from a YAML file, a command line or a caller; pydantic's first error as one line:
 
 my.yaml: schedule.epochs: Input should be a valid integer, not 'ten'
 """
@@ -18,7 +18,6 @@ from pvera.errors import InputError
 
 T = TypeVar("T")
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-SHOWN = 3  # errors of one file
 WORDS = {"extra_forbidden": "unknown key", "missing": "is missing"}
 _short = Repr()
 _short.maxstring = _short.maxother = 60
@@ -61,16 +60,13 @@ class Settings(BaseModel):
 
 
 def one_line(error: ValidationError) -> str:
-    """Return the first errors with their keys on one line."""
-    lines = []
-    for each in error.errors()[:SHOWN]:
-        message = WORDS.get(each["type"], each["msg"]).removeprefix("Value error, ")
-        if each["type"] not in (*WORDS, "value_error"):
-            message += f", not {_short.repr(each['input'])}"
-        keys = ".".join(str(key) if str(key).isprintable() else repr(key) for key in each["loc"])
-        lines.append(": ".join(filter(None, [keys, message])))
-    more = [f"and {error.error_count() - SHOWN} more"] if error.error_count() > SHOWN else []
-    return "; ".join([*lines, *more])
+    """Return the first error, with its keys, on one line."""
+    first = error.errors()[0]
+    message = WORDS.get(first["type"], first["msg"]).removeprefix("Value error, ")
+    if first["type"] not in (*WORDS, "value_error"):
+        message += f", not {_short.repr(first['input'])}"
+    keys = ".".join(str(key) if str(key).isprintable() else repr(key) for key in first["loc"])
+    return ": ".join(filter(None, [keys, message]))
 
 
 def check(type_: Any, value: Any, place: str) -> None:
