@@ -110,7 +110,10 @@ def parse_training(description: str, script: str, words: list[str] | None = None
     )
     parser.add_argument("--wait", action="store_true", help="with --slurm: wait until all jobs have ended")
     parser.number(
-        "--budget", type_=Rate, metavar="HOURS", help="train, or list, the first runs that fit in these hours"
+        "--budget",
+        type_=Rate,
+        metavar="HOURS",
+        help="start no run that would end after these hours, if it took as long as the longest so far",
     )
     parser.add_argument("--status", action="store_true", help="count the runs that are done, running, failed, missing")
     parser.add_argument("--replace", action="store_true", help="run again where the result is of another configuration")
@@ -119,8 +122,8 @@ def parse_training(description: str, script: str, words: list[str] | None = None
     options.script = script
     if options.slurm and (options.device or options.workers):
         raise InputError("--device and --workers are for this machine; with --slurm, set them in the YAML file")
-    if options.budget and (options.slurm or script == "train_language"):
-        raise InputError("--budget is for images on this machine; a cluster's limit stands in its YAML file")
+    if options.budget and options.slurm:
+        raise InputError("--budget is for this machine; a cluster's limit stands in its YAML file")
     if options.wait and not options.slurm:
         raise InputError("--wait is for --slurm")
     set_cache(options.cache)

@@ -130,7 +130,10 @@ def active(plan: Plan) -> int:
 
 
 def wait(plan: Plan) -> None:
-    """Return when SLURM has none of the jobs any more. A progress bar counts the results."""
+    """Return when SLURM has none of the jobs any more. A progress bar counts the results.
+
+    InputError, with what became of the runs, where not all are done.
+    """
     with tqdm(total=len(plan.runs()), desc="SLURM", unit="run", dynamic_ncols=True) as bar:
         while True:
             try:
@@ -142,8 +145,11 @@ def wait(plan: Plan) -> None:
             bar.total = len(runs)
             bar.update(sum(run.path.exists() for run in runs) - bar.n)
             if not left:
-                return
+                break
             time.sleep(POLLED)
+    table = status(plan)
+    if (table.state != "done").any():
+        raise InputError(f"not all runs are done\n{describe(table)}")
 
 
 def status(plan: Plan) -> pd.DataFrame:

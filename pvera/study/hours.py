@@ -6,7 +6,6 @@ computes the backbone's features once.
 """
 
 import time
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -17,7 +16,6 @@ from pvera.adapters import Method
 from pvera.data import tasks, vtab
 from pvera.data.image_folders import ImageSplit
 from pvera.encoders import Shape
-from pvera.errors import InputError
 from pvera.study.markdown import table
 from pvera.study.runs import Run
 from pvera.study.training import TrainingConfig, autocast, fit
@@ -30,12 +28,9 @@ PASS = 1 / 3  # of a training step: the share of its forward pass
 
 
 @cache
-def shape(backbone: str) -> Shape | None:
-    """Return the sizes of a backbone; None where there is no closed form of its products, as for texts."""
-    try:
-        return Shape.of(backbones.shapes(backbone))
-    except (InputError, AttributeError):
-        return None
+def shape(backbone: str) -> Shape:
+    """Return the sizes of a backbone."""
+    return Shape.of(backbones.shapes(backbone))
 
 
 def images(one: Run) -> tuple[int, int, int]:
@@ -54,9 +49,7 @@ def forward(backbone: str, method: Method, sampled: bool) -> int:
 
 
 def epoch(one: Run) -> float:
-    """Return the multiply-adds of an epoch, 0 for linear probing; without a closed form the number of members."""
-    if shape(one.backbone) is None:
-        return float(len(one.candidates))
+    """Return the multiply-adds of an epoch, 0 for linear probing."""
     if one.method == "linear":
         return 0.0
     train, validation, _ = images(one)
@@ -67,11 +60,9 @@ def epoch(one: Run) -> float:
 
 def work(one: Run) -> float:
     """Return the multiply-adds of a training with `EPOCHS` epochs, and of the test of the chosen member."""
-    trained = min(EPOCHS, one.training.epochs) * epoch(one)
-    if shape(one.backbone) is None:
-        return trained
     passes = [forward(one.backbone, candidate.method, False) for candidate in one.candidates]
     tested = images(one) if one.method == "linear" else images(one)[2:]
+    trained = min(EPOCHS, one.training.epochs) * epoch(one)
     return trained + sum(tested) * sum(passes) / len(passes)  # the mean over what may be chosen
 
 
@@ -109,28 +100,3 @@ def seconds_per_image(one: Run, device: str) -> float:
     with autocast(device, one.precision):  # the first epoch warms up
         fit(model, train, validation, rates, betas, config, one.protocol, 0, lambda _: ends.append(time.perf_counter()))
     return (ends[1] - ends[0]) / (size + PASS)
-
-
-@dataclass
-class Budget:
-    """Time for trainings: no run starts that would end after `ends`, in seconds of time.time().
-
-    seconds, done: measured so far, and the work (`epoch`, `work`) that was done in them.
-    """
-
-    ends: float
-    seconds: float
-    done: float
-
-    def expected(self, one: Run) -> float:
-        """Return the seconds of a run."""
-        return work(one) * self.seconds / self.done
-
-    def fits(self, one: Run) -> bool:
-        """Return whether a run that starts now ends in time."""
-        return time.time() + self.expected(one) <= self.ends
-
-    def note(self, one: Run, seconds: float) -> None:
-        """Take a finished run into account, unless it is linear probing, whose time is hardly that of products."""
-        if epoch(one):
-            self.seconds, self.done = self.seconds + seconds, self.done + work(one)

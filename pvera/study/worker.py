@@ -25,12 +25,11 @@ from pvera import processes
 from pvera.adapters import METHODS
 from pvera.errors import InputError, writing
 from pvera.files import write_atomically
-from pvera.study import hours
 from pvera.study.experiments import EXPERIMENTS, list_runs
 from pvera.study.inputs import Inputs
 from pvera.study.profiles import Profile
 from pvera.study.runs import Job, Run
-from pvera.study.training import CUBLAS, duration
+from pvera.study.training import CUBLAS
 
 OnStep = Callable[[Job, int, int], None]  # takes a run, its steps done and their number; 0 of 0: it is over
 
@@ -41,7 +40,7 @@ class Plan:
 
     replace: results of another configuration are made again. methods: classes that a worker has to import.
     longest_first: leaves the least to wait for at the end where several workers share the runs.
-    budget: workers stop before the first training that would not end in time.
+    ends: by time.time(); a worker starts no run that would end later, if it took as long as the longest so far.
     """
 
     profile: Profile
@@ -50,7 +49,7 @@ class Plan:
     replace: bool = False
     longest_first: bool = False
     methods: tuple[type, ...] = tuple(METHODS.values())
-    budget: hours.Budget | None = None
+    ends: float | None = None
 
     def runs(self) -> list[Job]:
         """List what can be started now, done or not, in the order of the experiments."""
@@ -108,11 +107,11 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
         torch.set_num_threads(1)  # which makes numbers independent of how many workers there are
     else:
         os.environ.setdefault(*CUBLAS)  # read when CUDA starts
-    inputs, failed = Inputs(), []
+    inputs, failed, longest = Inputs(), [], 0.0
     while runs := [run for run in plan.missing(inputs) if not failure(run).exists()]:
         executed = 0
         for run in runs:
-            if plan.budget and not plan.budget.fits(run):
+            if plan.ends is not None and time.time() + longest > plan.ends:
                 return
             with claimed(run) as mine:
                 if not mine or run.state(inputs) == "done":
@@ -128,8 +127,7 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
                     traceback.print_exc()
                     write_atomically(failure(run), traceback.format_exc().encode())
                     failed.append(run)
-                if plan.budget:
-                    plan.budget.note(run, time.monotonic() - started)
+                longest = max(longest, time.monotonic() - started)
                 on_step(run, 0, 0)
         if not executed:
             with claimed(runs[0], timeout=-1):
@@ -147,22 +145,12 @@ def work_together(plan: Plan, runs: list[Job], title: str, workers: int, device:
         failure(run).unlink(missing_ok=True)
     with tqdm(total=len(runs), desc=title, unit="run", dynamic_ncols=True, smoothing=0.1) as bar:
         running: dict[Job, str] = {}
-        waiting = {run for run in runs if isinstance(run, Run)}
-        first_epoch: dict[Job, float] = {}
 
         def on_step(run: Job, step: int, limit: int) -> None:
             running.pop(run, None)
-            if step == 1:
-                first_epoch[run] = time.monotonic()
-            if step == 2 and run in first_epoch and isinstance(run, Run) and hours.epoch(run):
-                waiting.add(run)
-                epochs = (time.monotonic() - first_epoch.pop(run)) / hours.epoch(run) * sum(map(hours.epoch, waiting))
-                said = duration(epochs / min(workers, len(waiting)), run.training)
-                bar.write(f"{run.name}: what is left takes {said}", file=sys.stderr)
             if limit:
                 running[run] = f"{run.name.partition('/')[2]} {step}/{limit}"
             else:
-                waiting.discard(run)
                 bar.total = max(bar.total, bar.n + 1)
                 bar.update()
             bar.set_postfix_str(", ".join(running.values()), refresh=sys.stderr.isatty())

@@ -140,7 +140,8 @@ def test_waiting_ends_when_the_cluster_has_no_more_jobs(slurm, plan, monkeypatch
     submit(plan)
     left = [(id, i) for id, job in slurm.jobs.items() for i in range(len(job["states"]))]
     monkeypatch.setattr(cluster, "time", SimpleNamespace(sleep=lambda seconds: slurm.set(*left.pop(), "")))
-    cluster.wait(plan)
+    with pytest.raises(InputError, match=r"^not all runs are done\n(?s:.*)total +0 +0 +0 +5$"):
+        cluster.wait(plan)
     assert left == []
 
 
