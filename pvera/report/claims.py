@@ -249,20 +249,22 @@ def tables(root, profile: str, paper: Published, notebook: str) -> list[Table]:
 
 def body(rows: pd.DataFrame, notebooks: str) -> str:
     """Return the page of claims without its title; notebooks: their folder as seen from the page."""
-    rows = rows[rows["page"]]
-    where = rows["backbone"].map(lambda backbone: backbone_title(backbone) if backbone else "")
-    scale = [", ".join(filter(None, both)) for both in zip(where, rows["scale"], strict=True)]
-    shown = texts(rows.assign(scale=scale), SHOWN).reset_index(drop=True)
-    links = [f"[{place}]({notebooks}{name}.ipynb)" for place, name in zip(rows["place"], rows["notebook"], strict=True)]
-    cells = pd.DataFrame({"Claim": rows["claim"].tolist(), "In the paper": links}).join(shown)
+    rows = rows[rows["page"]].reset_index(drop=True)
+    usual = rows["backbone"].iloc[0]
+    other = [backbone_title(name) if name not in ("", usual) else "" for name in rows["backbone"]]
+    scale = [", ".join(filter(None, both)) for both in zip(other, rows["scale"], strict=True)]
+    links = "[" + rows["claim"] + f"]({notebooks}" + rows["notebook"] + ".ipynb) (" + rows["place"] + ")"
+    cells = links.to_frame("Claim").join(texts(rows.assign(scale=scale), SHOWN))
     if rows["found"].any():
-        cells.insert(2, "Found", rows["found"].tolist())
+        cells.insert(1, "Found", rows["found"])
     note = (
         f"*{UNTESTABLE.capitalize()}*: results or a definition are missing, or no result could decide; the effect "
         f"says which. The {(rows['scale'] != EXACT).sum()} claims that are measured are not corrected for each other. "
         "†: asked after trials had suggested the answer. Further claims stand in the notebooks alone, to which the "
         "links lead."
     )
+    if usual:
+        note = f"The backbone is {backbone_title(usual)} where no other is named. {note}"
     table = markdown.table(list(cells), cells.map(_piped).to_numpy().tolist())
     return "\n\n".join([table, RULE, note]) + "\n"
 
