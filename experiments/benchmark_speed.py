@@ -4,14 +4,12 @@
     python experiments/benchmark_speed.py --device cuda --backbones dinov2_s dinov2_b dinov2_l
 
 Each part and its bound take turns in one process, after a warm-up; a ratio is the median over these pairs, with
-quartiles. Weights and images are random numbers. Memory is measured in a separate process, from before its first step
-to its peak (on a GPU, as torch allocates it).
+quartiles. Weights and images are random numbers.
 
     part      measures                                                     against
     step      a training step: forward, loss, KL term, backward, AdamW     forward and backward of the frozen backbone
     evaluate  a merged model                                               the frozen backbone
-    sample    k draws, and their memory                                    k frozen passes; the memory of two draws
-    memory    the memory of a training step                                forward and backward of the frozen backbone
+    sample    k draws                                                      k frozen passes
 
 The backward pass of the frozen backbone goes to its input; its weights have the precision that is measured. Writes
 <output>/speed_<device>.json (a separate file with --threads) and .md; rows of other parts, backbones and precisions
@@ -21,14 +19,10 @@ stay.
 import pvera  # isort: skip  # noqa: F401  before timm
 
 import copy
-import multiprocessing
-import os
-import re
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import timm
@@ -39,7 +33,6 @@ from tqdm import tqdm
 
 from pvera import adapt, backbones, cost, sample
 from pvera.adapters import Method
-from pvera.errors import InputError
 from pvera.files import require_writable
 from pvera.hooks import cast_once, training_attention
 from pvera.study import plan, speed, training
@@ -53,8 +46,8 @@ CLASSES, BATCH, DRAWS = 100, 16, (2, 8)
 MEMBERS = 3  # of the timed grid of PVeRA
 #: The largest ratios that meet their targets.
 STEP = {"pvera": 1.25, "vera": 1.20} | dict.fromkeys(("lora", "dora", "ia3", "bottleneck", "adaptformer"), 1.15)
-EVALUATE, SAMPLE, SAMPLE_MEMORY, MEMORY = 1.02, 1.15, 1.05, 1.3
-FROZEN_STEP = "frozen forward and backward"
+EVALUATE, SAMPLE = 1.02, 1.15
+PARALLEL = ("bottleneck", "adaptformer")  # they cannot be merged
 
 
 def main() -> None:
@@ -85,7 +78,7 @@ class Bench:
     """A frozen backbone with random weights in one precision, models on top of it, and paired clocks."""
 
     def __init__(self, backbone: str, precision: str, device: str, repeats: int = 1):
-        self.backbone, self.precision, self.device, self.repeats = backbone, precision, device, repeats
+        self.precision, self.device, self.repeats = precision, device, repeats
         name, arguments = backbones.architecture(backbone)
         with backbones.seeded(0):
             vit = timm.create_model(name, num_classes=0, **arguments)
@@ -94,23 +87,21 @@ class Bench:
         source = torch.Generator().manual_seed(0)
         self.images = torch.randn(BATCH, 3, *vit.patch_embed.img_size, generator=source).to(device)
         self.labels = torch.randint(CLASSES, (BATCH,), generator=source).to(device)
-
-    def methods(self) -> dict[str, Method]:
-        """Return the adapters with the profile's most chosen hyperparameters, by key."""
-        profile = read_profile("mini" if self.backbone == "tiny" else "paper").with_(protocol="corrected")
-        made = {}
-        for key in filter(STEP.get, profile.methods):
-            made[key] = plan.candidate(profile, key, plan.most_chosen(profile, key), CORRECTED).method
-        return made
+        #: The adapters with the profile's most chosen hyperparameters, by key.
+        profile = read_profile("mini" if backbone == "tiny" else "paper").with_(protocol="corrected")
+        self.methods: dict[str, Method] = {
+            key: plan.candidate(profile, key, plan.most_chosen(profile, key), CORRECTED).method
+            for key in filter(STEP.get, profile.methods)
+        }
 
     def paired(self, function: Callable, bound: Callable) -> tuple[float, ...]:
-        """Time pairs, in which both take turns. Return the median seconds of each, and their ratio: the median, and
-        for two pairs or more the quartiles."""
+        """Time pairs, in which both take turns. Return the median seconds of each, and median and quartiles of their
+        ratio."""
         bound(), function()
         pairs = [(self.seconds(function), self.seconds(bound)) for _ in range(self.repeats)]
         first, second = zip(*pairs, strict=True)
         ratios = [a / b for a, b in pairs]
-        quartiles = map(float, np.quantile(ratios, [0.25, 0.75])) if len(ratios) > 1 else ()
+        quartiles = map(float, np.quantile(ratios, [0.25, 0.75]))
         return statistics.median(first), statistics.median(second), statistics.median(ratios), *quartiles
 
     def seconds(self, function: Callable) -> float:
@@ -122,15 +113,12 @@ class Bench:
         wait()
         return time.perf_counter() - start
 
-    def autocast(self, enabled: bool = True) -> torch.autocast:
-        return training.autocast(self.device, self.precision if enabled else "float32")
-
     def frozen_step(self, members: int = 1) -> Callable:
         """Return forward and backward of the frozen backbone, to its input."""
         images = self.images.repeat(members, 1, 1, 1).to(PRECISIONS[self.precision])
 
         def function():
-            with self.autocast(enabled=False):
+            with training.autocast(self.device, "float32"):
                 self.plain(images.requires_grad_()).float().sum().backward()
 
         return function
@@ -141,40 +129,30 @@ class Bench:
 
         @torch.inference_mode()
         def function():
-            with self.autocast(enabled=False):
+            with training.autocast(self.device, "float32"):
                 for _ in range(count):
                     self.plain(images)
 
         return function
 
     @contextmanager
+    def model(self, methods: Method | list[Method], seeds: int | list[int] = 0) -> Iterator:
+        """Yield the adapted backbone, to be called in the precision that is measured."""
+        model = adapt(self.vit, methods, CLASSES, seeds)
+        with training.autocast(self.device, self.precision):
+            yield model
+        model.unload()
+
+    @contextmanager
     def step(self, methods: list[Method]) -> Iterator[Callable]:
         """Yield a step of `training.fit`, which returns loss and KL term."""
-        model = adapt(self.vit, methods, CLASSES, list(range(len(methods)))).train()
-        model.last_mlp_on_class_token = True
-        optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
-        beta = torch.full((len(methods),), 1e-6, device=self.device)
-        with self.autocast(), cast_once(self.vit), training_attention(self.vit):
+        with self.model(methods, list(range(len(methods)))) as model:
+            model.train().last_mlp_on_class_token = True
+            optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
+            beta = torch.full((len(methods),), 1e-6, device=self.device)
             scaler = training.make_scaler(self.device)
-            yield lambda: training.step(model, model, self.images, self.labels, beta, optimizers, scaler, CORRECTED)
-        model.unload()
-
-    @contextmanager
-    def merged(self, method: Method) -> Iterator[Callable]:
-        """Yield a pass of the merged model."""
-        model = adapt(self.vit, method, CLASSES).eval().merge_()
-        with self.autocast(), cast_once(self.vit):
-            yield torch.inference_mode()(lambda: model(self.images))
-        model.unload()
-
-    @contextmanager
-    def draws(self, k: int) -> Iterator[Callable]:
-        """Yield k draws of PVeRA."""
-        model = adapt(self.vit, self.methods()["pvera"], CLASSES).eval()
-        model.last_mlp_on_class_token = True
-        with self.autocast():
-            yield lambda: sample(model, self.images, k)
-        model.unload()
+            with cast_once(self.vit), training_attention(self.vit):
+                yield lambda: training.step(model, model, self.images, self.labels, beta, optimizers, scaler, CORRECTED)
 
 
 def title(grid: list[Method]) -> str:
@@ -189,10 +167,10 @@ def title(grid: list[Method]) -> str:
 
 
 def step(bench: Bench) -> Iterator[tuple]:
-    shape, methods = cost.Shape.of(bench.vit), bench.methods()
+    shape, methods = cost.Shape.of(bench.vit), bench.methods
     for grid in (*([method] for method in methods.values()), [methods["pvera"]] * MEMBERS):
-        bound, factor = FROZEN_STEP, 1.0
-        if grid[0].key in ("bottleneck", "adaptformer"):
+        bound, factor = "frozen forward and backward", 1.0
+        if grid[0].key in PARALLEL:
             factor += cost.adapter_multiply_adds(grid[0], shape) / cost.backbone_multiply_adds(shape)
             bound += ", and its own products"
         with bench.step(grid) as function:
@@ -202,77 +180,28 @@ def step(bench: Bench) -> Iterator[tuple]:
 
 
 def evaluate(bench: Bench) -> Iterator[tuple]:
-    for method in bench.methods().values():
-        if method.key in ("bottleneck", "adaptformer"):
-            continue  # they cannot be merged
-        with bench.merged(method) as function:
-            seconds, frozen, ratio, *quartiles = bench.paired(function, bench.frozen_passes())
+    for method in bench.methods.values():
+        if method.key in PARALLEL:
+            continue
+        with bench.model(method) as model, torch.inference_mode():
+            model.eval().merge_()
+            with cast_once(bench.vit):
+                seconds, frozen, ratio, *quartiles = bench.paired(lambda: model(bench.images), bench.frozen_passes())
         yield f"{title([method])}, merged", "frozen forward", seconds, frozen, ratio, EVALUATE, *quartiles
 
 
 def draws(bench: Bench) -> Iterator[tuple]:
-    name = title([bench.methods()["pvera"]])
+    method = bench.methods["pvera"]
     for k in DRAWS:
-        with bench.draws(k) as function:
-            seconds, frozen, ratio, *quartiles = bench.paired(function, bench.frozen_passes(k))
-        yield f"{name}, {k} draws", f"{k} frozen passes", seconds, frozen, ratio, SAMPLE, *quartiles
-    least, most = (peak(bench, "draws", k) for k in DRAWS)
-    yield f"memory of {DRAWS[1]} draws", f"of {DRAWS[0]}", most, least, most / least, SAMPLE_MEMORY
+        with bench.model(method) as model:
+            model.eval().last_mlp_on_class_token = True
+            seconds, frozen, ratio, *quartiles = bench.paired(
+                lambda: sample(model, bench.images, k), bench.frozen_passes(k)
+            )
+        yield f"{title([method])}, {k} draws", f"{k} frozen passes", seconds, frozen, ratio, SAMPLE, *quartiles
 
 
-def memory(bench: Bench) -> Iterator[tuple]:
-    bound = peak(bench, "frozen")
-    for method in bench.methods().values():
-        used = peak(bench, "step", [method])
-        yield title([method]), FROZEN_STEP, used, bound, used / bound, MEMORY
-
-
-PARTS = {"step": step, "evaluate": evaluate, "sample": draws, "memory": memory}
-
-
-def peak(bench: Bench, what: str, argument=None) -> float:
-    """Return the bytes by which two calls raise the memory of a new process, at their peak."""
-    # glibc then maps the memory of tensors and gives it back at once, so the peak is that of tensors.
-    os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**16))
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_peak, (bench.backbone, bench.precision, bench.device, what, argument))
-
-
-def _peak(backbone: str, precision: str, device: str, what: str, argument) -> float:
-    bench = Bench(backbone, precision, device)
-    if what == "frozen":
-        return raised(bench.frozen_step(), device)
-    with bench.draws(argument) if what == "draws" else bench.step(argument) as function:
-        return raised(function, device)
-
-
-def raised(function: Callable, device: str) -> float:
-    """Return the bytes by which two calls raise memory at their peak.
-
-    InputError on a system that does not report the peak of a process's memory.
-    """
-
-    def twice():
-        function()
-        function()
-
-    if device.startswith("cuda"):
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        twice()
-        return torch.cuda.max_memory_allocated(device) - before
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # a new peak begins
-    except OSError:
-        raise InputError("the peak of a process's memory is known on Linux only: leave it out") from None
-    before = _resident("VmRSS")
-    twice()
-    return _resident("VmHWM") - before
-
-
-def _resident(key: str) -> float:
-    """Return a size of this process in bytes, from Linux's /proc."""
-    return 1024.0 * int(re.search(rf"{key}:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+PARTS = {"step": step, "evaluate": evaluate, "sample": draws}
 
 
 if __name__ == "__main__":

@@ -1,12 +1,9 @@
-"""Write the tables of docs/scaling.md: what was timed, what is counted, and the runs of the profile `paper`.
+"""Write the tables of docs/scaling.md: what is counted, and the runs of the profile `paper`.
 
     python experiments/scaling.py       # seconds; then experiments/front_page.py puts the tables into the page
 
 The work of a run is its multiply-adds, as `pvera.study.hours` counts them.
 """
-
-import heapq
-from pathlib import Path
 
 import pandas as pd
 from options import ROOT, Parser
@@ -14,16 +11,14 @@ from options import ROOT, Parser
 from pvera.cost import GIGA
 from pvera.data import vtab
 from pvera.files import write_atomically
-from pvera.report.tables.names import backbone_title, machine_title
-from pvera.study import cost_records, hours, speed
+from pvera.report.tables.names import backbone_title
+from pvera.study import cost_records, hours
 from pvera.study.experiments import list_runs, named, of_profile
 from pvera.study.markdown import table
 from pvera.study.profiles import Profile
 from pvera.study.runs import Run
 from pvera.study.script import run
 
-PROFILE = "paper"
-CARDS = (1, 4, 16)
 PETA = 10**15
 
 
@@ -31,15 +26,14 @@ def main() -> None:
     parser = Parser(__doc__)
     parser.results()
     options = parser.parse_args()
-    profile = Profile.read(ROOT / f"experiments/profiles/{PROFILE}.yaml")
+    profile = Profile.read(ROOT / "experiments/profiles/paper.yaml")
     started = [one for name in of_profile(profile, "train") for one in list_runs(profile, name, options.results)]
     runs = trainings(started)
+    costs = cost_records.load_costs(options.results, cost_records.SIZES)
     tables = {
-        "steps": steps(options.results),
-        "passes": passes(options.results, profile.training.batch_size),
+        "passes": passes(costs, profile.training.batch_size),
         "runs": by_experiment(runs),
         "hours": hours.calculated(started),
-        "cards": cards(runs["work"]),
     }
     for name, text in tables.items():
         write_atomically(options.results / f"performance/scaling_{name}.md", f"{text}\n".encode())
@@ -49,26 +43,9 @@ def main() -> None:
           f"{largest.backbone}, {largest.experiment}.")  # fmt: skip
 
 
-def steps(results: Path) -> str:
-    """Return the seconds of PVeRA's training step, and the ratio to its bound, along each axis that was timed."""
-    columns = {}
-    for record in speed.load_records(results / "performance"):
-        swept = pd.DataFrame(record["rows"]).query("part == 'sweep'")
-        for (backbone, precision), rows in swept.groupby(["backbone", "precision"]):
-            cells = [f"{row.value:.2f} s ({row.ratio:.2f})" for row in rows.itertuples()]
-            name = f"{backbone_title(backbone)}, {precision}, {machine_title(record)}"
-            columns[name] = pd.Series(cells, rows["what"])
-    timed = pd.DataFrame(columns).reindex(dict.fromkeys(what for cells in columns.values() for what in cells.index))
-    lines = []
-    for what, *cells in timed.fillna("–").itertuples():
-        axis, value = what.rsplit(" ", 1)
-        lines.append([speed.SWEPT[axis], value, *cells])
-    return table(["Axis", "Value", *timed], lines, "lr" + "c" * len(timed.columns))
-
-
-def passes(results: Path, batch_size: int) -> str:
+def passes(costs: pd.DataFrame, batch_size: int) -> str:
     """Return the counted multiply-adds of one image and one training step, per backbone of the paper."""
-    costs, lines = cost_records.load_costs(results, cost_records.SIZES), []
+    lines = []
     for backbone, rows in costs.groupby("backbone", sort=False):
         frozen = rows["backbone_multiply_adds"].iloc[0]
         training = rows.drop_duplicates("method").set_index("method")["training"]
@@ -81,13 +58,13 @@ def passes(results: Path, batch_size: int) -> str:
 
 
 def trainings(runs: list[Run]) -> pd.DataFrame:
-    """Return a row per training, in the order of the list: what it is, and its `work`."""
+    """Return a row per training: what it is, and its `work`."""
     rows = []
     for one in runs:
-        row = {"experiment": named(one.experiment).name, "members": len(one.candidates)}
-        per_epoch = -(-vtab.TRAINING["train800"] // one.training.batch_size)
-        row |= {"steps": 0 if one.method == "linear" else hours.EPOCHS * per_epoch, "work": hours.work(one)}
-        rows.append({name: getattr(one, name) for name in ("backbone", "dataset", "method")} | row)
+        epochs = 0 if one.method == "linear" else hours.EPOCHS
+        row = {name: getattr(one, name) for name in ("backbone", "dataset", "method")}
+        row |= {"experiment": named(one.experiment).name, "members": len(one.candidates), "work": hours.work(one)}
+        rows.append(row | {"steps": epochs * -(-vtab.TRAINING["train800"] // one.training.batch_size)})
     return pd.DataFrame(rows)
 
 
@@ -102,21 +79,6 @@ def by_experiment(runs: pd.DataFrame) -> str:
         for (backbone, experiment), row in sums.iterrows()
     ]  # fmt: skip
     return table(["Backbone", "Experiment", "Runs", "Members", "Steps", "PMACs", "Share (%)"], lines, "llrrrrr")
-
-
-def cards(works: pd.Series) -> str:
-    """Return how trainings spread over cards."""
-    spans = {count: longest(works, count) for count in CARDS}
-    lines = [[str(n), f"{span / PETA:,.0f}", f"{works.sum() / span:.2f} times"] for n, span in spans.items()]
-    return table(["Cards", "PMACs of the busiest", "Gain"], lines, "rrr")
-
-
-def longest(works, count: int) -> float:
-    """Return the work of the busiest card when each of `works`, in turn, goes to the card that is free first."""
-    busy = [0.0] * count
-    for one in works:
-        heapq.heapreplace(busy, busy[0] + one)
-    return max(busy)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ SWEPT = {"rank": "Rank r", "tokens": "Tokens", "depth": "Layers", "grid": "Membe
 class Measurement:
     """One measurement of a part against its bound.
 
-    value, bound_value: seconds of both, or bytes (parts memory and size, and the memory of draws).
+    value, bound_value: seconds of both; in committed records also bytes (parts memory and size, the memory of draws).
     ratio: the median over pairs.   target: the largest ratio that meets it; None where none is set.
     low, high: quartiles of the ratio over pairs; None for a single measurement.
     """

@@ -63,12 +63,6 @@ def test_titles():
     assert benchmark_speed.title([LoRA(rank=2)] * 3) == "LoRA, r = 2, grid of 3"
 
 
-def test_peak_of_memory():
-    used = benchmark_speed.raised(lambda: torch.ones(32 * 2**20), "cpu")  # 128 MiB, freed at once
-    assert 120 * 2**20 < used < 160 * 2**20
-    assert benchmark_speed.raised(lambda: None, "cpu") < 40 * 2**20, "a new peak begins"
-
-
 def peft_rows():
     """Make the rows of one method: ours, PEFT's, and their ratio, which has no bound."""
     ours, theirs = row("PVeRA, r = 9"), row("peft 1.0, PVeRA, r = 9, step", "peft", ratio=1.5, target=None)
@@ -128,8 +122,6 @@ def test_paired_measurements_have_quartiles():
     bench.seconds = lambda function: function()
     bench.repeats, seconds = 3, iter([9, 9, 2, 1, 4, 2, 9, 3])  # the warm-up, then three pairs
     assert bench.paired(lambda: next(seconds), lambda: next(seconds)) == (4, 2, 2, 2, 2.5)
-    bench.repeats, seconds = 1, iter([9, 9, 3, 2])
-    assert bench.paired(lambda: next(seconds), lambda: next(seconds)) == (3, 2, 1.5)
 
 
 def test_notebook_without_timings(tmp_path, monkeypatch):
@@ -149,12 +141,12 @@ def test_notebook_without_timings(tmp_path, monkeypatch):
 
 def test_the_script_measures_each_method(tmp_path, capsys):
     options = ("--backbones", "tiny", "--precisions", "float32", "--repeats", 1, "--output", tmp_path)
-    scripts.execute("benchmark_speed", *options, "--parts", "step", "evaluate")
+    scripts.execute("benchmark_speed", *options)
     (path,) = tmp_path.glob("speed_cpu_*.json")
     assert capsys.readouterr().out.strip() == path.with_suffix(".md").read_text().strip()
     rows = speed.frame(speed.read_record(path))
-    assert rows.groupby("part").size().to_dict() == {"step": 8, "evaluate": 5}
-    assert (rows[["value", "bound_value", "ratio"]] > 0).all(axis=None) and rows["low"].isna().all()
+    assert rows.groupby("part").size().to_dict() == {"step": 8, "evaluate": 5, "sample": 2}
+    assert (rows[["value", "bound_value", "ratio", "low"]] > 0).all(axis=None)
     targets = rows[rows["part"] == "step"].set_index("what")["target"]
     assert targets["PVeRA, r = 32"] == targets["PVeRA, r = 32, grid of 3"] == 1.25 and targets["LoRA, r = 16"] == 1.15
 
