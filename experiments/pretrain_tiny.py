@@ -15,7 +15,6 @@ import platform
 import shutil
 import tempfile
 import time
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +42,7 @@ CROP_SCALE = 0.5  # smallest area of the random crop, as a part of the image
 JITTER = 0.3  # largest change of brightness, contrast, saturation
 
 
-def arguments():
+def main():
     parser = Parser(__doc__)
     parser.add_argument(
         "--source",
@@ -59,35 +58,72 @@ def arguments():
     parser.number("--lr", type_=Rate, default=2e-3, help="peak learning rate of AdamW (%(default)s)")
     parser.number("--threads", default=1, help="CPU threads (%(default)s)")
     parser.number("--seed", type_=Natural, default=0, help="(%(default)s)")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.output.exists():
+        raise InputError(f"{args.output} exists: remove it, or write elsewhere with --output")
+    torch.set_num_threads(args.threads)
+
+    images, labels, classes = read(args.source)
+    held_out = split(labels, args.held_out)
+    images_sha256 = hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()
+    images, labels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels)
+    training, testing = ((images[mask], labels[mask]) for mask in (~held_out, held_out))
+    batches = len(training[0]) // args.batch_size
+    if not batches:
+        raise InputError(f"--batch-size {args.batch_size}: there are only {len(training[0])} training images")
+
+    with backbones.seeded(args.seed):
+        model = timm.create_model(backbones.TINY, num_classes=len(classes))
+    adamw, schedule = optimizer(model, args.lr, args.epochs * batches)
+    start = time.perf_counter()
+    for epoch in range(args.epochs):
+        noise = seeding.generator(args.seed, "pretrain", epoch)
+        loss = train_epoch(model, adamw, schedule, *training, args.batch_size, noise)
+        right, seconds = accuracy(model, *testing), time.perf_counter() - start
+        tqdm.write(f"epoch {epoch + 1}: loss {loss:.4f}, held-out accuracy {right:.4f}, {seconds:.0f} s")
+
+    weights = {key: value for key, value in model.state_dict().items() if not key.startswith("head.")}
+    metadata = {key: value for key, value in vars(args).items() if key not in ("source", "output")}
+    metadata |= {
+        "images_sha256": images_sha256,
+        "architecture": backbones.TINY_ARCHITECTURE,
+        "weights_sha256": backbones.weights_sha256(weights),
+        "held_out_accuracy": right,
+        "classes": classes,
+        "training_images": len(training[0]),
+        "held_out_images": len(testing[0]),
+        "training_seconds": round(seconds),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__, "timm": timm.__version__},
+    }
+    described = {key: json.dumps(value) for key, value in metadata.items()}
+    write_atomically(args.output, safetensors.torch.save(weights, described))
+    print(f"{args.output}: held-out accuracy {right:.4f}")
 
 
-def read_zip(path):
-    """Return images (N, 32, 32, 3) uint8, labels (N,) int64 and class names, sorted by class and number."""
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            shutil.unpack_archive(path, folder, "zip")
+def read(source):
+    """Return images (N, 32, 32, 3) uint8, labels (N,) int64, sorted by class and number, and names of classes.
+
+    Downloads CIFAR-10's training images into data/ without a `source`.
+    """
+    try:
+        if source is None:
+            data = CIFAR10("data", train=True, download=True)
+            order = np.argsort(data.targets, kind="stable")
+            return data.data[order], np.array(data.targets)[order], data.classes
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.unpack_archive(source, folder, "zip")
             data = ImageFolder(folder)
             data.samples.sort(key=lambda sample: (sample[1], int(Path(sample[0]).stem)))
             images = np.stack([np.asarray(image) for image, _ in tqdm(data, "decode", unit="image")])
-        except (OSError, ValueError, SyntaxError, shutil.ReadError, zipfile.BadZipFile) as error:
-            raise InputError(f"{path}: no zip archive of images named <class>/<number>.jpg ({error})") from None
-    if images.shape[1:3] != (SIZE, SIZE) or len(data.classes) < 2:
-        raise InputError(f"{path}: needs images of {SIZE}x{SIZE} pixels, of two classes or more")
-    return images, np.array([label for _, label in data.samples]), data.classes
-
-
-def read_torchvision(folder):
-    """Return CIFAR-10's training images as `read_zip` does; downloads them into `folder`."""
-    try:
-        data = CIFAR10(folder, train=True, download=True)
-    except (OSError, RuntimeError) as error:
+            if images.shape[1:3] != (SIZE, SIZE):
+                raise ValueError(f"they have {images.shape[2]}x{images.shape[1]} pixels")
+            return images, np.array([label for _, label in data.samples]), data.classes
+    except Exception as error:  # of the download, the archive, and its images
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
-            f"cannot get CIFAR-10 into {folder} ({' '.join(str(error).split())}); give a zip archive with --source"
+            f"{source or 'CIFAR-10'} cannot be read ({reason}): --source takes a zip archive of 32x32 images named "
+            "<class>/<number>.jpg"
         ) from None
-    labels = np.array(data.targets)
-    order = np.argsort(labels, kind="stable")
-    return data.data[order], labels[order], data.classes
 
 
 def split(labels, held_out):
@@ -95,7 +131,7 @@ def split(labels, held_out):
     mask = np.zeros(len(labels), bool)
     for label in np.unique(labels):
         of_class = np.flatnonzero(labels == label)
-        if not 0 < held_out < len(of_class):
+        if not held_out < len(of_class):
             raise InputError(f"--held-out {held_out}: class {label} has only {len(of_class)} images")
         mask[of_class[-held_out:]] = True
     return mask
@@ -150,18 +186,11 @@ def optimizer(model, rate, steps):
     return adamw, torch.optim.lr_scheduler.LambdaLR(adamw, scale)
 
 
-def train_epoch(model, adamw, schedule, images, labels, args, epoch):
+def train_epoch(model, adamw, schedule, images, labels, batch_size, noise):
     """Train one pass over images (N, 3, 32, 32) uint8 without the last, partial batch; return the mean loss."""
     model.train()
-    noise = seeding.generator(args.seed, "pretrain", epoch)
-    order = torch.randperm(len(images), generator=noise)
-    total, batches = 0.0, len(images) // args.batch_size
-    for batch in tqdm(
-        order[: batches * args.batch_size].split(args.batch_size),
-        desc=f"epoch {epoch + 1}/{args.epochs}",
-        leave=False,
-        mininterval=1,
-    ):
+    order, losses = torch.randperm(len(images), generator=noise), []
+    for batch in tqdm(order[: len(order) // batch_size * batch_size].split(batch_size), leave=False, mininterval=1):
         augmented = augment(images[batch] / 255, noise)
         with torch.autocast("cpu", torch.bfloat16):
             scores = model(augmented).float()
@@ -171,68 +200,16 @@ def train_epoch(model, adamw, schedule, images, labels, args, epoch):
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         adamw.step()
         schedule.step()
-        total += loss.item()
-    return total / batches
+        losses.append(loss.item())
+    return np.mean(losses)
 
 
 @torch.no_grad()
 def accuracy(model, images, labels):
     """Return the share of images (N, 3, 32, 32) uint8 that the model, in fp32, classifies correctly."""
     model.eval()
-    right = sum(
-        (model(normalise(x / 255)).argmax(1) == y).sum().item()
-        for x, y in zip(images.split(500), labels.split(500), strict=True)
-    )
-    return right / len(labels)
-
-
-def main():
-    args = arguments()
-    if args.output.exists():
-        raise InputError(f"{args.output} exists: remove it, or write elsewhere with --output")
-    if not args.output.parent.is_dir():
-        raise InputError(f"{args.output.parent}: no such folder")
-    torch.set_num_threads(args.threads)
-
-    images, labels, classes = read_zip(args.source) if args.source else read_torchvision(Path("data"))
-    held_out = split(labels, args.held_out)
-    images_sha256 = hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()
-    images, labels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.from_numpy(labels)
-    training, testing = ((images[mask], labels[mask]) for mask in (~held_out, held_out))
-    batches = len(training[0]) // args.batch_size
-    if not batches:
-        raise InputError(f"--batch-size {args.batch_size}: there are only {len(training[0])} training images")
-
-    with backbones.seeded(args.seed):
-        model = timm.create_model(backbones.TINY, num_classes=len(classes))
-    adamw, schedule = optimizer(model, args.lr, args.epochs * batches)
-    start = time.perf_counter()
-    for epoch in range(args.epochs):
-        loss = train_epoch(model, adamw, schedule, *training, args, epoch)
-        right, seconds = accuracy(model, *testing), time.perf_counter() - start
-        tqdm.write(f"epoch {epoch + 1}: loss {loss:.4f}, held-out accuracy {right:.4f}, {seconds:.0f} s")
-
-    weights = {key: value for key, value in model.state_dict().items() if not key.startswith("head.")}
-    metadata = {
-        "seed": args.seed,
-        "epochs": args.epochs,
-        "batch_size": args.batch_size,
-        "lr": args.lr,
-        "held_out": args.held_out,
-        "threads": args.threads,
-        "images_sha256": images_sha256,
-        "architecture": backbones.TINY_ARCHITECTURE,
-        "weights_sha256": backbones.weights_sha256(weights),
-        "held_out_accuracy": right,
-        "classes": classes,
-        "training_images": len(training[0]),
-        "held_out_images": len(testing[0]),
-        "training_seconds": round(seconds),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "timm": timm.__version__},
-    }
-    described = {key: json.dumps(value) for key, value in metadata.items()}
-    write_atomically(args.output, safetensors.torch.save(weights, described))
-    print(f"{args.output}: held-out accuracy {right:.4f}")
+    predicted = torch.cat([model(normalise(batch / 255)).argmax(1) for batch in images.split(500)])
+    return (predicted == labels).float().mean().item()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Score the authors' released adapters for DINOv2 ViT-B on the test sets, beside their cards and Table 1.
+"""Score the authors' released adapters for DINOv2 ViT-B on the test sets, beside Table 1.
 
     python experiments/score_released.py --data data/vtab-1k --device cuda
 
@@ -7,18 +7,16 @@ of such folders (--source). Reads the tensors directly, by their names in any ve
 of renamed tensors and leaves them at their initial values. PVeRA takes its mean. An adapter without a head gets one by
 logistic regression on the features of the 1000 training images; its accuracy is that of the probe.
 
-Writes results/released/accuracy.csv, a row for each data set; rows of other data sets stay. The prepared data comes
-from experiments/prepare_vtab.py. Takes minutes for each data set on a GPU, and hours on a CPU.
+Writes results/released/accuracy.csv, a row for each data set. The prepared data comes from experiments/prepare_vtab.py.
+Takes minutes for each data set on a GPU, and hours on a CPU.
 """
 
-import re
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
-from huggingface_hub import ModelCard, snapshot_download
+from huggingface_hub import snapshot_download
 from options import RESULTS, Parser, set_cache
 
 import pvera
@@ -30,7 +28,6 @@ from pvera.files import require_writable, write_atomically
 from pvera.peft import folder as adapter_folder
 from pvera.peft.importing import IMPORTS, PLAIN
 from pvera.report import published
-from pvera.study import markdown
 from pvera.study.script import run
 from pvera.study.training import Features
 from pvera.study.validation import choose
@@ -43,7 +40,7 @@ OTHER_NAMES = {"oxford_flowers102": "flowers102", "oxford_iiit_pet": "pets", "pa
                "smallnorb_azi": "smallnorbazi", "smallnorb_ele": "smallnorbele"}  # fmt: skip
 RELEASED = {name: OTHER_NAMES.get(name, name) for name in published.DATASETS}
 REPOSITORY = "leoflx/pvera_dinov2_b_{}"
-FILES = ("README.md", "*.json", "*.safetensors")
+FILES = ["*.json", "*.safetensors"]
 BACKBONE = "facebook/dinov2-base"
 SIZE = 224
 # ImageNet's, as for every DINOv2.
@@ -74,26 +71,24 @@ def main() -> None:
     folders = {name: fetch(name, options.source) for name in options.datasets}
     frozen = load_backbone(options.backbone, options.device)
     paper = published.load(RESULTS / "published").main_table().loc["pvera"]
+    rows = []
     for name, folder in folders.items():
         row = score(name, folder, frozen, options.data, options.images)
-        row |= {"card": card_accuracy(folder), "paper": paper[name], "backbone": options.backbone}
-        table = keep(options.output / "accuracy.csv", row)
-    print(describe(table.loc[options.datasets]))
+        rows.append(row | {"paper": paper[name], "backbone": options.backbone})
+        write_atomically(options.output / "accuracy.csv", pd.DataFrame(rows).to_csv(index=False).encode())
+    print(pd.DataFrame(rows).to_string(index=False, float_format="{:.1f}".format))
 
 
 def fetch(name: str, source: Path | None) -> Path:
     """Return the folder of the adapter for a data set; downloads it without a `source`."""
     repository = REPOSITORY.format(RELEASED[name])
     if source is not None:
-        candidates = [source / repository.rpartition("/")[2], source / RELEASED[name]]
-        for folder in candidates:
-            if (folder / adapter_folder.CONFIG).is_file():
-                return folder
-        raise InputError(
-            f"{source} has no adapter for {name}: it must lie in {' or '.join(c.name for c in candidates)}"
-        )
+        folder = source / repository.rpartition("/")[2]
+        if not (folder / adapter_folder.CONFIG).is_file():
+            raise InputError(f"{source} has no adapter for {name}: it must lie in {folder.name}")
+        return folder
     try:
-        return Path(snapshot_download(repository, allow_patterns=list(FILES)))
+        return Path(snapshot_download(repository, allow_patterns=FILES))
     except Exception as error:  # the hub client's exceptions vary
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
@@ -150,52 +145,15 @@ def score(name: str, folder: Path, frozen: Backbone, data: Path, images: int | N
 def probe(test: Features, train: Features, validation: Features) -> np.ndarray:
     """Return the labels of `test` by logistic regression on `train`, and on both once its strength is chosen."""
     LogisticRegression = optional("sklearn.linear_model", "study").LogisticRegression
-    (x, y), (x_validation, y_validation) = (
-        (part.features.cpu().numpy(), part.labels.cpu().numpy()) for part in (train, validation)
+    selection = optional("sklearn.model_selection", "study")
+    fold = np.repeat([-1, 0], [len(train), len(validation)])  # -1: never validated on
+    search = selection.GridSearchCV(
+        LogisticRegression(max_iter=1000), {"C": PROBES}, cv=selection.PredefinedSplit(fold)
     )
-    scores = [LogisticRegression(C=C, max_iter=1000).fit(x, y).score(x_validation, y_validation) for C in PROBES]
-    chosen = LogisticRegression(C=PROBES[int(np.argmax(scores))], max_iter=1000)
-    chosen.fit(np.concatenate([x, x_validation]), np.concatenate([y, y_validation]))
-    return chosen.predict(test.features.cpu().numpy())
-
-
-def card_accuracy(folder: Path) -> float | None:
-    """Return the accuracy that the adapter's card states, in its metadata or else in its text, in %."""
-    file = folder / "README.md"
-    text = file.read_text(errors="replace") if file.is_file() else ""
-    stated: list[float] = []
-    if text.startswith("---"):
-        with suppress(Exception):  # a card is free text
-            results = ModelCard(text).data.eval_results or []
-            stated = [float(result.metric_value) for result in results if result.metric_type == "accuracy"]
-    stated += [float(match) for match in re.findall(r"(?i)accuracy[^\d\n]{0,40}(\d+(?:\.\d+)?)", text)]
-    return None if not stated else stated[0] * (100 if stated[0] <= 1 else 1)
-
-
-def keep(file: Path, row: dict) -> pd.DataFrame:
-    """Put `row` into the table of `file`, and return it."""
-    table = pd.DataFrame([row]).set_index("dataset")
-    if file.exists():
-        others = pd.read_csv(file, index_col="dataset").drop(index=row["dataset"], errors="ignore")
-        table = pd.concat([others, table]).reindex(
-            [name for name in RELEASED if name in {*others.index, row["dataset"]}]
-        )
-    write_atomically(file, table.to_csv().encode())
-    return table
-
-
-def describe(table: pd.DataFrame) -> str:
-    """Return the table in Markdown: accuracies in %."""
-    rows = [
-        (
-            TASKS[name].title,
-            *("–" if pd.isna(value) else f"{value:.1f}" for value in (row["accuracy"], row["card"], row["paper"])),
-            row["head"],
-            str(row["test_images"]),
-        )
-        for name, row in table.iterrows()
-    ]
-    return markdown.table(("data set", "accuracy", "card", "Table 1", "head", "test images"), rows, "lrrrlr")
+    search.fit(
+        torch.cat([train.features, validation.features]).cpu(), torch.cat([train.labels, validation.labels]).cpu()
+    )
+    return search.predict(test.features.cpu())
 
 
 if __name__ == "__main__":
