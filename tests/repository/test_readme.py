@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+import scripts
 import timm
 import torch
 from encoders import make_text
@@ -189,8 +190,13 @@ def test_number_of_trainings():
     assert f"{len(runs)} trainings" in README
 
 
-def test_commands_exist():
-    """Every script that a page names is there, and every option that a page gives it is one of its own."""
-    for page in PAGES:
-        for script in re.findall(r"(?:python|bash) ((?:experiments|tests)/[\w/]+\.(?:py|sh))", page.read_text()):
-            assert (ROOT / script).exists(), f"{page.name}: {script}"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_exist(page, capsys):
+    """Every script that a page names is there, and has the options that the page gives it."""
+    for script, rest in re.findall(
+        r"(?:python|bash) ((?:experiments|tests)/[\w/]+\.(?:py|sh))([^\n`#|]*)", page.read_text()
+    ):
+        assert (ROOT / script).exists(), script
+        if options := re.findall(r"--[\w-]+", rest):
+            _, said, _ = scripts.outcome(Path(script).stem, capsys, "--help")
+            assert [name for name in options if f"{name} " not in f"{said} "] == [], script
