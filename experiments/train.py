@@ -27,7 +27,7 @@ from pvera.files import require_writable
 from pvera.processes import cores
 from pvera.study import cluster, hours
 from pvera.study.experiments import named, of_profile
-from pvera.study.inputs import Inputs, prepare
+from pvera.study.inputs import prepare
 from pvera.study.profiles import Profile
 from pvera.study.script import run
 from pvera.study.worker import Plan, work_together
@@ -55,7 +55,7 @@ def start(profile: Profile, options: Namespace) -> None:
     site = cluster.Site.read(options.slurm) if options.slurm else None
 
     runs = plan.runs()
-    missing = plan.missing(Inputs(), runs)
+    missing = plan.missing(runs)
     counts, lacking = (Counter(named(one.experiment).name for one in part) for part in (runs, missing))
     for experiment, count in counts.items():
         print(f"{profile.name}, {experiment}: {count - lacking[experiment]} of {count} runs are there", flush=True)
@@ -80,7 +80,7 @@ def start(profile: Profile, options: Namespace) -> None:
             prepare(missing)
             work_together(plan, missing, " and ".join(lacking), workers, device)
         if ends:
-            print(f"{profile.name}: {len(plan.missing(Inputs()))} runs are left; the same command goes on")
+            print(f"{profile.name}: {len(plan.missing())} runs are left; the same command goes on")
         if own and runs:
             print(*custom_options.trained(plan.runs()), sep="\n")
 

@@ -12,7 +12,7 @@ from tiny import make_images, make_vit
 
 from pvera import backbones
 from pvera.data import store
-from pvera.study import worker
+from pvera.study import inputs, worker
 
 torch.set_num_threads(1)
 # On a busy machine an example may take longer than hypothesis' 200 ms.
@@ -33,6 +33,13 @@ def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(store.VARIABLE, str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_known():
+    """Each test looks at weights and data anew."""
+    yield
+    inputs.forget()
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from pvera.data import custom, suite
 from pvera.errors import InputError
 from pvera.files import sha256
 from pvera.seeding import derive
-from pvera.study import results, runs, training
-from pvera.study.inputs import Inputs
+from pvera.study import inputs, results, runs, training
 from pvera.study.runs import Job, Run
 
 BATCH = 256  # images that share the noise of a draw
@@ -33,7 +32,7 @@ class Analysis(Job):
     function: (model with the first adapter, analysis, test data by name, report) -> arrays.
     tested: data sets whose test images it is given.   settings: whatever else influences the numbers.
     fitted: whether it is of several adapters, and is given the training and validation split of its data set too
-        (`Inputs.for_analysis`).
+        (`inputs.for_analysis`).
     """
 
     records: tuple[str, ...]
@@ -65,7 +64,7 @@ class Analysis(Job):
         """The seeds of the trainings."""
         return [int(Path(record).stem.removeprefix("seed")) for record in self.records]
 
-    def config(self, inputs: Inputs) -> dict:
+    def config(self) -> dict:
         hashes = [sha256(adapter) for adapter in self.adapters]
         shortened = {} if self.images is None else {"images": self.images}
         fitted = {"splits_sha256": inputs.splits_sha256(self)} if self.fitted else {}
@@ -82,12 +81,12 @@ class Analysis(Job):
             **shortened,
         }
 
-    def compute(self, device: str, on_step: Callable[[int, int], None], inputs: Inputs) -> tuple[dict, dict]:
+    def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
         """Return the record and the arrays. InputError where an adapter is missing or does not fit."""
-        self._require_same_data(inputs)
+        self._require_same_data()
         source = results.read(self.records[0])
         frozen, tests = inputs.for_analysis(self, device)
-        config = self.config(inputs)
+        config = self.config()
         model = checkpoint.load(frozen.model, self.adapters[0]).eval()
         try:
             with training.deterministic(self.deterministic), training.autocast(device, self.precision):
@@ -98,7 +97,7 @@ class Analysis(Job):
         about = {name: source.get(name) for name in ("category", "protocol", "data_copy")}
         return about | {"config": config, "environment": environment}, {"arrays": arrays}
 
-    def _require_same_data(self, inputs: Inputs) -> None:
+    def _require_same_data(self) -> None:
         """Raise InputError where an adapter was trained on other splits than lie there now.
 
         Its test images may then be those that it was trained on.

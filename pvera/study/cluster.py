@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from pvera.errors import InputError
 from pvera.files import digest
-from pvera.study.inputs import Inputs, require
+from pvera.study.inputs import require
 from pvera.study.validation import Count, Natural, Settings, Text, load_yaml
 from pvera.study.worker import Plan, claimed, failure, work
 
@@ -77,7 +77,7 @@ def submit(plan: Plan, site: Site) -> int:
     for command in ("sbatch", "squeue", "srun"):
         if shutil.which(command) is None:
             raise InputError(f"there is no SLURM here: {command} is not on PATH")
-    missing = plan.missing(Inputs())
+    missing = plan.missing()
     count = min(site.workers, len(missing)) - active(plan)
     if count <= 0:
         return 0
@@ -157,9 +157,9 @@ def status(plan: Plan) -> pd.DataFrame:
 
     state: one of STATES. running: a worker holds its lock file; different: the result is of another configuration.
     """
-    rows, inputs = [], Inputs()
+    rows = []
     for run in plan.runs():
-        state, why = run.state(inputs), ""
+        state, why = run.state(), ""
         if state != "done" and run.path.with_suffix(".lock").exists():
             with claimed(run) as free:
                 state = state if free else "running"

@@ -28,75 +28,28 @@ class Experiment:
 
 
 ENTRIES = [
-    Experiment(
-        "beta", "Search of β", "searches PVeRA's β where the paper gives none; the others need it", plan.searches
-    ),
-    Experiment(
-        "alpha",
-        "Search of α",
-        "searches VeRA's α, so that VeRA has as many configurations to choose from as PVeRA",
-        plan.searches,
-    ),
+    Experiment("beta", "Search of β", "PVeRA's β where the paper gives none; the others need it", plan.searches),
+    Experiment("alpha", "Search of α", "VeRA's α, so that it chooses from as much as PVeRA", plan.searches),
     Experiment("benchmark", "Benchmark", "every method on every data set with every seed", plan.benchmark),
-    Experiment(
-        "components",
-        "Components",
-        "PVeRA without its noise or its KL term, and more seeds of VeRA and PVeRA",
-        plan.components,
-    ),
-    Experiment(
-        "noise",
-        "Noise of fixed size",
-        "PVeRA with noise of fixed size, and VeRA with dropout in its latent",
-        plan.noise,
-    ),
+    Experiment("components", "Components", "PVeRA without its noise or KL term, and more seeds", plan.components),
+    Experiment("noise", "Noise of fixed size", "PVeRA with noise of fixed size", plan.noise),
     Experiment("published", "Published protocol", "the published protocol on every data set", plan.published),
     Experiment("equal_budget", "Equal budget", "VeRA with an α that was searched as PVeRA's β", plan.equal_budget),
     Experiment("rank", "Ablation of the rank", "PVeRA with several ranks", plan.ablation),
-    Experiment(
-        "position", "Ablation of positions", "PVeRA on several combinations of query, key and value", plan.ablation
-    ),
-    Experiment(
-        "protocol",
-        "Differences of the protocols",
-        "the differences between the paper and its published program, one at a time",
-        plan.protocol_effects,
-    ),
+    Experiment("position", "Ablation of positions", "PVeRA on several of query, key and value", plan.ablation),
+    Experiment("protocol", "Differences of the protocols", "each difference alone", plan.protocol_effects),
     Experiment(
         "uncertainty", "Monte Carlo inference", "several draws of every test image", plan.uncertainty, "analyse"
     ),
-    Experiment(
-        "out_of_distribution",
-        "Out of distribution",
-        "latents in and out of distribution",
-        plan.out_of_distribution,
-        "analyse",
-    ),
+    Experiment("out_of_distribution", "Out of distribution", "latents of images", plan.out_of_distribution, "analyse"),
     Experiment("latents", "Latents", "maps of latents over an image's patches", plan.latent_maps, "analyse"),
     Experiment("focus", "Focus", "how well latents find the patches of an object", plan.focus, "analyse"),
     Experiment("dropout", "Dropout", "LoRA and VeRA with dropout, for Monte Carlo dropout", plan.dropout),
-    Experiment(
-        "beta_effects",
-        "Effects of β",
-        "PVeRA along β, from no KL term to one that outweighs the loss",
-        plan.beta_effects,
-    ),
-    Experiment(
-        "rivals",
-        "Rivals",
-        "one pass, draws, ensembles and Laplace with the benchmark's adapters",
-        plan.compared,
-        "analyse",
-    ),
+    Experiment("beta_effects", "Effects of β", "PVeRA along β", plan.beta_effects),
+    Experiment("rivals", "Rivals", "one pass, draws, ensembles and Laplace", plan.compared, "analyse"),
     Experiment("dropout_rivals", "Rivals, dropout", "Monte Carlo dropout of LoRA and VeRA", plan.compared, "analyse"),
     Experiment("beta_rivals", "Rivals along β", "draws of PVeRA along β", plan.compared, "analyse"),
-    Experiment(
-        "language_beta",
-        "Search of β, text",
-        "searches PVeRA's β, which the paper does not give; the other needs it",
-        plan.searches,
-        "train_language",
-    ),
+    Experiment("language_beta", "Search of β, text", "PVeRA's β", plan.searches, "train_language"),
     Experiment("language", "Text", "every method on every task with every seed", plan.benchmark, "train_language"),
 ]
 EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in ENTRIES}

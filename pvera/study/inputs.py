@@ -1,7 +1,8 @@
 """The backbones and data that runs read, and their hashes.
 
 The store keeps the hash of weights under their files (path, size and times), and that of data under the keys of its
-splits. So whether a run is done is known without weights or pixels.
+splits. So whether a run is done is known without weights or pixels. This process looks at each file once, until
+`forget`; the last backbone and the last data stay loaded for the next run that reads them.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
+from functools import cache, lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -19,149 +22,146 @@ from pvera.backbones import Backbone
 from pvera.data import custom, splits, store, vtab
 from pvera.text_encoders import Encoder
 
+#: What is known of weights, by the arguments of `_load_backbone`, and of data, by those of `_load_data`.
+_known: dict[Hashable, Any] = {}
+#: Which copy of its data set a run reads, None where that cannot be told.
+_copy_name = cache(vtab.copy_name)
 
-class Inputs:
-    """The inputs of runs. The last backbone and the last data stay loaded for the next run that reads them.
 
-    A run is asked for its state, or executed, with one of these; whoever treats many runs hands all of them the same.
+def forget() -> None:
+    """Look at weights and data anew, as another process would."""
+    _known.clear()
+    for cached in (_copy_name, _load_backbone, _load_data):
+        cached.cache_clear()
+
+
+def backbone(run) -> Backbone | Encoder:
+    """Load the run's frozen backbone. InputError as the loaders."""
+    return _load_backbone(*_weights(run))
+
+
+def for_training(run, device: str) -> tuple[Backbone | Encoder, list[splits.Data]]:
+    """Return the backbone on `device`, and training, validation and test data for it."""
+    return _placed(run, device, (run.dataset,), splits.PARTS)
+
+
+def for_analysis(run, device: str) -> tuple[Backbone | Encoder, dict[str, splits.Data]]:
+    """Return the backbone on `device`, and the test data of each data set on which an analysis is `tested`.
+
+    One that is `fitted` also gets "<data set>/train" and "<data set>/validation".
     """
-
-    def __init__(self):
-        self._loaded: dict[str, tuple[Hashable, Any]] = {}
-        self._known: dict[Hashable, Any] = {}
-
-    def backbone(self, run) -> Backbone | Encoder:
-        """Load the run's frozen backbone. InputError as the loaders."""
-        key, kind = _backbone_key(run), splits.kind(run.dataset)
-
-        def load():
-            frozen = kind.MODELS.load(run.backbone, weights=run.weights)
-            described = {"weights_sha256": frozen.weights_sha256, "reading": kind.reading(frozen)}
-            about = _weights(run)
-            self._known[key] = store.keep(about, described) if about else described
-            return frozen
-
-        return self._last("backbone", key, load)
-
-    def for_training(self, run, device: str) -> tuple[Backbone | Encoder, list[splits.Data]]:
-        """Return the backbone on `device`, and training, validation and test data for it."""
-        return self._placed(run, device, (run.dataset,), splits.PARTS)
-
-    def for_analysis(self, run, device: str) -> tuple[Backbone | Encoder, dict[str, splits.Data]]:
-        """Return the backbone on `device`, and the test data of each data set on which an analysis is `tested`.
-
-        One that is `fitted` also gets "<data set>/train" and "<data set>/validation".
-        """
-        frozen, tests = self._placed(run, device, run.tested, ("test",))
-        data = dict(zip(run.tested, tests, strict=True))
-        if run.fitted:
-            _, (train, validation, _) = self.for_training(run, device)
-            data |= {f"{run.dataset}/train": train, f"{run.dataset}/validation": validation}
-        return frozen, data
-
-    def describe_backbone(self, run) -> dict:
-        """Return `weights_sha256`, and `image_size` or `max_length`, of the run's backbone."""
-        described = self._described(run)
-        size = {name: value for name, value in described["reading"].items() if name in ("image_size", "max_length")}
-        return {"weights_sha256": described["weights_sha256"]} | size
-
-    def splits_sha256(self, run) -> str:
-        """Return the hash of all that training and testing read of the run's data set."""
-        return self._sha256(run, (run.dataset,), splits.PARTS)
-
-    def tests_sha256(self, run) -> str:
-        """Return the hash of what an analysis reads of the data sets on which it is `tested`."""
-        return self._sha256(run, run.tested, ("test",))
-
-    def copy_name(self, run) -> str | None:
-        """Return which copy of its data set the run reads, None where that cannot be told."""
-        key = "copy", run.data_root, run.dataset
-        if key not in self._known:
-            self._known[key] = vtab.copy_name(run.data_root, run.dataset)
-        return self._known[key]
-
-    def provenance(self, run) -> dict:
-        """Return `custom.provenance` of the run's data set, as it was when the data was loaded: lists may change."""
-        return self._known["custom", run.data_root, run.dataset]
-
-    def _described(self, run) -> dict:
-        """Return the hash of the weights, and what data depends on in the frozen model."""
-        key = _backbone_key(run)
-        if key not in self._known:
-            about = _weights(run)
-            if about and (known := store.recall(about)):
-                self._known[key] = known
-            else:
-                self.backbone(run)
-        return self._known[key]
-
-    def _splits(self, run, names: tuple[str, ...], parts: tuple[str, ...]) -> tuple[splits.Split, ...]:
-        key = self._data_key(run, names, parts)
-
-        def load():
-            self._known["custom", run.data_root, run.dataset] = custom.provenance(run.data_root, run.dataset)
-            frozen = self.backbone(run)
-            of_names = [splits.load(run.data_root, name, frozen, parts, run.images) for name in names]
-            loaded = tuple(split for of_name in of_names for split in of_name)
-            self._known[key] = splits.digest(loaded)
-            return loaded
-
-        return self._last("data", key, load)
-
-    def _placed(self, run, device: str, names: tuple[str, ...], parts: tuple[str, ...]) -> tuple:
-        frozen = self.backbone(run)
-        frozen.model.to(device)
-        loaded, of_each = self._splits(run, names, parts), parts * len(names)
-        return frozen, [
-            split.data(frozen, torch.device(device), in_memory=part != "test")
-            for split, part in zip(loaded, of_each, strict=True)
-        ]
-
-    def _sha256(self, run, names: tuple[str, ...], parts: tuple[str, ...]) -> str:
-        key, reading = self._data_key(run, names, parts), self._described(run)["reading"]
-        if key not in self._known:
-            keys = [key for name in names for key in splits.keys(run.data_root, name, reading, parts, run.images)]
-            if known := store.recall(keys):
-                self._known[key] = known
-            else:
-                self._splits(run, names, parts)
-        return self._known[key]
-
-    def _data_key(self, run, names, parts) -> tuple:
-        """Return what data in memory goes by: backbones that read alike share it."""
-        reading = json.dumps(self._described(run)["reading"], sort_keys=True)
-        return "data", run.data_root, names, parts, reading, run.images
-
-    def _last(self, kind: str, key: Hashable, load: Callable):
-        """Return what `load` returned for the last `key` of that kind; only that one stays in memory."""
-        if self._loaded.get(kind, (None,))[0] != key:
-            self._loaded.pop(kind, None)
-            self._loaded[kind] = key, load()
-        return self._loaded[kind][1]
+    frozen, tests = _placed(run, device, run.tested, ("test",))
+    data = dict(zip(run.tested, tests, strict=True))
+    if run.fitted:
+        _, (train, validation, _) = for_training(run, device)
+        data |= {f"{run.dataset}/train": train, f"{run.dataset}/validation": validation}
+    return frozen, data
 
 
-def _backbone_key(run) -> tuple:
-    return "backbone", splits.kind(run.dataset).PACKAGE, run.backbone, run.weights
+def describe_backbone(run) -> dict:
+    """Return `weights_sha256`, and `image_size` or `max_length`, of the run's backbone."""
+    described = _described(run)
+    size = {name: value for name, value in described["reading"].items() if name in ("image_size", "max_length")}
+    return {"weights_sha256": described["weights_sha256"]} | size
 
 
-def _weights(run) -> list | None:
+def splits_sha256(run) -> str:
+    """Return the hash of all that training and testing read of the run's data set."""
+    return _sha256(run, (run.dataset,), splits.PARTS)
+
+
+def tests_sha256(run) -> str:
+    """Return the hash of what an analysis reads of the data sets on which it is `tested`."""
+    return _sha256(run, run.tested, ("test",))
+
+
+def copy_name(run) -> str | None:
+    """Return which copy of its data set the run reads, None where that cannot be told."""
+    return _copy_name(run.data_root, run.dataset)
+
+
+def provenance(run) -> dict:
+    """Return `custom.provenance` of the run's data set, as it was when the data was loaded: lists may change."""
+    return _known["custom", run.data_root, run.dataset]
+
+
+def _weights(run) -> tuple[ModuleType, str, str | None]:
+    return splits.kind(run.dataset), run.backbone, run.weights
+
+
+@lru_cache(maxsize=1)
+def _load_backbone(kind: ModuleType, name: str, weights: str | None) -> Backbone | Encoder:
+    frozen = kind.MODELS.load(name, weights=weights)
+    described = {"weights_sha256": frozen.weights_sha256, "reading": kind.reading(frozen)}
+    files = _files(kind, name, weights)
+    _known[kind, name, weights] = store.keep(files, described) if files else described
+    return frozen
+
+
+def _described(run) -> dict:
+    """Return the hash of the weights, and what data depends on in the frozen model."""
+    key = _weights(run)
+    if key not in _known:
+        files = _files(*key)
+        if files and (described := store.recall(files)):
+            _known[key] = described
+        else:
+            backbone(run)
+    return _known[key]
+
+
+def _files(kind: ModuleType, name: str, weights: str | None) -> list | None:
     """Return what the loaded tensors depend on: files by size and times, and versions. None where a file is missing."""
-    kind = splits.kind(run.dataset)
     packages = [name for name in ("torch", kind.PACKAGE) if importlib.util.find_spec(name) is not None]
     try:
-        files = [
-            (str(Path(file).absolute()), store.state(file))
-            for file in kind.MODELS.weight_files(run.backbone, run.weights)
-        ]
+        files = [(str(Path(file).absolute()), store.state(file)) for file in kind.MODELS.weight_files(name, weights)]
     except (OSError, ValueError):
         return None
-    return [run.backbone, files, [importlib.metadata.version(name) for name in packages]] if files else None
+    return [name, files, [importlib.metadata.version(name) for name in packages]] if files else None
+
+
+@lru_cache(maxsize=1)
+def _load_data(root: str, names: tuple, parts: tuple, images: int | None, *weights) -> tuple[splits.Split, ...]:
+    for name in names:
+        _known["custom", root, name] = custom.provenance(root, name)
+    frozen = _load_backbone(*weights)
+    of_names = [splits.load(root, name, frozen, parts, images) for name in names]
+    loaded = tuple(split for of_name in of_names for split in of_name)
+    _known[_data_key(root, names, parts, images, weights[0].reading(frozen))] = splits.digest(loaded)
+    return loaded
+
+
+def _data_key(root: str, names: tuple, parts: tuple, images: int | None, reading: dict) -> Hashable:
+    """Return what the hash of data goes by: backbones that read alike share it."""
+    return root, names, parts, images, json.dumps(reading, sort_keys=True)
+
+
+def _placed(run, device: str, names: tuple[str, ...], parts: tuple[str, ...]) -> tuple:
+    frozen = backbone(run)
+    frozen.model.to(device)
+    loaded, of_each = _load_data(run.data_root, names, parts, run.images, *_weights(run)), parts * len(names)
+    return frozen, [
+        split.data(frozen, torch.device(device), in_memory=part != "test")
+        for split, part in zip(loaded, of_each, strict=True)
+    ]
+
+
+def _sha256(run, names: tuple[str, ...], parts: tuple[str, ...]) -> str:
+    reading = _described(run)["reading"]
+    key = _data_key(run.data_root, names, parts, run.images, reading)
+    if key not in _known:
+        keys = [key for name in names for key in splits.keys(run.data_root, name, reading, parts, run.images)]
+        if known := store.recall(keys):
+            _known[key] = known
+        else:
+            _load_data(run.data_root, names, parts, run.images, *_weights(run))
+    return _known[key]
 
 
 def prepare(runs: Iterable) -> None:
     """Check and decode what the runs read, so that wrong and damaged data is found before any of them trains."""
-    for run, frozen in _each_data(runs):
-        splits.digest(splits.load(run.data_root, run.dataset, frozen))
+    for run in _each_data(runs):
+        splits.digest(splits.load(run.data_root, run.dataset, backbone(run)))
 
 
 def require(runs: Iterable) -> None:
@@ -169,13 +169,12 @@ def require(runs: Iterable) -> None:
 
     Nothing is decoded, but weights are downloaded: what executes the runs may be unable to.
     """
-    for run, frozen in _each_data(runs):
-        splits.keys(run.data_root, run.dataset, splits.kind(run.dataset).reading(frozen))
+    for run in _each_data(runs):
+        splits.keys(run.data_root, run.dataset, splits.kind(run.dataset).reading(backbone(run)))
 
 
-def _each_data(runs: Iterable) -> Iterator[tuple[object, Backbone | Encoder]]:
-    """Yield one run for each pair of backbone and data set, with the loaded backbone. InputError as `vtab.require`."""
-    runs, inputs = list(runs), Inputs()
+def _each_data(runs: Iterable) -> Iterator:
+    """Yield one run for each pair of backbone and data set. InputError as `vtab.require`."""
+    runs = list(runs)
     vtab.require((run.data_root, run.dataset) for run in runs)
-    for run in {(*_backbone_key(run), run.data_root, run.dataset): run for run in runs}.values():
-        yield run, inputs.backbone(run)
+    yield from {(*_weights(run), run.data_root, run.dataset): run for run in runs}.values()

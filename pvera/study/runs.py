@@ -22,8 +22,7 @@ from pvera.data import splits, tasks
 from pvera.members import Member
 from pvera.model import adapt
 from pvera.seeding import derive
-from pvera.study import results, training
-from pvera.study.inputs import Inputs
+from pvera.study import inputs, results, training
 from pvera.study.protocol import Protocol
 from pvera.study.training import TrainingConfig
 
@@ -73,24 +72,18 @@ class Job:
     def name(self) -> str:
         return f"{self.backbone}/{self.dataset}/{self.method}/seed{self.seed}"
 
-    def state(self, inputs: Inputs | None = None) -> str:
+    def state(self) -> str:
         """Return 'missing', 'done', or 'different': of another configuration or copy of the data."""
         if not self.path.exists():
             return "missing"
-        inputs = inputs or Inputs()
-        return results.state(self.path, results.config_hash(self.config(inputs)), inputs.copy_name(self))
+        return results.state(self.path, results.config_hash(self.config()), inputs.copy_name(self))
 
-    def execute(
-        self,
-        device: str = "cpu",
-        on_step: Callable[[int, int], None] = lambda step, limit: None,
-        inputs: Inputs | None = None,
-    ) -> None:
+    def execute(self, device: str = "cpu", on_step: Callable[[int, int], None] = lambda step, limit: None) -> None:
         """Compute, and write the result file; `on_step` takes the steps that are done, and their number."""
         started = time.perf_counter()
         if device.startswith("cuda") and torch.cuda.is_initialized():  # before that there is no peak
             torch.cuda.reset_peak_memory_stats(device)
-        record, files = self.compute(device, on_step, inputs or Inputs())
+        record, files = self.compute(device, on_step)
         identity = {"schema": results.SCHEMA} | {name: getattr(self, name) for name in results.IDENTITY}
         record["config_hash"] = results.config_hash(record["config"])
         results.write(self.path, identity | record | {"cost": cost(started, device)}, **files)
@@ -109,8 +102,7 @@ class Run(Job):
     pool: str = "first"
     keep: bool = False
 
-    def settings(self) -> dict:
-        """Return the part of the configuration that needs neither weights nor data."""
+    def config(self) -> dict:
         shortened = {} if self.images is None else {"images": self.images}
         pooled = {} if self.pool == "first" else {"pool": self.pool}
         schedule = self.training.model_dump()
@@ -123,16 +115,11 @@ class Run(Job):
             "precision": self.precision,
             **shortened,
             **pooled,
-        }
-
-    def config(self, inputs: Inputs) -> dict:
-        return {
-            **self.settings(),
             **inputs.describe_backbone(self),
             "data_sha256": inputs.splits_sha256(self),
         }
 
-    def compute(self, device: str, on_step: Callable[[int, int], None], inputs: Inputs) -> tuple[dict, dict]:
+    def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
         """Train the members side by side, choose one, and test it. Return the record and the files beside it."""
         frozen, (train, validation, test) = inputs.for_training(self, device)
         task, kind = tasks.task(self.dataset, self.data_root), splits.kind(self.dataset)
@@ -174,7 +161,7 @@ class Run(Job):
             "protocol": self.protocol.name,
             "data_copy": inputs.copy_name(self),
             **inputs.provenance(self),
-            "config": self.config(inputs),
+            "config": self.config(),
             "members": described,
             "chosen": chosen,
             "test": scores,

@@ -26,7 +26,6 @@ from pvera.adapters import METHODS
 from pvera.errors import InputError, writing
 from pvera.files import write_atomically
 from pvera.study.experiments import EXPERIMENTS, list_runs
-from pvera.study.inputs import Inputs
 from pvera.study.profiles import Profile
 from pvera.study.runs import Job, Run
 from pvera.study.training import CUBLAS
@@ -56,10 +55,10 @@ class Plan:
         names = [name for name in EXPERIMENTS if name in self.experiments]
         return [run for name in names for run in list_runs(self.profile, name, self.root)]
 
-    def missing(self, inputs: Inputs, runs: list[Job] | None = None) -> list[Job]:
+    def missing(self, runs: list[Job] | None = None) -> list[Job]:
         """List the runs without result. InputError for a result of another configuration, unless `replace`."""
         runs = self.runs() if runs is None else runs
-        states = [run.state(inputs) for run in runs]
+        states = [run.state() for run in runs]
         different = [run for run, state in zip(runs, states, strict=True) if state == "different"]
         if different and not self.replace:
             raise InputError(
@@ -107,18 +106,18 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
         torch.set_num_threads(1)  # which makes numbers independent of how many workers there are
     else:
         os.environ.setdefault(*CUBLAS)  # read when CUDA starts
-    inputs, failed, longest = Inputs(), [], 0.0
-    while runs := [run for run in plan.missing(inputs) if not failure(run).exists()]:
+    failed, longest = [], 0.0
+    while runs := [run for run in plan.missing() if not failure(run).exists()]:
         executed = 0
         for run in runs:
             if plan.ends is not None and time.time() + longest > plan.ends:
                 return
             with claimed(run) as mine:
-                if not mine or run.state(inputs) == "done":
+                if not mine or run.state() == "done":
                     continue
                 executed, started = executed + 1, time.monotonic()
                 try:
-                    run.execute(device, partial(on_step, run), inputs)
+                    run.execute(device, partial(on_step, run))
                 except Exception as error:
                     if isinstance(error, InputError) and not keep_going:
                         raise

@@ -10,7 +10,7 @@ from pvera import backbones, checkpoint
 from pvera.data import tasks
 from pvera.study import results
 from pvera.study.experiments import list_runs
-from pvera.study.inputs import Inputs
+from pvera.study.inputs import splits_sha256
 from pvera.study.profiles import Draws, Profile
 
 IMAGES = 40
@@ -51,7 +51,7 @@ def make_profile(folder, datasets=("digits", "vessels", "sprites"), **changes) -
 
 def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None:
     """Write a record, predictions and a random adapter for every run of an experiment of `profile`."""
-    frozen, inputs = backbones.load("tiny"), Inputs()
+    frozen = backbones.load("tiny")
     for run in list_runs(profile, experiment, root):
         task = tasks.task(run.dataset)
         model = pvera.adapt(frozen.model, run.candidates[0].method, task.classes, run.seed)
@@ -65,6 +65,6 @@ def make_adapters(profile: Profile, root, experiment: str = "benchmark") -> None
             profile=profile.name,
             experiment=run.experiment,
             grid={"learning_rate": [1e-3, 1e-4]},
-            config={"data_sha256": inputs.splits_sha256(run)},
+            config={"data_sha256": splits_sha256(run)},
         )
         results.write(run.path, record, scores, np.arange(IMAGES) % task.classes, adapter)

@@ -21,7 +21,6 @@ from pvera.data import custom, splits, suite, tasks
 from pvera.study import results
 from pvera.study.evaluation import Adapter, evaluate
 from pvera.study.experiments import list_runs
-from pvera.study.inputs import Inputs
 from pvera.study.protocol import PROTOCOLS
 from pvera.study.training import TrainingConfig
 
@@ -106,9 +105,8 @@ def test_every_method_gives_the_bits_of_its_run(protocol, tmp_path):
         training=TrainingConfig(epochs=1),
     )
     trainings = list_runs(profile, "benchmark", tmp_path / "r")
-    inputs = Inputs()
     for run in trainings:
-        run.execute(inputs=inputs)
+        run.execute()
     frozen = backbones.load("tiny")
     (split,) = splits.load(profile.data, "vessels", frozen, ("test",))
     assert len(trainings) == len(METHODS)

@@ -72,7 +72,7 @@ def test_no_run_starts_that_would_end_after_the_budget(plan, monkeypatch):
     clock = SimpleNamespace(time=lambda: now[0], monotonic=lambda: now[0])
     monkeypatch.setattr(worker, "time", clock)
     monkeypatch.setattr(Run, "execute", execute)
-    monkeypatch.setattr(Run, "state", lambda run, inputs: "done" if run.path.exists() else "missing")
+    monkeypatch.setattr(Run, "state", lambda run: "done" if run.path.exists() else "missing")
     worker.work(replace(plan, ends=1160.0))
     assert [run.path.exists() for run in plan.runs()] == [True, True, True, False] and now == [1160.0]
 

@@ -12,7 +12,6 @@ from pvera.data import image_folders, store
 from pvera.errors import InputError
 from pvera.study import inputs, results
 from pvera.study.experiments import list_runs
-from pvera.study.inputs import Inputs
 from pvera.study.training import TrainingConfig
 
 
@@ -59,6 +58,7 @@ def test_done_runs_are_known_without_weights_and_pixels(profile, tmp_path, monke
         forbid(patch)
         assert {run.state() for run in (search, *trainings)} == {"done"}
     change_weights(tmp_path / "mine.safetensors")
+    inputs.forget()
     assert {run.state() for run in trainings} == {"different"}
 
 
@@ -71,32 +71,39 @@ def test_an_analysis_is_known_without_weights_and_pixels(profile, tmp_path, monk
         forbid(patch)
         assert run.state() == "done"
     (tmp_path / "data/digits/images/test3.png").touch()
+    inputs.forget()
     assert run.state() == "done", "the same pixels, read anew"
     image = (tmp_path / "data/digits/images/test4.png").read_bytes()
     (tmp_path / "data/digits/images/test3.png").write_bytes(image)
+    inputs.forget()
     assert run.state() == "different"
 
 
 def test_an_unwritable_or_damaged_store_costs_time_alone(profile, tmp_path, monkeypatch):
     (run,) = list_runs(profile.with_(methods={"linear": {}}), "benchmark", tmp_path / "results")
-    right = Inputs().describe_backbone(run), Inputs().splits_sha256(run)
+
+    def hashes() -> tuple:
+        inputs.forget()
+        return inputs.describe_backbone(run), inputs.splits_sha256(run)
+
+    right = hashes()
     kept = list((tmp_path / "cache/store/digests").glob("*.json"))
     assert len(kept) == 2, "one of the weights and one of the data"
     for file in kept:
         file.write_text("{")
-    assert (Inputs().describe_backbone(run), Inputs().splits_sha256(run)) == right
+    assert hashes() == right
     (tmp_path / "mine.safetensors").touch()
-    assert (Inputs().describe_backbone(run), Inputs().splits_sha256(run)) == right, "the same weights, read anew"
+    assert hashes() == right, "the same weights, read anew"
 
 
 def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(profile, tmp_path):
     """Data that stays loaded keeps the digest of what was read."""
     run, other = list_runs(profile.with_(methods={"linear": {}}, seeds=[0, 1]), "benchmark", tmp_path / "results")
-    shared = Inputs()
-    run.execute(inputs=shared)
+    run.execute()
     image = tmp_path / "data/digits/images/test5.png"
     image.write_bytes((tmp_path / "data/digits/images/test6.png").read_bytes())
-    other.execute(inputs=shared)
+    other.execute()
+    inputs.forget()
     first, second = (results.read(one.path)["config"]["data_sha256"] for one in (run, other))
     assert first == second and run.state() == other.state() == "different"
 
@@ -114,22 +121,23 @@ def test_all_data_is_decoded_before_the_first_run_trains(profile, tmp_path):
 
 
 def test_the_last_backbone_stays_loaded(profile, tmp_path):
-    shared = Inputs()
     run, other = list_runs(profile.with_(seeds=[0, 1], methods={"linear": {}}), "benchmark", tmp_path)
-    (frozen, data), (again, others) = (shared.for_training(one, "cpu") for one in (run, other))
+    (frozen, data), (again, others) = (inputs.for_training(one, "cpu") for one in (run, other))
     assert frozen is again and data[2].images is others[2].images
     assert torch.equal(data[2].labels, torch.arange(40) % 10)
-    assert [len(part) for part in shared.for_training(replace(run, images=3), "cpu")[1]] == [3, 3, 3]
+    assert [len(part) for part in inputs.for_training(replace(run, images=3), "cpu")[1]] == [3, 3, 3]
 
 
 def test_the_same_bits_with_separate_or_shared_inputs(profile, tmp_path):
     """What a worker keeps loaded from run to run changes no number of the next."""
-    shared, records = Inputs(), []
-    for name, of in (("own", lambda: Inputs()), ("shared", lambda: shared)):
+    records = []
+    for name in ("apart", "shared"):
         for run in list_runs(profile, "benchmark", tmp_path / name):
-            run.execute(inputs=of())
+            run.execute()
+            if name == "apart":
+                inputs.forget()
         (one,) = list_runs(profile, "uncertainty", tmp_path / name)
-        one.execute(inputs=of())
+        one.execute()
         arrays = results.read_arrays(one.path)
         records.append((results.read(run.path)["members"], {key: value.tobytes() for key, value in arrays.items()}))
     assert records[0] == records[1]

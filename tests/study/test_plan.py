@@ -14,9 +14,8 @@ import pvera
 from pvera import InputError, PVeRA
 from pvera.data import glue
 from pvera.files import sha256
-from pvera.study import experiments, results
+from pvera.study import experiments, inputs, results
 from pvera.study.experiments import EXPERIMENTS, list_runs, of_script
-from pvera.study.inputs import Inputs
 from pvera.study.profiles import Ablations, Baselines, Effects, Noise, Profile, Published
 from pvera.study.protocol import CORRECTED, PUBLISHED_BETA
 from pvera.study.runs import Run
@@ -303,28 +302,26 @@ def test_profiles_list_their_benchmark(name, count, tmp_path):
 # The committed results
 
 
-class Recorded(Inputs):
-    """The backbone's and data's hashes in a record."""
+@pytest.fixture
+def recorded(monkeypatch):
+    """Runs whose backbones and data have the hashes of their records."""
 
-    def __init__(self, config: dict):
-        self.config = config
+    def read(run) -> dict:
+        return json.loads(run.path.read_text())["config"]
 
-    def describe_backbone(self, run):
-        names = ("weights_sha256", "image_size", "max_length")
-        return {name: self.config[name] for name in names if name in self.config}
-
-    def splits_sha256(self, run):
-        return self.config["data_sha256" if isinstance(run, Run) else "splits_sha256"]
-
-    def tests_sha256(self, run):
-        return self.config["data_sha256"]
+    names = ("weights_sha256", "image_size", "max_length")
+    of_backbone = lambda run: {name: value for name, value in read(run).items() if name in names}  # noqa: E731
+    monkeypatch.setattr(inputs, "describe_backbone", of_backbone)
+    monkeypatch.setattr(inputs, "tests_sha256", lambda run: read(run)["data_sha256"])
+    splits = lambda run: read(run)["data_sha256" if isinstance(run, Run) else "splits_sha256"]  # noqa: E731
+    monkeypatch.setattr(inputs, "splits_sha256", splits)
 
 
 MINI = Profile.read(ROOT / "experiments/profiles/mini.yaml")
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_committed_results_are_those_that_the_profile_lists(name):
+def test_committed_results_are_those_that_the_profile_lists(name, recorded):
     """Each configuration has the recorded hash, with the recorded hashes of backbone and data. So a clone finds
     nothing to compute anew, and can compute an analysis anew: the adapters are those of its record."""
     profile = MINI.of_language() if EXPERIMENTS[name].script == "train_language" else MINI
@@ -335,7 +332,7 @@ def test_committed_results_are_those_that_the_profile_lists(name):
             assert run.dataset in glue.TASKS
             continue
         record = json.loads(run.path.read_text())
-        assert results.config_hash(run.config(Recorded(record["config"]))) == record["config_hash"], run.path
+        assert results.config_hash(run.config()) == record["config_hash"], run.path
         if not isinstance(run, Run):
             hashes = [sha256(adapter) for adapter in run.adapters]
             assert record["config"]["adapter_sha256"] == (hashes if run.fitted else hashes[0])

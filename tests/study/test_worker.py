@@ -10,7 +10,6 @@ from small import profile_with
 
 from pvera import InputError
 from pvera.study import worker
-from pvera.study.inputs import Inputs
 from pvera.study.profiles import Profile
 from pvera.study.runs import Run
 from pvera.study.worker import Plan, claimed, failure, work, work_together
@@ -45,7 +44,7 @@ def test_what_a_run_needs_is_found_first(plan):
     ]
     steps = []
     work(plan, on_step=lambda *step: steps.append(step))
-    assert len(plan.runs()) == 7 and plan.missing(Inputs()) == []
+    assert len(plan.runs()) == 7 and plan.missing() == []
     search = plan.runs()[0]
     assert search.name == "tiny/vessels/pvera/seed0"
     assert steps[:3] == [(search, 1, 2), (search, 2, 2), (search, 0, 0)]
@@ -59,7 +58,7 @@ def test_the_longest_first(plan, folder):
     profile_with(folder, beta=[1e-4], methods={"linear": {}, "lora": {"grid": {"rank": [2, 4]}}})
     profile = Profile.read(folder / "small.yaml")
     for longest, methods in ((False, ["linear", "lora"] * 2), (True, ["lora", "lora", "linear", "linear"])):
-        listed = Plan(profile, EXPERIMENTS, folder / "other", longest_first=longest).missing(Inputs())
+        listed = Plan(profile, EXPERIMENTS, folder / "other", longest_first=longest).missing()
         assert [run.method for run in listed] == methods
 
 
@@ -67,10 +66,10 @@ def test_results_of_another_configuration_are_replaced_on_request_only(plan, fol
     work(plan)
     other = plan.profile.with_(training=plan.profile.training.with_(epochs=1))
     with pytest.raises(InputError, match="^7 result files were made with another configuration, .*--replace"):
-        Plan(other, EXPERIMENTS, plan.root).missing(Inputs())
+        Plan(other, EXPERIMENTS, plan.root).missing()
     replacing = Plan(other, EXPERIMENTS, plan.root, replace=True)
     work(replacing)
-    assert Plan(other, EXPERIMENTS, plan.root).missing(Inputs()) == []
+    assert Plan(other, EXPERIMENTS, plan.root).missing() == []
 
 
 def test_a_claimed_run_is_left_to_its_worker(plan, monkeypatch):
@@ -95,7 +94,7 @@ def test_a_claimed_run_is_left_to_its_worker(plan, monkeypatch):
         assert other.is_alive() and executed == others
         execute(mine)
     other.join()
-    assert len(executed) == 6 and plan.missing(Inputs()) == []
+    assert len(executed) == 6 and plan.missing() == []
 
 
 def test_a_killed_worker_holds_no_claim(plan):
@@ -132,13 +131,13 @@ def test_a_failure_ends_a_worker_or_is_left_beside_its_place(plan, monkeypatch):
     assert not list(plan.root.rglob("*.failed"))
     with pytest.raises(RuntimeError, match="^2 runs failed, the first is tiny/vessels/lora/seed0$"):
         work(plan, keep_going=True)
-    failed = plan.missing(Inputs())
+    failed = plan.missing()
     assert names(failed) == ["benchmark/lora/0", "benchmark/lora/1"]
     assert all(failure(run).read_text().endswith("KeyError: 'gone'\n") for run in failed)
     work(plan, keep_going=True)  # passes them by
     monkeypatch.undo()
     work_together(plan, failed, "again", 1, "cpu")
-    assert plan.missing(Inputs()) == [] and not list(plan.root.rglob("*.failed"))
+    assert plan.missing() == [] and not list(plan.root.rglob("*.failed"))
 
 
 def test_wrong_input_keeps_its_message(plan, monkeypatch):
@@ -152,7 +151,7 @@ def test_a_failure_in_one_of_several_processes_ends_the_others(plan, folder, cap
     for image in (folder / "data/vessels/images").glob("*.png"):
         image.write_bytes(b"no image")
     with pytest.raises(InputError, match="/images/"):
-        work_together(plan, plan.missing(Inputs()), "runs", 2, "cpu")
+        work_together(plan, plan.missing(), "runs", 2, "cpu")
 
 
 def test_workers_take_the_gpus_in_turn(plan, monkeypatch):
