@@ -12,15 +12,13 @@ Existing results are not computed again; the script reports those of another ada
 """
 
 from options import parse_training
-from profile_options import changed, read_profile
 from train import start
 
 from pvera.study.script import run
 
 
 def main(words: list[str] | None = None) -> None:
-    options = parse_training(__doc__, "analyse", words)
-    start(changed(read_profile(options.profile), options), options)
+    start(*parse_training(__doc__, "analyse", words))
 
 
 if __name__ == "__main__":

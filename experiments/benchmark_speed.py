@@ -27,8 +27,7 @@ from contextlib import contextmanager
 import numpy as np
 import timm
 import torch
-from options import Parser
-from profile_options import read_profile
+from options import Parser, read_profile
 from tqdm import tqdm
 
 from pvera import adapt, backbones, cost, sample

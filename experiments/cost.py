@@ -9,8 +9,7 @@ is downloaded. Existing records are not counted again.
 
 import json
 
-from options import Parser
-from profile_options import read_profile
+from options import Parser, read_profile
 from tqdm import tqdm
 
 from pvera.files import require_writable

@@ -1,4 +1,4 @@
-"""Command-line options that the scripts share."""
+"""Command-line options that the scripts share, and the profiles that they change."""
 
 import argparse
 import os
@@ -11,6 +11,7 @@ import torch
 from pvera.data import store
 from pvera.errors import InputError
 from pvera.study.experiments import EXPERIMENTS, of_script
+from pvera.study.profiles import Profile
 from pvera.study.validation import Count, Natural, Rate, parse
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,8 +60,11 @@ def _device(text: str) -> str:
     return text
 
 
-def parse_training(description: str, script: str, words: list[str] | None = None) -> argparse.Namespace:
-    """Parse the command line of a script that makes the runs of its experiments, which --help lists."""
+def parse_training(description: str, script: str, words: list[str] | None) -> tuple[Profile, argparse.Namespace]:
+    """Parse the command line of a script that makes the runs of its experiments, which --help lists.
+
+    Returns the profile as the options change it, and the options.
+    """
     experiments = of_script(script)
     width = max(map(len, experiments))
     about = "\n".join(f"    {name:{width}}   {EXPERIMENTS[name].about}" for name in experiments)
@@ -128,10 +132,47 @@ def parse_training(description: str, script: str, words: list[str] | None = None
         raise InputError("--wait is for --slurm")
     set_cache(options.cache)
     custom_options.install(options)
-    return options
+    profile = read_profile(options.profile)
+    return changed(profile.of_language() if script == "train_language" else profile, options), options
 
 
 def set_cache(folder: str | None) -> None:
     """Make `folder`, if given, the store of decoded images, also for worker processes."""
     if folder:
         os.environ[store.VARIABLE] = os.path.abspath(folder)
+
+
+def read_profile(name: str) -> Profile:
+    """Read the profile of that name in experiments/profiles, or in that file."""
+    path = Path(name)
+    return Profile.read(path if path.suffix else ROOT / "experiments" / "profiles" / f"{name}.yaml")
+
+
+def changed(profile: Profile, options: argparse.Namespace) -> Profile:
+    """Return `profile` with the command line's changes: an option replaces the key of the same name."""
+    if options.methods:
+        unknown = {name: {} for name in options.methods if name not in profile.methods}
+        kept = {name: profile.methods[name] for name in profile.methods if name in options.methods}
+        profile = profile.with_(methods=kept | unknown)
+    schedule = {key: getattr(options, key) for key in ("epochs", "batch_size")}
+    profile = profile.with_(training=profile.training.with_(**schedule))
+    if options.learning_rate is not None:
+        profile = profile.with_(methods={name: fixed(one, options) for name, one in profile.methods.items()})
+    replaced = vars(profile).keys() & vars(options).keys() - {"methods", "weights"}
+    profile = profile.with_(**{key: getattr(options, key) for key in replaced})
+    weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
+    for text in options.weights:
+        name, _, file = text.partition("=")
+        if not file or name not in profile.backbones:
+            names = ", ".join(profile.backbones)
+            raise InputError(f"--weights takes NAME=FILE, NAME out of {names}, not {text!r}")
+        weights[name] = os.path.abspath(file)
+    return profile.with_(data=str(ROOT / profile.data), weights=weights)
+
+
+def fixed(of_method: dict, options: argparse.Namespace) -> dict:
+    """Return a method's settings with the learning rate of the command line in place of a grid of learning rates."""
+    if "learning_rate" not in of_method.get("grid", {}):
+        return of_method
+    others = {key: value for key, value in of_method.items() if key not in ("grid", "most_chosen")}
+    return others | {"learning_rate": options.learning_rate}

@@ -24,8 +24,7 @@ import torch
 import train
 import train_language
 from execute_notebooks import outdated
-from options import ROOT, Parser
-from profile_options import read_profile
+from options import ROOT, Parser, read_profile
 
 from pvera.data import vtab
 from pvera.errors import InputError

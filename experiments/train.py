@@ -21,7 +21,6 @@ from pathlib import Path
 import custom_options
 import torch
 from options import parse_training
-from profile_options import changed, read_profile
 
 from pvera.files import require_writable
 from pvera.processes import cores
@@ -34,8 +33,7 @@ from pvera.study.worker import Plan, work_together
 
 
 def main(words: list[str] | None = None) -> None:
-    options = parse_training(__doc__, "train", words)
-    start(changed(read_profile(options.profile), options), options)
+    start(*parse_training(__doc__, "train", words))
 
 
 def start(profile: Profile, options: Namespace) -> None:

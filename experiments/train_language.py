@@ -12,7 +12,6 @@ from argparse import Namespace
 from pathlib import Path
 
 from options import parse_training
-from profile_options import changed, read_profile
 from train import start
 
 from pvera.data import glue
@@ -21,8 +20,8 @@ from pvera.study.script import run
 
 
 def main(words: list[str] | None = None) -> None:
-    options = parse_training(__doc__, "train_language", words)
-    start(at_hand(changed(read_profile(options.profile).of_language(), options), options), options)
+    profile, options = parse_training(__doc__, "train_language", words)
+    start(at_hand(profile, options), options)
 
 
 def at_hand(profile: Profile, options: Namespace) -> Profile:

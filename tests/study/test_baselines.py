@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import scripts
 import torch
 from tiny import make_vit, perturb
 from trained import IMAGES, make_adapters, make_profile
@@ -13,7 +12,7 @@ from pvera.data.image_folders import load_split
 from pvera.seeding import derive
 from pvera.study import analyses, results, training, uncertainty_baselines
 from pvera.study.experiments import list_runs
-from pvera.study.profiles import Baselines, Profile
+from pvera.study.profiles import Baselines
 
 METHODS = {"linear": {}, "lora": {"rank": 4}, "vera": {"rank": 8}, "pvera": {"rank": 8}}
 SETTINGS = Baselines(draws=[1, 2, 3], shifted_images=10, shift_draws=2, betas=[0.0, 1e-6])
@@ -77,15 +76,6 @@ def test_planned_runs(profile, folder):
     ]
     assert {run.tested for run in along} == {("digits",), ("vessels",)} and not along[0].settings["shifts"]
     assert [run.candidates[0].beta for run in list_runs(profile, "beta_effects", root)[::4]] == [0, 1e-6]
-    paper = list_runs(profile.with_(rivals=SETTINGS.with_(out={"digits": ["vessels"]})), "rivals", root)
-    assert {run.dataset: run.tested for run in paper}["digits"] == ("digits", "vessels")
-    assert {run.dataset: run.tested for run in paper}["vessels"] == ("vessels",)
-
-
-def test_a_profile_without_them_lists_nothing(folder):
-    plain = Profile.read(scripts.EXPERIMENTS / "profiles" / "demo.yaml")
-    for experiment in ("dropout", "beta_effects", "rivals", "dropout_rivals", "beta_rivals"):
-        assert list_runs(plain, experiment, folder) == []
 
 
 def test_ways_and_their_passes(executed):

@@ -282,32 +282,6 @@ def profile(tmp_path, encoder_folder, text_folder):
     return path
 
 
-def test_profile(profile, tmp_path):
-    """Omitted keys have the defaults of images, without AdaptFormer."""
-    text = Profile.read(profile).of_language()
-    assert tuple(text.methods) == METHODS and text.methods["vera"] == {"rank": 6}
-    assert (text.training.epochs, text.training.patience, text.seeds, text.beta) == (1, 20, [0, 1], [1e-2, 1e-4])
-    assert len(list_runs(text, "language_beta", tmp_path)) == 2
-    wanted = list_runs(text, "language", tmp_path)
-    assert len(wanted) == 2 * 2 * 6 and all(run.dataset in glue.TASKS for run in wanted)
-    assert "pvera" not in {run.method for run in wanted}, "its β is searched first"
-    with pytest.raises(InputError, match="'digits' is a data set of images"):
-        text.with_(datasets=["digits"])
-    with pytest.raises(InputError, match="'rte' is a data set of texts"):
-        Profile.read(profile).with_(datasets=["rte"])
-
-
-@pytest.mark.parametrize("name", ["mini", "paper"])
-def test_published_profiles(name, tmp_path):
-    text = Profile.read(scripts.EXPERIMENTS / "profiles" / f"{name}.yaml").of_language()
-    assert tuple(text.methods) == METHODS
-    assert {glue.TASKS[dataset].title for dataset in text.datasets} >= {"RTE", "MRPC", "CoLA"}
-    assert set(text.backbones) <= set(text_encoders.NAMES) and text.seeds == [0, 1, 2]
-    assert (
-        len(list_runs(text.with_(beta=[1e-6], search_once=False), "language", tmp_path)) == len(text.datasets) * 3 * 7
-    )
-
-
 def arguments(profile, *more) -> list:
     return ["--profile", profile, "--device", "cpu", "--results", profile.parent / "results", *more]
 

@@ -8,7 +8,6 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 import scripts
 import vtab_like
@@ -17,7 +16,7 @@ from execution_root import notebook
 from execution_root import root as notebooks  # noqa: F401  a fixture
 from small import arguments
 
-from pvera.data import image_folders, store, suite
+from pvera.data import image_folders, store
 from pvera.errors import InputError
 from pvera.study import results, runs, script
 
@@ -150,14 +149,6 @@ def test_files_of_a_killed_decoding_of_changed_images_are_removed(folder, monkey
     os.utime(folder / "data/vessels/images/test0.png")
     image_folders.load_split(folder / "data", "vessels", "test", 32)
     assert not left.exists() and len(list((folder / "cache").rglob("test-32-*"))) == 1
-
-
-def test_full_disk_while_the_suite_is_made(small):
-    images = np.random.default_rng(0).integers(256, size=(60, 32, 32, 3), dtype=np.uint8)
-    recipe = suite.RECIPES["vessels"]
-    with pytest.raises(InputError, match=f"cannot write {small}: {FULL}"):
-        suite.write(recipe, {"train800": suite.Part(images, np.zeros(60, int), {})}, small)
-    assert list(small.iterdir()) == []
 
 
 # Notebooks

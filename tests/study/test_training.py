@@ -15,8 +15,6 @@ from pvera.backbones import Backbone
 from pvera.data.image_folders import ImageData, ImageSplit
 from pvera.hooks import cast_once, training_attention
 from pvera.study import training
-from pvera.study.experiments import list_runs
-from pvera.study.profiles import Profile
 from pvera.study.protocol import CORRECTED, PUBLISHED
 from pvera.study.training import TrainingConfig, fit
 
@@ -97,12 +95,6 @@ def test_grid_of_different_ranks_when_one_stops_early(backbone, splits):
         (alone,) = train(backbone, splits, [method], [rate], config=config)
         np.testing.assert_allclose(member.validation_loss, alone.validation_loss, rtol=1e-5)
         assert member.status == alone.status
-
-
-def test_training_learns(backbone, splits):
-    (history,) = train(backbone, splits, [pvera.PVeRA(4)], config=TrainingConfig(epochs=12))
-    assert history.validation_loss[-1] < 0.7 * history.validation_loss[0]
-    assert history.validation_accuracy[-1] > 0.8
 
 
 def test_linear_probing_on_cached_features_equals_training_through_the_backbone(backbone, splits):
@@ -202,12 +194,6 @@ def test_losses_of_the_two_protocols():
     twice = -np.log(np.exp(p[[0, 1], labels]) / np.exp(p).sum(1)).mean()
     assert training.classification_loss(logits, labels, CORRECTED).item() == pytest.approx(once, rel=1e-6)
     assert training.classification_loss(logits, labels, PUBLISHED).item() == pytest.approx(twice, rel=1e-6)
-
-
-def test_double_softmax_is_bounded_below():
-    """With 100 classes the published loss stays above log(e + 99) - 1, even for perfect logits."""
-    loss = training.classification_loss(1e4 * torch.eye(100)[None], torch.arange(100), PUBLISHED)
-    assert loss.item() == pytest.approx(math.log(math.e + 99) - 1, rel=1e-6)
 
 
 @pytest.mark.parametrize("rules, shuffled", [(CORRECTED, True), (PUBLISHED, False)])
@@ -337,24 +323,3 @@ def test_out_of_memory_is_answered_with_a_smaller_evaluation_batch(splits):
 def test_beta_weighs_the_kl_term(backbone, splits):
     free, held = train(backbone, splits, [pvera.PVeRA(4)] * 2, betas=[0.0, 1.0], config=TrainingConfig(epochs=4))
     assert held.kl[-1] < 0.9 * free.kl[-1]
-
-
-def test_protocols_differ_inside_the_adapters():
-    profile = Profile(
-        name="x",
-        data="none",
-        backbones=["tiny"],
-        datasets=["cifar"],
-        seeds=[0],
-        protocol="published",
-        methods={name: {} for name in METHODS},
-    )
-    published = {r.method: r.candidates[0].method for r in list_runs(profile, "benchmark", "results")}
-    assert published["dora"] == pvera.DoRA(norm="output", train_magnitude=False, scaled=False, transpose=False)
-    assert published["adaptformer"] == pvera.AdaptFormer(near_identity=False, inside_layer_scale=True)
-    assert published["lora"] == pvera.LoRA(same_draw=True)
-    assert published["pvera"] == pvera.PVeRA(init="uniform", kl="mean")
-    corrected = {
-        r.method: r.candidates[0] for r in list_runs(profile.with_(protocol="corrected"), "benchmark", "results")
-    }
-    assert corrected["pvera"].method == pvera.PVeRA() and corrected["pvera"].beta == 1e-6
