@@ -33,7 +33,7 @@ from tqdm import tqdm
 from pvera import adapt, backbones, cost, sample
 from pvera.adapters import Method
 from pvera.files import require_writable
-from pvera.hooks import cast_once, training_attention
+from pvera.hooks import training_attention
 from pvera.study import plan, speed, training
 from pvera.study.protocol import CORRECTED
 from pvera.study.runs import environment

@@ -1,9 +1,8 @@
 """Cost of an adapter: the parameters that it trains, and the multiply-adds that it adds to a forward pass.
 
 One multiplication with its addition is one multiply-add; 10⁹ of them are 1 GMAC. fvcore and the paper call them FLOPs.
-Matrix products and convolutions count; sums, scales, activations, softmax and LayerNorm do not. (By default fvcore
-counts five per number of a LayerNorm, 0.1 % of ViT-B.) All counts are for one image; DoRA's product of A and B is one
-per batch.
+Matrix products and convolutions count; sums, scales, activations, softmax and LayerNorm do not. All counts are for one
+image; DoRA's product of A and B is one per batch.
 
     backbone            L (12 t d² + 2 t² d) + (t − 1) p² 3 d       t tokens, width d, L layers, patches p × p
     Bottleneck          L · 2 · 2 t d (d / ratio)
@@ -15,20 +14,16 @@ per batch.
     merged adapters     0
 """
 
-import math
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+import copy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from pvera.adapters import Method
 from pvera.encoders import Shape
-from pvera.errors import InputError, optional
-from pvera.hooks import plain_attention
 from pvera.model import adapt
 
 GIGA = 10**9
@@ -57,46 +52,37 @@ class Cost:
 
 
 def count(vit: nn.Module, method: Method, num_classes: int = 1, backbone: int | None = None) -> Cost:
-    """Return the cost of `method` on `vit`, which stays as it was and may be on the meta device.
+    """Return the cost of `method` on `vit`, which stays as it is and may be on the meta device.
 
     backbone: `multiply_adds` of the bare `vit`, if known.
-    Raises what `adapt` and `multiply_adds` raise.
+    Raises what `adapt` raises.
     """
+    vit = copy.deepcopy(vit).to("meta")
     image = one_image(vit)
-    with _left_as_found(vit):
-        model = adapt(vit, method, num_classes)
-        try:
-            (member,) = model.members
-            numbers = member.count()
-            head = multiply_adds(member.head, image.new_zeros(1, member.dim))
-            with model.eval().without_kl():
-                inference = multiply_adds(model, image) - head
-            sampled = multiply_adds(model.train(), image) - head if member.samples else None
-            merged = multiply_adds(model.merge_(), image) - head if member.mergeable else None
-        finally:
-            model.unload()
-        if backbone is None:
-            backbone = multiply_adds(vit, image)
+    bare = multiply_adds(vit, image) if backbone is None else backbone
+    model = adapt(vit, method, num_classes)
+    (member,) = model.members
+    numbers = member.count()
+    head = multiply_adds(member.head, image.new_zeros(1, member.dim))
+    with model.eval().without_kl():
+        inference = multiply_adds(model, image) - head
+    sampled = multiply_adds(model.train(), image) - head if member.samples else None
     return Cost(
         backbone_parameters=sum(p.numel() for p in vit.parameters()),
         adapter_parameters=numbers["adapter"],
         frozen_parameters=sum(b.numel() for b in member.buffers()),
         head_parameters=numbers["head"],
-        backbone_multiply_adds=backbone,
+        backbone_multiply_adds=bare,
         head_multiply_adds=head,
         inference=inference,
         sampled=sampled,
-        merged=merged,
+        merged=multiply_adds(model.merge_(), image) - head if member.mergeable else None,
     )
 
 
 def trained_parameters(vit: nn.Module, method: Method) -> int:
-    """Return the number of parameters that `method` trains, without the head; `vit` may be on the meta device."""
-    with _left_as_found(vit):
-        model = adapt(vit, method, num_classes=1)
-        numbers = model.members[0].count()
-        model.unload()
-    return numbers["adapter"]
+    """Return the number of parameters that `method` trains, without the head; `vit` stays as it is."""
+    return adapt(copy.deepcopy(vit).to("meta"), method, num_classes=1).members[0].count()["adapter"]
 
 
 def one_image(vit: nn.Module) -> Tensor:
@@ -108,99 +94,10 @@ def one_image(vit: nn.Module) -> Tensor:
 
 @torch.no_grad()
 def multiply_adds(model: nn.Module, inputs: Tensor) -> int:
-    """Return the multiply-adds of model(inputs), which fvcore counts on the operators of a forward pass.
-
-    Attention is computed by its two products meanwhile: fvcore counts a fused operator as nothing. InputError for an
-    operator that is neither in `_products` nor in `NO_PRODUCTS`, and without fvcore.
-    """
-    analysis = _fvcore("fvcore.nn").FlopCountAnalysis(model, inputs).clear_op_handles()
-    analysis.set_op_handle(**_products(), **dict.fromkeys(NO_PRODUCTS))
-    # Unknown operators are an error below; the sums per module are not used.
-    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-    with plain_attention(model), _convolutions_in_memory(model):
-        total = analysis.total()
-    if unknown := sorted(analysis.unsupported_ops()):
-        raise InputError(
-            f"{type(model).__name__} has operators that cannot be counted: {', '.join(unknown)}; add those that are no "
-            "products to pvera.cost.NO_PRODUCTS"
-        )
-    return int(total)
-
-
-def _fvcore(module: str) -> Any:
-    """Import a module of fvcore, which on import compiles losses in a way that torch is about to give up."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
-        return optional(module, "study")
-
-
-def _einsum(inputs: list, outputs: list) -> int:
-    """Return one multiply-add for every combination of the indices of two tensors.
-
-    fvcore's own handler rounds other equations than a plain batched product to four digits.
-    """
-    equation, tensors = inputs[0].toIValue(), list(inputs[1].node().inputs())
-    terms = equation.partition("->")[0].replace(" ", "").split(",")
-    sizes: dict[str, int] = {}
-    for term, tensor in zip(terms, tensors, strict=True):
-        sizes |= dict(zip(term, tensor.type().sizes(), strict=True))
-    if len(terms) != 2:
-        raise ValueError(f"einsum of {len(terms)} tensors: {equation}")
-    return math.prod(sizes.values())
-
-
-def _products() -> dict[str, Any]:
-    """Return the handlers of the operators that count."""
-    handles = _fvcore("fvcore.nn.jit_handles")
-    return {
-        "aten::_convolution": handles.conv_flop_jit,
-        "aten::addmm": handles.addmm_flop_jit,
-        "aten::einsum": _einsum,
-        "aten::linear": handles.linear_flop_jit,
-        "aten::matmul": handles.matmul_flop_jit,
-    }
-
-
-#: Operators on single numbers or on shapes, beside those that fvcore itself ignores.
-NO_PRODUCTS = tuple(
-    f"aten::{name}"
-    for name in (
-        "add", "sub", "rsub", "mul", "div", "exp", "mean", "gelu", "silu", "softmax", "layer_norm",
-        "linalg_vector_norm", "randn", "empty_like", "unflatten", "view_as", "addcmul", "exp_", "mul_", "pow", "relu",
-        "sum",
-    )
-)  # fmt: skip
-
-
-@contextmanager
-def _convolutions_in_memory(model: nn.Module) -> Iterator[None]:
-    """Let convolutions on the meta device, which torch cannot trace, work on zeros in memory inside."""
-    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d) and module.weight.is_meta]
-    for conv in convolutions:
-
-        def forward(x: Tensor, conv=conv, weight=torch.zeros(conv.weight.shape)) -> Tensor:
-            return conv._conv_forward(torch.zeros_like(x, device="cpu"), weight, None).to(x.device)
-
-        conv.__dict__["forward"] = forward
-    try:
-        yield
-    finally:
-        for conv in convolutions:
-            del conv.__dict__["forward"]
-
-
-@contextmanager
-def _left_as_found(vit: nn.Module) -> Iterator[None]:
-    """Restore afterwards which parameters are trainable and which modules train; `unload` restores the rest."""
-    trainable = {parameter: parameter.requires_grad for parameter in vit.parameters()}
-    training = {module: module.training for module in vit.modules()}
-    try:
-        yield
-    finally:
-        for parameter, before in trainable.items():
-            parameter.requires_grad_(before)
-        for module, before in training.items():
-            module.training = before
+    """Return the multiply-adds of model(inputs) on the meta device, as torch counts the operators of a pass."""
+    with FlopCounterMode(display=False) as counter:
+        model(inputs)
+    return counter.get_total_flops() // 2  # torch counts a multiply-add as two
 
 
 # Closed forms

@@ -305,28 +305,6 @@ def reads_text(encoder: nn.Module) -> bool:
     return _class(encoder) in TEXT
 
 
-def reads_class_token_only(vit: nn.Module, last: EncoderLayer, image: Tensor) -> bool:
-    """Return whether the features of `vit` depend on the last MLP through its first token alone.
-
-    The gradient with respect to that MLP's input decides: it is exactly zero at tokens that nothing reads. Heads that
-    average tokens (distilled DeiT), and models with more layers behind the last one (CaiT, XCiT), fail this.
-    """
-    if last.mlp_norm is None:
-        return False
-    entered: list[Tensor] = []
-
-    def track(module, args, y: Tensor) -> Tensor:
-        entered.append(y.detach().requires_grad_())
-        return entered[0]
-
-    handle = last.mlp_norm.register_forward_hook(track)
-    try:
-        with torch.inference_mode(False), torch.enable_grad():
-            features = pooled(vit, vit(image.clone()))
-            if len(entered) != 1 or entered[0].ndim != 3 or not features.requires_grad:
-                return False
-            weights = torch.linspace(-1, 1, features.shape[-1], device=features.device)
-            (gradient,) = torch.autograd.grad((features.float() * weights).sum(), entered)
-    finally:
-        handle.remove()
-    return bool(gradient[:, 0].any()) and not gradient[:, 1:].any()
+def reads_class_token_only(encoder: Any) -> bool:
+    """Return whether the features are the last layer's class token: those of a plain ViT of timm that takes it."""
+    return type(encoder).__name__ == "VisionTransformer" and encoder.global_pool == "token"

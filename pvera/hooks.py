@@ -1,10 +1,10 @@
-"""The connection of adapters to a frozen encoder: forward hooks, the merge, and faster frozen layers.
+"""The connection of adapters to a frozen encoder: forward hooks, the merge, and a faster attention.
 
 Hooks leave the backbone's modules and their names untouched. Without the hooks it is the plain model again.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from pvera.adapters import Adapter
-from pvera.encoders import EncoderLayer, not_plain
+from pvera.encoders import EncoderLayer
 
 #: Parameters that were changed, with their old values.
 Replaced = list[tuple[Tensor, Tensor]]
@@ -104,31 +104,20 @@ def _add(call: Callable[..., Tensor], site: str, before: _Held, module, args, y:
     return y + call(site, x)
 
 
-@contextmanager
-def cast_once(encoder: nn.Module) -> Iterator[None]:
-    """Cast the weights of frozen linear layers to autocast's type once, and not in every pass inside.
+SHORT = 300  # patches; with more, the backward pass of the fused attention is the faster one
 
-    Results are equal bit for bit. The weights must not change inside. Without autocast this changes nothing.
+
+@contextmanager
+def training_attention(encoder: nn.Module) -> Iterator[None]:
+    """Compute the attention of timm's encoder inside as is faster for training: by plain products, not by torch's fused
+    attention, under autocast on a CPU for images of few patches.
+
+    In half precision their backward pass takes down to a fifth of the time. They keep the attention scores in memory.
     """
-    kind = next(encoder.parameters()).device.type
-    layers = [m for m in encoder.modules() if isinstance(m, nn.Linear) and not m.weight.requires_grad]
-    layers = [m for m in layers if type(m) is nn.Linear and not not_plain(m)]
-    for layer in layers if torch.is_autocast_enabled(kind) else []:
-        tensors = {"weight": layer.weight, "bias": layer.bias}
-        dtype = torch.get_autocast_dtype(kind)
-        cast = {name: tensor.detach().to(dtype) for name, tensor in tensors.items() if tensor is not None}
-        layer.__dict__["forward"] = partial(nn.functional.linear, **cast)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.__dict__.pop("forward", None)
-
-
-@contextmanager
-def plain_attention(model: nn.Module) -> Iterator[None]:
-    """Compute timm's attention by plain products inside, not by torch's fused attention."""
-    layers: list[Any] = [module for module in model.modules() if getattr(module, "fused_attn", False)]
+    half = torch.is_autocast_enabled("cpu") and next(encoder.parameters()).device.type == "cpu"
+    patches = getattr(getattr(encoder, "patch_embed", None), "num_patches", SHORT)
+    plain = half and patches < SHORT
+    layers: list[Any] = [module for module in encoder.modules() if plain and getattr(module, "fused_attn", False)]
     for layer in layers:
         layer.fused_attn = False
     try:
@@ -136,20 +125,6 @@ def plain_attention(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.fused_attn = True
-
-
-SHORT = 300  # patches; with more, the backward pass of the fused attention is the faster one
-
-
-def training_attention(encoder: nn.Module) -> AbstractContextManager:
-    """Return the context of the faster attention for training: `plain_attention`, or one that changes nothing.
-
-    Plain products are faster under autocast on a CPU for images of few patches: in half precision their backward pass
-    takes down to a fifth of the time of the fused attention's. They keep the attention scores in memory.
-    """
-    half = torch.is_autocast_enabled("cpu") and next(encoder.parameters()).device.type == "cpu"
-    patches = getattr(getattr(encoder, "patch_embed", None), "num_patches", None)
-    return plain_attention(encoder) if half and patches and patches < SHORT else nullcontext()
 
 
 @torch.no_grad()

@@ -1,14 +1,14 @@
 """The members of a grid: what each of them trains."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from pvera.adapters import Adapter, Method
 from pvera.adapters.bottleneck import linear
-from pvera.adapters.sampled import SampledAdapter
+from pvera.adapters.sampled import SampledAdapter, Source
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
 from pvera.seeding import derive
@@ -34,12 +34,6 @@ class Member(nn.Module):
         self.head = linear(dim, num_classes, seed, "head") if num_classes else nn.Identity()
         frozen = layers[0].projections[0][0].weight
         self.to(frozen.device, torch.promote_types(frozen.dtype, torch.float32))
-
-    def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
-        """Leave out the A and B that every layer of an older state repeats."""
-        for name in [n for n in state_dict if n.startswith(f"{prefix}layers.") and n[:-1].endswith(".shared.")]:
-            del state_dict[name]
-        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def trained(self) -> dict[str, nn.Parameter]:
         """Return the trainable tensors by name; a saved adapter holds these."""
@@ -81,7 +75,7 @@ class Member(nn.Module):
     def seed_noise(self, seed: int, on_all_ranks: bool = True) -> None:
         """Let the next draws of all layers follow from `seed` and the member's own."""
         for index, adapter in enumerate(self.sampled):
-            adapter.seed_noise(derive(seed, "sample", self.seed, index), on_all_ranks)
+            adapter.source = Source(derive(seed, "sample", self.seed, index), on_all_ranks)
 
 
 def grid(method: Method | Sequence[Method], seed: int | Sequence[int]) -> tuple[list[Method], list[int]]:

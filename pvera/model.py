@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -17,7 +17,6 @@ from pvera.errors import InputError
 from pvera.hooks import Handle, Replaced, attach, merge, restore
 from pvera.members import Member, grid
 from pvera.recompute import Passes
-from pvera.seeding import derive
 
 
 def adapt(
@@ -40,7 +39,6 @@ def adapt(
     The model takes images (batch, 3, height, width), or the mapping that a tokenizer returns: input_ids and
     attention_mask, each (batch, tokens), and the encoder's other inputs. The head reads what timm's
     `forward_head(..., pre_logits=True)` returns: the class token, the mean of the tokens, or their attention pooling.
-    A grid also takes images of each active member's own, (members, batch, 3, height, width).
     For transformers it reads the first token, or CLIP's and SigLIP's `pooler_output`. Trained tensors have the
     backbone's precision, at least fp32.
 
@@ -56,14 +54,13 @@ class AdaptedModel(nn.Module):
 
     members: the grid.   active: indices of the members that a forward pass computes; all at first.
     last_mlp_on_class_token: whether the last MLP computes the class token alone, which saves a sixth of the work of
-        four layers. Results are equal up to the rounding of the products. It has no effect where the features depend
-        on other tokens, or while the model is merged.
+        four layers. Logits are equal up to the rounding of the products; the backbone's other tokens lack that MLP. It
+        has no effect where the features depend on other tokens, or while the model is merged.
     beta: weight of the KL term in the loss of `forward(labels=...)`.
     """
 
     last_mlp_on_class_token = False
     beta = 0.0
-    _unloaded = False
     members: Sequence[Member]
     backbone: nn.Module
 
@@ -89,15 +86,10 @@ class AdaptedModel(nn.Module):
         self._replaced: Replaced = []
         self._handles: list[Handle] = []
         self._passes = [Passes() for _ in self._layers]
-        self._class_token: bool | None = None  # whether the head reads this token alone; None: not verified yet
-        self._sparing = False
         self._lock = threading.RLock()
         self._attach()
         vit._adapted = cast(Any, True)  # modules take any attribute; their annotation knows tensors and modules
         self.train()
-
-    def __copy__(self):
-        raise TypeError("a shallow copy would share its adapters' state: use copy.deepcopy()")
 
     def __getstate__(self) -> dict:
         return {name: value for name, value in super().__getstate__().items() if name != "_lock"}
@@ -138,7 +130,7 @@ class AdaptedModel(nn.Module):
 
         RuntimeError if another member was merged. InputError unless `inputs` are images or text (see `adapt`).
         """
-        _check(inputs, self.single, reads_text(self.backbone))
+        _check(inputs, reads_text(self.backbone))
         self._require_backbone()
         with nullcontext() if torch.compiler.is_compiling() else self._lock:
             if self._merged is not None and self.active != self._merged:
@@ -147,20 +139,8 @@ class AdaptedModel(nn.Module):
             if not isinstance(inputs, Tensor):
                 return self._text_features(inputs)
             members = len(self.active) if self._adapts else 1
-            if inputs.ndim == 5:
-                if len(inputs) != len(self.active):
-                    raise InputError(f"images of {len(inputs)} members were given to {len(self.active)} active ones")
-                members, images = len(inputs), inputs.flatten(0, 1)
-            else:
-                images = inputs.repeat(members, 1, 1, 1) if members > 1 else inputs
-            if self.last_mlp_on_class_token and self._class_token is None and not self.merged:
-                self._class_token = self._reads_class_token_only(images[:1])
-            self._sparing = self.last_mlp_on_class_token and bool(self._class_token) and not self.merged
-            try:
-                output = self.backbone(images)
-            finally:
-                self._sparing = False
-            return pooled(self.backbone, output).unflatten(0, (members, -1))
+            images = inputs.repeat(members, 1, 1, 1) if members > 1 else inputs
+            return pooled(self.backbone, self.backbone(images)).unflatten(0, (members, -1))
 
     def _text_features(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Make one pass per member: DeBERTa's position embeddings have no batch that could be repeated."""
@@ -195,8 +175,9 @@ class AdaptedModel(nn.Module):
         self._require_backbone()
         if self.merged:
             raise RuntimeError("a merged model has no KL term: call unmerge_() first")
+        device = self._layers[0].projections[0][0].weight.device
         sums = [sum(adapter.kl_divergence() for adapter in self.members[m].layers) for m in self.active]
-        terms = [torch.as_tensor(kl, device=self._device) for kl in sums]
+        terms = [torch.as_tensor(kl, device=device) for kl in sums]
         return terms[0] if self.single else torch.stack(terms)
 
     def train(self, mode: bool = True) -> "AdaptedModel":
@@ -222,7 +203,15 @@ class AdaptedModel(nn.Module):
                 return self
             if not member.mergeable:
                 raise InputError(f"{member.method.title} is not linear and cannot be merged")
-            self._merge(member)
+            linears = [x for layer in self._layers for x in (*dict(layer.projections), layer.mlp_out)]
+            if _sites(member.layers[0]) and (why := next(filter(None, map(not_plain, linears)), "")):
+                raise InputError(f"this backbone cannot be merged: {why}, not the numbers of an nn.Linear")
+            try:
+                for layer, adapter in zip(self._layers, member.layers, strict=True):
+                    merge(layer, adapter, self._replaced)
+            except BaseException:
+                self._restore()
+                raise
             self._merged = list(self.active)
             return self.eval()
 
@@ -239,25 +228,6 @@ class AdaptedModel(nn.Module):
         if len(self.active) != 1:
             raise InputError(f"only one member can be {done}: set `active` to it first")
         return self.members[self.active[0]]
-
-    @property
-    def not_plain(self) -> str:
-        """Why the frozen weights cannot be merged into: 8-bit or sharded ones (`encoders.not_plain`); else ""."""
-        linears = [x for layer in self._layers for x in (*dict(layer.projections), layer.mlp_out)]
-        return next(filter(None, map(not_plain, linears)), "")
-
-    def _merge(self, member: Member) -> None:
-        """Merge all layers or, after an error, none. RuntimeError where the weights hold an adapter already."""
-        if self._replaced:
-            raise RuntimeError("the weights hold an adapter already: call unmerge_() first")
-        if self.not_plain and _sites(member.layers[0]):
-            raise InputError(f"this backbone cannot be merged: {self.not_plain}, not the numbers of an nn.Linear")
-        try:
-            for layer, adapter in zip(self._layers, member.layers, strict=True):
-                merge(layer, adapter, self._replaced)
-        except BaseException:
-            self._restore()
-            raise
 
     def seed_noise(self, seed: int) -> "AdaptedModel":
         """Let the training noise go on from `seed`, on each rank of torch.distributed with draws of its own."""
@@ -312,15 +282,16 @@ class AdaptedModel(nn.Module):
 
         The model computes nothing afterwards: RuntimeError. Its adapters can still be saved.
         """
-        if not self._unloaded:
+        if self._handles:
             self.unmerge_()
-            self._detach()
-            self._unloaded = True
+            for handle in self._handles:
+                handle.remove()
+            self._handles = []
             self.backbone._adapted = cast(Any, False)
         return self.backbone
 
     def _require_backbone(self) -> None:
-        if self._unloaded:
+        if not self._handles:
             raise RuntimeError("this model was unloaded: adapt the backbone again")
 
     @contextmanager
@@ -338,31 +309,12 @@ class AdaptedModel(nn.Module):
             if not member.samples:
                 raise InputError(f"{member.method.title} has no distribution to sample from")
         adapters = [adapter for member in members for adapter in member.sampled]
-        with self._lock, with_settings(adapters, sampling=enabled), ExitStack() as noise:
+        settings = {"sampling": enabled} if seed is None else {"sampling": enabled, "source": None}
+        with self._lock, with_settings(adapters, **settings):
             if seed is not None:
-                cuda = self._device.type == "cuda"  # compiled passes draw from the global state
-                noise.enter_context(torch.random.fork_rng([self._device] if cuda else []))
-                (torch.cuda if cuda else torch.default_generator).manual_seed(derive(seed))
-                for adapter in adapters:
-                    noise.enter_context(adapter.noise_kept())
                 for member in members:
                     member.seed_noise(seed)
             yield
-
-    @contextmanager
-    def mean_in_weights(self) -> Iterator[None]:
-        """Hold the active member's mean in the frozen weights inside `sampling`: its adapters then need half of A.
-
-        Results are equal up to the rounding of the merge. RuntimeError for a merged model.
-        """
-        member = self.only_member("merged")
-        with self._lock:
-            self._merge(member)
-            try:
-                with with_settings(member.sampled, mean_in_weights=True):
-                    yield
-            finally:
-                self._restore()
 
     @contextmanager
     def without_kl(self) -> Iterator[None]:
@@ -370,10 +322,6 @@ class AdaptedModel(nn.Module):
         adapters = [adapter for member in self.members for adapter in member.sampled]
         with self._lock, with_settings(adapters, with_kl=False):
             yield
-
-    @property
-    def _device(self) -> torch.device:
-        return self._layers[0].projections[0][0].weight.device
 
     @property
     def _adapts(self) -> bool:
@@ -406,23 +354,8 @@ class AdaptedModel(nn.Module):
             self._handles.append(layer.layer.register_forward_pre_hook(partial(self._begin, i)))
             self._handles += attach(layer, _sites(self.members[0].layers[i]), partial(self._call, i))
         last = self._layers[-1].mlp_norm
-        if last is not None:
+        if last is not None and reads_class_token_only(self.backbone):
             self._handles.append(last.register_forward_pre_hook(self._spare_tokens, prepend=True))
-
-    def _detach(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-
-    def _reads_class_token_only(self, image: Tensor) -> bool:
-        """Return `reads_class_token_only` for the mean of one member, which draws no noise."""
-        active, self.active = self.active, self.active[:1]
-        samples = self.members[self.active[0]].samples
-        try:
-            with self.without_kl(), self.sampling(enabled=False) if samples else nullcontext():
-                return reads_class_token_only(self.backbone, self._layers[-1], image)
-        finally:
-            self.active = active
 
     def _begin(self, index: int, layer, args) -> None:
         self._passes[index].begin()
@@ -431,7 +364,7 @@ class AdaptedModel(nn.Module):
 
     def _spare_tokens(self, norm, args):
         """Give the last MLP the class token alone. Its output is added to every token; the head reads the first."""
-        return args[0][:, :1] if self._passes[-1]("sparing", lambda: self._sparing) else None
+        return args[0][:, :1] if self.last_mlp_on_class_token and not self.merged else None
 
     def _call(self, index: int, site: str, *tensors: Tensor, **kwargs) -> Tensor:
         """Give each active member its part of the batch; while merged, the layer computes all by itself."""
@@ -458,7 +391,7 @@ def require_adapted(model: object, call: str) -> None:
         raise InputError(f"{call}() takes a model that adapt() returned, not {type(model).__name__}")
 
 
-def _check(inputs: Any, single: bool, text: bool) -> None:
+def _check(inputs: Any, text: bool) -> None:
     """InputError unless `inputs` are a batch of images, or of texts where the encoder reads `text`."""
     if not isinstance(inputs, Mapping if text else Tensor):
         wanted = "texts, as a tokenizer's mapping" if text else "images, as a tensor"
@@ -469,7 +402,7 @@ def _check(inputs: Any, single: bool, text: bool) -> None:
                 "texts are a mapping of tensors (batch, tokens) of at least one text, as a tokenizer "
                 "returns with return_tensors='pt'"
             )
-    elif inputs.ndim not in ((4,) if single else (4, 5)) or not inputs.shape[0] or not inputs.is_floating_point():
+    elif inputs.ndim != 4 or not inputs.shape[0] or not inputs.is_floating_point():
         raise InputError(
             "images are a floating-point tensor (batch, 3, height, width) of at least one image, not "
             f"{inputs.dtype} of shape {tuple(inputs.shape)}"

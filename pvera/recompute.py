@@ -61,14 +61,6 @@ def recomputing() -> bool:
     return not torch.compiler.is_compiling() and current_node() is not None
 
 
-def require_graph() -> None:
-    """Raise RuntimeError where a re-entrant checkpoint repeats the pass: of its first pass there is no graph."""
-    if type(current_node()).__name__ == "CheckpointFunctionBackward":
-        raise RuntimeError(
-            "re-entrant gradient checkpointing loses the KL term's gradient: use use_reentrant=False, or without_kl()"
-        )
-
-
 def require_gradient(kl: torch.Tensor) -> None:
     """Raise RuntimeError where a KL term that training adds to the loss has no gradient."""
     if torch.is_grad_enabled() and not kl.requires_grad:

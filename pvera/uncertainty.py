@@ -1,7 +1,6 @@
 """Monte Carlo inference (Sections 3.3 and 4.3): several forward passes, each with its own draw of z."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -10,7 +9,6 @@ from torch import Tensor
 
 from pvera import metrics
 from pvera.errors import InputError, optional
-from pvera.hooks import cast_once
 from pvera.model import AdaptedModel, require_adapted
 
 
@@ -25,8 +23,7 @@ def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, s
     require_adapted(model, "sample")
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise InputError(f"k must be a positive integer, not {k!r}")
-    mean = model.mean_in_weights() if len(model.active) == 1 and not model.not_plain else nullcontext()
-    with model.sampling(seed), model.without_kl(), mean, cast_once(model.backbone):
+    with model.sampling(seed), model.without_kl():
         return torch.stack([model(images).float().softmax(-1) for _ in range(k)])
 
 

@@ -34,18 +34,17 @@ class DroppedAdapter(SampledAdapter):
 
     def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         """Return `project` without dropout: position embeddings belong to no sample."""
-        return y if self.mean_in_weights else self.add(x, y, positions)
+        return self.add(x, y, positions)
 
     def drop(self, x: Tensor, positions: str) -> Tensor:
-        """Return what dropout leaves of x, or its difference from x where the frozen weights hold the mean."""
+        """Return what dropout leaves of x."""
         if not self.samples:
             return x
         now = self.settings(positions, x.device)
-        mean = 0 if now.mean_in_weights else 1
         if not now.sampling:
-            return x * mean
+            return x
         kept = (self.uniform(x, now) >= self.dropout).to(x.dtype) / (1 - self.dropout)
-        return x * (kept + (mean - 1))
+        return x * kept
 
     def kl_divergence(self) -> float:
         """Return zero: dropout has no KL term."""

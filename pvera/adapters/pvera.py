@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters.base import Method, full_precision, matching, products, select
-from pvera.adapters.sampled import Pass, SampledAdapter
+from pvera.adapters.sampled import SampledAdapter
 from pvera.adapters.vera import PAIRS, SharedMatrices, add_scaled, draw_scale, merged_update, products_per_layer
 from pvera.encoders import EncoderLayer, Shape
 
@@ -91,19 +91,13 @@ class PVeRAAdapter(SampledAdapter):
         if not targets:
             return y
         now = self.settings(positions, x.device)
-        if now.mean_in_weights and not now.sampling:
-            self.keep_kl(positions, None, now)
-            return y
-        kl = None
-        if now.mean_in_weights:  # W is merged (Eq. 10): only ε ⊙ σ is left to add
-            z = self.noise_around_mean(x, targets, now)
-        elif now.sampling or now.with_kl:
+        if now.sampling or now.with_kl:
             mu, log_var = self.distribution(x, targets)  # Eq. 5
             sigma = torch.exp(log_var / 2)
             z = torch.addcmul(mu, self.noise(mu, now), sigma) if now.sampling else mu  # Eq. 6
             kl = self.divergence(mu, sigma, log_var) if now.with_kl else None  # Eq. 9
         else:
-            z = self.latent(x, targets)
+            z, kl = self.latent(x, targets), None
         self.keep_kl(positions, kl, now)
         return add_scaled(self, y, z, targets, at)  # Eq. 7
 
@@ -124,15 +118,6 @@ class PVeRAAdapter(SampledAdapter):
         """Return μ = x A_μ ⊙ d_μ alone, (n, t, p, r)."""
         return products(x, select(self.shared.A[:, 0], 1, self.shared.pairs(targets))) * select(self.d[0], 0, targets)
 
-    def noise_around_mean(self, x: Tensor, targets: list[int], now: Pass) -> Tensor:
-        """Return ε ⊙ σ alone, (n, t, p, r)."""
-        if self.method.sigma is not None:
-            like = x.new_empty((), dtype=full_precision(x).dtype).expand(*x.shape[:2], len(targets), self.method.rank)
-            return self.method.sigma * self.noise(like, now)
-        A, d = select(self.shared.A[:, 1], 1, self.shared.pairs(targets)), select(self.d[1], 0, targets)
-        log_var = products(x, A) * full_precision(d)
-        return log_var.mul_(0.5).exp_().mul_(self.noise(log_var, now))
-
     def divergence(self, mu: Tensor, sigma: Tensor, log_var: Tensor) -> Tensor:
         """Return L_KL (Eq. 9) of every token, (n, t), for tensors (n, t, p, r)."""
         kl = 0.5 * (mu**2 + sigma**2 - log_var - 1).sum((2, 3))  # Σ KL(N(μ, σ²) ‖ N(0, I))
@@ -149,6 +134,4 @@ class PVeRAAdapter(SampledAdapter):
     def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         """Return Eq. 7 with z = μ: position embeddings belong to no sample, so they get no noise and no KL term."""
         targets, at = matching(self.method.targets, positions)
-        if not targets or self.mean_in_weights:
-            return y
-        return add_scaled(self, y, self.latent(x, targets), targets, at)
+        return add_scaled(self, y, self.latent(x, targets), targets, at) if targets else y

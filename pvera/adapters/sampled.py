@@ -9,20 +9,55 @@ from torch import Tensor, distributed
 from torch.nn import functional as F
 
 from pvera.adapters.base import Adapter
-from pvera.recompute import recomputing, require_gradient, require_graph
+from pvera.recompute import recomputing, require_gradient
 from pvera.seeding import derive
 
 STATE_SIZE = len(torch.Generator().get_state())  # of a CPU; other devices have smaller ones
 
 
+class Source:
+    """The random numbers of one adapter.
+
+    start: a seed, or the state of a generator that saved it.
+    on_all_ranks: whether all ranks of torch.distributed draw alike; otherwise each has draws of its own.
+    """
+
+    def __init__(self, start: int | Tensor, on_all_ranks: bool = False):
+        self.start, self.on_all_ranks = start, on_all_ranks
+        self._generator: torch.Generator | None = None
+
+    def generator(self, device: torch.device) -> torch.Generator:
+        """Return the generator on `device`, made with the first call."""
+        if self._generator is None or self._generator.device != device:
+            self._generator = self._started(device)
+        return self._generator
+
+    def _started(self, device: torch.device) -> torch.Generator:
+        """Return a generator that starts or goes on.
+
+        It goes on exactly with a state of this kind of device. Other ranks than the first, which saved that state, and
+        other kinds of device start anew from it.
+        """
+        generator, start = torch.Generator(device), self.start
+        rank = 0
+        if distributed.is_available() and distributed.is_initialized() and not self.on_all_ranks:
+            rank = distributed.get_rank()
+        if isinstance(start, Tensor):
+            with suppress(RuntimeError):
+                generator.set_state(start[: generator.get_state().numel()])
+                if rank == 0:
+                    return generator
+            start = derive("state", start.tolist())
+        return generator.manual_seed(derive(start, "rank", rank) if rank else start)
+
+
 class Pass(NamedTuple):
-    """The settings of one pass through an adapter; `source` is the state of its random numbers, None without draws."""
+    """The settings of one pass through an adapter; `state` is that of its random numbers, None without draws."""
 
     sampling: bool
     with_kl: bool
-    mean_in_weights: bool
     tokens: Tensor | None
-    source: torch.Generator | None
+    state: torch.Generator | None
 
 
 class SampledAdapter(Adapter):
@@ -32,8 +67,8 @@ class SampledAdapter(Adapter):
     draws_in_training: whether z is drawn in training mode.
     sampling: whether z is drawn; None: where the mode says so.
     with_kl: whether the KL term is computed; without it, a pass with z = μ needs no variance.
-    mean_in_weights: whether the frozen weights hold the mean, so that the adapter adds z − μ.
     tokens: (n, t) bool, False for padding; None: no token is padding.
+    source: what the draws come from.
     """
 
     @property
@@ -45,59 +80,26 @@ class SampledAdapter(Adapter):
         self.draws_in_training = draws_in_training
         self.sampling: bool | None = None
         self.with_kl = True
-        self.mean_in_weights = False
         self.tokens: Tensor | None = None
-        self._noise: int | Tensor = derive(seed, "noise", index)  # a seed, or the state of a generator
-        self._seeded = False  # by the user: all ranks draw alike
-        self._generator: torch.Generator | None = None
+        self.source = Source(derive(seed, "noise", index))
         self._kl: dict[str, Tensor] = {}
 
     def __getstate__(self) -> dict:
         """Leave out the KL term: a copy has had none of the original's passes."""
         return super().__getstate__() | {"_kl": {}}
 
-    def seed_noise(self, seed: int, on_all_ranks: bool = True) -> None:
-        """Let the next draws follow from `seed`; without `on_all_ranks` from the process's rank too."""
-        self._noise, self._seeded, self._generator = seed, on_all_ranks, None
-
-    @contextmanager
-    def noise_kept(self) -> Iterator[None]:
-        """Let the draws go on afterwards as if there were none inside."""
-        before = self._noise, self._seeded, self._generator
-        try:
-            yield
-        finally:
-            self._noise, self._seeded, self._generator = before
-
-    def _make_generator(self, device: torch.device) -> torch.Generator:
-        """Return the generator from which the noise starts or goes on.
-
-        It goes on exactly with a state of this kind of device. Other ranks than the first, which saved that state, and
-        other kinds of device start anew from it.
-        """
-        generator, noise = torch.Generator(device), self._noise
-        rank = distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
-        rank = 0 if self._seeded else rank
-        if isinstance(noise, Tensor):
-            with suppress(RuntimeError):
-                generator.set_state(noise[: generator.get_state().numel()])
-                if rank == 0:
-                    return generator
-            noise = derive("state", noise.tolist())
-        return generator.manual_seed(derive(noise, "rank", rank) if rank else noise)
-
     def _save_to_state_dict(self, destination: dict, prefix: str, keep_vars: bool) -> None:
         """Add the state of the noise, so that a resumed training draws on; (5056) bytes on every kind of device."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         device = next(self.parameters()).device
         if self.samples and device.type != "meta":
-            state = (self._generator or self._make_generator(device)).get_state()
+            state = self.source.generator(device).get_state()
             destination[prefix + "_extra_state"] = F.pad(state, (0, STATE_SIZE - len(state)))
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *rest: Any) -> None:
         state = state_dict.pop(prefix + "_extra_state", None)
         if state is not None:
-            self._noise, self._seeded, self._generator = state.cpu(), False, None
+            self.source = Source(state.cpu())
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def settings(self, positions: str, device: torch.device) -> Pass:
@@ -106,12 +108,10 @@ class SampledAdapter(Adapter):
 
     def _now(self, device: torch.device) -> Pass:
         sampling = self.training and self.draws_in_training if self.sampling is None else self.sampling
-        source = None
+        state = None
         if sampling and device.type != "meta" and not torch.compiler.is_compiling():  # meta: shapes without numbers
-            if self._generator is None or self._generator.device != device:
-                self._generator = self._make_generator(device)
-            source = self._generator.clone_state()
-        return Pass(sampling, self.with_kl, self.mean_in_weights, self.tokens, source)
+            state = self.source.generator(device).clone_state()
+        return Pass(sampling, self.with_kl, self.tokens, state)
 
     def noise(self, like: Tensor, now: Pass) -> Tensor:
         """Return ε ~ N(0, I) in the shape of `like` (n, t, p, r), in fp32 or better; zero at padding."""
@@ -128,8 +128,8 @@ class SampledAdapter(Adapter):
         if torch.compiler.is_compiling():  # a compiled pass draws from the global state, as torch's own dropout
             draws = draw(like.shape, device=like.device, dtype=dtype)
             return draws if now.tokens is None else draws * now.tokens.view(*now.tokens.shape, *[1] * (like.ndim - 2))
-        assert now.source is not None, "the pass draws no noise"
-        source = now.source.clone_state() if recomputing() else self._generator
+        assert now.state is not None, "the pass draws no noise"
+        source = now.state.clone_state() if recomputing() else self.source.generator(like.device)
         shape = like.shape if now.tokens is None else (int(now.tokens.sum()), *like.shape[2:])
         draws = draw(shape, generator=source, device=like.device, dtype=dtype)
         if now.tokens is None:
@@ -141,15 +141,14 @@ class SampledAdapter(Adapter):
     def keep_kl(self, positions: str, divergence: Tensor | None, now: Pass) -> None:
         """Keep the mean of the tokens' divergences (n, t), without padding; None: the pass has no KL term.
 
-        Every text has the same weight, whatever its length. RuntimeError where checkpointing lost the gradient.
+        Every text has the same weight, whatever its length.
         """
+        if recomputing():
+            return
         if divergence is not None and now.tokens is not None:
             divergence = divergence * now.tokens * (now.tokens.shape[1] / now.tokens.sum(1, keepdim=True))
         mean = None if divergence is None else divergence.mean()
-        if recomputing():
-            if mean is not None:
-                require_graph()
-        elif mean is None:
+        if mean is None:
             self._kl.pop(positions, None)
         else:
             self._kl[positions] = mean

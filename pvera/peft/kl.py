@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from pvera.adapters.base import full_precision
 from pvera.errors import InputError
-from pvera.recompute import recomputing, require_gradient, require_graph
+from pvera.recompute import recomputing, require_gradient
 
 
 class _Drawing:
@@ -22,8 +22,6 @@ class _Drawing:
         term = 0.5 * (m**2 + v.exp() - v - 1).sum(-1).mean()  # KL(N(μ, σ²) ‖ N(0, I)), the mean over tokens
         if not recomputing():
             self.terms[adapter_name] = term
-        else:
-            require_graph()
         return self.draw(mu, log_var, adapter_name)
 
     def __getstate__(self) -> dict:

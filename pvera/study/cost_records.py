@@ -67,7 +67,7 @@ def measure(profile: Profile, backbone: str) -> dict:
         "environment": {
             "pvera": __version__,
             "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in ("torch", "timm", "fvcore")},
+            **{name: importlib.metadata.version(name) for name in ("torch", "timm")},
         },
     }
 

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from pvera.adapters.base import full_precision
 from pvera.data.image_folders import EVALUATION_BATCH, ImageData
 from pvera.errors import InputError
-from pvera.hooks import cast_once, training_attention
+from pvera.hooks import training_attention
 from pvera.model import AdaptedModel
 from pvera.seeding import generator
 from pvera.study.protocol import Protocol
@@ -147,34 +147,33 @@ def fit(
     scaler = make_scaler(train.labels.device.type)
     histories, lowest, order = [History() for _ in model.members], float("inf"), generator(seed, "order")
     model.active, model.last_mlp_on_class_token = list(range(len(histories))), True
-    with cast_once(model.backbone):
-        for epoch in range(config.epochs):
-            model.train()
-            count = len(train)
-            indices = torch.randperm(count, generator=order) if protocol.shuffle else torch.arange(count)
-            beta = torch.tensor([betas[m] for m in model.active], device=train.labels.device)
-            totals = torch.zeros(2, len(model.active), device=train.labels.device)
-            with training_attention(model.backbone):
-                for batch in indices.split(config.batch_size):
-                    totals += len(batch) * step(
-                        model, forward, train[batch], train.labels[batch], beta, optimizers, scaler, protocol
-                    )
-            train_loss, kl = (totals / count).tolist()
-            losses, accuracies = evaluate(model, forward, validation, protocol)
-            for i, m in enumerate(model.active):
-                h = histories[m]
-                _record(h, epoch, train_loss[i], kl[i], losses[i], accuracies[i], config)
-                if h.best_epoch == epoch:
-                    h.best_state = {n: p.detach().clone() for n, p in model.members[m].trained().items()}
-            leader = min(histories, key=lambda h: h.best_loss)
-            if improves(leader.best_loss, lowest, config):
-                lowest, leader.led = leader.best_loss, epoch
-            if protocol.joint_stop:
-                stop_together(histories)
-            on_epoch(epoch + 1)
-            model.active = [m for m in model.active if histories[m].status == "running"]
-            if not model.active:
-                break
+    for epoch in range(config.epochs):
+        model.train()
+        count = len(train)
+        indices = torch.randperm(count, generator=order) if protocol.shuffle else torch.arange(count)
+        beta = torch.tensor([betas[m] for m in model.active], device=train.labels.device)
+        totals = torch.zeros(2, len(model.active), device=train.labels.device)
+        with training_attention(model.backbone):
+            for batch in indices.split(config.batch_size):
+                totals += len(batch) * step(
+                    model, forward, train[batch], train.labels[batch], beta, optimizers, scaler, protocol
+                )
+        train_loss, kl = (totals / count).tolist()
+        losses, accuracies = evaluate(model, forward, validation, protocol)
+        for i, m in enumerate(model.active):
+            h = histories[m]
+            _record(h, epoch, train_loss[i], kl[i], losses[i], accuracies[i], config)
+            if h.best_epoch == epoch:
+                h.best_state = {n: p.detach().clone() for n, p in model.members[m].trained().items()}
+        leader = min(histories, key=lambda h: h.best_loss)
+        if improves(leader.best_loss, lowest, config):
+            lowest, leader.led = leader.best_loss, epoch
+        if protocol.joint_stop:
+            stop_together(histories)
+        on_epoch(epoch + 1)
+        model.active = [m for m in model.active if histories[m].status == "running"]
+        if not model.active:
+            break
     for history in histories:
         if history.status == "running":
             history.status = "epoch limit"
@@ -298,8 +297,7 @@ def predict(model: AdaptedModel, data: ImageData) -> np.ndarray:
     model.eval()
     if all(adapter.mergeable for adapter in model.members[model.active[0]].layers):
         model.merge_()
-    # The weights are cast outside inference mode: the model may look at gradients once before the first batch.
-    with model.without_kl(), cast_once(model.backbone), torch.inference_mode():
+    with model.without_kl(), torch.inference_mode():
         scores = [logits.float().softmax(-1) for _, logits in _in_batches(model, data)]
     model.unmerge_()
     return torch.cat(scores if model.single else [of_grid[0] for of_grid in scores]).cpu().numpy()

@@ -26,7 +26,6 @@ import torch
 from pvera import checkpoint, metrics, posthoc, selective, uncertainty
 from pvera.data import corruptions
 from pvera.data.image_folders import ImageData
-from pvera.hooks import cast_once
 from pvera.model import AdaptedModel
 from pvera.study import results, training
 from pvera.study.analyses import Analysis, Report, draw
@@ -171,7 +170,7 @@ def single_pass(model: AdaptedModel, data) -> tuple[torch.Tensor, np.ndarray]:
     model.eval()
     if all(member.mergeable for member in model.members):
         model.merge_()
-    with model.without_kl(), cast_once(model.backbone):
+    with model.without_kl():
         features = training.Features(model, data).features
     model.unmerge_()
     with torch.inference_mode():
