@@ -150,7 +150,7 @@ class Bench:
             optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
             beta = torch.full((len(methods),), 1e-6, device=self.device)
             scaler = training.make_scaler(self.device)
-            with cast_once(self.vit), training_attention(self.vit):
+            with training_attention(self.vit):
                 yield lambda: training.step(model, model, self.images, self.labels, beta, optimizers, scaler, CORRECTED)
 
 
@@ -184,8 +184,7 @@ def evaluate(bench: Bench) -> Iterator[tuple]:
             continue
         with bench.model(method) as model, torch.inference_mode():
             model.eval().merge_()
-            with cast_once(bench.vit):
-                seconds, frozen, ratio, *quartiles = bench.paired(lambda: model(bench.images), bench.frozen_passes())
+            seconds, frozen, ratio, *quartiles = bench.paired(lambda: model(bench.images), bench.frozen_passes())
         yield f"{title([method])}, merged", "frozen forward", seconds, frozen, ratio, EVALUATE, *quartiles
 
 

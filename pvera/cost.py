@@ -1,6 +1,6 @@
 """Cost of an adapter: the parameters that it trains, and the multiply-adds that it adds to a forward pass.
 
-One multiplication with its addition is one multiply-add; 10⁹ of them are 1 GMAC. fvcore and the paper call them FLOPs.
+One multiplication with its addition is one multiply-add; 10⁹ of them are 1 GMAC. The paper calls them FLOPs.
 Matrix products and convolutions count; sums, scales, activations, softmax and LayerNorm do not. All counts are for one
 image; DoRA's product of A and B is one per batch.
 
@@ -59,7 +59,6 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1, backbone: int | 
     """
     vit = copy.deepcopy(vit).to("meta")
     image = one_image(vit)
-    bare = multiply_adds(vit, image) if backbone is None else backbone
     model = adapt(vit, method, num_classes)
     (member,) = model.members
     numbers = member.count()
@@ -67,6 +66,8 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1, backbone: int | 
     with model.eval().without_kl():
         inference = multiply_adds(model, image) - head
     sampled = multiply_adds(model.train(), image) - head if member.samples else None
+    merged = multiply_adds(model.merge_(), image) - head if member.mergeable else None
+    bare = multiply_adds(model.unload(), image) if backbone is None else backbone
     return Cost(
         backbone_parameters=sum(p.numel() for p in vit.parameters()),
         adapter_parameters=numbers["adapter"],
@@ -76,7 +77,7 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1, backbone: int | 
         head_multiply_adds=head,
         inference=inference,
         sampled=sampled,
-        merged=multiply_adds(model.merge_(), image) - head if member.mergeable else None,
+        merged=merged,
     )
 
 

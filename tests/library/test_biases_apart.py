@@ -9,7 +9,6 @@ from tiny import METHODS, make_vit, perturb
 
 import pvera
 from pvera import InputError
-from pvera.hooks import cast_once
 
 EXAMPLES = ["beit_base_patch16_224", "vit_base_patch16_dinov3_qkvb"]
 KEYS = ["ia3", "lora", "pvera"]
@@ -60,10 +59,8 @@ def test_autocast_and_half_precision():
     images, seen = make_inputs(model.backbone), []
     model.backbone.blocks[0].attn.qkv.register_forward_hook(lambda module, args, y: seen.append(y.dtype))
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        expected = model(images)
-        with cast_once(model.backbone):
-            assert torch.equal(model(images), expected)
-    assert seen == [torch.bfloat16] * 2
+        model(images)
+    assert seen == [torch.bfloat16]
 
 
 @pytest.mark.parametrize("example", BIASES_APART)

@@ -40,11 +40,6 @@ def test_another_process_gets_the_model(images):
     torch.testing.assert_close(logits, model(images).detach(), rtol=0, atol=1e-6)
 
 
-def test_a_shallow_copy_is_refused():
-    with pytest.raises(TypeError, match="copy.deepcopy"):
-        copy.copy(adapted())
-
-
 @pytest.mark.parametrize("parent", [False, True], ids=["alone", "in a parent"])
 @pytest.mark.parametrize("key", ["ia3", "dora", "lora", "vera", "pvera"])
 def test_the_state_means_the_same_merged_or_not(key, parent, images):

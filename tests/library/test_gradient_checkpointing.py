@@ -122,10 +122,8 @@ def test_reentrant_checkpoints():
             loss = run().square().sum()
             results.append(gradients(model, loss))
     assert_equal(results[1], results[0])
-    for training in (True, False):
-        model.train(training)
-        with pytest.raises(RuntimeError, match="use_reentrant=False"):
-            (run().square().sum() + model.kl_divergence()).backward()
+    with pytest.raises(RuntimeError, match="use_reentrant=False"):
+        (run().square().sum() + model.kl_divergence()).backward()
 
 
 def test_a_pass_too_far_back_is_refused():

@@ -266,23 +266,6 @@ def test_a_merge_that_fails_changes_nothing(images, merging, monkeypatch):
     torch.testing.assert_close(model.merge_()(images), expected, rtol=0, atol=1e-5)
 
 
-def test_mean_in_weights(images):
-    """The state keeps the original weights, the passes have no KL term, and nothing is merged twice."""
-    model = adapted("pvera").eval()
-    expected, before = model(images), copy.deepcopy(model.state_dict())
-    with model.mean_in_weights():
-        torch.testing.assert_close(model(images), expected, rtol=0, atol=1e-5)
-        assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-        for again in (model.merge_, model.mean_in_weights().__enter__):
-            with pytest.raises(RuntimeError, match="hold an adapter already"):
-                again()
-        with pytest.raises(RuntimeError, match="no KL term"):
-            model.kl_divergence()
-    assert torch.equal(model(images), expected)
-    with pytest.raises(RuntimeError, match="hold an adapter already"), model.merge_().mean_in_weights():
-        pass
-
-
 def test_merged_after_training_again(images):
     """merge_ merges the adapters' current values."""
     model = adapted("vera").eval()

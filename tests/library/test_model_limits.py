@@ -156,15 +156,6 @@ def test_tokens_that_the_head_reads_are_not_skipped(case, key):
     assert torch.equal(model(images), expected)
 
 
-def test_the_backbone_alone_computes_all_tokens(vit, images):
-    """The last MLP skips tokens only in the model's own passes, not where all tokens are requested."""
-    model = perturb(pvera.adapt(vit, METHODS["lora"], CLASSES)).eval()
-    expected = vit.forward_features(images)
-    model.last_mlp_on_class_token = True
-    model(images)
-    assert torch.equal(vit.forward_features(images), expected)
-
-
 @pytest.mark.parametrize("method", [PVeRA(rank=8), LoRA(rank=2, dropout=0.5), IA3()], ids=str)
 def test_the_first_pass_with_the_last_mlp_on_the_class_token_may_be_merged(vit, images, method):
     model = perturb(pvera.adapt(vit, method, CLASSES)).eval()
@@ -172,7 +163,6 @@ def test_the_first_pass_with_the_last_mlp_on_the_class_token_may_be_merged(vit, 
     model.last_mlp_on_class_token = True
     torch.testing.assert_close(model.merge_()(images), expected, rtol=0, atol=1e-5)
     torch.testing.assert_close(model.unmerge_()(images), expected, rtol=0, atol=1e-5)
-    assert model._class_token, "it is found out with the first pass that could skip tokens"
 
 
 @pytest.mark.parametrize("name", ["beit3_base_patch16_224", "test_vit4"])

@@ -95,7 +95,7 @@ def test_gradient_checkpointing(images, training):
         (outputs.square().mean() + pvera.kl_divergence(model)).backward()
         gradients.append([p.grad for p in model.parameters() if p.grad is not None])
     torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-6)
-    model = tracked().train(training)
+    model = tracked().train()
     outputs = checkpoint(model, images.requires_grad_(), use_reentrant=True)
     with pytest.raises(RuntimeError, match="use_reentrant=False"):
         (outputs.square().mean() + pvera.kl_divergence(model)).backward()

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
-HEAVY = {"pandas", "PIL", "matplotlib", "seaborn", "scipy", "sklearn", "yaml", "pydantic", "fvcore", "transformers"}
+HEAVY = {"pandas", "PIL", "matplotlib", "seaborn", "scipy", "sklearn", "yaml", "pydantic", "transformers"}
 
 
 def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:

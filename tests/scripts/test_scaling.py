@@ -24,7 +24,7 @@ def cells(table):
 
 
 @pytest.mark.parametrize("method", ["linear", "lora", "pvera", "bottleneck"])
-def test_work_of_a_run_follows_from_fvcore_s_counts(profile, method):
+def test_work_of_a_run_follows_from_the_counts(profile, method):
     """800 images twice per epoch in training mode, 200 as at inference, and the test of the chosen member."""
     run = next(r for r in list_runs(profile, "benchmark", "") if (r.backbone, r.method) == ("dinov2_s", method))
     costs = cost_records.load_costs(RESULTS, "paper").query("backbone == 'dinov2_s' and method == @method")

@@ -1,7 +1,6 @@
 """The training protocol: grids, early stopping, losses, seeds, result files."""
 
 import math
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,7 @@ from tiny import METHODS, make_images, make_vit
 import pvera
 from pvera.backbones import Backbone
 from pvera.data.image_folders import ImageData, ImageSplit
-from pvera.hooks import cast_once, training_attention
+from pvera.hooks import training_attention
 from pvera.study import training
 from pvera.study.protocol import CORRECTED, PUBLISHED
 from pvera.study.training import TrainingConfig, fit
@@ -234,23 +233,6 @@ def test_trained_weights_are_never_a_stale_copy(backbone, splits):
     assert history.validation_loss[-1] < 0.7 * history.validation_loss[0]
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_weights_cast_once_change_no_bit(backbone, splits, name, monkeypatch):
-    """In training, validation and prediction; prediction merges first if the method can."""
-
-    def curves_and_scores():
-        model = pvera.adapt(backbone.model, [METHODS[name]], CLASSES)
-        with training.autocast("cpu", "bfloat16"):
-            (history,) = fit(model, *splits, [(1e-2, 1e-2)], [1e-3], TrainingConfig(epochs=2), CORRECTED, 0)
-            scores = training.predict(model, splits[1])
-        model.unload()
-        return history.train_loss, history.validation_loss, scores.tolist()
-
-    cast_once = curves_and_scores()
-    monkeypatch.setattr(training, "cast_once", lambda encoder: nullcontext())
-    assert cast_once == curves_and_scores()
-
-
 @pytest.mark.parametrize(
     "side, precision, plain", [(64, "bfloat16", True), (384, "bfloat16", False), (64, "float32", False)]
 )
@@ -259,21 +241,6 @@ def test_attention_of_short_sequences_is_plain_in_half_precision(side, precision
     with training.autocast("cpu", precision), training_attention(vit):
         assert [block.attn.fused_attn for block in vit.blocks] == [not plain] * 2
     assert all(block.attn.fused_attn for block in vit.blocks)
-
-
-def test_weights_are_cast_once_under_autocast_only(backbone, splits):
-    linear, images = backbone.model.requires_grad_(False).blocks[0].attn.qkv, splits[1][:2]
-    expected = backbone.model(images)
-    with cast_once(backbone.model):
-        assert torch.equal(backbone.model(images), expected) and "forward" not in vars(linear)
-    with training.autocast("cpu", "bfloat16"):
-        half = backbone.model(images)
-        with pytest.raises(KeyError), cast_once(backbone.model):
-            assert torch.equal(backbone.model(images), half)
-            assert linear.forward.keywords["weight"].dtype == torch.bfloat16
-            raise KeyError
-    assert "forward" not in vars(linear) and linear.weight.dtype == torch.float32
-    assert not torch.equal(half, expected) and torch.equal(backbone.model(images), expected)
 
 
 def test_strict_determinism_refuses_operations_without_a_deterministic_implementation(backbone, splits):

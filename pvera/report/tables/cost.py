@@ -32,8 +32,8 @@ def cost_table(costs: pd.DataFrame) -> Table:
         panels[heading] = part.assign(share=share, **added).set_axis(labels)
     caption = (
         "Parameters and multiply-adds of one image, without the head, which all methods share. Trained: trained "
-        "numbers. Frozen: numbers that stay random. GMAC: 10⁹ multiply-adds of matrix products, counted by fvcore, of "
-        "the pass with the mean, of a pass that samples z, and of the merged model. + %: increase over the backbone."
+        "numbers. Frozen: numbers that stay random. GMAC: 10⁹ multiply-adds of matrix products of the "
+        "pass with the mean, of a pass that samples z, and of the merged model. + %: increase over the backbone."
     )
     spec = {
         "adapter_parameters": ("Trained", lambda row: thousands(row.adapter_parameters)),
