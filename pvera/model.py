@@ -61,6 +61,7 @@ class AdaptedModel(nn.Module):
 
     last_mlp_on_class_token = False
     beta = 0.0
+    _unloaded = False
     members: Sequence[Member]
     backbone: nn.Module
 
@@ -282,16 +283,16 @@ class AdaptedModel(nn.Module):
 
         The model computes nothing afterwards: RuntimeError. Its adapters can still be saved.
         """
-        if self._handles:
+        if not self._unloaded:
             self.unmerge_()
             for handle in self._handles:
                 handle.remove()
-            self._handles = []
+            self._handles, self._unloaded = [], True
             self.backbone._adapted = cast(Any, False)
         return self.backbone
 
     def _require_backbone(self) -> None:
-        if not self._handles:
+        if self._unloaded:
             raise RuntimeError("this model was unloaded: adapt the backbone again")
 
     @contextmanager

@@ -1,25 +1,30 @@
-"""Saving and loading: trained tensors come back bit for bit, and other files are refused."""
+"""Saved adapters, states and copies: what was trained comes back bit for bit, and other files are refused."""
 
+import copy
 import json
+import pickle
+from pathlib import Path
 
 import pytest
 import torch
+from encoders import as_dinov2
 from safetensors import safe_open
 from safetensors.torch import save_file
 from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
 
 import pvera
-from pvera import DoRA, InputError, LoRA, PVeRA, VeRA
+from pvera import DoRA, InputError, LoRA, PVeRA, VeRA, backbones, processes
 from pvera.checkpoint import _checksum
 
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = [kind(rank=8, targets=targets, pair="shared") for kind in (VeRA, PVeRA) for targets in ("qv", "k", "qkv")]
 CONFIGURATIONS = [
     *METHODS.values(),
     PVeRA(rank=4, alpha=2.5, targets="qkv", init="uniform", kl="mean"),
     VeRA(rank=4, targets="k", init="uniform"),
     DoRA(rank=2, norm="output", train_magnitude=False, scaled=False),
-    LoRA(rank=2, targets="v", same_draw=True),
-    *(kind(rank=4, targets=t, pair="shared") for kind in (VeRA, PVeRA) for t in ("qv", "k", "qkv")),
-    *(kind(rank=3, dropout=0.25) for kind in (LoRA, VeRA)),
+    LoRA(rank=2, targets="v", same_draw=True, dropout=0.25),
+    *SHARED,
     VeRA(rank=3, dropout=0.25, dropped="latent"),
     PVeRA(rank=4, sigma=1.0),
 ]
@@ -47,70 +52,33 @@ def path(tmp_path):
 
 @pytest.mark.parametrize("method", CONFIGURATIONS, ids=str)
 def test_round_trip(tmp_path, images, method):
-    """The file loads into a plain backbone and into an adapted one with other values."""
+    """The file holds what was trained; it loads into a plain backbone and into an adapted one of another seed."""
     model, path = trained(seed=3, method=method), tmp_path / "adapter.safetensors"
-    expected = model(images)
     pvera.save(model, path)
-    assert [p.name for p in tmp_path.iterdir()] == ["adapter.safetensors"]
-    fresh = make_vit()
-    adapted = pvera.adapt(make_vit(), method, CLASSES, seed=3)
-    assert pvera.load(adapted, path) is adapted
-    for loaded in (pvera.load(fresh, path), adapted):
-        member = loaded.members[0]
+    tensors, described = content(path)
+    assert tensors.keys() == model.members[0].trained().keys()
+    assert (described["version"], described["method"], described["seed"]) == (1, method.key, 3)
+    assert described["hyperparameters"] == method.describe()
+    other = pvera.adapt(make_vit(), method, CLASSES, seed=3)
+    assert pvera.load(other, path) is other
+    for loaded in (pvera.load(make_vit(), path), other):
+        member = loaded.eval().members[0]
         assert (member.method, member.seed, member.num_classes) == (method, 3, CLASSES)
-        for name, tensor in model.members[0].trained().items():
-            assert torch.equal(member.trained()[name], tensor), name
-            assert member.trained()[name].requires_grad
-        assert torch.equal(loaded.eval()(images), expected)
-    if model.members[0].samples:
-        assert torch.equal(pvera.sample(loaded, images, k=2), pvera.sample(model, images, k=2))
-
-
-def test_only_what_was_trained_is_saved(tmp_path):
-    for method in CONFIGURATIONS:
-        model = trained(method=method)
-        pvera.save(model, tmp_path / "a.safetensors")
-        tensors, described = content(tmp_path / "a.safetensors")
-        assert tensors.keys() == model.members[0].trained().keys()
-        assert all(t.dtype == torch.float32 for t in tensors.values())
-        assert sum(t.numel() for t in tensors.values()) == sum(model.members[0].count().values())
-        assert (described["method"], described["seed"], described["num_classes"]) == (method.key, 0, CLASSES)
-        assert (described["version"], described["hyperparameters"]) == (1, method.describe())
+        assert all(parameter.requires_grad for parameter in member.trained().values())
+        assert torch.equal(loaded(images), model(images))
+        pvera.save(loaded, tmp_path / "again.safetensors")
+        assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
+        if member.samples:
+            assert torch.equal(pvera.sample(loaded, images, k=2), pvera.sample(model, images, k=2))
 
 
 def test_the_model_takes_the_seed_of_the_file(tmp_path, images):
-    """Draws and the next file go by it, also where no frozen matrix does."""
-    model, path = trained(seed=3, method=LoRA(rank=2, dropout=0.5)), tmp_path / "a.safetensors"
+    """Draws go by it, also where no frozen matrix does."""
+    method = LoRA(rank=2, dropout=0.5)
+    model, path = trained(seed=3, method=method), tmp_path / "a.safetensors"
     pvera.save(model, path)
-    filled = pvera.load(pvera.adapt(make_vit(), LoRA(rank=2, dropout=0.5), CLASSES, seed=7), path)
-    assert filled.members[0].seed == 3
+    filled = pvera.load(pvera.adapt(make_vit(), method, CLASSES, seed=7), path)
     assert torch.equal(pvera.sample(filled, images, 2), pvera.sample(pvera.load(make_vit(), path), images, 2))
-    pvera.save(filled, tmp_path / "b.safetensors")
-    assert (tmp_path / "b.safetensors").read_bytes() == path.read_bytes()
-
-
-def test_size_on_vit_b(vit_b, tmp_path):
-    """PVeRA with a head of 100 classes takes at most 1.05 times its trained numbers in fp32."""
-    model, path = pvera.adapt(vit_b, PVeRA(), num_classes=100), tmp_path / "adapter.safetensors"
-    try:
-        pvera.save(model, path)
-    finally:
-        model.unload()
-    numbers = 30_720 + 100 * (768 + 1)
-    assert numbers * 4 < path.stat().st_size <= 1.05 * numbers * 4
-
-
-def test_saving_replaces_the_file_whole(path, images):
-    model = perturb(trained(), seed=9)
-    pvera.save(model, path)
-    assert torch.equal(pvera.load(make_vit(), path).eval()(images), model(images))
-    assert [p.name for p in path.parent.iterdir()] == [path.name]
-
-
-def test_loaded_model_trains_on(path, images):
-    model = pvera.load(make_vit(), path).train()
-    model(images).sum().backward()
-    assert all(p.grad is not None for p in model.members[0].trained().values())
 
 
 def test_merged_model_saves_the_same_file(path, tmp_path):
@@ -119,20 +87,12 @@ def test_merged_model_saves_the_same_file(path, tmp_path):
     assert (tmp_path / "merged.safetensors").read_bytes() == path.read_bytes()
 
 
-def test_double_precision_is_saved_in_single(tmp_path, images):
-    model = trained().double()
-    pvera.save(model, tmp_path / "a.safetensors")
-    loaded = pvera.load(make_vit(), tmp_path / "a.safetensors").eval()
-    torch.testing.assert_close(loaded(images).double(), model(images.double()), rtol=0, atol=1e-5)
-
-
 def test_one_member_of_a_grid(tmp_path, images):
     methods = [PVeRA(rank=4), PVeRA(rank=8)]
     grid, path = adapted(methods, seed=[0, 1]).eval(), tmp_path / "a.safetensors"
     expected = grid(images)
     with pytest.raises(InputError, match="only one member can be saved"):
         pvera.save(grid, path)
-    assert not path.exists()
     grid.active = [1]
     pvera.save(grid, path)
     torch.testing.assert_close(pvera.load(make_vit(), path).eval()(images), expected[1], rtol=0, atol=1e-5)
@@ -146,134 +106,120 @@ def test_one_member_of_a_grid(tmp_path, images):
     torch.testing.assert_close(other(images), torch.stack([untouched, expected[1]]), rtol=0, atol=1e-5)
 
 
-# ---------------------------------------------------------------- errors
-
-
-def refused(path, message, target=None):
-    """Check that loading `path` into `target` (by default both kinds) raises a one-line InputError that contains
-    `message`, and leaves the target unchanged."""
-    targets = [target] if target is not None else [make_vit().train(), trained(seed=0)]
-    for model in targets:
-        adapted = isinstance(model, pvera.AdaptedModel)
-        before = {n: t.clone() for n, t in model.state_dict().items()}
-        flags = [p.requires_grad for p in model.parameters()]
-        mode, images = model.training, make_images()
-        outputs = model(images).detach() if adapted else None
-        with pytest.raises(InputError) as error:
-            pvera.load(model, path)
-        assert message in str(error.value) and "\n" not in str(error.value)
-        assert model.state_dict().keys() == before.keys()
-        assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-        assert [p.requires_grad for p in model.parameters()] == flags and model.training is mode
-        if adapted:
-            assert torch.equal(model(images), outputs)
-        else:
-            assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
-            assert pvera.adapt(model, LoRA(rank=2), CLASSES).unload() is model
-
-
-def rewritten(path, change):
-    """Rewrite the file after `change(tensors, described)`, like another program."""
+def test_matrices_that_no_seed_draws_are_in_the_file(tmp_path, images):
+    model, path = trained(), tmp_path / "adapter.safetensors"
+    for name, buffer in model.members[0].shared.named_buffers():
+        buffer.copy_(torch.randn(buffer.shape, generator=torch.Generator().manual_seed(len(name))))
+    pvera.save(model, path)
     tensors, described = content(path)
-    change(tensors, described)
-    save_file(tensors, path, metadata={"pvera": json.dumps(described)})
+    assert described["version"] == 2 and {"shared.A", "shared.B"} <= tensors.keys()
+    for loaded in (pvera.load(make_vit(), path), pvera.load(trained(seed=4), path)):
+        assert torch.equal(loaded.eval()(images), model(images))
+        pvera.save(loaded, tmp_path / "again.safetensors")
+        assert content(tmp_path / "again.safetensors")[0].keys() == tensors.keys()
 
 
-def reseal(tensors, described):
-    del described["sha256"]
-    described["sha256"] = _checksum(described, tensors)
+def test_committed_files_of_version_1_load():
+    path = next((ROOT / "results/mini/benchmark/tiny").glob("*/pvera/seed0.safetensors"))
+    described = content(path)[1]
+    assert described["version"] == 1 and "pair" not in described["hyperparameters"]
+    assert pvera.load(backbones.load("tiny").model, path).members[0].method.pair == "position"
 
 
-def test_missing_file(tmp_path):
-    refused(tmp_path / "none.safetensors", "none.safetensors: no such file")
-    refused(tmp_path, "no such file")
+def test_options_that_came_later_leave_descriptions_as_they_were():
+    """Configurations of committed results keep their hashes, and earlier versions can read adapter files."""
+    assert LoRA().describe() == {"rank": 64, "alpha": 16.0, "targets": "qv", "same_draw": False}
+    assert VeRA().describe() == {"rank": 256, "alpha": 16.0, "targets": "qv", "init": "normal"}
+    assert PVeRA().describe() == VeRA().describe() | {"kl": "sum"}
+    assert PVeRA(sigma=1.0, pair="shared").describe() == PVeRA().describe() | {"sigma": 1.0, "pair": "shared"}
 
 
-@pytest.mark.parametrize("vit", [{"seed": 1}, {"dim": 32}, {"depth": 3}], ids=str)
-def test_another_backbone(path, vit):
-    refused(path, "belongs to another backbone", make_vit(**vit))
-    adapted = pvera.adapt(make_vit(**vit), METHODS["pvera"], CLASSES)
-    refused(path, "belongs to another backbone", adapted.eval())
+# ---------------------------------------------------------------- one pair A, B for all targets
 
 
-@pytest.mark.parametrize("method", [METHODS["vera"], METHODS["ia3"]], ids=str)
-def test_backbone_with_a_merged_adapter(path, method):
-    """Merged weights that were kept are another backbone; a file of before this hash cannot tell them."""
-    merged = make_vit()
-    merged.load_state_dict(trained(method=method).merge_().backbone.state_dict())
-    refused(path, "has an adapter been merged into it?", merged.train())
-
-    def earlier(tensors, described):
-        del described["merged_sha256"]
-        reseal(tensors, described)
-
-    rewritten(path, earlier)
-    pvera.load(merged, path)
-
-
-def test_truncated_file(path):
-    whole = path.read_bytes()
-    for kept in (0, 4, 100, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:kept])
-        refused(path, "damaged")
+@pytest.mark.parametrize("backbone", [make_vit, lambda: as_dinov2(make_vit())], ids=["fused", "separate"])
+@pytest.mark.parametrize("method", SHARED, ids=str)
+def test_a_shared_pair_is_the_same_pair_at_every_position(method, backbone):
+    """Equal are draws, KL term, gradients, mean and merged weights."""
+    images, results = make_images().double(), []
+    one = perturb(pvera.adapt(backbone(), method, CLASSES)).double()
+    per_position = pvera.adapt(backbone(), type(method)(rank=8, targets=method.targets), CLASSES).double()
+    pairs = {f"shared.{name}": tensor for name, tensor in one.members[0].shared.named_buffers()}
+    per_position.members[0].fill(one.members[0].trained() | pairs)  # the one pair broadcasts
+    for model in (one, per_position):
+        with model.sampling(seed=1) if method.key == "pvera" else torch.enable_grad():
+            logits = model(images)
+        (logits.square().sum() + model.kl_divergence()).backward()
+        outputs = [logits, model.kl_divergence(), *(p.grad for p in model.members[0].trained().values())]
+        results.append([*outputs, model.eval()(images), model.merge_()(images)])
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-9)
+    assert one.members[0].shared.A.shape[-2] == len(one.members[0].shared.B) == 1
 
 
-def test_damaged_file(path):
-    """One changed byte is noticed in the length, the header, the description and the tensors."""
-    whole = path.read_bytes()
-    header = 8 + int.from_bytes(whole[:8], "little")
-    at = [
-        0,
-        9,
-        whole.index(b"alpha") + 9,
-        whole.index(b"layers.0.d") + 7,
-        header,
-        header + 50,
-        len(whole) - 1,
-    ]
-    for position in at:
-        damaged = bytearray(whole)
-        damaged[position] ^= 1
-        path.write_bytes(damaged)
-        refused(path, "damaged", make_vit())
-    path.write_bytes(bytes(len(whole)))
-    refused(path, "damaged")
-    path.write_bytes(whole)
-    pvera.load(make_vit(), path)
+# ---------------------------------------------------------------- files that are refused
 
 
-def test_other_safetensors_file(path):
-    save_file({"weight": torch.zeros(2)}, path)
-    refused(path, "not an adapter file")
-    save_file({"weight": torch.zeros(2)}, path, metadata={"pvera": "[1, 2]"})
-    refused(path, "not an adapter file")
-    save_file({"weight": torch.zeros(2)}, path, metadata={"pvera": '{"version": 1}'})
-    refused(path, "not an adapter file")
+def refused(path, message, target):
+    """Check that loading raises a one-line InputError that contains `message`, and leaves the target unchanged."""
+    before = {n: t.clone() for n, t in target.state_dict().items()}
+    flags, mode = [p.requires_grad for p in target.parameters()], target.training
+    with pytest.raises(InputError) as error:
+        pvera.load(target, path)
+    assert message in str(error.value) and "\n" not in str(error.value)
+    assert target.state_dict().keys() == before.keys()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in target.state_dict().items())
+    assert [p.requires_grad for p in target.parameters()] == flags and target.training is mode
+    if not isinstance(target, pvera.AdaptedModel):
+        assert pvera.adapt(target, LoRA(rank=2), CLASSES).unload() is target
 
 
-def test_newer_version(path):
-    rewritten(path, lambda tensors, described: described.update(version=4))
-    refused(path, "format version 4, newer than this program's 3")
+def merged_weights():
+    """Merged weights that were kept are another backbone."""
+    vit = make_vit()
+    vit.load_state_dict(trained(method=METHODS["ia3"]).merge_().backbone.state_dict())
+    return vit
+
+
+ANOTHER, OTHER_METHOD = "belongs to another backbone", "adapter.safetensors holds PVeRA(rank=8"
 
 
 @pytest.mark.parametrize(
-    "method, classes",
+    "message, make",
     [
-        (PVeRA(rank=16), CLASSES),
-        (PVeRA(rank=8, alpha=8.0), CLASSES),
-        (PVeRA(rank=8, targets="qk"), CLASSES),
-        (PVeRA(rank=8, init="uniform"), CLASSES),
-        (VeRA(rank=8), CLASSES),
-        (METHODS["pvera"], 6),
+        (ANOTHER, lambda: make_vit(seed=1)),
+        (ANOTHER, lambda: make_vit(dim=32)),
+        (ANOTHER, lambda: make_vit(depth=3)),
+        (ANOTHER, lambda: make_vit(img_size=16)),  # its position embedding has another size
+        (ANOTHER, lambda: adapted(METHODS["pvera"], dim=32)),
+        ("has an adapter been merged into it?", merged_weights),
+        (OTHER_METHOD, lambda: adapted(PVeRA(rank=16))),
+        (OTHER_METHOD, lambda: adapted(PVeRA(rank=8, targets="qk"))),
+        (OTHER_METHOD, lambda: adapted(PVeRA(rank=8, alpha=8.0))),
+        (OTHER_METHOD, lambda: adapted(VeRA(rank=8))),
+        (OTHER_METHOD, lambda: pvera.adapt(make_vit(), METHODS["pvera"], 6)),
+        ("other frozen random matrices (seed 0)", lambda: adapted(seed=1)),
+        ("not merged", lambda: adapted().merge_()),
     ],
-    ids=str,
 )
-def test_other_method_or_head_than_the_models(path, method, classes):
-    refused(path, "adapter.safetensors holds PVeRA(rank=8", pvera.adapt(make_vit(), method, classes).eval())
+def test_targets_that_a_file_does_not_fit(path, message, make):
+    refused(path, message, make())
 
 
-def test_other_random_matrices(path):
-    refused(path, "other frozen random matrices (seed 0)", trained(seed=1))
+def test_damaged_files(path, tmp_path):
+    """A file that was cut, and one changed byte in length, header, description or tensors."""
+    whole = path.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    damaged = [whole[:kept] for kept in (0, 4, 100, len(whole) // 2, len(whole) - 1)] + [bytes(len(whole))]
+    for at in (0, 9, whole.index(b"alpha") + 9, whole.index(b"layers.0.d") + 7, header, header + 50, len(whole) - 1):
+        damaged.append(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    for content_ in damaged:
+        path.write_bytes(content_)
+        refused(path, "damaged", make_vit())
+    for metadata in (None, {"pvera": "[1, 2]"}, {"pvera": '{"version": 1}'}):
+        save_file({"weight": torch.zeros(2)}, path, metadata=metadata)
+        refused(path, "not an adapter file", make_vit())
+    refused(tmp_path / "none.safetensors", "none.safetensors: no such file", make_vit())
+    refused(tmp_path, "no such file", trained())
 
 
 def test_random_matrices_that_cannot_be_drawn_again(path, monkeypatch):
@@ -282,16 +228,13 @@ def test_random_matrices_that_cannot_be_drawn_again(path, monkeypatch):
 
     draw = vera.generator
     monkeypatch.setattr(vera, "generator", lambda *key: draw("other version", *key))
-    refused(path, "other frozen random matrices (seed 0)", make_vit().train())
-
-
-def test_merged_target(path):
-    refused(path, "not merged", trained().merge_())
+    refused(path, "other frozen random matrices (seed 0)", make_vit())
 
 
 @pytest.mark.parametrize(
     "described, tensors, message",
     [
+        ({"version": 4}, {}, "format version 4, newer than this program's 3"),
         ({"method": "pvera2"}, {}, "is not registered"),
         ({"hyperparameters": {"rank": 8, "depth": 1}}, {}, "a hyperparameter that pvera does not have"),
         ({"hyperparameters": {"rank": 0}}, {}, "rank must be a positive integer"),
@@ -300,18 +243,56 @@ def test_merged_target(path):
         ({}, {"layers.9.d": torch.zeros(2, 2, 8)}, "does not hold the tensors"),
     ],
 )
-def test_consistent_file_with_wrong_content(path, described, tensors, message):
-    """Inconsistent content is refused even with a correct checksum."""
-
-    def change(old_tensors, old):
-        old_tensors.update(tensors)
-        old.update(described)
-        reseal(old_tensors, old)
-
-    rewritten(path, change)
-    refused(path, message, make_vit().train())
+def test_wrong_content_with_a_correct_checksum(path, described, tensors, message):
+    old_tensors, old = content(path)
+    del old["sha256"]
+    tensors, described = old_tensors | tensors, old | described
+    described["sha256"] = _checksum(described, tensors)
+    save_file(tensors, path, metadata={"pvera": json.dumps(described)})
+    refused(path, message, make_vit())
 
 
-def test_backbone_of_another_size_of_image(path):
-    """At another resolution the position embedding differs, so the backbone is another one."""
-    refused(path, "belongs to another backbone", make_vit(img_size=16))
+# ---------------------------------------------------------------- copies and states
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_merged_copy_can_be_unmerged(copied, images):
+    model = trained()
+    expected = model(images)
+    twin = copied(model.merge_())
+    assert torch.equal(twin(images), model(images))
+    assert torch.equal(twin.unmerge_()(images), expected)
+    assert model.merged
+
+
+def logits_of(model, images, queue):
+    torch.set_num_threads(1)
+    queue.put(model(images).detach().numpy())
+
+
+@pytest.mark.xdist_group("fork server")
+def test_another_process_gets_the_model(images):
+    model, context = trained(), processes.context("pvera")
+    queue = context.Queue()
+    process = context.Process(target=logits_of, args=(model, images, queue))
+    process.start()
+    logits = torch.from_numpy(queue.get(timeout=120))
+    process.join()
+    torch.testing.assert_close(logits, model(images).detach(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("parent", [lambda model: model, torch.nn.Sequential], ids=["alone", "in a parent"])
+@pytest.mark.parametrize("key", ["ia3", "dora", "lora", "vera", "pvera"])
+def test_the_state_means_the_same_merged_or_not(key, parent, images):
+    model = trained(method=METHODS[key])
+    expected, plain = model(images), {n: t.clone() for n, t in parent(model).state_dict().items()}
+    model.merge_()
+    state = parent(model).state_dict()
+    assert state.keys() == plain.keys() and all(torch.equal(tensor, plain[name]) for name, tensor in state.items())
+    fresh = pvera.adapt(make_vit(seed=2), METHODS[key], CLASSES, seed=1).eval()
+    parent(fresh).load_state_dict(state)
+    assert torch.equal(fresh(images), expected)
+    merged = model.backbone.state_dict()  # the backbone alone is what is merged
+    assert not all(torch.equal(t, fresh.backbone.state_dict()[n]) for n, t in merged.items())
+    with pytest.raises(RuntimeError, match=r"unmerge_\(\) first"):
+        parent(model).load_state_dict(state)

@@ -76,16 +76,3 @@ def test_without_dropout_there_is_nothing_to_draw(images):
     for method in (LoRA(rank=3), VeRA(rank=8)):
         with pytest.raises(InputError, match="has no distribution to sample from"):
             pvera.sample(adapted(method).eval(), images, 2)
-
-
-def test_configurations_without_dropout_are_described_as_before():
-    assert LoRA().describe() == {"rank": 64, "alpha": 16.0, "targets": "qv", "same_draw": False}
-    assert VeRA().describe() == {"rank": 256, "alpha": 16.0, "targets": "qv", "init": "normal"}
-    assert LoRA(dropout=0.1).describe()["dropout"] == VeRA(dropout=0.1).describe()["dropout"] == 0.1
-
-
-@pytest.mark.parametrize("share", [1, -0.1, "half", float("nan")])
-def test_a_share_out_of_range(share):
-    for method in (LoRA, VeRA):
-        with pytest.raises(InputError, match="dropout must be a number from 0 and below 1"):
-            method(dropout=share)

@@ -60,14 +60,3 @@ def test_peft_holds_its_mean_alone(tmp_path, pair):
     torch.testing.assert_close(pvera.import_peft(tmp_path / "folder", make_vit()).eval()(images), fixed(images))
     with pytest.raises(InputError, match="fixed sigma"):
         pvera.export_peft(fixed, tmp_path / "sampling", sampling=True)
-
-
-@pytest.mark.parametrize("sigma", [0, -1.0, float("nan"), "1"])
-def test_sigma_is_a_positive_number(sigma):
-    with pytest.raises(InputError, match="sigma must be a positive number"):
-        PVeRA(sigma=sigma)
-
-
-def test_a_trained_sigma_is_described_as_before():
-    assert "sigma" not in PVeRA().describe()
-    assert PVeRA(sigma=1.0).describe()["sigma"] == 1.0

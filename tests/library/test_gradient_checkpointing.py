@@ -53,13 +53,6 @@ def test_a_step_is_the_same(method, spared):
         assert_equal(gradients(saving, losses[1]), gradients(plain, losses[0]))
 
 
-def test_noise_goes_on_as_if_layers_were_computed_once():
-    plain, saving = models(METHODS["pvera"])
-    for model in (plain, saving):
-        gradients(model, objective(model, make_images()))
-    assert torch.equal(saving(make_images()), plain(make_images()))
-
-
 @pytest.mark.parametrize("together", [True, False], ids=["one backward pass", "oldest first"])
 def test_several_passes_before_the_backward_pass(together):
     results = []
@@ -84,28 +77,6 @@ def test_settings_of_the_pass_and_not_of_the_backward_pass():
 def gradients_of_active(model, loss):
     loss.backward()
     return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-
-
-def test_a_pass_without_draws_between():
-    results = []
-    for model in models(METHODS["pvera"]):
-        loss = objective(model, make_images())
-        with torch.no_grad():
-            model.eval()(make_images(5, seed=2))
-            model.train()
-        results.append(gradients(model, loss))
-    assert_equal(results[1], results[0])
-
-
-@pytest.mark.parametrize("key", ["lora", "pvera"])
-def test_whole_model_in_one_checkpoint(key):
-    results = []
-    for saving in (False, True):
-        model = adapted(key)
-        images = make_images().requires_grad_()
-        logits = checkpoint(model, images, use_reentrant=False) if saving else model(images)
-        results.append(gradients(model, logits.square().sum() + model.kl_divergence()))
-    assert_equal(results[1], results[0])
 
 
 def test_reentrant_checkpoints():

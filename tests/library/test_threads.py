@@ -30,16 +30,6 @@ def test_two_threads_sample(model):
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
 
 
-def test_one_samples_while_the_other_predicts(model):
-    images = make_images(16)
-    expected, mean = pvera.sample(model, images, k=4), model(images)
-    with ThreadPoolExecutor(2) as pool, torch.no_grad():
-        drawn = [pool.submit(pvera.sample, model, images, k=4) for _ in range(TIMES)]
-        passes = [model(images) for _ in range(3 * TIMES)]
-        assert all_equal([future.result() for future in drawn], expected)
-    assert all_equal(passes, mean)
-
-
 def test_one_merges_while_the_other_predicts(model):
     images = make_images(16)
     mean = model(images)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import timm
 import torch
-from tiny import METHODS, make_images, make_vit
+from tiny import METHODS
 
 import pvera
 from pvera.backbones import Backbone
@@ -68,18 +68,6 @@ def test_grid_trains_each_member_as_alone(backbone, splits, name):
         (alone,) = train(backbone, splits, [METHODS[name]], [rate], 1e-3)
         for curve in ("train_loss", "kl", "validation_loss", "validation_accuracy"):
             np.testing.assert_allclose(getattr(member, curve), getattr(alone, curve), rtol=1e-5, atol=1e-5)
-
-
-def test_images_of_each_member():
-    model = pvera.adapt(make_vit(), 2 * [pvera.LoRA(2)], CLASSES)
-    images = torch.stack([make_images(seed=0), make_images(seed=1)])
-    apart = torch.stack([model(images[m])[m] for m in range(2)])
-    torch.testing.assert_close(model(images), apart)
-    with pytest.raises(pvera.InputError, match="images of 3 members were given to 2 active ones"):
-        model(torch.cat([images, images[:1]]))
-    model.unload()
-    with pytest.raises(pvera.InputError, match="images are a floating-point tensor"):
-        pvera.adapt(make_vit(), pvera.LoRA(2), CLASSES)(images)
 
 
 def test_grid_of_different_ranks_when_one_stops_early(backbone, splits):
