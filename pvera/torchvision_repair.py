@@ -5,6 +5,7 @@ There torchvision's operator library does not load. `import torchvision`, and so
 declare their schemas is enough: this project never calls them. So `import pvera` comes before `import timm`.
 """
 
+import importlib
 from contextlib import suppress
 
 from torch.library import Library
@@ -20,7 +21,7 @@ def declare_missing() -> None:
     """Declare the operators if torchvision is there and its own do not load."""
     try:
         with suppress(ModuleNotFoundError):
-            import torchvision  # noqa: F401
+            importlib.import_module("torchvision")
     except RuntimeError:
         for schema in SCHEMAS:
             _library.define(schema)
