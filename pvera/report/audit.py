@@ -19,7 +19,6 @@ from pvera.adapters import METHODS, PVeRA, VeRA
 from pvera.data.tasks import TASKS
 from pvera.report.published import BACKBONES, SEEDS, TABLES, Published
 from pvera.report.stars import EPSILON, HALF, decide, decisions, p_range, plausible_counts
-from pvera.report.statistics import binomial_p_value
 from pvera.study import markdown
 from pvera.study.results import CATEGORIES
 
@@ -95,11 +94,6 @@ def means(paper: Published) -> pd.DataFrame:
     table.insert(0, "average", paper.detailed.groupby(["backbone", "method"])["accuracy"].mean())
     order = pd.MultiIndex.from_product([BACKBONES, METHODS], names=["backbone", "method"])
     return table.reindex(order).dropna()
-
-
-def ranks(paper: Published) -> pd.DataFrame:
-    """Return each method's mean rank over the data sets (rows) for each backbone (columns); ties share their mean."""
-    return pd.DataFrame({b: paper.accuracies(b).rank(ascending=False).mean(axis=1) for b in BACKBONES})
 
 
 def check_averages(paper: Published) -> Findings:
@@ -214,7 +208,7 @@ def _star(place: str, value: float, star: bool, reference: float, n: int, decisi
     printed = f"{value:.1f}{'*' if star else ''} (PVeRA {reference:.1f})"
     if not n:
         return Finding(place, printed, "–", UNCHECKED)
-    bounds = p_range(value, reference, n, binomial_p_value)
+    bounds = p_range(value, reference, n)
     texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in bounds]  # below, digits depend on the platform
     given = {None: "star or none", True: "star", False: "no star"}[decision]
     verdict = OPEN if decision is None else agree(decision == star)

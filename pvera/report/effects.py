@@ -6,8 +6,6 @@ so its differences measure chance. `joint_stop` has no effect on such a run, so 
 grid (`protocol.Variant`).
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 from scipy.stats import t
@@ -46,7 +44,7 @@ def load(root, profile: str) -> dict[str, list[dict]]:
 def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
     """Return one row per pair: switch, method, dataset, seed, and the difference in each of `METRICS`.
 
-    Differences are NaN where one of the two runs diverged. InputError for runs that differ in more than the switch.
+    Differences are NaN where one of the two runs diverged.
     """
     variants, rows = one_at_a_time(), []
     references = {(name, *_place(run)): run for name in REFERENCES for run in runs.get(name, ())}
@@ -55,31 +53,18 @@ def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
             other = references.get((variants[name].reference, *_place(run)))
             if other is None:
                 continue
-            check(run, other, variants[name].protocol.adapters.get(run["method"], {}))
             row = {"switch": name, **{key: run[key] for key in ("method", "dataset", "seed")}}
             both = run["test"] and other["test"]
             rows.append(row | {m: value(run) - value(other) if both else np.nan for m, (*_, value) in METRICS.items()})
     return pd.DataFrame(rows, columns=["switch", "method", "dataset", "seed", *METRICS])
 
 
-def check(run: dict, reference: dict, options: dict) -> None:
-    """Require that two runs differ in the protocol and the adapter's `options` alone. InputError otherwise."""
-    one, other = (_without(record["config"], options) for record in (run, reference))
-    if differing := [key for key in one.keys() | other.keys() if one.get(key) != other.get(key)]:
-        raise InputError(f"{_name(run)} and {_name(reference)} differ in more than the switch: in {differing[0]}")
+def _place(run: dict) -> tuple:
+    return tuple(run[key] for key in ("profile", "backbone", "dataset", "method", "seed"))
 
 
-def _without(config: dict, options: dict) -> dict:
-    """Return `config` without the entries that a switch may change."""
-    members = [
-        member | {"method": {key: value for key, value in member["method"].items() if key not in options}}
-        for member in config["members"]
-    ]
-    return {key: value for key, value in config.items() if key != "protocol"} | {"members": members}
-
-
-def summary(pairs: pd.DataFrame, by: Sequence[str] = ("switch",)) -> pd.DataFrame:
-    """Return the mean effect per switch (or switch and method) and metric.
+def summary(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean effect per switch and metric.
 
     pairs: the number of data sets and seeds. mean, low, high: the mean over them, after averaging over methods, and a
     95 % t-interval over both sources of variation. noise: the bound within which the mean of as many independent runs
@@ -88,7 +73,7 @@ def summary(pairs: pd.DataFrame, by: Sequence[str] = ("switch",)) -> pd.DataFram
     there is one, leaves out zero.
     """
     rows = []
-    for key, part in pairs.groupby(list(by), sort=False):
+    for switch, part in pairs.groupby("switch", sort=False):
         methods = set(part["method"])
         chance = pairs[(pairs["switch"] == NOISE) & pairs["method"].isin(methods)]
         for metric in METRICS:
@@ -98,12 +83,11 @@ def summary(pairs: pd.DataFrame, by: Sequence[str] = ("switch",)) -> pd.DataFram
             bound = np.nan
             if len(noise) and len(values) and set(chance["method"]) == methods:
                 bound = t.ppf(0.975, len(noise)) * np.sqrt((noise**2).mean() / (len(values) * len(methods)))
-            place = dict(zip(by, key, strict=True))
-            fair = comparable(place["switch"], metric)
-            beyond = fair and place["switch"] != NOISE and abs(mean) > bound and not low <= 0 <= high
-            rows.append(place | {
-                "metric": metric, "methods": len(methods), "pairs": len(values), "mean": mean, "low": low,
-                "high": high, "noise": bound, "comparable": fair, "beyond": bool(beyond),
+            fair = comparable(switch, metric)
+            beyond = fair and switch != NOISE and abs(mean) > bound and not low <= 0 <= high
+            rows.append({
+                "switch": switch, "metric": metric, "methods": len(methods), "pairs": len(values), "mean": mean,
+                "low": low, "high": high, "noise": bound, "comparable": fair, "beyond": bool(beyond),
             })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -116,11 +100,3 @@ def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
 def comparable(switch: str, metric: str) -> bool:
     """Return whether both runs of a pair measure `metric` on one scale; the loss of two softmaxes is on another."""
     return metric != "validation_loss" or not one_at_a_time()[switch].protocol.softmax_in_loss
-
-
-def _place(run: dict) -> tuple:
-    return tuple(run[key] for key in ("profile", "backbone", "dataset", "method", "seed"))
-
-
-def _name(run: dict) -> str:
-    return "/".join(str(run[key]) for key in ("experiment", "dataset", "method")) + f"/seed{run['seed']}"

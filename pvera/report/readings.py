@@ -36,8 +36,6 @@ class Uncertainty:
     """The results of experiment uncertainty for one adapter.
 
     estimates: number of draws -> `uncertainty.Estimates` of all N test images.
-    covered: number of draws -> whether the interval contains the mean of many further draws, for each image that has
-        that mean.
     single_pass: (N,) highest softmax score of the benchmark's prediction, one pass with the mean.
     single_right: (N,) whether that prediction is the label.
     examples: one image with a correct and one with an incorrect prediction, where they exist.
@@ -45,7 +43,6 @@ class Uncertainty:
 
     record: dict
     estimates: dict[int, uncertainty.Estimates]
-    covered: dict[int, np.ndarray]
     single_pass: np.ndarray
     single_right: np.ndarray
     examples: list[Example]
@@ -94,6 +91,5 @@ def _of_arrays(root, record: dict, arrays: dict[str, np.ndarray]) -> Uncertainty
         label, predicted = int(most.labels[i]), int(most.predicted[i])
         low, high = float(most.low[i]), float(most.high[i])
         examples.append(Example(record["dataset"], pixels, label, predicted, scores.astype(np.float64), low, high))
-    covered = dict(zip(draws, arrays["covered"], strict=True))
     single_pass, single_right = predictions.max(1).astype(np.float64), predictions.argmax(1) == labels
-    return Uncertainty(record, estimates, covered, single_pass, single_right, examples)
+    return Uncertainty(record, estimates, single_pass, single_right, examples)

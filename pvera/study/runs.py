@@ -83,12 +83,9 @@ class Job:
         started = time.perf_counter()
         if device.startswith("cuda") and torch.cuda.is_initialized():  # before that there is no peak
             torch.cuda.reset_peak_memory_stats(device)
-        with training.deterministic(self.deterministic), training.autocast(device, self.precision):
-            record, files = self.compute(device, on_step)
-            made_by = environment(device)
+        record, files = self.compute(device, on_step)
         identity = {"schema": results.SCHEMA} | {name: getattr(self, name) for name in results.IDENTITY}
         record["config_hash"] = results.config_hash(record["config"])
-        record["environment"] = made_by | record.get("environment", {})
         results.write(self.path, identity | record | {"cost": cost(started, device)}, **files)
 
 
@@ -130,33 +127,35 @@ class Run(Job):
         seeds = [derive(self.seed, "member", m) if self.protocol.own_draws else self.seed for m in members]
         model = adapt(frozen.model, [c.method for c in self.candidates], task.classes, seeds, self.pool)
         rates, betas = [(c.adapter_lr, c.head_lr) for c in self.candidates], [c.beta for c in self.candidates]
-        chosen, scores, files = None, None, {}
+        chosen = scores = None
+        files = {}
         try:
-            histories = training.fit(
-                model,
-                train,
-                validation,
-                rates,
-                betas,
-                self.training,
-                self.protocol,
-                self.seed,
-                lambda epoch: on_step(epoch, self.training.epochs),
-            )
-            described = [_describe(*each) for each in zip(self.candidates, histories, model.members, strict=True)]
-            best = training.choose(histories, self.protocol)
-            if best is not None:
-                chosen = {"member": best, "epoch": histories[best].best_epoch, "grid": self.candidates[best].grid}
-                model.active = [best]
-                model.members[best].load_state_dict(histories[best].best_state, strict=False)
-                adapter, labels = checkpoint.dumps(model), test.labels.cpu().numpy()
-                probabilities = training.predict(model, test)
-                scores = kind.scores(probabilities, labels)
-                if self.keep:
-                    files = {"probabilities": probabilities, "labels": labels, "adapter": adapter}
+            with training.deterministic(self.deterministic), training.autocast(device, self.precision):
+                histories = training.fit(
+                    model,
+                    train,
+                    validation,
+                    rates,
+                    betas,
+                    self.training,
+                    self.protocol,
+                    self.seed,
+                    lambda epoch: on_step(epoch, self.training.epochs),
+                )
+                described = [_describe(*each) for each in zip(self.candidates, histories, model.members, strict=True)]
+                best = training.choose(histories, self.protocol)
+                if best is not None:
+                    chosen = {"member": best, "epoch": histories[best].best_epoch, "grid": self.candidates[best].grid}
+                    model.active = [best]
+                    model.members[best].load_state_dict(histories[best].best_state, strict=False)
+                    adapter, labels = checkpoint.dumps(model), test.labels.cpu().numpy()
+                    probabilities = training.predict(model, test)
+                    scores = kind.scores(probabilities, labels)
+                    if self.keep:
+                        files = {"probabilities": probabilities, "labels": labels, "adapter": adapter}
+                made_by = environment(device)
         finally:
             model.unload()
-        package = {kind.PACKAGE: importlib.metadata.version(kind.PACKAGE)}
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
@@ -166,7 +165,11 @@ class Run(Job):
             "members": described,
             "chosen": chosen,
             "test": scores,
-            "environment": {"weights_file_sha256": frozen.file_sha256, **package},
+            "environment": made_by
+            | {
+                "weights_file_sha256": frozen.file_sha256,
+                kind.PACKAGE: importlib.metadata.version(kind.PACKAGE),
+            },
         }
         return record, files
 

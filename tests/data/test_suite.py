@@ -49,6 +49,17 @@ def test_pixels_are_the_published_ones(made, name):
     assert suite.digests(made[name])["all"] == suite.RECIPES[name].sha256
 
 
+def test_digests_tell_splits_labels_and_pixels_apart(made):
+    parts = made["counting"]
+    whole = suite.digests(parts)
+    part = parts["test"]
+    other_images = suite.Part(np.roll(part.images, 1, axis=0), part.labels, part.units)
+    other_labels = suite.Part(part.images, np.roll(part.labels, 1), part.units)
+    for other in (other_images, other_labels):
+        changed = suite.digests(parts | {"test": other})
+        assert [split for split in whole if whole[split] != changed[split]] == ["test", "all"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_no_unit_lies_in_two_splits_and_each_has_one_label(made, name):
     parts = made[name].values()
@@ -113,6 +124,58 @@ def test_masks_hold_the_sprite_and_the_vessel_at_the_centre(made):
     part = made["vessels"]["test"]
     area = [part.masks[part.labels == c].mean() for c in range(4)]
     assert area == sorted(area) and part.masks[part.labels == 3][:, 15:17, 15:17].all()
+
+
+def test_sprites_stand_where_their_label_says(made):
+    part = made["sprites"]["test"]
+    mass = part.images[..., 0].astype(float)
+    centroid = (mass.sum(1) * (np.arange(32) + 0.5)).sum(1) / mass.sum((1, 2))
+    expected = 8 + 16 * (2 * part.labels + 0.5) / 31
+    assert abs(centroid - expected).max() < 1.5 and np.median(abs(centroid - expected)) < 0.5
+
+
+def test_stain_and_caliber_grow_with_their_labels(made):
+    part = made["nuclei"]["test"]
+    red, blue = (part.images[..., c].mean((1, 2), dtype=float) for c in (0, 2))
+    brown = [np.mean((red - blue)[part.labels == c]) for c in range(4)]
+    assert brown == sorted(brown) and brown[3] - brown[0] > 10
+    part = made["vessels"]["test"]
+    green = part.images[..., 1].astype(float)
+    dent = green.mean((1, 2)) - green[:, 14:18, 14:18].mean((1, 2))
+    dark = [np.mean(dent[part.labels == c]) for c in range(4)]
+    assert dark == sorted(dark) and dark[1] - dark[0] > 3
+
+
+def test_more_objects_have_more_edges(made):
+    part = made["counting"]["test"]
+    edges = abs(np.diff(part.images.astype(float), axis=2)).sum(3) > 60
+    counted = [edges[part.labels == c].mean() for c in range(8)]
+    assert counted == sorted(counted) and counted[7] > 3 * counted[0]
+
+
+def test_waves_are_waves(made):
+    """The share of the spectrum in its highest peaks is high for the two classes of texture that repeat."""
+    part = made["textures"]["test"]
+    grey = part.images.mean(axis=3)
+    grey = (grey - grey.mean(axis=(1, 2), keepdims=True)) * np.outer(np.hanning(32), np.hanning(32))
+    frequency = np.hypot(np.fft.fftfreq(32)[:, None], np.fft.rfftfreq(32)) * 32
+    power = abs(np.fft.rfft2(grey))[:, frequency > 2.2] ** 2  # lower ones are brightness that changes over the image
+    share = np.sort(power, axis=1)[:, -8:].sum(axis=1) / power.sum(axis=1)
+    names = suite.RECIPES["textures"].classes
+    mean = {name: share[part.labels == i].mean() for i, name in enumerate(names)}
+    assert min(mean["stripes"], mean["weave"]) > max(mean[name] for name in ("clouds", "cells", "dots", "scratches"))
+
+
+def test_fields_have_the_spectrum_that_they_are_asked_for():
+    from pvera.data.suite.drawing import field
+
+    fields = field(400, 1.0, np.random.default_rng(0))
+    assert np.allclose(fields.mean((1, 2)), 0) and np.allclose(fields.std((1, 2)), 1)
+    windowed = fields * np.outer(np.hanning(32), np.hanning(32))
+    power = (abs(np.fft.fft2(windowed)) ** 2).mean(axis=0)
+    frequency = np.arange(3, 13)
+    slope = np.polyfit(np.log(frequency), np.log(power[0, 3:13]), 1)[0]
+    assert -2.4 < slope < -1.6
 
 
 @pytest.mark.parametrize("name", NAMES)

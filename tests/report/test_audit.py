@@ -16,7 +16,6 @@ from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.report import audit, published, stars
 from pvera.report.audit import CONTRADICTS, FOLLOWS, OPEN, ROUNDING, UNCHECKED
-from pvera.report.statistics import binomial_p_value
 from pvera.study import markdown
 
 ROOT = Path(__file__).parents[2]
@@ -157,8 +156,6 @@ def test_exchanged_columns_are_named(paper):
     paper.detailed.loc[better & (paper.detailed["method"] == "lora"), "star"] = False
     best = stars.exchanges(paper).groupby("backbone").first().loc["dinov2_l"]
     assert best.to_dict() == {"one": "dora", "other": "lora", "before": 8, "after": 0}
-    first = stars.readings(paper).query("backbone == 'dinov2_l'").iloc[0]
-    assert (first["contradictions"], first["exchanged"]) == (8, 0)
 
 
 def test_suspected_cells_are_printed_so():
@@ -189,14 +186,9 @@ def test_counts_behind_a_percentage(percent, n, counts):
 
 def test_p_values_within_rounding():
     # 10 answers, 50.0 and 20.0 stand for exactly 5 and 2: P(X <= 2) = 56 / 1024
-    assert stars.p_range(20.0, 50.0, 10, binomial_p_value) == pytest.approx((56 / 1024, 56 / 1024))
+    assert stars.p_range(20.0, 50.0, 10) == pytest.approx((56 / 1024, 56 / 1024))
     assert stars.decide(20.0, 50.0, 10) is False
     assert stars.decide(10.0, 50.0, 10) is True  # 11 / 1024
-    low, high = stars.p_range(50.0, 50.0, 10000, stars.two_sided)
-    assert low < high == 1.0
-    z = 0.1 / math.sqrt(2 * 0.45 * 0.55 / 100)
-    assert stars.two_samples(40, 100, 50) == pytest.approx(math.erfc(z / math.sqrt(2)) / 2)
-    assert stars.two_samples(0, 10, 0) == 1
 
 
 def test_shares_of_whole_numbers():
@@ -232,12 +224,12 @@ def test_a_row_of_another_length_is_no_markdown_table():
 
 
 def test_notebook(tmp_path, monkeypatch, capsys):
-    """It needs the published numbers alone, shows tables and a figure, prints nothing, and writes the audit."""
+    """It needs the published numbers alone, shows tables, prints nothing, and writes the audit."""
     (tmp_path / "results/published").mkdir(parents=True)
     for field in fields(published.Published):
         shutil.copy(FOLDER / f"{field.name}.csv", tmp_path / "results/published")
     tables, pictures = run("audit.ipynb", tmp_path, "empty", monkeypatch)
-    assert "| check | place |" in tables and [picture.stem for picture in pictures] == ["audit"]
+    assert "| check | place |" in tables and not pictures
     assert capsys.readouterr() == ("", "")
     assert (tmp_path / "results/published/audit.csv").read_bytes() == (FOLDER / "audit.csv").read_bytes()
 

@@ -87,31 +87,30 @@ def test_each_part_has_a_panel_and_names_its_source():
 def test_curves_keep_the_best_of_ended_trainings():
     curves = duration.curves([*RUNS, trained("vera", [0.2], dataset="vessels")])
     assert list(curves) == ["digits", "vessels"] and list(curves["vessels"]) == ["vera"]
-    curve = curves["digits"]["pvera"]
-    np.testing.assert_allclose(curve.mean, [1.0, 0.9, 0.7, 0.7, 0.5, 0.5])
-    np.testing.assert_allclose(curve.low, [1.0, 0.9, 0.6, 0.6, 0.4, 0.4])
-    np.testing.assert_allclose(curve.high, [1.0, 0.9, 0.8, 0.8, 0.6, 0.6])
-    np.testing.assert_allclose(curves["digits"]["vera"].mean, [0.6, 0.5, 0.5])
-    assert curve.chosen == 4 and curves["digits"]["vera"].chosen == 1.5
+    loss, chosen = curves["digits"]["pvera"]
+    assert loss[0].tolist() == [1.0, 0.9, 0.8, 0.8, 0.4, 0.4] and loss[1].tolist() == [1.0, 0.9, 0.6, 0.6, 0.6, 0.6]
+    assert chosen == 4 and curves["digits"]["vera"].chosen == 1.5
 
 
 def test_figure():
     losses = duration.curves(RUNS)["digits"]
-    ax = draw.curves(Figure().subplots(), losses, 3)
+    ax = draw.curves(Figure().subplots(), losses)
     dashed, *drawn = ax.lines
-    assert set(dashed.get_xdata()) == {3}
+    assert set(dashed.get_xdata()) == {duration.LIMIT}
     np.testing.assert_array_equal(drawn[2].get_xdata(), np.arange(1, 7))
-    np.testing.assert_allclose(drawn[2].get_ydata(), losses["pvera"].mean)
-    chosen = losses["pvera"].chosen
-    np.testing.assert_allclose(
-        drawn[3].get_xydata(), [[chosen, np.interp(chosen, np.arange(1, 7), losses["pvera"].mean)]]
-    )
-    assert [text.get_text() for text in ax.texts] == ["VeRA", "PVeRA"] and len(ax.collections) == 2
-    assert [text.get_text() for text in draw.learning({"digits": losses}, 3).legends[0].get_texts()] == [
+    np.testing.assert_allclose(drawn[2].get_ydata(), [1.0, 0.9, 0.7, 0.7, 0.5, 0.5])
+    np.testing.assert_allclose(drawn[3].get_xydata(), [[4, 0.7]])
+    np.testing.assert_allclose(drawn[1].get_xydata(), [[1.5, (0.6 + 0.5) / 2]])  # VeRA: epochs 2 and 1
+    low, high = (ax.collections[1].get_paths()[0].vertices[:, 1].min(), 1.0)
+    assert (low, high) == (0.4, 1.0) and len(ax.collections) == 2
+    names = [text.get_text() for text in draw.learning({"digits": losses}).legends[0].get_texts()]
+    assert names == [
+        "VeRA",
+        "PVeRA",
         "mean over seeds",
         "range of seeds",
-        "chosen epoch (median over seeds)",
-        "limit of 3 epochs",
+        "chosen epoch (median)",
+        "limit of 20 epochs",
     ]
 
 

@@ -44,23 +44,6 @@ def test_the_contrast_of_separation_pairs_models():
         better(pvera)
 
 
-def test_auroc_figure_shows_every_seed_and_chance():
-    runs = [values(method, dataset, seed, own=(1.0, 2.0), other=(3.0, 1.0 + seed))
-            for method in ("pvera", "vera") for dataset in ("digits", "vessels") for seed in (0, 1)]  # fmt: skip
-    data = out_of_distribution.comparisons(runs)
-    figure = maps.out_of_distribution_auroc(data)
-    figure.canvas.draw()
-    assert [ax.get_title() for ax in figure.axes] == ["Mean value", "Norm"]
-    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert labels == ["Digits", " ", "Vessels", " "]
-    for ax, kind in zip(figure.axes, out_of_distribution.KINDS):
-        chance = [line for line in ax.lines if line.get_linestyle() == "--"]
-        assert [set(line.get_xdata()) for line in chance] == [{0.5}]
-        drawn = sorted(x for line in ax.lines if line.get_markersize() == 2 for x in line.get_xdata())
-        assert drawn == pytest.approx(sorted(data.loc[data["kind"] == kind, "auroc"]))
-        assert len(drawn) == 2 * 2 * 2
-
-
 def test_out_of_distribution_figure():
     """A violin and a bracket per data set; the model's own data set in the method's colour; axes say what is
     shown."""

@@ -25,7 +25,7 @@ PAPER = published.load(Path(__file__).parents[2] / "results/published")
 DRAWS = {"draws": [4, 16], "truth_draws": 50}
 
 
-def adapter(dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1), width=None, covered=(1, 0)):
+def adapter(dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1), width=None):
     """Make an adapter's draws. All draws are correct on `right` images, none on the others. 16 draws have half the
     spread of 4. An interval is by default twice as wide as the spread."""
     right, sd = np.array(right, bool), np.array(sd)
@@ -36,12 +36,11 @@ def adapter(dataset="digits", seed=0, right=(1, 1, 0, 0), sd=(0.1, 0.2, 0.3, 0.1
         for k, part in ((4, 1), (16, 2))
     }
     record = make_record("pvera", dataset, seed, config=DRAWS)
-    hit = np.array(covered, bool)
     shown = tuple(
         Example(dataset, np.zeros((4, 4, 3), np.uint8), 0, 0 if good else 1, np.full((16, 2), 0.5), 0.4, 0.6)
         for good in (True, False)
     )
-    return Uncertainty(record, estimates, {4: hit, 16: hit}, 1 - sd[::-1], right, shown)
+    return Uncertainty(record, estimates, 1 - sd[::-1], right, shown)
 
 
 HAND = [
@@ -86,9 +85,6 @@ def test_random_spreads_against_scikit_learn():
         assert row[run.record["seed"], uncertainty.SINGLE, 0] == pytest.approx(
             roc_auc_score(~run.single_right, 1 - run.single_pass)
         )
-    by_draws = uncertainty.by_draws(runs).set_index("draws")
-    expected = np.mean([roc_auc_score(~run.most.right, run.most.width) for run in runs])
-    assert by_draws.loc[16, "auroc"] == pytest.approx(expected)
     gain = uncertainty.gain(16)(runs)[""]
     gaps = [[every[name][s, uncertainty.SD, 16] - every[name][s, uncertainty.SINGLE, 0] for s in range(3)]
             for name in ("digits", "vessels")]  # fmt: skip
@@ -116,17 +112,6 @@ def test_widths_beside_the_paper():
     assert cells(table, 1)["Vessels"][0] == "25.0"
 
 
-def test_by_draws_by_hand():
-    """t(3) = 3.1824, so a t-interval of four draws is 3.1824 standard deviations wide; t(15) = 2.1314,
-    1.0657."""
-    table = uncertainty.by_draws_table(HAND)
-    shown = cells(table)
-    assert shown["4 draws"][2] == "3.18" and shown["16 draws"][2] == "1.07"
-    assert [row[-1] for row in shown.values()] == ["50.0", "50.0"] and "share of 6 intervals" in table.caption
-    low, *_, high = shown["4 draws"][:2]
-    assert (low, high) == ("0.400", "0.480")
-
-
 def test_contrasts_are_those_within_a_data_set():
     """Pooled, incorrect images spread more. By data set, delta is .25 and 1 on Digits, and -1 on Vessels's one seed."""
     for values in (uncertainty.spread_of, uncertainty.width_of):
@@ -140,7 +125,6 @@ def test_an_adapter_that_is_always_right(recwarn):
     """No answer is incorrect; every number that needs one is a dash."""
     runs = [adapter(right=(1, 1, 1, 1))]
     assert cells(uncertainty.spread(runs))["Digits"] == ["0.0", "0.1750", "–", "–", "–", "–"]
-    assert cells(uncertainty.by_draws_table(runs))["4 draws"] == ["0.350", "–", "3.18", "–", "50.0"]
     assert set(cells(uncertainty.detection_table(runs))["Digits"]) == {"–"}
     assert uncertainty.gain(16)(runs)[""].isna().all(axis=None)
     assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.3500", "–", "–"]
@@ -151,9 +135,8 @@ def test_an_adapter_that_is_always_right(recwarn):
 
 def test_draws_that_are_all_equal(recwarn):
     """The intervals are points, each of which holds the mean of more such draws."""
-    runs = [adapter(sd=(0, 0, 0, 0), covered=(1, 1, 1, 1))]
+    runs = [adapter(sd=(0, 0, 0, 0))]
     assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.0000", "0.0000", "–"]
-    assert cells(uncertainty.by_draws_table(runs))["4 draws"] == ["0.000", "0.000", "3.18", "0.500", "100.0"]
     for figure in (plots.spread, plots.widths, plots.detection):
         figure(runs).canvas.draw()
     assert not recwarn.list

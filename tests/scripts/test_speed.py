@@ -63,31 +63,20 @@ def test_titles():
     assert benchmark_speed.title([LoRA(rank=2)] * 3) == "LoRA, r = 2, grid of 3"
 
 
-def peft_rows():
-    """Make the rows of one method: ours, PEFT's, and their ratio, which has no bound."""
-    ours, theirs = row("PVeRA, r = 9"), row("peft 1.0, PVeRA, r = 9, step", "peft", ratio=1.5, target=None)
-    quotient = Measurement("peft", "tiny", "float32", "PVeRA, r = 9, step", "the step of peft 1.0", 1.2, 1.5, 0.8)
-    return [vars(ours), vars(theirs), vars(quotient)]
-
-
 def test_figures():
     rows = pd.DataFrame(map(vars, [
         row(), row(precision="bfloat16", ratio=1.4), row("free", target=None),
         row("PVeRA, 2 draws", part="sample", ratio=1.1),
         Measurement("step", "tiny", "bfloat16", "PVeRA, bf16", "the same in fp32", 0.6, 1.0, 0.6, 0.5), row("last"),
     ]))  # fmt: skip
-    other = pd.DataFrame([vars(row("last", ratio=1.9)), *peft_rows()])
+    other = pd.DataFrame([vars(row("last", ratio=1.9))])
     figure = figures.against_bounds({"one processor": rows, "another": other}, "a backbone")
-    first, last, second, _, peft_here, peft_there = figure.axes
-    assert [label.get_text() for label in first.get_yticklabels()] == ["PVeRA, r = 8", "free", "last", "PVeRA, r = 9"]
+    first, last, second, missing = figure.axes
+    assert [label.get_text() for label in first.get_yticklabels()] == ["PVeRA, r = 8", "free", "last"]
     assert [label.get_text() for label in second.get_yticklabels()] == ["PVeRA, 2 draws"]
     assert figure.get_suptitle() == "a backbone" and first.get_title("left").startswith("one processor")
-    assert [line.get_xdata()[0] for line in last.lines if line.get_marker() in "os"] == [1.9, 1.2]
-    assert [label.get_text() for label in peft_here.get_yticklabels()] == [
-        "PVeRA, r = 9, step: here",
-        "PVeRA, r = 9, step: peft 1.0",
-    ]
-    assert [line.get_xdata()[0] for line in peft_there.lines if line.get_marker() in "os"] == [1.2, 1.5]
+    assert [line.get_xdata()[0] for line in last.lines if line.get_marker() in "os"] == [1.9]
+    assert [text.get_text() for text in missing.texts] == ["not measured"]
     points = [line.get_xdata()[0] for line in first.lines if line.get_marker() in "os"]
     assert points == [1.2, 1.4, 1.2, 1.2]
     swept = [
@@ -130,9 +119,6 @@ def test_notebook_without_timings(tmp_path, monkeypatch):
         text.splitlines()
         == [
             "No results yet: `python experiments/benchmark_speed.py` makes them.",
-            "No results yet: `python experiments/train.py --profile empty --experiments beta benchmark --precision "
-            "bfloat16 "
-            "--results results/bfloat16` makes them.",
             "No results yet: `python experiments/train.py --profile empty` makes them.",
         ]
         and not pictures

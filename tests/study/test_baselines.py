@@ -142,7 +142,7 @@ def test_an_ensemble_of_one_is_its_member():
     ]
     one, both = uncertainty_baselines.ensemble(ways[:1]), uncertainty_baselines.ensemble(ways)
     np.testing.assert_array_equal(one.predictions["test"].probabilities, scores[0])
-    assert (one.passes, one.milliseconds, "spread" in one.predictions["test"].parts) == (1, 2.0, False)
+    assert (one.passes, one.milliseconds, one.predictions["test"].spread) == (1, 2.0, None)
     np.testing.assert_allclose(both.predictions["test"].probabilities, scores.mean(0))
     assert (both.passes, both.milliseconds) == (2, 4.0)
 
@@ -177,7 +177,7 @@ def test_draws_without_variance_equal_the_mean(images):
     for draws in (drawn, merged):
         torch.testing.assert_close(draws, mean.expand(16, -1, -1), atol=1e-5, rtol=1e-4)
     combined = uncertainty_baselines.Prediction.of(drawn.numpy())
-    assert combined.parts["mutual"].max() < 1e-6 and combined.parts["spread"].max() < 1e-6
+    assert combined.entropy.mutual.max() < 1e-6 and combined.spread.max() < 1e-6
 
 
 def test_severity_0_are_the_images_before(executed):

@@ -17,7 +17,7 @@ from pvera.report import efficiency, plots, published
 from pvera.report.plots import calibration as calibration_plots
 from pvera.report.plots import cost as cost_plots
 from pvera.report.scores import wide
-from pvera.report.tables import against_paper, benchmark, calibration, precision, wall_time
+from pvera.report.tables import against_paper, benchmark, calibration, wall_time
 from pvera.report.tables import cost as cost_tables
 from pvera.study import cost_records, results
 from pvera.study.experiments import list_runs
@@ -126,7 +126,6 @@ def test_its_row_comes_after_the_papers_in_the_tables(root, all_runs):
     assert "Bias" not in against_paper.accuracies(all_runs, PAPER).markdown(about=False), "the paper has no such row"
     floors = calibration.floors(root, all_runs)
     assert list(calibration.calibration(all_runs, floors).texts()[""].index) == titles
-    assert list(cells(precision.precision_table(all_runs, all_runs))) == titles
     assert list(cells(wall_time.wall_time_table(wall_time.wall_times(root, "mine"), "mine"), 1)) == titles
 
 

@@ -1,7 +1,7 @@
 """Figures. Functions that take Axes draw on them and return them; `save` writes PNG and PDF."""
 
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Bbox
-from scipy.optimize import isotonic_regression
 
 from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.files import write_atomically
@@ -151,36 +150,6 @@ PVERA_MEAN = entry("PVeRA's mean", line="-", colour=style("pvera").colour, alpha
 def note(figure: Figure, text: str) -> None:
     """Add a small line below the axes that explains what a key cannot show."""
     figure.supxlabel(text, fontsize=6, color="0.3")
-
-
-def spaced(places: Iterable[float], gap: float, low: float = -np.inf, high: float = np.inf) -> np.ndarray:
-    """Move places apart, so that neighbours keep their order and are at least `gap` apart, between `low` and `high`.
-
-    The moves are as small as they can be (least squares).
-    """
-    places = np.asarray(list(places), dtype=float)
-    order, steps = np.argsort(places, kind="stable"), gap * np.arange(len(places))
-    moved = np.empty_like(places)
-    if len(places):
-        moved[order] = np.clip(isotonic_regression(places[order] - steps).x, low, high - steps[-1]) + steps
-    return moved
-
-
-def name_at_right(ax: Axes, ends: Mapping[str, tuple[float, float]], gap: float) -> None:
-    """Write the methods' names right of the axes, with lines from the points `ends`, as near as other names allow.
-
-    gap: least distance of two names, a share of the axes' height.
-    """
-    low, high = ax.get_ylim()
-    places = spaced([(end - low) / (high - low) for _, end in ends.values()], gap, 0, 1)
-    for (method, end), place in zip(ends.items(), places, strict=True):
-        look = style(method)
-        ax.annotate(
-            look.title, end, (1.03, place), "data", "axes fraction", fontsize=5.5, color=look.colour, va="center",
-            fontweight="bold" if method == "pvera" else "normal",
-            arrowprops={"arrowstyle": "-", "color": look.colour, "linewidth": 0.3, "alpha": 0.6, "relpos": (0, 0.5),
-                        "patchA": None, "shrinkA": 1, "shrinkB": 0},
-        )  # fmt: skip
 
 
 def doubling(ax: Axes, counts: Sequence[int], label: str) -> None:

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pvera.cost import GIGA
-from pvera.report.plots import PAGE, entry, key, name_at_right, panels, style
+from pvera.report.plots import PAGE, entry, key, methods_key, panels, style
 
 #: Per panel: title, label, and columns of `efficiency.of_runs`: in training, with the mean, merged.
 PANELS = (
@@ -41,7 +41,7 @@ def accuracy_against(ax: Axes, points: pd.DataFrame, columns: tuple[str, ...], s
 
 
 def efficiency(points: pd.DataFrame) -> Figure:
-    """Draw the four panels of `efficiency.of_paper` or `of_runs` in a strip, with the methods' names at its right.
+    """Draw the four panels of `efficiency.of_paper` or `of_runs` in a strip.
 
     The axis of trained numbers is logarithmic, but linear below its first power of ten: linear probing has zero.
     """
@@ -62,11 +62,9 @@ def efficiency(points: pd.DataFrame) -> Figure:
     axes[0].set_xlim(-(10**first) / 4, 2 * trained.max())
     axes[0].set_xticks([0, *(10**power for power in range(first, last + 1))])
     axes[0].minorticks_off()
-    ends = {method: (row["training"] / scale, row["accuracy"]) for method, row in points.iterrows()}
-    name_at_right(axes[-1], ends, 0.05)
     figure.supylabel("Test accuracy (%)")
     key(figure, [
-        entry("training (PVeRA: sampled)", "o"), entry("mean", "|", markersize=6),
+        *methods_key(points.index), entry("training (PVeRA: sampled)", "o"), entry("mean", "|", markersize=6),
         entry("merged", "o", mfc="white", markersize=3.5),
-    ], place="lower")  # fmt: skip
+    ], columns=6)  # fmt: skip
     return figure

@@ -1,17 +1,15 @@
 """Figures of the last layer's latents: detection of other data sets, and maps over patches (Section 4.4)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import class_name
-from pvera.report.plots import COLUMN, SEED, Style, entry, forest, key, methods_key, note, panels, picture, style
+from pvera.report.plots import COLUMN, note, picture, style
 from pvera.report.plots.uncertainty import STARS, bracket, stars, violins
 from pvera.report.statistics import rank_sum
 from pvera.report.table import title
@@ -38,31 +36,6 @@ def values(ax: Axes, run: Values, kind: str, tested: Sequence[str]) -> Axes:
     for label in ax.get_xticklabels():
         label.set(rotation=30, ha="right", rotation_mode="anchor", fontsize=6)
     return ax
-
-
-def out_of_distribution_auroc(data: pd.DataFrame) -> Figure:
-    """Draw the AUROC of each model, mean over the other data sets, for each kind of value side by side.
-
-    Dots are seeds, markers their means. data: `tables.out_of_distribution.comparisons`. The width is a column's.
-    """
-    shown = data.pivot_table("auroc", ["kind", "model", "method"], "seed", sort=False).add_prefix("seed")
-    shown["mean"] = shown.mean(axis=1)
-    methods = list(dict.fromkeys(data["method"]))
-
-    def look(row: tuple) -> Style:
-        model, method = row
-        return replace(style(method), title=title(model) if method == methods[0] else " ")
-
-    figure, axes = panels(len(KINDS), len(KINDS), COLUMN, 0.15 * len(shown) / len(KINDS), 0.75, sharey=True)
-    for ax, (kind, name) in zip(axes, KINDS.items(), strict=True):
-        forest(ax, shown.loc[kind], look).set_title(name.capitalize())
-        ax.axvline(0.5, color="0.3", linewidth=0.8, linestyle="--", zorder=1)
-        ax.set_xlim(0, 1)
-        ax.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
-    figure.supxlabel("AUROC for detecting images of another data set by high values", fontsize=7)
-    figure.supylabel("Training set", fontsize=7)
-    key(figure, [*methods_key(methods), SEED, entry("chance", line="--")], columns=4)
-    return figure
 
 
 def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:

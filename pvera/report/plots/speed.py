@@ -14,8 +14,7 @@ from pvera.study.speed import SWEPT
 
 #: Colour and marker of each precision: greys, as colours stand for methods.
 PRECISIONS = {"float32": ("black", "o"), "bfloat16": ("0.4", "s"), "float16": ("0.75", "D")}
-PARTS = {"step": "Training step", "evaluate": "Evaluation", "sample": "Sampling", "memory": "Memory of a step",
-         "peft": "Here and in the package peft"}  # fmt: skip
+PARTS = {"step": "Training step", "evaluate": "Evaluation", "sample": "Sampling", "memory": "Memory of a step"}
 QUARTILES = entry("quartiles over timed pairs", line="-", linewidth=1)
 
 
@@ -23,24 +22,9 @@ def by_machine(records: Sequence[dict]) -> dict[str, dict[str, pd.DataFrame]]:
     """Return {backbone: {machine: rows}} of all records."""
     parts: dict[str, dict[str, pd.DataFrame]] = {}
     for record in records:
-        name = machine_title(record)
         for backbone, rows in speed.by_backbone(record).items():
-            parts.setdefault(backbone, {})[name] = rows
+            parts.setdefault(backbone, {})[machine_title(record)] = rows
     return parts
-
-
-def compared(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that have a bound of the frozen backbone; beside those of peft, ours of the same pass."""
-    rows = rows[~rows["bound"].str.contains("fp32|of peft") & rows["part"].isin(PARTS)]
-    parts = [rows[rows["part"] != "peft"]]
-    named = rows["what"].where(rows["part"] == "peft").str.extract(r"^(\S+ \S+), ((.*), (\w+))$")
-    for name, theirs in named.groupby(1, sort=False):
-        method, kind = theirs.iloc[0, 2:]
-        part, here = ("step", method) if kind == "step" else ("evaluate", f"{method}, merged")
-        ours = rows[(rows["part"] == part) & (rows["what"] == here)]
-        parts.append(ours.assign(part="peft", what=f"{name}: here{here.removeprefix(method)}"))
-        parts.append(rows.loc[theirs.index].assign(what=[f"{name}: {package}" for package in theirs[0]]))
-    return pd.concat(parts)
 
 
 def ratios(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> Axes:
@@ -63,33 +47,27 @@ def ratios(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> Axes:
 
 def against_bounds(machines: dict[str, pd.DataFrame], title: str) -> Figure:
     """Draw `ratios` of one backbone: a column per machine, the parts one above the other; machines: `by_machine`."""
-    machines = {name: compared(rows) for name, rows in machines.items()}
-    rows = pd.concat(machines.values())
-    names = {part: list(dict.fromkeys(rows.loc[rows["part"] == part, "what"])) for part in PARTS}
-    names = {part: listed for part, listed in names.items() if listed}
+    rows = pd.concat(machines, names=["machine"]).reset_index("machine")
+    rows = rows[rows["part"].isin(PARTS) & rows["bound"].str.contains("frozen")]
+    names = {part: list(rows.loc[rows["part"] == part, "what"].unique()) for part in PARTS if part in set(rows["part"])}
     heights = [len(listed) + 1.5 for listed in names.values()]
     width = COLUMN if len(machines) == 1 else PAGE
     figure = Figure(figsize=(width, 0.8 + 0.17 * sum(heights)))
     grid = figure.subplots(len(names), len(machines), sharex=True, sharey="row", squeeze=False,
                            height_ratios=heights)  # fmt: skip
-    for axes, (name, measured) in zip(grid.T, machines.items(), strict=True):
+    for axes, name in zip(grid.T, machines, strict=True):
         for ax, (part, listed) in zip(axes, names.items(), strict=True):
-            of_part = measured[measured["part"] == part]
+            of_part = rows[(rows["machine"] == name) & (rows["part"] == part)]
             ratios(ax, of_part, listed).set_title(PARTS[part], loc="left", fontsize=7)
             if of_part.empty:
                 ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center", color="0.5")
         axes[0].set_title(f"{name}\n{PARTS[next(iter(names))]}", loc="left", fontsize=7)
         axes[-1].set_xlabel("Ratio to the bound (1: the frozen backbone)")
     figure.suptitle(title, fontsize=8)
-    entries = [
-        entry(precision, marker, colour=colour)
-        for precision, (colour, marker) in PRECISIONS.items()
-        if (rows["precision"] == precision).any()
-    ]
-    entries.append(entry("target (at most)", "|", colour="0.4", markersize=6))
-    if rows["low"].notna().any():
-        entries.append(QUARTILES)
-    key(figure, entries, columns=4, place="lower")
+    shown = {name: look for name, look in PRECISIONS.items() if name in set(rows["precision"])}
+    entries = [entry(precision, marker, colour=colour) for precision, (colour, marker) in shown.items()]
+    key(figure, [*entries, entry("target (at most)", "|", colour="0.4", markersize=6), QUARTILES], columns=4,
+        place="lower")  # fmt: skip
     return figure
 
 
@@ -102,7 +80,7 @@ def sweep(machines: dict[str, pd.DataFrame], title: str) -> Figure:
     drawn = [pair for pair in product(machines, PRECISIONS) if pair in there]
     figure, axes = panels(len(drawn) * len(SWEPT), len(SWEPT), PAGE, 1.3, sharey=True)
     for ax, ((machine, precision), size) in zip(axes, product(drawn, SWEPT), strict=True):
-        (colour, marker), of_size = PRECISIONS[precision], rows["what"].str.match(rf"{size} \d+$")
+        (colour, marker), of_size = PRECISIONS[precision], rows["what"].str.startswith(f"{size} ")
         part = rows[(rows["machine"] == machine) & (rows["precision"] == precision) & of_size]
         values = part["what"].str.rsplit(n=1).str[1].astype(int)
         doubling(ax, sorted(values), SWEPT[size])
@@ -113,6 +91,5 @@ def sweep(machines: dict[str, pd.DataFrame], title: str) -> Figure:
             ax.set_title(f"{machine}, {precision}", loc="left", fontsize=7, fontweight="bold")
     figure.supylabel("Ratio to the bound", fontsize=7)
     figure.suptitle(f"Training step of PVeRA on {title}", fontsize=8)
-    if rows["low"].notna().any():
-        key(figure, [QUARTILES], place="lower")
+    key(figure, [QUARTILES], place="lower")
     return figure

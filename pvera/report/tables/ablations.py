@@ -150,8 +150,6 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
         caption += f" Of {len(ours)} pairs, {len(whole)} have every value and enter the means."
     if scaled:
         caption += " Brackets: the paper's value at the same place of its grid."
-    if runs[0]["backbone"] != "dinov2_b" or set(ours.index.unique("dataset")) != set(paper.ablation_datasets()):
-        caption += " The paper's losses come from other data and another backbone: compare only differences."
     if not runs[0]["config"]["protocol"]["softmax_in_loss"]:
         caption += " The paper's cross entropy takes the softmax twice, so its losses are on another scale."
     panel = texts(data.set_index(pd.Index(header)), spec).T

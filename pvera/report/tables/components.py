@@ -7,10 +7,9 @@ import numpy as np
 import pandas as pd
 
 from pvera.report.scores import capped, over_seeds, wide
-from pvera.report.statistics import seed_error, smallest
-from pvera.report.table import Table, crossed, number, plain, signed, title
-from pvera.report.tables.benchmark import about
-from pvera.report.tables.verdicts import Contrast, Untestable, verdict
+from pvera.report.table import Table, crossed, number, plain
+from pvera.report.tables.benchmark import about, spread
+from pvera.report.tables.verdicts import Contrast, Untestable
 from pvera.study import results
 from pvera.study.plan import COMPONENTS
 
@@ -104,10 +103,8 @@ def table(runs: Runs) -> Table:
     errors = pd.concat({name: 100 * wide(group, "ace").iloc[:, 0] for name, group in runs.items()}, axis=1, sort=False)
     parts["ace"] = errors.groupby(level="dataset", sort=False).mean()
     data = pd.concat({name: part.T.stack(future_stack=True) for name, part in parts.items()}, axis=1)
-    cells = pd.DataFrame(
-        {name: [_plus_minus(plain(m, 1), s) for m, s in zip(parts["mean"][name], parts["std"][name], strict=True)]
-         for name in runs}, parts["mean"].index,
-    ).T  # fmt: skip
+    data = data.rename_axis(["component", "dataset"]).reset_index()
+    cells = crossed(data, "component", "dataset", lambda row: spread(row["mean"], row["std"], False))
     cells["Average"] = parts["mean"].mean(skipna=False).map(lambda mean: plain(mean, 1))
     cells["ACE"] = parts["ace"].mean(skipna=False).map(lambda mean: plain(mean, 1))
     epochs = {name: [run["chosen"]["epoch"] + 1 for run in group if run["chosen"]] for name, group in runs.items()}
@@ -120,69 +117,24 @@ def table(runs: Runs) -> Table:
         "configurations as PVeRA's β. ACE: adaptive calibration error (%), mean over tasks. Epoch: the median of the "
         "chosen ones. Capped: chosen trainings that the limit of epochs ended."
     )
-    data = data.rename_axis(["component", "dataset"]).reset_index()
     return Table("components", caption, {"": cells.rename(TITLES)}, data=data, about=about(_every(runs)))
-
-
-def _plus_minus(text: str, half: float) -> str:
-    return text if np.isnan(half) else f"{text} ± {plain(half, 1)}"
-
-
-def by_task(runs: Runs) -> Table:
-    """Build the table of differences: a row per contrast, a column per task, with intervals for these tasks alone."""
-    accuracies = values(runs)
-    cells, data = {}, []
-    for name, (one, other) in CONTRASTS.items():
-        if one not in runs or other not in runs:
-            continue
-        of_seeds = (accuracies[one] - accuracies[other]).groupby(level="dataset", sort=False)
-        mean, std, pairs = of_seeds.mean(), of_seeds.std(), of_seeds.count()
-        halves = [seed_error(np.array([s]), n) for s, n in zip(std, pairs, strict=True)]
-        rows = pd.DataFrame({"contrast": name, "dataset": mean.index, "difference": mean.to_numpy(),
-                             "half_width": halves, "pairs": pairs.to_numpy(float)})  # fmt: skip
-        rows.loc[len(rows)] = [name, "average", mean.mean(skipna=False), seed_error(std.to_numpy(), pairs), np.nan]
-        cells[name] = [
-            _plus_minus(signed(m, 1), h) for m, h in zip(rows["difference"], rows["half_width"], strict=True)
-        ]
-        data.append(rows)
-    caption = (
-        "Differences of test accuracy (points) in pairs of seeds, ± half the 95 % interval for other seeds on these "
-        "same tasks (Student's t). It says nothing about other tasks."
-    )
-    if same := [title(name) for name in accuracies.index.unique("dataset") if name in without_kl_term(runs)]:
-        caption += f" On {' and '.join(same)} the search chose β = 0: with KL term and without are the same."
-    panel = pd.DataFrame.from_dict(cells, orient="index", columns=[*accuracies.index.unique("dataset"), "Average"])
-    return Table("components_by_task", caption, {"": panel}, data=pd.concat(data), about=about(_every(runs)))
-
-
-def without_one_task(runs: Runs) -> str:
-    """Say how often the verdict on PVeRA against VeRA stays when a task is left out."""
-    gaps = gap("PVeRA − VeRA")(values(runs))[""]
-    whole, tasks = verdict(smallest({"": gaps.to_numpy()}).bounds), gaps.index.unique("dataset")
-    left = {task: smallest({"": gaps.drop(index=task, level="dataset").to_numpy()}) for task in tasks}
-    stays = [title(task) for task, effect in left.items() if verdict(effect.bounds) == whole]
-    listed = f" ({', '.join(stays)})" if stays else ""
-    return f"Without one of the {len(tasks)} tasks, the first verdict stays for {len(stays)} of them{listed}."
 
 
 def searched(root, profile: str) -> Table | None:
     """Build the table of the values that the searches of β and α chose, per task; None without a search."""
-    found = {name: results.load_runs(root, profile, name, optional=True) for name in ("beta", "alpha")}
-    runs = [run for of_search in found.values() for run in of_search]
+    runs = results.load_runs(root, profile, "beta", "alpha", optional=True)
     if not runs:
         return None
+    order = list(over_seeds(wide(runs)).index.unique("dataset"))
+    chosen = [run for run in runs if run["chosen"]]
     rows = []
-    for name, of_search in found.items():
-        for run in of_search:
-            if run["chosen"]:
-                value = run["chosen"]["grid"][name]
-                tried = sorted({member["grid"][name] for member in run["members"]})
-                edge = value == tried[-1] or (value == tried[0] and value > 0)
-                rows.append({"hyperparameter": name, "dataset": run["dataset"], "chosen": value, "edge": edge})
-    datasets = over_seeds(wide(runs)).index.unique("dataset")
-    data = pd.DataFrame(rows).set_index("dataset").loc[datasets].reset_index()
-    data = data.sort_values("hyperparameter", ascending=False, kind="stable")[list(rows[0])]
-    cells = crossed(data, "hyperparameter", "dataset", lambda row: number(row.chosen) + " (edge)" * row.edge)
+    for run in sorted(chosen, key=lambda run: (run["experiment"] != "beta", order.index(run["dataset"]))):
+        name = run["experiment"]
+        value, tried = run["chosen"]["grid"][name], sorted({member["grid"][name] for member in run["members"]})
+        rows.append((name, run["dataset"], value, value == tried[-1] or (value == tried[0] and value > 0)))
+    data = pd.DataFrame(rows, columns=["hyperparameter", "dataset", "chosen", "edge"])
+    shown = data["chosen"].map(number) + data["edge"].map({True: " (edge)", False: ""})
+    cells = crossed(data.assign(shown=shown), "hyperparameter", "dataset", lambda row: row.shown)
     caption = (
         "The values that a search on the validation loss chose, with the first seed. Edge: no larger value was tried, "
         "or no smaller one above zero, so the best may lie beyond."

@@ -128,29 +128,24 @@ def duration_table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
 
 
 class Curve(NamedTuple):
-    """The lowest validation loss up to each epoch, (epochs of the longest run,): mean, lowest and highest over seeds.
+    """The lowest validation loss up to each epoch, from 1 (rows), of each seed (columns).
 
-    chosen: median over seeds of the chosen epoch, from 1. A training that has ended keeps its best.
+    chosen: median over seeds of the chosen epoch. A training that has ended keeps its best.
     """
 
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    loss: pd.DataFrame
     chosen: float
 
 
 def curves(runs: list[dict]) -> dict[str, dict[str, Curve]]:
-    """Return data set -> method -> `Curve` of the runs that did not diverge."""
+    """Return data set -> method -> `Curve` of the runs that did not diverge, in the order of tables."""
     scores = wide(runs)
-    curves_of: dict[str, dict[str, Curve]] = {name: {} for name in scores.index.unique("dataset")}
-    for dataset, method in product(curves_of, scores):
+    found: dict[str, dict[str, Curve]] = {}
+    for dataset, method in product(scores.index.unique("dataset"), scores):
         trained = [run for run in runs if run["chosen"] and (run["dataset"], run["method"]) == (dataset, method)]
         if trained:
-            losses = [pd.Series(validation(chosen_member(run), "loss")) for run in trained]
-            lowest = pd.concat(losses, axis=1).cummin().ffill()
-            mean, low, high = (
-                of_seeds.to_numpy() for of_seeds in (lowest.mean(axis=1), lowest.min(axis=1), lowest.max(axis=1))
-            )
+            losses = {run["seed"]: pd.Series(validation(chosen_member(run), "loss")) for run in trained}
+            loss = pd.DataFrame(losses).cummin().ffill().rename(index=lambda epoch: epoch + 1)
             chosen = float(np.median([run["chosen"]["epoch"] + 1 for run in trained]))
-            curves_of[dataset][method] = Curve(mean, low, high, chosen)
-    return curves_of
+            found.setdefault(dataset, {})[method] = Curve(loss, chosen)
+    return found

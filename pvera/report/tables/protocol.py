@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import METHODS
 from pvera.report import effects
 from pvera.report.effects import METRICS, NOISE
 from pvera.report.table import NOTHING, Table, crossed, plain, signed, title
@@ -30,21 +29,6 @@ def switches(runs: dict[str, list[dict]]) -> Table:
         "the grid stops."
     )
     return Table("protocol", caption, {"": cells.rename("`{}`".format)}, data=data, about=about(runs))
-
-
-def by_method(runs: dict[str, list[dict]]) -> Table:
-    """Build the table of effects on each method's accuracy, of the switches that concern every method."""
-    pairs, variants = effects.differences(runs), one_at_a_time()
-    general = [variants[name].method is None for name in pairs["switch"]]
-    data = effects.summary(pairs[general], ("switch", "method"))
-    data = data[data["metric"] == "accuracy"].reset_index(drop=True)
-    cells = crossed(data, "method", "switch", _effect)
-    cells = cells.reindex([key for key in METHODS if key in cells.index]).rename(columns="`{}`".format)
-    caption = (
-        "Effect on the accuracy (points) of each method, of the published protocol and of the switches that all "
-        "methods share. Brackets, ± and bold as in the table of all switches."
-    )
-    return Table("protocol_methods", caption, {"": cells}, data=data, about=about(runs))
 
 
 def _effect(row: pd.Series) -> str:

@@ -9,13 +9,12 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
 
 from pvera.data.tasks import TASKS
 from pvera.report.published import Published
 from pvera.report.readings import Uncertainty
 from pvera.report.statistics import rank_sum
-from pvera.report.table import Table, p_value, plain, signed, title
+from pvera.report.table import Table, p_value, signed, title
 from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Untestable
 from pvera.selective import auroc
@@ -232,44 +231,6 @@ def widths(runs: Runs, paper: Published) -> Table:
     panels = {"Beside the paper": panel} | _by_draws(data)
     data = data.drop(columns="by_seed").assign(published_right=published[0], published_wrong=published[1])
     return Table("intervals", caption, panels, COMPARED, data, about(runs))
-
-
-def by_draws(runs: Runs) -> pd.DataFrame:
-    """Describe the intervals, one row per number of draws.
-
-    right, wrong: mean widths of correct and incorrect predictions. auroc: of the width for detecting incorrect ones,
-    mean over adapters. factor: width of a t-interval in standard deviations of a draw. covered, intervals: how many of
-    the intervals contain the mean of many further draws.
-    """
-    rows = []
-    for k in runs[0].estimates:
-        right, wrong = width_of(runs, k)
-        covered = np.concatenate([run.covered[k] for run in runs])
-        aurocs = pd.Series([auroc(run.estimates[k].width, ~run.estimates[k].right) for run in runs])
-        factor = 2 * t.ppf(0.975, k - 1) / np.sqrt(k)
-        rows.append((k, _mean(right), _mean(wrong), aurocs.mean(), factor, int(covered.sum()), len(covered)))
-    return pd.DataFrame(rows, columns=["draws", "right", "wrong", "auroc", "factor", "covered", "intervals"])
-
-
-def by_draws_table(runs: Runs) -> Table:
-    """Build the table of `by_draws`."""
-    data = by_draws(runs)
-    spec = {
-        "right": ("Width, correct", 3),
-        "wrong": ("Width, incorrect", 3),
-        "factor": ("Width / SD", 2),
-        "auroc": ("AUROC", 3),
-        "covered": ("Coverage (%)", lambda row: plain(100 * row["covered"] / row["intervals"], 1)),
-    }
-    settings = runs[0].record["config"]
-    caption = (
-        "Intervals by number of draws k. Width: mean, for correct and incorrect predictions. Width / SD: in standard "
-        "deviations of a draw, 2 t / √k, so intervals narrow with k. AUROC: of the width for detecting incorrect "
-        f"predictions, mean over adapters. Coverage: share of {data['intervals'].iloc[0]} intervals that contain the "
-        f"mean of {settings['truth_draws']} further draws (nominal: 95 %)."
-    )
-    panel = data.set_index("draws").rename("{} draws".format)
-    return Table("intervals_draws", caption, {"": panel}, spec, data, about(runs))
 
 
 def about(runs: Runs) -> str:
