@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from options import Parser
 from timm.models import get_pretrained_cfg
+from timm.optim import create_optimizer_v2
 from torchvision.datasets import CIFAR10, ImageFolder
 from tqdm import tqdm
 
@@ -36,7 +37,7 @@ from pvera.study.validation import Natural, Rate
 SIZE = backbones.TINY_ARCHITECTURE["img_size"]
 MEAN, STD = (torch.tensor(getattr(get_pretrained_cfg(backbones.TINY), key)).view(3, 1, 1) for key in ("mean", "std"))
 WARMUP = 3 / 50  # of all steps; half a cosine down to zero follows
-WEIGHT_DECAY = 0.05  # on matrices only
+WEIGHT_DECAY = 0.05
 LABEL_SMOOTHING = 0.1
 CROP_SCALE = 0.5  # smallest area of the random crop, as a part of the image
 JITTER = 0.3  # largest change of brightness, contrast, saturation
@@ -168,14 +169,8 @@ def augment(images, noise):
 
 
 def optimizer(model, rate, steps):
-    """Return AdamW and its schedule over so many steps."""
-    matrices = [p for p in model.parameters() if p.ndim >= 2 and p.shape[0] > 1]  # without tokens and positions
-    others = [p for p in model.parameters() if p.ndim < 2 or p.shape[0] == 1]
-    adamw = torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}],
-        lr=rate,
-        fused=True,
-    )
+    """Return AdamW, which decays neither vectors, tokens nor positions, and its schedule over so many steps."""
+    adamw = create_optimizer_v2(model, "adamw", rate, WEIGHT_DECAY, fused=True)
     warmup = WARMUP * steps
 
     def scale(step):

@@ -142,11 +142,10 @@ def _channels_first(images: np.ndarray, part: slice, device: torch.device) -> Te
 
 
 class Entry(NamedTuple):
-    """One line of a split file: an image's path below the data set's folder, its label, and the line's number."""
+    """One line of a split file: an image's path below the data set's folder, and its label."""
 
     path: str
     label: int
-    line: int
 
 
 def read_split_file(folder: Path, split: str, classes: int) -> list[Entry]:
@@ -166,7 +165,7 @@ def read_split_file(folder: Path, split: str, classes: int) -> list[Entry]:
         if path in lines:
             raise InputError(f"{place}: {match[1]!r} stands in line {lines[path]} already")
         lines[path] = number
-        entries.append(Entry(match[1], int(match[2]), number))
+        entries.append(Entry(match[1], int(match[2])))
     if not entries:
         raise InputError(f"{file} is empty")
     return entries
@@ -189,8 +188,6 @@ def decode(folder: Path, path: str, size: int) -> np.ndarray:
             image.info.clear()  # else exif_transpose encodes the block anew, which odd ones do not survive
             ImageOps.exif_transpose(image, in_place=True)
             image = _eight_bits(image).convert("RGB")
-    except FileNotFoundError:
-        raise InputError(f"image {file} does not exist") from None
     except Exception as error:  # Pillow's decoders raise many kinds on damaged files
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"image {file} cannot be read: {reason}") from None
@@ -229,14 +226,13 @@ def _source(root: str | Path, name: str, split: str, size: int) -> tuple[list[En
     folder = Path(root) / name
     entries = read_split_file(folder, split, task(name, root).classes)
     digest = hashlib.sha256(f"decoder {DECODER}, {size}, Pillow {PIL.__version__}\n".encode())
-    for path, label, line in entries:
+    for path, label in entries:
         file = f"{folder}/{path}"
         try:
             state = store.state(file)
-        except FileNotFoundError:
-            raise InputError(f"{folder / split}.txt, line {line}: image {file} does not exist") from None
         except (OSError, ValueError) as error:
-            raise InputError(f"image {file} cannot be read: {error}") from None
+            reason = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+            raise InputError(f"image {file} {reason}") from None
         digest.update(f"{path} {label} {state}\n".encode())
     of_folder = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
     return entries, f"{name}-{of_folder[:8]}/{split}-{size}-{digest.hexdigest()[:16]}"

@@ -89,7 +89,7 @@ WRONG = {
     "hidden parent": (b"images/../../a.png 1", "{list}, line 1: 'images/../../a.png' leaves"),
     "absolute": (b"/etc/a.png 1", "{list}, line 1: '/etc/a.png' leaves"),
     "only parent": (b".. 1", "{list}, line 1: '..' leaves"),
-    "missing image": (b"test/1.png 1\n\nb.png 1", "{list}, line 3: image {folder}/b.png does not exist"),
+    "missing image": (b"test/1.png 1\n\nb.png 1", "image {folder}/b.png does not exist"),
     "repeated": (b"a.png 1\n\nx/../a.png 1", "{list}, line 3: 'x/../a.png' stands in line 1 already"),
 }
 

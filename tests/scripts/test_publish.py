@@ -1,12 +1,10 @@
 """experiments/publish.py: cards of adapters, which it pushes to a stand-in of the hub."""
 
-import base64
 import json
 import re
 import shutil
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import huggingface_hub
 import pytest
@@ -32,64 +30,24 @@ def alone(tmp_path):
     return (shutil.copy(adapter, tmp_path / "alone.safetensors"), *data)
 
 
-class Hub(BaseHTTPRequestHandler):
-    """The part of the hub's interface that creates a repository and takes a commit."""
-
-    def do_POST(self):
-        self.server.tokens.append(self.headers.get("Authorization"))
-        content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        lines = [json.loads(line) for line in content.splitlines()]
-        if self.server.refuses:
-            return self.answer({"error": "You don't have the rights to create a model"}, 403)
-        if self.path == "/api/repos/create":
-            self.server.made = lines[0]
-            name = f"{lines[0].get('organization', 'me')}/{lines[0]['name']}"
-            self.answer({"url": f"{self.server.address}/{name}", "id": name, "name": name})
-        elif "/preupload/" in self.path:
-            files = [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in lines[0]["files"]]
-            self.answer({"files": files})
-        elif "/commit/" in self.path:
-            files = [line["value"] for line in lines if line["key"] == "file"]
-            self.server.pushed = {f["path"]: base64.b64decode(f["content"]) for f in files}
-            self.server.place = self.path
-            self.answer({"success": True, "commitOid": "0" * 40, "commitUrl": f"{self.server.address}/me/a/commit/0"})
-        elif self.path == "/api/validate-yaml":
-            yaml.safe_load(lines[0]["content"].split("---")[1])
-            self.answer({"errors": [], "warnings": []})
-        else:
-            self.answer({"error": f"unexpected {self.path}"}, 404)
-
-    def do_GET(self):
-        self.answer({"error": "nothing here"}, 404)
-
-    do_HEAD = do_GET
-
-    def answer(self, content: dict, status: int = 200) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *arguments) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
 def hub(monkeypatch):
-    """A stand-in that listens on this machine; the client knows no other address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.address = f"http://127.0.0.1:{server.server_port}"
-    server.made = server.pushed = server.place = None
-    server.refuses, server.tokens = False, []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.address)
-    monkeypatch.setenv("HF_TOKEN", "hf_test")
-    yield server
-    server.shutdown()
-    server.server_close()
+    """What was sent to a stand-in of the hub; `refuses`: its answer to everything."""
+    sent = SimpleNamespace(made=None, files=None, refuses=None)
+
+    def create(self, repository, private, exist_ok):
+        if sent.refuses:
+            raise sent.refuses
+        sent.made = (repository, private)
+        return f"https://huggingface.co/{repository}"
+
+    def upload(self, repo_id, folder_path, commit_message):
+        assert sent.made[0] == repo_id and commit_message
+        sent.files = {path.name: path.read_bytes() for path in Path(folder_path).iterdir()}
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create)
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload)
+    return sent
 
 
 def published(capsys, *arguments) -> str:
@@ -140,17 +98,12 @@ def test_the_card_of_a_committed_adapter_has_its_record(tmp_path, capsys):
 
 def test_it_is_pushed_with_its_card(alone, tmp_path, hub, capsys):
     output = published(capsys, *alone, "--repository", "me/a", "--private", "--output", tmp_path / "o")
-    assert hub.made["name"] == "a" and hub.made["organization"] == "me"
-    assert hub.made.get("private") is True or hub.made.get("visibility") == "private"
-    assert hub.place == "/api/models/me/a/commit/main" and set(hub.tokens) == {"Bearer hf_test"}
-    files = {str(path.relative_to(tmp_path / "o")): path.read_bytes() for path in (tmp_path / "o").rglob("*.*")}
-    assert hub.pushed == files and len(files) == 2
-    assert f"pushed: {hub.address}/me/a" in output
+    assert hub.made == ("me/a", True) and "pushed: https://huggingface.co/me/a" in output
+    assert hub.files == {path.name: path.read_bytes() for path in (tmp_path / "o").iterdir()} and len(hub.files) == 2
 
-    hub.refuses, hub.pushed = True, None
+    hub.refuses, hub.files = OSError("403\nForbidden"), None
     refused = scripts.refusal("publish", capsys, *alone, "--repository", "me/b")
-    assert "cannot push to me/b: " in refused and "403" in refused and "hf auth login" in refused
-    assert "cannot push to a b: " in scripts.refusal("publish", capsys, *alone, "--repository", "a b")
+    assert "cannot push to me/b: 403 Forbidden" in refused and "hf auth login" in refused
     assert "--output FOLDER writes the files" in scripts.refusal("publish", capsys, *alone)
     assert "data is not an empty folder" in scripts.refusal("publish", capsys, *alone, "--output", tmp_path / "data")
-    assert hub.pushed is None
+    assert hub.files is None
