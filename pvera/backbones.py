@@ -1,7 +1,6 @@
 """Frozen backbones: the small one that ships with the package, DINOv2, and any timm ViT that takes adapters."""
 
 import hashlib
-import mmap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from pvera.encoders import encoder_layers
 from pvera.errors import InputError
+from pvera.files import sha256
 
 TINY = "vit_tiny_patch8_32"
 # DINOv2's architecture for 32x32 images: pre-norm, fused qkv, class token, position embedding, layer scale.
@@ -42,8 +42,6 @@ NAMES: dict[str, tuple[str, dict]] = {
     "dinov3_l": ("vit_large_patch16_dinov3.lvd1689m", {"img_size": 224, "global_pool": "token"}),
 }
 SUFFIXES = (".safetensors", ".pth", ".pt", ".bin")
-# DINOv2 at 224 pixels: rows and columns of patches, and the class token (Section 4.1).
-DINOV2_TOKENS = (16, 16, 1)
 
 default_cfgs = generate_default_cfgs(
     {
@@ -109,8 +107,7 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
 
     weights: a .safetensors file, or a pickled one of tensors only, in place of the published weights.
     seed: seed of the random weights where `pretrained` is false.
-    InputError: unknown name, a model that takes no adapters, weights that cannot be downloaded or do not fit, DINOv2
-    with another number of tokens than the paper's.
+    InputError: unknown name, a model that takes no adapters, weights that cannot be downloaded or do not fit.
     """
     timm_name, options = architecture(name)
     if weights is not None:
@@ -122,10 +119,7 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
     except Exception as error:  # each file format, the download and timm have exceptions of their own
         raise InputError(_why(name, timm_name, weights, error)) from error
     encoder_layers(model)
-    if name.startswith("dinov2_"):
-        tokens = (*model.patch_embed.grid_size, model.num_prefix_tokens)
-        if tokens != DINOV2_TOKENS:
-            raise InputError("{} has {}x{} + {} tokens, not 16x16 + 1".format(name, *tokens))
+    file = _weights_file(model.pretrained_cfg) if pretrained else None
     model.eval().requires_grad_(False)
     return Backbone(
         model,
@@ -134,7 +128,7 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
         tuple(model.pretrained_cfg["mean"]),
         tuple(model.pretrained_cfg["std"]),
         weights_sha256(model.state_dict()),
-        _file_sha256(model.pretrained_cfg) if pretrained else None,
+        sha256(file) if file else None,
     )
 
 
@@ -181,15 +175,6 @@ def _weights_file(config: dict) -> Path | None:
     if not path and config.get("hf_hub_id"):
         path = try_to_load_from_cache(config["hf_hub_id"], "model.safetensors")
     return Path(path) if isinstance(path, (str, Path)) else None  # the hub's client marks what is not there
-
-
-def _file_sha256(config: dict) -> str | None:
-    """The hash of the file that timm read, as the hub states it too."""
-    path = _weights_file(config)
-    if path is None:
-        return None
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return hashlib.sha256(content).hexdigest()
 
 
 @contextmanager

@@ -119,26 +119,16 @@ def concatenate(parts: Sequence[Estimates]) -> Estimates:
     return Estimates(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Estimates)))
 
 
-def t_interval(samples: np.ndarray, axis: int = 0, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Return low and high of the t-interval of the *mean* of k draws along `axis`: mean ± t(k − 1) · s / √k.
-
-    samples: (k, ...) for axis 0, for example softmax scores (k, images); low and high have the shape without `axis`.
+def t_interval(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return low and high (...) of the 95 % t-interval of the *mean* of k draws (k, ...): mean ± t(k − 1) · s / √k.
 
     The interval is for the mean of infinitely many draws, so its width falls as 1/√k; it does not describe the scatter
     of single draws. It assumes normal draws. Softmax scores near 0 and 1 are skewed, and the bounds are not clipped:
-    they may lie outside [0, 1]. Equal draws give a width of zero up to rounding. InputError for fewer than two draws,
-    numbers that are not finite, and a level outside (0, 1).
+    they may lie outside [0, 1]. Equal draws give a width of zero up to rounding.
     """
     samples = np.asarray(samples, np.float64)
-    if samples.ndim == 0 or samples.shape[axis] < 2:
-        raise InputError(f"an interval of a mean needs two draws or more, not the shape {samples.shape}")
-    if not 0 < level < 1:
-        raise InputError(f"the level of an interval lies between 0 and 1, not at {level}")
-    if not np.isfinite(samples).all():
-        raise InputError("an interval of a mean needs finite numbers")
-    k = samples.shape[axis]
-    mean = samples.mean(axis)
-    half = optional("scipy.stats", "study").t.ppf((1 + level) / 2, k - 1) * samples.std(axis, ddof=1) / np.sqrt(k)
+    k, mean = len(samples), samples.mean(0)
+    half = optional("scipy.stats", "study").t.ppf(0.975, k - 1) * samples.std(0, ddof=1) / np.sqrt(k)
     return mean - half, mean + half
 
 

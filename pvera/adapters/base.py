@@ -51,20 +51,24 @@ class Method:
 
     def __post_init__(self):
         for field in fields(self):
-            value = getattr(self, field.name)
+            value, choices = getattr(self, field.name), field.metadata.get("choices")
+            must = ""
             if field.name in ("rank", "ratio") and (type(value) is not int or value < 1):
-                raise InputError(f"{self.title}: {field.name} must be a positive integer, not {value!r}")
-            if field.name == "alpha" and not (_is_number(value) and value > 0):
-                raise InputError(f"{self.title}: alpha must be a positive number, not {value!r}")
-            if field.name == "sigma" and value is not None and not (_is_number(value) and value > 0):
-                raise InputError(f"{self.title}: sigma must be a positive number or None, not {value!r}")
-            if field.name == "dropout" and not (isinstance(value, (int, float)) and 0 <= value < 1):
-                raise InputError(f"{self.title}: dropout must be a number from 0 and below 1, not {value!r}")
+                must = "a positive integer"
+            elif field.name == "alpha" and not _is_positive(value):
+                must = "a positive number"
+            elif field.name == "sigma" and not (value is None or _is_positive(value)):
+                must = "a positive number or None"
+            elif field.name == "dropout" and not (value == 0 or (_is_positive(value) and value < 1)):
+                must = "a number from 0 and below 1"
+            elif field.name == "targets" and not _are_targets(value):
+                must = "different letters out of q, k, v"
+            elif choices and value not in choices:
+                must = f"one of {', '.join(choices)}"
+            if must:
+                raise InputError(f"{self.title}: {field.name} must be {must}, not {value!r}")
             if field.name == "targets":
-                object.__setattr__(self, "targets", _targets(self.title, value))
-            choices = field.metadata.get("choices")
-            if choices and value not in choices:
-                raise InputError(f"{self.title}: {field.name} must be one of {', '.join(choices)}, not {value!r}")
+                object.__setattr__(self, "targets", "".join(sorted(value, key=POSITIONS.index)))
 
     def describe(self) -> dict[str, Any]:
         """Return the hyperparameters by name; equal methods have equal ones, whichever version describes them."""
@@ -114,15 +118,12 @@ class Adapter(nn.Module):
         return 0.0
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value) and value > 0
 
 
-def _targets(title: str, value: str) -> str:
-    unknown = [p for p in value if p not in POSITIONS] if isinstance(value, str) else [value]
-    if unknown or not value or len(set(value)) != len(value):
-        raise InputError(f"{title}: targets must be different letters out of q, k, v, not {value!r}")
-    return "".join(sorted(value, key=POSITIONS.index))
+def _are_targets(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value) == len(set(value)) and set(value) <= set(POSITIONS)
 
 
 def matching(targets: str, positions: str) -> tuple[list[int], list[int]]:

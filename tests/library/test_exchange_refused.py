@@ -10,7 +10,7 @@ import torch
 import transformers
 from encoders import as_dinov2
 from exchange import CLASSES, FUSED, RANK, SEPARATE, configurations, saved, trained
-from families import make
+from families import BIASES_APART, make
 from safetensors.torch import load_file, save_file
 from tiny import METHODS, make_vit, perturb
 
@@ -47,13 +47,15 @@ def test_export(tmp_path, method, library, sampling, message):
     assert not (tmp_path / "folder").exists()
 
 
-def test_export_of_a_grid(tmp_path):
+def test_export_of_a_grid_and_to_a_place_that_is_a_file(tmp_path):
     model = pvera.adapt(make_vit(), [PVeRA(rank=4), PVeRA(rank=8)], CLASSES)
     with pytest.raises(InputError, match="set `active` to it first"):
         pvera.export_peft(model, tmp_path)
     model.active = [1]
     pvera.export_peft(model, tmp_path)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["r"] == 16
+    with pytest.raises(InputError, match="cannot write"):
+        pvera.export_peft(model, tmp_path / "adapter_config.json" / "folder")
 
 
 def test_sampling_of_deberta(tmp_path):
@@ -62,10 +64,15 @@ def test_sampling_of_deberta(tmp_path):
         pvera.export_peft(model, tmp_path, sampling=True)
 
 
-def test_a_folder_that_cannot_be_written(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot write"):
-        pvera.export_peft(trained(METHODS["lora"]), tmp_path / "file" / "folder")
+@pytest.mark.parametrize("example", BIASES_APART)
+def test_backbones_that_do_not_call_the_fused_layer(example, tmp_path):
+    """PEFT's adapters of it would silently do nothing (BEiT, EVA)."""
+    none = "PEFT's adapters have no effect on this backbone"
+    with pytest.raises(InputError, match=none):
+        pvera.export_peft(pvera.adapt(make(example), METHODS["lora"], CLASSES), tmp_path / "export")
+    pvera.export_peft(trained(METHODS["lora"]), tmp_path)
+    with pytest.raises(InputError, match=none):
+        pvera.import_peft(tmp_path, make(example))
 
 
 # ---------------------------------------------------------------- import
@@ -81,18 +88,6 @@ def refused(folder, message, backbone=None, **options):
     assert all(torch.equal(tensor, before[name]) for name, tensor in backbone.state_dict().items())
     assert all(parameter.requires_grad for parameter in backbone.parameters())
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in backbone.modules())
-
-
-def change_config(folder, **options):
-    file = folder / "adapter_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | options))
-
-
-def change_tensors(folder, change):
-    file = folder / "adapter_model.safetensors"
-    tensors = load_file(file)
-    change(tensors)
-    save_file(tensors, file)
 
 
 @pytest.fixture
@@ -118,23 +113,37 @@ def test_files(folder, tmp_path):
         refused(folder, "adapter_config.json is damaged, or no configuration of PEFT")
 
 
+QUERY = "base_model.model.encoder.layer.1.attention.q_proj.pvera_lambda_"
+TOKEN = "base_model.model.embeddings.cls_token"
+
+
 @pytest.mark.parametrize(
-    "options, message",
+    "options, removed, added, message",
     [
-        ({"peft_type": "LOHA"}, "holds LOHA: only PVERA, VERA, LORA, IA3 can be read"),
-        ({"bias": "all"}, "bias='all' has no counterpart here"),
-        ({"rank_pattern": {"q_proj": 4}}, "rank_pattern={'q_proj': 4} has no counterpart here"),
-        ({"alpha_pattern": {"q_proj": 4}}, "alpha_pattern={'q_proj': 4} has no counterpart here"),
-        ({"alora_invocation_tokens": [1, 2]}, "alora_invocation_tokens=[1, 2] has no counterpart here"),
-        ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa' has no counterpart here"),
-        ({"r": None}, "adapter_config.json: r must be a positive number, not None"),
-        ({"r": 5}, "belongs to another backbone: pvera_A has shape (16, 24), not (10, 24)"),
+        ({"peft_type": "LOHA"}, [], {}, "holds LOHA: only PVERA, VERA, LORA, IA3 can be read"),
+        ({"bias": "all"}, [], {}, "bias='all' has no counterpart here"),
+        ({"rank_pattern": {"q_proj": 4}}, [], {}, "rank_pattern={'q_proj': 4} has no counterpart here"),
+        ({"alora_invocation_tokens": [1, 2]}, [], {}, "alora_invocation_tokens=[1, 2] has no counterpart here"),
+        ({"init_lora_weights": "pissa"}, [], {}, "init_lora_weights='pissa' has no counterpart here"),
+        ({"r": None}, [], {}, "adapter_config.json: r must be a positive number, not None"),
+        ({"r": 5}, [], {}, "belongs to another backbone: pvera_A has shape (16, 24), not (10, 24)"),
+        ({}, [f"{QUERY}b", f"{QUERY}d"], {}, "does not adapt the same projections in every layer"),
+        ({}, [f"{QUERY}b"], {}, "lacks a pvera_lambda_b"),
+        ({}, ["base_model.pvera_A"], {}, "lacks a pvera_A"),
+        ({}, [], {TOKEN: torch.zeros(1, 1, 24)}, f"holds {TOKEN}, which belongs to no adapter"),
+        ({}, None, {}, "holds no adapter of queries, keys or values"),
     ],
     ids=str,
 )
-def test_configurations(folder, options, message):
-    change_config(folder, **options)
-    refused(folder, message, num_classes=3)
+def test_contents(folder, options, removed, added, message):
+    config, file = folder / "adapter_config.json", folder / "adapter_model.safetensors"
+    config.write_text(json.dumps(json.loads(config.read_text()) | options))
+    tensors = load_file(file)
+    for name in tensors.keys() if removed is None else removed:
+        assert name in tensors
+    kept = {name: t for name, t in tensors.items() if removed is not None and name not in removed}
+    save_file(kept | added, file)
+    refused(folder, message, as_dinov2(make_vit()), num_classes=3)
 
 
 @pytest.mark.parametrize(
@@ -150,36 +159,26 @@ def test_backbones(folder, vit, message):
     refused(folder, message, make_vit(**vit), num_classes=3)
 
 
-def test_targets_outside_of_queries_keys_and_values(tmp_path):
-    for i, target in enumerate(("attn.proj", "mlp.fc1", "mlp.fc2")):
-        saved(peft.LoraConfig(r=RANK, target_modules=["qkv", target]), tmp_path / str(i))
-        refused(tmp_path / str(i), "only adapters of queries, keys and values can be read", num_classes=3)
-    saved(peft.IA3Config(target_modules=["qkv"], feedforward_modules=[]), tmp_path / "ia3")
-    refused(tmp_path / "ia3", "feedforward_modules is empty", num_classes=3)
-    saved(configurations(FUSED)["ia3"], tmp_path / "fused")
-    refused(tmp_path / "fused", "scales queries, which (IA)³ does not", num_classes=3)
+OUTSIDE = "only adapters of queries, keys and values can be read"
 
 
-def test_tensors(folder):
-    def drop(ending):
-        return lambda tensors: tensors.pop(next(key for key in tensors if key.endswith(ending)))
-
-    whole = (folder / "adapter_model.safetensors").read_bytes()
-    changes = {
-        "does not adapt the same projections in every layer": lambda tensors: [
-            tensors.pop(key) for key in list(tensors) if "layer.1.attention.q_proj" in key
-        ],
-        "lacks a pvera_lambda_b": drop("lambda_b"),
-        "lacks a pvera_A": drop("pvera_A"),
-        "holds base_model.model.embeddings.cls_token, which belongs to no adapter": lambda tensors: tensors.update(
-            {"base_model.model.embeddings.cls_token": torch.zeros(1, 1, 24)}
-        ),
-        "holds no adapter of queries, keys or values": lambda tensors: tensors.clear(),
-    }
-    for message, change in changes.items():
-        (folder / "adapter_model.safetensors").write_bytes(whole)
-        change_tensors(folder, change)
-        refused(folder, message, as_dinov2(make_vit()), num_classes=3)
+@pytest.mark.parametrize(
+    "config, sampling, message",
+    [
+        (peft.LoraConfig(r=RANK, target_modules=["qkv", "attn.proj"]), False, OUTSIDE),
+        (peft.LoraConfig(r=RANK, target_modules=["qkv", "mlp.fc1"]), False, OUTSIDE),
+        (peft.LoraConfig(r=RANK, target_modules=["qkv", "mlp.fc2"]), False, OUTSIDE),
+        (peft.IA3Config(target_modules=["qkv"], feedforward_modules=[]), False, "feedforward_modules is empty"),
+        (configurations(FUSED)["ia3"], False, "scales queries, which (IA)³ does not"),
+        (configurations(FUSED)["pvera"], True, "one z for queries, keys and values"),
+        (configurations(FUSED)["lora"], True, "holds LoRA, which has no distribution"),
+        (peft.LoraConfig(r=2, target_modules=["qkv"], modules_to_save=["norm1"]), False, "no adapter and no head"),
+        (peft.LoraConfig(r=2, target_modules=["qkv"], modules_to_save=["mlp.fc1"]), False, "no adapter and no head"),
+    ],
+)
+def test_adapters_without_a_counterpart(tmp_path, config, sampling, message):
+    saved(config, tmp_path)
+    refused(tmp_path, message, num_classes=3, sampling=sampling)
 
 
 def test_heads(folder):
@@ -236,12 +235,6 @@ def test_the_head_of_a_vit_of_transformers(tmp_path, images):
     )
 
 
-@pytest.mark.parametrize("module", ["norm1", "blocks.0.mlp.fc1"])
-def test_other_modules_to_save_are_no_head(tmp_path, module):
-    saved(peft.LoraConfig(r=2, target_modules=["qkv"], modules_to_save=[module]), tmp_path)
-    refused(tmp_path, "which belongs to no adapter and no head")
-
-
 @pytest.mark.parametrize("method", [METHODS["vera"], METHODS["pvera"]], ids=lambda method: method.key)
 def test_two_exports_in_one_model_of_peft(tmp_path, images, method):
     """PEFT has one A and B: it refuses another's, and computes both adapters of one seed."""
@@ -254,13 +247,6 @@ def test_two_exports_in_one_model_of_peft(tmp_path, images, method):
         theirs.load_adapter(tmp_path / "1", "second")
     theirs.load_adapter(tmp_path / "2", "third")
     torch.testing.assert_close(theirs(images), models[0](images), rtol=0, atol=1e-5)
-
-
-def test_draws(tmp_path):
-    saved(configurations(FUSED)["pvera"], tmp_path / "fused")
-    refused(tmp_path / "fused", "one z for queries, keys and values", num_classes=3, sampling=True)
-    saved(configurations(FUSED)["lora"], tmp_path / "lora")
-    refused(tmp_path / "lora", "holds LoRA, which has no distribution", num_classes=3, sampling=True)
 
 
 def test_a_backbone_with_adapters(folder):

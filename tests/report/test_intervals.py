@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import ttest_1samp
 
-from pvera.errors import InputError
 from pvera.uncertainty import t_interval
 
 
@@ -19,15 +18,11 @@ def test_t_interval_by_hand():
     assert (low, high) == pytest.approx((0.5 - 0.15912, 0.5 + 0.15912), abs=1e-5)
 
 
-@given(
-    hnp.arrays(np.float64, st.tuples(st.integers(2, 6), st.integers(1, 4)), elements=st.floats(0, 1)),
-    st.sampled_from([0.5, 0.9, 0.95]),
-)
-def test_t_interval_agrees_with_scipy(samples, level):
+@given(hnp.arrays(np.float64, st.tuples(st.integers(2, 6), st.integers(1, 4)), elements=st.floats(0, 1)))
+def test_t_interval_agrees_with_scipy(samples):
     samples[0] += 1 + np.arange(samples.shape[1])  # scipy warns of draws that are all equal
-    expected = ttest_1samp(samples, 0, axis=0).confidence_interval(level)
-    for ours in (t_interval(samples, level=level), t_interval(samples.T, axis=1, level=level)):
-        np.testing.assert_allclose(ours, (expected.low, expected.high), atol=1e-14)
+    expected = ttest_1samp(samples, 0, axis=0).confidence_interval(0.95)
+    np.testing.assert_allclose(t_interval(samples), (expected.low, expected.high), atol=1e-14)
 
 
 def test_t_interval_narrows_with_the_draws():
@@ -39,32 +34,7 @@ def test_t_interval_narrows_with_the_draws():
     assert width == pytest.approx(expected, rel=0.01)
 
 
-def test_t_interval_covers_the_mean_as_often_as_it_says():
-    draws = np.random.default_rng(0).normal(0.5, 0.1, (5, 20000))
-    for level in (0.8, 0.95):
-        # Standard error of the share: below .003
-        low, high = t_interval(draws, level=level)
-        assert ((low <= 0.5) & (high >= 0.5)).mean() == pytest.approx(level, abs=0.012)
-
-
 def test_t_interval_of_equal_draws_and_of_half_precision():
     low, high = t_interval(np.full((4, 3), 0.3, np.float16))
     np.testing.assert_allclose(low, np.float16(0.3), rtol=1e-12)
     np.testing.assert_allclose(high, np.float16(0.3), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "samples, level, message",
-    [
-        ([0.5], 0.95, "two draws"),
-        (0.5, 0.95, "two draws"),
-        (np.empty((0, 3)), 0.95, "two draws"),
-        ([0.1, math.nan], 0.95, "finite"),
-        ([0.1, math.inf], 0.95, "finite"),
-        ([0.1, 0.2], 1.0, "level"),
-        ([0.1, 0.2], 95, "level"),
-    ],
-)
-def test_t_interval_of_bad_input(samples, level, message):
-    with pytest.raises(InputError, match=message):
-        t_interval(samples, level=level)
