@@ -15,7 +15,6 @@ from options import ROOT, Parser
 
 from pvera.errors import InputError
 from pvera.study.experiments import EXPERIMENTS
-from pvera.study.results import ADAPTER
 from pvera.study.script import run
 
 STAMP = "pvera"  # key of a notebook's metadata: the profile and the hash of what it was executed on
@@ -37,7 +36,7 @@ def outdated(root: Path, profile: str, in_place: bool) -> list[tuple[Path, Path,
     """Return the notebooks to execute: path, target, profile and new metadata. InputError without results."""
     if not any((root / "results" / profile).rglob("*.json")):
         raise InputError(f"no results of {profile!r}: train first: experiments/train.py --profile")
-    data, stale = digest(files(root, profile)), []
+    data, stale = digest(root, profile), []
     made = (root / "results" / profile / "tables").exists()
     for path in sorted((root / "analysis").glob("*.ipynb")):
         if path.stem in EXPERIMENTS and not any((root / "results" / profile).glob(f"{path.stem}*")):
@@ -55,28 +54,17 @@ def read(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def files(root: Path, profile: str) -> list[Path]:
-    """List the files that a notebook may read: the library and results.
+def digest(root: Path, profile: str) -> str:
+    """Return the SHA-256 of names and contents of what a notebook may read: the library and results.
 
     Results are those of the profile, the published ones, the costs of the paper's sizes, the timings, and the runs
-    compared with `mini` (half precision). Adapters and their page do not count: no notebook reads
-    them, and a clone lacks some.
+    compared with `mini` (half precision).
     """
-    read = [*(ROOT / "pvera").rglob("*.py")]
+    paths = [*(ROOT / "pvera").rglob("*.py")]
     for name in dict.fromkeys([profile, "published", "paper/cost", "performance", "bfloat16", "mini"]):
-        folder = root / "results" / name
-        others = {folder / "tables", folder / "slurm"}
-        results = (
-            path
-            for path in folder.rglob("[!.]*")
-            if path.is_file() and path.suffix != ADAPTER and path.name != "README.md"
-        )
-        read += [path for path in results if others.isdisjoint(path.parents)]
-    return read
-
-
-def digest(paths: list[Path]) -> str:
-    """Return the SHA-256 of names and contents; a fresh clone has other file times."""
+        for path in (root / "results" / name).rglob("*.*"):
+            if path.suffix in (".json", ".npz", ".csv") and not {"tables", "slurm"}.intersection(path.parts):
+                paths.append(path)
     total = hashlib.sha256()
     for path in sorted(paths):
         total.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
