@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pvera import checkpoint, latents, uncertainty
+from pvera import checkpoint, latents, selective, uncertainty
 from pvera.data import custom, suite
 from pvera.errors import InputError
 from pvera.files import sha256
@@ -213,25 +213,22 @@ def focus(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndar
                 adapter.d.data.fill_(1.0)
                 adapter.b.data.zero_()
         found = []
-        for start in range(0, len(test), BATCH):
-            part = slice(start, min(start + BATCH, len(test)))
-            found.append(_within(latents.lengths(model, test[part]).cpu().numpy(), masks[part]))
+        for part in batches(test):
+            found += _within(latents.lengths(model, test[part]).cpu().numpy(), masks[part])
             report((len(arrays) + part.stop / len(test)) / 2)
-        arrays[name] = np.concatenate(found).astype(np.float32)
+        arrays[name] = np.array(found, np.float32)
     return arrays
 
 
-def _within(lengths: np.ndarray, masks: np.ndarray) -> np.ndarray:
-    """Return the AUROC (n,) of lengths (n, height, width) for the patches of masks (n, rows, columns)."""
+def _within(lengths: np.ndarray, masks: np.ndarray) -> list[float]:
+    """Return the AUROC of lengths (n, height, width) for the patches of masks (n, rows, columns), per image."""
     n, height, width = lengths.shape
     shape = n, height, masks.shape[1] // height, width, masks.shape[2] // width
-    share = masks.reshape(shape).mean((2, 4)).reshape(n, -1)
-    inside, outside = share >= 0.1, share == 0
-    values = lengths.reshape(n, -1)
-    ahead = np.sign(values[:, :, None] - values[:, None]) / 2 + 0.5
-    pairs = inside[:, :, None] & outside[:, None]
-    with np.errstate(invalid="ignore"):  # NaN without a pair
-        return (ahead * pairs).sum((1, 2)) / pairs.sum((1, 2))
+    shares = masks.reshape(shape).mean((2, 4))
+    used = (shares >= 0.1) | (shares == 0)
+    return [
+        selective.auroc(length[use], share[use] > 0) for length, share, use in zip(lengths, shares, used, strict=True)
+    ]
 
 
 def latent_maps(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:

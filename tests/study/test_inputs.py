@@ -125,7 +125,9 @@ def test_the_last_backbone_stays_loaded(profile, tmp_path):
     (frozen, data), (again, others) = (inputs.for_training(one, "cpu") for one in (run, other))
     assert frozen is again and data[2].images is others[2].images
     assert torch.equal(data[2].labels, torch.arange(40) % 10)
-    assert [len(part) for part in inputs.for_training(replace(run, images=3), "cpu")[1]] == [3, 3, 3]
+    few = replace(run, images=3)
+    assert inputs.splits_sha256(few) != inputs.splits_sha256(run)
+    assert [len(part) for part in inputs.for_training(few, "cpu")[1]] == [3, 3, 3]
 
 
 def test_the_same_bits_with_separate_or_shared_inputs(profile, tmp_path):
