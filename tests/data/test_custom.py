@@ -75,6 +75,12 @@ def test_split_and_order_follow_from_seed_and_content_alone(pictures, copy, tmp_
     assert len(twins) == 20 and (twins.nunique() == 1).all() and (twins.size() == 2).all()
 
 
+def test_a_seed_draws_the_same_split_for_ever():
+    drawn = custom._draw("cat", list("abcdefghij"), custom.SHARES, seed=3)
+    assert "".join(part[1] for part in drawn.values()) == "reraarrrer"  # of train, validation, test
+    assert drawn != custom._draw("dog", list("abcdefghij"), custom.SHARES, seed=3)
+
+
 def test_folders_of_splits(copy, tmp_path):
     splits_of(copy, "train", "train", "val", "test")
     described = custom.install(tmp_path, "mine", copy)
@@ -100,6 +106,12 @@ def test_a_csv_file(pictures, tmp_path):
     assert {part: len(of) for part, of in installed.items()} == {"train": 40, "validation": 20, "test": 20}
     assert all(CLASSES[label] == path.split("/")[-2] for path, label in installed["test"].items())
     assert all((tmp_path / "mine" / path).is_file() for path in installed["train"])
+
+    exchanged = {"train": "test", "test": "train", "val": "val"}
+    other = [(*row, exchanged[split]) for *row, split in rows]
+    hashes = [custom.split(write_csv(tmp_path / "b.csv", of, "label,extra,path,split"), 0)[1]["pictures_sha256"]
+              for of in (rows, other)]  # fmt: skip
+    assert hashes[0] == tasks.manifest(tmp_path, "mine")["pictures_sha256"] != hashes[1]
 
     numbers = [(f"pictures/{path}", 9 + CLASSES.index(label)) for path, label, _ in listed(pictures)]
     _, described = custom.split(write_csv(pictures.parent / "b.csv", numbers, "path,label"), 0)

@@ -3,7 +3,6 @@ import json
 import numpy as np
 import pytest
 import scripts
-from PIL import Image
 
 from pvera.data import image_folders, suite, tasks
 
@@ -27,26 +26,27 @@ def root(made, tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_counts_and_classes(made, name):
-    classes = len(suite.RECIPES[name].classes)
-    assert {split: len(part.images) for split, part in made[name].items()} == suite.COUNTS
-    for split, part in made[name].items():
-        assert part.images.shape == (suite.COUNTS[split], 32, 32, 3) and part.images.dtype == np.uint8
-        assert part.labels.shape == (suite.COUNTS[split],) and part.labels.dtype == np.int64
-        shares = np.bincount(part.labels, minlength=classes) * classes / len(part.labels)
-        assert len(shares) == classes
-        assert shares.min() > 0.5 and shares.max() < (2 if split == "val200" else 1.4)
-
-
 def test_four_tasks_of_each_category():
     categories = [recipe.category for recipe in suite.RECIPES.values()]
     assert sorted(categories) == sorted(("natural", "specialized", "structured") * 4)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_pixels_are_the_published_ones(made, name):
-    assert suite.digests(made[name])["all"] == suite.RECIPES[name].sha256
+def test_the_published_pixels_are_made_written_and_read(made, root, name):
+    recipe, parts = suite.RECIPES[name], made[name]
+    manifest, task = suite.manifest(recipe, root / name), tasks.task(name)
+    assert manifest["sha256"] == suite.digests(parts) and manifest["sha256"]["all"] == recipe.sha256
+    assert manifest["images"] == suite.COUNTS and manifest["files"] == sum(suite.COUNTS.values())
+    labels = parts["test"].labels.tolist()
+    assert manifest["chance"] == max(labels.count(c) for c in set(labels)) / len(labels)
+    assert (task.test_images, task.classes) == (suite.COUNTS["test"], len(recipe.classes))
+    for split, part in parts.items():
+        assert part.images.shape == (suite.COUNTS[split], 32, 32, 3) and part.images.dtype == np.uint8
+        shares = np.bincount(part.labels, minlength=task.classes) * task.classes / len(part.labels)
+        assert len(shares) == task.classes
+        assert shares.min() > 0.5 and shares.max() < (2 if split == "val200" else 1.4)
+        read = image_folders.load_split(root, name, split, 32)
+        assert np.array_equal(read.images, part.images) and np.array_equal(read.labels, part.labels)
 
 
 def test_digests_tell_splits_labels_and_pixels_apart(made):
@@ -178,25 +178,6 @@ def test_fields_have_the_spectrum_that_they_are_asked_for():
     assert -2.4 < slope < -1.6
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_loader_reads_what_was_made(made, root, name):
-    for split, part in made[name].items():
-        read = image_folders.load_split(root, name, split, 32)
-        assert np.array_equal(read.images, part.images) and np.array_equal(read.labels, part.labels)
-    task = tasks.task(name)
-    assert task.test_images == len(made[name]["test"].labels)
-    assert task.classes == len(suite.RECIPES[name].classes)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_manifest(made, root, name):
-    found = suite.manifest(suite.RECIPES[name], root / name)
-    assert found["sha256"] == suite.digests(made[name])
-    labels = made[name]["test"].labels.tolist()
-    assert found["chance"] == max(labels.count(c) for c in set(labels)) / len(labels)
-    assert found["images"] == suite.COUNTS and found["files"] == sum(suite.COUNTS.values())
-
-
 @pytest.fixture
 def small(tmp_path):
     """A task of six images on disk: recipe, parts, folder."""
@@ -208,34 +189,24 @@ def small(tmp_path):
     return recipe, parts, tmp_path / "small"
 
 
-def test_manifest_notices_what_is_missing_or_changed(small):
-    recipe, parts, folder = small
+DAMAGES = {
+    "lost": ("images/test/0001.png", lambda content: None),
+    "added": ("images/test/0002.png", lambda content: b"image"),
+    "label": ("test.txt", lambda content: content.replace(b" 1", b" 0")),
+    "cut": ("images/val200/0000.png", lambda content: content[:-9]),
+    "version": (suite.MANIFEST, lambda content: content.replace(b'"recipe": "0', b'"recipe": "1')),
+    "damaged": (suite.MANIFEST, lambda content: b"[]"),
+}
 
-    def lost():
-        (folder / "images/test/0001.png").unlink()
 
-    def added():
-        Image.fromarray(parts["test"].images[0]).save(folder / "images/test/0002.png")
-
-    def other_label():
-        (folder / "test.txt").write_text((folder / "test.txt").read_text().replace(" 1", " 0"))
-
-    def cut():
-        file = folder / "images/val200/0000.png"
-        file.write_bytes(file.read_bytes()[:-9])
-
-    def other_version():
-        found = json.loads((folder / suite.MANIFEST).read_text())
-        (folder / suite.MANIFEST).write_text(json.dumps(found | {"recipe": "1" * 64}))
-
-    def damaged():
-        (folder / suite.MANIFEST).write_text("[]")
-
-    for damage in (lost, added, other_label, cut, other_version, damaged):
-        assert suite.manifest(recipe, folder)
-        damage()
-        assert suite.manifest(recipe, folder) is None, damage.__name__
-        suite.write(recipe, parts, folder.parent)
+@pytest.mark.parametrize("case", DAMAGES)
+def test_manifest_notices_what_is_missing_or_changed(small, case):
+    recipe, _, folder = small
+    assert suite.manifest(recipe, folder)
+    name, change = DAMAGES[case]
+    content = change((folder / name).read_bytes() if (folder / name).exists() else b"")
+    (folder / name).write_bytes(content) if content else (folder / name).unlink()
+    assert suite.manifest(recipe, folder) is None
 
 
 def test_interrupted_writing_leaves_the_old_files_and_is_made_up_for(small):
