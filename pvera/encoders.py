@@ -137,29 +137,24 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     - layers that differ in width (Hiera), or keys that are narrower than queries,
     - features that are not (batch, width of the layers), or that leave a classification head.
     """
-    read, name = _transformers if _class(encoder) else _timm, type(encoder).__name__
+    names, name = _names(encoder), type(encoder).__name__
     try:
-        layers = read(encoder)
+        layers = _transformers(encoder, names) if names else _timm(encoder)
     except (AttributeError, TypeError) as error:
-        if read is not _timm:
+        if names:
             raise InputError(f"{name} has layers of another form than those that are adapted: {error}") from None
         layers = []
     for linear in {type(linear): linear for layer in layers for linear, _ in layer.projections}.values():
         if callable(getattr(linear, "weight", None)):  # torch's quantised layers
             raise InputError(f"{name} is quantised by {type(linear).__module__}: take 8-bit layers that are nn.Linear")
     if layers and all(map(_keeps_width, layers)) and len({layer.dim for layer in layers}) == 1:
-        if read is _timm:
+        if not names:
             _check_head(encoder, layers[0].dim)
         return layers
     raise InputError(
         f"{name} is neither a timm vision transformer with fused attn.qkv, or q_proj, k_proj and "
         f"v_proj of equal width, nor a bare encoder of transformers ({', '.join(TRANSFORMERS)})"
     )
-
-
-def _class(encoder: object) -> str:
-    """Return the class name by which an encoder of transformers is known here; "" for other encoders."""
-    return next((kind.__name__ for kind in type(encoder).__mro__ if kind.__name__ in TRANSFORMERS), "")
 
 
 def _keeps_width(layer: EncoderLayer) -> bool:
@@ -181,61 +176,60 @@ def _check_head(encoder: nn.Module, dim: int) -> None:
         raise InputError(f"{name} is not supported: its features are not one vector of the layers' width {dim}")
 
 
-def _timm(vit: Any) -> list[EncoderLayer]:
-    return [
-        EncoderLayer(x, _projections(y), y, None if _post_norm_block(x) else x.norm2, x.mlp.fc2, x.mlp, _bias_owner(y))
-        for x in vit.blocks
-        for y in [x.attn]
-    ]
+#: Names of the separate layers of queries, keys and values.
+SEPARATE = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("query_proj", "key_proj", "value_proj"))
 
 
 def _projections(attention: Any) -> list[tuple[nn.Linear, str]]:
-    """Return the fused layer `qkv`, or the three layers of EVA-02's larger models."""
-    if attention.qkv is not None:
+    """Return the fused layer `qkv`, or the three `SEPARATE` ones. AttributeError for another module."""
+    if getattr(attention, "qkv", None) is not None:
         return [(attention.qkv, "qkv")]
-    return _separate(attention, SEPARATE)
+    for names in SEPARATE:
+        if hasattr(attention, names[0]):
+            return [(getattr(attention, name), position) for name, position in zip(names, "qkv", strict=True)]
+    raise AttributeError("no layers of queries, keys and values")
 
 
-def _bias_owner(attention: nn.Module) -> nn.Module | None:
-    return attention if attention._parameters.get("q_bias") is not None else None
-
-
-SEPARATE = ("q_proj", "k_proj", "v_proj")
-
-
-def _separate(attention: Any, names: tuple[str, str, str]) -> list[tuple[nn.Linear, str]]:
-    return [(getattr(attention, name), position) for name, position in zip(names, "qkv", strict=True)]
-
-
-def _post_norm_block(block: nn.Module) -> bool:
-    """Return whether `norm2` follows the MLP: ResPostBlock, ResPostRelPosBlock, EvaBlockPostNorm of timm."""
-    return any("ResPost" in kind.__name__ or "PostNorm" in kind.__name__ for kind in type(block).__mro__)
+def _timm(vit: Any) -> list[EncoderLayer]:
+    layers = []
+    for block in vit.blocks:
+        # `norm2` follows the MLP in ResPostBlock, ResPostRelPosBlock and EvaBlockPostNorm.
+        post_norm = any("ResPost" in kind.__name__ or "PostNorm" in kind.__name__ for kind in type(block).__mro__)
+        norm, projections = None if post_norm else block.norm2, _projections(block.attn)
+        bias_owner = block.attn if block.attn._parameters.get("q_bias") is not None else None
+        layers.append(EncoderLayer(block, projections, block.attn, norm, block.mlp.fc2, block.mlp, bias_owner))
+    return layers
 
 
 class Names(NamedTuple):
     """Where an encoder of transformers has its layers, and a layer its parts.
 
-    projections: of queries, keys and values, inside `attention`.   out: the attention's last linear layer.
+    out: the attention's last linear layer.
     mlp_norm: the LayerNorm before the MLP; None where each residual connection ends in one (BERT).
+    text: whether it reads text.
     reads_positions: whether queries and keys read position embeddings as well, with DeBERTa-v3's `share_att_key`.
+    pools: whether its `pooler_output` is read, as timm does: CLIP's class token behind the last LayerNorm, which
+        `last_hidden_state` lacks, and SigLIP's attention pooling, as it has no class token. Other poolers are trained
+        for other tasks, or not at all.
     """
 
     layers: str
     attention: str
-    projections: tuple[str, str, str]
     out: str
     mlp_norm: str | None
+    text: bool = False
     reads_positions: bool = False
+    pools: bool = False
 
 
-_BERT = Names("encoder.layer", "attention.self", ("query", "key", "value"), "attention.output.dense", None)
-_DINOV2 = Names("encoder.layer", "attention", SEPARATE, "attention.o_proj", "norm2")
-_CLIP = Names("encoder.layers", "self_attn", SEPARATE, "self_attn.out_proj", "layer_norm2")
+_BERT = Names("encoder.layer", "attention.self", "attention.output.dense", None, text=True)
+_DINOV2 = Names("encoder.layer", "attention", "attention.o_proj", "norm2")
+_CLIP = Names("encoder.layers", "self_attn", "self_attn.out_proj", "layer_norm2", pools=True)
 #: Encoders of transformers by class name. Others have modules of the same names that compute something else.
 TRANSFORMERS = {
     "BertModel": _BERT,
     "RobertaModel": _BERT,
-    "DebertaV2Model": _BERT._replace(projections=("query_proj", "key_proj", "value_proj"), reads_positions=True),
+    "DebertaV2Model": _BERT._replace(reads_positions=True),
     "Dinov2Model": _DINOV2,
     "Dinov2WithRegistersModel": _DINOV2,
     "DINOv3ViTModel": _DINOV2._replace(layers="model.layer"),
@@ -245,45 +239,42 @@ TRANSFORMERS = {
 }
 
 
-def _transformers(encoder: Any) -> list[EncoderLayer]:
-    """Return the layers of one of `TRANSFORMERS`. InputError for a SigLIP that does not pool."""
+def _names(encoder: object) -> Names | None:
+    """Return the names of an encoder of transformers, None of other encoders."""
+    return next((TRANSFORMERS[kind.__name__] for kind in type(encoder).__mro__ if kind.__name__ in TRANSFORMERS), None)
+
+
+def _transformers(encoder: Any, names: Names) -> list[EncoderLayer]:
+    """Return the layers of an encoder of transformers. InputError for a SigLIP that does not pool."""
     if not getattr(encoder, "use_head", True):
         raise InputError(f"{type(encoder).__name__} pools nothing: create it with vision_use_head=True")
-    names, layers = TRANSFORMERS[_class(encoder)], []
+    layers = []
     for layer in encoder.get_submodule(names.layers):
         attention, out = layer.get_submodule(names.attention), layer.get_submodule(names.out)
-        projections = _separate(attention, names.projections)
         if names.mlp_norm is None:
-            reader, dense = attention if names.reads_positions else None, layer.output.dense
-            layers.append(EncoderLayer(layer, projections, out, None, dense, dense, reader=reader))
+            norm, mlp, mlp_out = None, layer.output.dense, layer.output.dense
         else:  # a gated MLP (SwiGLU) ends in down_proj
-            mlp_out = getattr(layer.mlp, "fc2", None) or layer.mlp.down_proj
-            norm = layer.get_submodule(names.mlp_norm)
-            layers.append(EncoderLayer(layer, projections, out, norm, mlp_out, layer.mlp))
+            norm, mlp = layer.get_submodule(names.mlp_norm), layer.mlp
+            mlp_out = getattr(mlp, "fc2", None) or mlp.down_proj
+        reader = attention if names.reads_positions else None
+        layers.append(EncoderLayer(layer, _projections(attention), out, norm, mlp_out, mlp, reader=reader))
     return layers
 
 
-#: Those whose `pooler_output` is read, as timm does: CLIP's class token behind the last LayerNorm, which
-#: `last_hidden_state` lacks, and SigLIP's attention pooling, as it has no class token. Other poolers are trained for
-#: other tasks, or not at all.
-POOLING = ("CLIPVisionModel", "SiglipVisionModel")
-
-
-#: Encoders of text.
-TEXT = ("BertModel", "RobertaModel", "DebertaV2Model")
 #: Features of a text: the first token, or the mean of its tokens, as sentence encoders are trained.
 POOLS = ("first", "mean")
 
 
 def pooled(encoder: nn.Module, output: Any, pool: str = "first", tokens: Tensor | None = None) -> Tensor:
-    """Return features (batch, dim) from the encoder's output: timm's as it is; of transformers' what encoders of
-    `POOLING` pool, or what `pool` of `POOLS` names.
+    """Return features (batch, dim) from the encoder's output: timm's as it is; of transformers' its own pooling where
+    it is read (`Names.pools`), or what `pool` of `POOLS` names.
 
     tokens: (batch, tokens), false where a text is padded; None without padding.
     """
-    if isinstance(output, Tensor):
+    names = _names(encoder)
+    if names is None:
         features = output
-    elif _class(encoder) in POOLING:
+    elif names.pools:
         features = output.pooler_output
     elif pool == "mean":
         hidden = output.last_hidden_state
@@ -301,8 +292,9 @@ def pooled(encoder: nn.Module, output: Any, pool: str = "first", tokens: Tensor 
 
 
 def reads_text(encoder: nn.Module) -> bool:
-    """Return whether `encoder` is one of `TEXT`."""
-    return _class(encoder) in TEXT
+    """Return whether `encoder` reads text."""
+    names = _names(encoder)
+    return names is not None and names.text
 
 
 def reads_class_token_only(encoder: Any) -> bool:

@@ -143,11 +143,11 @@ class SampledAdapter(Adapter):
 
         Every text has the same weight, whatever its length.
         """
-        if recomputing():
-            return
         if divergence is not None and now.tokens is not None:
             divergence = divergence * now.tokens * (now.tokens.shape[1] / now.tokens.sum(1, keepdim=True))
         mean = None if divergence is None else divergence.mean()
+        if recomputing():  # the repeated pass saves the same tensors, and its mean is kept already
+            return
         if mean is None:
             self._kl.pop(positions, None)
         else:

@@ -303,14 +303,6 @@ def equal_gradients(actual: dict[str, Tensor], expected: dict[str, Tensor]):
         close(gradient, expected[name], msg=lambda text, name=name: f"{name}: {text}")
 
 
-def check_last_mlp(case: Case):
-    """Skipping unread tokens in the last MLP changes no logits."""
-    model = case.model()
-    expected = case.logits(model)
-    model.last_mlp_on_class_token = True
-    close(case.logits(model), expected)
-
-
 def check_merging(case: Case):
     """Merging keeps the logits; unmerging restores the weights bit for bit."""
     model = case.model()
@@ -365,16 +357,6 @@ def check_copying(case: Case):
         perturb(copied.eval(), seed=1)
         assert not torch.equal(case.logits(copied), expected)
         assert torch.equal(case.logits(model), expected)
-
-
-def check_copied_backbone(case: Case):
-    """A copy of the backbone of an adapted model does not call that model's adapters."""
-    model = case.model()
-    with torch.no_grad():
-        copied = copy.deepcopy(model.backbone)
-        before = features_of(copied, case.inputs)
-        perturb(model, seed=1)
-        assert torch.equal(features_of(copied, case.inputs), before)
 
 
 def check_unloading(case: Case):
