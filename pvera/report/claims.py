@@ -258,7 +258,7 @@ def body(rows: pd.DataFrame, notebooks: str) -> str:
     if rows["found"].any():
         cells.insert(1, "Found", rows["found"])
     note = (
-        f"*{UNTESTABLE.capitalize()}*: results or a definition are missing, or no result could decide; the effect "
+        f"{UNTESTABLE.capitalize()}: results or a definition are missing, or no result could decide; the effect "
         f"says which. The {(rows['scale'] != EXACT).sum()} claims that are measured are not corrected for each other. "
         "†: asked after trials had suggested the answer. Further claims stand in the notebooks alone, to which the "
         "links lead."

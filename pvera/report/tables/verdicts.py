@@ -16,12 +16,12 @@ EXACT = "counts, exact"
 HOLDS, FAILS, UNDECIDED, UNTESTABLE = VERDICTS = ("holds", "fails", "undecided", "not testable here")
 
 RULE = (
-    "Differences are paired by data set and seed. *On these tasks*: the 95 % interval if seeds were drawn anew. *On "
-    "tasks like these*: the 95 % interval if other data sets were drawn. An effect above zero speaks for the claim: it "
-    "holds where the interval lies above zero, fails where it lies below, and is undecided otherwise. Where several "
-    "comparisons decide, such as the highest of eight, the interval is that of the closest one, and the verdict is "
-    "stricter: it is corrected for their number. Could be shown: the true difference that would be told from zero in "
-    "80 of 100 repetitions with other data sets."
+    "Differences are paired by data set and seed. “On these tasks” has the 95 % interval if seeds were drawn anew, “on "
+    "tasks like these” that if other data sets were drawn. An effect above zero speaks for the claim: it holds where "
+    "the interval lies above zero, fails where it lies below, and is undecided otherwise. Where several comparisons "
+    "decide, such as the highest of eight, the interval is that of the closest one, and the verdict is stricter: it is "
+    "corrected for their number. Could be shown: the true difference that would be told from zero in 80 of 100 "
+    "repetitions with other data sets."
 )
 #: The columns of a judged claim in CSV files.
 FIELDS = ["claim", "verdict", "these_verdict", "difference", "low", "high", "these_low", "these_high",
