@@ -1,4 +1,4 @@
-"""Parameters and multiply-adds: torch's counts against closed forms, a case by hand, and the paper's numbers."""
+"""Parameters and multiply-adds: torch's counts against fvcore's, closed forms, a case by hand, the paper's numbers."""
 
 from pathlib import Path
 
@@ -38,6 +38,21 @@ def test_counts_are_the_closed_forms_and_leave_the_vit_as_it_was(vit, method):
     assert cost.trained_parameters(vit, method) == counted.adapter_parameters
     assert vit.training and before == {name: p.requires_grad for name, p in vit.named_parameters()}
     assert cost.count(vit.to("meta"), method, CLASSES) == counted, "shapes without weights are enough"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("method", [Bottleneck(), AdaptFormer(), LoRA(rank=8), VeRA(rank=8), PVeRA(rank=8)], ids=str)
+def test_fvcore_counts_the_same(vit, method):
+    """The paper counts with fvcore, for which a fused attention is nothing and a LayerNorm five per number."""
+    from fvcore.nn import FlopCountAnalysis
+
+    for block in vit.blocks:
+        block.attn.fused_attn = False
+    images = torch.zeros(1, 3, 32, 32)
+    model = pvera.adapt(vit, method, CLASSES).eval()
+    with model.without_kl():
+        analysis = FlopCountAnalysis(model, images).unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+        assert analysis.total() - analysis.by_operator()["layer_norm"] == cost.multiply_adds(model, images)
 
 
 def test_a_case_by_hand(vit):
