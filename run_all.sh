@@ -52,4 +52,8 @@ for argument in "$@"; do
 done
 
 source setup_env.sh
-python experiments/run_profile.py "$profile" "$@"
+if [ "$profile" = rehearsal ]; then
+    python experiments/rehearsal.py "$@"
+else
+    python experiments/run_profile.py "$profile" "$@"
+fi

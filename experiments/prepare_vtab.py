@@ -88,7 +88,11 @@ def place(options: Namespace, root: Path) -> None:
         try:
             if options.source is None:
                 vtab_sources.download(downloads)
-            found = vtab_sources.find(options.source or downloads, wanted, extracted)
+            try:
+                found = vtab_sources.find(options.source or downloads, wanted, extracted)
+            except InputError:
+                shutil.rmtree(downloads, ignore_errors=True)  # an archive that arrived damaged
+                raise
             if not found:
                 raise InputError(f"{options.source or vtab_sources.REPO} holds none of {', '.join(wanted)}")
             for name, folder in found.items():

@@ -25,10 +25,11 @@ from pvera import processes
 from pvera.adapters import METHODS
 from pvera.errors import InputError, writing
 from pvera.files import write_atomically
+from pvera.study import hours
 from pvera.study.experiments import EXPERIMENTS, list_runs
 from pvera.study.profiles import Profile
 from pvera.study.runs import Job, Run
-from pvera.study.training import CUBLAS
+from pvera.study.training import CUBLAS, duration
 
 OnStep = Callable[[Job, int, int], None]  # takes a run, its steps done and their number; 0 of 0: it is over
 
@@ -144,12 +145,22 @@ def work_together(plan: Plan, runs: list[Job], title: str, workers: int, device:
         failure(run).unlink(missing_ok=True)
     with tqdm(total=len(runs), desc=title, unit="run", dynamic_ncols=True, smoothing=0.1) as bar:
         running: dict[Job, str] = {}
+        waiting = {run for run in runs if isinstance(run, Run)}
+        first_epoch: dict[Job, float] = {}
 
         def on_step(run: Job, step: int, limit: int) -> None:
             running.pop(run, None)
+            if step == 1:
+                first_epoch[run] = time.monotonic()
+            if step == 2 and run in first_epoch and isinstance(run, Run) and hours.epoch(run):
+                waiting.add(run)
+                epochs = (time.monotonic() - first_epoch.pop(run)) / hours.epoch(run) * sum(map(hours.epoch, waiting))
+                said = duration(epochs / min(workers, len(waiting)), run.training)
+                bar.write(f"{run.name}: what is left takes {said}", file=sys.stderr)
             if limit:
                 running[run] = f"{run.name.partition('/')[2]} {step}/{limit}"
             else:
+                waiting.discard(run)
                 bar.total = max(bar.total, bar.n + 1)
                 bar.update()
             bar.set_postfix_str(", ".join(running.values()), refresh=sys.stderr.isatty())

@@ -1,17 +1,16 @@
 """run_all.sh does the parts of a profile in turn: which of them, and with which options."""
 
+import socket
 import subprocess
 
 import pytest
 import run_profile
 
-from pvera import InputError
-
 MODULES = ("make_suite", "prepare_vtab", "train", "analyse", "cost", "make_texts", "train_language", "front_page")
 
 
 @pytest.fixture
-def done(monkeypatch, tmp_path):
+def done(monkeypatch, tmp_path, capsys):
     """Return the calls of a command line in an empty folder; `stale`: whether a notebook is out of date."""
     (tmp_path / "results/demo/tables").mkdir(parents=True)
     for name in ("main_tiny", "main_paper", "rank"):
@@ -19,10 +18,10 @@ def done(monkeypatch, tmp_path):
     monkeypatch.setattr(run_profile, "ROOT", tmp_path)
     monkeypatch.chdir(tmp_path)  # where it goes by itself, so that the next test starts where it did
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(run_profile, "online", lambda: True)
     called = []
     for name in MODULES:
         monkeypatch.setattr(getattr(run_profile, name), "main", lambda words, name=name: called.append((name, *words)))
-    monkeypatch.setattr(run_profile.rehearsal, "make", lambda profile: called.append(("rehearsal",)))
 
     def run(command):
         called.append(("python", *command[1:]))
@@ -69,16 +68,46 @@ def test_paper_installs_what_is_not_there_before_it_trains(done, tmp_path):
     (tmp_path / "data/text/CoLA").mkdir(parents=True)
     paper = done("paper")
     assert [name for name, *_ in paper[:2]] == ["make_texts", "train"] and "--glue" not in paper[0]
-    _, *rehearsal = done("rehearsal")
-    assert str(rehearsal) == str(paper).replace("paper", "rehearsal").replace("data/text", "data/rehearsal/text")
+    (tmp_path / "data/rehearsal/vtab-1k").mkdir(parents=True)
+    (tmp_path / "data/rehearsal/vtab-1k/vtab-1k.json").touch()
+    (tmp_path / "data/rehearsal/text/CoLA").mkdir(parents=True)
+    assert str(done("rehearsal")) == str(paper).replace("paper", "rehearsal").replace(
+        "data/text", "data/rehearsal/text"
+    )
 
 
-def test_paper_without_a_gpu_says_what_to_type(done, monkeypatch):
+def test_all_that_the_paper_lacks_is_said_at_once(done, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="^no GPU: type --slurm"):
-        done("paper")
-    for option in ("--slurm", "--device=cpu"):
-        assert ("train", "--profile", "paper", option) == done("paper", option)[1][:4]
+    monkeypatch.setattr(run_profile, "online", lambda: False)
+    monkeypatch.setattr(run_profile.backbones, "weight_files", lambda name: ["a"] * (name == "dinov2_s"))
+
+    def said(*options) -> list[str]:
+        with pytest.raises(SystemExit) as ended:
+            done("paper", *options)
+        assert ended.value.code == 2
+        return [line.removeprefix("missing: ").split(".")[0] for line in capsys.readouterr().err.splitlines()]
+
+    gpu, data, weights = "a GPU", "VTAB-1k, without network", "weights of DINOv2, without network"
+    assert said() == [gpu, data, weights, "GLUE, without network"]
+    assert said("--slurm") == said("--device=cpu") == [data, weights] and said("--data", "x") == [gpu, weights]
+    assert done("paper", "--slurm", "--data", "x", "--weights", "dinov2_b=a")[0][0] == "train"
+    monkeypatch.setattr(run_profile, "online", lambda: True)
+    assert said() == [gpu]
+
+
+def test_the_hub_is_reached_or_not(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port, connect = server.getsockname()[1], socket.create_connection
+        asked = []
+
+        def local(place, timeout):
+            asked.append(place)
+            return connect(("127.0.0.1", port), timeout)
+
+        monkeypatch.setattr(run_profile.socket, "create_connection", local)
+        monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example")
+        assert run_profile.online() and asked == [("mirror.example", 443)]
+    assert not run_profile.online()
 
 
 def test_options_go_to_what_trains_and_analyses(done):
