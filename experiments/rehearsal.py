@@ -4,8 +4,8 @@
 
 VTAB-1k and GLUE are random pixels and generated sentences, a ViT and DeBERTa-V3 small and random. This process serves
 them like the Hugging Face hub. A damaged download and a disk that takes no more have to be refused in one line, and one
-that is cut has to go on; then run_profile.py does all of the profile `rehearsal`, with `paper`'s experiments and methods.
-It starts anew each time, in data/rehearsal and results/rehearsal. Options go to run_profile.py.
+that is cut has to go on; then run_profile.py does all of the profile `rehearsal`, with `paper`'s experiments and
+methods. It starts anew each time, in data/rehearsal and results/rehearsal. Options go to run_profile.py.
 """
 
 import argparse

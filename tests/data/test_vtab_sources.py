@@ -8,6 +8,7 @@ from pathlib import Path
 import huggingface_hub
 import pytest
 import vtab_like
+from rehearsal import Hub
 from vtab_like import cache, call, edit, state, whole  # noqa: F401  fixtures among them
 
 from pvera.data import vtab, vtab_sources
@@ -169,20 +170,38 @@ def test_two_copies_in_one_source_are_refused(whole, tmp_path, call):
 # The hub
 
 
-def test_the_hubs_archive(whole, tmp_path, call, monkeypatch):
-    arguments = options(tmp_path / "data")
+@pytest.fixture
+def hub(whole, tmp_path, monkeypatch):
+    """A stand-in for the hub, whose one repository has one archive."""
+    (tmp_path / "hub/datasets/me/vtab").mkdir(parents=True)
+    archive(whole, tmp_path / "hub/datasets/me/vtab/vtab-1k.zip")
+    constants = huggingface_hub.constants
+    with Hub(tmp_path / "hub") as hub:
+        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.address)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "ENDPOINT", hub.address)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(vtab_sources, "REPO", "me/vtab")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        huggingface_hub.close_session()  # a new client reads the proxies
+        yield hub
+        hub.shutdown()
+    huggingface_hub.close_session()
 
+
+def test_an_archive_from_the_hub_that_arrives_damaged_is_removed(tmp_path, call, hub):
+    root, hub.damaged = tmp_path / "data", True
+    code, _, errors = call(*options(root))
+    assert code == 2 and "cannot extract" in errors and left(root) == []
+    hub.damaged = False
+    code, output, _ = call(*options(root))
+    assert code == 0 and state(output, "kitti") == "right" and left(root) == ["kitti", vtab.RECORD]
+
+
+def test_without_the_hub(tmp_path, call, monkeypatch):
     def refuse(*_, **__):
         raise OSError("no\nnetwork")
 
-    def download(repository, repo_type, allow_patterns, local_dir):
-        assert (repository, repo_type) == (vtab_sources.REPO, "dataset") and "*.zip" in allow_patterns
-        local_dir.mkdir(parents=True)
-        archive(whole, local_dir / "vtab-1k.zip")
-
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    code, _, errors = call(*arguments)
+    code, _, errors = call(*options(tmp_path / "data"))
     assert code == 2 and errors.startswith(f"error: cannot download {vtab_sources.REPO}: no network; run the same")
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    code, output, _ = call(*arguments)
-    assert code == 0 and state(output, "kitti") == "right" and left(tmp_path / "data") == ["kitti", vtab.RECORD]
