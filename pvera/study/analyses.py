@@ -15,7 +15,7 @@ from pvera.data import custom, suite
 from pvera.errors import InputError
 from pvera.files import sha256
 from pvera.seeding import derive
-from pvera.study import inputs, results, runs, training
+from pvera.study import inputs, results
 from pvera.study.runs import Job, Run
 
 BATCH = 256  # images that share the noise of a draw
@@ -89,13 +89,11 @@ class Analysis(Job):
         config = self.config()
         model = checkpoint.load(frozen.model, self.adapters[0]).eval()
         try:
-            with training.deterministic(self.deterministic), training.autocast(device, self.precision):
-                arrays = self.function(model, self, tests, lambda share: on_step(round(share * STEPS), STEPS))
-                environment = runs.environment(device)
+            arrays = self.function(model, self, tests, lambda share: on_step(round(share * STEPS), STEPS))
         finally:
             model.unload()
         about = {name: source.get(name) for name in ("category", "protocol", "data_copy")}
-        return about | {"config": config, "environment": environment}, {"arrays": arrays}
+        return about | {"config": config}, {"arrays": arrays}
 
     def _require_same_data(self) -> None:
         """Raise InputError where an adapter was trained on other splits than lie there now.

@@ -83,9 +83,12 @@ class Job:
         started = time.perf_counter()
         if device.startswith("cuda") and torch.cuda.is_initialized():  # before that there is no peak
             torch.cuda.reset_peak_memory_stats(device)
-        record, files = self.compute(device, on_step)
+        with training.deterministic(self.deterministic), training.autocast(device, self.precision):
+            record, files = self.compute(device, on_step)
+            made_by = environment(device)
         identity = {"schema": results.SCHEMA} | {name: getattr(self, name) for name in results.IDENTITY}
         record["config_hash"] = results.config_hash(record["config"])
+        record["environment"] = made_by | record.get("environment", {})
         results.write(self.path, identity | record | {"cost": cost(started, device)}, **files)
 
 
@@ -127,35 +130,33 @@ class Run(Job):
         seeds = [derive(self.seed, "member", m) if self.protocol.own_draws else self.seed for m in members]
         model = adapt(frozen.model, [c.method for c in self.candidates], task.classes, seeds, self.pool)
         rates, betas = [(c.adapter_lr, c.head_lr) for c in self.candidates], [c.beta for c in self.candidates]
-        chosen = scores = None
-        files = {}
+        chosen, scores, files = None, None, {}
         try:
-            with training.deterministic(self.deterministic), training.autocast(device, self.precision):
-                histories = training.fit(
-                    model,
-                    train,
-                    validation,
-                    rates,
-                    betas,
-                    self.training,
-                    self.protocol,
-                    self.seed,
-                    lambda epoch: on_step(epoch, self.training.epochs),
-                )
-                described = [_describe(*each) for each in zip(self.candidates, histories, model.members, strict=True)]
-                best = training.choose(histories, self.protocol)
-                if best is not None:
-                    chosen = {"member": best, "epoch": histories[best].best_epoch, "grid": self.candidates[best].grid}
-                    model.active = [best]
-                    model.members[best].load_state_dict(histories[best].best_state, strict=False)
-                    adapter, labels = checkpoint.dumps(model), test.labels.cpu().numpy()
-                    probabilities = training.predict(model, test)
-                    scores = kind.scores(probabilities, labels)
-                    if self.keep:
-                        files = {"probabilities": probabilities, "labels": labels, "adapter": adapter}
-                made_by = environment(device)
+            histories = training.fit(
+                model,
+                train,
+                validation,
+                rates,
+                betas,
+                self.training,
+                self.protocol,
+                self.seed,
+                lambda epoch: on_step(epoch, self.training.epochs),
+            )
+            described = [_describe(*each) for each in zip(self.candidates, histories, model.members, strict=True)]
+            best = training.choose(histories, self.protocol)
+            if best is not None:
+                chosen = {"member": best, "epoch": histories[best].best_epoch, "grid": self.candidates[best].grid}
+                model.active = [best]
+                model.members[best].load_state_dict(histories[best].best_state, strict=False)
+                adapter, labels = checkpoint.dumps(model), test.labels.cpu().numpy()
+                probabilities = training.predict(model, test)
+                scores = kind.scores(probabilities, labels)
+                if self.keep:
+                    files = {"probabilities": probabilities, "labels": labels, "adapter": adapter}
         finally:
             model.unload()
+        package = {kind.PACKAGE: importlib.metadata.version(kind.PACKAGE)}
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
@@ -165,11 +166,7 @@ class Run(Job):
             "members": described,
             "chosen": chosen,
             "test": scores,
-            "environment": made_by
-            | {
-                "weights_file_sha256": frozen.file_sha256,
-                kind.PACKAGE: importlib.metadata.version(kind.PACKAGE),
-            },
+            "environment": {"weights_file_sha256": frozen.file_sha256, **package},
         }
         return record, files
 

@@ -46,31 +46,31 @@ Place = str | tuple  # a split's name, ("shift", corruption, severity), or ("out
 class Prediction:
     """The mean of k predictions for n images, and how far they disagree.
 
-    probabilities: (n, C). entropy: its parts, (n,) each. spread: standard deviation of the highest score, (n,);
-    None for k = 1.
+    probabilities: (n, C). parts: (n,) each: those of the entropy (total, expected, mutual), and for k > 1 `spread`,
+    the standard deviation of the highest score.
     """
 
     probabilities: np.ndarray
-    entropy: uncertainty.Decomposition
-    spread: np.ndarray | None
+    parts: dict[str, np.ndarray]
 
     @classmethod
     def of(cls, drawn: np.ndarray) -> "Prediction":
         """Combine probabilities (k, n, C) of k draws or of k members of an ensemble."""
         drawn = np.asarray(drawn, np.float64)
-        spread = drawn.max(2).std(0, ddof=1) if len(drawn) > 1 else None
-        return cls(drawn.mean(0), uncertainty.decompose(drawn), spread)
+        parts = dict(vars(uncertainty.decompose(drawn)))
+        if len(drawn) > 1:
+            parts["spread"] = drawn.max(2).std(0, ddof=1)
+        return cls(drawn.mean(0), parts)
 
     def first(self, count: int) -> "Prediction":
         """Return the prediction for the first images."""
-        entropy = uncertainty.Decomposition(*(part[:count] for part in vars(self.entropy).values()))
-        return Prediction(self.probabilities[:count], entropy, None if self.spread is None else self.spread[:count])
+        return Prediction(self.probabilities[:count], {name: part[:count] for name, part in self.parts.items()})
 
     def uncertainties(self) -> dict[str, np.ndarray]:
         """Return each measure of uncertainty by name, (n,)."""
-        measures = {"score": 1 - self.probabilities.max(1), "entropy": self.entropy.total}
-        if self.spread is not None:
-            measures |= {"mutual": self.entropy.mutual, "spread": self.spread}
+        measures = {"score": 1 - self.probabilities.max(1), "entropy": self.parts["total"]}
+        if "spread" in self.parts:
+            measures |= {name: self.parts[name] for name in ("mutual", "spread")}
         return measures
 
 
@@ -239,7 +239,7 @@ def _scores(predictor: Predictor, degrees: float, labels: np.ndarray) -> dict[st
     return (
         _metrics(probabilities, labels)
         | {f"{name}_floor": float(errors.mean()) for name, errors in floors.items()}
-        | {name: float(part.mean()) for name, part in vars(test.entropy).items()}
+        | {name: float(part.mean()) for name, part in test.parts.items() if name != "spread"}
     )
 
 

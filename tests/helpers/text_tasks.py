@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from tiny import randomise
 from transformers import BertConfig, BertModel, BertTokenizerFast
 
+from pvera import text_encoders
 from pvera.data import glue, grammar
 from pvera.files import write_atomically
 
@@ -35,3 +37,22 @@ def write_encoder(folder: Path, words: list[str] | None = None) -> Path:
     BertTokenizerFast(str(folder / "vocab.txt"), model_max_length=30).save_pretrained(folder)
     randomise(BertModel(BertConfig(vocab_size=len(vocabulary), **SMALL)), 0).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def encoder_folder(tmp_path_factory):
+    """A small BERT and its tokenizer, as `save_pretrained` writes them."""
+    return write_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def encoder(encoder_folder):
+    return text_encoders.load("minilm", encoder_folder)
+
+
+@pytest.fixture(scope="module")
+def text_folder(tmp_path_factory):
+    """The generated tasks, shortened."""
+    root = tmp_path_factory.mktemp("text")
+    write(root)
+    return root

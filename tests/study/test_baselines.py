@@ -142,7 +142,7 @@ def test_an_ensemble_of_one_is_its_member():
     ]
     one, both = uncertainty_baselines.ensemble(ways[:1]), uncertainty_baselines.ensemble(ways)
     np.testing.assert_array_equal(one.predictions["test"].probabilities, scores[0])
-    assert (one.passes, one.milliseconds, one.predictions["test"].spread) == (1, 2.0, None)
+    assert (one.passes, one.milliseconds, "spread" in one.predictions["test"].parts) == (1, 2.0, False)
     np.testing.assert_allclose(both.predictions["test"].probabilities, scores.mean(0))
     assert (both.passes, both.milliseconds) == (2, 4.0)
 
@@ -177,7 +177,7 @@ def test_draws_without_variance_equal_the_mean(images):
     for draws in (drawn, merged):
         torch.testing.assert_close(draws, mean.expand(16, -1, -1), atol=1e-5, rtol=1e-4)
     combined = uncertainty_baselines.Prediction.of(drawn.numpy())
-    assert combined.entropy.mutual.max() < 1e-6 and combined.spread.max() < 1e-6
+    assert combined.parts["mutual"].max() < 1e-6 and combined.parts["spread"].max() < 1e-6
 
 
 def test_severity_0_are_the_images_before(executed):
@@ -255,3 +255,9 @@ def test_temperature_and_prior_are_fitted_on_the_validation_split(profile, folde
     of = {place: posthoc.temperature(predicted[place].probabilities, labels[place]) for place in labels}
     assert of[uncertainty_baselines.TEST] != pytest.approx(of[uncertainty_baselines.VALIDATION], rel=0.01)
     assert scores["temperature"].tolist() == [1.0, of[uncertainty_baselines.VALIDATION]]
+
+
+def test_the_spread_of_two_draws_by_hand():
+    """Both lie 0.1 from their mean; the sum of squares is divided by k − 1."""
+    two = uncertainty_baselines.Prediction.of(np.array([[[0.6, 0.4]], [[0.8, 0.2]]]))
+    assert two.parts["spread"] == pytest.approx([0.02**0.5]) and two.first(0).parts["spread"].shape == (0,)

@@ -254,16 +254,6 @@ def test_analyses_are_listed_when_their_adapters_are_there(profile, tmp_path):
     assert along[0].seeds == [0, 1] and not along[0].settings["shifts"] and along[0].tested == ("digits",)
 
 
-def test_only_pvera_is_drawn_from(profile, tmp_path):
-    for run in list_runs(profile.with_(beta=[1e-3]), "benchmark", tmp_path):
-        finish(run)
-    assert keys(list_runs(profile, "uncertainty", tmp_path), "method") == set(), "β is searched here"
-    profile = profile.with_(beta=[1e-3])
-    assert keys(list_runs(profile, "uncertainty", tmp_path), "method") == {("pvera",)}
-    assert keys(list_runs(profile, "latents", tmp_path), "method", "dataset", "seed") == {
-        ("vera", "digits", 0), ("pvera", "digits", 0)}  # fmt: skip
-
-
 # The registry
 
 
@@ -289,14 +279,6 @@ def test_text_and_images_are_kept_apart(profile, tmp_path):
         list_runs(profile, "language", tmp_path)
     with pytest.raises(InputError, match="unknown experiment 'bench'"):
         list_runs(profile, "bench", tmp_path)
-
-
-@pytest.mark.parametrize("name, count", [("demo", 24), ("own", 7), ("paper", 3 * 19 * 3 * 8)])
-def test_profiles_list_their_benchmark(name, count, tmp_path):
-    profile = Profile.read(ROOT / f"experiments/profiles/{name}.yaml")
-    listed = [run for each in of_script("train") for run in list_runs(profile, each, tmp_path)]
-    assert len({run.path for run in listed}) == len(listed)
-    assert sum(run.experiment == "benchmark" for run in listed) == count
 
 
 # The committed results

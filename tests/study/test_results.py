@@ -65,13 +65,6 @@ def test_write_then_read(tmp_path):
     assert sorted(p.name for p in path.parent.iterdir()) == ["seed0.json", "seed0.npz"]
 
 
-def test_the_same_run_gives_the_same_bytes(tmp_path):
-    for name in ("a", "b"):
-        results.write(tmp_path / name / "seed0.json", make_record(), np.full((50, 4), 0.25), np.arange(50) % 4)
-    for ending in ("json", "npz"):
-        assert (tmp_path / f"a/seed0.{ending}").read_bytes() == (tmp_path / f"b/seed0.{ending}").read_bytes()
-
-
 def test_numbers_in_the_file(tmp_path):
     record = make_record()
     record["members"][0]["best_validation_loss"] = float("inf")

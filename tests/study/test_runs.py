@@ -12,7 +12,7 @@ import pvera
 from pvera import backbones
 from pvera.data.image_folders import ImageData, load_split
 from pvera.report.scores import chosen_member
-from pvera.study import results, training
+from pvera.study import results, runs, training
 from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PUBLISHED
@@ -109,6 +109,7 @@ def test_each_run_starts_a_new_peak_of_memory(small_profile, tmp_path, monkeypat
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset.append)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**20)
     monkeypatch.setattr(Run, "compute", lambda *_: ({"config": {}}, {}))
+    monkeypatch.setattr(runs, "environment", lambda device: {})
     monkeypatch.setattr(results, "write", lambda path, record: written.append(record["cost"]["peak_memory_mb"]))
     for started in (False, True):
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda: started)

