@@ -61,7 +61,7 @@ def main(words: list[str] | None = None) -> None:
     except InputError as error:  # for example, a shared read-only folder
         print(f"not recorded: {error}")
     print(f"{len(usable)} of {len(options.datasets)} data sets can be used in {root}")
-    if len(usable) < len(options.datasets):
+    if any((root / name).exists() for name in set(options.datasets) - set(usable)):
         print("--replace replaces data sets in place, --accept uses them as they are")
     copy = vtab.copy_name(root)
     print(f"copy: {copy or 'unknown: the copies agree in these data sets'}")

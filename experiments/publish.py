@@ -30,7 +30,7 @@ TEXT = """---
 license: {licence}
 library_name: pvera
 pipeline_tag: image-classification
-tags: [pvera, adapter, vision-transformer, {method.key}]
+tags: [adapter, vision-transformer, {method.key}]
 model-index:
 - name: {title}
   results:

@@ -123,10 +123,10 @@ class Evaluation:
         if self.recorded:
             columns["Recorded"] = self.recorded
         rows = [[title, *(_shown(values[key]) for values in columns.values())] for key, title in TITLES.items()]
-        made = [markdown.table(["Metric", *columns], rows)]
+        made = [markdown.table(["Metric", *columns], rows, "l" + "r" * len(columns))]
         if drawn := self.uncertainty:
             rows = [[title, _shown(drawn[key])] for key, title in DRAWN.items()]
-            made.append(markdown.table(["Draws", "Here"], rows))
+            made.append(markdown.table(["Draws", "Here"], rows, "lr"))
         rows = [
             [markdown.escape(str(name)), str(images), _shown(accuracy, 4)]
             for _, name, images, _, accuracy in self.per_class().itertuples()
