@@ -3,6 +3,8 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+import torch
+
 from pvera.data import custom, tasks
 from pvera.errors import InputError
 from pvera.study import hours
@@ -69,12 +71,18 @@ def install(options: Namespace) -> None:
 
 def announce(profile: Profile, device: str) -> str:
     """Return the line that says what will be trained, before it is."""
-    parts = [
-        f"protocol {profile.protocol}; backbone {', '.join(profile.backbones)}; methods {', '.join(profile.methods)}",
-        f"seeds {', '.join(map(str, profile.seeds))}; β {', '.join(map(str, profile.beta))}",
-        f"{count(profile)} trainings of at most {profile.training.epochs} epochs, on {environment(device)['device']}",
+    grids = [
+        f"{name} {searched} {', '.join(map(str, values))}"
+        for name, options in profile.methods.items()
+        for searched, values in options.get("grid", {}).items()
     ]
-    return "; ".join(parts)
+    idle = "" if device != "cpu" else ", while a GPU is idle" if torch.cuda.is_available() else ", without a GPU"
+    limit = f"{count(profile)} trainings of at most {profile.training.epochs} epochs"
+    return (
+        f"protocol {profile.protocol}; backbone {', '.join(profile.backbones)}; methods {', '.join(profile.methods)}; "
+        f"seeds {', '.join(map(str, profile.seeds))}; β {', '.join(map(str, profile.beta))}; grids "
+        f"{', '.join(grids) or 'none'}; {limit}, on {environment(device)['device']}{idle}"
+    )
 
 
 def count(profile: Profile) -> int:

@@ -9,6 +9,7 @@ import photographs
 import pytest
 import safetensors.torch
 import scripts
+import torch
 from photographs import copy, listed, pictures  # noqa: F401  fixtures
 
 from pvera import backbones
@@ -43,8 +44,10 @@ def test_the_folder_alone_trains_pvera_with_one_seed_under_the_corrected_protoco
     assert status == 0, errors
     first, last = output.splitlines()[1], output.splitlines()[-1]
     assert first.startswith(
-        "protocol corrected; backbone tiny; methods pvera; seeds 0; β 0.0001, 1e-06; 2 trainings of at most 3 epochs"
+        "protocol corrected; backbone tiny; methods pvera; seeds 0; β 0.0001, 1e-06; grids pvera learning_rate 0.01, "
+        "0.001, 0.0001; 2 trainings of at most 3 epochs"
     )
+    assert first.endswith(", without a GPU") or torch.cuda.is_available()
     assert "photos/pvera/seed0 3/3" in errors
     (run,) = results.load_runs(tmp_path / "results", "own")
     assert (run["method"], run["seed"], run["protocol"]) == ("pvera", 0, "corrected")
