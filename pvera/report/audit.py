@@ -6,21 +6,24 @@ suspicious cells were read by a person: results/published/by_hand.csv. notes.csv
 findings; reasons in them are conjectures from patterns, since only the authors can know.
 """
 
+import math
 from collections.abc import Iterator
-from itertools import product
+from itertools import combinations, product
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import entr
 
 from pvera import backbones, cost
 from pvera.adapters import METHODS, PVeRA, VeRA
 from pvera.data.tasks import TASKS
 from pvera.report.published import BACKBONES, SEEDS, TABLES, Published
-from pvera.report.stars import EPSILON, HALF, decide, decisions, p_range, plausible_counts
+from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.study import markdown
 from pvera.study.results import CATEGORIES
+
+HALF = 0.05  # half a unit of the last printed digit of an accuracy
+EPSILON = 1e-9
 
 FOLLOWS, ROUNDING, OPEN = "follows", "within rounding", "undecidable"
 CONTRADICTS, UNCHECKED = "does not follow", "not checkable"
@@ -180,6 +183,56 @@ def _described(marks: pd.Series) -> str:
 
 # Stars and standard deviations
 
+
+def plausible_counts(percent: float, n: int) -> tuple[int, int]:
+    """Return the least and greatest number of correct answers of n that print as `percent`."""
+    low, high = (n * (percent + side) / 100 for side in (-HALF, HALF))
+    return max(0, math.ceil(low - EPSILON)), min(n, math.floor(high + EPSILON))
+
+
+def p_range(accuracy: float, reference: float, n: int) -> tuple[float, float]:
+    """Return the least and greatest p-value of counts that print as `accuracy` and `reference`, both in per cent."""
+    (least, most), (ref_least, ref_most) = plausible_counts(accuracy, n), plausible_counts(reference, n)
+    values = [binomial_p_value(most, n, ref_least), binomial_p_value(least, n, ref_most)]
+    if least <= ref_most and ref_least <= most:
+        equal = max(least, ref_least)  # both counts may be equal
+        values.append(binomial_p_value(equal, n, equal))
+    return min(values), max(values)
+
+
+def decide(accuracy: float, reference: float, n: int) -> bool | None:
+    """Return whether `accuracy` gets a star against `reference`; None if rounding leaves it open."""
+    low, high = p_range(accuracy, reference, n)
+    return True if high < LEVEL else False if low >= LEVEL else None
+
+
+def decisions(paper: Published, backbone: str) -> pd.DataFrame:
+    """Return the verdict of `decide` for each method but PVeRA (rows) and each data set (columns), seeds pooled."""
+    table = paper.accuracies(backbone)
+    decided = table.drop("pvera").astype(object)
+    for method, dataset in product(decided.index, decided.columns):
+        n = SEEDS * TASKS[dataset].test_images
+        decided.at[method, dataset] = decide(table.at[method, dataset], table.at["pvera", dataset], n)
+    return decided
+
+
+def contradictions(decided: pd.DataFrame, printed: pd.DataFrame) -> int:
+    """Count the printed stars that cannot be earned, and the stars that must be earned but are missing."""
+    return int((decided.notna() & decided.ne(printed.loc[decided.index])).sum().sum())
+
+
+def exchanges(paper: Published) -> pd.DataFrame:
+    """Count the contradictory stars of each detailed table before and after two columns exchange their stars."""
+    rows = []
+    for backbone in BACKBONES:
+        decided, printed = decisions(paper, backbone), paper.accuracies(backbone, "star")
+        before = contradictions(decided, printed)
+        for one, other in combinations(decided.index, 2):
+            after = contradictions(decided, printed.rename(index={one: other, other: one}))
+            rows.append({"backbone": backbone, "one": one, "other": other, "before": before, "after": after})
+    return pd.DataFrame(rows).sort_values(["backbone", "after"], kind="stable", ignore_index=True)
+
+
 #: Sizes of the GLUE validation sets (Wang et al., 2019) behind the language table. CoLA is absent: its measure is
 #: a correlation, and a binomial test needs a share of correct answers.
 GLUE_VALIDATION = {"RTE": 277, "MRPC": 408}
@@ -290,23 +343,7 @@ def check_costs(paper: Published) -> Findings:
         yield Finding(f"text, {method.title} on ViT-B/14", f"{printed} %", recomputed, near(printed, percent, HALF, 0))
 
 
-# The two ablation tables, and bounds on the losses that they print
-
-
-def ablation_losses(paper: Published) -> pd.DataFrame:
-    """Return bounds on the ablations' loss per data set; the tables print means over these data sets.
-
-    floor: the least loss of a softmax taken twice, log(e + C − 1) − 1 for C classes. one_hot: that loss at the main
-    table's accuracy with scores of 0 and 1. calibrated: the greatest loss of one softmax with calibrated scores: every
-    image has the accuracy as its confidence. uniform: the loss of equal scores.
-    """
-    names = paper.ablation_datasets()
-    accuracy = paper.main_table().loc["pvera", names] / 100
-    classes = np.array([TASKS[name].classes for name in names])
-    wrong_twice = np.log(np.e + classes - 1)
-    calibrated = entr(accuracy) + entr(1 - accuracy) + (1 - accuracy) * np.log(classes - 1)
-    return pd.DataFrame({"accuracy": accuracy, "floor": wrong_twice - 1, "one_hot": wrong_twice - accuracy,
-                         "calibrated": calibrated, "uniform": np.log(classes)})  # fmt: skip
+# The two ablation tables
 
 
 def check_ablations(paper: Published) -> Findings:
@@ -325,10 +362,6 @@ def check_ablations(paper: Published) -> Findings:
     per_category = [sum(TASKS[dataset].category == category for dataset in datasets) for category in CATEGORIES]
     yield exact("text, data sets per category", "2, 2, 2", ", ".join(map(str, per_category)))
     yield exact("text, data sets", int(paper.quote("ablation_count")), len(datasets))
-    bound, losses = ablation_losses(paper)["calibrated"].mean(), pd.concat([paper.rank, paper.position])["loss"]
-    shown = f"at most {bound:.2f} for calibrated scores at Table 1's accuracies"
-    place, printed = "Tables 2 and 3, losses as a cross entropy", f"{losses.min():.3f} to {losses.max():.3f}"
-    yield Finding(place, printed, shown, UNCHECKED if losses.min() > bound else FOLLOWS)
 
 
 def _letters(text: str) -> str:

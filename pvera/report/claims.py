@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.files import write_atomically
-from pvera.report import efficiency, readings
+from pvera.report import readings
 from pvera.report.published import Published
 from pvera.report.scores import by_backbone, capped, wide
 from pvera.report.table import Table, texts
@@ -89,7 +89,7 @@ TOPICS = {
                   _trained(partial(ablations.losses, hyperparameter="rank"), "rank")),
     "Position": Topic("Table 3", "position", "position", "train --experiments position",
                       _trained(partial(ablations.losses, hyperparameter="targets"), "position")),
-    "Cost": Topic("Section 4.3, Figure 3", "computational_efficiency", "cost", "cost", efficiency.of_profile),
+    "Cost": Topic("Section 4.3, Figure 3", "computational_efficiency", "cost", "cost", cost.of_profile),
     "Calibration": Topic("Section 4.3, Figure 4", "calibration", "calibration", "train",
                          _trained(logarithms, "benchmark", "components_vera", "components_pvera")),
     "Uncertainty": Topic("Section 4.3, Figure 5", "uncertainty", "uncertainty",

@@ -66,11 +66,6 @@ def over_seeds(scores: pd.DataFrame) -> pd.DataFrame:
     return scores.groupby(level=ROWS[:2], sort=False).mean()
 
 
-def cube(scores: pd.DataFrame) -> np.ndarray:
-    """Return a frame of `wide` as an array (methods, seeds, data sets)."""
-    return scores.to_numpy().T.reshape(len(scores.columns), -1, len(scores.index.unique("seed"))).swapaxes(1, 2)
-
-
 def complete(scores: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the data sets on which every method has a run. InputError if there are none."""
     whole = scores.groupby(level="dataset").transform("count").all(axis=1)

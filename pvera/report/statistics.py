@@ -1,7 +1,4 @@
-"""Statistics of the analyses: arrays in, numbers out; scipy, statsmodels and scikit-learn do the tests.
-
-Scores are arrays (methods, seeds, data sets) as of `report.scores.cube`, NaN where a run is missing.
-"""
+"""Statistics of the analyses: arrays in, numbers out; scipy and statsmodels do the tests."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -52,22 +49,15 @@ def binomial_p_value(correct: int, n: int, reference_correct: int) -> float:
 SEED, RESAMPLES = 0, 10_000
 
 
-def resample(scores: np.ndarray) -> np.ndarray:
-    """Draw `RESAMPLES` resamples (resamples, methods, seeds, data sets) of scores (methods, seeds, data sets).
+def resampled_means(values: np.ndarray) -> np.ndarray:
+    """Return the means of `RESAMPLES` resamples of data sets: (data sets, ...) to (RESAMPLES, ...).
 
-    Data sets are drawn with replacement, the same for all methods, so that methods stay paired on each; all runs on a
-    data set come with it. The spread of the data sets' means already holds that of their seeds: drawing runs as well
-    would count it twice (Davison and Hinkley, 1997, Section 3.8), and three of three runs with two thirds of their
-    variance. For other seeds alone see `seed_error`. The data sets of a benchmark are a choice, not a random sample.
+    Data sets are drawn with replacement, the same for all methods, so that methods stay paired on each. The spread of
+    the data sets' means already holds that of their seeds: drawing runs as well would count it twice (Davison and
+    Hinkley, 1997, Section 3.8). The data sets of a benchmark are a choice, not a random sample.
     """
-    width = scores.shape[2]
-    chosen = np.random.default_rng(SEED).integers(width, size=(RESAMPLES, width))
-    return np.moveaxis(scores[:, :, chosen], 2, 0)
-
-
-def averages(scores: np.ndarray) -> np.ndarray:
-    """Return the mean over data sets of the mean over runs: (..., methods, seeds, data sets) to (..., methods)."""
-    return np.nanmean(scores, axis=-2).mean(-1)
+    chosen = np.random.default_rng(SEED).integers(len(values), size=(RESAMPLES, len(values)))
+    return values[chosen].mean(1)
 
 
 def percentile_interval(statistic: np.ndarray, estimate: np.ndarray, units: int) -> tuple[np.ndarray, np.ndarray]:

@@ -38,7 +38,9 @@ def make_record(method="pvera", dataset="digits", seed=0, correct=5, images=10, 
     ]
     config = {
         "seed": seed,
-        "members": [{"method": {name: value}, "beta": 0.0} for value in values],
+        "members": [
+            {"method": {} if name in ("learning_rate", "beta") else {name: value}, "beta": 0.0} for value in values
+        ],
         "max_epochs": 30,
         "precision": "float32",
         "weights_sha256": "w",

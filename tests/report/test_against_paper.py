@@ -73,13 +73,6 @@ def test_other_data_are_compared_by_averages_alone():
     )
 
 
-def test_a_missing_run_leaves_averages_and_ranks_empty():
-    table = against_paper.accuracies(runs_of(HAND | {"lora": HAND["lora"] | {"vessels": [None, None]}}), PAPER)
-    data = parsed(table).set_index(["method", "column"])["here"]
-    assert np.isnan(data["lora", "average"]) and not np.isnan(data["vera", "average"])
-    assert data.loc[:, "rank"].isna().all() and "τ = –" in table.caption
-
-
 def test_published_detailed_table_prints_as_the_paper():
     table = against_paper.published_detailed(PAPER, "dinov2_l")
     shown = {row[0]: row[1:] for row in lines(table)}

@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from notebook import run
 
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
-from pvera.report import audit, published, stars
+from pvera.report import audit, published
 from pvera.report.audit import CONTRADICTS, FOLLOWS, OPEN, ROUNDING, UNCHECKED
-from pvera.study import markdown
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "results" / "published"
@@ -154,7 +152,7 @@ def test_exchanged_columns_are_named(paper):
     better &= paper.detailed["dataset"].isin(published.DATASETS[:4])
     paper.detailed.loc[better & (paper.detailed["method"] == "dora"), "accuracy"] = 80.0  # with its star
     paper.detailed.loc[better & (paper.detailed["method"] == "lora"), "star"] = False
-    best = stars.exchanges(paper).groupby("backbone").first().loc["dinov2_l"]
+    best = audit.exchanges(paper).groupby("backbone").first().loc["dinov2_l"]
     assert best.to_dict() == {"one": "dora", "other": "lora", "before": 8, "after": 0}
 
 
@@ -181,14 +179,14 @@ def test_suspected_cells_are_printed_so():
      (12.3, 2000, (245, 247))],
 )  # fmt: skip
 def test_counts_behind_a_percentage(percent, n, counts):
-    assert stars.plausible_counts(percent, n) == counts
+    assert audit.plausible_counts(percent, n) == counts
 
 
 def test_p_values_within_rounding():
     # 10 answers, 50.0 and 20.0 stand for exactly 5 and 2: P(X <= 2) = 56 / 1024
-    assert stars.p_range(20.0, 50.0, 10) == pytest.approx((56 / 1024, 56 / 1024))
-    assert stars.decide(20.0, 50.0, 10) is False
-    assert stars.decide(10.0, 50.0, 10) is True  # 11 / 1024
+    assert audit.p_range(20.0, 50.0, 10) == pytest.approx((56 / 1024, 56 / 1024))
+    assert audit.decide(20.0, 50.0, 10) is False
+    assert audit.decide(10.0, 50.0, 10) is True  # 11 / 1024
 
 
 def test_shares_of_whole_numbers():
@@ -196,28 +194,6 @@ def test_shares_of_whole_numbers():
     assert audit.shares([50, 50], 3) is None
     assert audit.shares([67, 28, 5], 57) == (38, 16, 3)
     assert audit.shares([60, 30, 10], 57) is None and audit.shares([60, 30, 10], 60) == (36, 18, 6)
-
-
-def test_losses(paper):
-    """Of ten images, PVeRA has seven right on CIFAR-100, with scores of 0 and 1, and with calibrated scores."""
-    change(paper.main, "accuracy", 70.0, method="pvera", dataset="cifar")
-    losses = audit.ablation_losses(paper).loc["cifar"]
-    labels = torch.tensor([0] * 7 + [1, 2, 3])
-    scores = torch.zeros(10, 100)
-    scores[:, 0] = 1
-    cross_entropy = torch.nn.functional.cross_entropy
-    assert losses["one_hot"] == pytest.approx(float(cross_entropy(scores, labels)))
-    assert losses["floor"] == pytest.approx(float(cross_entropy(scores, torch.zeros(10, dtype=int))))
-    calibrated = torch.tensor([0.7] + [0.3 / 99] * 99).log().repeat(10, 1)
-    assert losses["calibrated"] == pytest.approx(float(cross_entropy(calibrated, labels)))
-    assert losses["uniform"] == pytest.approx(float(cross_entropy(torch.zeros(10, 100), labels)))
-
-
-def test_a_row_of_another_length_is_no_markdown_table():
-    assert markdown.table(["a", "b"], [["1", "2"]], "lr") == "| a | b |\n| :-- | --: |\n| 1 | 2 |"
-    for row, align in ((["1"], ""), (["1", "2"], "lll")):
-        with pytest.raises(ValueError, match="cells under 2 titles"):
-            markdown.table(["a", "b"], [row], align)
 
 
 # The paper itself
@@ -249,7 +225,7 @@ def test_notes_agree_with_the_numbers():
     assert notes.index.is_unique and findings.loc[notes.index, "note"].equals(notes)
     assert set(paper.by_hand["verdict"]) <= set(audit.VERDICTS)
     exchanged = notes[notes.str.contains("exchanged stars")]
-    best = stars.exchanges(paper).sort_values("before", kind="stable").groupby("backbone").first().loc["dinov2_l"]
+    best = audit.exchanges(paper).sort_values("before", kind="stable").groupby("backbone").first().loc["dinov2_l"]
     assert len(exchanged) == best["before"] == 14 and (best["one"], best["other"], best["after"]) == ("dora", "lora", 0)
     assert exchanged.str.contains("if DoRA and LoRA exchanged stars, 0 instead of 14 stars").all()
     lowest = notes["standard deviations"].str.extract(r"at ([\d.]+) .* or ([\d.]+) .* is ([\d.]+)").astype(float)

@@ -3,12 +3,10 @@
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 from hand import judged
-from notebook import run
 from records import make_record, write_all
-from scipy.stats import gmean, norm, t
+from scipy.stats import norm, t
 
 from pvera import metrics
 from pvera.errors import InputError
@@ -54,15 +52,6 @@ def test_geometric_means_by_hand():
     np.testing.assert_allclose(means.loc["vera", ["ratio_low", "ratio_high"]], 2 * np.exp([-half, half]))
 
 
-def test_geometric_means_agree_with_scipy_and_without_pvera_have_no_ratio():
-    values = np.random.default_rng(0).uniform(0.01, 0.2, (2, 3, 4))
-    index = pd.MultiIndex.from_product([["natural"], list("abcd"), range(3)], names=["category", "dataset", "seed"])
-    errors = pd.DataFrame(values.swapaxes(1, 2).reshape(2, 12).T, index, ["lora", "vera"])
-    means = calibration.geometric_means(errors)
-    np.testing.assert_allclose(means["mean"], gmean(values, axis=(1, 2)))
-    assert means["ratio"].isna().all() and (means["low"] < means["mean"]).all()
-
-
 def floors(runs, ace=0.01, ece=0.005):
     return {"ace": wide(runs, lambda run: ace), "ece": wide(runs, lambda run: ece)}
 
@@ -76,22 +65,6 @@ def test_table_marks_the_lowest_and_prints_the_floors():
     assert vera[0] == "<ins>4.0</ins>" and vera[3] == "2.00 [0.24, 16.48]"
     assert vera[6] == "**1.000**"  # ties share the mark
     assert {"ace_mean", "ece_mean", "ace_floor", "ece_floor", "nll", "brier", "accuracy"} <= set(table.data)
-
-
-def test_floors_are_those_of_the_stored_scores(tmp_path):
-    """Floors are a calibrated model's errors for each run's confidences, averaged by the geometric mean."""
-    runs, rng = runs_of(HAND), np.random.default_rng(0)
-    for path, record in zip(write_all(tmp_path, runs), runs):
-        scores = rng.dirichlet([1, 1, 1], 200)
-        results.write(path, record, scores, rng.integers(3, size=200))
-    floors = calibration.floors(tmp_path, runs)
-    path = tmp_path / "mine/benchmark/tiny/vessels/vera/seed1.json"
-    errors = metrics.calibrated_errors(results.read_predictions(path)[0].max(1))
-    ace = floors["ace"]["vera"]
-    assert ace["specialized", "vessels", 1] == pytest.approx(gmean(errors["ace"]))
-    assert (floors["ece"] < floors["ace"]).mean(axis=None) > 0.5 and floors["ece"].notna().all(axis=None)
-    data = calibration.calibration(runs, floors).data.set_index("method")
-    assert data.at["vera", "ace_floor"] == pytest.approx(gmean(ace))
 
 
 def test_a_data_set_that_a_method_lacks_is_left_out():
@@ -172,18 +145,3 @@ def test_reliability_diagram_shows_its_numbers():
     key = {text.get_text() for text in figure.legends[0].get_texts()}
     assert key == {"accuracy per bin", "calibrated", "share of images"}
     assert sum(bar.get_height() for bar in ax.patches) == pytest.approx(1)
-
-
-def test_notebook_on_two_methods_with_a_missing_run(tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    errors = {m: {d: rng.uniform(0.02, 0.1, 2) for d in ("digits", "vessels", "sprites")} for m in HAND}
-    runs = runs_of(errors)[:-1]
-    for path, record in zip(write_all(tmp_path / "results", runs), runs):
-        results.write(path, record, rng.dirichlet([1, 1, 1], 30), rng.integers(3, size=30))
-    text, pictures = run("calibration.ipynb", tmp_path, "mine", monkeypatch)
-    stored = calibration.floors(tmp_path / "results", runs)
-    table = calibration.calibration(runs, stored)
-    assert table.markdown(about=False).strip() in text
-    assert "Missing: PVeRA on Sprites (seed 1)" in text
-    assert (tmp_path / "results/mine/tables/calibration.csv").read_text() == table.csv()
-    assert [picture.name for picture in pictures] == ["calibration_tiny.png", "reliability_tiny.png"]

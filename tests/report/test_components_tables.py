@@ -7,7 +7,7 @@ from matplotlib import pyplot as plt
 from records import make_record, write_all
 from scipy import stats
 
-from pvera.report.plots import components as plots
+from pvera.report.plots import forests as plots
 from pvera.report.tables import components
 
 TASKS = ("digits", "sprites")
@@ -26,8 +26,8 @@ def records(name: str):
     for dataset, counts in zip(TASKS, CORRECT[name], strict=True):
         for seed, correct in enumerate(counts):
             experiment = "benchmark" if name == method and seed < 2 else f"components_{name}"
-            grid = {"learning_rate": [1e-3 if name == "no_kl" else 1e-2]}
-            record = make_record(method, dataset, seed, correct, 100, experiment=experiment, grid=grid)
+            config = {"beta": 0.0 if name == "no_kl" else 1e-4}
+            record = make_record(method, dataset, seed, correct, 100, experiment=experiment, config=config)
             record["test"]["ace"] = correct / 1000
             yield record
 

@@ -78,12 +78,6 @@ def test_data_sets_weigh_the_same_and_diverged_runs_are_left_out():
     assert means.at["vera", "test"] == pytest.approx((60 + 90) / 2)
 
 
-def test_each_part_has_a_panel_and_names_its_source():
-    table = duration.duration_table({"Images": (RUNS, SHORT), "Texts": (RUNS[:1], SHORT)})
-    assert len(table.panels) == 2 and table.about.count("Profile mine") == 2
-    assert parsed(table)["part"].tolist() == ["Images"] * 4 + ["Texts"]
-
-
 def test_curves_keep_the_best_of_ended_trainings():
     curves = duration.curves([*RUNS, trained("vera", [0.2], dataset="vessels")])
     assert list(curves) == ["digits", "vessels"] and list(curves["vessels"]) == ["vera"]
@@ -112,14 +106,6 @@ def test_figure():
         "chosen epoch (median)",
         "limit of 20 epochs",
     ]
-
-
-def test_only_trainings_beyond_the_limit_are_compared(tmp_path, monkeypatch):
-    limited = [run | {"config": run["config"] | {"max_epochs": duration.LIMIT}} for run in RUNS]
-    records = {"benchmark": RUNS, "language": limited}
-    monkeypatch.setattr(duration.results, "load_runs", lambda root, profile, name, optional: records[name])
-    ((title, (runs, shorter)),) = duration.load(tmp_path, "mine").items()
-    assert (title, runs) == ("Images", RUNS) and shorter == RUNS[0]["config"] | {"max_epochs": duration.LIMIT}
 
 
 def test_committed_results():

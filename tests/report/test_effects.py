@@ -16,8 +16,7 @@ from scipy.stats import t
 
 from pvera import METHODS
 from pvera.errors import InputError
-from pvera.report import effects
-from pvera.report.plots import effects as plots
+from pvera.report.plots import forests as plots
 from pvera.report.tables import protocol as tables
 from pvera.report.tables.names import switch_title
 from pvera.study import results
@@ -96,7 +95,7 @@ def test_effects_by_hand():
     runs = paired("lora_same_draw", [0.52, 0.54, 0.5, 0.56]) | {
         "own_draws": paired("own_draws", [0.51, 0.49, 0.5, 0.52])["own_draws"]
     }
-    table = effects.summary(effects.differences(runs)).set_index(["switch", "metric"])
+    table = tables.summary(tables.differences(runs)).set_index(["switch", "metric"])
     row = table.loc[("lora_same_draw", "accuracy")]
     assert row["mean"] == pytest.approx(3) and row["pairs"] == 4 and row["methods"] == 1
     spread = np.std([2, 4, 0, 6], ddof=1) / 2 * t.ppf(0.975, 3)
@@ -106,9 +105,9 @@ def test_effects_by_hand():
     assert row["mean"] > row["noise"] and not row["beyond"], "the interval contains zero"
     assert not table.loc[("own_draws", "accuracy"), "beyond"] and table.loc[("lora_same_draw", "ece"), "mean"] == 0
     runs["lora_same_draw"][0] |= {"chosen": None, "test": None}  # diverged
-    pairs = effects.differences(runs)
+    pairs = tables.differences(runs)
     assert pairs.loc[pairs["switch"] == "lora_same_draw", "accuracy"].isna().tolist() == [True, False, False, False]
-    assert effects.summary(pairs).set_index(["switch", "metric"]).loc["lora_same_draw", "pairs"].eq(3).all()
+    assert tables.summary(pairs).set_index(["switch", "metric"]).loc["lora_same_draw", "pairs"].eq(3).all()
 
 
 def test_an_effect_beyond_chance_is_bold_and_a_loss_on_another_scale_in_brackets():
@@ -120,7 +119,7 @@ def test_an_effect_beyond_chance_is_bold_and_a_loss_on_another_scale_in_brackets
     shown = {row[0]: row[2:] for row in lines(tables.switches(runs))}
     assert shown["`shuffle`"][0].startswith("**+10.50 (") and not any("**" in cell for cell in shown["`own_draws`"])
     assert shown["`softmax_in_loss`"][-1] == "[+1.500]"
-    summary = effects.summary(effects.differences(runs)).set_index(["switch", "metric"])
+    summary = tables.summary(tables.differences(runs)).set_index(["switch", "metric"])
     assert not summary.at[("softmax_in_loss", "validation_loss"), "comparable"]
 
 
@@ -128,11 +127,11 @@ def test_methods_are_averaged_before_pairs_are_counted():
     runs = paired("shuffle", [0.6, 0.6])
     for name, records in paired("shuffle", [0.4, 0.5], "vera").items():
         runs[name] += records
-    table = effects.summary(effects.differences(runs)).set_index("metric")
+    table = tables.summary(tables.differences(runs)).set_index("metric")
     assert table.at["accuracy", "mean"] == pytest.approx(2.5) and table.at["accuracy", "pairs"] == 2
     assert np.isnan(table.at["accuracy", "noise"])  # no run shows the size of chance
     noise = [paired("own_draws", [0.51, 0.53], method)["own_draws"] for method in ("lora", "vera")]
-    table = effects.summary(effects.differences(runs | {"own_draws": noise[0] + noise[1]}))
+    table = tables.summary(tables.differences(runs | {"own_draws": noise[0] + noise[1]}))
     # The bound on chance for the mean of four runs, +1 and +3 twice.
     bound = table.set_index(["switch", "metric"]).at[("shuffle", "accuracy"), "noise"]
     assert bound == pytest.approx(t.ppf(0.975, 4) * np.sqrt((1 + 9) / 2 / 4))
@@ -142,7 +141,7 @@ def test_a_switch_of_the_grid_is_compared_with_runs_of_the_grid():
     runs = paired("joint_stop", [0.52, 0.53]) | {"corrected": paired("shuffle", [0.5] * 2)["corrected"]}
     for run in (run for name in ("joint_stop", "corrected_grid") for run in runs[name]):
         run["config"]["max_epochs"] = 500  # unlike the runs of `corrected`
-    pairs = effects.differences(runs)
+    pairs = tables.differences(runs)
     assert pairs["switch"].eq("joint_stop").all() and pairs["accuracy"].round(6).tolist() == [2, 3]
     (row,) = lines(tables.switches(runs))
     assert row[0] == "`joint_stop`" and "all of them" in tables.switches(runs).about
@@ -169,16 +168,16 @@ def test_a_difference_that_concerns_one_method_is_trained_on_it_alone():
 
 
 def test_load(tmp_path):
-    assert effects.load(tmp_path, "mine") == {}
+    assert tables.load(tmp_path, "mine") == {}
     runs = paired("shuffle", [0.6])
     write_all(tmp_path, runs["shuffle"])
     with pytest.raises(InputError, match="protocol_shuffle need the runs of protocol_corrected$"):
-        effects.load(tmp_path, "mine")
+        tables.load(tmp_path, "mine")
     write_all(tmp_path, runs["corrected"])
-    assert list(effects.load(tmp_path, "mine")) == ["corrected", "shuffle"]
+    assert list(tables.load(tmp_path, "mine")) == ["corrected", "shuffle"]
     write_all(tmp_path, paired("joint_stop", [0.6])["joint_stop"])
     with pytest.raises(InputError, match="protocol_joint_stop need the runs of protocol_corrected_grid$"):
-        effects.load(tmp_path, "mine")
+        tables.load(tmp_path, "mine")
 
 
 # Tables and figure
@@ -188,10 +187,10 @@ def test_figure():
     runs = paired("lora_same_draw", [0.60, 0.61, 0.60, 0.61]) | paired("softmax_in_loss", [0.5, 0.5])
     runs["corrected"] = paired("shuffle", [0.5] * 4)["corrected"]
     runs["own_draws"] = paired("own_draws", [0.51, 0.49, 0.5, 0.5])["own_draws"]
-    pairs = effects.differences(runs)
+    pairs = tables.differences(runs)
     figure = plots.effects(pairs)
     FigureCanvasAgg(figure).draw()
-    summary = effects.summary(pairs)
+    summary = tables.summary(pairs)
     means = [line.get_xdata()[0] for ax in figure.axes for line in ax.lines if line.get_marker() == "D"]
     assert {mean for mean in means if not np.isnan(mean)} == set(summary.loc[summary["comparable"], "mean"])
     assert sum(np.isnan(means)) == 1, "the loss of the double softmax is on another scale"

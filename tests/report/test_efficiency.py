@@ -12,11 +12,11 @@ import yaml
 from records import make_record
 
 from pvera import METHODS, DoRA, InputError, LoRA, PVeRA
-from pvera.report import efficiency, published
+from pvera.report import published
 from pvera.report.plots import cost as plots
 from pvera.report.tables import cost as tables
 from pvera.report.tables.verdicts import Untestable
-from pvera.study import cost_records, results
+from pvera.study import cost_records
 from pvera.study.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,27 +129,12 @@ def test_committed_counts_are_the_closed_forms(costs):
     assert (costs["merged"] == costs["backbone_multiply_adds"])[mergeable].all()
 
 
-def test_counts_agree_with_the_records(costs):
-    runs = results.load_runs(ROOT / "results", "mini")
-    recorded = {
-        (run["method"], json.dumps(entry["method"], sort_keys=True)): member["adapter_parameters"]
-        for run in runs
-        for entry, member in zip(run["config"]["members"], run["members"])
-    }
-    tiny = costs[costs["backbone"] == "tiny"]
-    counted = {
-        (row.method, json.dumps(row.configuration.describe(), sort_keys=True)): row.adapter_parameters
-        for row in tiny.itertuples()
-    }
-    assert recorded == counted
-
-
 # Accuracy against cost
 
 
 def test_costs_of_the_papers_grid_by_hand(costs, paper):
     """LoRA's ranks 32, 64, 128 with shares of 26, 35 and 39 %; 12 layers, q and v, A and B of 768 × r."""
-    points = efficiency.of_paper(costs, paper)
+    points = tables.of_paper(costs, paper)
     mean = (26 * 32 + 35 * 64 + 39 * 128) / 100
     assert points.at["lora", "adapter_parameters"] == pytest.approx(12 * 2 * 2 * 768 * mean)
     assert points.at["lora", "layer_training"] == pytest.approx(2 * 2 * 257 * 768 * mean)
@@ -171,7 +156,7 @@ def test_costs_of_runs_are_means_over_their_choices(costs):
         record("lora", LoRA(rank=4), 6), record("lora", LoRA(rank=16), 8, seed=1),
         record("pvera", PVeRA(rank=32), 9), record("pvera", PVeRA(rank=32), 0, seed=1, chosen=None),
     ]  # fmt: skip
-    points = efficiency.of_runs(costs, runs)
+    points = tables.of_runs(costs, runs)
     assert list(points.index) == ["lora", "pvera"]
     assert points.at["lora", "adapter_parameters"] == 4 * 2 * 2 * 96 * 10
     assert points.at["lora", "accuracy"] == pytest.approx(70)
@@ -179,13 +164,13 @@ def test_costs_of_runs_are_means_over_their_choices(costs):
     assert points.at["pvera", "parameters"] == tiny["backbone_parameters"] + 1280 + 2 * (96 * 64 + 32 * 96)
     assert points.at["pvera", "training"] - points.at["pvera", "inference"] == 4 * 2 * 17 * 32 * 96
     with pytest.raises(InputError, match=r"LoRA\(rank=5.* has no counted cost"):
-        efficiency.of_runs(costs, [record("lora", LoRA(rank=5), 6)])
+        tables.of_runs(costs, [record("lora", LoRA(rank=5), 6)])
     with pytest.raises(InputError, match="no cost is counted for this profile and backbone; run experiments/cost.py"):
-        efficiency.of_runs(costs, [record("lora", LoRA(rank=4), 6, backbone="other")])
+        tables.of_runs(costs, [record("lora", LoRA(rank=4), 6, backbone="other")])
 
 
 def test_claims(costs, paper):
-    points = efficiency.of_paper(costs, paper)
+    points = tables.of_paper(costs, paper)
     assert {count.verdict for count in tables.judged(points, True).values()} == {"holds"}
     worse = points.copy()
     worse.loc["pvera", "adapter_parameters"] = 1e9
@@ -200,24 +185,12 @@ def test_claims(costs, paper):
 def test_a_printed_percentage_that_differs_from_ours_fails(costs, paper, monkeypatch):
     text = "Operations that PVeRA adds, with z drawn as in training: 15.7 %"
     monkeypatch.setitem(tables.CLAIMS, text, "15.9")
-    counted = tables.count(text, (efficiency.of_paper(costs, paper), True))
+    counted = tables.count(text, (tables.of_paper(costs, paper), True))
     assert counted.verdict == "fails" and counted.value == pytest.approx(15.71, abs=0.005)
 
 
-def test_table(costs):
-    table = tables.cost_table(costs)
-    shown = table.texts()
-    assert len(shown) == 4 and all(len(panel) == 16 for panel in shown.values())
-    rows = shown["(c) DINOv2 ViT-B/14, grids of paper: 85 724 928 parameters, 23.16 GMAC"]
-    assert rows.loc["PVeRA"].tolist() == [
-        "30 720", "0.036", "1 179 648", "25.59", "10.5", "26.80", "15.7", "23.16", "0.0"
-    ]  # fmt: skip
-    assert rows.loc["Bottleneck, ratio 16"].tolist()[-4:] == ["–"] * 4
-    assert len(table.data) == len(costs) and "PVeRA(rank=256" in table.csv()
-
-
 def test_figure_shows_every_method_in_every_panel(costs, paper):
-    points = efficiency.of_paper(costs, paper)
+    points = tables.of_paper(costs, paper)
     figure = plots.efficiency(points)
     columns, scales = ("adapter_parameters", "parameters", "layer_training", "training"), (1, 1e6, 1e9, 1e9)
     for ax, column, scale in zip(figure.axes, columns, scales, strict=True):

@@ -6,15 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
 import pytest
 import scripts
 from execution_root import COUNTING, execute, notebook, root  # noqa: F401  root is a fixture
-
-from pvera.report import execution
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "experiments/execute_notebooks.py"
@@ -74,27 +71,6 @@ def test_each_process_has_the_imports_done_and_is_otherwise_new(root):
         (cell,) = nbformat.read(root / f"figures/demo/{name}.ipynb", as_version=4).cells
         assert cell.outputs[0].text == "False False True\n"
         assert cell.outputs[1].data["text/markdown"] == "**shown**"
-
-
-def test_the_server_finds_what_it_is_to_import():
-    """It says nothing of a module that it does not find; before Python 3.13 it looks among installed ones only."""
-    assert all(find_spec(name) for name in execution.IMPORTED)
-
-
-def test_two_side_by_side(root):
-    """Two notebooks wait for each other's file; a third starts when one of them has ended."""
-    meet = """\
-import time
-from pathlib import Path
-Path("{0}").touch()
-end = time.monotonic() + 120
-while not Path("{1}").exists():
-    assert time.monotonic() < end
-    time.sleep(0.05)"""
-    notebook(root, meet.format("a", "b"), name="a")
-    notebook(root, meet.format("b", "a"), name="b")
-    execute(root)
-    assert sorted(path.stem for path in (root / "figures/demo").glob("*.ipynb")) == ["a", "b", "count"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.report import published
-from pvera.report.plots import language as language_plots
+from pvera.report.plots import forests
 from pvera.report.plots import uncertainty as uncertainty_plots
 
 PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
@@ -28,7 +28,7 @@ def test_language_figure_shows_seeds_means_majority_and_paper():
     index = pd.MultiIndex.from_product([["language"], ["rte"], [0, 1]], names=["category", "dataset", "seed"])
     scores = pd.DataFrame({"lora": [0.5, 0.6], "pvera": [0.7, 0.8]}, index)
     paper = pd.DataFrame({"task": ["RTE"], "method": ["pvera"], "score": [76.7]})
-    (ax,) = language_plots.language(scores, {"rte": 0.527}, paper).axes
+    (ax,) = forests.language(scores, {"rte": 0.527}, paper).axes
     dots = [line.get_xdata().tolist() for line in ax.lines if line.get_markersize() == 2]
     np.testing.assert_allclose(dots, [[50, 60], [70, 80]])
     means = [line.get_xdata()[0] for line in ax.lines if line.get_markersize() == 4.2]

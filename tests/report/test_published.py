@@ -6,9 +6,7 @@ import pandas as pd
 import pytest
 
 from pvera import METHODS
-from pvera.data.tasks import TASKS
 from pvera.report import published
-from pvera.study.results import CATEGORIES
 
 FOLDER = Path(__file__).parents[2] / "results" / "published"
 
@@ -57,14 +55,3 @@ def test_configurations_are_those_of_the_published_program(paper):
     assert [(method.rank, percent) for method, percent in configurations["lora"]] == [(32, 26), (64, 35), (128, 39)]
     assert all(method.same_draw for method, _ in configurations["lora"])
     assert {method.init for method, _ in configurations["pvera"]} == {"uniform"}
-
-
-def test_wide_tables_have_the_cells_of_the_long_ones(paper):
-    wide = paper.accuracies("dinov2_l", "std")
-    assert list(wide.index) == list(METHODS) and list(wide.columns) == published.DATASETS
-    row = paper.detailed.query("backbone == 'dinov2_l' and method == 'lora' and dataset == 'kitti'").iloc[0]
-    assert wide.at["lora", "kitti"] == row["std"]
-    assert paper.main_table("mark").at["linear", "oxford_flowers102"] == "best"
-    for table in (paper.main, paper.detailed):
-        assert (table["category"] == table["dataset"].map(lambda name: TASKS[name].category)).all()
-        assert set(table["category"]) == set(CATEGORIES)

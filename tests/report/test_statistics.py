@@ -19,13 +19,12 @@ from scipy.stats import (
 from pvera.errors import InputError
 from pvera.report.statistics import (
     LEVEL,
-    averages,
     binomial_p_value,
     detectable,
     over_units,
     percentile_interval,
     rank_sum,
-    resample,
+    resampled_means,
     seed_error,
     smallest,
 )
@@ -89,38 +88,18 @@ def test_reference_of_exactly_zero_or_one(n):
 # Bootstrap over data sets
 
 
-def some_scores(methods=3, seeds=3, datasets=5):
-    rng = np.random.default_rng(0)
-    return rng.normal(0.6, 0.2, (1, 1, datasets)) + rng.normal(0, 0.05, (methods, seeds, datasets))
-
-
-def test_a_resample_has_whole_data_sets_the_same_for_all_methods():
-    # The digits encode method, seed and data set
-    scores = np.fromfunction(lambda m, s, d: 100 * m + 10 * s + d, (2, 3, 4))
-    scores[0, 1, 2] = NAN
-    drawn = resample(scores)
-    assert drawn.shape == (10_000, 2, 3, 4)
-    dataset = drawn[:, :1, :1] % 10
-    assert len(np.unique(dataset)) == 4
-    expected = scores[:, :, 0][:, :, None] + dataset  # methods stay paired on their data set
-    np.testing.assert_array_equal(np.where(np.isnan(drawn), expected, drawn), expected)
-    np.testing.assert_array_equal(np.isnan(drawn[:, 0, 1]), dataset[:, 0, 0] == 2)  # a missing run, there alone
-    assert np.isnan(drawn).sum() == np.isnan(drawn[:, 0, 1]).sum()
-    np.testing.assert_array_equal(drawn, resample(scores))
-
-
 def test_interval_over_data_sets_agrees_with_scipy():
-    """With one run each, it is scipy's paired bootstrap of the difference of two means."""
-    one, other = some_scores(methods=2, seeds=1, datasets=12)[:, 0]
-    drawn = averages(resample(np.stack([one, other])[:, None]))
-    lead = (one - other).mean()
-    low, high = percentile_interval(drawn[:, 0] - drawn[:, 1], lead, 12)
+    """It is scipy's bootstrap of a mean; methods stay paired."""
+    values = np.random.default_rng(0).normal(0.6, 0.2, (12, 2))
+    drawn = resampled_means(values)
+    np.testing.assert_allclose(resampled_means(values - values[:, :1])[:, 1], drawn[:, 1] - drawn[:, 0])
+    low, high = percentile_interval(drawn[:, 0], values[:, 0].mean(), 12)
     expected = bootstrap(
-        (one, other), lambda x, y, axis: (x - y).mean(axis), paired=True, method="percentile",
-        n_resamples=40_000, rng=np.random.default_rng(1),
-    ).confidence_interval  # fmt: skip
+        (values[:, 0],), np.mean, method="percentile", n_resamples=40_000, rng=np.random.default_rng(1)
+    ).confidence_interval
     wider = math.sqrt(12 / 11) * t.ppf(0.975, 11) / norm.ppf(0.975)
-    assert (low, high) == pytest.approx([lead + wider * (bound - lead) for bound in expected], abs=(high - low) / 30)
+    ends = [values[:, 0].mean() + wider * (bound - values[:, 0].mean()) for bound in expected]
+    assert (low, high) == pytest.approx(ends, abs=(high - low) / 30)
 
 
 def test_percentile_interval_by_hand():
@@ -131,10 +110,6 @@ def test_percentile_interval_by_hand():
     np.testing.assert_allclose(low, [50 - 47.5 * wider, 100 - 95 * wider], rtol=1e-6)
     np.testing.assert_allclose(high, [50 + 47.5 * wider, 100 + 95 * wider], rtol=1e-6)
     assert np.isnan(percentile_interval(resamples, [50, 100], 1)).all()
-
-
-def test_averages_by_hand():
-    np.testing.assert_allclose(averages([[[1.0, 4.0], [NAN, 6.0]], [[0.0, 0.0], [1.0, 2.0]]]), [3, 0.75])
 
 
 # Intervals of paired differences
@@ -199,16 +174,6 @@ def test_means_that_agree_by_luck_are_no_surer_than_their_seeds():
     assert np.isnan(over_units(np.array([[1.0, 2.0]])))
 
 
-def test_the_interval_of_the_smallest_covers_the_smallest():
-    """Three leads, two of them equally small: the smallest true lead is 1."""
-    rng, hits = np.random.default_rng(3), []
-    for _ in range(400):
-        effect = smallest({str(lead): simulated(rng, 6, 3, 1.0, 0.3, lead) for lead in (1.0, 1.00001, 1.5)})
-        hits.append((effect.bounds[0] <= 1, effect.bounds[1] >= 1))
-    below, above = np.mean(hits, axis=0)
-    assert below > 0.955 and above > 0.955  # each side may miss in 2.5 of 100, with an error of 0.8
-
-
 def test_a_detectable_difference_is_shown_in_80_of_100():
     rng, values = np.random.default_rng(4), np.array([[1.0], [2.0], [4.0], [4.0], [5.0], [8.0]])
     true = detectable(values) / values.std(ddof=1)
@@ -245,18 +210,6 @@ def test_rank_sum_agrees_with_scipy_and_with_pairs(x, y):
     assert test.p_value == mannwhitneyu(x, y, alternative="greater").pvalue
     assert test.superiority == pytest.approx(pairs(x, y))
     assert test.cliffs_delta == pytest.approx(-rank_sum(y, x).cliffs_delta)
-
-
-@given(st.data())
-def test_auroc_is_the_share_of_pairs_and_depends_on_order_alone(data):
-    scores = data.draw(hnp.arrays(np.float64, st.integers(2, 30), elements=few))
-    positive = data.draw(hnp.arrays(bool, len(scores)))
-    positive[0], positive[-1] = True, False
-    assert auroc(scores, positive) == pytest.approx(pairs(scores[positive], scores[~positive]))
-    assert auroc(scores, positive) == pytest.approx(rank_sum(scores[positive], scores[~positive]).superiority)
-    for transform in (lambda x: 3 * x - 7, np.exp, np.arctan, lambda x: x**3):
-        assert auroc(transform(scores), positive) == auroc(scores, positive)
-    assert auroc(scores, ~positive) == pytest.approx(1 - auroc(scores, positive))
 
 
 @pytest.mark.parametrize(

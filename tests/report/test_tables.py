@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from hand import HAND, judged, lines, parsed, runs_of
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from notebook import run
 from records import make_record, write_all
 from scipy.stats import t
@@ -67,14 +66,6 @@ def test_marks(values, expected):
     assert marks(values) == expected
 
 
-def test_a_data_set_without_runs_leaves_its_averages_empty():
-    correct = {"vera": HAND["vera"], "pvera": HAND["pvera"] | {"vessels": [None, None]}}
-    _, vera, pvera = lines(tables.main(runs_of(correct)))
-    assert vera == ["VeRA", "<ins>60.0</ins>", "**70.0**", "**30.0**", "**53.3**", "**65.0**", "**30.0**"]
-    assert pvera == ["PVeRA", "**70.0**", "<ins>60.0</ins>", "–", "–", "**65.0**", "–"]
-    assert np.isnan(parsed(tables.main(runs_of(correct))).set_index("method").at["pvera", "average"])
-
-
 def test_detailed_table_by_hand():
     """n = 2 seeds x 5 images, PVeRA 5 of 10: 2 of 10 has p = 56/1024, 1 of 10 has p = 11/1024."""
     correct = {"linear": [0, 1], "lora": [0, 2], "vera": [5, 5], "pvera": [2, 3]}
@@ -99,11 +90,6 @@ def test_stars_pool_the_seeds_that_both_methods_have():
     table = tables.detailed(runs_of(correct, images=5))
     assert lines(table) == [["Digits", r"20.0\*", "50.0 ± 42.4"]]
     assert parsed(table)["p_value"][0] == pytest.approx(0.00672)
-
-
-def test_no_star_without_pvera():
-    (cells,) = lines(tables.detailed(runs_of({"linear": {"digits": [1, 2]}, "vera": {"digits": [9, 9]}})))
-    assert not any("*" in cell for cell in cells)
 
 
 def test_grid_table_by_hand():
@@ -139,12 +125,6 @@ def test_methods_without_a_grid_are_named():
     table = tables.grid([run, make_record("lora")])
     assert "Without a grid: Linear." in table.caption
     assert list(table.texts()) == ["Rank"]
-
-
-def test_a_grid_of_another_hyperparameter_has_its_own_panel():
-    table = tables.grid([make_record("pvera", grid={"alpha": [8, 16]}, chosen=1), make_record("lora")])
-    assert list(table.texts()) == ["(a) Rank", "(b) alpha"]
-    assert table.texts()["(b) alpha"].loc["PVeRA"].tolist() == ["0", "100"]
 
 
 def test_claims_by_hand():
@@ -227,14 +207,6 @@ def test_latex():
     assert main.index(r"\caption") < main.index(r"\begin{tabular}")
     coded = Table("t", "", {"": pd.DataFrame({"`a_b`": ["–"]}, ["x"])}).latex()
     assert r" & \texttt{a\_b} \\" in coded
-    for table in (tables.main(runs_of(HAND)), tables.detailed(runs_of(HAND)), tables.grid(runs_of(HAND))):
-        latex = table.latex()
-        assert latex.isascii() and latex.count("{") == latex.count("}")
-        assert not re.search(r"(?<!\\)[%#_](?! needs)", re.sub(r"\\label{.*}", "", latex))
-        for body in re.findall(r"\\begin{tabular}.*?\\end{tabular}", latex, re.S):
-            columns = len(re.search(r"{(lc*)}", body)[1])
-            rows = [line for line in body.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
-            assert {line.count(" & ") + 1 for line in rows} == {columns}
 
 
 def test_files(tmp_path):
@@ -266,31 +238,15 @@ def test_every_method_has_a_unique_style():
         assert len({*(getattr(look, attribute) for look in looks), *others}) == len(looks) + len(others)
 
 
-def test_figure_shows_the_means_and_its_labels_do_not_overlap():
-    correct = HAND | {"vera": HAND["vera"] | {"vessels": [None, None]}}
-    figure = plots.benchmark(wide(runs_of(correct)))
-    FigureCanvasAgg(figure).draw()
-    shown = [ax for ax in figure.axes if ax.get_visible()]
+def test_figure_shows_the_means():
+    scores = wide(runs_of(HAND))
+    shown = [ax for ax in plots.benchmark(scores).axes if ax.get_visible()]
     assert [ax.get_title() for ax in shown] == ["Average", "Natural", "Specialized"]
-    values = tables.accuracies(wide(runs_of(correct)))
+    values = tables.accuracies(scores)
     for ax in shown:
         means = {line.get_marker(): line.get_xdata()[0] for line in ax.lines if len(line.get_xdata()) == 1}
         for key, value in values[ax.get_title().lower()].items():
             np.testing.assert_allclose(means[plots.style(key).marker], value)
-    texts = [text for ax in shown for text in (ax.title, *ax.get_yticklabels())]
-    for ax in shown:  # matplotlib keeps labels of ticks outside the axes, but does not draw them
-        low, high = ax.get_xlim()
-        texts += [text for text in ax.get_xticklabels() if low <= text.get_position()[0] <= high]
-    boxes = [text.get_window_extent() for text in texts if text.get_text() and text.get_visible()]
-    assert len(boxes) > 3 + 2 * 4
-    for i, box in enumerate(boxes):
-        assert not any(box.overlaps(other) for other in boxes[:i])
-
-
-def test_saved_figures(tmp_path):
-    figure = plots.benchmark(wide(runs_of(HAND)))
-    png, pdf = plots.save(figure, tmp_path, "main")
-    assert png.read_bytes().startswith(b"\x89PNG") and pdf.read_bytes().startswith(b"%PDF")
 
 
 def test_notebook(tmp_path, monkeypatch, capsys):

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from hand import lines
-from notebook import run as run_notebook
 from records import CATEGORIES
 
 from pvera.report.plots import uncertainty_baselines as figures
@@ -184,18 +183,3 @@ def test_figure(loaded):
     np.testing.assert_allclose(draws[1].get_ydata(), expected)
     names = [text.get_text() for text in cost.legends[0].get_texts()]
     assert names == ["Linear", "LoRA", "VeRA", "PVeRA", *(name for name, *_ in figures.LOOKS.values())]
-
-
-def test_the_notebook(root, monkeypatch):
-    text, pictures = run_notebook("uncertainty_baselines.ipynb", root.parent, "mine", monkeypatch)
-    assert [path.stem for path in pictures] == ["rivals_cost"]
-    assert "nan" not in text
-    written = {path.stem for path in (root / "mine/tables").glob("*.md")}
-    assert written == {
-        "rivals",
-        "rivals_detection",
-        "rivals_differences",
-        "rivals_shift",
-        "rivals_claims",
-        "beta_effects",
-    }

@@ -1,14 +1,12 @@
 """Tables and figures of draws: cases worked by hand, against scipy and scikit-learn, and the
 figures' parts."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hand import cells, lines
 from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
 from records import make_record
 from scipy import stats
 from sklearn.metrics import roc_auc_score
@@ -91,15 +89,6 @@ def test_random_spreads_against_scikit_learn():
     np.testing.assert_allclose(gain, gaps)
 
 
-def test_detection_table_averages_data_sets_not_runs():
-    """Incorrect images are higher in 2.5 and 4 of 4 pairs on the two seeds of Digits, and in none on the seed of
-    Vessels. So the data sets have .8125 and 0 with mean .406; the mean over adapters would be .542."""
-    table = uncertainty.detection_table(HAND)
-    shown = cells(table)
-    assert shown["Digits"][0] == "0.812" and shown["Vessels"][0] == "0.000"
-    assert shown["Mean over 2 data sets"][0] == "0.406"
-
-
 def test_widths_beside_the_paper():
     """Over all three adapters, correct images have widths .2 .4 .2 .4 .8 .4 .4, incorrect ones .6 .2 .6 .8 .2."""
     table = uncertainty.widths(HAND, PAPER)
@@ -133,26 +122,6 @@ def test_an_adapter_that_is_always_right(recwarn):
     assert not recwarn.list
 
 
-def test_draws_that_are_all_equal(recwarn):
-    """The intervals are points, each of which holds the mean of more such draws."""
-    runs = [adapter(sd=(0, 0, 0, 0))]
-    assert cells(uncertainty.widths(runs, PAPER))["Here, 4 draws"] == ["0.0000", "0.0000", "–"]
-    for figure in (plots.spread, plots.widths, plots.detection):
-        figure(runs).canvas.draw()
-    assert not recwarn.list
-
-
-def test_data_sets_are_ordered_by_category_and_seeds_are_counted():
-    runs = [adapter("sprites"), adapter("vessels"), adapter("textures", seed=2), adapter("digits")]
-    assert list(uncertainty.groups(runs)) == ["All data sets", "Digits", "Textures", "Vessels", "Sprites"]
-    assert "seeds 0, 2; data sets: Sprites, Vessels, Textures, Digits; 16 images in all" in uncertainty.about(runs)
-
-
-def test_other_numbers_of_draws():
-    runs = [replace(run, estimates={2: run.estimates[4], 8: run.estimates[16]}) for run in HAND]
-    assert uncertainty.shown_draws(HAND) == [4, 16] and uncertainty.shown_draws(runs) == [2, 8]
-
-
 # Numbers as text
 
 
@@ -170,18 +139,6 @@ def test_numbers_as_text(write, value, digits, text):
 
 
 # Figures of draws
-
-
-def test_violins_show_range_and_quartiles():
-    sample = np.arange(101.0)
-    ax = plots.violins(Figure().subplots(), (sample, [], [1.0, 1.0]), list("abc"), ("red", "green", "blue"))
-    (body,) = ax.collections  # an empty or constant sample has none
-    np.testing.assert_allclose(body.get_facecolor(), [(1, 0, 0, 0.7)])
-    heights = body.get_paths()[0].vertices[:, 1]
-    assert (heights.min(), heights.max()) == (0, 100)
-    whiskers, box, median, *constant = (list(line.get_ydata()) for line in ax.lines)
-    assert (whiskers, box, median) == ([0, 100], [25, 75], [50]) and set(np.ravel(constant)) <= {1.0}
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(

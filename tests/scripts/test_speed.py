@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import scripts
 import torch
-from matplotlib.figure import Figure
 
 from pvera import LoRA, PVeRA
 from pvera.report.plots import speed as figures
@@ -79,19 +78,6 @@ def test_figures():
     assert [text.get_text() for text in missing.texts] == ["not measured"]
     points = [line.get_xdata()[0] for line in first.lines if line.get_marker() in "os"]
     assert points == [1.2, 1.4, 1.2, 1.2]
-    swept = [
-        row(f"{axis} {value}", "sweep", precision, value / 2)
-        for axis in speed.SWEPT
-        for value in (2, 4, 8)
-        for precision in ("float32", "bfloat16")
-    ]
-    figure = figures.sweep({"a processor": pd.DataFrame(map(vars, swept))}, "a backbone")
-    assert isinstance(figure, Figure) and len(figure.axes) == 8
-    titles = [figure.axes[row].get_title("left") for row in (0, 4)]
-    assert titles == ["a processor, float32", "a processor, bfloat16"]
-    assert [ax.get_xlabel() for ax in figure.axes[4:]] == list(speed.SWEPT.values())
-    for ax in figure.axes:
-        assert [list(line.get_ydata()) for line in ax.lines if line.get_marker() in "os"] == [[1, 2, 4]]
 
 
 def test_quartiles_are_bars():
@@ -101,9 +87,6 @@ def test_quartiles_are_bars():
     bars = [list(line.get_xdata()) for line in figure.axes[0].lines]
     assert [1.05, 1.25] in bars
     assert figure.legends[0].get_texts()[-1].get_text() == "quartiles over timed pairs"
-    swept = pd.DataFrame([vars(spread) | {"part": "sweep", "what": f"{size} 2"} for size in speed.SWEPT])
-    (bar,) = figures.sweep({"a processor": swept}, "a backbone").axes[0].collections
-    assert bar.get_segments()[0].tolist() == [[2, 1.05], [2, 1.25]]
 
 
 def test_paired_measurements_have_quartiles():

@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 import pvera
 from pvera import InputError, backbones, cost, metrics
 from pvera.adapters.base import matching
-from pvera.report import efficiency, plots, published
+from pvera.report import plots, published
 from pvera.report.plots import calibration as calibration_plots
 from pvera.report.plots import cost as cost_plots
 from pvera.report.scores import wide
@@ -139,7 +139,7 @@ def test_its_costs_are_counted(profile, root, all_runs):
     assert (bias["inference"] == bias["expected"]).all() and (bias["merged"] == bias["backbone_multiply_adds"]).all()
     (rows,) = (list(frame.index) for frame in cost_tables.cost_table(costs).texts().values())
     assert {"Bias, targets q", "Bias, targets qv", "PVeRA"} <= set(rows)
-    points = efficiency.of_runs(costs, all_runs)
+    points = cost_tables.of_runs(costs, all_runs)
     assert list(points.index) == [*METHODS, "bias"]
     shown(cost_plots.efficiency(points))
 

@@ -9,7 +9,7 @@ from matplotlib.ticker import MaxNLocator
 from pvera.cost import GIGA
 from pvera.report.plots import PAGE, entry, key, methods_key, panels, style
 
-#: Per panel: title, label, and columns of `efficiency.of_runs`: in training, with the mean, merged.
+#: Per panel: title, label, and columns of `tables.cost.of_runs`: in training, with the mean, merged.
 PANELS = (
     ("(a) Adapters", "Trained numbers", ("adapter_parameters",)),
     ("(b) Whole model", "Parameters (million)", ("parameters",)),
@@ -41,7 +41,7 @@ def accuracy_against(ax: Axes, points: pd.DataFrame, columns: tuple[str, ...], s
 
 
 def efficiency(points: pd.DataFrame) -> Figure:
-    """Draw the four panels of `efficiency.of_paper` or `of_runs` in a strip.
+    """Draw the four panels of `tables.cost.of_paper` or `of_runs` in a strip.
 
     The axis of trained numbers is logarithmic, but linear below its first power of ten: linear probing has zero.
     """

@@ -1,16 +1,14 @@
 """Time and memory against the bound that a frozen backbone sets (`study.speed`)."""
 
 from collections.abc import Sequence
-from itertools import product
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pvera.report.plots import COLUMN, PAGE, doubling, entry, key, name_rows, panels
+from pvera.report.plots import COLUMN, PAGE, entry, key, name_rows
 from pvera.report.tables.names import machine_title
 from pvera.study import speed
-from pvera.study.speed import SWEPT
 
 #: Colour and marker of each precision: greys, as colours stand for methods.
 PRECISIONS = {"float32": ("black", "o"), "bfloat16": ("0.4", "s"), "float16": ("0.75", "D")}
@@ -68,28 +66,4 @@ def against_bounds(machines: dict[str, pd.DataFrame], title: str) -> Figure:
     entries = [entry(precision, marker, colour=colour) for precision, (colour, marker) in shown.items()]
     key(figure, [*entries, entry("target (at most)", "|", colour="0.4", markersize=6), QUARTILES], columns=4,
         place="lower")  # fmt: skip
-    return figure
-
-
-def sweep(machines: dict[str, pd.DataFrame], title: str) -> Figure:
-    """Draw PVeRA's training step against its bound as one size grows: a column per size, a row per machine and
-    precision; machines: `by_machine`."""
-    rows = pd.concat(machines, names=["machine"]).reset_index("machine")
-    rows = rows[rows["part"] == "sweep"]
-    there = set(zip(rows["machine"], rows["precision"], strict=True))
-    drawn = [pair for pair in product(machines, PRECISIONS) if pair in there]
-    figure, axes = panels(len(drawn) * len(SWEPT), len(SWEPT), PAGE, 1.3, sharey=True)
-    for ax, ((machine, precision), size) in zip(axes, product(drawn, SWEPT), strict=True):
-        (colour, marker), of_size = PRECISIONS[precision], rows["what"].str.startswith(f"{size} ")
-        part = rows[(rows["machine"] == machine) & (rows["precision"] == precision) & of_size]
-        values = part["what"].str.rsplit(n=1).str[1].astype(int)
-        doubling(ax, sorted(values), SWEPT[size])
-        ax.vlines(values, part["low"].astype(float), part["high"].astype(float), color=colour, linewidth=1)
-        ax.plot(values, part["ratio"], "-", marker=marker, color=colour, markersize=3.5, linewidth=0.9)
-        ax.axhline(1, color="0.8", linewidth=0.6, zorder=0)
-        if size == next(iter(SWEPT)):
-            ax.set_title(f"{machine}, {precision}", loc="left", fontsize=7, fontweight="bold")
-    figure.supylabel("Ratio to the bound", fontsize=7)
-    figure.suptitle(f"Training step of PVeRA on {title}", fontsize=8)
-    key(figure, [QUARTILES], place="lower")
     return figure

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from pvera import metrics
-from pvera.report.scores import complete, cube, over_seeds, predictions, wide
-from pvera.report.statistics import averages, percentile_interval, resample, smallest
+from pvera.report.scores import complete, over_seeds, predictions, wide
+from pvera.report.statistics import percentile_interval, resampled_means, smallest
 from pvera.report.table import Table, interval
 from pvera.report.tables.benchmark import REFERENCE, about, left_out
 
@@ -27,8 +27,9 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     """
     with np.errstate(divide="ignore"):  # an error of exactly zero makes the mean zero
         logs = np.log(errors)
-    mean, drawn = averages(cube(logs)), averages(resample(cube(logs)))
-    low, high = percentile_interval(drawn, mean, len(over_seeds(errors)))
+    means = over_seeds(logs)
+    mean = means.mean(skipna=False)
+    low, high = percentile_interval(resampled_means(means.to_numpy()), mean, len(means))
     columns = {"mean": mean, "low": low, "high": high}
     columns |= {f"seed{seed}": logs.xs(seed, level="seed").mean(skipna=False) for seed in errors.index.unique("seed")}
     columns |= dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
@@ -36,7 +37,7 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
         with np.errstate(invalid="ignore"):  # of errors of exactly zero
             gaps = [(logs[name] - logs[REFERENCE]).unstack("seed", sort=False).to_numpy() for name in errors]
             effects = [smallest({"": gap}) for gap in gaps]
-        columns["ratio"] = mean - mean[errors.columns.get_loc(REFERENCE)]
+        columns["ratio"] = mean - mean[REFERENCE]
         columns["ratio_low"] = [effect.low for effect in effects]
         columns["ratio_high"] = [effect.high for effect in effects]
     return np.exp(pd.DataFrame(columns, errors.columns))
@@ -79,9 +80,9 @@ def calibration(runs: list[dict], floors: Mapping[str, pd.DataFrame]) -> Table:
     parts = [geometric_means(scores[metric]).add_prefix(f"{metric}_") for metric in ("ace", "ece")]
     data = pd.concat(parts, axis=1)
     for metric, floor in floors.items():
-        data[f"{metric}_floor"] = np.exp(averages(cube(np.log(complete(floor)))))
+        data[f"{metric}_floor"] = np.exp(over_seeds(np.log(complete(floor))).mean())
     for metric in ("nll", "brier", "accuracy"):
-        data[metric] = averages(cube(scores[metric]))
+        data[metric] = over_seeds(scores[metric]).mean()
 
     percents = ["accuracy", "ace_mean", "ace_floor", "ace_low", "ace_high", "ece_mean", "ece_floor"]
     shown = data.assign(**100 * data[percents])

@@ -1,17 +1,24 @@
-"""Cost of the adapters, and the paper's claims about computational efficiency (Section 4.3)."""
+"""Cost of the adapters, accuracy against it, and the paper's claims about efficiency (Section 4.3, Figure 3)."""
 
 import json
+from collections.abc import Iterable
 from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from pvera.adapters import PAPER_METHODS
+from pvera.adapters import METHODS, PAPER_METHODS, Method
 from pvera.cost import GIGA
+from pvera.errors import InputError
 from pvera.report.audit import FOLLOWS, HALF, near
+from pvera.report.published import Published
+from pvera.report.scores import by_backbone, wide
 from pvera.report.table import Table, plain, thousands, title
+from pvera.report.tables.benchmark import accuracies
 from pvera.report.tables.names import backbone_title
 from pvera.report.tables.verdicts import FAILS, HOLDS, UNTESTABLE, Count, Untestable
+from pvera.study.cost_records import MEASURES, SIZES, load_costs, method_of
+from pvera.study.results import load_runs
 
 
 def cost_table(costs: pd.DataFrame) -> Table:
@@ -69,7 +76,7 @@ CLAIMS = {
 def judged(points: pd.DataFrame | None, real: bool) -> dict[str, Count]:
     """Judge `CLAIMS` on counts, which have no spread.
 
-    points: `efficiency.of_paper` or `of_runs`, None without counts. real: they are those of the paper's ViT-B/14, which
+    points: `of_paper` or `of_runs`, None without counts. real: they are those of the paper's ViT-B/14, which
     its printed percentages are about. `Untestable` where a method of the paper lacks its counts.
     """
     if points is None or not set(PAPER_METHODS) <= set(points.index):
@@ -111,3 +118,65 @@ def count(text: str, counts: tuple[pd.DataFrame | None, bool]) -> Count:
 def _added(total, backbone):
     """Return the increase over the backbone in percent."""
     return 100 * (total / backbone - 1)
+
+
+# Accuracy against cost (Figure 3)
+
+
+def of_paper(costs: pd.DataFrame, paper: Published, backbone: str = "dinov2_b") -> pd.DataFrame:
+    """Return the paper's average accuracies (%) and our counts: one row per method, columns accuracy and `MEASURES`.
+
+    merged is NaN for methods that cannot be merged. Where the paper searched a grid, costs are means weighted by the
+    shares of its choices, as in Figure 3.
+    """
+    accuracy = paper.accuracies(backbone).mean(axis=1)
+    return _points(_of(costs, SIZES, backbone), accuracy, paper.configurations())
+
+
+def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
+    """Return the table of `of_paper` for runs on one backbone: means over the members that they chose.
+
+    Methods without a run are left out.
+    """
+    runs = list(runs)
+    accuracy = accuracies(wide(runs))["average"]
+    chosen: dict[str, list[tuple[Method, float]]] = {}
+    for run in runs:
+        if run["chosen"]:
+            hyperparameters = run["config"]["members"][run["chosen"]["member"]]["method"]
+            entry = {"method": run["method"], "hyperparameters": hyperparameters}
+            chosen.setdefault(run["method"], []).append((method_of(entry), 1.0))
+    return _points(_of(costs, runs[0]["profile"], runs[0]["backbone"]), accuracy, chosen)
+
+
+def of_profile(root, profile: str, paper: Published) -> dict[str, tuple[list[dict], tuple]]:
+    """Return the counts behind the claims, per backbone: those of the paper's ViT-B/14, marked so, and of the runs."""
+    costs = load_costs(root, *dict.fromkeys([profile, SIZES]))
+    found = {"dinov2_b": ([], (of_paper(costs, paper), True))}
+    for backbone, runs in by_backbone(load_runs(root, profile, optional=True)).items():
+        try:
+            found.setdefault(backbone, ([], (of_runs(costs, runs), False)))
+        except InputError:
+            found.setdefault(backbone, ([], (None, False)))
+    return found
+
+
+def _of(costs: pd.DataFrame, profile: str, backbone: str) -> pd.DataFrame:
+    return costs[(costs["profile"] == profile) & (costs["backbone"] == backbone)]
+
+
+def _points(costs: pd.DataFrame, accuracy: pd.Series, chosen: dict) -> pd.DataFrame:
+    if costs.empty:
+        raise InputError("no cost is counted for this profile and backbone; run experiments/cost.py")
+    by_method = costs.set_index("configuration")
+    rows = {}
+    for key in METHODS:
+        if key not in chosen:
+            continue
+        methods, weights = zip(*chosen[key], strict=True)
+        if unknown := [method for method in methods if method not in by_method.index]:
+            raise InputError(f"{unknown[0]} has no counted cost: it is in none of the profile's grids")
+        counts = by_method.loc[list(methods)]
+        means = {name: np.average(counts[name].astype(float), weights=weights) for name in MEASURES}
+        rows[key] = {"accuracy": accuracy[key], **means}
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")

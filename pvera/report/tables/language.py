@@ -32,14 +32,16 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
     best = data.groupby("dataset")["mean"].transform(lambda means: pd.Series(marks(means), means.index))
     suites = data["dataset"].map(lambda name: glue.TASKS[name].suite)
     panels = {}
-    for suite, part in data.assign(mark=best.where(beats, "")).groupby(suites, sort=False):
-        cells = crossed(part, "method", "dataset", _score)
+    marked_here = data.assign(mark=best.where(beats, ""), star=data["significantly_lower"])
+    for suite, part in marked_here.groupby(suites, sort=False):
+        cells = crossed(part, "method", "dataset", _text)
         floor = part.groupby("dataset")["majority"].first().map(lambda value: plain(value, 1))
         panels[f"Here, {SUITES[suite]}"] = pd.concat([floor.to_frame("Majority class").T, cells])[list(cells)]
     shared = data[data["method"].isin(PAPER_METHODS) & data["dataset"].isin(paper["dataset"])]
     if len(shared):
         gaps = crossed(shared, "method", "dataset", lambda row: signed(row["difference"], 1))
-        cells = crossed(paper.dropna(subset="dataset"), "method", "dataset", _printed)
+        theirs = paper.dropna(subset="dataset").rename(columns={"score": "mean"}).assign(std=np.nan)
+        cells = crossed(theirs, "method", "dataset", _text)
         panels["The paper, DeBERTa-V3-base"] = cells.loc[list(gaps.index), list(gaps)]
         panels["Here minus the paper"] = gaps
     caption = (
@@ -48,22 +50,14 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
         "class. Star: accuracy significantly below PVeRA's (one-sided binomial test of the pooled seeds). The star "
         "refers to the accuracy also where the correlation is shown, as in the paper."
     )
-    panels = {name: cells.rename(columns=_header) for name, cells in panels.items()}
+    titles = {name: f"{task.title} ({UNITS[task.metric]})" for name, task in glue.TASKS.items()}
+    panels = {name: cells.rename(columns=titles) for name, cells in panels.items()}
     return Table("language", caption, panels, data=data, about=about(runs))
 
 
-def _header(name: str) -> str:
-    return f"{TASKS[name].title} ({UNITS[glue.TASKS[name].metric]})"
-
-
-def _score(row: pd.Series) -> str:
-    """Return one of our scores as text, with its star, spread and mark."""
-    return marked(spread(row["mean"], row["std"], row["significantly_lower"]), row["mark"])
-
-
-def _printed(row: pd.Series) -> str:
-    """Return one of the paper's scores as text."""
-    return marked(spread(row["score"], np.nan, row["star"]), row["mark"])
+def _text(row: pd.Series) -> str:
+    """Return a score as text, with its star, spread and mark."""
+    return marked(spread(row["mean"], row["std"], row["star"]), row["mark"])
 
 
 def reported(runs: list[dict]) -> pd.DataFrame:

@@ -40,13 +40,10 @@ def load_values(root, profile: str) -> list[Values]:
     runs = []
     for record, arrays in load(root, profile, "out_of_distribution"):
         tested = record["config"]["tested"]
-        runs.append(Values(record, {(name, kind): arrays[f"{name}_{kind}"] for name in tested for kind in KINDS}))
-
-    def place(run: Values) -> tuple:
-        method, tested = run.record["method"], run.record["config"]["tested"]
-        return method != "pvera", tested.index(run.record["dataset"]), run.record["seed"]
-
-    return sorted(runs, key=place)
+        place = record["method"] != "pvera", tested.index(record["dataset"]), record["seed"]
+        values = {(name, kind): arrays[f"{name}_{kind}"] for name in tested for kind in KINDS}
+        runs.append((place, Values(record, values)))
+    return [run for _, run in sorted(runs, key=lambda one: one[0])]
 
 
 def comparisons(runs: Sequence[Values]) -> pd.DataFrame:

@@ -1,21 +1,118 @@
-"""The effects of the switches between the two protocols; PROTOCOL.md lists what they switch."""
+"""The effect of each difference between the protocols on the results, measured one switch at a time, in pairs.
+
+A pair is two runs of the same data set, method and seed that differ in one switch and nothing else. Its difference is
+the switched run minus the corrected one. `own_draws` changes nothing but the random numbers of a run without a grid,
+so its differences measure chance. `joint_stop` has no effect on such a run, so both runs of its pairs search the full
+grid (`protocol.Variant`).
+"""
 
 import numpy as np
 import pandas as pd
+from scipy.stats import t
 
-from pvera.report import effects
-from pvera.report.effects import METRICS, NOISE
+from pvera.errors import InputError
+from pvera.report.scores import chosen_member
 from pvera.report.table import NOTHING, Table, crossed, plain, signed, title
 from pvera.report.tables.names import origin
-from pvera.study.protocol import GRID_REFERENCE, one_at_a_time
+from pvera.study import results
+from pvera.study.protocol import GRID_REFERENCE, REFERENCES, one_at_a_time
+from pvera.uncertainty import t_interval
+
+NOISE = "own_draws"
+
+#: Column -> title, unit, and a function from a record to its value.
+METRICS = {
+    "accuracy": ("Accuracy", "points", lambda run: 100 * run["test"]["accuracy"]),
+    "ece": ("ECE", "points", lambda run: 100 * run["test"]["ece"]),
+    "ace": ("ACE", "points", lambda run: 100 * run["test"]["ace"]),
+    "validation_loss": ("Validation loss", "nats", lambda run: chosen_member(run)["best_validation_loss"]),
+}
+
+
+def load(root, profile: str) -> dict[str, list[dict]]:
+    """Return the records of each switch that has any: {switch: records}, references first.
+
+    Empty where there are no runs at all. InputError for a switch without the runs of its reference.
+    """
+    variants = one_at_a_time()
+    runs = {name: results.load_runs(root, profile, f"protocol_{name}", optional=True) for name in variants}
+    runs = {name: records for name, records in runs.items() if records}
+    for name in runs:
+        if (reference := variants[name].reference) not in runs:
+            raise InputError(f"{root}/{profile}: effects of protocol_{name} need the runs of protocol_{reference}")
+    return runs
+
+
+def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
+    """Return one row per pair: switch, method, dataset, seed, and the difference in each of `METRICS`.
+
+    Differences are NaN where one of the two runs diverged.
+    """
+    variants, rows = one_at_a_time(), []
+    references = {(name, *_place(run)): run for name in REFERENCES for run in runs.get(name, ())}
+    for name, records in runs.items():
+        for run in records if name not in REFERENCES else ():
+            other = references.get((variants[name].reference, *_place(run)))
+            if other is None:
+                continue
+            row = {"switch": name, **{key: run[key] for key in ("method", "dataset", "seed")}}
+            both = run["test"] and other["test"]
+            rows.append(row | {m: value(run) - value(other) if both else np.nan for m, (*_, value) in METRICS.items()})
+    return pd.DataFrame(rows, columns=["switch", "method", "dataset", "seed", *METRICS])
+
+
+def _place(run: dict) -> tuple:
+    return tuple(run[key] for key in ("profile", "backbone", "dataset", "method", "seed"))
+
+
+def summary(pairs: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean effect per switch and metric.
+
+    pairs: the number of data sets and seeds. mean, low, high: the mean over them, after averaging over methods, and a
+    95 % t-interval over both sources of variation. noise: the bound within which the mean of as many independent runs
+    of the same methods stays in 95 of 100 cases when their random numbers alone change; NaN without such runs.
+    comparable: the result of `comparable`. beyond: whether a comparable effect exceeds the noise and its interval, if
+    there is one, leaves out zero.
+    """
+    rows = []
+    for switch, part in pairs.groupby("switch", sort=False):
+        methods = set(part["method"])
+        chance = pairs[(pairs["switch"] == NOISE) & pairs["method"].isin(methods)]
+        for metric in METRICS:
+            values, noise = per_pair(part, metric), chance[metric].dropna()
+            low, high = t_interval(values) if len(values) > 1 else (np.nan, np.nan)
+            mean = values.mean() if len(values) else np.nan
+            bound = np.nan
+            if len(noise) and len(values) and set(chance["method"]) == methods:
+                bound = t.ppf(0.975, len(noise)) * np.sqrt((noise**2).mean() / (len(values) * len(methods)))
+            fair = comparable(switch, metric)
+            beyond = fair and switch != NOISE and abs(mean) > bound and not low <= 0 <= high
+            rows.append({
+                "switch": switch, "metric": metric, "methods": len(methods), "pairs": len(values), "mean": mean,
+                "low": low, "high": high, "noise": bound, "comparable": fair, "beyond": bool(beyond),
+            })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def per_pair(part: pd.DataFrame, metric: str) -> np.ndarray:
+    """Return the mean of `differences` over methods per data set and seed, without those that have a diverged run."""
+    return part.groupby(["dataset", "seed"])[metric].agg(lambda values: values.mean(skipna=False)).dropna().to_numpy()
+
+
+def comparable(switch: str, metric: str) -> bool:
+    """Return whether both runs of a pair measure `metric` on one scale; the loss of two softmaxes is on another."""
+    return metric != "validation_loss" or not one_at_a_time()[switch].protocol.softmax_in_loss
+
+
+# The table
 
 DIGITS = {"validation_loss": 3}
 TITLES = {key: f"{name} ({unit})" for key, (name, unit, _) in METRICS.items()}
 
 
 def switches(runs: dict[str, list[dict]]) -> Table:
-    """Build the table of mean effects of each switch on each metric; runs: `effects.load`."""
-    data = effects.summary(effects.differences(runs))
+    """Build the table of mean effects of each switch on each metric; runs: `load`."""
+    data = summary(differences(runs))
     cells = crossed(data, "switch", "metric", _effect).rename(columns=TITLES)
     methods = data.groupby("switch")["methods"].first()
     named = {name: variant.method or f"{methods.get(name)} methods" for name, variant in one_at_a_time().items()}
@@ -32,7 +129,7 @@ def switches(runs: dict[str, list[dict]]) -> Table:
 
 
 def _effect(row: pd.Series) -> str:
-    """Return one row of `effects.summary` as text: the mean, its interval, the range of chance."""
+    """Return one row of `summary` as text: the mean, its interval, the range of chance."""
     digits = DIGITS.get(row["metric"], 2)
     text = signed(row["mean"], digits)
     if text == NOTHING:

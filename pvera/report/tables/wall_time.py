@@ -39,14 +39,10 @@ SPEC = {
 
 def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
     """Build the table of `wall_times`: (a) per experiment, (b) per method of the benchmark."""
-    experiments = _sums(data, "experiment", TITLES)
-    experiments = experiments.assign(
-        share=100 * experiments["seconds"] / data["seconds"].sum(), each=experiments["seconds"] / experiments["runs"]
-    )
-    panels = {"Experiments": experiments.drop(columns="epochs").rename(TITLES)}
-    if (data["experiment"] == "benchmark").any():
-        methods = _sums(data[data["experiment"] == "benchmark"], "method", METHODS)
-        panels["Methods of the benchmark"] = methods.assign(epoch=methods["seconds"] / methods["epochs"])
+    panels = {"Experiments": _sums(data, "experiment", TITLES).drop(columns=["epochs", "epoch"]).rename(TITLES)}
+    benchmark = data[data["experiment"] == "benchmark"]
+    if len(benchmark):
+        panels["Methods of the benchmark"] = _sums(benchmark, "method", METHODS).drop(columns=["share", "each"])
     caption = (
         "Wall time that the runs recorded, summed over runs, parallel or not. (a) Every experiment. (b) The methods of "
         "the benchmark. An epoch includes the validation; a run includes the test of the chosen member."
@@ -55,6 +51,11 @@ def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
 
 
 def _sums(data: pd.DataFrame, by: str, order: Iterable[str]) -> pd.DataFrame:
+    """Return the columns of `SPEC` for each group, in order."""
     groups = data.groupby(by)
-    sums = groups[["seconds", "epochs"]].sum().assign(runs=groups.size())
-    return sums.assign(minutes=sums["seconds"] / 60).reindex([key for key in order if key in sums.index])
+    sums, runs = groups[["seconds", "epochs"]].sum(), groups.size()
+    sums = sums.assign(
+        runs=runs, minutes=sums["seconds"] / 60, share=100 * sums["seconds"] / data["seconds"].sum(),
+        each=sums["seconds"] / runs, epoch=sums["seconds"] / sums["epochs"],
+    )  # fmt: skip
+    return sums.loc[[key for key in order if key in sums.index]]

@@ -1,0 +1,105 @@
+"""Figures that are forests: the components of PVeRA, the text tasks (Appendix D), the protocols' differences."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from pvera.data import glue
+from pvera.data.tasks import TASKS
+from pvera.report.plots import PAGE, PLAIN, PVERA_MEAN, SEED, Style, entry, forest, key, note, panels, style
+from pvera.report.statistics import smallest
+from pvera.report.table import title
+from pvera.report.tables.components import CONTRASTS, Runs, values
+from pvera.report.tables.names import switch_title
+from pvera.report.tables.protocol import METRICS, per_pair, summary
+from pvera.study.protocol import one_at_a_time
+
+MEAN = "Mean over tasks"
+
+
+def contrasts(runs: Runs) -> Figure:
+    """Draw each contrast of `runs` in a panel: tasks from top to bottom, dots for seeds, markers for their means.
+
+    The last row is the mean over tasks with its 95 % interval by Student's t over tasks. All panels share one scale.
+    """
+    accuracies = values(runs)
+    datasets = accuracies.index.unique("dataset")
+    there = {name: pair for name, pair in CONTRASTS.items() if pair[0] in runs and pair[1] in runs}
+    pvera = style("pvera")
+    task = Style("", pvera.colour, pvera.marker)
+    figure, axes = panels(len(there), 4, PAGE, 0.3 + 0.17 * len(datasets), 0.6, sharex=True, sharey=True)
+    for ax, (name, (one, other)) in zip(axes, there.items(), strict=True):
+        gaps = (accuracies[one] - accuracies[other]).unstack("seed", sort=False).to_numpy()  # (tasks, seeds)
+        frame = pd.DataFrame(gaps, list(map(title, datasets))).add_prefix("seed")
+        frame["mean"] = np.nanmean(gaps, axis=1)
+        effect = smallest({name: gaps})
+        frame.loc[MEAN, ["mean", "low", "high"]] = effect.mean, effect.low, effect.high
+        forest(ax, frame, lambda label: PLAIN if label == MEAN else task)
+        ax.axvline(0, color="0.5", linewidth=0.6, zorder=0)
+        ax.axhline(len(datasets) - 0.5, color="0.8", linewidth=0.6)
+        ax.set_title(name, fontsize=7)
+    note(figure, "Difference of test accuracy (points); right of zero, the first is better")
+    key(figure, [SEED, entry("mean over seeds", pvera.marker, colour=pvera.colour),
+                 entry("mean over tasks, 95 % interval", "D", "-", colour="black")])  # fmt: skip
+    return figure
+
+
+SCORES = {"accuracy": "Accuracy (%)", "matthews": "Matthews correlation (%)"}
+
+
+def language(scores: pd.DataFrame, majority: Mapping[str, float], published: pd.DataFrame) -> Figure:
+    """Draw the scores of each text task in percent, three tasks in a row at page width: a `forest` of methods each.
+
+    scores: `tables.language.reported`. majority: `tables.language.majority_class`, shares. published:
+    `Published.language`, whose scores are hollow, since they are of a larger encoder.
+    """
+    datasets, methods = scores.index.unique("dataset"), list(scores)
+    figure, axes = panels(len(datasets), 3, PAGE * min(len(datasets), 3) / 3, 0.5 + 0.14 * len(methods), sharey=True)
+    for ax, name in zip(axes, datasets, strict=True):
+        seeds = 100 * scores.xs(name, level="dataset").droplevel("category").T.add_prefix("seed")
+        forest(ax, seeds.assign(mean=seeds.mean(axis=1)))
+        printed = published[(published["task"] == TASKS[name].title) & published["method"].isin(methods)]
+        for method, score in zip(printed["method"], printed["score"], strict=True):
+            look, row = style(method), methods.index(method)
+            ax.plot(score, row, look.marker, color=look.colour, mfc="white", markersize=3.5, mew=0.7)
+        ax.axvline(100 * majority.get(name, np.nan), color="0.3", linewidth=0.8, linestyle="--", zorder=1)
+        ax.set_title(TASKS[name].title)
+        ax.set_xlabel(SCORES[glue.TASKS[name].metric], fontsize=7)
+    entries = [SEED, entry("mean over seeds", "o"), PVERA_MEAN, entry("the paper, DeBERTa-V3-base", "o", mfc="white")]
+    key(figure, [*entries, entry("majority class", line="--")], columns=5)
+    return figure
+
+
+def look(switch: str) -> Style:
+    """Return the looks of a switch: the colour of its method, black for all methods."""
+    method = one_at_a_time()[switch].method
+    return Style(switch_title(switch), style(method).colour if method else "black", "D")
+
+
+def effects(pairs: pd.DataFrame) -> Figure:
+    """Draw a `forest` of the effects (`tables.protocol.differences`) on every metric: switches of all methods first.
+
+    Dots are pairs of data set and seed, averaged over methods. A loss on another scale is left out.
+    """
+    rows, variants = summary(pairs), one_at_a_time()
+    names = sorted(pairs["switch"].unique(), key=lambda name: variants[name].method is not None)
+    figure, axes = panels(len(METRICS), len(METRICS), PAGE, 0.16 * len(names), 1.0, sharey=True)
+    for ax, (metric, (heading, unit, _)) in zip(axes, METRICS.items(), strict=True):
+        of_metric = rows[rows["metric"] == metric].set_index("switch").loc[names]
+        of_pairs = {name: pd.Series(per_pair(pairs[pairs["switch"] == name], metric)) for name in names}
+        frame = pd.DataFrame(of_pairs).T.add_prefix("seed").assign(mean=of_metric["mean"])
+        frame[~of_metric["comparable"]] = np.nan
+        chance = of_metric["noise"]
+        ax.use_sticky_edges = False
+        ax.barh(range(len(names)), 2 * chance, left=-chance, height=0.7, color="0.9", zorder=0.5)
+        forest(ax, frame, look).set_title(f"{heading} ({unit})", fontsize=7)
+        ax.axvline(0, color="0.4", linewidth=0.6, zorder=1)
+        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    figure.supxlabel("Published program minus corrected; colour: of the one method concerned", fontsize=7)
+    key(figure, [entry("one data set and seed", "o", colour="black", markersize=2),
+                 entry("mean over them", "D", colour="black"), Patch(color="0.9", label="chance")])  # fmt: skip
+    return figure
