@@ -44,6 +44,12 @@ def test_sample(images, training):
     torch.testing.assert_close(probabilities, passes, rtol=0, atol=1e-5)
 
 
+def test_sample_depends_on_the_models_seed(images):
+    first, second = adapted(), adapted()
+    second.members[0].seed = 1
+    assert not torch.equal(pvera.sample(first, images, k=1), pvera.sample(second, images, k=1))
+
+
 def test_sample_leaves_the_training_noise_alone(images):
     untouched, sampled = adapted(), adapted()
     for _ in range(3):
