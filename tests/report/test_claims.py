@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from notebook import ROOT
 from records import make_record, write_all
+from scipy.stats import t
 
 from pvera.report import claims, published
 from pvera.report.tables.verdicts import UNTESTABLE, VERDICTS, Claim
@@ -94,6 +95,10 @@ def test_what_was_found_are_facts():
     means = table("components").pivot(index="dataset", columns="component", values="mean")
     noise = (means["no_kl"] - means["no_noise"]).sort_values()
     assert noise[-2:].sum() > noise.sum() / 2
+    lead = means["pvera"] - means["vera"]
+    rests = [lead.drop(name) for name in lead.index]
+    lows = [t.interval(0.95, len(rest) - 1, rest.mean(), rest.sem())[0] for rest in rests]
+    assert sum(low < 0 for low in lows) == 4  # docs/faq.md: without any one of four tasks
 
 
 def test_a_measure_that_could_not_decide_is_not_testable():
