@@ -186,7 +186,7 @@ def drawn_from(described: dict | None) -> int | None:
 def provenance(root: str | Path, name: str) -> dict:
     """Return what a result file says of your own data set, {} for the known ones: splits, classes, pictures."""
     described = manifest(root, name)
-    return {"own_data": {key: described[key] for key in RECORDED if key in described}} if described else {}
+    return {"own_data": {key: described[key] for key in RECORDED}} if described else {}
 
 
 def find(folder: Path) -> tuple[list[Path], int]:
@@ -232,10 +232,12 @@ def _of_csv(file: Path) -> pd.DataFrame:
     if not {"path", "label"} <= set(table):
         raise InputError(f"{file}: must name the columns path, label and perhaps split, not {', '.join(table)}")
     table["part"] = table.split.str.lower().map(PART_OF) if "split" in table else None
-    for row in table.itertuples():
-        if not (row.path and row.label) or ("split" in table and pd.isna(row.part)):
-            raise InputError(f"{file}, row {row.Index + 1}: needs path, label and, where splits are given, one of "
-                             f"{', '.join(PART_OF)}")  # fmt: skip
+    wrong = (table.path == "") | (table.label == "")
+    if "split" in table:
+        wrong |= table.part.isna()
+    if wrong.any():
+        raise InputError(f"{file}, row {wrong.idxmax() + 1}: needs path, label and, where splits are given, one of "
+                         f"{', '.join(PART_OF)}")  # fmt: skip
     table["path"] = [os.path.normpath(file.parent / path) for path in table.path]
     return table[["path", "label", "part"]].astype(object)
 
@@ -253,24 +255,16 @@ def _folder(root: str | Path, name: str) -> Path:
 
 
 def _contents(paths: list[Path]) -> list[str]:
-    """Return the SHA-256 of each file, kept in the store until a file changes. InputError names what is missing."""
-    states, lost = [], []
-    for path in paths:
-        try:
-            states.append([os.fsdecode(path), *store.state(path)])
-        except (OSError, ValueError):
-            lost.append(str(path))
-    if lost:
-        raise InputError(f"{_some('picture', lost)} of the list cannot be found")
-    if known := store.recall(["contents", states]):
-        return known
+    """Return the SHA-256 of each file, kept in the store until a file changes. InputError for one that is missing."""
     try:
+        about = ["contents", [[str(path), *store.state(path)] for path in paths]]
+        if known := store.recall(about):
+            return known
         with ThreadPoolExecutor(cores()) as pool:
             hashes = pool.map(files.sha256, paths)
-            contents = list(tqdm(hashes, "checking", len(paths), unit="image", leave=False, delay=5))
-    except OSError as error:
-        raise InputError(f"image {error.filename} cannot be read: {error.strerror or error}") from None
-    return store.keep(["contents", states], contents)
+            return store.keep(about, list(tqdm(hashes, "checking", len(paths), unit="image", leave=False, delay=5)))
+    except (OSError, ValueError) as error:
+        raise InputError(f"a picture cannot be read: {error}") from None
 
 
 def _some(what: str, names: list[str]) -> str:

@@ -146,19 +146,20 @@ def test_orientation_comes_before_resizing_and_beside_sixteen_bits(folder):
     assert np.array_equal(read_back(folder, "b.tiff")[..., 0], np.rot90(EIGHT[..., 0]))
 
 
-@pytest.mark.parametrize("exif", [b"garbage", b"Exif\0\0garbage", b"Exif\0\0II*\0\xff\xff\xff\xff"])
+ORIENTATION = struct.pack(">HHIHH", ExifTags.Base.Orientation, 3, 1, 6, 0)
+WIDTH = struct.pack(">HHI4s", ExifTags.Base.ImageWidth, 2, 1, b"text")  # it cannot be encoded again
+EXIF = {
+    b"garbage": EIGHT,
+    b"Exif\0\0II*\0\xff\xff\xff\xff": EIGHT,
+    b"Exif\0\0MM\0*" + struct.pack(">IH", 8, 2) + ORIENTATION + WIDTH + bytes(4): np.rot90(EIGHT, -1),
+}
+
+
+@pytest.mark.parametrize("exif", EXIF)
 @pytest.mark.filterwarnings("ignore:Corrupt EXIF:UserWarning", "ignore:Truncated File:UserWarning")
-def test_a_damaged_exif_block_says_nothing(folder, exif):
+def test_a_damaged_exif_block_turns_the_image_only_where_it_says_so(folder, exif):
     Image.fromarray(EIGHT).save(folder / "a.png", exif=exif)
-    assert np.array_equal(read_back(folder, "a.png"), EIGHT)
-
-
-def test_a_block_that_cannot_be_encoded_again_still_turns_the_image(folder):
-    orientation = struct.pack(">HHIHH", ExifTags.Base.Orientation, 3, 1, 6, 0)
-    width = struct.pack(">HHI4s", ExifTags.Base.ImageWidth, 2, 1, b"text")
-    exif = b"Exif\0\0MM\0*" + struct.pack(">IH", 8, 2) + orientation + width + bytes(4)
-    Image.fromarray(EIGHT).save(folder / "a.png", exif=exif)
-    assert np.array_equal(read_back(folder, "a.png"), np.rot90(EIGHT, -1))
+    assert np.array_equal(read_back(folder, "a.png"), EXIF[exif])
 
 
 @pytest.mark.parametrize("suffix", ["gif", "png", "webp", "tiff"])
@@ -184,13 +185,6 @@ def test_every_mode_comes_out_as_pillows_rgb(folder, mode):
     assert np.array_equal(read_back(folder, f"a.{kind}"), image.convert("RGB"))
 
 
-@pytest.mark.parametrize("size", [(40, 20), (7, 90), (32, 31)])
-def test_resizes_bilinearly_without_keeping_the_aspect_ratio(folder, size):
-    image = Image.fromarray(EIGHT).resize(size, Image.Resampling.BICUBIC)
-    image.save(folder / "a.png")
-    assert np.array_equal(read_back(folder, "a.png"), image.resize((SIDE, SIDE), Image.Resampling.BILINEAR))
-
-
 @pytest.mark.parametrize("suffix", ["png", "jpg", "gif", "bmp", "tiff", "webp"])
 def test_a_damaged_image_is_named(folder, suffix):
     file = folder / f"a.{suffix}"
@@ -201,14 +195,6 @@ def test_a_damaged_image_is_named(folder, suffix):
         refusal(folder, file.name)
 
 
-def test_flipped_bits_are_noticed_where_the_format_has_checksums(folder):
-    Image.fromarray(EIGHT).save(folder / "a.png")
-    whole = bytearray((folder / "a.png").read_bytes())
-    whole[len(whole) // 2] ^= 255
-    (folder / "a.png").write_bytes(whole)
-    refusal(folder, "a.png")
-
-
 @pytest.mark.timeout(60)
 def test_only_regular_files_are_opened(folder):
     os.mkfifo(folder / "pipe.png")
@@ -216,8 +202,6 @@ def test_only_regular_files_are_opened(folder):
     (folder / "device.png").symlink_to("/dev/zero")
     for name in ("pipe.png", "folder.png", "device.png"):
         assert refusal(folder, name).endswith("it is not a regular file")
-        with pytest.raises(InputError, match="not a regular file"):
-            image_folders.decode(folder, name, SIDE)
     (folder / "test.txt").unlink()
     os.mkfifo(folder / "test.txt")
     with pytest.raises(InputError, match="test.txt cannot be read: it is not a regular file"):

@@ -1,7 +1,6 @@
 """One interface to images and texts, and keys and digests that change with the data."""
 
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import text_tasks
 import torch
 from PIL import Image
 from tiny import make_vit
-from vtab_like import edit
 
 from pvera import text_encoders
 from pvera.backbones import Backbone
@@ -79,41 +77,28 @@ def test_keys_need_no_data_and_tell_all_that_a_split_depends_on(root, case, monk
     assert not set(splits.keys(root, name, reading)) & set(keys)
 
 
-def replace(image):
-    new = shutil.copy(image.with_name("1.bmp"), image.with_name("new"))
-    times = os.stat(image.parent)
-    os.replace(new, image)
-    os.utime(image.parent, ns=(times.st_atime_ns, times.st_mtime_ns))  # like rsync
+ACCEPTABLE = glue.TASKS[TEXTS].folder
 
 
-def rewrite(file, change=lambda content: content[:-1] + bytes([content[-1] ^ 255])):
-    """Change a file in place, by default its last pixel, and set the time back."""
+def rewrite(file, change) -> None:
+    """Change a file in place, and set the time back."""
     times = os.stat(file)
     file.write_bytes(change(file.read_bytes()))
     os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-ACCEPTABLE = glue.TASKS[TEXTS].folder
 CHANGES = {
-    "another label": (
-        "kitti",
-        lambda root: edit(root / "kitti/test.txt", lambda x: [x[0].replace(" 0", " 1"), *x[1:]]),
-    ),
-    "another order": ("kitti", lambda root: edit(root / "kitti/train800.txt", lambda x: [x[1], x[0], *x[2:]])),
-    "an image replaced by a file of equal size": ("kitti", lambda root: replace(root / "kitti/test/5.bmp")),
-    "an image rewritten in place": ("kitti", lambda root: rewrite(root / "kitti/val200/9.bmp")),
-    "a text's label": (
-        TEXTS,
-        lambda root: rewrite(root / ACCEPTABLE / "dev.tsv", lambda x: x.replace(b"0\t0\t", b"0\t1\t", 1)),
-    ),
+    "another label": ("kitti", "kitti/test.txt", lambda content: content.replace(b" 0", b" 1", 1)),
+    "an image": ("kitti", "kitti/val200/9.bmp", lambda content: content[:-1] + bytes([content[-1] ^ 255])),
+    "a text's label": (TEXTS, f"{ACCEPTABLE}/dev.tsv", lambda content: content.replace(b"0\t0\t", b"0\t1\t", 1)),
 }
 
 
-@pytest.mark.parametrize("case, change", CHANGES.values(), indirect=["case"], ids=list(CHANGES))
-def test_changed_data_has_another_digest(root, case, change):
+@pytest.mark.parametrize("case, file, change", CHANGES.values(), indirect=["case"], ids=list(CHANGES))
+def test_changed_data_has_another_digest(root, case, file, change):
     name, frozen = case
     before = splits.digest(splits.load(root, name, frozen))
-    change(root)
+    rewrite(root / file, change)
     assert store.recall(splits.keys(root, name, splits.kind(name).reading(frozen))) is None
     assert splits.digest(splits.load(root, name, frozen)) != before
 
