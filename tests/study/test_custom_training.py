@@ -93,7 +93,7 @@ def test_the_step_is_measured(pictures, tmp_path, capsys):
         (("--backbone", "dinov2_b"), "protocol corrected; backbone dinov2_b; methods pvera; seeds 0"),
         (("--protocol", "published"), "protocol published; backbone tiny"),
         (("--profile", "paper", "--backbones", "dinov2_s"), "  missing: beta/dinov2_s/photos/pvera/seed0"),
-        (("--learning-rate", "0.01", "--batch-size", 4, "--seeds", 0, 1), "seeds 0, 1; β 0.0001, 1e-06; 3 trainings"),
+        (("--learning-rate", "0.01", "--batch-size", 4, "--seeds", 0, 1), "seeds 0, 1; β 0.0001, 1e-06"),
     ],
 )  # fmt: skip
 def test_more_may_be_said(more, said, pictures, tmp_path, capsys, monkeypatch):
