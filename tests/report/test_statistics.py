@@ -92,6 +92,7 @@ def test_interval_over_data_sets_agrees_with_scipy():
     """It is scipy's bootstrap of a mean; methods stay paired."""
     values = np.random.default_rng(0).normal(0.6, 0.2, (12, 2))
     drawn = resampled_means(values)
+    np.testing.assert_allclose(drawn.var(0), values.var(0) / 12, rtol=0.05)
     np.testing.assert_allclose(resampled_means(values - values[:, :1])[:, 1], drawn[:, 1] - drawn[:, 0])
     low, high = percentile_interval(drawn[:, 0], values[:, 0].mean(), 12)
     expected = bootstrap(
