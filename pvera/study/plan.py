@@ -239,7 +239,8 @@ def published(profile: Profile, root, name: str) -> list[Run]:
     everywhere, listed = profile.with_(fixed_grid=[], search_once=False), []
     for method in profile.published.methods:
         beta = {"beta": profile.published.beta} if method == "pvera" else {}
-        listed += trainings(everywhere, root, name, [method], rules=PUBLISHED, **beta)
+        seeds = profile.published.seeds
+        listed += trainings(everywhere, root, name, [method], seeds=seeds, rules=PUBLISHED, **beta)
     return listed
 
 

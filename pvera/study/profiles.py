@@ -79,11 +79,12 @@ class Noise(Settings):
 class Published(Settings):
     """The published protocol on every data set and the first backbone: each seed searches its own grid.
 
-    methods: those that are trained. beta: of PVeRA.
+    methods: those that are trained. beta: of PVeRA. seeds: these alone.
     """
 
     methods: Several[Name]
     beta: Weight
+    seeds: Several[Natural]
 
 
 class Draws(Settings):
