@@ -1,5 +1,6 @@
 """The page of all claims, on committed results, on hand-made results, and without results."""
 
+import json
 import re
 
 import numpy as np
@@ -93,6 +94,10 @@ def test_what_was_found_are_facts():
     assert (tasks.loc["adaptformer"] > tasks.loc["pvera"]).all() and (tasks.loc["pvera"] > tasks.loc["vera"]).all()
     assert tasks.columns[tasks.loc["vera"] < tasks.loc["linear"]].tolist() == ["textures"]
     means = table("components").pivot(index="dataset", columns="component", values="mean")
+    published = [json.loads(path.read_text()) for path in (ROOT / "results/mini/published").rglob("*.json")]
+    of_published = pd.DataFrame([[run["dataset"], run["method"], run["test"]["accuracy"]] for run in published])
+    ahead = of_published.pivot_table(2, 0, 1)
+    assert (ahead["pvera"] > ahead["vera"]).all() and len(ahead) == 6
     noise = (means["no_kl"] - means["no_noise"]).sort_values()
     assert noise[-2:].sum() > noise.sum() / 2
     lead = means["pvera"] - means["vera"]
