@@ -55,7 +55,7 @@ def test_by_hand():
     assert data["lowest"].tolist() == [0, 2, 1, 1] and data["parameters"].tolist() == [100, 200, 300, 400]
     shown = {row[0]: row[1:] for row in lines(table)}
     assert shown["Loss, here"] == ["1.200", "<ins>1.000</ins>", "<ins>1.000</ins>", "**0.950**"]
-    assert shown["Trained numbers, paper"] == ["21 504", "24 576", "30 720", "43 008"]
+    assert shown["Trainable parameters, paper"] == ["21 504", "24 576", "30 720", "43 008"]
     assert shown["Above r = 32, here"] == ["+0.200", "0.000", "0.000", "−0.050"]
     assert list(table.texts()[""]) == ["r = 8 (64)", "r = 16 (128)", "r = 32 (256)", "r = 64 (512)"]
     assert "takes the softmax twice" in table.caption

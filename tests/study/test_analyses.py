@@ -84,7 +84,6 @@ def test_loaded_as_it_was_estimated(profile, root):
     assert list(loaded.estimates) == [2, 4]
     np.testing.assert_array_equal(loaded.estimates[4].sd, arrays["sd"][1])
     np.testing.assert_array_equal(loaded.estimates[2].right, arrays["predicted"][0] == arrays["labels"])
-    np.testing.assert_array_equal(loaded.covered[4], arrays["covered"][1])
     kept, labels = results.read_predictions(trained(run))
     np.testing.assert_array_equal(loaded.single_pass, kept.max(1))
     np.testing.assert_array_equal(loaded.single_right, kept.argmax(1) == labels)

@@ -11,7 +11,7 @@ from pvera.report.plots import PAGE, entry, key, methods_key, panels, style
 
 #: Per panel: title, label, and columns of `tables.cost.of_runs`: in training, with the mean, merged.
 PANELS = (
-    ("(a) Adapters", "Trained numbers", ("adapter_parameters",)),
+    ("(a) Adapters", "Trainable parameters", ("adapter_parameters",)),
     ("(b) Whole model", "Parameters (million)", ("parameters",)),
     ("(c) One layer's adapter", "Multiply-adds", ("layer_training", "layer_inference", "layer_merged")),
     ("(d) Whole model", "Multiply-adds", ("training", "inference", "merged")),
@@ -43,7 +43,7 @@ def accuracy_against(ax: Axes, points: pd.DataFrame, columns: tuple[str, ...], s
 def efficiency(points: pd.DataFrame) -> Figure:
     """Draw the four panels of `tables.cost.of_paper` or `of_runs` in a strip.
 
-    The axis of trained numbers is logarithmic, but linear below its first power of ten: linear probing has zero.
+    The axis of trainable parameters is logarithmic, but linear below its first power of ten: linear probing has zero.
     """
     figure, axes = panels(len(PANELS), len(PANELS), PAGE, 2.6, sharey=True)
     for ax, (title, label, columns) in zip(axes, PANELS, strict=True):

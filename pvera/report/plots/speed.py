@@ -64,6 +64,6 @@ def against_bounds(machines: dict[str, pd.DataFrame], title: str) -> Figure:
     figure.suptitle(title, fontsize=8)
     shown = {name: look for name, look in PRECISIONS.items() if name in set(rows["precision"])}
     entries = [entry(precision, marker, colour=colour) for precision, (colour, marker) in shown.items()]
-    key(figure, [*entries, entry("target (at most)", "|", colour="0.4", markersize=6), QUARTILES], columns=4,
-        place="lower")  # fmt: skip
+    entries += [entry("target (at most)", "|", colour="0.4", markersize=6), QUARTILES]
+    key(figure, entries, columns=2 * len(machines), place="lower")
     return figure

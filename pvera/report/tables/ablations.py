@@ -42,7 +42,7 @@ def losses(runs: Sequence[dict], hyperparameter: str) -> pd.DataFrame:
 
 
 def sizes(runs: Sequence[dict], hyperparameter: str) -> dict:
-    """Return the trained numbers of the adapters with each value."""
+    """Return the trainable parameters of the adapters with each value."""
     members = (member for run in runs for member in run["members"])
     return {member["grid"][hyperparameter]: member["adapter_parameters"] for member in members}
 
@@ -135,8 +135,8 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
         "std_over_seeds": ("Standard deviation over seeds, here", 3),
         "lowest": (f"Lowest of {len(whole)}, here", 0),
         "failed": (f"Learned nothing of {len(ours)}, here", 0),
-        "parameters": ("Trained numbers, here", lambda row: thousands(row["parameters"])),
-        "parameters_paper": ("Trained numbers, paper", lambda row: thousands(row["parameters_paper"])),
+        "parameters": ("Trainable parameters, here", lambda row: thousands(row["parameters"])),
+        "parameters_paper": ("Trainable parameters, paper", lambda row: thousands(row["parameters_paper"])),
     }
     scaled = any(pairs.get(value, value) != value for value in values)
     header = [title(hyperparameter, value) + (f" ({pairs[value]})" if scaled else "") for value in values]
