@@ -127,7 +127,7 @@ PROSE = {
     "README.md": [
         ("vectors around frozen random matrices: 30,720", [parameters("pvera")]),
         ("VeRA has 24,576", [parameters("vera")]),
-        ("the smallest rank that the paper tries, 1,179,648", [parameters("lora")]),
+        ("LoRA of the paper's smallest rank 1,179,648", [parameters("lora")]),
         ("PVeRA beats VeRA by 6.4 points", scopes(BETTER_THAN_VERA)[:1]),
         ("ViT of 0.5 million", [rows("cost", backbone="tiny")["backbone_parameters"].max() / 1e6]),
         (
