@@ -168,7 +168,7 @@ def test_noise_of_fixed_size_and_the_published_protocol(profile, tmp_path):
     assert list_runs(profile, "noise", tmp_path) == list_runs(profile, "published", tmp_path) == []
     described = profile.with_(
         noise=Noise(sigma=0.5),
-        published=Published(methods=["vera", "pvera"], beta=1e-3),
+        published=Published(methods=["vera", "pvera"], beta=1e-3, seeds=[0, 5]),
         search_once=True,
         datasets=["digits", "textures", "vessels"],
     )
@@ -177,7 +177,8 @@ def test_noise_of_fixed_size_and_the_published_protocol(profile, tmp_path):
     assert {(c.method.sigma, c.beta) for run in listed for c in run.candidates} == {(0.5, 0.0)}
     assert {run.seed for run in listed} == {0}, "the other seeds take what it chose"
     published = list_runs(described.with_(fixed_grid=["tiny"]), "published", tmp_path)
-    assert len(published) == 3 * 2 * 2 and {run.protocol.name for run in published} == {"published"}
+    assert len(published) == 3 * 2 * 2 and {run.seed for run in published} == {0, 5}
+    assert {run.protocol.name for run in published} == {"published"}
     assert all(len(run.candidates) == 2 for run in published), "each seed searches its own grid"
     assert {c.beta for run in published for c in run.candidates if run.method == "pvera"} == {1e-3}
 
