@@ -88,7 +88,7 @@ def test_the_rehearsal_makes_marked_tables_and_figures_in_ten_minutes(tmp_path):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     started = time.monotonic()
     ended = subprocess.run(
-        [sys.executable, "experiments/run_profile.py", "rehearsal"],
+        [sys.executable, "experiments/rehearsal.py"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,
