@@ -215,7 +215,6 @@ def start(root, seconds: float) -> BaseProcess:
     return process
 
 
-@pytest.mark.xdist_group("fork server")
 def test_two_processes_decode_once(root):
     for process in [start(root, 0.05), start(root, 0.05)]:
         process.join(200)
@@ -223,7 +222,6 @@ def test_two_processes_decode_once(root):
     assert sorted((root / "log").read_text().split()) == sorted(f"test/{i}.png" for i in range(COUNT))
 
 
-@pytest.mark.xdist_group("fork server")
 def test_killed_while_it_decodes(root):
     process = start(root, 0.5)
     deadline = time.time() + 200

@@ -8,7 +8,6 @@ from pvera.data import image_folders, suite, tasks
 
 NAMES = list(suite.RECIPES)
 MOST_BY_COLOUR = {"nuclei": 0.55}  # accuracy; the share of brown nuclei colours the section
-pytestmark = pytest.mark.xdist_group("suite")  # one process makes the suite, which takes twenty seconds
 
 
 @pytest.fixture(scope="session")

@@ -270,7 +270,6 @@ def logits_of(model, images, queue):
     queue.put(model(images).detach().numpy())
 
 
-@pytest.mark.xdist_group("fork server")
 def test_another_process_gets_the_model(images):
     model, context = trained(), processes.context("pvera")
     queue = context.Queue()

@@ -118,7 +118,6 @@ def run(rank: int, folder, queue) -> None:
         raise
 
 
-@pytest.mark.xdist_group("fork server")
 def test_two_processes(tmp_path):
     context = processes.context("pvera")
     queue = context.Queue()

@@ -29,7 +29,6 @@ PAPER = Profile.read(ROOT / "experiments" / "profiles" / "paper.yaml")
 COPY = "lossless, differs from VTAB-1k"
 
 
-@pytest.mark.xdist_group("fork server")
 def test_two_data_sets_on_the_small_backbone(tmp_path, capsys):
     """Records are of the published protocol, and the main table has their accuracies."""
     names, images = ["dtd", "kitti"], 16

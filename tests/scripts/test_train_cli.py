@@ -18,7 +18,6 @@ from pvera.data import vtab
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
-@pytest.mark.xdist_group("fork server")
 def test_workers_take_weights_determinism_and_few_images(folder):
     """Two worker processes; the script itself runs in this one."""
     state = backbones.load("tiny", pretrained=False).model.state_dict()

@@ -146,7 +146,6 @@ def test_wrong_input_keeps_its_message(plan, monkeypatch):
         work(plan)
 
 
-@pytest.mark.xdist_group("fork server")
 def test_a_failure_in_one_of_several_processes_ends_the_others(plan, folder, capfd):
     for image in (folder / "data/vessels/images").glob("*.png"):
         image.write_bytes(b"no image")
