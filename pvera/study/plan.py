@@ -6,6 +6,7 @@ experiment.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -182,7 +183,7 @@ def searches(profile: Profile, root, name: str) -> list[Run]:
     hyperparameter = name.removeprefix("language_")
     method, values, datasets = SEARCHED[hyperparameter], getattr(profile, hyperparameter), profile.datasets
     if hyperparameter == "beta":
-        datasets = [dataset for dataset in datasets if dataset not in PUBLISHED_BETA]
+        datasets = [name for name in [*datasets, *profile.further_datasets] if name not in PUBLISHED_BETA]
         if method in profile.methods and datasets and not values:
             raise InputError(f"profile {profile.name!r}: beta: is missing, the values to search for {datasets[0]}")
     if method not in profile.methods or len(values) < 2:
@@ -211,15 +212,18 @@ COMPONENTS: dict[str, tuple[str, dict]] = {
 def components(profile: Profile, root, name: str) -> list[Run]:
     """List VeRA, PVeRA without noise and KL term, without the KL term, and PVeRA; each below "components_<name>".
 
-    The benchmark trains the first and the last with the profile's seeds; these are further ones.
+    The benchmark trains the first and the last with the profile's seeds; these are further ones, and all of them on
+    the further data sets.
     """
-    listed = []
+    listed, further = [], profile.further_datasets
     for component, (method, changes) in COMPONENTS.items():
+        list_of = partial(trainings, profile, root, f"{name}_{component}", [method])
         if changes:
-            how: dict = {"seeds": profile.component_seeds}
+            listed += list_of(datasets=[*profile.datasets, *further], seeds=profile.component_seeds, **changes)
         else:
-            how = {"seeds": profile.further_seeds, "search": "beta", "searched": ("benchmark", profile.seeds[0])}
-        listed += trainings(profile, root, f"{name}_{component}", [method], **how, **changes)
+            searched = ("benchmark", profile.seeds[0])
+            listed += list_of(seeds=profile.further_seeds, search="beta", searched=searched)
+            listed += list_of(datasets=further, seeds=[*profile.seeds, *profile.further_seeds], search="beta")
     return listed
 
 
@@ -227,9 +231,9 @@ def noise(profile: Profile, root, name: str) -> list[Run]:
     """List PVeRA with σ fixed and β = 0, below "noise_sigma_<σ>", with the seeds of PVeRA's components."""
     if not profile.noise:
         return []
-    sigma = profile.noise.sigma
-    seeds = profile.component_seeds
-    return trainings(profile, root, f"{name}_sigma_{sigma:g}", ["pvera"], seeds=seeds, sigma=sigma, beta=0.0)
+    sigma, datasets = profile.noise.sigma, [*profile.datasets, *profile.further_datasets]
+    part = {"datasets": datasets, "seeds": profile.component_seeds}
+    return trainings(profile, root, f"{name}_sigma_{sigma:g}", ["pvera"], **part, sigma=sigma, beta=0.0)
 
 
 def published(profile: Profile, root, name: str) -> list[Run]:

@@ -30,8 +30,8 @@ from pvera.study.validation import (
 )
 
 #: Keys that the language experiment does not inherit.
-IMAGES_ALONE = {"ablations", "alpha", "component_seeds", "effects", "experiments", "fixed_grid", "further_seeds",
-                "language", "noise", "published", "rivals", "search_rates", "weights"}  # fmt: skip
+IMAGES_ALONE = {"ablations", "alpha", "component_seeds", "effects", "experiments", "fixed_grid", "further_datasets",
+                "further_seeds", "language", "noise", "published", "rivals", "search_rates", "weights"}  # fmt: skip
 
 
 class Ablations(Settings):
@@ -145,6 +145,7 @@ class Profile(Settings):
     search_once: the first seed of an experiment searches each grid, and its other seeds train the value that it chose.
     component_seeds: of the experiments on PVeRA's components, which are left out where there are none.
     further_seeds: of VeRA and PVeRA, beside `seeds`.
+    further_datasets: of the experiments on PVeRA's components alone: the other methods are not trained on them.
     experiments: those that are run where no others are asked for; by default all.
     out_of_distribution: the data sets whose models see each other's images; by default the first of each category.
     noise, published: two experiments that are left out where they are not described.
@@ -174,6 +175,7 @@ class Profile(Settings):
     search_once: bool = False
     component_seeds: Distinct[Natural] = []
     further_seeds: Distinct[Natural] = []
+    further_datasets: Distinct[Name] = []
     experiments: Distinct[Name] = []
     ablations: Ablations | None = None
     effects: Effects | None = None
@@ -198,7 +200,7 @@ class Profile(Settings):
                 choose("text encoder", name, text_encoders.NAMES)
             else:
                 backbones.architecture(name)
-        for name in self.datasets:
+        for name in [*self.datasets, *self.further_datasets]:
             if (tasks.task(name, self.data).category == "language") != self.text:
                 raise ValueError(f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}")
         for name, options in self.methods.items():

@@ -164,6 +164,25 @@ def test_components_differ_only_as_their_names_say(profile, tmp_path):
     assert replace(of["vera"], seed=1, experiment="benchmark") == benchmark
 
 
+def test_further_data_sets_are_those_of_the_components_alone(profile, tmp_path):
+    profile = profile.with_(further_datasets=["flowers"], beta=[1e-3], search_once=True, noise=Noise())
+
+    def seeds() -> dict:
+        runs = [run for name in of_script("train") for run in list_runs(profile, name, tmp_path)]
+        of = [run for run in runs if run.dataset == "flowers"]
+        return {folder: {run.seed for run in of if run.experiment == folder} for (folder,) in keys(of, "experiment")}
+
+    folders = ("components_vera", "components_pvera", "components_no_noise", "components_no_kl", "noise_sigma_1")
+    assert seeds() == {folder: {0} for folder in folders}, "seed 0 searches the learning rate"
+    for run in list_runs(profile, "components", tmp_path):
+        if run.dataset == "flowers":
+            finish(run)
+    assert seeds()["components_vera"] == seeds()["components_pvera"] == {0, 1, 2}
+    assert seeds()["components_no_kl"] == {0, 1}
+    searched = list_runs(profile.with_(beta=[0.0, 1e-3]), "beta", tmp_path)
+    assert {run.dataset for run in searched} == {"digits", "vessels", "flowers"}
+
+
 def test_noise_of_fixed_size_and_the_published_protocol(profile, tmp_path):
     assert list_runs(profile, "noise", tmp_path) == list_runs(profile, "published", tmp_path) == []
     described = profile.with_(
