@@ -146,6 +146,9 @@ def test_frozen_draws(method, columns, init):
     # A position's matrices do not depend on the other positions.
     assert torch.equal(shared.A[..., 1, :], members["v"].shared.A[..., 0, :])
     assert torch.equal(shared.B[1], members["v"].shared.B[0])
+    if method is PVeRA:  # A_μ does not depend on σ
+        fixed = pvera.adapt(make_vit(dim=48), PVeRA(rank=32, init=init, sigma=1.0), 5).members[0].shared
+        assert torch.equal(fixed.A, shared.A[:, :1]) and torch.equal(fixed.B, shared.B)
 
 
 @pytest.mark.parametrize("method", [VeRA, PVeRA])

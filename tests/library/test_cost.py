@@ -16,7 +16,7 @@ VARIED = [
     *METHODS.values(), Bottleneck(ratio=5), AdaptFormer(ratio=7), LoRA(rank=5, targets="k"),
     VeRA(rank=5, targets="qkv"), PVeRA(rank=5, targets="v"), DoRA(rank=3, targets="kv"),
     DoRA(rank=3, norm="output", train_magnitude=False),
-    VeRA(rank=5, targets="qkv", pair="shared"), PVeRA(rank=5, pair="shared"),
+    VeRA(rank=5, targets="qkv", pair="shared"), PVeRA(rank=5, pair="shared"), PVeRA(rank=5, sigma=1.0),
 ]  # fmt: skip
 
 
@@ -64,6 +64,8 @@ def test_a_case_by_hand(vit):
     assert counted.inference - counted.backbone_multiply_adds == 2 * 2 * (17 * 24 * 8 + 17 * 8 * 24)
     assert counted.sampled - counted.backbone_multiply_adds == 2 * 2 * (17 * 24 * 16 + 17 * 8 * 24)
     assert counted.adapter_parameters == 2 * 2 * (2 * 8 + 24)
+    fixed, vera = (cost.count(vit, method) for method in (PVeRA(rank=8, sigma=1.0), VeRA(rank=8)))
+    assert (fixed.sampled, fixed.adapter_parameters) == (vera.inference, vera.adapter_parameters)
     assert counted.frozen_parameters == 2 * (24 * 16 + 8 * 24)
     assert counted.backbone_parameters == sum(p.numel() for p in vit.parameters())
 

@@ -6,9 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from tiny import make_images, make_vit
 
-import pvera
 from pvera import uncertainty
 from pvera.errors import InputError
 from pvera.uncertainty import estimate
@@ -104,19 +102,6 @@ def test_concatenate():
 def test_bad_input(shape, labels, message):
     with pytest.raises(InputError, match=message):
         estimate(np.full(shape, 0.5), np.array(labels))
-
-
-@pytest.mark.parametrize("model", [make_vit(), None], ids=["plain backbone", "none"])
-def test_only_an_adapted_model_can_be_sampled(model):
-    with pytest.raises(InputError, match=r"a model that adapt\(\) returned, not"):
-        pvera.sample(model, make_images(), k=2)
-
-
-@pytest.mark.parametrize("k", [0, -1, 1.0, True, None])
-def test_number_of_draws_is_a_positive_integer(k):
-    model = pvera.adapt(make_vit(), pvera.PVeRA(rank=2), 3)
-    with pytest.raises(InputError, match="k must be a positive integer"):
-        pvera.sample(model, make_images(), k=k)
 
 
 @pytest.mark.parametrize("compute", [lambda scores: estimate(scores, np.zeros(4, int)), uncertainty.decompose])
