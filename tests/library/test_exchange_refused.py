@@ -28,21 +28,28 @@ def one_line(error) -> str:
 # ---------------------------------------------------------------- export
 
 
+def deberta():
+    return pvera.adapt(make("DebertaV2Model(share_att_key=True)"), PVeRA(rank=4, pair="shared"), CLASSES)
+
+
 @pytest.mark.parametrize(
-    "method, library, sampling, message",
+    "model, sampling, message",
     [
-        (METHODS["adaptformer"], "timm", False, "PEFT has no AdaptFormer: export PVeRA, VeRA, LoRA, DoRA, (IA)³"),
-        (METHODS["bottleneck"], "timm", False, "PEFT has no Bottleneck"),
-        (METHODS["linear"], "timm", False, "PEFT has no Linear"),
-        (DoRA(rank=3, norm="output"), "timm", False, 'use DoRA(norm="input")'),
-        (METHODS["vera"], "timm", True, "VeRA has no distribution to sample from: export it without sampling"),
-        (METHODS["pvera"], "transformers", True, 'export it without sampling, or train with pair="shared"'),
+        (METHODS["adaptformer"], False, "PEFT has no AdaptFormer: export PVeRA, VeRA, LoRA, DoRA, (IA)³"),
+        (METHODS["bottleneck"], False, "PEFT has no Bottleneck"),
+        (METHODS["linear"], False, "PEFT has no Linear"),
+        (DoRA(rank=3, norm="output"), False, 'use DoRA(norm="input")'),
+        (METHODS["vera"], True, "VeRA has no distribution to sample from: export it without sampling"),
+        (PVeRA(rank=8, sigma=1.0), True, "PEFT's PVeRA has no fixed sigma: export it without sampling"),
+        (lambda: trained(METHODS["pvera"], "transformers"), True, 'or train with pair="shared"'),
+        (deberta, True, "position embeddings: export it without sampling"),
     ],
     ids=str,
 )
-def test_export(tmp_path, method, library, sampling, message):
+def test_export(tmp_path, model, sampling, message):
+    model = trained(model) if isinstance(model, pvera.Method) else model()
     with pytest.raises(InputError) as error:
-        pvera.export_peft(trained(method, library), tmp_path / "folder", sampling)
+        pvera.export_peft(model, tmp_path / "folder", sampling)
     assert message in one_line(error)
     assert not (tmp_path / "folder").exists()
 
@@ -56,12 +63,6 @@ def test_export_of_a_grid_and_to_a_place_that_is_a_file(tmp_path):
     assert json.loads((tmp_path / "adapter_config.json").read_text())["r"] == 16
     with pytest.raises(InputError, match="cannot write"):
         pvera.export_peft(model, tmp_path / "adapter_config.json" / "folder")
-
-
-def test_sampling_of_deberta(tmp_path):
-    model = pvera.adapt(make("DebertaV2Model(share_att_key=True)"), PVeRA(rank=4, pair="shared"), CLASSES)
-    with pytest.raises(InputError, match="position embeddings: export it without sampling"):
-        pvera.export_peft(model, tmp_path, sampling=True)
 
 
 @pytest.mark.parametrize("example", BIASES_APART)
@@ -191,27 +192,29 @@ def test_heads(folder):
     refused(folder, "holds several heads, head.safetensors and other.safetensors: remove all but one")
 
 
-SMALL = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96)
-TEXT = SMALL | {"vocab_size": 50, "num_labels": 3}
-IMAGES = SMALL | {"image_size": 32, "patch_size": 8, "num_labels": 3}
-#: Classifiers whose head reads a pooler or the mean of the patches.
-CLASSIFIERS = {
-    "bert": lambda: transformers.BertForSequenceClassification(transformers.BertConfig(**TEXT)),
-    "deberta": lambda: transformers.DebertaV2ForSequenceClassification(transformers.DebertaV2Config(**TEXT)),
-    "clip": lambda: transformers.CLIPForImageClassification(
-        transformers.CLIPConfig(vision_config=IMAGES, num_labels=3)
-    ),
-    "siglip": lambda: transformers.SiglipForImageClassification(
-        transformers.SiglipConfig(vision_config=IMAGES, num_labels=3)
-    ),
-}
-QUERIES = {"bert": ["query"], "deberta": ["query_proj"], "clip": ["q_proj"], "siglip": ["q_proj"]}
+SMALL = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, intermediate_size=96, num_labels=3)
+IMAGES = SMALL | {"image_size": 32, "patch_size": 8}
 
 
-@pytest.mark.parametrize("name", CLASSIFIERS)
-def test_heads_that_read_other_features(tmp_path, name):
-    config = peft.LoraConfig(r=2, target_modules=QUERIES[name], modules_to_save=["classifier"])
-    peft.get_peft_model(CLASSIFIERS[name](), config).save_pretrained(tmp_path)
+@pytest.mark.parametrize(
+    "make_classifier, query",
+    [
+        (
+            lambda: transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=50, **SMALL)),
+            "query",
+        ),
+        (
+            lambda: transformers.SiglipForImageClassification(
+                transformers.SiglipConfig(vision_config=IMAGES, num_labels=3)
+            ),
+            "q_proj",
+        ),
+    ],
+    ids=["reads a pooler", "reads the mean"],
+)
+def test_heads_that_read_other_features(tmp_path, make_classifier, query):
+    config = peft.LoraConfig(r=2, target_modules=[query], modules_to_save=["classifier"])
+    peft.get_peft_model(make_classifier(), config).save_pretrained(tmp_path)
     refused(tmp_path, "classifier reads a pooler or a mean, and not the features here")
 
 
@@ -247,10 +250,3 @@ def test_two_exports_in_one_model_of_peft(tmp_path, images, method):
         theirs.load_adapter(tmp_path / "1", "second")
     theirs.load_adapter(tmp_path / "2", "third")
     torch.testing.assert_close(theirs(images), models[0](images), rtol=0, atol=1e-5)
-
-
-def test_a_backbone_with_adapters(folder):
-    vit = make_vit()
-    pvera.adapt(vit, METHODS["lora"], CLASSES)
-    with pytest.raises(InputError, match="has adapters already"):
-        pvera.import_peft(folder, vit, num_classes=3)
