@@ -15,7 +15,6 @@ from encoders import DEBERTA_V3, DINOV2, SIZE, make_text
 from tiny import METHODS, make_images, perturb, randomise
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 import pvera
 from pvera import InputError
@@ -43,6 +42,18 @@ OPTIONS = {
     "SiglipVisionModel": IMAGES,
     "vit_base_patch16_sapiens2": SMALL | {"num_kv_heads": 2},
 }
+#: Options of timm's vision transformer that change what adapters meet.
+VARIANTS = {
+    f"vit_base_patch14_dinov2({name}={value})": SMALL | {name: value} | more
+    for name, value, more in (
+        ("qkv_bias", False, {}),
+        ("qk_norm", True, {}),
+        ("reg_tokens", 4, {}),
+        ("global_pool", "avg", {"class_token": False}),
+        ("init_values", None, {}),
+        ("mlp_ratio", 2.0, {}),
+    )
+}
 #: Models of timm that keep biases beside `attn.qkv` and do not call it.
 BIASES_APART = (
     "beit_base_patch16_224",
@@ -60,13 +71,14 @@ POOLING = (transformers.CLIPVisionModel, transformers.SiglipVisionModel)
 
 def make(example: str, seed: int = 0) -> nn.Module:
     """Make a small model of the example's class; its weights are large enough that every part matters."""
-    kind = getattr(transformers, example.split("(")[0], None)
+    name, options = example.split("(")[0], (OPTIONS | VARIANTS).get(example)
+    kind = getattr(transformers, name, None)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # buffers may be random too
         if kind is None:
-            model = timm.create_model(example, pretrained=False, num_classes=0, **OPTIONS.get(example, SMALL))
+            model = timm.create_model(name, pretrained=False, num_classes=0, **options or SMALL)
         else:
-            model = kind(kind.config_class(**OPTIONS.get(example, SIZE)))
+            model = kind(kind.config_class(**options or SIZE))
     return randomise(model, seed).eval().requires_grad_(False)  # fused attention rounds differently in training mode
 
 
@@ -232,10 +244,10 @@ def with_method(plain: nn.Module, member: nn.Module) -> nn.Module:
 
 
 class Case:
-    """One method on one small encoder; `model()` is the same each time."""
+    """One method, or the small one of a key, on one small encoder; `model()` is the same each time."""
 
-    def __init__(self, example: str, key: str):
-        self.example, self.method = example, METHODS[key]
+    def __init__(self, example: str, method):
+        self.example, self.method = example, METHODS[method] if isinstance(method, str) else method
         self.inputs = make_inputs(self.plain())
 
     def plain(self) -> nn.Module:
@@ -260,13 +272,24 @@ def gradients(case: Case, model) -> dict[str, Tensor]:
 
 
 def check_reference(case: Case):
-    """The features equal those of an encoder that computes the method without the library."""
-    plain, model = case.plain(), case.model()
+    """The features equal those of an encoder that computes the method without the library, in fp64."""
+    plain, model, inputs = case.plain().double(), case.model().double(), case.inputs
+    inputs = inputs.double() if isinstance(inputs, Tensor) else inputs
     with torch.no_grad():
-        features = model.features(case.inputs)[0]
-        close(features, features_of(with_method(plain, model.members[0]), case.inputs))
+        features = model.features(inputs)[0]
+        expected = features_of(with_method(plain, model.members[0]), inputs)
+        torch.testing.assert_close(features, expected, rtol=0, atol=1e-10)
         if case.method.key != "linear":
-            assert (features - features_of(plain, case.inputs)).abs().max() > 1e-2
+            assert (features - features_of(plain, inputs)).abs().max() > 1e-2
+        model.last_mlp_on_class_token = True  # no head reads less than it did
+        torch.testing.assert_close(model.features(inputs)[0], features, rtol=0, atol=1e-10)
+
+
+def check_start(case: Case):
+    """A new adapter computes the backbone's features."""
+    model = pvera.adapt(case.plain(), case.method, CLASSES)
+    for training in (False, True):
+        close(model.train(training).features(case.inputs)[0], features_of(case.plain(), case.inputs))
 
 
 def check_grid(case: Case):
@@ -279,22 +302,13 @@ def check_grid(case: Case):
 
 
 def check_training(case: Case):
-    """Every trained tensor has a finite gradient that is not zero; the backbone has none."""
+    """What is trained has a finite gradient that is not zero; the backbone has none."""
     model = case.model()
+    trained = {f"members.0.{name}" for name in model.members[0].trained()}
+    assert trained == {name for name, p in model.named_parameters() if p.requires_grad}
     for name, gradient in gradients(case, model).items():
         assert gradient is not None and gradient.isfinite().all() and gradient.any(), name
     assert all(p.grad is None for p in model.backbone.parameters())
-
-
-def check_checkpointing(case: Case):
-    """Gradient checkpointing changes neither loss nor gradients."""
-    expected, model = gradients(case, case.model()), case.model()
-    if hasattr(model.backbone, "set_grad_checkpointing"):
-        model.backbone.set_grad_checkpointing()
-    else:
-        for layer in blocks_of(model.backbone):
-            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
-    equal_gradients(gradients(case, model), expected)
 
 
 def equal_gradients(actual: dict[str, Tensor], expected: dict[str, Tensor]):
@@ -364,6 +378,8 @@ def check_unloading(case: Case):
     plain, encoder = case.plain(), case.plain()
     model = case.model(encoder)
     case.logits(model)
+    if case.method.key in MERGEABLE:
+        model.merge_()
     backbone = model.unload()
     assert backbone is encoder
     equal_bits(backbone.state_dict(), plain.state_dict())
@@ -376,6 +392,20 @@ def check_unloading(case: Case):
 def hooks(model: nn.Module) -> int:
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return sum(len(getattr(module, kind)) for module in model.modules() for kind in kinds)
+
+
+def refused(encoder: nn.Module, **arguments) -> str:
+    """Check that `adapt` gives the reason in one line, leaves the encoder unchanged, and return the reason."""
+
+    def state() -> tuple:
+        return hooks(encoder), encoder.training, [p.requires_grad for p in encoder.parameters()]
+
+    before = state()
+    with pytest.raises(InputError) as error:
+        pvera.adapt(encoder, **{"method": METHODS["pvera"], "num_classes": CLASSES} | arguments)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 400
+    assert state() == before and not getattr(encoder, "_adapted", False)
+    return str(error.value)
 
 
 def check_users_hooks(case: Case):

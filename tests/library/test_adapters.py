@@ -1,15 +1,16 @@
-"""The eight methods one by one: numbers, initialisation, equations, gradients, merging."""
+"""The eight methods one by one: numbers, initialisation, gradients, merging, hyperparameters."""
 
 import copy
 
 import pytest
 import torch
-from families import with_method
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 from tiny import METHODS, make_images, make_vit, perturb
 
 import pvera
-from pvera import IA3, AdaptFormer, Bottleneck, DoRA, Linear, LoRA, PVeRA, VeRA
+from pvera import IA3, AdaptFormer, Bottleneck, DoRA, InputError, Linear, LoRA, PVeRA, VeRA
 
 # ---------------------------------------------------------------- trained numbers
 
@@ -57,54 +58,6 @@ def test_defaults_are_the_papers():
 
 
 # ---------------------------------------------------------------- initialisation
-
-
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize(
-    "method",
-    [
-        Linear(),
-        LoRA(rank=3),
-        LoRA(rank=3, targets="qkv", same_draw=True),
-        VeRA(rank=8),
-        VeRA(rank=8, targets="k", init="uniform"),
-        PVeRA(rank=8),
-        PVeRA(rank=8, targets="qkv", init="uniform", kl="mean"),
-        IA3(),
-        Bottleneck(ratio=4),
-        AdaptFormer(ratio=4),
-        AdaptFormer(ratio=4, inside_layer_scale=True),
-    ],
-    ids=str,
-)
-def test_starts_as_the_backbone(vit, images, method, training):
-    expected = vit(images)
-    features = pvera.adapt(vit, method, num_classes=5).train(training).features(images)[0]
-    assert torch.equal(features, expected)
-
-
-@pytest.mark.parametrize("transpose", [True, False])
-@pytest.mark.parametrize("norm", ["input", "output"])
-def test_dora_starts_as_the_backbone_up_to_rounding(vit, images, norm, transpose):
-    expected = vit(images)
-    method = DoRA(rank=3, norm=norm, targets="qkv", transpose=transpose)
-    features = pvera.adapt(vit, method, num_classes=5).features(images)[0]
-    torch.testing.assert_close(features, expected, rtol=0, atol=5e-6)
-
-
-@pytest.mark.parametrize("transpose, zero", [(True, "output"), (False, "input")])
-def test_which_side_of_the_weight_doras_zero_factor_is_on(transpose, zero):
-    """Only the zero factor changes. ΔW then has the random factor's column space if that factor is on the output
-    side."""
-    adapter = pvera.adapt(make_vit(), DoRA(rank=3, transpose=transpose), 5).members[0].layers[0]
-    with torch.no_grad():
-        adapter.B.normal_(generator=torch.Generator().manual_seed(0))
-    W, _ = adapter.layer.projection("q")
-    update = adapter.direction(W[None], [0])[0][0] - W  # (d_out, d_in)
-    random = adapter.A[:, 0]  # (d, r)
-    spanned = update if zero == "input" else update.T
-    rank = torch.linalg.matrix_rank(torch.cat([spanned, random], 1).detach().double(), rtol=1e-5)
-    assert rank == 3
 
 
 @pytest.mark.parametrize("method", [Bottleneck, AdaptFormer])
@@ -166,62 +119,27 @@ def test_scale_draws(method):
 
 
 @pytest.mark.parametrize("key", METHODS)
-def test_seed_decides_the_initial_tensors(key):
+def test_seed_decides_the_initial_tensors(key, images):
+    """The global random state neither matters nor changes."""
+
     def initial(seed):
-        torch.manual_seed(torch.seed())  # the global random state does not matter
-        member = pvera.adapt(make_vit(), METHODS[key], 5, seed).members[0]
+        vit = make_vit()
+        torch.manual_seed(torch.seed())
+        before = torch.get_rng_state()
+        model = pvera.adapt(vit, METHODS[key], 5, seed)
+        model(images)
+        assert torch.equal(torch.get_rng_state(), before)
+        member = model.members[0]
         return torch.cat([t.flatten() for t in (*member.parameters(), *member.buffers())])
 
     assert torch.equal(initial(0), initial(0))
     assert not torch.equal(initial(0), initial(1))
 
 
-def test_initialisation_leaves_the_global_random_state_alone(vit, images):
-    before = torch.get_rng_state()
-    for method in METHODS.values():
-        model = pvera.adapt(vit, method, 5)
-        model(images)
-        model.unload()
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-# ---------------------------------------------------------------- equations
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        *METHODS.values(),
-        AdaptFormer(ratio=4, inside_layer_scale=True),
-        DoRA(rank=3, norm="output", train_magnitude=False, scaled=False),
-        DoRA(rank=3, norm="output", train_magnitude=False, scaled=False, transpose=False),
-        DoRA(rank=3, targets="qk", transpose=False),
-        DoRA(rank=3, targets="k", alpha=2.0),
-        LoRA(rank=2, targets="qkv", alpha=3.0),
-        LoRA(rank=2, targets="k"),
-        VeRA(rank=8, targets="qkv", alpha=3.0),
-        VeRA(rank=8, targets="qk"),
-        PVeRA(rank=8, targets="kv", alpha=3.0),
-        PVeRA(rank=8, targets="q"),
-    ],
-    ids=str,
-)
-def test_forward_is_the_methods_equations(method):
-    """In fp64, as an encoder whose weights and modules hold the method's closed form."""
-    vit, images = make_vit().double(), make_images().double()
-    plain = copy.deepcopy(vit)
-    model = perturb(pvera.adapt(vit, method, num_classes=5).double()).eval()
-    features = model.features(images)[0]
-    torch.testing.assert_close(features, with_method(plain, model.members[0])(images), rtol=0, atol=1e-10)
-    if method.key != "linear":
-        assert (features - plain(images)).abs().max() > 0.05  # the method changes the output
-    head = model.members[0].head
-    torch.testing.assert_close(model(images), features @ head.weight.T + head.bias, rtol=0, atol=1e-12)
-
-
-def test_order_of_targets_does_not_matter():
-    assert PVeRA(targets="vq") == PVeRA(targets="qv")
-    assert LoRA(targets="vkq").targets == "qkv"
+def test_head_is_the_same_for_every_method():
+    heads = [pvera.adapt(make_vit(), m, 5, seed=3).members[0].head for m in METHODS.values()]
+    assert all(torch.equal(head.weight, heads[0].weight) for head in heads)
+    assert heads[0].weight.shape == (5, 24) and heads[0].bias.shape == (5,)
 
 
 # ---------------------------------------------------------------- gradients
@@ -260,3 +178,95 @@ def test_gradients_are_the_numerical_ones(method):
 
     tensors = tuple(p.detach().clone().requires_grad_() for p in model.members[0].trained().values())
     assert torch.autograd.gradcheck(outputs, tensors)
+
+
+# ---------------------------------------------------------------- merging
+
+targets = st.sets(st.sampled_from("qkv"), min_size=1).map("".join)
+alphas = st.floats(0.5, 16)
+ranks = st.integers(1, 12)
+mergeable = {
+    "linear": st.builds(Linear),
+    "ia3": st.builds(IA3),
+    "lora": st.builds(LoRA, rank=ranks, targets=targets, alpha=alphas, same_draw=st.booleans()),
+    "dora": st.builds(
+        DoRA,
+        rank=ranks,
+        targets=targets,
+        alpha=alphas,
+        norm=st.sampled_from(["input", "output"]),
+        train_magnitude=st.booleans(),
+        scaled=st.booleans(),
+        transpose=st.booleans(),
+    ),
+    "vera": st.builds(VeRA, rank=ranks, targets=targets, alpha=alphas, init=st.sampled_from(["normal", "uniform"])),
+    "pvera": st.builds(
+        PVeRA,
+        rank=ranks,
+        targets=targets,
+        alpha=alphas,
+        init=st.sampled_from(["normal", "uniform"]),
+        sigma=st.sampled_from([None, 0.5]),
+    ),
+}
+
+
+@pytest.mark.parametrize("qkv_bias", [True, False])
+@pytest.mark.parametrize("key", mergeable)
+def test_merged_equals_unmerged(key, qkv_bias):
+    images = make_images()
+
+    @settings(max_examples=12, deadline=None, derandomize=True, database=None)
+    @given(mergeable[key], st.integers(0, 2**31))
+    def check(method, seed):
+        vit = make_vit(seed, qkv_bias=qkv_bias)
+        weights = copy.deepcopy(vit.state_dict())
+        plain = vit(images)
+        model = perturb(pvera.adapt(vit, method, num_classes=5, seed=seed), seed).eval()
+        unmerged = model(images)
+        features = model.features(images)[0]
+        assert model.merge_() is model and model.merged
+        torch.testing.assert_close(model(images), unmerged, rtol=0, atol=1e-5)
+        # Now the backbone alone computes the adapted features.
+        torch.testing.assert_close(vit(images), features, rtol=0, atol=1e-5)
+        if key != "linear":
+            assert (features - plain).abs().max() > 1e-3
+        model.unmerge_()
+        assert not model.merged
+        for name, tensor in vit.state_dict().items():
+            assert torch.equal(tensor, weights[name]), name
+        assert torch.equal(model(images), unmerged)
+
+    check()
+
+
+# ---------------------------------------------------------------- bad hyperparameters
+
+
+RANKED, RATIOS = (LoRA, DoRA, VeRA, PVeRA), (Bottleneck, AdaptFormer)
+BAD = [
+    (RANKED, "rank", [0, -1, 2.0, True, "8", None], "rank must be a positive integer"),
+    (RANKED, "targets", ["", "qq", "x", "qvx", "Q", "q,v", None, ["q", "v"], 3], "different letters out of q, k, v"),
+    (RANKED, "alpha", [0, -1.0, float("nan"), float("inf"), "16", None], "alpha must be a positive number"),
+    (RATIOS, "ratio", [0, -4, 1.5], "ratio must be a positive integer"),
+    ((LoRA, VeRA), "dropout", [1, -0.1, "half", float("nan")], "dropout must be a number from 0 and below 1"),
+    ((PVeRA,), "sigma", [0, -1.0, float("nan"), "1"], "sigma must be a positive number or None"),
+    ((VeRA, PVeRA), "pair", ["both"], "pair must be one of position, shared, not 'both'"),
+    ((VeRA, PVeRA), "init", ["zeros"], "init must be one of normal, uniform, not 'zeros'"),
+    ((PVeRA,), "kl", ["zeros"], "kl must be one of sum, mean, not 'zeros'"),
+    ((DoRA,), "norm", ["zeros"], "norm must be one of input, output, not 'zeros'"),
+]
+
+
+@pytest.mark.parametrize("methods, option, values, message", BAD, ids=[option for _, option, *_ in BAD])
+def test_bad_hyperparameters(methods, option, values, message):
+    for method in methods:
+        for value in values:
+            with pytest.raises(InputError, match=message) as error:
+                method(**{option: value})
+            assert "\n" not in str(error.value)
+
+
+def test_order_of_targets_does_not_matter():
+    assert PVeRA(targets="vq") == PVeRA(targets="qv")
+    assert LoRA(targets="vkq").targets == "qkv"

@@ -1,4 +1,4 @@
-"""Text encoders: loading, pooling, and what cannot be loaded."""
+"""Text: padding, pooling, and loading encoders."""
 
 import copy
 import json
@@ -9,15 +9,76 @@ import huggingface_hub
 import numpy as np
 import pytest
 import safetensors.torch
+import sentencepiece
 import torch
+from encoders import SIZE, make_text
+from families import make
 from text_tasks import encoder, encoder_folder, text_folder  # noqa: F401  fixtures
 from tiny import perturb, randomise
-from transformers import BertModel
+from transformers import BertModel, DebertaV2Config, DebertaV2Model
 
 import pvera
 from pvera import text_encoders
 from pvera.data import glue, grammar, tokenized
 from pvera.errors import InputError
+
+CLASSES = 3
+TEXT = ["BertModel", "RobertaModel", "DebertaV2Model", "DebertaV2Model(share_att_key=True)"]
+
+
+def adapted(encoder="BertModel", pool="first"):
+    return perturb(pvera.adapt(make(encoder), pvera.PVeRA(rank=8), CLASSES, pool=pool)).eval()
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+# ---------------------------------------------------------------- padding and pooling
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("name", TEXT)
+def test_more_padding_changes_neither_output_nor_kl(name, sampled):
+    model = adapted(name)
+    results = []
+    for padding in (0, 7):
+        with model.sampling(seed=1, enabled=sampled):
+            results.append((model(make_text(padding=padding)), model.kl_divergence()))
+    close(*results)
+    if sampled:
+        assert (results[0][0] - model(make_text())).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("pool", ["first", "mean"])
+@pytest.mark.parametrize("name", TEXT)
+def test_a_text_counts_as_much_as_it_does_alone(name, pool):
+    """A batch's output and KL term equal those of its texts one by one, without padding."""
+    model, text, alone = adapted(name, pool), make_text(), []
+    logits, kl = model(text), model.kl_divergence()
+    for i, length in enumerate(text["attention_mask"].sum(1)):
+        one = {name: tensor[i : i + 1, :length] for name, tensor in text.items()}
+        alone.append((model(one)[0], model.kl_divergence()))
+        without_mask = model({"input_ids": one["input_ids"]})[0], model.kl_divergence()
+        close(without_mask, alone[-1])
+    close(logits, torch.stack([one[0] for one in alone]))
+    close(kl, torch.stack([one[1] for one in alone]).mean())
+
+
+def test_mean_pooling(tmp_path):
+    """Features are the mean of the tokens' hidden states; a saved adapter keeps its pool."""
+    text, model = make_text(), adapted(pool="mean")
+    hidden = model.backbone(**text).last_hidden_state
+    for feature, states, mask in zip(model.features(text)[0], hidden, text["attention_mask"]):
+        torch.testing.assert_close(feature, states[mask.bool()].mean(0))
+    pvera.save(model, tmp_path / "a.safetensors")
+    loaded = pvera.load(make("BertModel"), tmp_path / "a.safetensors").eval()
+    assert loaded.pool == "mean" and torch.equal(loaded(text), model(text))
+    with pytest.raises(InputError, match="pools tokens by 'mean', not by 'first'"):
+        pvera.load(adapted(), tmp_path / "a.safetensors")
+
+
+# ---------------------------------------------------------------- loading
 
 
 def test_encoder_from_a_folder(encoder, encoder_folder):
@@ -63,16 +124,6 @@ def test_peft_folders_keep_the_pool(encoder, tmp_path, pool):
     assert (read(texts) - model(texts)).abs().max() > 1e-3
 
 
-def test_padding_on_the_left_is_refused_where_the_first_token_is_read(encoder):
-    texts = encoder.tokenizer(["The teacher smiles.", "No."], padding=True, return_tensors="pt")
-    left = {name: tensor.flip(1) for name, tensor in texts.items()}
-    model = pvera.adapt(copy.deepcopy(encoder.model), pvera.LoRA(rank=2), 2).eval()
-    model(dict(texts))
-    with pytest.raises(InputError, match="pad on the right"):
-        model(left)
-    assert pvera.adapt(copy.deepcopy(encoder.model), pvera.LoRA(rank=2), 2, pool="mean")(left).shape == (2, 2)
-
-
 def test_an_encoder_that_lacks_weights_is_refused(encoder_folder, tmp_path):
     """transformers would draw them at random, differently in each process."""
     shutil.copytree(encoder_folder, tmp_path, dirs_exist_ok=True)
@@ -91,9 +142,6 @@ def test_an_encoder_that_lacks_weights_is_refused(encoder_folder, tmp_path):
 
 def test_deberta_tokenizer_from_its_published_files(tmp_path):
     """The hub has DeBERTa-V3's tokenizer only as a sentencepiece model."""
-    import sentencepiece
-    from transformers import DebertaV2Config, DebertaV2Model
-
     (tmp_path / "corpus.txt").write_text("\n".join(t[0] for t in grammar.make("acceptability")["train"].texts))
     sentencepiece.SentencePieceTrainer.train(
         input=str(tmp_path / "corpus.txt"),
@@ -109,15 +157,7 @@ def test_deberta_tokenizer_from_its_published_files(tmp_path):
         eos_piece="[SEP]",
         unk_piece="[UNK]",
     )
-    small = DebertaV2Config(
-        vocab_size=92,
-        hidden_size=24,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=48,
-        type_vocab_size=0,
-    )
-    DebertaV2Model(small).save_pretrained(tmp_path)
+    DebertaV2Model(DebertaV2Config(**SIZE | {"vocab_size": 92, "type_vocab_size": 0})).save_pretrained(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, "vocab_type": "spm"}))
     encoder = text_encoders.load("deberta_v3_base", tmp_path)
     split = tokenized.encode(encoder, glue.Texts([("The old teacher", "laughs."), ("A", "b")], np.array([0, 1])))

@@ -128,12 +128,6 @@ def test_timms_optimizer_decays_no_vector(key):
         assert decayed[id(parameter)] is (name.rpartition(".")[2] not in ("d", "b", "m", "l_kv", "l_ff", "s", "bias"))
 
 
-def test_torchs_dynamic_quantisation_is_refused(images):
-    vit = torch.ao.quantization.quantize_dynamic(make_vit(), inplace=True)
-    with pytest.raises(InputError, match="is quantised by torch"):
-        pvera.adapt(vit, METHODS["pvera"], CLASSES)
-
-
 # ---------------------------------------------------------------- names that tools expect
 
 

@@ -1,0 +1,123 @@
+"""Backbones, arguments and inputs that are refused, each in one line and with nothing changed."""
+
+import pytest
+import timm
+import torch
+from encoders import DINOV2, SIZE, make_text
+from families import make, refused
+from tiny import CLASSES, METHODS, make_images, make_vit
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2Model,
+    RobertaPreLayerNormConfig,
+    RobertaPreLayerNormModel,
+    SiglipVisionConfig,
+    SiglipVisionModel,
+)
+
+import pvera
+from pvera import IA3, Bottleneck, InputError, Linear, LoRA, PVeRA
+
+NO_ENCODER = "is neither a timm vision transformer with fused attn.qkv"
+
+
+class SeparateProjections(torch.nn.Module):
+    """A block as in other libraries, with separate query, key and value."""
+
+    def __init__(self):
+        super().__init__()
+        self.query = self.key = self.value = torch.nn.Linear(4, 4)
+
+
+def with_separate_projections():
+    vit = make_vit()
+    vit.blocks[1].attn = SeparateProjections()
+    return vit
+
+
+def of_timm(name: str):
+    return lambda: timm.create_model(name, num_classes=0, device="meta")
+
+
+@pytest.mark.parametrize(
+    "make_encoder, message",
+    [
+        (lambda: torch.nn.Linear(3, 3), NO_ENCODER),
+        (lambda: make_vit(depth=0), NO_ENCODER),
+        (with_separate_projections, NO_ENCODER),
+        (of_timm("swin_tiny_patch4_window7_224"), NO_ENCODER),
+        (of_timm("vit_large_patch16_sapiens2"), NO_ENCODER),  # fewer heads for keys and values than for queries
+        (of_timm("hiera_tiny_224"), NO_ENCODER),
+        (of_timm("samvit_base_patch16"), "pools in a head of its own"),
+        (of_timm("qwen3_vit_88m_enc"), "not one vector of the layers' width"),
+        (lambda: make_vit(num_classes=10), "create it with num_classes=0"),
+        (lambda: torch.ao.quantization.quantize_dynamic(make_vit(), inplace=True), "is quantised by torch"),
+        (lambda: BertForSequenceClassification(BertConfig(**SIZE)), NO_ENCODER),
+        (lambda: GPT2Model(GPT2Config(vocab_size=50, n_positions=8, n_embd=24, n_layer=1, n_head=2)), NO_ENCODER),
+        # It has BERT's module names, but its norms are in other places.
+        (lambda: RobertaPreLayerNormModel(RobertaPreLayerNormConfig(**SIZE)), NO_ENCODER),
+        (lambda: SiglipVisionModel(SiglipVisionConfig(**DINOV2, vision_use_head=False)), "vision_use_head=True"),
+    ],
+)
+def test_backbones(make_encoder, message):
+    reason = refused(make_encoder().train())
+    assert message in reason
+    assert ("num_classes=0" in reason) is ("num_classes=0" in message)  # the others were made with it
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"num_classes": -1}, "num_classes must be a whole number from 0, not -1"),
+        ({"num_classes": 2.0}, "num_classes must be a whole number"),
+        ({"num_classes": True}, "num_classes must be a whole number from 0, not True"),
+        ({"seed": None}, "seed must be a whole number, or one for each member, not None"),
+        ({"seed": "a"}, "seed must be a whole number, or one for each member, not 'a'"),
+        ({"seed": 0.5}, "seed must be a whole number"),
+        ({"method": [LoRA(), LoRA()], "seed": [0, True]}, "seed must be a whole number"),
+        ({"method": []}, "one method, or a non-empty sequence"),
+        ({"method": "lora"}, "one method, or a non-empty sequence"),
+        ({"method": LoRA}, "one method, or a non-empty sequence"),
+        ({"method": [LoRA(), LoRA()], "seed": [0]}, "as many seeds"),
+        ({"method": [LoRA(), IA3()]}, "members of a grid must adapt the same places"),
+        ({"method": [Linear(), PVeRA()]}, "members of a grid must adapt the same places"),
+        ({"method": Bottleneck(ratio=25)}, "ratio 25 leaves no hidden unit of width 24"),
+        ({"pool": "mean"}, "is for text; of images, the backbone pools"),
+        ({"pool": "max"}, "pool must be one of first, mean, not 'max'"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_arguments(vit, arguments, message):
+    assert message in refused(vit.train(), **arguments)
+
+
+TEXT = make_text()
+MASK = torch.tensor([[1], [0], [1]]) * TEXT["attention_mask"]  # the second text is padding alone
+
+
+@pytest.mark.parametrize(
+    "inputs, pool, message",
+    [
+        ([1], None, "the model takes images, as a tensor, not list"),
+        (TEXT, None, "the model takes images, as a tensor, not dict"),
+        (torch.zeros(0, 3, 32, 32), None, "at least one image, not torch.float32 of shape"),
+        (torch.zeros(3, 32, 32), None, "(batch, 3, height, width)"),
+        (torch.zeros(2, 3, 32, 32, dtype=torch.uint8), None, "floating-point tensor"),
+        (make_images(2), "first", "the model takes texts, as a tokenizer's mapping, not Tensor"),
+        ({}, "first", "texts are a mapping of tensors"),
+        ({"input_ids": torch.zeros(0, 4)}, "first", "at least one text"),
+        ({"input_ids": [[1, 2]]}, "first", "return_tensors='pt'"),
+        (TEXT | {"attention_mask": MASK}, "first", "the first token of a text is padding: pad on the right"),
+        ({name: tensor.flip(1) for name, tensor in TEXT.items()}, "first", "pad on the right"),
+        (TEXT | {"attention_mask": MASK}, "mean", "a text is padding alone"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_inputs(inputs, pool, message):
+    encoder = make_vit() if pool is None else make("BertModel")
+    model = pvera.adapt(encoder, METHODS["pvera"], CLASSES, pool=pool or "first")
+    with pytest.raises(InputError) as error:
+        model(inputs)
+    assert message in str(error.value) and "\n" not in str(error.value)
