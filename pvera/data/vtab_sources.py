@@ -59,7 +59,10 @@ def _below(folder: Path, names: Iterable[str]) -> dict[str, Path]:
 
 
 def extract(archive: Path, target: Path) -> None:
-    """Extract an archive below `target`, which nothing in it can leave."""
+    """Extract an archive below `target`, which nothing in it can leave.
+
+    InputError for a damaged or unsafe archive; OSError where the system refuses, as on a full disk.
+    """
     bar = partial(tqdm, desc=f"extracting {archive.name}", unit="file")
     try:
         if archive.name.endswith(".zip"):
@@ -70,8 +73,10 @@ def extract(archive: Path, target: Path) -> None:
             with tarfile.open(archive) as tarred:
                 for member in bar(tarred):
                     tarred.extract(member, target, filter="data")  # refuses links out, devices and paths that leave
-    except Exception as error:  # damaged archives fail in many ways
-        reason = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
+    except Exception as error:  # damaged archives fail in many ways, also as an OSError without a number
+        if isinstance(error, OSError) and error.errno:
+            raise
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"cannot extract {archive}: {reason}") from None
 
 

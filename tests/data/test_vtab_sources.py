@@ -1,9 +1,12 @@
 """Installing VTAB-1k from folders, from archives, and from the hub."""
 
+import errno
 import io
+import os
 import tarfile
 import zipfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
@@ -57,45 +60,39 @@ def test_archives(whole, tmp_path, call, file, prefix):
     assert call(*options(root, "--source", root, "--replace"))[0] == 0 and (root / "kitti/test.txt").exists()
 
 
-def zip_with(name: str, mode: int = 0):
-    def write(file):
+def unsafe(file: Path, name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> None:
+    """Write an archive of one member; a zip file marks a link by its mode."""
+    if file.suffix == ".zip":
         with zipfile.ZipFile(file, "w") as members:
             member = zipfile.ZipInfo(name)
-            member.external_attr = mode << 16
+            member.external_attr = (0o120777 if link else 0) << 16
             members.writestr(member, "../../outside")
-
-    return write
-
-
-def tar_with(name: str, kind: bytes = tarfile.REGTYPE, link: str = ""):
-    def write(file):
-        with tarfile.open(file, "w") as members:
-            member = tarfile.TarInfo(name)
-            member.type, member.linkname, member.size = kind, link, 7 if kind == tarfile.REGTYPE else 0
-            members.addfile(member, io.BytesIO(b"content"))
-
-    return write
+        return
+    with tarfile.open(file, "w") as members:
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname, member.size = kind, link, 7 if kind == tarfile.REGTYPE else 0
+        members.addfile(member, io.BytesIO(b"content"))
 
 
-UNSAFE = {
-    "zip, parent": ("a.zip", zip_with("kitti/../../escaped")),
-    "zip, absolute": ("a.zip", zip_with("/tmp/kitti/escaped")),
-    "zip, link": ("a.zip", zip_with("kitti/escaped", 0o120777)),
-    "tar, parent": ("a.tar", tar_with("kitti/../../../escaped")),
-    "tar, link out": ("a.tar", tar_with("kitti/escaped", tarfile.SYMTYPE, "../../outside")),
-    "tar, hard link out": ("a.tar", tar_with("kitti/escaped", tarfile.LNKTYPE, "../../outside")),
-    "tar, device": ("a.tar", tar_with("kitti/escaped", tarfile.CHRTYPE)),
-    "tar, absolute": ("a.tar", tar_with("/tmp/kitti/escaped")),
-}
+UNSAFE = [
+    ("a.zip", "kitti/../../escaped"),
+    ("a.zip", "/tmp/kitti/escaped"),
+    ("a.zip", "kitti/escaped", tarfile.SYMTYPE, "../../outside"),
+    ("a.tar", "/tmp/kitti/escaped"),
+    ("a.tar", "kitti/../../../escaped"),
+    ("a.tar", "kitti/escaped", tarfile.SYMTYPE, "../../outside"),
+    ("a.tar", "kitti/escaped", tarfile.LNKTYPE, "../../outside"),
+    ("a.tar", "kitti/escaped", tarfile.CHRTYPE),
+]
 
 
-@pytest.mark.parametrize("case", UNSAFE)
+@pytest.mark.parametrize("case", UNSAFE, ids=str)
 def test_nothing_in_an_archive_leaves_its_folder(tmp_path, case):
-    file, write = UNSAFE[case]
-    write(tmp_path / file)
+    file, *member = case
+    unsafe(tmp_path / file, *member)
     (tmp_path / "outside").write_text("secret")
     target = tmp_path / "deep" / "target"
-    if file == "a.zip" or case == "tar, absolute":
+    if file == "a.zip" or member[0].startswith("/"):
         vtab_sources.extract(tmp_path / file, target)
         (escaped,) = tmp_path.rglob("*escaped*")
         assert escaped.is_relative_to(target) and escaped.is_file() and not escaped.is_symlink()
@@ -178,11 +175,17 @@ def hub(whole, tmp_path, monkeypatch):
     huggingface_hub.close_session()
 
 
-def test_an_archive_from_the_hub_that_arrives_damaged_is_removed(tmp_path, call, hub):
+def test_an_archive_from_the_hub_is_removed_where_it_is_damaged_and_kept_where_the_disk_is_full(
+    tmp_path, call, hub, monkeypatch
+):
     root, hub.damaged = tmp_path / "data", True
     code, _, errors = call(*options(root))
     assert code == 2 and "cannot extract" in errors and left(root) == []
     hub.damaged = False
+    with monkeypatch.context() as patch:
+        patch.setattr(zipfile.ZipFile, "extract", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+        code, _, errors = call(*options(root))
+    assert code == 2 and f"cannot write {root}: No space left" in errors and left(root) == [".download"]
     code, output, _ = call(*options(root))
     assert code == 0 and state(output, "kitti") == "right" and left(root) == ["kitti", vtab.RECORD]
 

@@ -5,12 +5,11 @@ Nothing is downloaded, and the pinned versions give the same pixels on every run
 
 Each image is drawn on its own, from random numbers alone. Digits is the exception: 1 797 handwritten digits, which
 scikit-learn carries, are dealt to the splits, and the 797 of the test set are drawn two or three times each.
-`Part.units` says which images share a digit.
 """
 
 from pvera.data.suite.drawing import COUNTS, Part
 from pvera.data.suite.folders import MANIFEST, digests, manifest, write
-from pvera.data.suite.recipes import RECIPES, WITH_OBJECTS, Recipe, make, shared_units, test_masks
+from pvera.data.suite.recipes import RECIPES, WITH_OBJECTS, Recipe, make, test_masks
 
 __all__ = [
     "COUNTS",
@@ -22,7 +21,6 @@ __all__ = [
     "digests",
     "make",
     "manifest",
-    "shared_units",
     "test_masks",
     "write",
 ]

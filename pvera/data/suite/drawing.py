@@ -15,15 +15,13 @@ DOWN, RIGHT = np.meshgrid(*2 * [np.arange(SIDE) - (SIDE - 1) / 2], indexing="ij"
 
 @dataclass(frozen=True)
 class Part:
-    """One split: images (n, 32, 32, 3) uint8, labels (n,) int64, and the independent unit of each image, (n,) int64.
+    """One split: images (n, 32, 32, 3) uint8 and labels (n,) int64.
 
-    Images of one unit share their source. Units are numbered over all splits, and no unit lies in two.
     masks: (n, 32, 32) bool, the pixels of the object that the label is about; None where it is about the whole image.
     """
 
     images: np.ndarray
     labels: np.ndarray
-    units: np.ndarray
     masks: np.ndarray | None = None
 
 
@@ -31,11 +29,6 @@ def share(population: int, split: str) -> np.ndarray:
     """Return the members of a population that belong to one split: one per image, while they last."""
     first = {"train800": 0, "val200": 800, "test": 1000}[split]
     return np.random.default_rng(0).permutation(population)[first : first + COUNTS[split]]
-
-
-def one_each(split: str) -> np.ndarray:
-    """Return units (n,) where each image is drawn on its own."""
-    return {"train800": 0, "val200": 800, "test": 1000}[split] + np.arange(COUNTS[split])
 
 
 def balanced(classes: int, split: str, rng: np.random.Generator) -> np.ndarray:

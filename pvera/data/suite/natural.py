@@ -16,7 +16,6 @@ from pvera.data.suite.drawing import (
     contrast,
     covered,
     field,
-    one_each,
     paint,
     pixels,
     share,
@@ -25,14 +24,14 @@ from pvera.data.suite.drawing import (
 
 
 def handwritten(split: str, rng: np.random.Generator) -> np.ndarray:
-    """Draw which of the 1 797 handwritten digits stands on each image of a split, (n,)."""
+    """Draw which of the 1 797 handwritten digits stands on each image of a split, (n,); none is in two splits."""
     return rng.permutation(np.resize(share(1797, split), COUNTS[split]))
 
 
 def digits(split: str, rng: np.random.Generator) -> Part:
     """Draw handwritten digits (UCI, 8 x 8) in light ink of any hue, at random places on a dark random scene.
 
-    The unit is the handwritten digit: 797 of them make the 2 000 test images.
+    797 of them make the 2 000 test images.
     """
     from scipy.ndimage import map_coordinates, zoom
     from sklearn.datasets import load_digits
@@ -58,7 +57,7 @@ def digits(split: str, rng: np.random.Generator) -> Part:
     lightness = scene.mean(axis=(1, 2, 3)) + rng.uniform(60, 110, count)
     colour = lightness[:, None] + rng.uniform(-40, 40, size=(count, 3))
     images = scene + ink * (colour[:, None, None, :] - scene)
-    return Part(pixels(images), data.target[which].astype(np.int64), which.astype(np.int64), ink[..., 0] > 0.5)
+    return Part(pixels(images), data.target[which].astype(np.int64), ink[..., 0] > 0.5)
 
 
 TEXTURES = ("clouds", "stripes", "weave", "cells", "dots", "scratches")
@@ -85,7 +84,7 @@ def textures(split: str, rng: np.random.Generator) -> Part:
     fields /= fields.std(axis=(1, 2), keepdims=True)
     noise = field(count, rng.uniform(0, 1, count), rng) * column(rng.uniform(0.1, 0.4, count))
     images = contrast(coloured(0.5 + 0.2 * (fields + noise), rng, least=120), rng)
-    return Part(pixels(images), labels, one_each(split))
+    return Part(pixels(images), labels)
 
 
 def _distances(count: int, scale: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -147,7 +146,7 @@ def flowers(split: str, rng: np.random.Generator) -> Part:
     heart = column(np.where(rose, 0, rng.uniform(0.15, 0.3, count)))
     paint(images, covered((distance - heart) * radius) * (heart > 0), rng.uniform(30, 240, (count, 3)))
     images += 8 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, one_each(split), cover > 0.5)
+    return Part(pixels(contrast(images, rng)), labels, cover > 0.5)
 
 
 SCENES = ("sea", "hills", "mountains", "forest", "city", "road")
@@ -176,7 +175,7 @@ def scenes(split: str, rng: np.random.Generator) -> Part:
         height = np.stack([_skyline(SCENES[label], rise, rng) for label in labels])[:, None]
         paint(images, covered(horizon - height - DOWN) * (horizon + 0.5 > DOWN), colour)
     images += 8 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, one_each(split))
+    return Part(pixels(contrast(images, rng)), labels)
 
 
 def _skyline(kind: str, rise: float, rng: np.random.Generator) -> np.ndarray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pvera.data.suite.drawing import COUNTS, Part
-from pvera.data.suite.natural import FLOWERS, SCENES, TEXTURES, digits, flowers, handwritten, scenes, textures
+from pvera.data.suite.natural import FLOWERS, SCENES, TEXTURES, digits, flowers, scenes, textures
 from pvera.data.suite.specialized import BLOOD, LANDCOVER, blood, landcover, nuclei, vessels
 from pvera.data.suite.structured import AZIMUTHS, OBJECTS, azimuth, counting, distance, sprites
 
@@ -156,11 +156,6 @@ def make(recipe: Recipe) -> dict[str, Part]:
 def test_masks(name: str) -> np.ndarray | None:
     """Return the pixels (n, 32, 32) of the object in each test image of one of `WITH_OBJECTS`; None for other tasks."""
     return RECIPES[name].build("test", _generator(name, "test")).masks
-
-
-def shared_units() -> dict[str, np.ndarray]:
-    """Return the independent unit (n,) of each test image, by task, where images share units."""
-    return {"digits": handwritten("test", _generator("digits", "test"))}
 
 
 def _generator(name: str, split: str) -> np.random.Generator:

@@ -14,7 +14,6 @@ from pvera.data.suite.drawing import (
     contrast,
     covered,
     field,
-    one_each,
     paint,
     pixels,
     turned,
@@ -36,7 +35,7 @@ def nuclei(split: str, rng: np.random.Generator) -> Part:
     stains[..., 0] = 0.02 + 0.01 * field(len(labels), 1.5, rng)
     masks = np.stack([_draw_nuclei(image, label, rng) for image, label in zip(stains, labels, strict=True)])
     stains *= rng.uniform(0.5, 1.5, size=(len(labels), 1, 1, 3))
-    return Part(pixels(contrast(255 * hed2rgb(stains), rng)), labels, one_each(split), masks)
+    return Part(pixels(contrast(255 * hed2rgb(stains), rng)), labels, masks)
 
 
 def _draw_nuclei(image: np.ndarray, label: int, rng: np.random.Generator) -> np.ndarray:
@@ -95,7 +94,7 @@ def vessels(split: str, rng: np.random.Generator) -> Part:
     light = shade + 0.08 * field(count, 1.2, rng) - 0.35 * dark
     light = light + 0.04 * field(count, 0.0, rng)
     images = light[..., None] * tint[:, None, None]
-    return Part(pixels(contrast(images, rng)), labels, one_each(split), masks)
+    return Part(pixels(contrast(images, rng)), labels, masks)
 
 
 def _curve(offset: float, rng: np.random.Generator) -> np.ndarray:
@@ -119,7 +118,7 @@ def landcover(split: str, rng: np.random.Generator) -> Part:
         _cover_land(image, LANDCOVER[label], rng)
     images *= rng.uniform(0.75, 1.25, (count, 1, 1, 3))
     images += 7 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, one_each(split))
+    return Part(pixels(contrast(images, rng)), labels)
 
 
 def _cover_land(image: np.ndarray, kind: str, rng: np.random.Generator) -> None:
@@ -168,7 +167,7 @@ def blood(split: str, rng: np.random.Generator) -> Part:
     masks = np.stack([_smear(image, BLOOD[label], rng) for image, label in zip(images, labels, strict=True)])
     images = 255 * (images.clip(1, 255) / 255) ** rng.uniform(0.5, 1.8, (count, 1, 1, 3))
     images += 5 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, one_each(split), masks)
+    return Part(pixels(contrast(images, rng)), labels, masks)
 
 
 def _smear(image: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarray:

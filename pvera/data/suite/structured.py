@@ -15,7 +15,6 @@ from pvera.data.suite.drawing import (
     contrast,
     covered,
     field,
-    one_each,
     paint,
     pixels,
     share,
@@ -57,7 +56,7 @@ def sprites(split: str, rng: np.random.Generator) -> Part:
         u, v = turned(dx, dy, angle)
         images[mine] = inside(u / size, v / size).reshape(-1, SIDE, 4, SIDE, 4).mean(axis=(2, 4))
     grey = np.repeat(pixels(255 * images)[..., None], 3, axis=-1)
-    return Part(grey, (across // 2).astype(np.int64), one_each(split), images > 0.5)
+    return Part(grey, (across // 2).astype(np.int64), images > 0.5)
 
 
 OBJECTS = tuple(range(1, 9))
@@ -87,7 +86,7 @@ def counting(split: str, rng: np.random.Generator) -> Part:
             image[inside] = colour
             mask |= inside
     images += 8 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, one_each(split), masks)
+    return Part(pixels(contrast(images, rng)), labels, masks)
 
 
 DISTANCES = (4.0, 5.5, 7.5, 10.0, 14.0, 20.0, 30.0)  # metres, limits of the classes
@@ -127,7 +126,7 @@ def distance(split: str, rng: np.random.Generator) -> Part:
             paint(images[i], cover, rng.uniform(0, 255, 3))
         masks[i] = cover > min(0.5, 0.9 * cover.max())  # a far one covers no pixel by half
     images += 6 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, one_each(split), masks)
+    return Part(pixels(contrast(images, rng)), labels, masks)
 
 
 AZIMUTHS = tuple(range(0, 360, 45))  # degrees
@@ -142,7 +141,7 @@ def azimuth(split: str, rng: np.random.Generator) -> Part:
     images = coloured(0.5 + 0.12 * field(count, 1.4, rng), rng)
     masks = np.stack([_view(*seen, rng) for seen in zip(images, azimuths, elevations, strict=True)])
     images += 8 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, one_each(split), masks)
+    return Part(pixels(contrast(images, rng)), labels, masks)
 
 
 def _boxes(rng: np.random.Generator) -> np.ndarray:
