@@ -118,25 +118,3 @@ def test_trainings_that_learned_nothing_are_counted():
     assert parsed(tables.ablation(runs_of(losses), "rank", PAPER))["failed"].tolist() == [0, 1, 0, 1]
     here, _ = plots.of_runs(runs_of(losses), "rank", PAPER, "Rank r").axes
     assert [(text.get_position()[0], text.get_text()) for text in here.texts] == [(1, "1×"), (3, "1×")]
-
-
-@pytest.mark.parametrize(
-    "ours, theirs, pairs",
-    [
-        ([32, 64], [32, 64, 128], {32: 32, 64: 64}),
-        ([4, 8, 16], [32, 64, 128], {4: 32, 8: 64, 16: 128}),
-        ([16], [32, 64, 128], {}),
-    ],
-)
-def test_counterparts(ours, theirs, pairs):
-    assert tables.counterparts(ours, theirs) == pairs
-
-
-def test_figure_shows_losses_above_those_of_the_paper_s_choice():
-    found = losses(runs_of(), "rank")
-    here, there = plots.of_runs(runs_of(), "rank", PAPER, "Rank r").axes
-    means = [line for line in here.lines if line.get_markersize() == 4.5]
-    np.testing.assert_allclose([line.get_ydata()[0] for line in means], tables.above(found, 32).mean())
-    assert [line.get_mfc() == "white" for line in means] == [True, True, True, False]
-    theirs = [line.get_ydata()[0] for line in there.lines if line.get_markersize() == 4.5]
-    np.testing.assert_allclose(theirs, [0.056, 0.002, 0, 0.005], atol=1e-9)

@@ -8,10 +8,8 @@ from hand import judged
 from records import make_record, write_all
 from scipy.stats import norm, t
 
-from pvera import metrics
 from pvera.errors import InputError
 from pvera.report.claims import logarithms
-from pvera.report.plots import calibration as draw
 from pvera.report.scores import wide
 from pvera.report.tables import calibration
 from pvera.study import results
@@ -67,26 +65,8 @@ def test_table_marks_the_lowest_and_prints_the_floors():
     assert {"ace_mean", "ece_mean", "ace_floor", "ece_floor", "nll", "brier", "accuracy"} <= set(table.data)
 
 
-def test_a_data_set_that_a_method_lacks_is_left_out():
-    runs = runs_of(HAND | {"vera": {"digits": [0.04, 0.01]}})
-    table = calibration.calibration(runs, floors(runs))
-    assert table.caption.endswith("Over the 1 of 2 data sets of which every method has a run.")
-    assert table.data.set_index("method")["ace_mean"].tolist() == pytest.approx([0.02, 0.01])
-    assert table.texts()[""].iloc[0, 2] == "–"  # one data set has no interval
-    runs = runs_of({"vera": {"digits": [0.1]}, "pvera": {"vessels": [0.1]}})
-    with pytest.raises(InputError, match="no data set"):
-        calibration.calibration(runs, floors(runs))
-
-
 def verdicts(errors):
     return judged("Calibration", logarithms(runs_of(errors)))["verdict"].tolist()
-
-
-def test_claims_are_about_ace():
-    runs = runs_of(HAND)
-    for record in runs:
-        record["test"]["ece"] = 0.5
-    np.testing.assert_allclose(logarithms(runs), np.log(wide(runs, "ace")))
 
 
 def test_claims_by_hand():
@@ -130,18 +110,3 @@ def test_predictions_are_pooled_per_method(tmp_path):
     (tmp_path / "mine/benchmark/tiny/digits/vera/seed0.npz").unlink()
     with pytest.raises(InputError, match="is gone; run its experiment again"):
         calibration.pooled(tmp_path, runs)
-
-
-def test_reliability_diagram_shows_its_numbers():
-    confidence = np.r_[np.full(20, 0.9), np.full(20, 0.5), np.full(3, 0.2)]
-    correct = np.r_[np.arange(20) < 16, np.arange(20) < 12, np.zeros(3)]
-    reliability = metrics.reliability(confidence, correct)
-    figure = draw.diagrams({"vera": reliability})
-    ax = figure.axes[0]
-    (points,) = [line for line in ax.lines if line.get_marker() == "o"]
-    np.testing.assert_allclose(points.get_xydata(), [[0.5, 0.6], [0.9, 0.8]])  # three images are too few
-    over = 100 * (confidence.mean() - correct.mean())
-    assert [text.get_text() for text in ax.texts] == [f"{over:+.1f}"]
-    key = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert key == {"accuracy per bin", "calibrated", "share of images"}
-    assert sum(bar.get_height() for bar in ax.patches) == pytest.approx(1)

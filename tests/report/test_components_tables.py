@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 from hand import judged
-from matplotlib import pyplot as plt
 from records import make_record, write_all
 from scipy import stats
 
-from pvera.report.plots import forests as plots
 from pvera.report.tables import components
 
 TASKS = ("digits", "sprites")
@@ -39,16 +37,6 @@ def runs(tmp_path):
     return components.load(tmp_path, "mine")
 
 
-def test_rows_join_the_benchmark_and_further_seeds(runs):
-    accuracies = components.values(runs)
-    assert tuple(accuracies.index.unique("dataset")) == TASKS
-    for name, counts in CORRECT.items():
-        np.testing.assert_allclose(accuracies[name], np.ravel(counts))
-    shown = components.table(runs).texts()[""]
-    assert list(shown.index) == [components.TITLES[name] for name in CORRECT]
-    assert shown.iloc[0, 0] == "52.0 ± 2.0" and shown.loc["PVeRA", ["Average", "ACE"]].tolist() == ["52.5", "5.2"]
-
-
 def test_claims_are_judged_over_tasks(runs):
     more, noise, fixed, learned, kl, chosen, equal = judged("Components", components.values(runs)).to_dict("records")
     gaps = [7, 5]
@@ -71,26 +59,6 @@ def test_tasks_without_a_kl_term_are_named_and_left_out(runs):
     *_, kl, chosen, _ = judged("Components", components.values(runs)).to_dict("records")
     assert kl["difference"] == pytest.approx(0)  # −1 on Digits, +1 on Sprites
     assert chosen["reading"] == "fewer than two data sets: no interval"
-
-
-def test_figure_shows_every_seed_of_every_contrast(runs):
-    figure = plots.contrasts(runs)
-    panels = [ax for ax in figure.axes if ax.get_visible()]
-    assert [ax.get_title() for ax in panels] == [
-        "PVeRA − VeRA", "z = μ − VeRA", "with noise − without (β = 0)", "with KL term − without"
-    ]  # fmt: skip
-    dots = [line.get_xdata() for line in panels[0].lines if line.get_markersize() == 2]
-    np.testing.assert_allclose(dots[: len(TASKS)], [[7, 7, 7], [5, 5, 5]])
-    plt.close(figure)
-
-
-def test_searches_state_their_choice_and_whether_it_is_at_the_edge(tmp_path):
-    values = [0.0, 1e-3, 1e-2]
-    for task, chosen in zip(TASKS, (1, 2), strict=True):
-        write_all(tmp_path, [make_record("pvera", task, 0, grid={"beta": values}, chosen=chosen, experiment="beta")])
-    table = components.searched(tmp_path, "mine")
-    assert table.texts()[""].loc["β of PVeRA"].tolist() == ["10⁻³", "10⁻² (edge)"]
-    assert components.searched(tmp_path, "other") is None
 
 
 def test_noise_of_fixed_size_stands_between_no_noise_and_a_learned_size(tmp_path):

@@ -5,10 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hand import lines, parsed
-from matplotlib.figure import Figure
 from records import hold_stored, make_record
 
-from pvera.report.plots import duration as draw
 from pvera.report.scores import chosen_member
 from pvera.report.tables import duration
 
@@ -76,36 +74,6 @@ def test_data_sets_weigh_the_same_and_diverged_runs_are_left_out():
     means = duration.of_methods(duration.durations([*RUNS, *other], SHORT))
     assert list(means.index) == ["vera", "pvera"]
     assert means.at["vera", "test"] == pytest.approx((60 + 90) / 2)
-
-
-def test_curves_keep_the_best_of_ended_trainings():
-    curves = duration.curves([*RUNS, trained("vera", [0.2], dataset="vessels")])
-    assert list(curves) == ["digits", "vessels"] and list(curves["vessels"]) == ["vera"]
-    loss, chosen = curves["digits"]["pvera"]
-    assert loss[0].tolist() == [1.0, 0.9, 0.8, 0.8, 0.4, 0.4] and loss[1].tolist() == [1.0, 0.9, 0.6, 0.6, 0.6, 0.6]
-    assert chosen == 4 and curves["digits"]["vera"].chosen == 1.5
-
-
-def test_figure():
-    losses = duration.curves(RUNS)["digits"]
-    ax = draw.curves(Figure().subplots(), losses)
-    dashed, *drawn = ax.lines
-    assert set(dashed.get_xdata()) == {duration.LIMIT}
-    np.testing.assert_array_equal(drawn[2].get_xdata(), np.arange(1, 7))
-    np.testing.assert_allclose(drawn[2].get_ydata(), [1.0, 0.9, 0.7, 0.7, 0.5, 0.5])
-    np.testing.assert_allclose(drawn[3].get_xydata(), [[4, 0.7]])
-    np.testing.assert_allclose(drawn[1].get_xydata(), [[1.5, (0.6 + 0.5) / 2]])  # VeRA: epochs 2 and 1
-    low, high = (ax.collections[1].get_paths()[0].vertices[:, 1].min(), 1.0)
-    assert (low, high) == (0.4, 1.0) and len(ax.collections) == 2
-    names = [text.get_text() for text in draw.learning({"digits": losses}).legends[0].get_texts()]
-    assert names == [
-        "VeRA",
-        "PVeRA",
-        "mean over seeds",
-        "range of seeds",
-        "chosen epoch (median)",
-        "limit of 20 epochs",
-    ]
 
 
 def test_committed_results():

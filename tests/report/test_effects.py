@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 import yaml
 from hand import lines
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from records import make_record, write_all
 from scipy.stats import t
 
 from pvera import METHODS
 from pvera.errors import InputError
-from pvera.report.plots import forests as plots
 from pvera.report.tables import protocol as tables
-from pvera.report.tables.names import switch_title
 from pvera.study import results
 from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
@@ -110,19 +107,6 @@ def test_effects_by_hand():
     assert tables.summary(pairs).set_index(["switch", "metric"]).loc["lora_same_draw", "pairs"].eq(3).all()
 
 
-def test_an_effect_beyond_chance_is_bold_and_a_loss_on_another_scale_in_brackets():
-    runs = paired("shuffle", [0.60, 0.61, 0.60, 0.61]) | paired("softmax_in_loss", [0.5, 0.5])
-    runs |= {"own_draws": paired("own_draws", [0.51, 0.49] * 2)["own_draws"]}
-    runs["corrected"] = paired("shuffle", [0.5] * 4)["corrected"]
-    for run in runs["softmax_in_loss"]:
-        run["members"][0]["best_validation_loss"] = 2.5
-    shown = {row[0]: row[2:] for row in lines(tables.switches(runs))}
-    assert shown["`shuffle`"][0].startswith("**+10.50 (") and not any("**" in cell for cell in shown["`own_draws`"])
-    assert shown["`softmax_in_loss`"][-1] == "[+1.500]"
-    summary = tables.summary(tables.differences(runs)).set_index(["switch", "metric"])
-    assert not summary.at[("softmax_in_loss", "validation_loss"), "comparable"]
-
-
 def test_methods_are_averaged_before_pairs_are_counted():
     runs = paired("shuffle", [0.6, 0.6])
     for name, records in paired("shuffle", [0.4, 0.5], "vera").items():
@@ -181,25 +165,3 @@ def test_load(tmp_path):
 
 
 # Tables and figure
-
-
-def test_figure():
-    runs = paired("lora_same_draw", [0.60, 0.61, 0.60, 0.61]) | paired("softmax_in_loss", [0.5, 0.5])
-    runs["corrected"] = paired("shuffle", [0.5] * 4)["corrected"]
-    runs["own_draws"] = paired("own_draws", [0.51, 0.49, 0.5, 0.5])["own_draws"]
-    pairs = tables.differences(runs)
-    figure = plots.effects(pairs)
-    FigureCanvasAgg(figure).draw()
-    summary = tables.summary(pairs)
-    means = [line.get_xdata()[0] for ax in figure.axes for line in ax.lines if line.get_marker() == "D"]
-    assert {mean for mean in means if not np.isnan(mean)} == set(summary.loc[summary["comparable"], "mean"])
-    assert sum(np.isnan(means)) == 1, "the loss of the double softmax is on another scale"
-    accuracy = figure.axes[0]
-    dots = [line.get_xdata()[:2].tolist() for line in accuracy.lines if line.get_marker() == "o"]
-    assert dots[0] == pairs[pairs["switch"] == "softmax_in_loss"]["accuracy"].tolist()
-    of_accuracy = summary[summary["metric"] == "accuracy"].set_index("switch")["noise"]
-    names = ["softmax_in_loss", "own_draws", "lora_same_draw"]
-    np.testing.assert_allclose([bar.get_width() for bar in accuracy.patches], 2 * of_accuracy[names])
-    names = [label.get_text() for ax in figure.axes for label in ax.get_yticklabels()]
-    assert sorted(set(names)) == sorted(map(switch_title, pairs["switch"].unique()))
-    assert "LoRA: same start in every layer" in names

@@ -6,7 +6,6 @@ from hand import lines
 from records import make_record
 from scipy import stats
 
-from pvera.report.plots import latents as maps
 from pvera.report.tables import latents, out_of_distribution
 from pvera.report.tables.out_of_distribution import Values
 from pvera.report.tables.verdicts import Untestable
@@ -44,22 +43,6 @@ def test_the_contrast_of_separation_pairs_models():
         better(pvera)
 
 
-def test_out_of_distribution_figure():
-    """A violin and a bracket per data set; the model's own data set in the method's colour; axes say what is
-    shown."""
-    source = np.random.default_rng(0)
-    runs = [
-        values(method, dataset, own=source.normal(size=50), other=source.normal(2, size=50))
-        for method in ("pvera", "vera") for dataset in ("digits", "vessels")
-    ]  # fmt: skip
-    figure = maps.out_of_distribution(runs, "norm")
-    figure.canvas.draw()
-    assert figure.get_supylabel() == r"Norm of $\mu_q + \mu_v$"
-    assert [ax.get_ylabel() for ax in figure.axes] == ["PVeRA", "", "VeRA", ""]
-    for ax in figure.axes:
-        assert [text.get_text() for text in ax.texts] == ["****"] and len(ax.collections) == 2
-
-
 def found(draws, mu=None, method="pvera"):
     mu = np.array([[[0.0, 1.0], [2.0, 3.0]]]) if mu is None else mu
     arrays = {
@@ -83,19 +66,6 @@ def test_latent_differences_by_hand():
     assert data.loc[1, ["spread", "correlation"]].isna().all()
     assert lines(table) == [["PVeRA", "25.0", "1.55", "0.00"], ["VeRA", "25.0", "–", "–"]]
     assert "data sets: Digits; 1 test images, 2 x 2 patches each" in table.about
-
-
-def test_latent_maps_share_one_scale_per_method():
-    figure = maps.maps([found([[1, 2, 3, 4], [3, 2, 1, 0]]), found([], method="vera")])
-    figure.canvas.draw()
-    shown = [ax for ax in figure.axes if ax.images]
-    titles = [ax.get_ylabel() for ax in shown]
-    assert titles == ["Image", "VeRA", "PVeRA,\nmean", "draw 1", "draw 2", "draw 1\n− mean", "draw 2\n− mean"]
-    limits = [ax.images[0].get_clim() for ax in shown[1:]]
-    assert limits == [(0, 3)] * 4 + [(-3, 3)] * 2  # draws have the scale of the mean
-    np.testing.assert_array_equal(shown[5].images[0].get_array(), [[1, 1], [1, 1]])  # the draw minus its mean
-    assert {ax.images[0].get_interpolation() for ax in shown} == {"nearest"}
-    assert len(figure.axes) - len(shown) == 3  # the colour bars
 
 
 def focused(method, dataset, adapted, frozen=0.5):

@@ -1,4 +1,4 @@
-"""The committed tables of `mini` follow from the committed results."""
+"""The committed tables and figures of `mini` follow from the committed results."""
 
 import io
 import os
@@ -6,43 +6,65 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partialmethod
 from pathlib import Path
 
+import matplotlib
 import nbformat
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
+from PIL import Image
 
-from pvera.report import claims, published
+from pvera.report import claims, plots, published
 from pvera.report.notebook import Page
 from pvera.report.table import Table
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
 COMMITTED = RESULTS / "mini" / "tables"
+FIGURES = ROOT / "figures" / "mini"
 NUMBER = re.compile(r"[+−-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "analysis").glob("*.ipynb"))
 
 
+#: Other versions of matplotlib place texts differently.
+SAME_PIXELS = matplotlib.__version__.startswith("3.11.")
+
+
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name not in ("audit", "claims")])
-def test_every_table_follows_from_the_results(name, monkeypatch):
-    """The tables of a notebook, without its figures and files, are the committed ones."""
-    built: list[Table] = []
-    monkeypatch.setattr(Table, "write", lambda table, folder: built.append(table))
-    for method in ("draw", "say"):
-        monkeypatch.setattr(Page, method, lambda *_, **__: None)
+def test_every_table_and_figure_follows_from_the_results(name, tmp_path, monkeypatch):
+    """The tables of a notebook are the committed ones, and so are the pixels of its figures."""
+    tables: list[Table] = []
+    monkeypatch.setattr(Table, "write", lambda table, folder: tables.append(table))
+    monkeypatch.setattr(Page, "say", lambda page, text: None)
+    monkeypatch.setattr(Page, "draw", partialmethod(draw_and_compare, tmp_path))
     monkeypatch.delenv("PVERA_PROFILE", raising=False)
     monkeypatch.chdir(ROOT / "analysis")
     names = {}
     for cell in nbformat.read(f"{name}.ipynb", as_version=4).cells:
         if cell.cell_type == "code":
             exec(cell.source, names)
-    assert built
-    for table in built:
+    assert tables
+    for table in tables:
         same(table.csv(), (COMMITTED / f"{table.name}.csv").read_text(), f"{table.name}.csv")
         same(table.markdown(), (COMMITTED / f"{table.name}.md").read_text(), f"{table.name}.md")
         if table.in_paper:
             same(table.latex(), (COMMITTED / f"{table.name}.tex").read_text(), f"{table.name}.tex")
+
+
+def draw_and_compare(page: Page, folder: Path, figure: Figure, name: str, width: int = 0, source: str = "") -> None:
+    """Save a figure below `folder` as `Page.draw` does, without the PDF file, and compare pixels with the committed."""
+    savefig = figure.savefig
+    figure.savefig = lambda file, **options: savefig(file, **options) if options["format"] == "png" else None
+    drawn, *_ = plots.save(figure, folder, name, f"Data: {source or f'results/{page.profile}'}")
+    pictures = [Image.open(path).convert("RGB") for path in (drawn, FIGURES / f"{name}.png")]
+    assert pictures[0].size == pictures[1].size or not SAME_PIXELS, f"{name}.png has another size"
+    if SAME_PIXELS:
+        new, committed = (np.asarray(picture, dtype=int) for picture in pictures)
+        different = (abs(new - committed).max(axis=2) > 64).sum()
+        assert different < 20, f"{name}.png has {different} other pixels"
 
 
 def test_the_page_of_claims_follows_from_the_results():

@@ -21,7 +21,7 @@ from pvera.errors import InputError
 from pvera.report import plots, published
 from pvera.report.notebook import Page
 from pvera.report.scores import ROWS, complete, wide
-from pvera.report.table import TURNED, Table, marks, number
+from pvera.report.table import marks, number
 from pvera.report.tables import against_paper
 from pvera.report.tables import benchmark as tables
 from pvera.report.tables.verdicts import Claim, lead
@@ -119,14 +119,6 @@ def test_grid_table_by_hand():
     assert lora["chosen"].tolist() == [1, 0, 2] and lora["runs"].eq(3).all() and not lora["fixed"].any()
 
 
-def test_methods_without_a_grid_are_named():
-    run = make_record("linear")
-    run["members"][0]["grid"] = run["members"][1]["grid"] = run["chosen"]["grid"] = {}
-    table = tables.grid([run, make_record("lora")])
-    assert "Without a grid: Linear." in table.caption
-    assert list(table.texts()) == ["Rank"]
-
-
 def test_claims_by_hand():
     """PVeRA minus VeRA: 10, -10 and 1 by data set. Averages: 46.67, 53.35, 53.33 and PVeRA 53.67."""
     rows = judged("Main table", 100 * wide(runs_of(HAND)))
@@ -139,32 +131,6 @@ def test_claims_by_hand():
     assert rows.at["Linear probing has the lowest average", "reading"] == "VeRA − Linear: +6.7 points"
     dora = rows.loc["DoRA is best on more data sets than any other"]
     assert (dora["verdict"], dora["reading"]) == ("not testable here", "no runs of DoRA")
-
-
-def test_dora_claims_count_best_data_sets_and_places():
-    dora = {"digits": [9000, 9000], "textures": [8000, 8000], "vessels": [1000, 1000]}
-    verdicts = judged("Main table", 100 * wide(runs_of(HAND | {"dora": dora})))
-    row = verdicts.loc["DoRA is best on more data sets than any other"]
-    # DoRA is best on digits and ties with two methods on textures. Those two and PVeRA (vessels) are best on one data
-    # set each; PVeRA on one seed only, as VeRA is best on vessels with the first seed.
-    assert row["difference"] == pytest.approx(1) and row["verdict"] == "undecided"
-    # DoRA has the highest average, 60; PVeRA 53.7 lies below it, so it is not second
-    second = verdicts.loc["DoRA has the second highest average"]
-    assert second["reading"] == "PVeRA − DoRA: −6.3 points"
-
-
-def test_claims_about_stability():
-    """Standard deviations over seeds, PVeRA: 2.83, 0, 2.83 points; VeRA 0, 0, 0. Ranks by seed of one data set."""
-    steady = runs_of({m: HAND[m] for m in ("vera", "pvera")})
-    verdicts = judged("Main table", 100 * wide(steady))
-    deviation = verdicts.loc["PVeRA is the most stable: lowest standard deviation over seeds"]
-    assert deviation["difference"] == pytest.approx(-np.sqrt(8) * 2 / 3)
-    assert deviation["scale"] == "3 data sets, over all seeds"
-    # On digits first twice, on textures second twice, on vessels second (29 against 30), then first.
-    rank = verdicts.loc["PVeRA is the most stable: lowest mean rank"]
-    assert rank["difference"] == pytest.approx((1 - 1 + 0) / 3) and rank["reading"] == "VeRA − PVeRA: 0.00 ranks"
-    single = judged("Main table", 100 * wide([run for run in steady if run["seed"] == 0]))
-    assert "single seed" in single.loc["PVeRA is the most stable: lowest standard deviation over seeds", "reading"]
 
 
 def test_about_names_what_is_missing_and_diverged():
@@ -190,23 +156,6 @@ def test_a_part_of_the_paper_s_table_is_marked_incomplete():
     assert about(2, 3, 1).endswith(". 6 runs. Incomplete: 3 of 19 data sets, 2 of 8 methods, 1 of 3 seeds.")
     assert about(8, 19, 2).endswith(". 304 runs. Incomplete: 2 of 3 seeds.")
     assert about(8, 19, 3).endswith(". 456 runs.")
-
-
-def test_latex():
-    run = make_record("ia3", backbone="vit_tiny")
-    latex = tables.detailed([*runs_of({"pvera": {"digits": [9]}}, 10, backbone="vit_tiny"), run]).latex()
-    assert r" & (IA)$^{3}$ & PVeRA \\" in latex and r"Digits & 50.0$^*$ & 90.0 \\" in latex
-    assert r"vit\_tiny" in latex and r"p $<$ 0.05" in latex and r"\label{tab:detailed}" in latex
-    main = tables.main(runs_of(HAND)).latex()
-    assert r"LoRA & \underline{60.0} & \textbf{80.0} & 20.0 & \underline{53.3} & \textbf{70.0} & 20.0 \\" in main
-    assert r"\rotatebox" not in main and TURNED == 8
-    wide_table = Table("t", "", {"": pd.DataFrame([["1"] * 9], ["x"], [f"c{i}" for i in range(9)])}).latex()
-    assert r" & \rotatebox[origin=l]{90}{c0} & " in wide_table
-    categories = r" & \multicolumn{2}{c}{Natural} & Specialized & \multicolumn{3}{c}{Averages} \\"
-    assert categories in main
-    assert main.index(r"\caption") < main.index(r"\begin{tabular}")
-    coded = Table("t", "", {"": pd.DataFrame({"`a_b`": ["–"]}, ["x"])}).latex()
-    assert r" & \texttt{a\_b} \\" in coded
 
 
 def test_files(tmp_path):
@@ -236,17 +185,6 @@ def test_every_method_has_a_unique_style():
     assert len(looks) == 8 and [look.title for look in looks] == [m.title for m in adapters.METHODS.values()]
     for attribute, others in (("colour", plots.COLOURS), ("marker", plots.MARKERS)):
         assert len({*(getattr(look, attribute) for look in looks), *others}) == len(looks) + len(others)
-
-
-def test_figure_shows_the_means():
-    scores = wide(runs_of(HAND))
-    shown = [ax for ax in plots.benchmark(scores).axes if ax.get_visible()]
-    assert [ax.get_title() for ax in shown] == ["Average", "Natural", "Specialized"]
-    values = tables.accuracies(scores)
-    for ax in shown:
-        means = {line.get_marker(): line.get_xdata()[0] for line in ax.lines if len(line.get_xdata()) == 1}
-        for key, value in values[ax.get_title().lower()].items():
-            np.testing.assert_allclose(means[plots.style(key).marker], value)
 
 
 def test_notebook(tmp_path, monkeypatch, capsys):

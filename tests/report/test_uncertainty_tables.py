@@ -5,14 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hand import cells, lines
-from matplotlib.colors import to_rgba
+from hand import cells
 from records import make_record
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from pvera.report import published, table
-from pvera.report.plots import style
 from pvera.report.plots import uncertainty as plots
 from pvera.report.readings import Example, Uncertainty
 from pvera.report.tables import uncertainty
@@ -89,18 +87,6 @@ def test_random_spreads_against_scikit_learn():
     np.testing.assert_allclose(gain, gaps)
 
 
-def test_widths_beside_the_paper():
-    """Over all three adapters, correct images have widths .2 .4 .2 .4 .8 .4 .4, incorrect ones .6 .2 .6 .8 .2."""
-    table = uncertainty.widths(HAND, PAPER)
-    right, wrong = 2.8 / 7, 2.4 / 5
-    theirs = [float(PAPER.quote(f"width_{name}")) for name in ("correct", "incorrect")]
-    rows = lines(table)
-    assert rows[0] == ["Paper", f"{theirs[0]:.4f}", f"{theirs[1]:.4f}", f"{theirs[1] / theirs[0]:.2f}"]
-    assert rows[1] == ["Here, 4 draws", f"{right:.4f}", f"{wrong:.4f}", "1.20"]
-    assert rows[2][1:] == [f"{right / 2:.4f}", f"{wrong / 2:.4f}", "1.20"]
-    assert cells(table, 1)["Vessels"][0] == "25.0"
-
-
 def test_contrasts_are_those_within_a_data_set():
     """Pooled, incorrect images spread more. By data set, delta is .25 and 1 on Digits, and -1 on Vessels's one seed."""
     for values in (uncertainty.spread_of, uncertainty.width_of):
@@ -147,28 +133,3 @@ def test_numbers_as_text(write, value, digits, text):
 )
 def test_stars(p, text):
     assert plots.stars(p) == text
-
-
-def test_figures_of_draws_show_the_tables_numbers():
-    figure = plots.detection(HAND)
-    (ax,) = figure.axes
-    drawn = {line.get_color(): line for line in ax.lines if line.get_marker() in "os" and len(line.get_xdata())}
-    means = uncertainty.detection(HAND).groupby(["way", "draws", "seed"])["auroc"].mean().groupby(["way", "draws"])
-    for way, colour in ((uncertainty.SD, style("pvera").colour), (uncertainty.SCORE, "0.25")):
-        np.testing.assert_allclose(drawn[colour].get_ydata(), means.mean()[way])
-    bands = [band.get_paths()[0].vertices[:, 1] for band in ax.collections]
-    expected = {(means.min()[way].min(), means.max()[way].max()) for way in (uncertainty.SD, uncertainty.SCORE)}
-    assert {(band.min(), band.max()) for band in bands} == expected
-    titles = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert titles == {uncertainty.SD, uncertainty.SCORE, uncertainty.SINGLE}
-
-
-def test_examples_show_correct_images_before_incorrect_ones():
-    shown = [ax for ax in plots.examples(HAND[:1] + HAND[2:]).axes if ax.get_visible()]
-    assert [ax.get_title() for ax in shown] == ["Digits", "Vessels"] * 2
-    colours = [ax.spines["left"].get_edgecolor() for ax in shown]
-    assert colours == [to_rgba(plots.CORRECT)] * 2 + [to_rgba(plots.INCORRECT)] * 2
-    assert shown[1].get_xlabel() == "none\nnone\n[0.40, 0.60]"
-    top, bottom = plots.teaser(HAND[0].examples).axes[1::2]
-    assert top.get_yticklabels()[0].get_text() == "0" and bottom.get_yticklabels()[0].get_text() == "1"
-    assert [text.get_text() for text in top.texts] == ["[0.40, 0.60]"]
