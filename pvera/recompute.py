@@ -11,14 +11,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
-
-try:
-    from torch._C import _current_autograd_node as current_node
-    from torch._C._autograd import _get_sequence_nr as sequence_number
-except ImportError as error:
-    raise ImportError(
-        f"torch {torch.__version__} does not number autograd's operations: use a tested version"
-    ) from error
+from torch._C import _current_autograd_node as current_node
+from torch._C._autograd import _get_sequence_nr as sequence_number
 
 T = TypeVar("T")
 KEPT = 32  # passes; more than any accumulation of gradients before one backward pass

@@ -173,9 +173,9 @@ def change_weights(layer: Layer, adapter: nn.Module, method) -> None:
             delta = (adapter.A[:, i] @ adapter.B[i]) * (method.alpha / method.rank if scaled else 1)
             delta = delta.T if getattr(method, "transpose", True) else delta
         else:
-            A, d = adapter.shared.A, adapter.d
+            A, d, pair = adapter.shared.A, adapter.d, i if method.pair == "position" else 0
             A, d = (A[:, 0], d[0]) if method.key == "pvera" else (A, d)
-            delta = method.alpha * (A[:, i] @ d[i].diag() @ adapter.shared.B[i] @ adapter.b[i].diag()).T
+            delta = method.alpha * (A[:, pair] @ d[i].diag() @ adapter.shared.B[pair] @ adapter.b[i].diag()).T
         W += delta
         if method.key == "dora":
             norm = W.norm(dim=1 if method.norm == "input" else 0, keepdim=True)

@@ -64,10 +64,12 @@ METHODS_VARIED = [
     VeRA(rank=8, targets="qk"),
     PVeRA(rank=8, targets="kv", alpha=3.0, kl="mean"),
     PVeRA(rank=8, targets="q"),
+    VeRA(rank=8, pair="shared"),
+    PVeRA(rank=8, targets="qkv", pair="shared"),
 ]
 
 
-@pytest.mark.parametrize("check", ["start", "reference"])
+@pytest.mark.parametrize("check", ["start", "reference", "merging"])
 @pytest.mark.parametrize("method", METHODS_VARIED, ids=str)
 def test_hyperparameters(method, check):
     CHECKS[check](Case("vit_base_patch14_dinov2", method))

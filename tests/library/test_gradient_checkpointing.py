@@ -1,7 +1,5 @@
 """Gradient checkpointing computes layers twice: loss and gradients are those of computing them once."""
 
-import runpy
-
 import pytest
 import torch
 from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
@@ -43,7 +41,7 @@ def assert_equal(ours, expected):
 
 
 @pytest.mark.parametrize("spared", [False, True], ids=["whole", "class token"])
-@pytest.mark.parametrize("method", [*METHODS.values(), *DROPPED, GRID], ids=str)
+@pytest.mark.parametrize("method", [*DROPPED, GRID, METHODS["adaptformer"]], ids=str)
 def test_a_step_is_the_same(method, spared):
     plain, saving = models(method)
     plain.last_mlp_on_class_token = saving.last_mlp_on_class_token = spared
@@ -70,13 +68,9 @@ def test_settings_of_the_pass_and_not_of_the_backward_pass():
         with model.sampling(seed=7):
             loss = objective(model.eval(), make_images())
         model.active = [0, 1, 2]
-        results.append(dict(gradients_of_active(model, loss).items()))
+        loss.backward()
+        results.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
     assert_equal(results[1], results[0])
-
-
-def gradients_of_active(model, loss):
-    loss.backward()
-    return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
 
 
 def test_reentrant_checkpoints():
@@ -105,11 +99,3 @@ def test_a_pass_too_far_back_is_refused():
             model(make_images(1))
     with pytest.raises(RuntimeError, match=f"more than {recompute.KEPT} passes back"):
         loss.backward()
-
-
-def test_a_torch_without_numbered_operations_is_named(monkeypatch):
-    monkeypatch.delattr(torch._C, "_current_autograd_node")
-    with pytest.raises(
-        ImportError, match=f"torch {torch.__version__} does not number autograd's operations".replace("+", ".")
-    ):
-        runpy.run_path(recompute.__file__)

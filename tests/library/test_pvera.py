@@ -12,8 +12,6 @@ from torch.distributions import Normal, kl_divergence
 import pvera
 from pvera import PVeRA
 
-SUBSETS = ("q", "k", "v", "qk", "qv", "kv", "qkv")
-
 
 def transcribed(adapter, method, x, y, noise):
     """Compute Eq. 5-7 and 9 position by position, with σ from the log-variance.
@@ -22,14 +20,15 @@ def transcribed(adapter, method, x, y, noise):
     """
     new, divergences = list(y.unbind(2)), []
     for i, position in enumerate(method.targets):
-        mu = x @ adapter.shared.A[:, 0, i] * adapter.d[0, i]
+        pair = i if method.pair == "position" else 0
+        mu = x @ adapter.shared.A[:, 0, pair] * adapter.d[0, i]
         if method.sigma is None:
-            sigma = torch.exp(x @ adapter.shared.A[:, 1, i] * adapter.d[1, i] / 2)
+            sigma = torch.exp(x @ adapter.shared.A[:, 1, pair] * adapter.d[1, i] / 2)
         else:
             sigma = torch.full_like(mu, method.sigma)
         z = noise[:, :, i] * sigma + mu
         j = "qkv".index(position)
-        new[j] = new[j] + method.alpha * ((z @ adapter.shared.B[i]) * adapter.b[i])
+        new[j] = new[j] + method.alpha * ((z @ adapter.shared.B[pair]) * adapter.b[i])
         divergences.append((mu**2 + sigma**2 - 1) / 2 - torch.log(sigma))
     if method.kl == "sum":  # Eq. 9 with the divergence of an r-dimensional normal, averaged over tokens
         kl = sum(D.sum(-1).mean() for D in divergences) / 2
@@ -40,9 +39,10 @@ def transcribed(adapter, method, x, y, noise):
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-6)])
 @pytest.mark.parametrize("kl", ["sum", "mean"])
-@pytest.mark.parametrize("targets, sigma", [*((targets, None) for targets in SUBSETS), ("qv", 1.0), ("k", 3.0)])
-def test_equations(targets, sigma, kl, dtype, tolerance):
-    method = PVeRA(rank=8, alpha=3.0, targets=targets, kl=kl, sigma=sigma)
+@pytest.mark.parametrize("options", [{}, {"sigma": 1.0}, {"sigma": 3.0}, {"pair": "shared"}], ids=str)
+@pytest.mark.parametrize("targets", ["q", "k", "v", "qk", "qv", "kv", "qkv"])
+def test_equations(targets, options, kl, dtype, tolerance):
+    method = PVeRA(rank=8, alpha=3.0, targets=targets, kl=kl, **options)
     model = adapted(method).to(dtype)
     source = torch.Generator().manual_seed(1)
     x, y, noise = (0.3 * torch.randn(2, 5, *s, generator=source).to(dtype) for s in ((24,), (3, 24), (len(targets), 8)))
