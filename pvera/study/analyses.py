@@ -139,25 +139,16 @@ def estimate(scores: Iterable[np.ndarray], labels: np.ndarray, k: int) -> uncert
 def uncertainties(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
     """Compute the `Estimates` of all test images for each number of draws (Algorithm 1, appendix C).
 
-    On some images: whether the interval holds the mean of many further draws. Of an image that is right and one that
-    is wrong: pixels and all scores.
-
-    Few draws are the first of the many. The two images are those with the interval of median width.
+    Few draws are the first of the many. Of an image that is right and one that is wrong, those with the interval of
+    median width: pixels and all scores.
     """
-    settings, test = analysis.settings, tests[analysis.dataset]
-    labels, draws = test.labels.cpu().numpy(), settings["draws"]
+    test, draws = tests[analysis.dataset], analysis.settings["draws"]
+    labels = test.labels.cpu().numpy()
     scores = []
     for drawn in draw(model, test, max(draws), analysis.seed):
         scores.append(drawn)
         report(min(len(scores) * BATCH / len(test), 1.0))
     estimates = {k: estimate(scores, labels, k) for k in draws}
-    of_truth = np.unique(np.linspace(0, len(test) - 1, settings["truth_images"]).round().astype(int))
-    many = uncertainty.sample(model, test[of_truth], settings["truth_draws"], derive(analysis.seed, "truth"))
-    truth = many.double().mean(0).cpu().numpy()
-    covered = []
-    for one in estimates.values():
-        of_class = truth[np.arange(len(of_truth)), one.predicted[of_truth]]
-        covered.append((one.low[of_truth] <= of_class) & (of_class <= one.high[of_truth]))
     most = estimates[max(draws)]
     examples = [image for image in (_median(most, right) for right in (True, False)) if image is not None]
     return {
@@ -167,8 +158,6 @@ def uncertainties(model, analysis: Analysis, tests, report: Report) -> dict[str,
             name: np.stack([getattr(one, name) for one in estimates.values()]).astype(kind)
             for name, kind in uncertainty.STORED.items()
         },
-        "truth_images": of_truth.astype(np.int32),
-        "covered": np.stack(covered),
         "example_images": np.array(examples, np.int32),
         "example_pixels": test.images[examples],
         "example_scores": np.stack([scores[i // BATCH][:, i % BATCH] for i in examples]).astype(np.float16),

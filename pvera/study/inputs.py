@@ -9,35 +9,29 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import json
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
 
 from pvera.backbones import Backbone
-from pvera.data import custom, splits, store, vtab
+from pvera.data import splits, store, vtab
 from pvera.text_encoders import Encoder
 
-#: What is known of weights, by the arguments of `_load_backbone`, and of data, by those of `_load_data`.
-_known: dict[Hashable, Any] = {}
+#: Hashes of data, by the arguments of `_load_data`.
+_hashes: dict[tuple, str] = {}
 #: Which copy of its data set a run reads, None where that cannot be told.
 _copy_name = cache(vtab.copy_name)
 
 
 def forget() -> None:
     """Look at weights and data anew, as another process would."""
-    _known.clear()
-    for cached in (_copy_name, _load_backbone, _load_data):
+    _hashes.clear()
+    for cached in (_copy_name, _describe, _load_backbone, _load_data):
         cached.cache_clear()
-
-
-def backbone(run) -> Backbone | Encoder:
-    """Load the run's frozen backbone. InputError as the loaders."""
-    return _load_backbone(*_weights(run))
 
 
 def for_training(run, device: str) -> tuple[Backbone | Encoder, list[splits.Data]]:
@@ -60,7 +54,7 @@ def for_analysis(run, device: str) -> tuple[Backbone | Encoder, dict[str, splits
 
 def describe_backbone(run) -> dict:
     """Return `weights_sha256`, and `image_size` or `max_length`, of the run's backbone."""
-    described = _described(run)
+    described = _describe(*_weights(run))
     size = {name: value for name, value in described["reading"].items() if name in ("image_size", "max_length")}
     return {"weights_sha256": described["weights_sha256"]} | size
 
@@ -80,64 +74,43 @@ def copy_name(run) -> str | None:
     return _copy_name(run.data_root, run.dataset)
 
 
-def provenance(run) -> dict:
-    """Return `custom.provenance` of the run's data set, as it was when the data was loaded: lists may change."""
-    return _known["custom", run.data_root, run.dataset]
-
-
 def _weights(run) -> tuple[ModuleType, str, str | None]:
     return splits.kind(run.dataset), run.backbone, run.weights
 
 
 @lru_cache(maxsize=1)
 def _load_backbone(kind: ModuleType, name: str, weights: str | None) -> Backbone | Encoder:
-    frozen = kind.MODELS.load(name, weights=weights)
-    described = {"weights_sha256": frozen.weights_sha256, "reading": kind.reading(frozen)}
-    files = _files(kind, name, weights)
-    _known[kind, name, weights] = store.keep(files, described) if files else described
-    return frozen
+    return kind.MODELS.load(name, weights=weights)
 
 
-def _described(run) -> dict:
-    """Return the hash of the weights, and what data depends on in the frozen model."""
-    key = _weights(run)
-    if key not in _known:
-        files = _files(*key)
-        if files and (described := store.recall(files)):
-            _known[key] = described
-        else:
-            backbone(run)
-    return _known[key]
+@cache
+def _describe(kind: ModuleType, name: str, weights: str | None) -> dict:
+    """Return the hash of the weights, and what data depends on in the frozen model.
 
-
-def _files(kind: ModuleType, name: str, weights: str | None) -> list | None:
-    """Return what the loaded tensors depend on: files by size and times, and versions. None where a file is missing."""
-    packages = [name for name in ("torch", kind.PACKAGE) if importlib.util.find_spec(name) is not None]
-    try:
+    Both depend on the files, by size and times, and on the packages that read them.
+    """
+    files, packages = [], [each for each in ("torch", kind.PACKAGE) if importlib.util.find_spec(each) is not None]
+    with suppress(OSError, ValueError):  # a file is missing: it has to be downloaded
         files = [(str(Path(file).absolute()), store.state(file)) for file in kind.MODELS.weight_files(name, weights)]
-    except (OSError, ValueError):
-        return None
-    return [name, files, [importlib.metadata.version(name) for name in packages]] if files else None
+    about = [name, files, [importlib.metadata.version(each) for each in packages]]
+    if files and (known := store.recall(about)):
+        return known
+    frozen = _load_backbone(kind, name, weights)
+    described = {"weights_sha256": frozen.weights_sha256, "reading": kind.reading(frozen)}
+    return store.keep(about, described) if files else described
 
 
 @lru_cache(maxsize=1)
 def _load_data(root: str, names: tuple, parts: tuple, images: int | None, *weights) -> tuple[splits.Split, ...]:
-    for name in names:
-        _known["custom", root, name] = custom.provenance(root, name)
     frozen = _load_backbone(*weights)
     of_names = [splits.load(root, name, frozen, parts, images) for name in names]
     loaded = tuple(split for of_name in of_names for split in of_name)
-    _known[_data_key(root, names, parts, images, weights[0].reading(frozen))] = splits.digest(loaded)
+    _hashes[(root, names, parts, images, *weights)] = splits.digest(loaded)
     return loaded
 
 
-def _data_key(root: str, names: tuple, parts: tuple, images: int | None, reading: dict) -> Hashable:
-    """Return what the hash of data goes by: backbones that read alike share it."""
-    return root, names, parts, images, json.dumps(reading, sort_keys=True)
-
-
 def _placed(run, device: str, names: tuple[str, ...], parts: tuple[str, ...]) -> tuple:
-    frozen = backbone(run)
+    frozen = _load_backbone(*_weights(run))
     frozen.model.to(device)
     loaded, of_each = _load_data(run.data_root, names, parts, run.images, *_weights(run)), parts * len(names)
     return frozen, [
@@ -147,21 +120,21 @@ def _placed(run, device: str, names: tuple[str, ...], parts: tuple[str, ...]) ->
 
 
 def _sha256(run, names: tuple[str, ...], parts: tuple[str, ...]) -> str:
-    reading = _described(run)["reading"]
-    key = _data_key(run.data_root, names, parts, run.images, reading)
-    if key not in _known:
+    data = (run.data_root, names, parts, run.images, *_weights(run))
+    if data not in _hashes:
+        reading = _describe(*_weights(run))["reading"]
         keys = [key for name in names for key in splits.keys(run.data_root, name, reading, parts, run.images)]
         if known := store.recall(keys):
-            _known[key] = known
+            _hashes[data] = known
         else:
-            _load_data(run.data_root, names, parts, run.images, *_weights(run))
-    return _known[key]
+            _load_data(*data)
+    return _hashes[data]
 
 
 def prepare(runs: Iterable) -> None:
     """Check and decode what the runs read, so that wrong and damaged data is found before any of them trains."""
     for run in _each_data(runs):
-        splits.digest(splits.load(run.data_root, run.dataset, backbone(run)))
+        splits.digest(splits.load(run.data_root, run.dataset, _load_backbone(*_weights(run))))
 
 
 def require(runs: Iterable) -> None:
@@ -170,7 +143,7 @@ def require(runs: Iterable) -> None:
     Nothing is decoded, but weights are downloaded: what executes the runs may be unable to.
     """
     for run in _each_data(runs):
-        splits.keys(run.data_root, run.dataset, splits.kind(run.dataset).reading(backbone(run)))
+        splits.keys(run.data_root, run.dataset, splits.kind(run.dataset).reading(_load_backbone(*_weights(run))))
 
 
 def _each_data(runs: Iterable) -> Iterator:

@@ -228,12 +228,18 @@ def components(profile: Profile, root, name: str) -> list[Run]:
 
 
 def noise(profile: Profile, root, name: str) -> list[Run]:
-    """List PVeRA with σ fixed and β = 0, below "noise_sigma_<σ>", with the seeds of PVeRA's components."""
+    """List PVeRA with σ fixed and β = 0, below "noise_sigma_<σ>", and VeRA with part of its latent dropped, below
+    "noise_dropout_<share>", with the seeds of PVeRA's components."""
     if not profile.noise:
         return []
-    sigma, datasets = profile.noise.sigma, [*profile.datasets, *profile.further_datasets]
-    part = {"datasets": datasets, "seeds": profile.component_seeds}
-    return trainings(profile, root, f"{name}_sigma_{sigma:g}", ["pvera"], **part, sigma=sigma, beta=0.0)
+    list_of = partial(trainings, profile, root, seeds=profile.component_seeds)
+    listed, few = [], first_of_categories(profile)
+    for sigma in (profile.noise.sigma, *profile.noise.sizes):
+        datasets = few if sigma in profile.noise.sizes else [*profile.datasets, *profile.further_datasets]
+        listed += list_of(f"{name}_sigma_{sigma:g}", ["pvera"], datasets=datasets, sigma=sigma, beta=0.0)
+    for share in profile.noise.dropout:
+        listed += list_of(f"{name}_dropout_{share:g}", ["vera"], datasets=few, dropout=share, dropped="latent")
+    return listed
 
 
 def published(profile: Profile, root, name: str) -> list[Run]:
@@ -328,7 +334,8 @@ def adapters(profile: Profile, root, *methods: str) -> list[Run]:
 
 def uncertainty(profile: Profile, root, name: str) -> list[Analysis]:
     """List Monte Carlo inference with every PVeRA adapter (Section 4.3, appendix C)."""
-    settings = profile.uncertainty.model_dump()
+    # The recorded configurations hold two settings of further draws, which are no longer made.
+    settings = {"draws": sorted(profile.draws), "truth_images": 64, "truth_draws": 256}
     return [Analysis.of(run, name, analyses.uncertainties, **settings) for run in adapters(profile, root, "pvera")]
 
 

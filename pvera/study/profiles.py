@@ -71,9 +71,15 @@ class Effects(Settings):
 
 
 class Noise(Settings):
-    """PVeRA with σ fixed to `sigma` and β = 0, on every data set and the first backbone (not in the paper)."""
+    """PVeRA with σ fixed and β = 0, and VeRA with dropout in its latent, on the first backbone (not in the paper).
+
+    sigma: σ, on every data set. sizes, dropout: other values of σ, and shares of VeRA's latent that are dropped, on
+    the first data set of each category.
+    """
 
     sigma: Rate = 1.0
+    sizes: Distinct[Rate] = []
+    dropout: Distinct[Share] = []
 
 
 class Published(Settings):
@@ -85,25 +91,6 @@ class Published(Settings):
     methods: Several[Name]
     beta: Weight
     seeds: Several[Natural]
-
-
-class Draws(Settings):
-    """Monte Carlo inference on the adapters of the benchmark.
-
-    draws: the numbers of draws that are compared, ascending; fewer draws are the first of the most.
-    truth_images, truth_draws: for the coverage of intervals, how many test images get how many further draws.
-    """
-
-    draws: Several[Annotated[int, Field(ge=2)]] = [2, 4, 8, 16]
-    truth_images: Count = 64
-    truth_draws: Annotated[int, Field(ge=2)] = 256
-
-    @field_validator("draws")
-    @classmethod
-    def _ascending(cls, values: list) -> list:
-        if values != sorted(values):
-            raise ValueError(f"must ascend, unlike {values}")
-        return values
 
 
 class Baselines(Settings):
@@ -124,12 +111,6 @@ class Baselines(Settings):
     shift_draws: Count = 4
     betas: Distinct[Weight] = []
 
-    @model_validator(mode="after")
-    def _shift_draws_are_drawn(self) -> Self:
-        if self.shift_draws not in self.draws:
-            raise ValueError(f"shift_draws: {self.shift_draws} is none of draws ({', '.join(map(str, self.draws))})")
-        return self
-
 
 class Profile(Settings):
     """A profile's backbones, data sets, methods with their grids, seeds, budget and protocol.
@@ -149,6 +130,7 @@ class Profile(Settings):
     experiments: those that are run where no others are asked for; by default all.
     out_of_distribution: the data sets whose models see each other's images; by default the first of each category.
     noise, published: two experiments that are left out where they are not described.
+    draws: of Monte Carlo inference, the numbers that are compared; fewer draws are the first of the most.
     rivals: the methods of uncertainty beside PVeRA's draws.
     weights: per backbone a local file of its weights, instead of the hub's.
     deterministic: see `training.deterministic`.
@@ -182,7 +164,7 @@ class Profile(Settings):
     out_of_distribution: Distinct[Name] = []
     noise: Noise | None = None
     published: Published | None = None
-    uncertainty: Draws = Draws()
+    draws: Several[Annotated[int, Field(ge=2)]] = [2, 4, 8, 16]
     rivals: Baselines | None = None
     weights: dict[Name, Text] = {}
     deterministic: bool = False

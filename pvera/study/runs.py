@@ -18,7 +18,7 @@ import torch
 
 from pvera import __version__, checkpoint
 from pvera.adapters import Method
-from pvera.data import splits, tasks
+from pvera.data import custom, splits, tasks
 from pvera.members import Member
 from pvera.model import adapt
 from pvera.seeding import derive
@@ -161,7 +161,7 @@ class Run(Job):
             "category": task.category,
             "protocol": self.protocol.name,
             "data_copy": inputs.copy_name(self),
-            **inputs.provenance(self),
+            **custom.provenance(self.data_root, self.dataset),
             "config": self.config(),
             "members": described,
             "chosen": chosen,

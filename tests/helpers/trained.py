@@ -11,10 +11,9 @@ from pvera.data import tasks
 from pvera.study import results
 from pvera.study.experiments import list_runs
 from pvera.study.inputs import splits_sha256
-from pvera.study.profiles import Draws, Profile
+from pvera.study.profiles import Profile
 
 IMAGES = 40
-DRAWS = Draws(draws=[2, 4], truth_images=5, truth_draws=50)
 
 
 def make_data(root, *names):
@@ -43,7 +42,7 @@ def make_profile(folder, datasets=("digits", "vessels", "sprites"), **changes) -
         seeds=[0, 1],
         protocol="corrected",
         methods={"vera": {"rank": 8}, "pvera": {"rank": 8}},
-        uncertainty=DRAWS,
+        draws=[2, 4],
         beta=[1e-4],
     )
     return Profile(**settings | changes)

@@ -216,23 +216,6 @@ def test_pictures_without_labels(pictures, tmp_path, capsys):
         assert message in scripts.refusal("predict", capsys, *options, wrong, *named)
 
 
-def test_pictures_for_an_adapter_of_a_known_data_set(digits, tmp_path, capsys):
-    """Labels go by the names of its classes."""
-    lines = (digits / "digits/test.txt").read_text().splitlines()
-    for image, label in map(str.split, lines[:300]):
-        (tmp_path / "folder" / label).mkdir(parents=True, exist_ok=True)
-        shutil.copy(digits / "digits" / image, tmp_path / "folder" / label)
-    shutil.rmtree(tmp_path / "folder/3")
-    adapter = MINI / "benchmark/tiny/digits/pvera/seed0.safetensors"
-    new = (adapter, "--data", tmp_path / "data", "--data-set", f"new={tmp_path / 'folder'}")
-    accuracy = metrics_of(capsys, tmp_path, *new, "--split", "all")["accuracy"]
-    made = json.loads((tmp_path / "m.json").read_text())["classes"]
-    assert [row["class"] for row in made] == list("0123456789") and made[3]["accuracy"] is None
-    assert accuracy == pytest.approx(results.read(adapter.with_suffix(".json"))["test"]["accuracy"], abs=0.1)
-    assert "--split all evaluates pictures of some" in scripts.refusal("evaluate", capsys, *new)
-    assert not (tmp_path / "data").exists(), "nothing is written"
-
-
 def test_an_adapter_is_not_tested_on_the_images_of_its_training(copy, tmp_path, capsys, in_process):
     """Another split and added pictures are refused; renaming and moving pictures changes nothing."""
     trained, options, data, named = trained_on(copy, tmp_path, capsys, "pvera")

@@ -67,16 +67,6 @@ def test_pretraining_ends_with_weights_that_load_and_repeats_bit_for_bit(tmp_pat
     assert output.read_bytes() == before
 
 
-def test_images_are_ordered_by_class_and_number_and_the_last_are_held_out(tmp_path):
-    files = {f"{folder}/{n}.png": member(np.random.default_rng(n), mean) for n in (10, 9, 2)
-             for folder, mean in (("light", 160), ("dark", 90))}  # fmt: skip
-    images, labels, classes = pretrain_tiny.read(write_zip(tmp_path / "source.zip", files))
-    assert classes == ["dark", "light"] and labels.tolist() == [0, 0, 0, 1, 1, 1]
-    for image, name in zip(images, (f"{of}/{n}.png" for of in classes for n in (2, 9, 10)), strict=True):
-        assert np.array_equal(image, Image.open(BytesIO(files[name])))
-    assert pretrain_tiny.split(labels, 1).tolist() == [False, False, True] * 2
-
-
 def test_torchvision_images_are_ordered_by_class(monkeypatch):
     class Downloaded:
         classes = ["airplane", "automobile"]

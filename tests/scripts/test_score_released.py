@@ -141,13 +141,6 @@ def test_layouts(tmp_path, arguments, capsys, layout):
     assert row["copy"] == "lossless, differs from VTAB-1k" and row["head"] == "released"
 
 
-def test_peft_itself_loses_renamed_adapters(tmp_path):
-    """This is why the tensors are read directly."""
-    folder = write(tmp_path, "old keys")
-    loaded = peft.PeftModel.from_pretrained(Classifier(encoder()), folder)
-    assert not any(p.any() for n, p in loaded.named_parameters() if "pvera_lambda_b" in n)
-
-
 def test_a_missing_head_is_probed(tmp_path, arguments, capsys):
     folder = write(tmp_path, "no head")
     status, output, _ = outcome("score_released", capsys, *arguments, "--datasets", "dmlab")

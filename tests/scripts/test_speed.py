@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import benchmark_speed
-import notebook
 import pandas as pd
 import pytest
 import scripts
 import torch
 
-from pvera import LoRA, PVeRA
 from pvera.report.plots import speed as figures
 from pvera.study import speed
 from pvera.study.speed import Measurement
@@ -57,11 +55,6 @@ def test_committed_records_are_their_pages():
         assert speed.describe(speed.read_record(path)) == path.with_suffix(".md").read_text()
 
 
-def test_titles():
-    assert benchmark_speed.title([PVeRA(rank=8)]) == "PVeRA, r = 8"
-    assert benchmark_speed.title([LoRA(rank=2)] * 3) == "LoRA, r = 2, grid of 3"
-
-
 def test_figures():
     rows = pd.DataFrame(map(vars, [
         row(), row(precision="bfloat16", ratio=1.4), row("free", target=None),
@@ -80,32 +73,11 @@ def test_figures():
     assert points == [1.2, 1.4, 1.2, 1.2]
 
 
-def test_quartiles_are_bars():
-    spread = Measurement("step", "tiny", "float32", "VeRA", "frozen", 1.0, 1.0, 1.1, 1.2, 1.05, 1.25)
-    (rows,) = speed.by_backbone({"rows": [vars(spread), vars(row())]}).values()
-    figure = figures.against_bounds({"a processor": rows}, "a backbone")
-    bars = [list(line.get_xdata()) for line in figure.axes[0].lines]
-    assert [1.05, 1.25] in bars
-    assert figure.legends[0].get_texts()[-1].get_text() == "quartiles over timed pairs"
-
-
 def test_paired_measurements_have_quartiles():
     bench = benchmark_speed.Bench.__new__(benchmark_speed.Bench)
     bench.seconds = lambda function: function()
     bench.repeats, seconds = 3, iter([9, 9, 2, 1, 4, 2, 9, 3])  # the warm-up, then three pairs
     assert bench.paired(lambda: next(seconds), lambda: next(seconds)) == (4, 2, 2, 2, 2.5)
-
-
-def test_notebook_without_timings(tmp_path, monkeypatch):
-    text, pictures = notebook.run("speed.ipynb", tmp_path, "empty", monkeypatch)
-    assert (
-        text.splitlines()
-        == [
-            "No results yet: `python experiments/benchmark_speed.py` makes them.",
-            "No results yet: `python experiments/train.py --profile empty` makes them.",
-        ]
-        and not pictures
-    )
 
 
 def test_the_script_measures_each_method(tmp_path, capsys):
@@ -128,15 +100,6 @@ def test_an_adapters_own_products_are_part_of_its_bound(monkeypatch):
     bound, _, bound_value, ratio, _, low, high = rows["AdaptFormer, ratio = 4"]
     assert bound.endswith("and its own products") and bound_value > 2
     assert [bound_value * each for each in (ratio, low, high)] == pytest.approx([3.0, 2.4, 3.6])
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_the_timed_step_trains(precision):
-    bench = benchmark_speed.Bench("tiny", precision, "cpu")
-    with bench.step([PVeRA(rank=4)]) as function:
-        bench.frozen_step(2)()
-        losses = [float(function()[0]) for _ in range(3)]
-    assert losses[0] > losses[2]
 
 
 @pytest.mark.parametrize(

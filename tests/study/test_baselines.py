@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from tiny import make_vit, perturb
 from trained import IMAGES, make_adapters, make_profile
 
 import pvera
-from pvera import PVeRA, backbones, metrics, posthoc
+from pvera import backbones, metrics, posthoc
 from pvera.data.image_folders import load_split
 from pvera.seeding import derive
 from pvera.study import analyses, results, training, uncertainty_baselines
@@ -55,27 +54,6 @@ def chosen(frame, **where):
     for name, value in where.items():
         frame = frame[frame[name] == value]
     return frame
-
-
-def test_planned_runs(profile, folder):
-    root = folder / "results"
-    assert {(run.dataset, run.method): run.tested for run in list_runs(profile, "rivals", root)} == {
-        (dataset, method): tested
-        for dataset, tested in {
-            "digits": ("digits", "textures", "vessels"),
-            "textures": ("textures", "digits", "vessels"),
-            "vessels": ("vessels", "digits"),  # no other data set of its category
-        }.items()
-        for method in METHODS
-    }
-    assert {run.method for run in list_runs(profile, "dropout_rivals", root)} == {"lora", "vera"}
-    assert all(run.candidates[0].method.dropout == 0.1 for run in list_runs(profile, "dropout", root))
-    along = list_runs(profile, "beta_rivals", root)
-    assert [(run.experiment, run.dataset) for run in along] == [
-        (f"beta_rivals_{beta}", dataset) for beta in ("0", "1e-06") for dataset in ("digits", "vessels")
-    ]
-    assert {run.tested for run in along} == {("digits",), ("vessels",)} and not along[0].settings["shifts"]
-    assert [run.candidates[0].beta for run in list_runs(profile, "beta_effects", root)[::4]] == [0, 1e-6]
 
 
 def test_ways_and_their_passes(executed):
@@ -134,19 +112,6 @@ def test_temperature_changes_no_accuracy(executed):
                 assert (before["nll"].to_numpy() != after["nll"].to_numpy()).any()
 
 
-def test_an_ensemble_of_one_is_its_member():
-    scores = np.random.default_rng(0).dirichlet(np.ones(3), (2, 7))
-    ways = [
-        uncertainty_baselines.Predictor("pass", 1, seed, {"test": uncertainty_baselines.Prediction.of(part[None])}, 2.0)
-        for seed, part in enumerate(scores)
-    ]
-    one, both = uncertainty_baselines.ensemble(ways[:1]), uncertainty_baselines.ensemble(ways)
-    np.testing.assert_array_equal(one.predictions["test"].probabilities, scores[0])
-    assert (one.passes, one.milliseconds, "spread" in one.predictions["test"].parts) == (1, 2.0, False)
-    np.testing.assert_allclose(both.predictions["test"].probabilities, scores.mean(0))
-    assert (both.passes, both.milliseconds) == (2, 4.0)
-
-
 def test_an_ensemble_takes_one_pass_per_member(profile, folder, monkeypatch):
     """Each image takes one pass per member. Only the Laplace baselines of VeRA and linear probing read training
     images."""
@@ -159,25 +124,6 @@ def test_an_ensemble_takes_one_pass_per_member(profile, folder, monkeypatch):
     monkeypatch.setattr(results, "write", lambda *_, **__: None)
     run.execute()
     assert sum(seen) == 2 * (4 + IMAGES + 20 * 10 + 2 * 10)
-
-
-def test_draws_without_variance_equal_the_mean(images):
-    """With σ → 0, PVeRA's 16 draws equal the mean."""
-    model = perturb(pvera.adapt(make_vit(), PVeRA(rank=8), 4, 0), scale=0.3).eval()
-    spread = pvera.sample(model, images, 16).std(0).max()
-    for adapter in model.members[0].layers:
-        distribution = adapter.distribution
-        adapter.distribution = lambda x, targets, of=distribution: (of(x, targets)[0], torch.tensor(-200.0))
-        adapter.noise_around_mean = lambda x, targets, now, of=distribution: 0 * of(x, targets)[0]
-    assert spread > 1e-3
-    with model.sampling(seed=0), torch.no_grad():
-        drawn = torch.stack([model(images).softmax(-1) for _ in range(16)])
-        merged = pvera.sample(model, images, 16)
-    mean = model(images).softmax(-1).detach()
-    for draws in (drawn, merged):
-        torch.testing.assert_close(draws, mean.expand(16, -1, -1), atol=1e-5, rtol=1e-4)
-    combined = uncertainty_baselines.Prediction.of(drawn.numpy())
-    assert combined.parts["mutual"].max() < 1e-6 and combined.parts["spread"].max() < 1e-6
 
 
 def test_severity_0_are_the_images_before(executed):

@@ -13,12 +13,10 @@ import torch
 from photographs import copy, listed, pictures  # noqa: F401  fixtures
 
 from pvera import backbones
-from pvera.data import custom, tasks
+from pvera.data import custom
 from pvera.report import published, readings
 from pvera.report.tables import against_paper, benchmark, uncertainty
 from pvera.study import hours, results
-from pvera.study.experiments import list_runs
-from pvera.study.profiles import Profile
 from pvera.study.training import TrainingConfig, duration
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,18 +120,6 @@ def test_result_files_say_how_the_pictures_were_split(pictures, tmp_path, capsys
         refusal = scripts.refusal("train", capsys, *options(tmp_path, *photos, "--split-seed", 0, *other))
         assert "photos is split from seed 5: give the other split another name" in refusal
         assert f"--data-set photos-0={pictures}" in refusal
-
-
-def test_a_record_names_the_split_that_was_loaded(pictures, tmp_path):
-    """Whatever becomes of the lists while the run trains."""
-    custom.install(tmp_path, "photos", pictures, seed=5)
-    profile = Profile.read(ROOT / "experiments/profiles/own.yaml")
-    profile = profile.with_(datasets=["photos"], methods={"linear": profile.methods["linear"]}, data=str(tmp_path))
-    profile = profile.with_(training=profile.training.with_(epochs=1))
-    run = next(run for run in list_runs(profile, "benchmark", tmp_path / "results") if run.method == "linear")
-    run.execute(on_step=lambda *_: custom.install(tmp_path, "photos", pictures, seed=9))
-    assert custom.drawn_from(tasks.manifest(tmp_path, "photos")) == 9
-    assert results.read(run.path)["own_data"]["split"]["seed"] == 5
 
 
 def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_process):

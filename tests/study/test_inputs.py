@@ -1,10 +1,7 @@
 """Hashes of weights and data are kept in the store: known without weights or pixels, and never stale."""
 
-from dataclasses import replace
-
 import pytest
 import safetensors.torch
-import torch
 from trained import make_adapters, make_profile
 
 from pvera import backbones
@@ -79,23 +76,6 @@ def test_an_analysis_is_known_without_weights_and_pixels(profile, tmp_path, monk
     assert run.state() == "different"
 
 
-def test_an_unwritable_or_damaged_store_costs_time_alone(profile, tmp_path, monkeypatch):
-    (run,) = list_runs(profile.with_(methods={"linear": {}}), "benchmark", tmp_path / "results")
-
-    def hashes() -> tuple:
-        inputs.forget()
-        return inputs.describe_backbone(run), inputs.splits_sha256(run)
-
-    right = hashes()
-    kept = list((tmp_path / "cache/store/digests").glob("*.json"))
-    assert len(kept) == 2, "one of the weights and one of the data"
-    for file in kept:
-        file.write_text("{")
-    assert hashes() == right
-    (tmp_path / "mine.safetensors").touch()
-    assert hashes() == right, "the same weights, read anew"
-
-
 def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(profile, tmp_path):
     """Data that stays loaded keeps the digest of what was read."""
     run, other = list_runs(profile.with_(methods={"linear": {}}, seeds=[0, 1]), "benchmark", tmp_path / "results")
@@ -118,28 +98,3 @@ def test_all_data_is_decoded_before_the_first_run_trains(profile, tmp_path):
     image.unlink()
     with pytest.raises(InputError, match="images/test5.png does not exist"):
         inputs.require(planned)
-
-
-def test_the_last_backbone_stays_loaded(profile, tmp_path):
-    run, other = list_runs(profile.with_(seeds=[0, 1], methods={"linear": {}}), "benchmark", tmp_path)
-    (frozen, data), (again, others) = (inputs.for_training(one, "cpu") for one in (run, other))
-    assert frozen is again and data[2].images is others[2].images
-    assert torch.equal(data[2].labels, torch.arange(40) % 10)
-    few = replace(run, images=3)
-    assert inputs.splits_sha256(few) != inputs.splits_sha256(run)
-    assert [len(part) for part in inputs.for_training(few, "cpu")[1]] == [3, 3, 3]
-
-
-def test_the_same_bits_with_separate_or_shared_inputs(profile, tmp_path):
-    """What a worker keeps loaded from run to run changes no number of the next."""
-    records = []
-    for name in ("apart", "shared"):
-        for run in list_runs(profile, "benchmark", tmp_path / name):
-            run.execute()
-            if name == "apart":
-                inputs.forget()
-        (one,) = list_runs(profile, "uncertainty", tmp_path / name)
-        one.execute()
-        arrays = results.read_arrays(one.path)
-        records.append((results.read(run.path)["members"], {key: value.tobytes() for key, value in arrays.items()}))
-    assert records[0] == records[1]

@@ -11,12 +11,10 @@ from hand import cells
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import pvera
-from pvera import InputError, backbones, cost, metrics
+from pvera import InputError, backbones, cost
 from pvera.adapters.base import matching
-from pvera.report import plots, published
-from pvera.report.plots import calibration as calibration_plots
+from pvera.report import published
 from pvera.report.plots import cost as cost_plots
-from pvera.report.scores import wide
 from pvera.report.tables import against_paper, benchmark, calibration, wall_time
 from pvera.report.tables import cost as cost_tables
 from pvera.study import cost_records, results
@@ -148,17 +146,6 @@ def shown(figure) -> list[str]:
     FigureCanvasAgg(figure).draw()
     texts = [text.get_text() for ax in figure.axes for text in (*ax.get_yticklabels(), *ax.texts, ax.title)]
     return [*texts, *(text.get_text() for legend in figure.legends for text in legend.get_texts())]
-
-
-def test_it_has_a_unique_style_in_figures(root, all_runs):
-    looks = [plots.style(key) for key in pvera.METHODS]
-    assert (looks[-1].title, looks[-1].colour, looks[-1].marker) == ("Bias", plots.COLOURS[0], plots.MARKERS[0])
-    assert len({look.colour for look in looks}) == len({look.marker for look in looks}) == 9
-    figures = [plots.benchmark(wide(all_runs))]
-    pooled = calibration.pooled(root, all_runs)
-    figures.append(calibration_plots.diagrams({m: metrics.reliability(*answers) for m, answers in pooled.items()}))
-    for figure in figures:
-        assert any(text.startswith("Bias") for text in shown(figure))
 
 
 def test_published_numbers_are_the_papers_alone(all_runs):

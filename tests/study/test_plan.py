@@ -1,12 +1,10 @@
 """Plans: which runs an experiment lists, before and after what they need is there; the committed results are those."""
 
 import json
-import re
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-import scripts
 import torch
 from tiny import make_images, make_vit, perturb
 
@@ -142,15 +140,6 @@ def test_a_grid_that_is_not_searched_needs_its_most_chosen_value(profile, tmp_pa
 # Experiments
 
 
-def test_the_benchmark_lists_what_a_reader_wants_first(profile, tmp_path):
-    methods = {name: {} for name in ("bottleneck", "lora", "pvera", "linear", "vera")}
-    listed = list_runs(profile.with_(methods=methods, beta=[0.0]), "benchmark", tmp_path)
-    order = [(run.seed, run.dataset, run.method) for run in listed]
-    first = [(0, name, method) for name in ("digits", "vessels") for method in ("linear", "vera", "pvera", "lora")]
-    assert order[:8] == first and order[8:10] == [(0, "digits", "bottleneck"), (0, "vessels", "bottleneck")]
-    assert order[10:] == [(1, *rest) for _, *rest in order[:10]]
-
-
 def test_components_differ_only_as_their_names_say(profile, tmp_path):
     profile = profile.with_(beta=[1e-3])
     listed = {(run.experiment, run.dataset, run.seed): run for run in list_runs(profile, "components", tmp_path)}
@@ -186,15 +175,20 @@ def test_further_data_sets_are_those_of_the_components_alone(profile, tmp_path):
 def test_noise_of_fixed_size_and_the_published_protocol(profile, tmp_path):
     assert list_runs(profile, "noise", tmp_path) == list_runs(profile, "published", tmp_path) == []
     described = profile.with_(
-        noise=Noise(sigma=0.5),
+        noise=Noise(sigma=0.5, sizes=[3.0], dropout=[0.1]),
         published=Published(methods=["vera", "pvera"], beta=1e-3, seeds=[0, 5]),
         search_once=True,
         datasets=["digits", "textures", "vessels"],
     )
     listed = list_runs(described, "noise", tmp_path)
-    assert keys(listed, "experiment", "dataset") == {("noise_sigma_0.5", name) for name in described.datasets}
-    assert {(c.method.sigma, c.beta) for run in listed for c in run.candidates} == {(0.5, 0.0)}
     assert {run.seed for run in listed} == {0}, "the other seeds take what it chose"
+    places = {"sigma_0.5": described.datasets} | dict.fromkeys(("sigma_3", "dropout_0.1"), ["digits", "vessels"])
+    assert keys(listed, "experiment", "dataset") == {(f"noise_{at}", name) for at in places for name in places[at]}
+    of = {run.experiment: run.candidates for run in listed}
+    for folder, sigma in (("noise_sigma_0.5", 0.5), ("noise_sigma_3", 3.0)):
+        assert {(c.method.key, c.method.sigma, c.beta) for c in of[folder]} == {("pvera", sigma, 0.0)}
+    dropped = {(c.method.key, c.method.dropout, c.method.dropped) for c in of["noise_dropout_0.1"]}
+    assert dropped == {("vera", 0.1, "latent")}
     published = list_runs(described.with_(fixed_grid=["tiny"]), "published", tmp_path)
     assert len(published) == 3 * 2 * 2 and {run.seed for run in published} == {0, 5}
     assert {run.protocol.name for run in published} == {"published"}
@@ -275,15 +269,6 @@ def test_analyses_are_listed_when_their_adapters_are_there(profile, tmp_path):
 
 
 # The registry
-
-
-def test_each_has_its_script_which_lists_it(capsys):
-    for script in ("train", "train_language", "analyse"):
-        status, text, _ = scripts.outcome(script, capsys, "--help")
-        assert status == 0
-        for name in of_script(script):
-            assert re.search(rf"^ +{name} +{re.escape(EXPERIMENTS[name].about)}$", text, re.MULTILINE)
-    assert {experiment.script for experiment in EXPERIMENTS.values()} == {"train", "train_language", "analyse"}
 
 
 def test_names_of_folders():

@@ -12,7 +12,6 @@ from records import make_record, write_all
 
 from pvera.errors import InputError
 from pvera.files import sha256
-from pvera.report.scores import over_seeds, wide
 from pvera.study import results
 
 json_values = st.recursive(
@@ -37,11 +36,6 @@ def test_hash_depends_on_numbers_not_on_their_types():
     assert len(results.config_hash(one)) == 16
     for other in ({"lr": 1.0000001e-3}, {"rank": "16"}, {"rank": 17}, {"beta": None}):
         assert results.config_hash(one | other) != results.config_hash(one)
-
-
-def test_run_path():
-    path = results.run_path("results", "demo", "benchmark", "vit_base_patch14_dinov2.lvd142m", "digits", "ia3", 2)
-    assert path.as_posix() == "results/demo/benchmark/vit_base_patch14_dinov2.lvd142m/digits/ia3/seed2.json"
 
 
 @pytest.mark.parametrize("name", ["..", "a/b", "", "/tmp", ".hidden", "a b", "a\n"])
@@ -208,20 +202,6 @@ def test_runs_that_may_not_share_a_table(tmp_path, other, says):
     assert "\n" not in str(caught.value)
 
 
-def test_allowed_differences(tmp_path):
-    """Backbones have different weights, data sets different data and β, methods different grids. The copy of the data
-    may be unknown, as for data sets without a lossless original."""
-    beta = {"members": [{"method": {"learning_rate": rate}, "beta": 1e-6} for rate in (1e-3, 1e-4)]}
-    records = [
-        make_record("pvera"),
-        make_record("pvera", "vessels", config=beta, data_copy="lossy"),
-        make_record("lora"),
-        make_record("pvera", backbone="large", config={"weights_sha256": "v", "data_sha256": "at 224 pixels"}),
-    ]
-    write_all(tmp_path, records)
-    assert len(results.load_runs(tmp_path, "mine")) == 4
-
-
 def of_rates(rates, dataset="digits", seed=0, **options):
     """A run of VeRA with this grid of learning rates; `options` are the same in each member."""
     members = [{"method": {"alpha": 16.0} | options, "adapter_lr": rate} for rate in rates]
@@ -240,24 +220,3 @@ def test_hyperparameters_outside_of_a_grid_are_the_same(tmp_path):
         write_all(tmp_path, [wrong])
         with pytest.raises(InputError, match="different hyperparameters cannot share a table: .*digits/vera/seed0"):
             results.load_runs(tmp_path, "mine")
-
-
-def test_scores_in_the_papers_order():
-    runs = [
-        make_record("pvera", "sprites", 1, correct=1),
-        make_record("linear", "vessels", 0, correct=2),
-        make_record("pvera", "textures", 0, correct=3),
-        make_record("lora", "digits", 1, correct=4),
-        make_record("lora", "digits", 0, chosen=None),
-    ]
-    scores = wide(runs)
-    assert list(scores) == ["linear", "lora", "pvera"] and list(scores.index.unique("seed")) == [0, 1]
-    assert [name for _, name in over_seeds(scores).index] == ["digits", "textures", "vessels", "sprites"]
-    assert [name for name, _ in over_seeds(scores).index] == ["natural", "natural", "specialized", "structured"]
-    assert scores.at[("structured", "sprites", 1), "pvera"] == 0.1 and scores.shape == (8, 3)
-    assert scores.at[("natural", "digits", 1), "lora"] == 0.4
-    assert scores.isna().sum(axis=None) == 20 and np.isnan(scores.at[("natural", "digits", 0), "lora"])
-    epochs = wide(runs, lambda run: run["members"][0]["epochs"])
-    assert epochs.at[("structured", "sprites", 1), "pvera"] == 23
-    with pytest.raises(InputError, match="one backbone, not of large, tiny"):
-        wide([*runs, make_record(backbone="large")])

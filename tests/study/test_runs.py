@@ -11,12 +11,9 @@ from PIL import Image
 import pvera
 from pvera import backbones
 from pvera.data.image_folders import ImageData, load_split
-from pvera.report.scores import chosen_member
-from pvera.study import results, runs, training
+from pvera.study import results
 from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
-from pvera.study.protocol import PUBLISHED
-from pvera.study.runs import Run
 from pvera.study.training import TrainingConfig
 
 CLASSES = 4
@@ -101,48 +98,6 @@ def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen
             scores = model(opened(frozen, run, "test")[slice(None)]).softmax(-1).numpy()
         np.testing.assert_allclose(scores, results.read_predictions(run.path)[0], atol=2e-3)
         model.unload()
-
-
-def test_each_run_starts_a_new_peak_of_memory(small_profile, tmp_path, monkeypatch):
-    run, *_ = list_runs(small_profile.with_(methods={"lora": {}}), "benchmark", tmp_path)
-    reset, written = [], []
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset.append)
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**20)
-    monkeypatch.setattr(Run, "compute", lambda *_: ({"config": {}}, {}))
-    monkeypatch.setattr(runs, "environment", lambda device: {})
-    monkeypatch.setattr(results, "write", lambda path, record: written.append(record["cost"]["peak_memory_mb"]))
-    for started in (False, True):
-        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: started)
-        for device in ("cpu", "cuda:1"):
-            run.execute(device)
-        assert reset == ["cuda:1"] * started
-    assert written[1] == written[3] == 3 < written[0] <= written[2]
-
-
-def test_a_record_says_when_members_ended_together(small_profile, frozen, tmp_path):
-    """The chosen epoch is the chosen member's best, and the test uses its tensors of that epoch."""
-    profile = small_profile.with_(
-        methods={"lora": {"grid": {"rank": [1, 2, 4]}}},
-        seeds=[0],
-        training=TrainingConfig(epochs=40, patience=1, tolerance=0.05),
-        protocol="published",
-        learning_rate=1e-2,
-    )
-    (run,) = list_runs(profile, "benchmark", tmp_path)
-    run.execute()
-    record = results.read(run.path)
-    assert len({member["epochs"] for member in record["members"]}) == 1
-    member = chosen_member(record)
-    best = member["best_epoch"]
-    assert record["chosen"]["epoch"] == best < member["epochs"] - 1
-    assert member["best_validation_loss"] == pytest.approx(member["curve"]["validation_loss"][best], rel=1e-5)
-    model = pvera.load(frozen.model, run.path.with_suffix(results.ADAPTER)).eval()
-    validation = opened(frozen, run, "val200")
-    with torch.no_grad():
-        logits = model(validation[slice(None)])[None]
-    loss = training.classification_loss(logits, validation.labels, PUBLISHED).item()
-    assert loss == pytest.approx(member["best_validation_loss"], rel=1e-4)
-    model.unload()
 
 
 def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
