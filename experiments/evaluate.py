@@ -30,7 +30,7 @@ def main() -> None:
             require_writable(file.resolve().parent)
     evaluation = evaluated(options)
     here, recorded = evaluation.metrics, evaluation.recorded
-    about = f"{evaluation.method.title} on {evaluation.adapter.frozen.name}, {evaluation.dataset}"
+    about = f"{evaluation.member.method.title} on {evaluation.adapter.frozen.name}, {evaluation.dataset}"
     print(f"{about}: {here['images']} images ({evaluation.part})\n\n{evaluation.tables()}")
     if recorded and recorded["correct"] != here["correct"]:
         print("\nThe recorded numbers differ: other images, or another kind of processor.")
@@ -46,7 +46,7 @@ def numbers(evaluation: Evaluation) -> dict:
         "backbone": evaluation.adapter.frozen.name,
         "dataset": evaluation.dataset,
         "split": evaluation.part,
-        "method": evaluation.method.key,
+        "method": evaluation.member.method.key,
         "metrics": evaluation.metrics,
         "uncertainty": evaluation.uncertainty,
         "classes": evaluation.per_class().to_dict("records"),

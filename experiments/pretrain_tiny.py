@@ -106,7 +106,8 @@ def read(source):
 
     Downloads CIFAR-10's training images into data/ without a `source`.
     """
-    try:
+    advice = "--source takes a zip archive of 32x32 images named <class>/<number>.jpg"
+    with script.explained(f"{source or 'CIFAR-10'} cannot be read", advice):
         if source is None:
             data = CIFAR10("data", train=True, download=True)
             order = np.argsort(data.targets, kind="stable")
@@ -119,12 +120,6 @@ def read(source):
             if images.shape[1:3] != (SIZE, SIZE):
                 raise ValueError(f"they have {images.shape[2]}x{images.shape[1]} pixels")
             return images, np.array([label for _, label in data.samples]), data.classes
-    except Exception as error:  # of the download, the archive, and its images
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(
-            f"{source or 'CIFAR-10'} cannot be read ({reason}): --source takes a zip archive of 32x32 images named "
-            "<class>/<number>.jpg"
-        ) from None
 
 
 def split(labels, held_out):

@@ -23,7 +23,7 @@ from pvera.errors import InputError, writing
 from pvera.files import sha256
 from pvera.study import markdown, results
 from pvera.study.evaluation import TITLES, Evaluation
-from pvera.study.script import run
+from pvera.study.script import explained, run
 
 ADAPTER, CARD, RECORD = "adapter.safetensors", "README.md", "run.json"
 TEXT = """---
@@ -96,12 +96,12 @@ def main() -> None:
 
 def card(evaluation: Evaluation, licence: str) -> str:
     """Return the card of an adapter, in Markdown with the hub's metadata."""
-    frozen, metrics = evaluation.adapter.frozen, evaluation.metrics
+    frozen, metrics, method = evaluation.adapter.frozen, evaluation.metrics, evaluation.member.method
     of_hub = [f"    - {{type: {key}, name: {name}, value: {metrics[key]:.6f}}}" for key, name in TITLES.items()]
     return TEXT.format(
         licence=licence,
-        method=evaluation.method,
-        title=f"{evaluation.method.title} for {frozen.name} on {evaluation.dataset}",
+        method=method,
+        title=f"{method.title} for {frozen.name} on {evaluation.dataset}",
         dataset=evaluation.dataset,
         part=evaluation.part,
         metrics="\n".join(of_hub),
@@ -116,14 +116,15 @@ def card(evaluation: Evaluation, licence: str) -> str:
 def facts(evaluation: Evaluation) -> dict[str, str]:
     """Return what is known of an adapter, by title."""
     frozen, record = evaluation.adapter.frozen, evaluation.adapter.record
-    hyperparameters = asdict(cast(Any, evaluation.method))
+    method = evaluation.member.method
+    hyperparameters = asdict(cast(Any, method))
     known = {
-        "Method": evaluation.method.title,
+        "Method": method.title,
         "Hyperparameters": ", ".join(f"{key} {value}" for key, value in hyperparameters.items()) or "none",
         "Backbone": f"{frozen.name}, weights {frozen.weights_sha256[:16]}",
         "Data set": f"{evaluation.dataset}, {len(evaluation.classes)} classes",
-        "Seed": str(evaluation.seed),
-        "Trained values": "{adapter} + {head} (head)".format(**evaluation.parameters),
+        "Seed": str(evaluation.member.seed),
+        "Trained values": "{adapter} + {head} (head)".format(**evaluation.member.count()),
         "SHA-256": sha256(evaluation.adapter.path),
     }
     if record:
@@ -143,12 +144,9 @@ def facts(evaluation: Evaluation) -> dict[str, str]:
 def push(folder: Path, repository: str, private: bool) -> str:
     """Push the files to the hub, in one commit, and return the repository's address. InputError if the hub refuses."""
     hub = HfApi()
-    try:
+    with explained(f"cannot push to {repository}", "`hf auth login` comes first"):
         address = hub.create_repo(repository, private=private, exist_ok=True)
         hub.upload_folder(repo_id=repository, folder_path=folder, commit_message="Adapter with its card")
-    except Exception as error:  # the transport's errors change with the client's version
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise InputError(f"cannot push to {repository}: {reason} (`hf auth login` comes first)") from None
     return str(address)
 
 

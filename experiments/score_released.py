@@ -28,7 +28,7 @@ from pvera.files import require_writable, write_atomically
 from pvera.peft import folder as adapter_folder
 from pvera.peft.importing import IMPORTS, PLAIN
 from pvera.report import published
-from pvera.study.script import run
+from pvera.study.script import explained, run
 from pvera.study.training import Features
 from pvera.study.validation import choose
 from pvera.text_encoders import quiet
@@ -87,27 +87,16 @@ def fetch(name: str, source: Path | None) -> Path:
         if not (folder / adapter_folder.CONFIG).is_file():
             raise InputError(f"{source} has no adapter for {name}: it must lie in {folder.name}")
         return folder
-    try:
+    advice = f"get it elsewhere with `hf download {repository}` and give the folder that holds it with --source"
+    with explained(f"cannot download {repository}", advice):
         return Path(snapshot_download(repository, allow_patterns=FILES))
-    except Exception as error:  # the hub client's exceptions vary
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(
-            f"cannot download {repository} ({reason}): get it elsewhere with `hf download {repository}` and give the "
-            "folder that holds it with --source"
-        ) from None
 
 
 def load_backbone(source: str, device: str) -> Backbone:
     """Load DINOv2 of transformers by its name on the hub or from a folder."""
     transformers = optional("transformers", "language")
-    try:
-        with quiet():
-            model, report = transformers.Dinov2Model.from_pretrained(
-                source, dtype=torch.float32, output_loading_info=True
-            )
-    except Exception as error:  # like for the download of an adapter
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"cannot load {source} ({reason}): give its folder with --backbone") from None
+    with explained(f"cannot load {source}", "give its folder with --backbone"), quiet():
+        model, report = transformers.Dinov2Model.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
     if report["missing_keys"]:  # transformers has drawn them at random
         raise InputError(f"{source} is no DINOv2 of transformers: it lacks {sorted(report['missing_keys'])[0]}")
     model.to(device).eval()

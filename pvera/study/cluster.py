@@ -25,7 +25,6 @@ from pvera.study.worker import Plan, claimed, failure, work
 
 STATES = ("done", "running", "failed", "missing", "different")
 POLLED = 20  # seconds between two looks at the queue
-SHOWN = 5  # failed runs that `describe` names
 
 
 class Site(Settings):
@@ -176,9 +175,6 @@ def describe(table: pd.DataFrame) -> str:
     )
     shown = [state for state in STATES if state in counts or state != "different"]
     lines = [counts.reindex(columns=shown, fill_value=0).to_string()]
-    failed = table[table.state == "failed"]
-    for run in failed[:SHOWN].itertuples():
+    for run in table[table.state == "failed"].itertuples():
         lines.append(f"failed: {run.experiment}/{run.name}: {run.why}; all of it is in its .failed file")
-    if len(failed) > SHOWN:
-        lines.append(f"and {len(failed) - SHOWN} more runs that failed")
     return "\n".join(lines)

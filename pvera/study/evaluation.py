@@ -9,22 +9,22 @@ import pandas as pd
 import torch
 
 from pvera import checkpoint, metrics
-from pvera.adapters import Method
 from pvera.backbones import Backbone
 from pvera.data.image_folders import ImageSplit
 from pvera.errors import InputError
+from pvera.members import Member
 from pvera.study import analyses, markdown, results, training
 from pvera.uncertainty import Estimates
 
 #: Metrics of an evaluation with their titles.
 TITLES = {"accuracy": "Accuracy", "nll": "NLL", "brier": "Brier score", "ece": "ECE", "ace": "ACE"}
 
-#: The values of draws with their titles.
+#: Means of `Estimates` with their titles.
 DRAWN = {
-    "accuracy": "Accuracy of the class that most draws predict",
-    "sd_correct": "Mean spread of the highest score, correct images",
-    "sd_incorrect": "Mean spread of the highest score, incorrect images",
-    "interval_width": "Mean width of the 95 % interval",
+    "accuracy": ("right", "Accuracy of the class that most draws predict"),
+    "sd_correct": ("sd_correct", "Mean spread of the highest score, correct images"),
+    "sd_incorrect": ("sd_incorrect", "Mean spread of the highest score, incorrect images"),
+    "interval_width": ("width", "Mean width of the 95 % interval"),
 }
 
 
@@ -46,14 +46,12 @@ class Adapter:
 class Evaluation:
     """Scores (images, classes) of an adapter's mean on a split, in its order, and what they are worth.
 
-    parameters: numbers of trained values of "adapter" and "head".   estimates: of several draws, None without draws.
+    member: the adapter's tensors.   estimates: of several draws, None without draws.
     dataset, part: names of the data set and the split.
     """
 
     adapter: Adapter
-    method: Method
-    seed: int
-    parameters: dict[str, int]
+    member: Member
     split: ImageSplit
     classes: Sequence[str]
     probabilities: np.ndarray
@@ -78,15 +76,10 @@ class Evaluation:
 
         NaN for a mean of no image; None without draws.
         """
-        if (drawn := self.estimates) is None:
+        if self.estimates is None:
             return None
-        values = {
-            "accuracy": drawn.right,
-            "sd_correct": drawn.sd_correct,
-            "sd_incorrect": drawn.sd_incorrect,
-            "interval_width": drawn.width,
-        }
-        return {key: float(pd.Series(value, dtype=float).mean()) for key, value in values.items()}
+        values = {key: pd.Series(getattr(self.estimates, of), dtype=float) for key, (of, _) in DRAWN.items()}
+        return {key: float(value.mean()) for key, value in values.items()}
 
     def per_class(self) -> pd.DataFrame:
         """Return images, correct predictions and accuracy (NaN for no image) of each class."""
@@ -125,7 +118,7 @@ class Evaluation:
         rows = [[title, *(_shown(values[key]) for values in columns.values())] for key, title in TITLES.items()]
         made = [markdown.table(["Metric", *columns], rows, "l" + "r" * len(columns))]
         if drawn := self.uncertainty:
-            rows = [[title, _shown(drawn[key])] for key, title in DRAWN.items()]
+            rows = [[title, _shown(drawn[key])] for key, (_, title) in DRAWN.items()]
             made.append(markdown.table(["Draws", "Here"], rows, "lr"))
         rows = [
             [markdown.escape(str(name)), str(images), _shown(accuracy, 4)]
@@ -172,12 +165,9 @@ def evaluate(
                 model.last_mlp_on_class_token = False
                 drawn = analyses.draw(model, data, draws, record["seed"] if record else member.seed)
                 estimates = analyses.estimate(drawn, split.labels, draws)
-        method, seed, parameters = member.method, member.seed, member.count()
     finally:
         model.unload()
-    return Evaluation(
-        adapter, method, seed, parameters, split, classes, probabilities, estimates, dataset=dataset, part=part
-    )
+    return Evaluation(adapter, member, split, classes, probabilities, estimates, dataset, part)
 
 
 def record_beside(adapter: Path) -> dict | None:

@@ -3,7 +3,8 @@
 import errno
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pvera.errors import InputError
 
@@ -36,3 +37,13 @@ def run(main: Callable[[], None]) -> None:
 def _end(message: str) -> None:
     print(f"error: {message}", file=sys.stderr)
     sys.exit(2)
+
+
+@contextmanager
+def explained(what: str, advice: str) -> Iterator[None]:
+    """Raise InputError for any error inside: those of downloads and decoders change with their versions."""
+    try:
+        yield
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise InputError(f"{what} ({reason}): {advice}") from None

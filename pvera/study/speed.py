@@ -17,8 +17,6 @@ from pvera.files import write_atomically
 from pvera.study import markdown
 
 SCHEMA = 2
-#: The axes of part "sweep" of the committed records; a row's name ends in the value.
-SWEPT = {"rank": "Rank r", "tokens": "Tokens", "depth": "Layers", "grid": "Members of the grid"}
 
 
 @dataclass(frozen=True)

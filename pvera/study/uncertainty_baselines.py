@@ -17,6 +17,7 @@ The arrays of a result are the columns of five frames, named "<frame>.<column>" 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -90,14 +91,14 @@ class Predictor:
 
 def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData], report: Report) -> dict:
     """Compute the frames of all predictors with the adapters of `analysis`; `model` holds the first of them."""
-    data = dict(_places(analysis, tests))
-    labels = {place: part.labels.cpu().numpy() for place, part in data.items()}
+    splits = {place: data for place, data in _places(analysis, tests) if isinstance(place, str)}
+    labels = {name: data.labels.cpu().numpy() for name, data in splits.items()}
     predictors: list[Predictor] = []
     try:
         for count, (adapter, seed) in enumerate(zip(analysis.adapters, analysis.seeds, strict=True), 1):
             if predictors:
                 model = checkpoint.load(model.unload(), adapter).eval()
-            predictors += of_adapter(model, seed, data, labels, analysis.settings)
+            predictors += of_adapter(model, seed, partial(_places, analysis, tests), labels, analysis.settings)
             report(count / len(analysis.seeds))
     finally:
         model.unload()
@@ -108,7 +109,10 @@ def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData]
 
 
 def _places(analysis: Analysis, tests: dict[str, ImageData]) -> Iterator[tuple[Place, ImageData]]:
-    """Yield what is predicted: the splits, corrupted test images, and images of other data sets."""
+    """Yield what is predicted: the splits, corrupted test images, and images of other data sets.
+
+    One corruption after the other: those of 1,000 images at 224 pixels take 3 GB together.
+    """
     name, count = analysis.dataset, analysis.settings["shifted_images"]
     yield TEST, tests[name]
     for part in (TRAIN, VALIDATION):
@@ -116,38 +120,27 @@ def _places(analysis: Analysis, tests: dict[str, ImageData]) -> Iterator[tuple[P
     first = tests[name].first(count)
     for corruption in corruptions.CORRUPTIONS if analysis.settings["shifts"] else ():
         for severity in corruptions.SEVERITIES:
-            yield ("shift", corruption, severity), Corrupted(first, corruption, severity)
+            yield (
+                ("shift", corruption, severity),
+                first.with_images(corruptions.corrupt(first.images, corruption, severity)),
+            )
     for other in analysis.tested[1:]:
         yield ("out", other), tests[other].first(count)
 
 
-class Corrupted:
-    """The images of a split with a corruption, computed batch by batch: a test split can have gigabytes."""
-
-    def __init__(self, data: ImageData, corruption: str, severity: int):
-        self.labels, self.evaluation_batch = data.labels, data.evaluation_batch
-        self._data, self._corruption = data, (corruption, severity)
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def __getitem__(self, part: slice) -> torch.Tensor:
-        images = corruptions.corrupt(self._data.images[part], *self._corruption, first=part.start)
-        return self._data.with_images(images)[:]
-
-
-def of_adapter(model: AdaptedModel, seed: int, data: dict, labels: dict, settings: dict) -> list[Predictor]:
+def of_adapter(model: AdaptedModel, seed: int, places: Callable, labels: dict, settings: dict) -> list[Predictor]:
     """Return every predictor with one adapter; only draws take more than one pass of each image."""
     (member,) = model.members
     laplace = member.method.key in LAPLACE and not member.samples
     features, once = {}, {}
-    for place, part in data.items():
+    for place, data in places():
         if place == TRAIN and not laplace:
             continue
-        (features[place], probabilities), seconds = timed(lambda part=part: single_pass(model, part))
-        once[place] = Prediction.of(probabilities[None])
+        started = time.perf_counter()
+        features[place], probabilities = single_pass(model, data)
         if place == TEST:
-            per_image = 1e3 * seconds / len(part)
+            per_image = 1e3 * (time.perf_counter() - started) / len(data)
+        once[place] = Prediction.of(probabilities[None])
     predictors = [Predictor("pass", 1, seed, once, per_image)]
     if laplace:
         posterior = posthoc.LastLayer.fit(member.head.weight, member.head.bias, features[TRAIN])
@@ -155,14 +148,8 @@ def of_adapter(model: AdaptedModel, seed: int, data: dict, labels: dict, setting
         predicted = {place: Prediction.of(posterior.predict(f, prior)[None]) for place, f in features.items()}
         predictors.append(Predictor("laplace", 1, seed, predicted, per_image))
     if member.samples:
-        predictors += of_draws(model, seed, data, settings)
+        predictors += of_draws(model, seed, places, settings)
     return predictors
-
-
-def timed(function: Callable) -> tuple:
-    """Return the result of a call, and its seconds."""
-    started = time.perf_counter()
-    return function(), time.perf_counter() - started
 
 
 def single_pass(model: AdaptedModel, data) -> tuple[torch.Tensor, np.ndarray]:
@@ -177,20 +164,20 @@ def single_pass(model: AdaptedModel, data) -> tuple[torch.Tensor, np.ndarray]:
         return features, model.classify(features[None]).float().softmax(-1).cpu().numpy()
 
 
-def of_draws(model: AdaptedModel, seed: int, data: dict, settings: dict) -> list[Predictor]:
+def of_draws(model: AdaptedModel, seed: int, places: Callable, settings: dict) -> list[Predictor]:
     """Return a predictor for each number of draws; fewer draws are the first of the most."""
     numbers, most = settings["draws"], max(settings["draws"])
     predicted: dict[int, dict] = {k: {} for k in numbers}
-    for place, part in data.items():
+    for place, data in places():
         if place == TRAIN:
             continue
-        k = most if isinstance(place, str) else settings["shift_draws"]
-        drawn, seconds = timed(lambda part=part, k=k: np.concatenate(list(draw(model, part, k, seed)), 1))
+        k, started = most if isinstance(place, str) else settings["shift_draws"], time.perf_counter()
+        drawn = np.concatenate(list(draw(model, data, k, seed)), 1)
+        if place == TEST:
+            per_draw = 1e3 * (time.perf_counter() - started) / (most * len(data))
         for number in numbers:
             if number <= k:
                 predicted[number][place] = Prediction.of(drawn[:number])
-        if place == TEST:
-            per_draw = 1e3 * seconds / (most * len(part))
     return [Predictor("draws", k, seed, predicted[k], k * per_draw) for k in numbers]
 
 
