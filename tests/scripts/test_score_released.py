@@ -1,6 +1,5 @@
 """Scores of released adapters: every layout of their folders, made with PEFT, and refusals."""
 
-import re
 import shutil
 
 import huggingface_hub
@@ -12,7 +11,7 @@ import score_released
 import torch
 import vtab_like
 from safetensors.torch import load_file, save_file
-from scripts import execute, outcome, refusal
+from scripts import outcome, refusal
 from sklearn.linear_model import LogisticRegression
 from tiny import randomise
 from torch import nn
@@ -89,14 +88,8 @@ def relabel(file, labels):
     file.write_text("".join(f"{line.split()[0]} {label}\n" for line, label in zip(lines, labels, strict=True)))
 
 
-def rename(file, *pairs):
-    """Give the file's tensors other names."""
-    renamed = {}
-    for key, tensor in load_file(file).items():
-        for old, new in pairs:
-            key = re.sub(old, new, key)
-        renamed[key] = tensor
-    save_file(renamed, file)
+def renamed(tensors, old, new):
+    return {name.replace(old, new): tensor for name, tensor in tensors.items()}
 
 
 def write(folder, layout):
@@ -104,19 +97,16 @@ def write(folder, layout):
     folder = folder / "pvera_dinov2_b_dmlab"
     adapted(save_projection=layout != "redrawn").save_pretrained(folder)
     file = folder / "adapter_model.safetensors"
+    tensors = load_file(file)
     if layout in ("old keys", "no head", "head file"):
-        rename(
-            file,
-            (r"attention\.q_proj", "attention.attention.query"),
-            (r"attention\.v_proj", "attention.attention.value"),
-        )
+        tensors = renamed(tensors, "attention.q_proj", "attention.attention.query")
+        tensors = renamed(tensors, "attention.v_proj", "attention.attention.value")
     if layout in ("no head", "head file"):  # as PEFT saves an adapter of the bare encoder
-        rename(file, (r"model\.encoder\.encoder", "model.encoder"))
-        tensors = load_file(file)
+        tensors = renamed(tensors, "model.encoder.encoder", "model.encoder")
         head = {name: tensors.pop(f"base_model.model.classifier.{name}") for name in ("weight", "bias")}
-        save_file(tensors, file)
-        if layout == "head file":
-            save_file(head, folder / "classifier.safetensors")
+    save_file(tensors, file)
+    if layout == "head file":
+        save_file(head, folder / "classifier.safetensors")
     return folder
 
 
@@ -143,9 +133,13 @@ def test_layouts(tmp_path, arguments, capsys, layout):
 
 def test_a_missing_head_is_probed(tmp_path, arguments, capsys):
     folder = write(tmp_path, "no head")
-    status, output, _ = outcome("score_released", capsys, *arguments, "--datasets", "dmlab")
+    shutil.copytree(folder, tmp_path / "pvera_dinov2_b_kittidist")
+    options = ("--datasets", "kitti", "dmlab", "--images", 8)
+    status, output, _ = outcome("score_released", capsys, *arguments, *options)
     assert status == 0 and f"dmlab: {folder} holds no head; probing one on the training images" in output
-    assert scores(tmp_path).loc["dmlab", "head"] == "probe"
+    made = scores(tmp_path)
+    assert list(made.index) == ["kitti", "dmlab"] and list(made["head"]) == ["probe"] * 2
+    assert list(made["test_images"]) == [8, 8]
 
 
 class Part:
@@ -170,55 +164,36 @@ def test_the_probe_is_chosen_on_validation_and_fitted_on_both():
     assert np.array_equal(score_released.probe(test, train, validation), expected)
 
 
-def test_each_data_set_has_a_row(tmp_path, arguments):
-    shutil.copytree(write(tmp_path, "no head"), tmp_path / "pvera_dinov2_b_kittidist")
-    execute("score_released", *arguments, "--datasets", "kitti", "dmlab", "--images", 8)
-    assert list(scores(tmp_path).index) == ["kitti", "dmlab"] and list(scores(tmp_path)["test_images"]) == [8, 8]
+def test_refused(tmp_path, arguments, backbone, capsys):
+    def refused(message, *options) -> None:
+        assert message in refusal("score_released", capsys, *arguments, "--datasets", "dmlab", *options)
 
-
-# ---------------------------------------------------------------- errors
-
-
-def test_refused(tmp_path, arguments, backbone, data, capsys):
-    chosen = ["--datasets", "dmlab"]
-    assert "unknown data set 'dm'; choose from caltech101" in refusal(
-        "score_released", capsys, *arguments, "--datasets", "dm"
-    )
-    line = refusal("score_released", capsys, *arguments, *chosen)
-    assert "has no adapter for dmlab: it must lie in pvera_dinov2_b_dmlab" in line
+    refused("unknown data set 'dm'; choose from caltech101", "--datasets", "dm")
+    refused("has no adapter for dmlab: it must lie in pvera_dinov2_b_dmlab")
     folder = write(tmp_path, "head file")
-    line = refusal("score_released", capsys, *arguments, *chosen, "--backbone", tmp_path / "none")
-    assert "give its folder with --backbone" in line
+    refused("give its folder with --backbone", "--backbone", tmp_path / "none")
     Dinov2Model(Dinov2Config(**CONFIG | {"num_hidden_layers": 1})).save_pretrained(tmp_path / "short")
-    config = (backbone / "config.json").read_text()
-    (tmp_path / "short" / "config.json").write_text(config)
-    line = refusal("score_released", capsys, *arguments, *chosen, "--backbone", tmp_path / "short")
-    assert "is no DINOv2 of transformers: it lacks encoder.layer.1." in line
-    line = refusal("score_released", capsys, *arguments, *chosen, "--data", tmp_path / "none")
-    assert "no such folder" in line
+    (tmp_path / "short" / "config.json").write_text((backbone / "config.json").read_text())
+    refused("is no DINOv2 of transformers: it lacks encoder.layer.1.", "--backbone", tmp_path / "short")
+    refused("no such folder", "--data", tmp_path / "none")
     save_file({"weight": torch.zeros(4, 24), "bias": torch.zeros(4)}, folder / "classifier.safetensors")
-    assert "its head has 4 classes, not 6" in refusal("score_released", capsys, *arguments, *chosen)
+    refused("its head has 4 classes, not 6")
     (folder / "adapter_model.safetensors").write_bytes(b"")
-    assert "is damaged" in refusal("score_released", capsys, *arguments, *chosen)
+    refused("is damaged")
     assert not (tmp_path / "out" / "accuracy.csv").exists()
 
 
-def test_the_hub_cannot_be_reached(tmp_path, arguments, capsys, monkeypatch):
-    def refuse(repository, **options):
-        raise OSError("Cannot reach\nhuggingface.co")
+def test_the_hub(tmp_path, arguments, capsys, monkeypatch):
+    folder = write(tmp_path, "old keys")
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    line = refusal("score_released", capsys, *arguments[2:], "--datasets", "oxford_flowers102")
-    assert "no such folder" in line  # the data is looked at first
+    def download(repository, **options):
+        if repository != "leoflx/pvera_dinov2_b_dmlab":
+            raise OSError("Cannot reach\nhuggingface.co")
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     line = refusal("score_released", capsys, *arguments[2:], "--datasets", "kitti")
     assert line.startswith("error: cannot download leoflx/pvera_dinov2_b_kittidist (Cannot reach huggingface.co)")
     assert "give the folder that holds it with --source" in line
-
-
-def test_the_hub_delivers(tmp_path, arguments, capsys, monkeypatch):
-    folder, asked = write(tmp_path, "old keys"), []
-    monkeypatch.setattr(
-        huggingface_hub, "snapshot_download", lambda repository, **options: asked.append(repository) or str(folder)
-    )
     assert outcome("score_released", capsys, *arguments[2:], "--datasets", "dmlab")[0] == 0
-    assert asked == ["leoflx/pvera_dinov2_b_dmlab"] and scores(tmp_path).loc["dmlab", "accuracy"] == 100
+    assert scores(tmp_path).loc["dmlab", "accuracy"] == 100

@@ -6,7 +6,6 @@ import benchmark_speed
 import pandas as pd
 import pytest
 import scripts
-import torch
 
 from pvera.report.plots import speed as figures
 from pvera.study import speed
@@ -26,12 +25,8 @@ def test_repeated_measurements_replace_old_ones(tmp_path):
     speed.update(path, MADE_BY, [row("a"), row("a", precision="bfloat16"), row("b")])
     speed.update(path, MADE_BY, [row("b", part="memory"), row("a", ratio=1.1)])
     rows = [(r["what"], r["part"], r["precision"], r["ratio"]) for r in speed.read_record(path)["rows"]]
-    assert rows == [
-        ("a", "step", "float32", 1.1),
-        ("a", "step", "bfloat16", 1.2),
-        ("b", "step", "float32", 1.2),
-        ("b", "memory", "float32", 1.2),
-    ]
+    assert rows == [("a", "step", "float32", 1.1), ("a", "step", "bfloat16", 1.2), ("b", "step", "float32", 1.2),
+                    ("b", "memory", "float32", 1.2)]  # fmt: skip
     assert speed.load_records(tmp_path) == [speed.read_record(path)]
     assert path.with_suffix(".md").read_text() == speed.describe(speed.read_record(path))
 
@@ -102,15 +97,6 @@ def test_an_adapters_own_products_are_part_of_its_bound(monkeypatch):
     assert [bound_value * each for each in (ratio, low, high)] == pytest.approx([3.0, 2.4, 3.6])
 
 
-@pytest.mark.parametrize(
-    "arguments, says",
-    [
-        (["--repeats", "0"], "--repeats: Input should be greater than or equal to 1, not 0"),
-        (["--threads", "0"], "--threads: Input should be greater than or equal to 1"),
-        (["--backbones", "nothing"], "unknown backbone 'nothing'"),
-        (["--device", "cuda"], "there is no CUDA device here"),
-    ],
-)
-def test_bad_input_is_one_line_and_exit_code_2(arguments, says, monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert says in scripts.refusal("benchmark_speed", capsys, *arguments)
+def test_bad_input_is_one_line_and_exit_code_2(capsys):
+    assert "greater than or equal to 1, not 0" in scripts.refusal("benchmark_speed", capsys, "--repeats", "0")
+    assert "unknown backbone 'none'" in scripts.refusal("benchmark_speed", capsys, "--backbones", "none")

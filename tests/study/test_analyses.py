@@ -167,9 +167,6 @@ def test_existing_results_are_identified_by_adapter_data_and_settings(profile, r
     written = results.read(record), *results.read_predictions(record)
     results.write(record, *written, adapter + b" ")
     assert run.state() == "different"
-    run.adapters[0].write_bytes(adapter)
-    with pytest.raises(InputError, match="seed0.safetensors: was changed after it was written"):
-        run.state()
     results.write(record, *written, adapter)
     assert run.state() == "done"
     lines = (tmp_path / "data/digits/test.txt").read_text().replace("test1.png 1", "test1.png 2")

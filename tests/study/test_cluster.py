@@ -26,15 +26,15 @@ from pvera.study.worker import Plan
 
 
 def plan_of(folder, *methods, **changes) -> Plan:
-    kept = {name: PROFILE["methods"][name] for name in methods or PROFILE["methods"]}
+    kept = {name: PROFILE["methods"][name] for name in methods}
     profile = Profile.read(folder / "small.yaml").with_(methods=kept, **changes)
     return Plan(profile, ("beta", "benchmark"), folder / "results")
 
 
 @pytest.fixture
 def plan(folder):
-    # β search: 1 run; linear, lora: 4 runs; pvera: 2 runs that need β
-    return plan_of(folder)
+    """A search of β (1 run), linear, lora (4 runs), and pvera, which needs it (2)."""
+    return plan_of(folder, *PROFILE["methods"])
 
 
 def submit(plan, **site) -> int:
@@ -188,34 +188,22 @@ def test_command_line(slurm, folder, capsys):
     assert output.splitlines()[-1].split() == ["total", "0", "0", "0", "5"] and status == 0
 
 
-BAD = {
-    "unknown key": ({"partitions": "a"}, "partitions: unknown key"),
-    "several GPUs": ({"gpus": 2}, "gpus: Input should be less than or equal to 1, not 2"),
-    "two lines": ({"options": {"qos": "a\n#SBATCH --x"}}, "options.qos.constrained-str: String "),
-}
+def test_bad_input_is_one_line_and_exit_code_2(slurm, folder, capsys, monkeypatch):
+    def refused(message, *arguments, **site) -> None:
+        (folder / "site.yaml").write_text(yaml.safe_dump(SITE | site))
+        status, _, errors = train(folder, capsys, *(arguments or ("--slurm", folder / "site.yaml")))
+        assert status == 2 and errors.startswith("error: ") and message in errors and errors.count("\n") == 1
 
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_site_is_one_line_and_exit_code_2(case, slurm, folder, capsys):
-    change, message = BAD[case]
-    (folder / "site.yaml").write_text(yaml.safe_dump(SITE | change))
-    refused(message, train(folder, capsys, "--slurm", folder / "site.yaml"))
-    assert not slurm.jobs and not (folder / "results").exists()
-
-
-def refused(message, answer) -> None:
-    status, _, errors = answer
-    assert status == 2
-    assert errors.startswith("error: ") and message in errors and errors.count("\n") == 1
-
-
-def test_missing_requirements_are_one_line_and_exit_code_2(slurm, folder, capsys, monkeypatch):
-    refused("no_such.yaml cannot be read", train(folder, capsys, "--slurm", "no_such.yaml"))
-    refused("--wait is for --slurm", train(folder, capsys, "--wait"))
-    refused("--device and --workers", train(folder, capsys, "--slurm", "--workers", "2"))
+    refused("partitions: unknown key", partitions="a")
+    refused("gpus: Input should be less than or equal to 1, not 2", gpus=2)
+    refused("options.qos.constrained-str: String ", options={"qos": "a\n#SBATCH --x"})
+    refused("no_such.yaml cannot be read", "--slurm", "no_such.yaml")
+    refused("--wait is for --slurm", "--wait")
+    refused("--device and --workers", "--slurm", "--workers", "2")
     with monkeypatch.context() as without:
         without.setattr(cluster.importlib.util, "find_spec", lambda name: None)
-        refused("submitit is not installed", train(folder, capsys, "--slurm"))
+        refused("submitit is not installed")
     monkeypatch.setenv("PATH", str(slurm.file.parent))
     (slurm.file.parent / "sbatch").unlink()
-    refused("sbatch is not on PATH", train(folder, capsys, "--slurm"))
+    refused("sbatch is not on PATH")
+    assert not slurm.jobs and not (folder / "results").exists()

@@ -8,7 +8,6 @@ import pytest
 import torch
 import trained
 from hand import cells
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import pvera
 from pvera import InputError, backbones, cost
@@ -139,20 +138,7 @@ def test_its_costs_are_counted(profile, root, all_runs):
     assert {"Bias, targets q", "Bias, targets qv", "PVeRA"} <= set(rows)
     points = cost_tables.of_runs(costs, all_runs)
     assert list(points.index) == [*METHODS, "bias"]
-    shown(cost_plots.efficiency(points))
-
-
-def shown(figure) -> list[str]:
-    FigureCanvasAgg(figure).draw()
-    texts = [text.get_text() for ax in figure.axes for text in (*ax.get_yticklabels(), *ax.texts, ax.title)]
-    return [*texts, *(text.get_text() for legend in figure.legends for text in legend.get_texts())]
-
-
-def test_published_numbers_are_the_papers_alone(all_runs):
-    assert list(PAPER.main_table().index) == list(PAPER.configurations()) == list(pvera.PAPER_METHODS)
-    with pytest.raises(InputError, match="nothing to hold against the paper: train one of its methods, linear, "):
-        against_paper.accuracies([run for run in all_runs if run["method"] == "bias"], PAPER)
-    assert benchmark.main([run for run in all_runs if run["method"] == "bias"]).texts()[""].index[0] == "Bias"
+    cost_plots.efficiency(points)
 
 
 def test_results_of_a_method_that_is_not_imported_say_so(root, monkeypatch):

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from unittest.mock import MagicMock
 
 import pytest
 from filelock import FileLock
@@ -23,14 +24,7 @@ def plan(folder):
     return Plan(Profile.read(folder / "small.yaml"), EXPERIMENTS, folder / "results")
 
 
-HOLD = """
-import sys
-from filelock import FileLock
-lock = FileLock(sys.argv[1])
-lock.acquire()
-print("mine", flush=True)
-input()
-"""
+HOLD = "import sys, filelock; lock = filelock.FileLock(sys.argv[1]); lock.acquire(); print('mine', flush=True); input()"
 
 
 def names(runs) -> list[str]:
@@ -140,12 +134,6 @@ def test_a_failure_ends_a_worker_or_is_left_beside_its_place(plan, monkeypatch):
     assert plan.missing() == [] and not list(plan.root.rglob("*.failed"))
 
 
-def test_wrong_input_keeps_its_message(plan, monkeypatch):
-    failing(monkeypatch, InputError("wrong"))
-    with pytest.raises(InputError, match="^wrong$"):
-        work(plan)
-
-
 def test_a_failure_in_one_of_several_processes_ends_the_others(plan, folder, capfd):
     for image in (folder / "data/vessels/images").glob("*.png"):
         image.write_bytes(b"no image")
@@ -154,20 +142,9 @@ def test_a_failure_in_one_of_several_processes_ends_the_others(plan, folder, cap
 
 
 def test_workers_take_the_gpus_in_turn(plan, monkeypatch):
-    places = []
-
-    class Pool:
-        def __init__(self, *_):
-            pass
-
-        def submit(self, function, plan, place, sender):
-            places.append(place)
-
-        def shutdown(self, **_):
-            pass
-
+    pool = MagicMock()
     monkeypatch.setattr(worker.torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(worker, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(worker, "ProcessPoolExecutor", pool)
     monkeypatch.setattr(worker, "as_completed", lambda futures: [])
     worker._in_processes(plan, 3, "cuda", print)
-    assert places == ["cuda:0", "cuda:1", "cuda:0"]
+    assert [call.args[2] for call in pool().submit.call_args_list] == ["cuda:0", "cuda:1", "cuda:0"]
