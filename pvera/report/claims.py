@@ -114,7 +114,7 @@ def calibrated(of: Sequence[str], *over: str) -> Contrast:
     return lambda logs: {name: gaps for one in of for name, gaps in below(one, *over, sign="/")(logs).items()}
 
 
-AUROC, NATS, NLL = "AUROC {signed}", "{signed} nats", "NLL lower by {signed}"
+AUROC, NATS, NLL = "AUROC {signed}", "{signed} nats", "NLL gain {signed}"
 
 _main = partial(Claim, "Main table", effect="{signed} points")
 _part = partial(Claim, "Components", effect="{signed} points")

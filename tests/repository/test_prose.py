@@ -215,11 +215,11 @@ PROSE = {
         ("it is 0.09 [−0.01, 0.19]", WIDTHS[16]),
     ],
     "analysis/language.ipynb": [
-        ("it is −4.2 points [−30.0, 21.6]", GRAMMAR),
+        ("PVeRA is 4.2 points below VeRA [−30.0, 21.6]", unsigned(GRAMMAR)),
     ],
     "analysis/latents.ipynb": [
-        ("lies 0.37 standard", [cell("latents", "spread", method="pvera")]),
-        ("patches is 0.62", [cell("latents", "correlation", method="pvera")]),
+        ("from the mean by 0.37", [cell("latents", "spread", method="pvera")]),
+        ("with the mean is 0.62", [cell("latents", "correlation", method="pvera")]),
         ("AUROC is 0.108 higher [−0.001, 0.218]", claim(FOCUS)),
     ],
     "analysis/main_table.ipynb": [
@@ -250,8 +250,8 @@ PROSE = {
         ("needs no draws, with 0.690", [auroc("1 − score of one pass", 0)]),
     ],
     "analysis/uncertainty_baselines.ipynb": [
-        ("the NLL by 0.010 [−0.029, 0.008]", unsigned(DRAWS)),
-        ("an NLL of 1.060", [ENSEMBLE]),
+        ("an NLL that is 0.010 higher than that of one pass [−0.008, 0.029]", [-DRAWS[0], -DRAWS[2], -DRAWS[1]]),
+        ("The lowest NLL, 1.060,", [ENSEMBLE]),
     ],
 }
 

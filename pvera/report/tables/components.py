@@ -1,4 +1,4 @@
-"""What in PVeRA does it: VeRA, then step by step up to PVeRA, paired by task and seed."""
+"""Which part of PVeRA helps: VeRA, then step by step up to PVeRA, paired by task and seed."""
 
 from collections.abc import Mapping
 from itertools import chain
