@@ -87,9 +87,7 @@ def test_conda_environment_has_the_locked_versions():
     (listed,) = (d["pip"] for d in dependencies if isinstance(d, dict))
     assert listed[-1] == f"-e .[{','.join(EXTRAS)}]"
     assert pins(listed[:-1], python) == lock(python)
-
-
-def test_set_up_installs_every_extra():
+    assert f"-e '.[{','.join(EXTRAS)}]'" in (ROOT / "setup_env.sh").read_text()
     assert f"-e '.[{','.join(EXTRAS)}]'" in (ROOT / "setup_env.sh").read_text()
 
 
@@ -130,10 +128,6 @@ def test_imports_are_declared(pattern, declared):
     providers = importlib.metadata.packages_distributions()
     for module in imported - ours - sys.stdlib_module_names:
         assert {canonicalize_name(name) for name in providers.get(module, [module])} & declared, module
-
-
-def test_timm_loads_after_pvera():
-    subprocess.run([sys.executable, "-c", "import pvera, timm"], check=True, cwd=ROOT)
 
 
 @pytest.mark.parametrize("module, extra", re.findall(r'optional\("([\w.]+)", "(\w+)"\)', LIBRARY))
