@@ -3,7 +3,7 @@
     python experiments/report_pages.py --profile mini
 
 Files keep their place in the repository, so their links hold. A notebook, executed for the profile, becomes a page
-without code. mkdocs/mkdocs.yml holds the navigation.
+without code; the tutorial's page has its code. mkdocs/mkdocs.yml holds the navigation.
 """
 
 import shutil
@@ -19,7 +19,8 @@ from pvera.study.script import run
 #: The pages, and what they link to.
 FILES = ("*.md", "LICENSE", "*.toml", "*.lock", "docs/*", "mkdocs/assets/*", "pvera/**/*.py", "pvera/**/*.md",
          "experiments/**/*.py", "experiments/**/*.yaml", "tests/golden/*.py", "tests/slurm/*", "results/**/*.md",
-         "results/published/audit.csv", "results/mini/benchmark/**/*.safetensors", "figures/mini/*.png")  # fmt: skip
+         "results/published/audit.csv", "results/bfloat16/**/*.json", "results/mini/benchmark/**/*.safetensors",
+         "figures/mini/*.png")  # fmt: skip
 
 
 def main(words: list[str] | None = None) -> None:
@@ -39,15 +40,16 @@ def main(words: list[str] | None = None) -> None:
     shutil.copyfile(ROOT / "mkdocs/reference.md", pages / "reference.md")
     for path in ROOT.glob("analysis/*.ipynb"):
         write_notebook(notebooks / path.name, pages / "analysis", path.stem)
+    write_notebook(ROOT / "docs/tutorial.ipynb", pages / "docs", "tutorial", code=True)
 
 
-def write_notebook(executed: Path, folder: Path, name: str) -> None:
+def write_notebook(executed: Path, folder: Path, name: str, code: bool = False) -> None:
     """Write the page and the pictures of an executed notebook; where it was not executed, say so."""
     if not executed.exists():
         write_atomically(folder / f"{name}.md", f"# {name}\n\nThe profile has no results for this notebook.\n".encode())
         return
     names = {"unique_key": name, "output_files_dir": f"{name}_files"}
-    text, made = MarkdownExporter(exclude_input=True).from_filename(executed, names)
+    text, made = MarkdownExporter(exclude_input=not code).from_filename(executed, names)
     write_atomically(folder / f"{name}.md", text.replace("![png]", f"![{name}]").encode())
     for picture, content in made["outputs"].items():
         write_atomically(folder / picture, content)

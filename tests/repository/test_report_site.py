@@ -134,7 +134,7 @@ def test_links_lead_to_pages_and_their_parts(site):
                 continue
             name, _, anchor = unquote(target).partition("#")
             other = (path.parent / name).resolve() if name else path
-            if not other.is_file() or (other in pages and anchor not in pages[other].anchors):
+            if not other.exists() or (other in pages and anchor not in pages[other].anchors):
                 lost.append(f"{path.relative_to(site)}: {target}")
     assert sorted(lost) == []
 

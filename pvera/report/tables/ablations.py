@@ -5,6 +5,7 @@ intervals are those of a mean over data sets.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from pvera.report.scores import wide
 from pvera.report.table import Table, texts, thousands
 from pvera.report.table import interval as bounds
 from pvera.report.tables.benchmark import about
-from pvera.report.tables.verdicts import Untestable
+from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 from pvera.uncertainty import t_interval
 
 LEARNED = 0.95
@@ -171,24 +172,18 @@ def named(hyperparameter: str, text: str, *groups: list) -> Callable[[pd.DataFra
     return lambda found: text.format(*(of(values, _ours(found, hyperparameter)) for values in groups))
 
 
-def lower(hyperparameter: str, better: list, worse: list) -> Callable[[pd.DataFrame], dict[str, pd.DataFrame]]:
-    """Return the contrast of how far each value of `better` lies below each other one of `worse`, values of the
-    paper."""
-
-    def contrast(found: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        pairs = _ours(found, hyperparameter)
-        if absent := [value for value in (*better, *worse) if value not in pairs]:
-            raise Untestable(f"no counterpart of {title(hyperparameter, absent[0])} in the grid")
-        return {
-            f"{title(hyperparameter, pairs[w])} − {title(hyperparameter, pairs[b])}": (
-                found[pairs[w]] - found[pairs[b]]
-            ).unstack("seed", sort=False)
-            for b in better
-            for w in worse
-            if w != b
-        }
-
-    return contrast
+@contrast
+def lower(found: pd.DataFrame, hyperparameter: str, better: list, worse: list) -> Gaps:
+    """Return how far each value of `better` lies below each other one of `worse`, values of the paper."""
+    pairs = _ours(found, hyperparameter)
+    if absent := [value for value in (*better, *worse) if value not in pairs]:
+        raise Untestable(f"no counterpart of {title(hyperparameter, absent[0])} in the grid")
+    gaps = {}
+    for one, other in product(better, worse):
+        if one != other:
+            name = f"{title(hyperparameter, pairs[other])} − {title(hyperparameter, pairs[one])}"
+            gaps[name] = (found[pairs[other]] - found[pairs[one]]).unstack("seed", sort=False)
+    return gaps
 
 
 def _ours(found: pd.DataFrame | None, hyperparameter: str) -> dict:

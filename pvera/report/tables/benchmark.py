@@ -13,7 +13,7 @@ from pvera.report.scores import ROWS, capped, complete, over_seeds, wide
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import STAR, Table, crossed, number, plain, title
 from pvera.report.tables.names import origin
-from pvera.report.tables.verdicts import Contrast, Untestable, below, lead
+from pvera.report.tables.verdicts import Contrast, Gaps, Untestable, below, contrast, lead
 
 REFERENCE = "pvera"
 PAPER_SEEDS = 3
@@ -102,44 +102,41 @@ def _of_paper(scores: pd.DataFrame) -> pd.DataFrame:
     return scores[[method for method in scores if method in PAPER_METHODS]]
 
 
-def ranks(of: str) -> Contrast:
-    """Return the contrast of ranks on every data set and seed (1 is best); NaN where a method lacks a run."""
-    return lambda scores: below(of)(_of_paper(scores).dropna().rank(axis=1, ascending=False).reindex(scores.index))
+@contrast
+def ranks(scores: pd.DataFrame, of: str) -> Gaps:
+    """Return the ranks above that of `of`, on every data set and seed (1 is best); NaN where a method lacks a run."""
+    of_methods = _of_paper(scores).dropna().rank(axis=1, ascending=False)
+    return below(of)(of_methods.reindex(scores.index))
 
 
-def wins(of: str) -> Contrast:
-    """Return the contrast of how often a method is best, times the number of data sets; NaN where one lacks a run."""
-
-    def contrast(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        whole = _of_paper(scores).dropna().round(1)
-        best = whole.eq(whole.max(axis=1), axis=0)
-        return lead(of)((len(scores.index.unique("dataset")) * best).reindex(scores.index).astype(float))
-
-    return contrast
+@contrast
+def wins(scores: pd.DataFrame, of: str) -> Gaps:
+    """Return how often `of` is best, times the number of data sets; NaN where a method lacks a run."""
+    whole = _of_paper(scores).dropna().round(1)
+    best = whole.eq(whole.max(axis=1), axis=0)
+    return lead(of)((len(scores.index.unique("dataset")) * best).reindex(scores.index).astype(float))
 
 
-def steadiness(of: str) -> Contrast:
-    """Return the contrast of standard deviations over seeds, lower is better. `Untestable` for a single seed."""
-
-    def contrast(scores: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        if len(scores.index.unique("seed")) < 2:
-            raise Untestable("a single seed has no standard deviation")
-        std = scores.groupby(level=ROWS[:2], sort=False).std()
-        gaps = below(of)(pd.concat({0: std}, names=["seed"]))
-        return {name: gap.rename_axis(None, axis=1) for name, gap in gaps.items()}
-
-    return contrast
+@contrast
+def steadiness(scores: pd.DataFrame, of: str) -> Gaps:
+    """Return the standard deviations over seeds above that of `of`. `Untestable` for a single seed."""
+    if len(scores.index.unique("seed")) < 2:
+        raise Untestable("a single seed has no standard deviation")
+    std = scores.groupby(level=ROWS[:2], sort=False).std()
+    gaps = below(of)(pd.concat({0: std}, names=["seed"]))
+    return {name: gap.rename_axis(None, axis=1) for name, gap in gaps.items()}
 
 
-def second(of: str, first: str) -> Contrast:
-    """Return the contrasts of `first` above `of`, and of `of` above all others."""
+@contrast
+def second(scores: pd.DataFrame, of: str, first: str) -> Gaps:
+    """Return how far `first` lies above `of`, and `of` above all others."""
+    return lead(first, of)(scores) | lead(of)(scores.drop(columns=first))
 
-    return lambda scores: lead(first, of)(scores) | lead(of)(scores.drop(columns=first))
 
-
-def of(categories: Sequence[str], contrast: Contrast) -> Contrast:
+@contrast
+def of(scores: pd.DataFrame, categories: Sequence[str], judged: Contrast) -> Gaps:
     """Return a contrast on the data sets of some categories."""
-    return lambda scores: contrast(scores[scores.index.isin(categories, level="category")])
+    return judged(scores[scores.index.isin(categories, level="category")])
 
 
 # The tables

@@ -9,7 +9,7 @@ import pandas as pd
 from pvera.report.scores import capped, over_seeds, wide
 from pvera.report.table import Table, crossed, number, plain
 from pvera.report.tables.benchmark import about, spread
-from pvera.report.tables.verdicts import Contrast, Untestable
+from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 from pvera.study import results
 from pvera.study.plan import COMPONENTS
 
@@ -82,17 +82,14 @@ def without_kl_term(runs: Runs) -> set[str]:
     return {run["dataset"] for run in runs.get("pvera", ()) if run["config_hash"] in trained}
 
 
-def gap(name: str, where: str = "") -> Contrast:
+@contrast
+def gap(accuracies: pd.DataFrame, name: str, where: str = "") -> Gaps:
     """Return the contrast `name` of `CONTRASTS` on `values`; where: the column in place of its first component's."""
-
-    def contrast(accuracies: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        for component in CONTRASTS[name]:
-            if component not in accuracies:
-                raise Untestable(f"no runs of {TITLES[component]}")
-        one, other = CONTRASTS[name]
-        return {"": (accuracies[where or one] - accuracies[other]).unstack("seed", sort=False)}
-
-    return contrast
+    for component in CONTRASTS[name]:
+        if component not in accuracies:
+            raise Untestable(f"no runs of {TITLES[component]}")
+    one, other = CONTRASTS[name]
+    return {"": (accuracies[where or one] - accuracies[other]).unstack("seed", sort=False)}
 
 
 def table(runs: Runs) -> Table:

@@ -12,7 +12,7 @@ from pvera.report.scores import predictions, wide
 from pvera.report.statistics import over_repeats
 from pvera.report.table import Table, crossed, marked, marks, plain, signed
 from pvera.report.tables.benchmark import about, comparisons, spread
-from pvera.report.tables.verdicts import Contrast, Untestable, lead
+from pvera.report.tables.verdicts import Gaps, Untestable, contrast, lead
 
 UNITS = {"accuracy": "acc.", "matthews": "MCC"}
 SUITES = {"glue": "GLUE", "grammar": "our own grammar"}
@@ -87,34 +87,26 @@ def _tasks(found: pd.DataFrame, of: str) -> pd.DataFrame:
     return found[found.index.isin(names, level="dataset")]
 
 
-def ahead(of: str, over: Sequence[str] = ()) -> Contrast:
-    """Return the contrast of PVeRA's leads (points of the reported score) on one task or suite.
+@contrast
+def ahead(found: pd.DataFrame, of: str, over: Sequence[str] = ()) -> Gaps:
+    """Return PVeRA's leads (points of the reported score) on one task or suite.
 
     `Untestable` where LoRA has learned nothing: other seeds may put it at the majority class.
     """
-
-    def contrast(found: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        tasks = _tasks(found, of)
-        if "lora" in tasks:
-            above = (tasks["lora"] - tasks["majority"]).unstack("seed").to_numpy()
-            if over_repeats(above) >= above.mean():
-                raise Untestable("nothing was learned: LoRA cannot be told from the majority class")
-        return lead("pvera", *over)(tasks)
-
-    return contrast
+    tasks = _tasks(found, of)
+    if "lora" in tasks:
+        above = (tasks["lora"] - tasks["majority"]).unstack("seed").to_numpy()
+        if over_repeats(above) >= above.mean():
+            raise Untestable("nothing was learned: LoRA cannot be told from the majority class")
+    return lead("pvera", *over)(tasks)
 
 
-def above_majority_class(of: str) -> Contrast:
-    """Return the contrast of each method of the paper above the majority class on one task or suite."""
-
-    def contrast(found: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        tasks = _tasks(found, of)
-        return {
-            METHODS[name].title: (tasks[name] - tasks["majority"]).unstack("seed", sort=False)
-            for name in tasks if name in PAPER_METHODS
-        }  # fmt: skip
-
-    return contrast
+@contrast
+def above_majority_class(found: pd.DataFrame, of: str) -> Gaps:
+    """Return how far each method of the paper lies above the majority class on one task or suite."""
+    tasks = _tasks(found, of)
+    methods = [name for name in tasks if name in PAPER_METHODS]
+    return {METHODS[name].title: (tasks[name] - tasks["majority"]).unstack("seed", sort=False) for name in methods}
 
 
 def majority_class(root, runs: list[dict]) -> dict[str, float]:

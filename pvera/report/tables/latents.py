@@ -1,6 +1,6 @@
 """Latents over the patches of an image: draws from their mean, and how well they find its object (Section 4.4)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -8,7 +8,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.table import Table, plain, title
 from pvera.report.tables.names import origin
-from pvera.report.tables.verdicts import Untestable
+from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 
 Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]  # records and arrays of `readings.load`
 
@@ -79,16 +79,13 @@ def focus_table(found: Latents) -> Table:
     return Table("focus", caption, {"": means.rename(title)}, spec, data.reset_index())
 
 
-def more_focused(than: str) -> Callable[[Latents], dict[str, pd.DataFrame]]:
-    """Return the contrast of PVeRA's AUROC above that of "vera" or `FROZEN`."""
-
-    def contrast(found: Latents) -> dict[str, pd.DataFrame]:
-        data = focus(found)
-        if not {"pvera", "vera"} <= set(data):
-            raise Untestable("no runs of VeRA and PVeRA")
-        return {"": (data["pvera"] - data[than]).unstack("seed")}
-
-    return contrast
+@contrast
+def more_focused(found: Latents, than: str) -> Gaps:
+    """Return PVeRA's AUROC above that of "vera" or `FROZEN`."""
+    data = focus(found)
+    if not {"pvera", "vera"} <= set(data):
+        raise Untestable("no runs of VeRA and PVeRA")
+    return {"": (data["pvera"] - data[than]).unstack("seed")}
 
 
 def about(latents: Latents) -> str:

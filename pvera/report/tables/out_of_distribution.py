@@ -1,6 +1,6 @@
 """μ_q + μ_v of the last layer, in and out of distribution, for PVeRA and VeRA (Section 4.4)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from pvera.report.readings import load
 from pvera.report.statistics import LEVEL, rank_sum
 from pvera.report.table import Table, plain, title
 from pvera.report.tables.names import origin
-from pvera.report.tables.verdicts import Untestable
+from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 
 #: Value per image (`latents.adaptation`) -> its name in tables.
 KINDS = {"mean": "mean value", "norm": "norm"}
@@ -93,22 +93,19 @@ def out_of_distribution_table(runs: Sequence[Values]) -> Table:
     return Table("out_of_distribution", caption, panels, SPEC, data, about(runs))
 
 
-def separation(kind: str, over: str = "") -> Callable[[Sequence[Values]], dict[str, pd.DataFrame]]:
-    """Return the contrast of PVeRA's AUROC above that of `over` or ½, mean over the other data sets: models, seeds.
+@contrast
+def separation(runs: Sequence[Values], kind: str, over: str = "") -> Gaps:
+    """Return PVeRA's AUROC above that of `over` or ½, mean over the other data sets: models, seeds.
 
     The paper finds PVeRA's values significantly lower and VeRA's not, which does not show that the two differ (Gelman
     and Stern 2006); their difference is judged instead.
     """
-
-    def contrast(runs: Sequence[Values]) -> dict[str, pd.DataFrame]:
-        data = comparisons(runs)
-        data = data[data["kind"] == kind].pivot_table(index=["method", "model"], columns="seed", values="auroc")
-        for name in filter(None, ("pvera", over)):
-            if name not in data.index:
-                raise Untestable(f"no runs of {METHODS[name].title}")
-        return {"": data.loc["pvera"] - (data.loc[over] if over else 0.5)}
-
-    return contrast
+    data = comparisons(runs)
+    data = data[data["kind"] == kind].pivot_table(index=["method", "model"], columns="seed", values="auroc")
+    for name in filter(None, ("pvera", over)):
+        if name not in data.index:
+            raise Untestable(f"no runs of {METHODS[name].title}")
+    return {"": data.loc["pvera"] - (data.loc[over] if over else 0.5)}
 
 
 def about(runs: Sequence[Values]) -> str:

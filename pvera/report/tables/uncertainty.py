@@ -16,7 +16,7 @@ from pvera.report.readings import Uncertainty
 from pvera.report.statistics import rank_sum
 from pvera.report.table import Table, p_value, signed, title
 from pvera.report.tables.names import origin
-from pvera.report.tables.verdicts import Untestable
+from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 from pvera.selective import auroc
 from pvera.study.results import KINDS
 
@@ -156,28 +156,27 @@ def detection_table(runs: Runs) -> Table:
     return Table("uncertainty_auroc", caption, {"": panel}, {name: (name, 3) for name in means}, data, about(runs))
 
 
-def within(of: Callable, k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
-    """Return the contrast Cliff's delta of incorrect against correct images with k draws, within each adapter."""
-
-    def contrast(runs: Runs) -> dict[str, pd.DataFrame]:
-        _require_draws(runs, k)
-        deltas = [delta(of, [run], k) for run in runs]
-        places = [{name: run.record[name] for name in ("dataset", "seed")} for run in runs]
-        return {"": pd.DataFrame(places).assign(delta=deltas).pivot(index="dataset", columns="seed", values="delta")}
-
-    return contrast
+@contrast
+def within(runs: Runs, of: Callable, k: int) -> Gaps:
+    """Return Cliff's delta of incorrect against correct images with k draws, within each adapter."""
+    _require_draws(runs, k)
+    deltas = [delta(of, [run], k) for run in runs]
+    places = [{name: run.record[name] for name in ("dataset", "seed")} for run in runs]
+    return {"": pd.DataFrame(places).assign(delta=deltas).pivot(index="dataset", columns="seed", values="delta")}
 
 
-def over_all(of: Callable, k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
-    """Return the contrast Cliff's delta of incorrect against correct images with k draws, of all adapters of a seed.
+@contrast
+def over_all(runs: Runs, of: Callable, k: int) -> Gaps:
+    """Return Cliff's delta of incorrect against correct images with k draws, of all adapters of a seed.
 
     The paper pools in this way (Figure 5).
     """
-    return lambda runs: _of_seeds(runs, k, lambda part: delta(of, part, k))
+    return _of_seeds(runs, k, lambda part: delta(of, part, k))
 
 
-def times_as_wide(k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
-    """Return the contrast of the logarithms of mean interval widths with k draws, of incorrect and correct images.
+@contrast
+def times_as_wide(runs: Runs, k: int) -> Gaps:
+    """Return the logarithms of mean interval widths with k draws, of incorrect minus correct images.
 
     The paper compares these means over all images (Appendix C).
     """
@@ -186,18 +185,15 @@ def times_as_wide(k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
         right, wrong = width_of(part, k)
         return float(np.log(wrong.mean() / right.mean()))
 
-    return lambda runs: _of_seeds(runs, k, log_ratio)
+    return _of_seeds(runs, k, log_ratio)
 
 
-def gain(k: int) -> Callable[[Runs], dict[str, pd.DataFrame]]:
-    """Return the contrast of how far the AUROC of k draws lies above that of one pass."""
-
-    def contrast(runs: Runs) -> dict[str, pd.DataFrame]:
-        _require_draws(runs, k)
-        aurocs = detection(runs).pivot(index=["dataset", "seed"], columns=["way", "draws"], values="auroc")
-        return {"": (aurocs[SD, k] - aurocs[SINGLE, 0]).unstack("seed")}
-
-    return contrast
+@contrast
+def gain(runs: Runs, k: int) -> Gaps:
+    """Return how far the AUROC of k draws lies above that of one pass."""
+    _require_draws(runs, k)
+    aurocs = detection(runs).pivot(index=["dataset", "seed"], columns=["way", "draws"], values="auroc")
+    return {"": (aurocs[SD, k] - aurocs[SINGLE, 0]).unstack("seed")}
 
 
 def _require_draws(runs: Runs, k: int) -> None:
@@ -205,8 +201,8 @@ def _require_draws(runs: Runs, k: int) -> None:
         raise Untestable(f"no results with {k} draws")
 
 
-def _of_seeds(runs: Runs, k: int, value: Callable[[Runs], float]) -> dict[str, pd.DataFrame]:
-    """Return the contrast of a value over all adapters of a seed."""
+def _of_seeds(runs: Runs, k: int, value: Callable[[Runs], float]) -> Gaps:
+    """Return a value over all adapters of each seed."""
     _require_draws(runs, k)
     values = {seed: value(some) for seed, some in by_seed(runs).items()}
     return {"": pd.DataFrame([values]).rename_axis("seed", axis=1)}

@@ -4,7 +4,7 @@ A *way* is one pass, draws, an ensemble of seeds, or Laplace, with the adapters 
 equal numbers of forward passes. Their cells are means over data sets of what `study.uncertainty_baselines` computed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from pvera.data.tasks import TASKS
 from pvera.report.statistics import smallest
 from pvera.report.table import NOTHING, Table, interval, number, plain, title
 from pvera.report.tables.names import origin
-from pvera.report.tables.verdicts import Untestable
+from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 from pvera.study import results
 from pvera.study.uncertainty_baselines import ALL_SEEDS, COVERAGE, FRAMES, read_frames
 
@@ -344,21 +344,18 @@ SHORT = {
 }
 
 
-def better(name: str, way: str, other: str) -> Callable[[Baselines], dict[str, pd.DataFrame]]:
-    """Return the contrast of how far one way of `SHORT` is better than another in a score of `COMPARED`.
+@contrast
+def better(baselines: Baselines, name: str, way: str, other: str) -> Gaps:
+    """Return how far one way of `SHORT` is better than another in a score of `COMPARED`.
 
     Each way has the most passes that it was tried with. `Untestable` without one of them.
     """
-
-    def contrast(baselines: Baselines) -> dict[str, pd.DataFrame]:
-        values = compared(baselines, name)
-        tried = []
-        for short in (way, other):
-            keys = [index[:4] for index in values.index if index[1:4] == SHORT[short]]
-            if not keys:
-                method, source, kind = SHORT[short]
-                raise Untestable(f"no runs of {title(method)}{SOURCES[source]}, {kind}")
-            tried.append(values.loc[max(keys)])
-        return {"": COMPARED[name].sign * (tried[0] - tried[1])}
-
-    return contrast
+    values = compared(baselines, name)
+    tried = []
+    for short in (way, other):
+        keys = [index[:4] for index in values.index if index[1:4] == SHORT[short]]
+        if not keys:
+            method, source, kind = SHORT[short]
+            raise Untestable(f"no runs of {title(method)}{SOURCES[source]}, {kind}")
+        tried.append(values.loc[max(keys)])
+    return {"": COMPARED[name].sign * (tried[0] - tried[1])}

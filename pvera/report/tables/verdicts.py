@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,23 +131,36 @@ def verdict(bounds: tuple[float, float]) -> str:
 
 # Contrasts of scores (rows category, dataset and seed, columns methods)
 
-Contrast = Callable[[pd.DataFrame], dict[str, pd.DataFrame]]
+Gaps = dict[str, pd.DataFrame]
+Contrast = Callable[[Any], Gaps]
 
 
-def lead(of: str, *over: str) -> Contrast:
-    """Return the contrast of how far `of` lies above each of `over`, by default all other methods of the paper.
+def contrast(compute: Callable[..., Gaps]) -> Callable[..., Contrast]:
+    """Turn a function of (results, options) into one of the options alone, which returns the function of results."""
 
-    It raises `Untestable` without one of the methods that are named, or without another.
+    @wraps(compute)
+    def with_options(*options, **named) -> Contrast:
+        return lambda results: compute(results, *options, **named)
+
+    return with_options
+
+
+@contrast
+def lead(scores: pd.DataFrame, of: str, *over: str) -> Gaps:
+    """Return how far `of` lies above each of `over`, by default all other methods of the paper.
+
+    `Untestable` without one of the methods that are named, or without another.
     """
-    return lambda scores: {
+    return {
         f"{title(of)} − {title(other)}": (scores[of] - scores[other]).unstack("seed", sort=False)
         for other in _others(scores, of, over)
     }
 
 
-def below(of: str, *over: str, sign: str = "−") -> Contrast:
-    """Return the contrast of how far `of` lies below each of `over`, as `lead`; sign: "/" for logarithms."""
-    return lambda scores: {
+@contrast
+def below(scores: pd.DataFrame, of: str, *over: str, sign: str = "−") -> Gaps:
+    """Return how far `of` lies below each of `over`, as `lead`; sign: "/" for logarithms."""
+    return {
         f"{title(other)} {sign} {title(of)}": (scores[other] - scores[of]).unstack("seed", sort=False)
         for other in _others(scores, of, over)
     }
