@@ -77,10 +77,6 @@ def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS, a
     parts predictions of equal confidence, both sides get the same share of correct ones, whatever their order.
     """
     confidence, correct = np.asarray(confidence, np.float64), np.asarray(correct)
-    if confidence.ndim != 1 or correct.shape != confidence.shape or not confidence.size:
-        raise InputError(f"confidences {confidence.shape} and answers {correct.shape} are not (N,) and (N,)")
-    if not np.isin(correct, (0, 1)).all():
-        raise InputError("a prediction is correct (1) or incorrect (0)")
     bin_of = _bins(confidence, bins, adaptive)
     if adaptive:
         _, tied = np.unique(confidence, return_inverse=True)
@@ -93,10 +89,6 @@ def reliability(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS, a
 
 def _bins(confidence: np.ndarray, bins: int, adaptive: bool) -> np.ndarray:
     """Return the bin of each prediction (N,), see `reliability`."""
-    if not (confidence.min() >= 0 and confidence.max() <= 1 + TOLERANCE):
-        raise InputError("confidences must lie in [0, 1]")
-    if bins < 1:
-        raise InputError(f"{bins} bins hold no predictions")
     if not adaptive:
         return np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], confidence, side="right")
     bin_of = np.empty(len(confidence), np.int64)
@@ -114,8 +106,6 @@ def calibrated_errors(
     a measured error says nothing. confidence: (N,); a drawn label is the predicted class with that probability.
     """
     confidence = np.asarray(confidence, np.float64)
-    if confidence.ndim != 1 or not confidence.size:
-        raise InputError(f"confidences {confidence.shape} are not (N,)")
     values, tied, counts = np.unique(confidence, return_inverse=True, return_counts=True)
     share = {}  # (values, bins): a part of the N predictions; equal confidences share their correct answers
     for name, adaptive in (("ece", False), ("ace", True)):

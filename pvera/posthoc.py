@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from pvera.errors import InputError, optional
+from pvera.errors import optional
 
 #: Temperatures that `temperature` chooses from, and prior precisions that are tried for `LastLayer`.
 TEMPERATURES = 1e-2, 1e2
@@ -21,8 +21,6 @@ def temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:
     probabilities: (N, C) of a validation split, a softmax or a mean of several; labels: (N,).
     """
     logs, targets = _logs(probabilities), np.asarray(labels, np.int64)
-    if targets.shape != logs.shape[:1] or not targets.size:
-        raise InputError(f"probabilities {logs.shape} and labels {targets.shape} are not (N, C) and (N,)")
     log_p, target = torch.from_numpy(logs), torch.from_numpy(targets)
 
     def loss(log_temperature: float) -> float:
@@ -38,18 +36,13 @@ def scaled(probabilities: np.ndarray, temperature: float) -> np.ndarray:
 
     For a softmax this divides the logits by T; of draws it scales the mean.
     """
-    if not temperature > 0:
-        raise InputError(f"a temperature is positive, not {temperature}")
     if temperature == 1:
         return np.asarray(probabilities, np.float64)
     return torch.from_numpy(_logs(probabilities) / temperature).softmax(1).numpy()
 
 
 def _logs(probabilities: np.ndarray) -> np.ndarray:
-    probabilities = np.asarray(probabilities, np.float64)
-    if probabilities.ndim != 2 or not (probabilities >= 0).all():
-        raise InputError(f"probabilities are (N, C), not negative and no NaN; these are {probabilities.shape}")
-    return np.log(np.maximum(probabilities, np.finfo(np.float64).tiny))
+    return np.log(np.maximum(np.asarray(probabilities, np.float64), np.finfo(np.float64).tiny))
 
 
 @dataclass(frozen=True)

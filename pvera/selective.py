@@ -6,17 +6,16 @@ Its *selective risk* is the share of incorrect predictions among those that it a
 
 import numpy as np
 
-from pvera.errors import InputError, optional
+from pvera.errors import optional
 
 
 def auroc(uncertainty: np.ndarray, wrong: np.ndarray) -> float:
     """Return the area under the ROC curve: P(a wrong one's uncertainty > a correct one's) + ½ P(equal), in [0, 1].
 
     uncertainty: (N,). wrong: (N,), whether each prediction is incorrect. NaN where all are correct or all incorrect,
-    since there is no pair to order. InputError for NaN or shapes that do not match.
+    since there is no pair to order.
     """
-    uncertainty, wrong = _checked(uncertainty, wrong)
-    if wrong.all() or not wrong.any():
+    if np.all(wrong) or not np.any(wrong):
         return float("nan")
     return float(optional("sklearn.metrics", "study").roc_auc_score(wrong, uncertainty))
 
@@ -25,7 +24,7 @@ def selective_risk(uncertainty: np.ndarray, wrong: np.ndarray) -> np.ndarray:
     """Return the selective risk (N,) at the coverages 1/N, 2/N, ..., 1.
 
     uncertainty: (N,), low for what is answered first. wrong: (N,), whether each prediction is incorrect. Images of
-    equal uncertainty have no order: each counts as their mean. InputError for NaN or shapes that do not match.
+    equal uncertainty have no order: each counts as their mean.
     """
     return np.cumsum(_wrong_in_order(uncertainty, wrong)) / np.arange(1, len(wrong) + 1)
 
@@ -52,23 +51,11 @@ def selective_accuracy(uncertainty: np.ndarray, wrong: np.ndarray, coverage: flo
 
 
 def answered(coverage: float, images: int) -> int:
-    """Return how many of `images` a coverage answers, rounded up. InputError for a coverage outside (0, 1]."""
-    if not 0 < coverage <= 1:
-        raise InputError(f"a coverage lies above 0 and up to 1, not at {coverage}")
+    """Return how many of `images` a coverage in (0, 1] answers, rounded up."""
     return int(np.ceil(coverage * images - 1e-9))
 
 
 def _wrong_in_order(uncertainty: np.ndarray, wrong: np.ndarray) -> np.ndarray:
     """Return `wrong` (N,) in order of uncertainty, the mean among equals."""
-    uncertainty, wrong = _checked(uncertainty, wrong)
     _, tied, counts = np.unique(uncertainty, return_inverse=True, return_counts=True)
     return np.repeat(np.bincount(tied, wrong) / counts, counts)
-
-
-def _checked(uncertainty: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    uncertainty, wrong = np.asarray(uncertainty, np.float64), np.asarray(wrong)
-    if uncertainty.ndim != 1 or wrong.shape != uncertainty.shape or not wrong.size:
-        raise InputError(f"uncertainties {uncertainty.shape} and answers {wrong.shape} are not (N,) and (N,)")
-    if np.isnan(uncertainty).any() or not np.isin(wrong, (0, 1)).all():
-        raise InputError("an uncertainty is a number, and a prediction is incorrect (1) or correct (0)")
-    return uncertainty, wrong

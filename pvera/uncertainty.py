@@ -148,11 +148,9 @@ class Decomposition:
 def decompose(probabilities: np.ndarray | Tensor) -> Decomposition:
     """Decompose the entropy of probabilities (k, n, classes) of k draws, or of k members of an ensemble.
 
-    InputError for another shape, and for what are no probabilities, such as logits.
+    InputError for what are no probabilities, such as logits.
     """
     probabilities = np.asarray(probabilities, np.float64)
-    if probabilities.ndim != 3 or not probabilities.size:
-        raise InputError(f"probabilities {probabilities.shape} are not (k, n, classes)")
     metrics.require_probabilities(probabilities)
     total, expected = _entropy(probabilities.mean(0)), _entropy(probabilities).mean(0)
     return Decomposition(total, expected, np.maximum(total - expected, 0))  # below zero only by rounding

@@ -1,7 +1,6 @@
 """Temperature scaling against scikit-learn, last-layer Laplace against the exact Hessian, entropies against SciPy."""
 
 import numpy as np
-import pytest
 import torch
 from scipy.special import softmax
 from scipy.stats import entropy
@@ -10,7 +9,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from torch.nn import functional as F
 
-from pvera import InputError, metrics, posthoc, uncertainty
+from pvera import metrics, posthoc, uncertainty
 
 LABELS = np.random.default_rng(0).integers(0, 5, 400)
 
@@ -105,12 +104,3 @@ def test_entropies_against_scipy():
     divergences = entropy(drawn, drawn.mean(0), axis=2)  # mutual information is the mean KL from the mean
     np.testing.assert_allclose(parts.mutual, divergences.mean(0), atol=1e-12)
     assert (uncertainty.decompose(drawn[:1]).mutual == 0).all()
-
-
-def test_bad_input():
-    with pytest.raises(InputError, match=r"labels \(3,\) are not"):
-        posthoc.temperature(np.full((2, 2), 0.5), [0, 1, 1])
-    with pytest.raises(InputError, match="no NaN"):
-        posthoc.scaled(np.full((2, 2), np.nan), 2)
-    with pytest.raises(InputError, match="are not"):
-        uncertainty.decompose(np.full((2, 2), 0.5))

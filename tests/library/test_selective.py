@@ -8,7 +8,7 @@ from sklearn.metrics import auc, roc_auc_score
 from torch import tensor
 from torchmetrics.functional.classification import binary_specificity_at_sensitivity
 
-from pvera import InputError, selective
+from pvera import selective
 from pvera.study.uncertainty_baselines import told_apart
 
 UNCERTAINTY, WRONG = [0.1, 0.4, 0.2, 0.9], [0, 1, 0, 1]
@@ -69,17 +69,6 @@ def test_specificity_at_sensitivity_against_torchmetrics():
     assert told_apart(inside, inside + 100) == {"auroc": 1.0, "fpr": 0.0}
 
 
-@pytest.mark.parametrize("uncertainty, wrong", [([0.1], [0, 1]), ([np.nan, 1], [0, 1]), ([1, 2], [0, 2]), ([], [])])
-def test_bad_input(uncertainty, wrong):
-    with pytest.raises(InputError):
-        selective.selective_risk(uncertainty, wrong)
-
-
 @pytest.mark.parametrize("coverage, images, number", [(0.8, 1043, 835), (0.35, 20, 7), (0.05, 1, 1), (1, 3, 3)])
 def test_answered_images_are_rounded_up(coverage, images, number):
     assert selective.answered(coverage, images) == number
-
-
-def test_a_coverage_out_of_range():
-    with pytest.raises(InputError, match="a coverage lies above 0"):
-        selective.selective_accuracy(UNCERTAINTY, WRONG, 0)
