@@ -184,12 +184,6 @@ PROSE = {
         ("another 3.1 (6.3):", [HOURS[2], 2 * HOURS[2]]),
     ],
     "docs/paper.md": [("| 61 GB", [decoded()])],
-    "docs/protocol.md": [
-        ("accuracy by −3.0 points [−4.2, −1.9]", LEDGER),
-        ("(ECE) by 20.2 [14.8, 25.7]", ECE),
-        ("alone by −1.3 and 18.3 points", SOFTMAX),
-        ("Of 1136 checks of the paper's printed numbers against each other, 32", AUDIT),
-    ],
     "analysis/audit.ipynb": [("Of 1136 checks, 32 contradict", AUDIT)],
     "analysis/calibration.ipynb": [
         ("ACE is 31.3 % higher [14.2, 50.9]", CALIBRATED),
