@@ -2,7 +2,7 @@
 
 import copy
 import pickle
-from collections.abc import Callable
+import warnings
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -132,26 +132,27 @@ def blocks_of(encoder: nn.Module) -> nn.ModuleList:
 
 
 def layers_of(encoder: nn.Module) -> list[Layer]:
-    layers = []
-    for x in blocks_of(encoder):
-        if hasattr(x, "attn"):
-            separate = [getattr(x.attn, f"{p}_proj", None) for p in "qkv"]
-            linear = [x.attn.qkv] if None in separate else separate
-            biases = {p: t.data for p in "qv" if (t := getattr(x.attn, f"{p}_bias", None)) is not None}
-            between = "mlp" if "Post" in type(x).__name__ else "norm2"
-            layers.append(Layer(x, linear, "attn", "mlp", between, x.mlp.fc2, biases))
-            continue
-        whole = x.attention if hasattr(x, "attention") else x.self_attn
-        attention = getattr(whole, "self", whole)
-        names = ("q_proj", "query", "query_proj"), ("k_proj", "key", "key_proj"), ("v_proj", "value", "value_proj")
-        linear = [next(getattr(attention, name) for name in group if hasattr(attention, name)) for group in names]
-        if hasattr(x, "mlp"):
-            out = "self_attn.out_proj" if hasattr(x, "self_attn") else "attention.o_proj"
-            between = next(name for name in ("norm2", "layer_norm2", "layernorm_after") if hasattr(x, name))
-            layers.append(Layer(x, linear, out, "mlp", between, getattr(x.mlp, "fc2", None) or x.mlp.down_proj))
-        else:
-            layers.append(Layer(x, linear, "attention.output.dense", "output.dense", None, x.output.dense))
-    return layers
+    return [layer_of(block) for block in blocks_of(encoder)]
+
+
+def layer_of(block: nn.Module) -> Layer:
+    modules = dict(block.named_modules())
+
+    def first(*names: str) -> str | None:
+        return next((name for name in names if name in modules), None)
+
+    whole = first("attn", "attention.self", "attention", "self_attn")
+    words = {"q": "query", "k": "key", "v": "value"}
+    linear = [first(f"{whole}.{p}_proj", f"{whole}.{words[p]}", f"{whole}.{words[p]}_proj") for p in "qkv"]
+    return Layer(
+        block,
+        [modules[f"{whole}.qkv"]] if None in linear else [modules[name] for name in linear],
+        first("attn", "attention.output.dense", "attention.o_proj", "self_attn.out_proj"),
+        first("mlp", "output.dense"),
+        "mlp" if "Post" in type(block).__name__ else first("norm2", "layer_norm2", "layernorm_after"),
+        modules[first("mlp.fc2", "mlp.down_proj", "output.dense")],
+        {p: t.data for p in "qv" if (t := getattr(modules[whole], f"{p}_bias", None)) is not None},
+    )
 
 
 # ---------------------------------------------------------------- the methods, without the library's hooks
@@ -182,61 +183,32 @@ def change_weights(layer: Layer, adapter: nn.Module, method) -> None:
             W *= adapter.m[i].view_as(norm) / norm
 
 
-class Then(nn.Module):
-    """A module and a function of its output."""
-
-    def __init__(self, module: nn.Module, function: Callable):
-        super().__init__()
-        self.module, self.function = module, function
-
-    def forward(self, *args, **kwargs):
-        return self.function(self.module(*args, **kwargs))
-
-
-class Reading(nn.Module):
-    """A module that keeps its input."""
-
-    def __init__(self, module: nn.Module):
-        super().__init__()
-        self.module = module
-
-    def forward(self, x):
-        self.x = x
-        return self.module(x)
-
-
 def bottleneck(part: nn.Module, x: Tensor) -> Tensor:
     return F.relu(x @ part.down.weight.T + part.down.bias) @ part.up.weight.T + part.up.bias
 
 
-def add_modules(layer: Layer, adapter: nn.Module, method) -> nn.Module:
-    """Return the block with modules added for a method without a closed form."""
-    block = layer.block
+def add_modules(layer: Layer, adapter: nn.Module, method) -> None:
+    """Add the modules of a method without a closed form."""
+    mlp = layer.block.get_submodule(layer.mlp)
     if method.key == "bottleneck":
-        for place, part in ((layer.attention, adapter.attention), (layer.mlp, adapter.mlp)):
-            block.set_submodule(place, Then(block.get_submodule(place), lambda y, part=part: y + bottleneck(part, y)))
-        return block
-    reading = Reading(block.get_submodule(layer.between))
-    block.set_submodule(layer.between, reading)
-
-    def add(y: Tensor) -> Tensor:
-        return y + adapter.s * bottleneck(adapter.branch, reading.x)
-
-    if method.inside_layer_scale:
-        block.set_submodule(layer.mlp, Then(block.get_submodule(layer.mlp), add))
-        return block
-    return Then(block, add)
+        attention = layer.block.get_submodule(layer.attention)
+        attention.register_forward_hook(lambda _, args, y: y + bottleneck(adapter.attention, y))
+        mlp.register_forward_hook(lambda _, args, y: y + bottleneck(adapter.mlp, y))
+        return
+    read = []
+    layer.block.get_submodule(layer.between).register_forward_pre_hook(lambda _, args: read.append(args[0]))
+    place = mlp if method.inside_layer_scale else layer.block
+    place.register_forward_hook(lambda _, args, y: y + adapter.s * bottleneck(adapter.branch, read[-1]))
 
 
 def with_method(plain: nn.Module, member: nn.Module) -> nn.Module:
     """Return a copy of a plain encoder that computes `member`'s method without the library."""
     encoder = copy.deepcopy(plain)
-    blocks = blocks_of(encoder)
-    for i, (layer, adapter) in enumerate(zip(layers_of(encoder), member.layers)):
+    for layer, adapter in zip(layers_of(encoder), member.layers):
         if member.method.key in MERGEABLE - {"linear"}:
             change_weights(layer, adapter, member.method)
         elif member.method.key != "linear":
-            blocks[i] = add_modules(layer, adapter, member.method)
+            add_modules(layer, adapter, member.method)
     return encoder
 
 
@@ -348,17 +320,29 @@ def check_saving(case: Case, tmp_path):
 
 @torch.no_grad()
 def check_exchange(case: Case, tmp_path):
-    """PEFT computes the exported adapter, and it comes back."""
+    """PEFT computes the exported adapter, unmerged and merged; it comes back, with targets and rank where it can."""
     if case.method.key not in MERGEABLE - {"linear"} or case.example in BIASES_APART:
         return
     bare, model = case.plain(), perturb(pvera.adapt(case.plain(), case.method, CLASSES), scale=0.03).eval()
     expected = model.features(case.inputs)[0]
-    pvera.export_peft(model, tmp_path)
-    returned = pvera.import_peft(tmp_path, case.plain()).eval()
     assert (expected - features_of(bare, case.inputs)).abs().max() > 1e-3
-    theirs = peft.PeftModel.from_pretrained(bare, tmp_path).eval()
+    pvera.export_peft(model, tmp_path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*missing adapter keys")
+        theirs = peft.PeftModel.from_pretrained(bare, tmp_path).eval()
     close(features_of(theirs.base_model.model, case.inputs), expected)
+    theirs.merge_adapter()
+    close(features_of(theirs.base_model.model, case.inputs), expected)
+    returned = pvera.import_peft(tmp_path, case.plain()).eval()
     close(returned(case.inputs), model(case.inputs))
+    member, method = returned.members[0], case.method
+    if getattr(method, "sigma", None) is not None:  # PEFT holds its mean alone
+        assert member.method.key == "vera"
+    elif len(model._layers[0].projections) == 1 or method.key in ("lora", "dora"):
+        for name in ("key", "targets", "rank"):
+            assert getattr(member.method, name, None) == getattr(method, name, None)
+        if getattr(method, "train_magnitude", True):
+            assert member.count() == model.members[0].count()
 
 
 def check_copying(case: Case):

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from tiny import CLASSES, METHODS, adapted, make_vit
 
 import pvera
-from pvera import DoRA, InputError, LoRA, PVeRA, VeRA, backbones, processes
+from pvera import DoRA, InputError, LoRA, PVeRA, VeRA, backbones
 from pvera.checkpoint import _checksum
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -237,21 +237,6 @@ def test_a_merged_copy_can_be_unmerged(copied, images):
     assert torch.equal(twin(images), model(images))
     assert torch.equal(twin.unmerge_()(images), expected)
     assert model.merged
-
-
-def logits_of(model, images, queue):
-    torch.set_num_threads(1)
-    queue.put(model(images).detach().numpy())
-
-
-def test_another_process_gets_the_model(images):
-    model, context = trained(), processes.context("pvera")
-    queue = context.Queue()
-    process = context.Process(target=logits_of, args=(model, images, queue))
-    process.start()
-    logits = torch.from_numpy(queue.get(timeout=120))
-    process.join()
-    torch.testing.assert_close(logits, model(images).detach(), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("parent", [lambda model: model, torch.nn.Sequential], ids=["alone", "in a parent"])

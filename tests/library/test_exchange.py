@@ -20,7 +20,7 @@ from exchange import (
     saved,
     trained,
 )
-from families import OPTIONS, SMALL, make, make_inputs
+from families import CHECKS, OPTIONS, SMALL, Case, make, make_inputs
 from safetensors.torch import load_file, save_file
 from tiny import METHODS, make_images, make_vit, perturb
 
@@ -44,28 +44,10 @@ def close(actual, expected):
 # ---------------------------------------------------------------- to PEFT
 
 
-@pytest.mark.parametrize("library", BACKBONES)
+@pytest.mark.parametrize("example", ["vit_base_patch14_dinov2", "Dinov2Model"])
 @pytest.mark.parametrize("method", EXPORTED, ids=str)
-def test_peft_computes_the_exported_adapter_and_it_comes_back(tmp_path, images, method, library):
-    """PEFT's outputs are equal, unmerged and merged; targets and rank come back where PEFT's form has them."""
-    model, backbone = trained(method, library), BACKBONES[library][0]
-    expected = model(images)
-    plain = pvera.adapt(backbone(), method, CLASSES).eval()
-    assert (plain.features(images) - model.features(images)).abs().max() > 1e-2
-    pvera.export_peft(model, tmp_path)
-    theirs = peft_loaded(tmp_path, library)
-    close(logits_of(theirs, images, tmp_path, library), expected)
-    close(logits_of(theirs.merge_and_unload(), images, tmp_path, library), expected)
-    again = pvera.import_peft(tmp_path, backbone()).eval()
-    close(again(images), expected)
-    if getattr(method, "sigma", None) is not None:  # PEFT holds its mean alone
-        assert again.members[0].method.key == "vera"
-    elif library == "timm" or method.key in ("lora", "dora"):
-        returned = again.members[0].method
-        assert (returned.key, getattr(returned, "targets", "")) == (method.key, getattr(method, "targets", ""))
-        assert getattr(returned, "rank", 0) == getattr(method, "rank", 0)
-        if getattr(method, "train_magnitude", True):
-            assert again.members[0].count() == model.members[0].count()
+def test_peft_computes_the_exported_adapter_and_it_comes_back(tmp_path, method, example):
+    CHECKS["exchange"](Case(example, method), tmp_path)
 
 
 def test_an_adapter_that_is_still_the_identity(tmp_path, images):

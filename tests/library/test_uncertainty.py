@@ -9,39 +9,7 @@ from scipy import stats
 
 from pvera import uncertainty
 from pvera.errors import InputError
-from pvera.uncertainty import estimate
-
-# Scores of the first of two classes in four draws.
-FIRST = {
-    "sure": [0.9, 0.9, 0.9, 0.9],
-    "torn": [0.6, 0.4, 0.6, 0.4],  # two draws for each class
-    "mostly": [0.8, 0.7, 0.4, 0.9],
-}
-
-
-def by_hand(labels):
-    first = np.array(list(FIRST.values())).T
-    return estimate(np.stack([first, 1 - first], 2), np.array(labels))
-
-
-def test_algorithm_1_by_hand():
-    estimates = by_hand([0, 0, 1])
-    # Highest scores: .9 four times; .6 four times; .8, .7, .6, .9 with mean .75 and squares .05 / 3.
-    np.testing.assert_allclose(estimates.sd, [0, 0, np.sqrt(0.05 / 3)], atol=1e-12)
-    assert estimates.accuracy.tolist() == [1, 0.5, 0.25]
-    assert estimates.correct.tolist() == [True, False, False], "half of the draws is not more than half"
-    np.testing.assert_allclose(estimates.sd_correct, [0], atol=1e-12)
-    np.testing.assert_allclose(estimates.sd_incorrect, [0, np.sqrt(0.05 / 3)], atol=1e-12)
-
-
-def test_interval_by_hand():
-    """Scores of the predicted class: mean .7, deviations .1, 0, -.3, .2, so s² = .14 / 3; t(3) = 3.1824."""
-    estimates = by_hand([0, 0, 1])
-    assert estimates.predicted.tolist() == [0, 0, 0]
-    half = 3.182446 * np.sqrt(0.14 / 3) / 2
-    assert (estimates.low[2], estimates.high[2]) == pytest.approx((0.7 - half, 0.7 + half), abs=1e-6)
-    assert estimates.width[2] == pytest.approx(2 * half, abs=1e-6) and estimates.width[0] == pytest.approx(0, abs=1e-12)
-    assert estimates.right.tolist() == [True, True, False]
+from pvera.uncertainty import STORED, estimate
 
 
 @pytest.mark.parametrize(
@@ -69,25 +37,19 @@ def test_against_scipy_and_a_loop(k, n, classes, seed):
             right.append(scores[draw, i].argmax() == labels[i])
             highest.append(scores[draw, i].max())
         assert estimates.sd[i] == pytest.approx(np.std(highest, ddof=1))
-        assert estimates.correct[i] == (np.mean(right) > 0.5)
+        assert estimates.accuracy[i] == pytest.approx(np.mean(right))
+        assert estimates.correct[i] == (np.mean(right) > 0.5), "half of the draws is not more than half"
+        assert estimates.right[i] == (estimates.predicted[i] == labels[i])
         of_class = scores[:, i, estimates.predicted[i]]
         low, high = stats.t.interval(0.95, k - 1, np.mean(of_class), stats.sem(of_class))
         assert (estimates.low[i], estimates.high[i]) == pytest.approx((low, high))
         votes = np.bincount(scores[:, i].argmax(1), minlength=classes)
         assert votes[estimates.predicted[i]] == votes.max()
-    assert len(estimates.sd_correct) + len(estimates.sd_incorrect) == n
-
-
-def test_concatenate():
-    whole = by_hand([0, 0, 1])
-    scores = np.array(list(FIRST.values())).T
-    parts = [
-        estimate(np.stack([scores[:, i : i + 1], 1 - scores[:, i : i + 1]], 2), np.array([label]))
-        for i, label in enumerate([0, 0, 1])
-    ]
-    both = uncertainty.concatenate(parts)
-    for name in ("labels", "sd", "accuracy", "predicted", "centre", "width"):
-        np.testing.assert_array_equal(getattr(both, name), getattr(whole, name))
+    np.testing.assert_array_equal(estimates.sd_correct, estimates.sd[estimates.accuracy > 0.5])
+    np.testing.assert_array_equal(estimates.sd_incorrect, estimates.sd[estimates.accuracy <= 0.5])
+    both = uncertainty.concatenate([estimate(scores[:, i : i + 1], labels[i : i + 1]) for i in range(n)])
+    for name in STORED:
+        np.testing.assert_allclose(getattr(both, name), getattr(estimates, name), atol=1e-12)
 
 
 @pytest.mark.parametrize(
