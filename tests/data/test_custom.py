@@ -3,11 +3,9 @@
 import shutil
 from pathlib import Path
 
-import numpy as np
 import photographs
 import pytest
 from photographs import copy, listed, pictures  # noqa: F401  fixtures
-from PIL import Image
 
 from pvera import InputError
 from pvera.data import custom, image_folders, tasks
@@ -126,17 +124,6 @@ def test_files_that_are_no_pictures_by_name_are_left_out_and_counted(copy, tmp_p
     described = custom.install(tmp_path, "mine", copy)
     assert len(described["classes"]) == 3 and sum(described["images"].values()) == 80
     assert custom.describe("mine", described).endswith("left out for want of an image's suffix: 2")
-
-
-@pytest.mark.parametrize("mode", photographs.MODES)
-def test_every_mode_is_decoded_as_it_is_meant_to_be_seen(mode, tmp_path):
-    picture = photographs.crops("coffee", 1)[0]
-    suffix, write = photographs.MODES[mode]
-    write(picture, tmp_path / f"a{suffix}")
-    expected = picture.convert("L").convert("RGB") if mode in ("grey", "sixteen") else picture
-    expected = np.asarray(expected.resize((64, 64), Image.Resampling.BILINEAR)).astype(int)
-    error = np.abs(image_folders.decode(tmp_path, f"a{suffix}", 64) - expected)
-    assert error.mean() < 3 and np.abs(expected - expected.mean()).mean() > 15
 
 
 def keep(folder, *names) -> None:

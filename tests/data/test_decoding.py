@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from pvera.data import image_folders, splits, store
+from pvera.data import image_folders
 from pvera.errors import InputError
 
 SIDE = 32
@@ -206,16 +206,3 @@ def test_only_regular_files_are_opened(folder):
     os.mkfifo(folder / "test.txt")
     with pytest.raises(InputError, match="test.txt cannot be read: it is not a regular file"):
         image_folders.load_split(folder.parent, "digits", "test", SIDE)
-
-
-def test_another_decoder_decodes_again_and_equal_pixels_have_equal_digests(folder, monkeypatch):
-    Image.fromarray(EIGHT).save(folder / "a.png")
-    for split in image_folders.SPLITS:
-        (folder / f"{split}.txt").write_text("a.png 3\n")
-    loaded = [image_folders.load_split(folder.parent, "digits", split, SIDE) for split in image_folders.SPLITS]
-    digest, old = splits.digest(loaded), store.folder() / f"{loaded[0].key}.npy"
-    assert old.exists()
-    monkeypatch.setattr(image_folders, "DECODER", image_folders.DECODER - 1)
-    again = [image_folders.load_split(folder.parent, "digits", split, SIDE) for split in image_folders.SPLITS]
-    assert all(new.key != one.key for new, one in zip(again, loaded)) and not old.exists()
-    assert splits.digest(again) == digest

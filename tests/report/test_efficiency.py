@@ -92,17 +92,6 @@ def test_the_script_counts_missing_configurations_once(folder, capsys):
     assert path.read_bytes() != first
 
 
-@pytest.mark.parametrize(
-    ("profile", "message"),
-    [("huge", "error: unknown profile 'huge'"), ("broken.yaml", "error: {folder}/broken.yaml, line 1: ")],
-)
-def test_bad_input_is_one_line_and_exit_code_2(folder, capsys, profile, message):
-    (folder / "broken.yaml").write_text("methods: [")
-    name = str(folder / profile) if profile.endswith("yaml") else profile
-    error = scripts.refusal("cost", capsys, *arguments(folder, "--profile", name))
-    assert error.startswith(message.format(folder=folder))
-
-
 def test_costs_that_are_not_counted(tmp_path):
     with pytest.raises(InputError, match="no costs of other: .*--profile other counts them"):
         cost_records.load_costs(tmp_path, "other")

@@ -15,7 +15,6 @@ from torch.nn.functional import cross_entropy
 
 import pvera
 from pvera.data.suite import COUNTS, RECIPES
-from pvera.report import published
 from pvera.study.experiments import list_runs, of_script
 from pvera.study.profiles import Profile
 
@@ -112,17 +111,6 @@ def test_example_runs(tmp_path, monkeypatch):
     expected = names["model"](names["images"])
     assert expected.abs().max() > 0.01
     torch.testing.assert_close(read(names["images"]), expected, rtol=0, atol=1e-5)
-
-
-def test_library_page_counts():
-    """Families of backbones.md, and the paper's number of trained parameters for this rank."""
-    page = (ROOT / "docs/library.md").read_text()
-    works = (ROOT / "docs/backbones.md").read_text().split("## What is refused")[0]
-    assert f"{len(re.findall(r'^[|] .*`', works, re.MULTILINE))} families" in page
-    rank = int(re.search(r"PVeRA\(rank=(\d+)", page)[1])
-    paper = published.load(ROOT / "results/published").rank
-    (parameters,) = paper.loc[paper["rank"] == rank, "parameters"]
-    assert f"{parameters:,} numbers" in page
 
 
 def test_noise_of_fixed_size_is_made_as_its_page_says():
