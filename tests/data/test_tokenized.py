@@ -1,4 +1,4 @@
-"""Texts as tokens: batches, order, digests; and the correlation that CoLA is scored by."""
+"""Texts as tokens: batches and order."""
 
 import shutil
 
@@ -7,9 +7,7 @@ import pytest
 import torch
 from text_tasks import encoder, encoder_folder, text_folder  # noqa: F401  fixtures
 
-from pvera import metrics
 from pvera.data import glue, tokenized
-from pvera.data.splits import digest
 from pvera.errors import InputError
 
 
@@ -47,35 +45,9 @@ def test_splits_that_are_not_trained_on_are_ordered_by_length(encoder, text_fold
         assert rows[0] == rows[1]
 
 
-def test_digest_is_of_tokens_and_labels(encoder, text_folder):
-    splits = tokenized.load_splits(text_folder, "acceptability", encoder)
-    assert [len(split.labels) for split in splits] == [48, 12, 40]
-    known = digest(splits)
-    assert known == digest(tokenized.load_splits(text_folder, "acceptability", encoder))
-    labels = splits[2].labels.copy()
-    labels[0] = 1 - labels[0]
-    tokens = splits[2].inputs | {"input_ids": splits[2].inputs["input_ids"].clone()}
-    tokens["input_ids"][0, 1] += 1
-    for other in (tokenized.TextSplit(splits[2].inputs, labels), tokenized.TextSplit(tokens, splits[2].labels)):
-        assert digest((*splits[:2], other)) != known
-    short = tokenized.load_splits(text_folder, "acceptability", encoder, first=5)
-    assert [len(split.labels) for split in short] == [5, 5, 5]
-
-
 def test_too_few_texts_to_split(encoder, text_folder, tmp_path):
     shutil.copytree(text_folder / glue.TASKS["acceptability"].folder, tmp_path / glue.TASKS["acceptability"].folder)
     train = tmp_path / glue.TASKS["acceptability"].folder / "train.tsv"
     train.write_text("".join(train.read_text().splitlines(keepends=True)[:2]))
     with pytest.raises(InputError, match="too few texts for training, validation and test"):
         tokenized.load_splits(tmp_path, "acceptability", encoder)
-
-
-def test_matthews_correlation():
-    """By hand: 3 true and 1 false positives, 2 true and 2 false negatives: (3·2 − 1·2) / √(4·5·3·4)."""
-    labels = np.array([1, 1, 1, 0, 0, 0, 1, 1])
-    right = np.array([1, 1, 1, 1, 0, 0, 0, 0])
-    scores = np.eye(2)[right]
-    assert metrics.matthews(scores, labels) == pytest.approx(4 / 240**0.5)
-    assert metrics.matthews(np.eye(2)[np.ones(8, int)], labels) == 0
-    assert metrics.matthews(np.eye(2)[labels], labels) == 1
-    assert metrics.matthews(np.eye(2)[1 - labels], labels) == -1

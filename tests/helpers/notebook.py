@@ -7,33 +7,16 @@ from pathlib import Path
 import IPython.display
 import nbformat
 from IPython.display import Image, Markdown
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
-from pvera.report import plots, statistics
+from pvera.report import statistics
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def whole(save):
-    """`plots.save`, after which each figure must hold all its texts and keys."""
-
-    def checked(figure: Figure, *place) -> list[Path]:
-        paths = save(figure, *place)
-        figure.set_dpi(300)
-        drawn = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())
-        outside = max(-drawn.x0, -drawn.y0, drawn.x1 - figure.get_figwidth(), drawn.y1 - figure.get_figheight())
-        assert outside < 0.02, f"{outside:.2f} inches are cut off"
-        return paths
-
-    return checked
 
 
 def run(name: str, root: Path, profile: str, monkeypatch) -> tuple[str, list[Path]]:
     """Run analysis/`name` as if the repository lay at `root`; return its Markdown and the pictures that it shows.
 
-    A warning is an error, and so is a figure that does not hold all that is drawn. Until the test ends, intervals come
-    from few resamples: other tests check them.
+    A warning is an error. Until the test ends, intervals come from few resamples: other tests check them.
     """
     monkeypatch.setattr(statistics, "RESAMPLES", 200)
     notebook = nbformat.read(ROOT / "analysis" / name, as_version=4)
@@ -45,7 +28,6 @@ def run(name: str, root: Path, profile: str, monkeypatch) -> tuple[str, list[Pat
     monkeypatch.setattr(IPython.display, "display", shown.append)
     monkeypatch.setenv("PVERA_PROFILE", profile)
     monkeypatch.chdir(root)
-    monkeypatch.setattr(plots, "save", whole(plots.save))
     names = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
