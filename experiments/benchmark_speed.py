@@ -19,7 +19,6 @@ stay.
 import pvera  # isort: skip  # noqa: F401  before timm
 
 import copy
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -98,10 +97,9 @@ class Bench:
         ratio."""
         bound(), function()
         pairs = [(self.seconds(function), self.seconds(bound)) for _ in range(self.repeats)]
-        first, second = zip(*pairs, strict=True)
-        ratios = [a / b for a, b in pairs]
-        quartiles = map(float, np.quantile(ratios, [0.25, 0.75]))
-        return statistics.median(first), statistics.median(second), statistics.median(ratios), *quartiles
+        first, second = np.transpose(pairs)
+        ratios = map(float, np.quantile(first / second, [0.5, 0.25, 0.75]))
+        return float(np.median(first)), float(np.median(second)), *ratios
 
     def seconds(self, function: Callable) -> float:
         """Return the seconds of a call, until the device has finished."""
@@ -112,32 +110,23 @@ class Bench:
         wait()
         return time.perf_counter() - start
 
-    def frozen_step(self, members: int = 1) -> Callable:
-        """Return forward and backward of the frozen backbone, to its input."""
-        images = self.images.repeat(members, 1, 1, 1).to(PRECISIONS[self.precision])
+    def frozen(self, passes: int = 1, members: int = 1, backward: bool = False) -> Callable:
+        """Return forward passes of the frozen backbone, with the backward pass to its input on request."""
+        images = self.images.repeat(members, 1, 1, 1).to(PRECISIONS[self.precision]).requires_grad_(backward)
 
         def function():
-            with training.autocast(self.device, "float32"):
-                self.plain(images.requires_grad_()).float().sum().backward()
-
-        return function
-
-    def frozen_passes(self, count: int = 1) -> Callable:
-        """Return so many forward passes of the frozen backbone."""
-        images = self.images.to(PRECISIONS[self.precision])
-
-        @torch.inference_mode()
-        def function():
-            with training.autocast(self.device, "float32"):
-                for _ in range(count):
-                    self.plain(images)
+            with training.autocast(self.device, "float32"), torch.inference_mode(not backward):
+                for _ in range(passes):
+                    outputs = self.plain(images)
+                if backward:
+                    outputs.float().sum().backward()
 
         return function
 
     @contextmanager
-    def model(self, methods: Method | list[Method], seeds: int | list[int] = 0) -> Iterator:
+    def model(self, methods: Method | list[Method]) -> Iterator:
         """Yield the adapted backbone, to be called in the precision that is measured."""
-        model = adapt(self.vit, methods, CLASSES, seeds)
+        model = adapt(self.vit, methods, CLASSES, 0)
         with training.autocast(self.device, self.precision):
             yield model
         model.unload()
@@ -145,7 +134,7 @@ class Bench:
     @contextmanager
     def step(self, methods: list[Method]) -> Iterator[Callable]:
         """Yield a step of `training.fit`, which returns loss and KL term."""
-        with self.model(methods, list(range(len(methods)))) as model:
+        with self.model(methods) as model:
             model.train().last_mlp_on_class_token = True
             optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
             beta = torch.full((len(methods),), 1e-6, device=self.device)
@@ -173,7 +162,7 @@ def step(bench: Bench) -> Iterator[tuple]:
             factor += cost.adapter_multiply_adds(grid[0], shape) / cost.backbone_multiply_adds(shape)
             bound += ", and its own products"
         with bench.step(grid) as function:
-            seconds, frozen, *ratios = bench.paired(function, bench.frozen_step(len(grid)))
+            seconds, frozen, *ratios = bench.paired(function, bench.frozen(1, len(grid), backward=True))
         ratio, *quartiles = (value / factor for value in ratios)
         yield title(grid), bound, seconds, frozen * factor, ratio, STEP[grid[0].key], *quartiles
 
@@ -184,7 +173,7 @@ def evaluate(bench: Bench) -> Iterator[tuple]:
             continue
         with bench.model(method) as model, torch.inference_mode():
             model.eval().merge_()
-            seconds, frozen, ratio, *quartiles = bench.paired(lambda: model(bench.images), bench.frozen_passes())
+            seconds, frozen, ratio, *quartiles = bench.paired(lambda: model(bench.images), bench.frozen())
         yield f"{title([method])}, merged", "frozen forward", seconds, frozen, ratio, EVALUATE, *quartiles
 
 
@@ -193,9 +182,7 @@ def draws(bench: Bench) -> Iterator[tuple]:
     for k in DRAWS:
         with bench.model(method) as model:
             model.eval().last_mlp_on_class_token = True
-            seconds, frozen, ratio, *quartiles = bench.paired(
-                lambda: sample(model, bench.images, k), bench.frozen_passes(k)
-            )
+            seconds, frozen, ratio, *quartiles = bench.paired(lambda: sample(model, bench.images, k), bench.frozen(k))
         yield f"{title([method])}, {k} draws", f"{k} frozen passes", seconds, frozen, ratio, SAMPLE, *quartiles
 
 

@@ -55,11 +55,6 @@ def most_chosen(profile: Profile, method: str) -> dict:
     return {name: options["most_chosen"]}
 
 
-def crossed(values: list[dict], others: list[dict]) -> list[dict]:
-    """Return the members that try each value with each of the others."""
-    return [value | other for value, other in product(values, others)]
-
-
 def candidate(profile: Profile, method: str, member: dict, rules: Protocol, **options) -> Candidate:
     """Build one member of a method's grid.
 
@@ -92,7 +87,7 @@ def trainings(
     rules: Protocol | None = None,
     keep: bool = True,
     search: str | None = None,
-    searched: tuple[str, int] | None = None,
+    searched: str | None = None,
     **options,
 ) -> list[Run]:
     """List the trainings that can start, of those methods that the profile has.
@@ -100,17 +95,19 @@ def trainings(
     datasets, seeds: by default the profile's. backbone: by default the first. members: by default those of the grid.
     rules: by default the profile's protocol. keep: predictions and adapter are kept beside the record.
     search: the experiment that searches β or α; by default there is nothing to search, or it stands in `options`.
-    searched: with `search_once`, the experiment and seed that search a grid; others take what was chosen there. By
-    default the first of `seeds`. options: hyperparameters of all members, beside the profile's.
+    searched: with `search_once`, the experiment whose first seed has searched a grid, for others to take what was
+    chosen; by default the first of `seeds` searches it. options: hyperparameters of all members, beside the profile's.
     """
     datasets, seeds = profile.datasets if datasets is None else datasets, profile.seeds if seeds is None else seeds
     known, backbone = [method for method in methods if method in profile.methods], backbone or profile.backbones[0]
     rules, listed = rules or PROTOCOLS[profile.protocol], []
+    searching = (searched, profile.seeds[0]) if searched else (experiment, seeds[0] if seeds else None)
     for dataset, seed, method in product(datasets, seeds, known):
         value = found(profile, root, search, backbone, dataset, method) if search else {}
-        of_grid, first = members or grid(profile, backbone, method), searched or (experiment, seeds[0])
-        if profile.search_once and len(of_grid) > 1 and (experiment, seed) != first:
-            chosen = chosen_grid(results.run_path(root, profile.name, first[0], backbone, dataset, method, first[1]))
+        of_grid = members or grid(profile, backbone, method)
+        if profile.search_once and len(of_grid) > 1 and (experiment, seed) != searching:
+            first, of_seed = searching
+            chosen = chosen_grid(results.run_path(root, profile.name, first, backbone, dataset, method, of_seed))
             of_grid = [member for member in of_grid if plain(member) == chosen]
         if value is None or not of_grid:
             continue
@@ -166,11 +163,11 @@ def benchmark(profile: Profile, root, name: str = "benchmark") -> list[Run]:
 
     Seed by seed, and the methods of the first figure before the others: tables can be made early.
     """
-    others, listed = [method for method in profile.methods if method not in FIRST], []
-    search, searched = "language_beta" if profile.text else "beta", (name, profile.seeds[0])
-    for backbone, seed, methods in product(profile.backbones, profile.seeds, (FIRST, others)):
-        part = {"backbone": backbone, "seeds": [seed], "search": search, "searched": searched}
-        listed += trainings(profile, root, name, methods, **part)
+    methods, listed = [*FIRST, *(method for method in profile.methods if method not in FIRST)], []
+    search = "language_beta" if profile.text else "beta"
+    for backbone in profile.backbones:
+        runs = trainings(profile, root, name, methods, backbone=backbone, search=search)
+        listed += sorted(runs, key=lambda run: (profile.seeds.index(run.seed), run.method not in FIRST))
     return listed
 
 
@@ -188,16 +185,12 @@ def searches(profile: Profile, root, name: str) -> list[Run]:
             raise InputError(f"profile {profile.name!r}: beta: is missing, the values to search for {datasets[0]}")
     if method not in profile.methods or len(values) < 2:
         return []
-    members, listed = crossed([{hyperparameter: value} for value in values], rates(profile) or [{}]), []
+    rates, listed = [{"learning_rate": rate} for rate in profile.search_rates] or [{}], []
+    members = [{hyperparameter: value} | rate for value, rate in product(values, rates)]
     for backbone in profile.backbones:
         part = {"datasets": datasets, "seeds": profile.seeds[:1], "members": members, "keep": False}
         listed += trainings(profile, root, name, [method], backbone=backbone, **part, **most_chosen(profile, method))
     return listed
-
-
-def rates(profile: Profile) -> list[dict]:
-    """Return the learning rates with which each searched value is tried."""
-    return [{"learning_rate": rate} for rate in profile.search_rates]
 
 
 #: What `components` trains, by name: the method, and the values that differ from the benchmark's.
@@ -221,8 +214,7 @@ def components(profile: Profile, root, name: str) -> list[Run]:
         if changes:
             listed += list_of(datasets=[*profile.datasets, *further], seeds=profile.component_seeds, **changes)
         else:
-            searched = ("benchmark", profile.seeds[0])
-            listed += list_of(seeds=profile.further_seeds, search="beta", searched=searched)
+            listed += list_of(seeds=profile.further_seeds, search="beta", searched="benchmark")
             listed += list_of(datasets=further, seeds=[*profile.seeds, *profile.further_seeds], search="beta")
     return listed
 
@@ -266,10 +258,12 @@ def ablation(profile: Profile, root, name: str) -> list[Run]:
     if not ablations or "pvera" not in profile.methods:
         return []
     hyperparameter = {"rank": "rank", "position": "targets"}[name]
-    values = [{hyperparameter: value} for value in getattr(ablations, hyperparameter)]
+    rates = [{}]
     if ablations.search:
-        values = crossed(values, rates(profile) or grid(profile, profile.backbones[0], "pvera"))
+        searched = [{"learning_rate": rate} for rate in profile.search_rates]
+        rates = searched or grid(profile, profile.backbones[0], "pvera")
     fixed = most_chosen(profile, "pvera") if not ablations.search or profile.search_rates else {}
+    values = [{hyperparameter: value} | rate for value, rate in product(getattr(ablations, hyperparameter), rates)]
     return trainings(
         profile.with_(search_once=False),
         root,

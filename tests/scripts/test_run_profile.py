@@ -68,12 +68,6 @@ def test_paper_installs_what_is_not_there_before_it_trains(done, tmp_path):
     (tmp_path / "data/text/CoLA").mkdir(parents=True)
     paper = done("paper")
     assert [name for name, *_ in paper[:2]] == ["make_texts", "train"] and "--glue" not in paper[0]
-    (tmp_path / "data/rehearsal/vtab-1k").mkdir(parents=True)
-    (tmp_path / "data/rehearsal/vtab-1k/vtab-1k.json").touch()
-    (tmp_path / "data/rehearsal/text/CoLA").mkdir(parents=True)
-    assert str(done("rehearsal")) == str(paper).replace("paper", "rehearsal").replace(
-        "data/text", "data/rehearsal/text"
-    )
 
 
 def test_all_that_the_paper_lacks_is_said_at_once(done, tmp_path, monkeypatch, capsys):
@@ -116,11 +110,3 @@ def test_options_go_to_what_trains_and_analyses(done):
     assert "train_language" not in parts, "an option may ask for a part of the others alone"
     assert parts["train"] == parts["analyse"] == ("--profile", "paper", *options, "--wait")
     assert parts["cost"] == ("--profile", "paper")
-
-
-def test_notebooks_that_fail_end_it(done, monkeypatch):
-    monkeypatch.setattr(run_profile, "outdated", lambda *_: [1])
-    monkeypatch.setattr(subprocess, "run", lambda command: subprocess.CompletedProcess(command, 2))
-    with pytest.raises(SystemExit) as ended:
-        run_profile.notebooks("demo")
-    assert ended.value.code == 2

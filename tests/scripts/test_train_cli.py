@@ -97,10 +97,7 @@ def test_help(script, capsys):
 BAD = {
     "unknown method": (["--methods", "lara"], "unknown method 'lara'"),
     "unknown precision": (["--precision", "float8"], "precision: Input should be 'float32', "),
-    "weights without a file": (
-        ["--weights", "tiny"],
-        "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'",
-    ),
+    "weights without a file": (["--weights", "tiny"], "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'"),
     "missing weights": (["--weights", "tiny=/a.pth"], "/a.pth: no such file"),
     "half a seed": (["--seeds", "0.5"], "--seeds: Input should be a valid integer, not 0.5"),
     "seed twice": (["--seeds", "0", "0"], "seeds: 0 stands twice"),

@@ -40,15 +40,6 @@ def test_an_epoch_trains_on_twice_the_images_and_validates_once(plan, monkeypatc
     assert hours.work(of(list_runs(longer, "benchmark", ""), "lora")) == 100 * 2 * (200 * 12 + 100 * 10) + 100 * 10
 
 
-def test_own_pictures_count_as_they_are(tmp_path):
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos/own.json").write_text(
-        '{"classes": ["a", "b"], "images": {"train": 50, "validation": 12, "test": 7}}'
-    )
-    own = Profile.read(PROFILES / "own.yaml").with_(datasets=["photos"], data=str(tmp_path), beta=[0.0])
-    assert hours.images(list_runs(own, "benchmark", "")[0]) == (50, 12, 7)
-
-
 def test_the_table_by_hand(monkeypatch):
     """36 000 seconds of a peak, of which 40 % and 30 % are reached, on each backbone."""
     profile = Profile.read(PROFILES / "paper.yaml").with_(methods={"linear": {}}, seeds=[0], datasets=["dtd"])

@@ -141,12 +141,6 @@ def test_its_costs_are_counted(profile, root, all_runs):
     cost_plots.efficiency(points)
 
 
-def test_results_of_a_method_that_is_not_imported_say_so(root, monkeypatch):
-    monkeypatch.delitem(pvera.METHODS, "bias")
-    with pytest.raises(InputError, match="unknown method 'bias', not one of linear, .*; one of your own must be imp"):
-        results.load_runs(root, "mine")
-
-
 def test_refused_registrations():
     @dataclass(frozen=True)
     class Other(pvera.Method):

@@ -271,15 +271,11 @@ def test_analyses_are_listed_when_their_adapters_are_there(profile, tmp_path):
 # The registry
 
 
-def test_names_of_folders():
-    assert experiments.named("benchmark").name == "benchmark"
+def test_names_of_experiments(profile, tmp_path):
     assert experiments.named("protocol_pvera_kl").name == "protocol"
     assert experiments.named("language_beta").name == "language_beta", "no variant of language"
     with pytest.raises(InputError, match="there is no experiment 'bench'"):
         experiments.named("bench")
-
-
-def test_text_and_images_are_kept_apart(profile, tmp_path):
     with pytest.raises(InputError, match="language reads texts, this profile describes images"):
         list_runs(profile, "language", tmp_path)
     with pytest.raises(InputError, match="unknown experiment 'bench'"):
