@@ -3,13 +3,12 @@
 One analysis reads the adapters of all seeds of a method on a data set. Every adapter passes each image once, and
 once more per draw. All else is computed of these predictions: temperatures, ensembles, Laplace, scores.
 
-The arrays of a result are the columns of five frames, named "<frame>.<column>" (`read_frames`); `way` is "pass",
+The arrays of a result are the columns of four frames, named "<frame>.<column>" (`read_frames`); `way` is "pass",
 "draws", "ensemble" or "laplace", `passes` its forward passes per image, `seed` −1 for an ensemble of all seeds, and
 `scaled` whether a temperature was fitted on the validation split:
 
     scores      metrics, floors of the calibration errors, mean entropies, milliseconds per image, on the test split
     detection   AUROC, AURC, AUGRC and selective accuracy by each uncertainty, for incorrect predictions
-    coverage    selective risk at each of `COVERAGES`, by 1 − the highest score
     shift       metrics by corruption and severity; severity 0 are the same images before
     out         AUROC and FPR by each uncertainty, for images of other data sets
 """
@@ -31,8 +30,7 @@ from pvera.model import AdaptedModel
 from pvera.study import results, training
 from pvera.study.analyses import Analysis, Report, draw
 
-FRAMES = ("scores", "detection", "coverage", "shift", "out")
-COVERAGES = np.linspace(0.05, 1, 20)
+FRAMES = ("scores", "detection", "shift", "out")
 COVERAGE = 0.8  # of the selective accuracy
 ACCEPTED = 0.95  # share of images in distribution at which the FPR is taken
 METRICS = ("accuracy", "nll", "brier", "ece", "ace")
@@ -206,10 +204,6 @@ def frames(predictors: Sequence[Predictor], labels: dict, count: int) -> dict[st
         wrong = test.probabilities.argmax(1) != labels[TEST]
         for name, values in test.uncertainties().items():
             rows["detection"].append(about | {"by": name} | _detection(values, wrong))
-        risk = selective.selective_risk(test.uncertainties()["score"], wrong)
-        for coverage in COVERAGES:
-            answered = selective.answered(coverage, len(risk))
-            rows["coverage"].append(about | {"coverage": coverage, "risk": risk[answered - 1]})
         inside = test.first(count).uncertainties()
         for place, prediction in predictor.predictions.items():
             if place[0] == "out":
@@ -281,5 +275,5 @@ def read_frames(path: str | Path) -> dict[str, pd.DataFrame]:
     columns: dict[str, dict] = {name: {} for name in FRAMES}
     for key, values in results.read_arrays(path).items():
         frame, _, column = key.partition(".")
-        columns[frame][column] = values
+        columns.setdefault(frame, {})[column] = values  # committed results have a fifth frame
     return {name: pd.DataFrame(part) for name, part in columns.items()}

@@ -8,10 +8,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import scripts
+import trained
 import yaml
-from PIL import Image
 
 PROFILE = {
     "backbones": ["tiny"],
@@ -30,15 +29,7 @@ PROFILE = {
 
 def write(folder: Path) -> Path:
     """Write a small data set named like one of the demonstration suite, and a profile that reads it."""
-    source = np.random.default_rng(0)
-    (folder / "data" / "vessels" / "images").mkdir(parents=True)
-    for part, count in {"train800": 64, "val200": 32, "test": 40}.items():
-        lines = []
-        for i in range(count):
-            image = source.integers(0, 120, (32, 32, 3), dtype=np.uint8) + np.uint8(40 * (i % 4))
-            Image.fromarray(image).save(folder / "data" / "vessels" / "images" / f"{part}{i}.png")
-            lines.append(f"images/{part}{i}.png {i % 4}\n")
-        (folder / "data" / "vessels" / f"{part}.txt").write_text("".join(lines))
+    trained.make_data(folder / "data", "vessels", train=64, validation=32)
     profile_with(folder)
     return folder
 

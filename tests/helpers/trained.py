@@ -16,12 +16,12 @@ from pvera.study.profiles import Profile
 IMAGES = 40
 
 
-def make_data(root, *names):
+def make_data(root, *names, train=4, validation=4):
     """Write data sets below `root` with `IMAGES` test images and few others; classes differ in brightness."""
     for name in names:
         source = np.random.default_rng(list(name.encode()))
         (root / name / "images").mkdir(parents=True)
-        for part, count in {"train800": 4, "val200": 4, "test": IMAGES}.items():
+        for part, count in {"train800": train, "val200": validation, "test": IMAGES}.items():
             lines = []
             for i in range(count):
                 label = i % tasks.task(name).classes

@@ -3,6 +3,8 @@
 import json
 import zipfile
 from io import BytesIO
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pretrain_tiny
@@ -68,21 +70,13 @@ def test_pretraining_ends_with_weights_that_load_and_repeats_bit_for_bit(tmp_pat
 
 
 def test_torchvision_images_are_ordered_by_class(monkeypatch):
-    class Downloaded:
-        classes = ["airplane", "automobile"]
-        targets = [1, 0, 1, 0]
-        data = np.arange(4, dtype=np.uint8).reshape(4, 1, 1, 1)
-
-        def __init__(self, folder, train, download):
-            assert train and download
-            if not self.targets:
-                raise RuntimeError("no\nnetwork")
-
-    monkeypatch.setattr(pretrain_tiny, "CIFAR10", Downloaded)
+    pixels, names = np.arange(4, dtype=np.uint8).reshape(4, 1, 1, 1), ["airplane", "automobile"]
+    downloaded = MagicMock(return_value=SimpleNamespace(classes=names, targets=[1, 0, 1, 0], data=pixels))
+    monkeypatch.setattr(pretrain_tiny, "CIFAR10", downloaded)
     images, labels, classes = pretrain_tiny.read(None)
-    assert images.ravel().tolist() == [1, 3, 0, 2] and labels.tolist() == [0, 0, 1, 1]
-    assert classes == Downloaded.classes
-    Downloaded.targets = []
+    downloaded.assert_called_once_with("data", train=True, download=True)
+    assert images.ravel().tolist() == [1, 3, 0, 2] and labels.tolist() == [0, 0, 1, 1] and classes == names
+    downloaded.side_effect = RuntimeError("no\nnetwork")
     with pytest.raises(InputError, match=r"CIFAR-10 cannot be read \(no network\): --source takes"):
         pretrain_tiny.read(None)
 

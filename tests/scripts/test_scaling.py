@@ -7,7 +7,7 @@ import scaling
 import scripts
 
 from pvera.data import tasks
-from pvera.study import cost_records, hours, speed
+from pvera.study import cost_records, hours
 from pvera.study.experiments import list_runs, of_profile
 from pvera.study.profiles import Profile
 
@@ -53,14 +53,3 @@ def test_the_page_is_of_the_committed_results(tmp_path, profile):
         assert sum(counts) == int(total[column].replace(",", ""))
     started = [one for name in of_profile(profile, "train") for one in list_runs(profile, name, "")]
     assert int(total[2].replace(",", "")) == len(started)
-
-
-def test_the_table_of_steps_is_of_the_committed_records():
-    _, _, *lines = cells((RESULTS / "performance/scaling_steps.md").read_text())
-    titles = {"rank": "Rank r", "tokens": "Tokens", "depth": "Layers", "grid": "Members of the grid"}
-    said = {(axis, value, cell) for axis, value, *of_machines in lines for cell in of_machines}
-    for record in speed.load_records(RESULTS / "performance"):
-        for row in speed.frame(record).query("part == 'sweep'").itertuples():
-            axis, value = row.what.rsplit(" ", 1)
-            said.remove((titles[axis], value, f"{row.value:.2f} s ({row.ratio:.2f})"))
-    assert not said

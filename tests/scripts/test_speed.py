@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import benchmark_speed
-import pandas as pd
 import pytest
 import scripts
 
-from pvera.report.plots import speed as figures
 from pvera.study import speed
 from pvera.study.speed import Measurement
 
@@ -48,24 +46,6 @@ def test_description_by_hand():
 def test_committed_records_are_their_pages():
     for path in (ROOT / "results/performance").glob("speed_*.json"):
         assert speed.describe(speed.read_record(path)) == path.with_suffix(".md").read_text()
-
-
-def test_figures():
-    rows = pd.DataFrame(map(vars, [
-        row(), row(precision="bfloat16", ratio=1.4), row("free", target=None),
-        row("PVeRA, 2 draws", part="sample", ratio=1.1),
-        Measurement("step", "tiny", "bfloat16", "PVeRA, bf16", "the same in fp32", 0.6, 1.0, 0.6, 0.5), row("last"),
-    ]))  # fmt: skip
-    other = pd.DataFrame([vars(row("last", ratio=1.9))])
-    figure = figures.against_bounds({"one processor": rows, "another": other}, "a backbone")
-    first, last, second, missing = figure.axes
-    assert [label.get_text() for label in first.get_yticklabels()] == ["PVeRA, r = 8", "free", "last"]
-    assert [label.get_text() for label in second.get_yticklabels()] == ["PVeRA, 2 draws"]
-    assert figure.get_suptitle() == "a backbone" and first.get_title("left").startswith("one processor")
-    assert [line.get_xdata()[0] for line in last.lines if line.get_marker() in "os"] == [1.9]
-    assert [text.get_text() for text in missing.texts] == ["not measured"]
-    points = [line.get_xdata()[0] for line in first.lines if line.get_marker() in "os"]
-    assert points == [1.2, 1.4, 1.2, 1.2]
 
 
 def test_paired_measurements_have_quartiles():

@@ -71,24 +71,6 @@ def test_uncertainty_against_the_library(profile, root):
     assert record["config"]["draws"] == [2, 4] and run.state() == "done"
 
 
-def test_loaded_as_it_was_estimated(profile, root):
-    (run,) = list_runs(profile, "uncertainty", root)
-    run.execute()
-    arrays = results.read_arrays(run.path)
-    (loaded,) = readings.load_uncertainty(root, "mine")
-    assert list(loaded.estimates) == [2, 4]
-    np.testing.assert_array_equal(loaded.estimates[4].sd, arrays["sd"][1])
-    np.testing.assert_array_equal(loaded.estimates[2].right, arrays["predicted"][0] == arrays["labels"])
-    kept, labels = results.read_predictions(trained(run))
-    np.testing.assert_array_equal(loaded.single_pass, kept.max(1))
-    np.testing.assert_array_equal(loaded.single_right, kept.argmax(1) == labels)
-    right, wrong = loaded.examples
-    assert right.right and not wrong.right and right.pixels.shape == (32, 32, 3)
-    assert wrong.predicted == arrays["predicted"][1, arrays["example_images"][1]]
-    assert wrong.scores.shape == (4, 10)
-    assert right.low < right.scores[:, right.predicted].mean() < right.high
-
-
 def test_draws_of_another_adapter_are_not_compared_with_the_predictions(profile, root):
     (run,) = list_runs(profile, "uncertainty", root)
     run.execute()

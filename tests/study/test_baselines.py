@@ -156,26 +156,6 @@ def test_laplace_is_the_librarys(executed):
     assert row.nll == pytest.approx(metrics.nll(posterior.predict(features, prior), labels), abs=1e-4)
 
 
-def test_existing_results_are_identified_by_all_adapters(profile, folder):
-    def of_lora():
-        runs = list_runs(profile, "rivals", folder / "results")
-        return next(run for run in runs if (run.dataset, run.method) == ("vessels", "lora"))
-
-    lora = of_lora()
-    assert lora.state() == "missing"
-    lora.execute()
-    assert lora.state() == "done" and len(results.read(lora.path)["config"]["adapter_sha256"]) == 2
-    second, adapter = lora.adapters[1].with_suffix(".json"), lora.adapters[1].read_bytes()
-    trained = results.read(second), *results.read_predictions(second)
-    results.write(second, *trained, adapter + b" ")
-    assert lora.state() == "different"
-    results.write(second, trained[0] | {"chosen": None, "test": None})
-    alone = of_lora()
-    alone.execute()
-    assert set(baselines.read_frames(alone.path)["scores"]["way"]) == {"pass"}, "one member is no ensemble"
-    results.write(second, *trained, adapter)
-
-
 def test_temperature_and_prior_are_fitted_on_the_validation_split(profile, folder, monkeypatch):
     fitted = []
     plain = posthoc.LastLayer.choose_prior

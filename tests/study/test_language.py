@@ -2,7 +2,6 @@
 
 import pytest
 import scripts
-import yaml
 from sklearn.metrics import matthews_corrcoef
 from text_tasks import encoder, encoder_folder, text_folder  # noqa: F401  fixtures
 
@@ -18,35 +17,20 @@ METHODS = ("linear", "bottleneck", "ia3", "dora", "lora", "vera", "pvera")
 @pytest.fixture
 def profile(tmp_path, encoder_folder, text_folder):
     """A profile file."""
-    content = {
-        "data": "unused",
-        "backbones": ["tiny"],
-        "datasets": ["digits"],
-        "seeds": [0, 1],
-        "protocol": "corrected",
-        "methods": {
-            "linear": {},
-            "bottleneck": {"ratio": 4},
-            "ia3": {},
-            "adaptformer": {},
-            "dora": {"rank": 2},
-            "lora": {"grid": {"rank": [2, 4]}, "most_chosen": 4},
-            "vera": {"rank": 4},
-            "pvera": {"rank": 4},
-        },
-        "beta": [1e-2, 1e-4],
-        "learning_rate": 1e-2,
-        "language": {
-            "data": str(text_folder),
-            "backbones": ["minilm"],
-            "datasets": ["acceptability", "rte"],
-            "schedule": {"epochs": 1},
-            "methods": {"vera": {"rank": 6}},
-            "weights": {"minilm": str(encoder_folder)},
-        },
-    }
     path = tmp_path / "small.yaml"
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    path.write_text(f"""
+data: unused
+backbones: [tiny]
+datasets: [digits]
+seeds: [0, 1]
+protocol: corrected
+methods: {{linear: {{}}, bottleneck: {{ratio: 4}}, ia3: {{}}, adaptformer: {{}}, dora: {{rank: 2}},
+          lora: {{grid: {{rank: [2, 4]}}, most_chosen: 4}}, vera: {{rank: 4}}, pvera: {{rank: 4}}}}
+beta: [1.0e-2, 1.0e-4]
+learning_rate: 1.0e-2
+language: {{data: {text_folder}, backbones: [minilm], datasets: [acceptability, rte], schedule: {{epochs: 1}},
+           methods: {{vera: {{rank: 6}}}}, weights: {{minilm: {encoder_folder}}}}}
+""")
     return path
 
 

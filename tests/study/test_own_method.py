@@ -142,24 +142,18 @@ def test_its_costs_are_counted(profile, root, all_runs):
 
 
 def test_refused_registrations():
-    @dataclass(frozen=True)
-    class Other(pvera.Method):
-        key: ClassVar[str] = "pvera"
-        title: ClassVar[str] = "Other"
-
-    @dataclass(frozen=True)
-    class Nameless(pvera.Method):
-        title: ClassVar[str] = "Nameless"
+    def method(**attributes) -> type:
+        return dataclass(frozen=True)(type("Other", (pvera.Method,), attributes))
 
     class Bare(Bias):
         key: ClassVar[str] = "bare"
 
     before = dict(pvera.METHODS)
     for cls, says in (
-        (Other, "Other: the key 'pvera' is that of PVeRA; choose another"),
+        (method(key="pvera", title="Other"), "Other: the key 'pvera' is that of PVeRA; choose another"),
+        (method(title="Nameless"), "Other lacks a key: write key: ClassVar"),
         (Bare, "no method: derive it from pvera.Method and decorate it as a frozen"),
         (Bias(), "no method"),
-        (Nameless, "Nameless lacks a key: write key: ClassVar"),
     ):
         with pytest.raises(InputError, match=says):
             pvera.register(cls)
