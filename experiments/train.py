@@ -28,6 +28,7 @@ from pvera.study import cluster, hours
 from pvera.study.experiments import named, of_profile
 from pvera.study.inputs import prepare
 from pvera.study.profiles import Profile
+from pvera.study.runs import Job
 from pvera.study.script import run
 from pvera.study.worker import Plan, work_together
 
@@ -37,30 +38,25 @@ def main(words: list[str] | None = None) -> None:
 
 
 def start(profile: Profile, options: Namespace) -> None:
-    """List the runs that are missing, and train them here or submit workers; or show what there is."""
+    """List the runs of a profile that are missing, and train them here or submit workers; or show what there is."""
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
-    root, own = Path(options.results).absolute(), options.data_set and options.script == "train"
     ends = time.time() + 3600 * options.budget if options.budget and options.script != "analyse" else None
-    # where many workers share one machine
-    balanced = device == "cpu" and not (options.list or options.slurm or options.budget)
-    plan = Plan(profile, tuple(of_profile(profile, options.script)), root, options.replace, balanced, ends=ends)
+    shared = device == "cpu" and not (options.list or options.slurm or options.budget)  # by workers on one machine
+    experiments, root = tuple(of_profile(profile, options.script)), Path(options.results).absolute()
+    plan = Plan(profile, experiments, root, options.replace, longest_first=shared, ends=ends)
+    own = options.data_set and options.script == "train"
+
     if options.status:
         print(cluster.describe(cluster.status(plan)))
         return
     if own:
         print(custom_options.announce(profile, device), flush=True)
     site = cluster.Site.read(options.slurm) if options.slurm else None
-
     runs = plan.runs()
     missing = plan.missing(runs)
-    counts, lacking = (Counter(named(one.experiment).name for one in part) for part in (runs, missing))
-    for experiment, count in counts.items():
-        print(f"{profile.name}, {experiment}: {count - lacking[experiment]} of {count} runs are there", flush=True)
-    if not runs:
-        needs = "; analyses need adapters, which experiments/train.py makes" if options.script == "analyse" else ""
-        print(f"profile {profile.name} lists no runs of {', '.join(plan.experiments)} now{needs}")
-
+    print_counts(plan, runs, missing)
+    if not runs and options.script == "analyse":
+        print("analyses need adapters, which experiments/train.py makes")
     if options.list:
         for one in missing:
             print(f"  missing: {one.experiment}/{one.name}")
@@ -76,11 +72,22 @@ def start(profile: Profile, options: Namespace) -> None:
         if missing:
             require_writable(root)
             prepare(missing)
-            work_together(plan, missing, " and ".join(lacking), workers, device)
+            title = " and ".join(dict.fromkeys(named(one.experiment).name for one in missing))
+            workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
+            work_together(plan, missing, title, workers, device)
         if ends:
             print(f"{profile.name}: {len(plan.missing())} runs are left; the same command goes on")
         if own and runs:
             print(*custom_options.trained(plan.runs()), sep="\n")
+
+
+def print_counts(plan: Plan, runs: list[Job], missing: list[Job]) -> None:
+    """Print how many runs of each experiment are there."""
+    counts, lacking = (Counter(named(one.experiment).name for one in part) for part in (runs, missing))
+    for experiment, count in counts.items():
+        print(f"{plan.profile.name}, {experiment}: {count - lacking[experiment]} of {count} runs are there", flush=True)
+    if not runs:
+        print(f"profile {plan.profile.name} lists no runs of {', '.join(plan.experiments)} now")
 
 
 if __name__ == "__main__":
