@@ -4,7 +4,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from pvera import backbones, text_encoders
 from pvera.adapters import METHODS
@@ -47,13 +47,6 @@ class Ablations(Settings):
     targets: Several[Text]
     search: bool
     seeds: Distinct[Natural] = []
-
-    @field_validator("targets")
-    @classmethod
-    def _positions(cls, values: list) -> list:
-        for targets in values:
-            METHODS["pvera"](targets=targets)
-        return values
 
 
 class Effects(Settings):

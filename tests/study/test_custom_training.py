@@ -28,10 +28,6 @@ def options(tmp_path, *more) -> tuple:
     return *folders, "--device", "cpu", "--workers", 1, *more
 
 
-def two_methods(tmp_path, *more) -> tuple:
-    return options(tmp_path, "--epochs", 1, "--methods", "pvera", "lora", *more)
-
-
 def test_the_folder_alone_trains_pvera_with_one_seed_under_the_corrected_protocol(
     pictures, tmp_path, capsys, in_process
 ):
@@ -127,14 +123,13 @@ def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_pr
     given = tmp_path / "given.csv"
     given.write_text("path,label,split\n" + "".join(f"{pictures / p},{x},{s}\n" for p, x, s in listed(pictures)))
     names = ("--data-set", f"photos={pictures}", "--data-set", f"again={given}")
+    of_two = options(tmp_path, "--epochs", 1, "--methods", "pvera", "lora", *names)
     for script in ("train", "analyse"):
-        status, _, errors = scripts.outcome(script, capsys, *two_methods(tmp_path, *names))
+        status, _, errors = scripts.outcome(script, capsys, *of_two)
         assert status == 0, errors
     root = tmp_path / "results"
-    assert {(run["dataset"], run["category"]) for run in results.load_runs(root, "own", "uncertainty")} == {
-        ("photos", "own"),
-        ("again", "own"),
-    }
+    drawn = {(run["dataset"], run["category"]) for run in results.load_runs(root, "own", "uncertainty")}
+    assert drawn == {("photos", "own"), ("again", "own")}
     assert results.load_runs(root, "own", "latents") and results.load_runs(root, "own", "out_of_distribution")
     runs, paper = results.load_runs(root, "own"), published.load(ROOT / "results" / "published")
     page = benchmark.main(runs).markdown()
@@ -147,26 +142,19 @@ def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_pr
     assert "differences do not test" in against_paper.accuracies(runs, paper).caption
     groups = uncertainty.groups(readings.load_uncertainty(root, "own"))
     assert list(groups) == [uncertainty.ALL, "again", "photos"]
-    status, output, _ = scripts.outcome("train", capsys, *two_methods(tmp_path, *names, "--experiments", "rank"))
+    status, output, _ = scripts.outcome("train", capsys, *of_two, "--experiments", "rank")
     assert status == 0 and output.endswith("profile own lists no runs of rank now\n")
 
 
-BAD = {
-    "no folder": (["--data-set", "photos"], "--data-set takes NAME=FOLDER, not 'photos'"),
-    "both": (["--data-set", "a=b", "--datasets", "digits"], "known data sets and your own pictures train in separate"),
-    "missing": (["--data-set", "a=/none"], "/none does not exist"),
-    "seed": (["--split-seed", "-1"], "--split-seed: Input should be greater than or equal to 0, not -1"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_options(case, tmp_path, capsys):
-    more, message = BAD[case]
-    assert message in scripts.refusal("train", capsys, *options(tmp_path, *more))
-
-
-def test_unreadable_pictures_end_a_training_before_it_starts(copy, tmp_path, capsys):
+def test_bad_input_is_one_line_before_anything_trains(copy, tmp_path, capsys):
     file = next(iter((copy / "cat").iterdir()))
     file.write_bytes(b"no picture")
-    assert file.name in scripts.refusal("train", capsys, *options(tmp_path, "--data-set", f"photos={copy}"))
+    for more, message in (
+        (["--data-set", "photos"], "--data-set takes NAME=FOLDER, not 'photos'"),
+        (["--data-set", "a=b", "--datasets", "digits"], "known data sets and your own pictures train in separate"),
+        (["--data-set", "a=/none"], "/none does not exist"),
+        (["--split-seed", "-1"], "--split-seed: Input should be greater than or equal to 0, not -1"),
+        (["--data-set", f"photos={copy}"], file.name),
+    ):
+        assert message in scripts.refusal("train", capsys, *options(tmp_path, *more))
     assert not list((tmp_path / "results").rglob("*.json"))

@@ -1,6 +1,5 @@
 """A full or read-only disk gives a one-line error, exit code 2 and no incomplete file."""
 
-import os
 import resource
 import shutil
 import subprocess
@@ -16,7 +15,6 @@ from execution_root import notebook
 from execution_root import root as notebooks  # noqa: F401  a fixture
 from small import arguments
 
-from pvera.data import image_folders, store
 from pvera.errors import InputError
 from pvera.study import results, runs, script
 
@@ -111,16 +109,6 @@ def test_several_processes_write_one_file(tmp_path):
 # Decoded images
 
 
-def test_full_disk_while_decoding(small, folder, in_process, capsys, monkeypatch):
-    monkeypatch.setenv(store.VARIABLE, str(small))
-    line, status = train(folder, capsys)
-    assert status == 2 and line.startswith(
-        f"error: cannot write decoded images to {small}/store (--cache names another folder): {FULL}"
-    )
-    assert {Path(name).suffix for name in files(small)} <= {".lock", ".json"}, "the weights' hash is whole"
-    assert not list((folder / "results").rglob("*"))
-
-
 def test_data_that_cannot_be_written_to_is_checked_all_the_same(tmp_path, capsys):
     with mounted(tmp_path / "disk", "1m") as disk:
         vtab_like.write(disk, ["kitti"])
@@ -131,16 +119,6 @@ def test_data_that_cannot_be_written_to_is_checked_all_the_same(tmp_path, capsys
         assert f"not recorded: cannot write {disk}/vtab-1k.json: Read-only file system" in printed
         assert "1 of 1 data sets can be used" in printed and "decoded kitti" in printed
         assert files(disk) == before
-
-
-def test_files_of_a_killed_decoding_of_changed_images_are_removed(folder, monkeypatch):
-    monkeypatch.setenv(store.VARIABLE, str(folder / "cache"))
-    made = image_folders.load_split(folder / "data", "vessels", "test", 32)
-    left = Path(made.images.filename).with_name("test-32-0123456789abcdef.partial")
-    left.touch()
-    os.utime(folder / "data/vessels/images/test0.png")
-    image_folders.load_split(folder / "data", "vessels", "test", 32)
-    assert not left.exists() and len(list((folder / "cache").rglob("test-32-*"))) == 1
 
 
 # Notebooks

@@ -212,6 +212,9 @@ def test_ablations_train_their_values_side_by_side(profile, tmp_path):
             {"rank": r, "learning_rate": rate} for r in (2, 4) for rate in expected
         ]
     assert list_runs(fixed.with_(datasets=["digits"]), "rank", tmp_path) == []
+    wrong = profile.with_(ablations=Ablations(**described | {"targets": ["qx"]}, search=False))
+    with pytest.raises(InputError, match="targets must be different letters out of q, k, v, not 'qx'"):
+        list_runs(wrong, "position", tmp_path)
 
 
 def test_each_difference_of_the_protocols_is_an_experiment(profile, tmp_path):

@@ -79,8 +79,6 @@ WRONG = {  # keys of the file -> start of the message
                     "methods.lora.most_chosen: 8 is none of the grid's values [2, 4]"),
     "ablation on another": ({"ablations": "{datasets: [sprites], rank: [2], targets: [q], search: false}"},
                             "ablations.datasets: 'sprites' is none of datasets (digits, vessels)"),
-    "ablation of a position": ({"ablations": "{datasets: [digits], rank: [2], targets: [q, qx], search: false}"},
-                               "ablations.targets: PVeRA: targets must be different letters out of q, k, v, not 'qx'"),
     "effects on a method": ({"effects": "{datasets: [digits], methods: [vera], seeds: [0]}"},
                             "effects.methods: 'vera' is none of methods (lora, pvera)"),
     "one draw": ({"draws": "[2, 1]"}, "draws.1: Input should be greater than or equal to 2, not 1"),
