@@ -126,7 +126,7 @@ class Profile(Settings):
     draws: of Monte Carlo inference, the numbers that are compared; fewer draws are the first of the most.
     rivals: the methods of uncertainty beside PVeRA's draws.
     weights: per backbone a local file of its weights, instead of the hub's.
-    deterministic: see `training.deterministic`.
+    deterministic: see `training.require_determinism`.
     images: for trials, how many images (or texts) of each split are used, the first ones.
     pool: of texts, "first" token or "mean" of the tokens; by default as the encoder was trained.
     language: the language experiment, a profile of its own, whose data sets are text.

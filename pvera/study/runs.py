@@ -83,7 +83,9 @@ class Job:
         started = time.perf_counter()
         if device.startswith("cuda") and torch.cuda.is_initialized():  # before that there is no peak
             torch.cuda.reset_peak_memory_stats(device)
-        with training.deterministic(self.deterministic), training.autocast(device, self.precision):
+        if self.deterministic:
+            training.require_determinism()
+        with training.autocast(device, self.precision):
             record, files = self.compute(device, on_step)
             made_by = environment(device)
         identity = {"schema": results.SCHEMA} | {name: getattr(self, name) for name in results.IDENTITY}

@@ -15,7 +15,6 @@ improve; the member tested is the one by which the lowest loss of the grid last 
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -47,27 +46,15 @@ def autocast(device: str, precision: str) -> torch.autocast:
     return torch.autocast(kind, dtype, enabled=dtype != torch.float32, cache_enabled=False)
 
 
-@contextmanager
-def deterministic(enabled: bool = True) -> Iterator[None]:
-    """Inside, where `enabled`, an operation without a deterministic implementation raises RuntimeError.
+def require_determinism() -> None:
+    """From now on, in this process, an operation without a deterministic implementation raises RuntimeError.
 
     InputError where CUDA has started without the setting that cuBLAS then reads.
     """
-    if not enabled:
-        yield
-        return
     if torch.cuda.is_initialized() and CUBLAS[0] not in os.environ:
         raise InputError(f"strict determinism needs {'='.join(CUBLAS)} in the environment before CUDA starts")
     os.environ.setdefault(*CUBLAS)
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    benchmark = torch.backends.cudnn.benchmark
     torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = False
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.backends.cudnn.benchmark = benchmark
 
 
 class TrainingConfig(Settings):

@@ -275,5 +275,6 @@ def read_frames(path: str | Path) -> dict[str, pd.DataFrame]:
     columns: dict[str, dict] = {name: {} for name in FRAMES}
     for key, values in results.read_arrays(path).items():
         frame, _, column = key.partition(".")
-        columns.setdefault(frame, {})[column] = values  # committed results have a fifth frame
+        if frame in columns:  # committed results have another one
+            columns[frame][column] = values
     return {name: pd.DataFrame(part) for name, part in columns.items()}

@@ -229,26 +229,24 @@ def test_attention_of_short_sequences_is_plain_in_half_precision(side, precision
     assert all(block.attn.fused_attn for block in vit.blocks)
 
 
-def test_strict_determinism_refuses_operations_without_a_deterministic_implementation(backbone, splits):
-    numbers = torch.zeros(3)
-    with training.deterministic(False):
-        numbers.put_(torch.tensor([0, 0]), torch.ones(2))
-    for method in METHODS.values():
-        with training.deterministic():
-            with pytest.raises(RuntimeError, match="deterministic"):
-                numbers.put_(torch.tensor([0, 0]), torch.ones(2))
-            (strict,) = train(backbone, splits, [method], config=TrainingConfig(epochs=1))
-        (plain,) = train(backbone, splits, [method], config=TrainingConfig(epochs=1))
-        assert strict.validation_loss == plain.validation_loss
-    numbers.put_(torch.tensor([0, 0]), torch.ones(2))
-
-
-def test_strict_determinism_comes_before_cuda(monkeypatch):
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+def test_strict_determinism_refuses_operations_without_a_deterministic_implementation(backbone, splits, monkeypatch):
+    losses = {}
+    for strict in (False, True):
+        if strict:
+            training.require_determinism()
+        try:
+            for name, method in METHODS.items():
+                (history,) = train(backbone, splits, [method], config=TrainingConfig(epochs=1))
+                assert history.validation_loss == losses.setdefault(name, history.validation_loss)
+            if strict:
+                with pytest.raises(RuntimeError, match="deterministic"):
+                    torch.zeros(3).put_(torch.tensor([0, 0]), torch.ones(2))
+        finally:
+            torch.use_deterministic_algorithms(False)
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    with pytest.raises(pvera.InputError, match="CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment"):
-        with training.deterministic():
-            raise AssertionError("not reached")
+    with pytest.raises(pvera.InputError, match="CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment before CUDA"):
+        training.require_determinism()
 
 
 def test_out_of_memory_is_answered_with_a_smaller_evaluation_batch(splits):
