@@ -22,7 +22,10 @@ def metadata(path):
         return {key: json.loads(value) for key, value in file.metadata().items()}
 
 
-def one_line(error):
+def refused(name, **options) -> str:
+    """Check that the error is one line, and return it."""
+    with pytest.raises(InputError) as error:
+        backbones.load(name, **options)
     assert "\n" not in str(error.value) and len(str(error.value)) < 400
     return str(error.value)
 
@@ -68,25 +71,29 @@ def test_random_weights_come_from_the_seed_and_leave_the_global_generator_alone(
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_dinov2_has_257_tokens_and_reads_weights_from_a_file(tmp_path):
-    small = backbones.load("dinov2_s", pretrained=False)
-    assert small.image_size == 224 and small.model.pos_embed.shape == (1, 257, 384)
+def test_dinov2_reads_weights_from_a_file(tmp_path):
+    """The published weights have 37 x 37 positions and a mask token; images of 224 pixels have 16 x 16."""
+    small, file = backbones.load("dinov2_s", pretrained=False), tmp_path / "weights.safetensors"
+    assert small.image_size == 224 and small.file_sha256 is None
     assert small.mean == (0.485, 0.456, 0.406) and small.std == (0.229, 0.224, 0.225)
-    torch.save(small.model.state_dict(), tmp_path / "weights.pth")
-    read = backbones.load("dinov2_s", weights=tmp_path / "weights.pth", seed=1)
-    assert read.weights_sha256 == small.weights_sha256
-    assert read.file_sha256 == hashlib.sha256((tmp_path / "weights.pth").read_bytes()).hexdigest()
-    assert small.file_sha256 is None
+    state = dict(small.model.state_dict())
+    state["pos_embed"] = torch.full((1, 1 + 37 * 37, 384), 0.5)
+    state["mask_token"] = torch.zeros(1, 384)
+    safetensors.torch.save_file(state, file)
+    read = backbones.load("dinov2_s", weights=file, seed=1)
+    torch.testing.assert_close(read.model.pos_embed, torch.full((1, 257, 384), 0.5))
+    assert torch.equal(read.model.blocks[5].mlp.fc1.weight, state["blocks.5.mlp.fc1.weight"])
+    assert read.file_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def test_published_weights_are_named_by_their_file_in_the_hubs_cache(tmp_path, monkeypatch):
     """A stand-in for the cache that a download leaves."""
     state = backbones.load("dinov2_s", pretrained=False).model.state_dict()
-    snapshots = tmp_path / "models--timm--vit_small_patch14_dinov2.lvd142m" / "snapshots"
-    file = snapshots / "abc" / "model.safetensors"
+    cached = tmp_path / "models--timm--vit_small_patch14_dinov2.lvd142m"
+    file = cached / "snapshots/abc/model.safetensors"
     file.parent.mkdir(parents=True)
-    (snapshots.parent / "refs").mkdir()
-    (snapshots.parent / "refs" / "main").write_text("abc")
+    (cached / "refs").mkdir()
+    (cached / "refs/main").write_text("abc")
     safetensors.torch.save_file(state, file)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for module in ("constants", "file_download"):
@@ -94,16 +101,6 @@ def test_published_weights_are_named_by_their_file_in_the_hubs_cache(tmp_path, m
     loaded = backbones.load("dinov2_s")
     assert loaded.weights_sha256 == backbones.weights_sha256(state)
     assert loaded.file_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def test_position_embedding_of_518_pixels_is_resampled_to_224(tmp_path):
-    """The published weights have 37 x 37 positions and a mask token."""
-    state = dict(backbones.load("dinov2_s", pretrained=False).model.state_dict())
-    state["pos_embed"] = torch.full((1, 1 + 37 * 37, 384), 0.5)
-    state["mask_token"] = torch.zeros(1, 384)
-    safetensors.torch.save_file(state, tmp_path / "weights.safetensors")
-    read = backbones.load("dinov2_s", weights=tmp_path / "weights.safetensors").model.pos_embed
-    torch.testing.assert_close(read, torch.full((1, 257, 384), 0.5))
 
 
 @pytest.mark.parametrize(
@@ -115,9 +112,7 @@ def test_position_embedding_of_518_pixels_is_resampled_to_224(tmp_path):
     ],
 )
 def test_unsuitable_names(name, says):
-    with pytest.raises(InputError) as error:
-        backbones.load(name, pretrained=False)
-    assert says in one_line(error)
+    assert says in refused(name, pretrained=False)
 
 
 def test_download_without_network_says_what_to_get(monkeypatch):
@@ -125,44 +120,24 @@ def test_download_without_network_says_what_to_get(monkeypatch):
         raise OSError("no route to host")
 
     monkeypatch.setattr("timm.models._builder.load_state_dict_from_hf", no_network)
-    with pytest.raises(InputError) as error:
-        backbones.load("dinov2_s")
-    assert "huggingface.co/timm/vit_small_patch14_dinov2.lvd142m" in one_line(error)
-    assert "--weights dinov2_s=FILE" in str(error.value)
-
-
-def damaged_safetensors(path):
-    path.write_bytes(WEIGHTS.read_bytes()[:-1000])
-
-
-def not_a_pickle(path):
-    path.write_bytes(b"not a pickle")
-
-
-def pickled_code(path):
-    torch.save({"blocks": os.system}, path)
-
-
-def other_architecture(path):
-    torch.save({"blocks.0.norm1.weight": torch.ones(5)}, path)
+    error = refused("dinov2_s")
+    assert "huggingface.co/timm/vit_small_patch14_dinov2.lvd142m" in error and "--weights dinov2_s=FILE" in error
 
 
 @pytest.mark.parametrize(
     "name, write",
     [
-        ("a.safetensors", damaged_safetensors),
-        ("a.pth", not_a_pickle),
-        ("a.pth", pickled_code),
-        ("a.pth", other_architecture),
-        ("a.txt", not_a_pickle),
+        ("damaged.safetensors", lambda path: path.write_bytes(WEIGHTS.read_bytes()[:-1000])),
+        ("no_pickle.pth", lambda path: path.write_bytes(b"not a pickle")),
+        ("code.pth", lambda path: torch.save({"blocks": os.system}, path)),
+        ("other_architecture.pth", lambda path: torch.save({"blocks.0.norm1.weight": torch.ones(5)}, path)),
+        ("a.txt", lambda path: path.write_bytes(b"no weights")),
         ("missing.pth", lambda path: None),
     ],
 )
 def test_unsuitable_weights(tmp_path, name, write):
     write(tmp_path / name)
-    with pytest.raises(InputError) as error:
-        backbones.load("tiny", weights=tmp_path / name)
-    assert name in one_line(error)
+    assert name in refused("tiny", weights=tmp_path / name)
 
 
 def test_dinov3_gets_the_class_token_under_its_short_name():
