@@ -89,12 +89,9 @@ class Estimates:
 def estimate(probabilities: np.ndarray | Tensor, labels: np.ndarray) -> Estimates:
     """Compute `Estimates` from softmax scores (k, n, classes), as `sample` returns them, and labels (n,).
 
-    InputError for fewer than two draws, which have no spread, for shapes that do not match, and for scores that are no
-    probabilities, such as logits.
+    InputError for fewer than two draws, which have no spread, and for scores that are no probabilities, such as logits.
     """
     probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels)
-    if probabilities.ndim != 3 or labels.shape != probabilities.shape[1:2] or not len(labels):
-        raise InputError(f"scores {probabilities.shape} and labels {labels.shape} are not (k, n, classes) and (n,)")
     if len(probabilities) < 2:
         raise InputError("one draw has no spread: take k = 2 or more")
     metrics.require_probabilities(probabilities)

@@ -91,14 +91,11 @@ def test_vera_has_no_draws():
     assert maps.draws.shape == (0, 3, 4, 4) and np.ptp(maps.mu) > 0
 
 
-@pytest.mark.parametrize("key", [key for key in METHODS if key not in ("vera", "pvera")])
-def test_other_methods_have_no_latent(key):
-    with pytest.raises(InputError, match="has no latent: only VeRA and PVeRA do"):
-        latents.adaptation(adapted(METHODS[key]), make_images())
-
-
 def test_bad_input():
     images = make_images()
+    for key in METHODS.keys() - {"vera", "pvera"}:
+        with pytest.raises(InputError, match="has no latent: only VeRA and PVeRA do"):
+            latents.adaptation(adapted(METHODS[key]), images)
     with pytest.raises(InputError, match="adapts 'kv', and so has no latent for 'q'"):
         latents.maps(adapted(pvera.VeRA(rank=8, targets="kv")), images, 1)
     with pytest.raises(InputError, match="one member"):
