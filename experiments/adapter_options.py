@@ -20,8 +20,8 @@ ROOTS = {"demo": ROOT / "data" / "demo", "vtab": ROOT / "data" / "vtab-1k", "own
 ALL = "all"
 
 
-def parser(description: str) -> Parser:
-    """Return a parser with the options for an adapter."""
+def parser(description: str, labelled: bool = True) -> Parser:
+    """Return a parser with the options for an adapter, and for labelled images."""
     made = Parser(description)
     made.add_argument("adapter", type=Path, metavar="ADAPTER", help="file that pvera.save or a training has written")
     made.add_argument("--backbone", metavar="B", help="the backbone (default: that of the record beside the adapter)")
@@ -29,11 +29,8 @@ def parser(description: str) -> Parser:
     made.number("--draws", metavar="K", help="Monte Carlo samples besides the mean, 2 or more")
     made.add_argument("--precision", help="float32, bfloat16 or float16 (default: the record's, else float32)")
     made.device()
-    return made
-
-
-def add_images(made: Parser) -> None:
-    """Add the options for labelled images."""
+    if not labelled:
+        return made
     made.add_argument(
         "--data-set",
         metavar="NAME[=FOLDER]",
@@ -47,6 +44,7 @@ def add_images(made: Parser) -> None:
         help="evaluate this one; all: every picture of FOLDER, whatever its split (%(default)s)",
     )
     made.add_argument("--cache", help="folder for decoded images")
+    return made
 
 
 def opened(options: Namespace) -> Adapter:

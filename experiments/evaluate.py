@@ -12,7 +12,7 @@ experiments/predict.py.
 import json
 from pathlib import Path
 
-from adapter_options import add_images, evaluated, parser
+from adapter_options import evaluated, parser
 
 from pvera.files import plain, require_writable, write_atomically
 from pvera.study.evaluation import Evaluation
@@ -21,7 +21,6 @@ from pvera.study.script import run
 
 def main() -> None:
     made = parser(__doc__)
-    add_images(made)
     made.add_argument("--predictions", type=Path, metavar="FILE", help="CSV file to write: one line per image")
     made.add_argument("--metrics", type=Path, metavar="FILE", help="JSON file to write: all numbers that are printed")
     options = made.parse_args()

@@ -22,7 +22,7 @@ from pvera.study.script import run
 
 
 def main() -> None:
-    made = parser(__doc__)
+    made = parser(__doc__, labelled=False)
     made.add_argument("pictures", nargs="+", metavar="FOLDER_OR_FILE", help="the pictures")
     made.add_argument("--output", type=Path, metavar="FILE", help="CSV file to write (default: printed)")
     made.several("--classes", metavar="NAME", help="names of the classes, in the order of the adapter's outputs")

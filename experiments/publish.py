@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from adapter_options import add_images, evaluated, parser
+from adapter_options import evaluated, parser
 from huggingface_hub import HfApi
 
 from pvera.data import custom
@@ -69,7 +69,6 @@ logits = model(images)  # (batch, 3, {frozen.image_size}, {frozen.image_size}), 
 
 def main() -> None:
     made = parser(__doc__)
-    add_images(made)
     made.add_argument("--output", type=Path, metavar="FOLDER", help="where to write the files; must be new or empty")
     made.add_argument("--repository", metavar="USER/NAME", help="push them to this model repository of the hub")
     made.add_argument("--private", action="store_true", help="make the repository private, where it is made")

@@ -1,5 +1,7 @@
 """Hashes of weights and data are kept in the store: known without weights or pixels, and never stale."""
 
+from dataclasses import replace
+
 import pytest
 import safetensors.torch
 from trained import make_profile
@@ -66,6 +68,12 @@ def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(pro
     inputs.forget()
     first, second = (results.read(one.path)["config"]["data_sha256"] for one in (run, other))
     assert first == second and run.state() == other.state() == "different"
+
+    inputs.forget()
+    known, third = inputs.splits_sha256(run), replace(run, seed=2)  # from the store, without a look at pixels
+    image.write_bytes((tmp_path / "data/digits/images/test7.png").read_bytes())
+    third.execute()
+    assert results.read(third.path)["config"]["data_sha256"] != known, "the record has the hash of what was loaded"
 
 
 def test_all_data_is_decoded_before_the_first_run_trains(profile, tmp_path):

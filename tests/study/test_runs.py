@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ import torch
 import pvera
 from pvera import backbones
 from pvera.data.image_folders import ImageData, load_split
-from pvera.study import results
+from pvera.study import results, runs
 from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
+from pvera.study.runs import Run
 from pvera.study.training import TrainingConfig
 
 
@@ -79,6 +81,20 @@ def test_records_state_their_origin_and_repeat_bit_for_bit(small_profile, frozen
             scores = model(opened(frozen, run, "test")[slice(None)]).softmax(-1).numpy()
         np.testing.assert_allclose(scores, results.read_predictions(run.path)[0], atol=2e-3)
         model.unload()
+
+
+def test_each_run_starts_a_new_peak_of_memory(small_profile, tmp_path, monkeypatch):
+    run, *_ = list_runs(small_profile.with_(methods={"lora": {}}), "benchmark", tmp_path)
+    reset, written = MagicMock(), MagicMock()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 2**20)
+    monkeypatch.setattr(Run, "compute", lambda *_: ({"config": {}}, {}))
+    monkeypatch.setattr(runs, "environment", lambda device: {})
+    monkeypatch.setattr(results, "write", written)
+    run.execute("cuda:1")
+    reset.assert_called_once_with("cuda:1")
+    assert written.call_args.args[1]["cost"]["peak_memory_mb"] == 3
 
 
 def test_members_draw_alike_or_on_their_own(small_profile, tmp_path):
