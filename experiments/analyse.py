@@ -2,9 +2,9 @@
 
     python experiments/analyse.py --profile demo
 
-uncertainty draws several Monte Carlo samples of every test image: spread, Algorithm 1 and 95 %
-t-intervals. out_of_distribution and latents look at the last layer's latents of VeRA and PVeRA. rivals,
-dropout_rivals and beta_rivals hold PVeRA's draws against other methods of uncertainty on all seeds at once: dropout, ensembles, Laplace,
+uncertainty draws several Monte Carlo samples of every test image: spread, Algorithm 1 and 95 % t-intervals.
+out_of_distribution and latents look at the last layer's latents of VeRA and PVeRA. rivals, dropout_rivals and
+beta_rivals hold PVeRA's draws against other methods of uncertainty on all seeds at once: dropout, ensembles, Laplace,
 temperature scaling; on the test images, on corrupted ones, and on those of other data sets.
 
 Each analysis writes results/<profile>/<experiment>/<backbone>/<dataset>/<method>/seed<k>.json and, beside it, .npz.
