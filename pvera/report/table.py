@@ -205,7 +205,8 @@ def number(value) -> str:
         exponent = int(np.floor(np.log10(value) + 1e-9))
         digit = round(value / 10.0**exponent)
         if np.isclose(value, digit * 10.0**exponent) and (exponent < -1 or (exponent > 1 and digit == 1)):
-            return f"{digit}·" * (digit > 1) + f"10{str(exponent).translate(str.maketrans('0123456789-', RAISED))}"
+            power = f"10{str(exponent).translate(str.maketrans('0123456789-', RAISED))}"
+            return power if digit == 1 else f"{digit}·{power}"
     return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 

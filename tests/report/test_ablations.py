@@ -1,4 +1,4 @@
-"""The tables and the figure of the rank and position ablations."""
+"""The tables of the rank and position ablations."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Calibration tables, figures and their notebook."""
+"""The table of calibration and its claims."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Tables and figure of PVeRA's components, on records with known accuracies."""
+"""Tables of PVeRA's components, on records with known accuracies."""
 
 import numpy as np
 import pytest

@@ -162,6 +162,3 @@ def test_load(tmp_path):
     write_all(tmp_path, paired("joint_stop", [0.6])["joint_stop"])
     with pytest.raises(InputError, match="protocol_joint_stop need the runs of protocol_corrected_grid$"):
         tables.load(tmp_path, "mine")
-
-
-# Tables and figure

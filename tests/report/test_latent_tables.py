@@ -1,4 +1,4 @@
-"""Tables and figures of the last layer's latents: cases worked by hand, against scipy, and the figures' parts."""
+"""Tables of the last layer's latents: cases worked by hand, and against scipy."""
 
 import numpy as np
 import pytest

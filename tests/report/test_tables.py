@@ -1,4 +1,4 @@
-"""The benchmark's tables from hand-made records, their figure, and the notebook that shows them."""
+"""The benchmark's tables from hand-made records, and the notebook that shows them."""
 
 import re
 import subprocess

@@ -1,5 +1,4 @@
-"""Tables and figures of draws: cases worked by hand, against scipy and scikit-learn, and the
-figures' parts."""
+"""Tables of draws: cases worked by hand, against scipy and scikit-learn."""
 
 from pathlib import Path
 
@@ -122,9 +121,6 @@ def test_an_adapter_that_is_always_right(recwarn):
 )  # fmt: skip
 def test_numbers_as_text(write, value, digits, text):
     assert write(value, digits) == text
-
-
-# Figures of draws
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""docs/extending.md works: its blocks, added to a copy of the checkout, give the results that it names."""
+"""docs/extending.md and docs/own-data.md work: what they say, done in a copy of the checkout, gives what they name."""
 
 import json
 import os
@@ -9,21 +9,24 @@ import sys
 from pathlib import Path
 
 import nbformat
+import photographs
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
+OWN_DATA = (ROOT / "docs" / "own-data.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
 PLACES = {"In": "new", "At the end of": "end", "The one cell of": "cell"}
 BLOCK = re.compile(rf"(?:^({'|'.join(PLACES)}) `([^`]+)`:\n\n)?```(\w+)\n(.*?)```", re.DOTALL | re.MULTILINE)
 
 
-def execute(command: str, folder: Path) -> None:
-    """Execute one line of a page's commands, with this Python and the library in `folder`."""
+def execute(command: str, folder: Path) -> str:
+    """Execute one line of a page's commands, with this Python and the library in `folder`; return what it prints."""
     words = f"{sys.executable}{command.removeprefix('python')}"
     environment = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, shell=True, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
 
 
 def follow(section: str, folder: Path) -> set[str]:
@@ -45,15 +48,14 @@ def follow(section: str, folder: Path) -> set[str]:
     return touched
 
 
-@pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    """The library and the scripts, and a folder for notebooks."""
-    folder = tmp_path_factory.mktemp("checkout")
+@pytest.fixture
+def checkout(tmp_path):
+    """The library and the scripts, which write below their own folder, and a folder for notebooks."""
     for name in ("pvera", "experiments"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", folder)
-    (folder / "analysis").mkdir()
-    return folder
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "analysis").mkdir()
+    return tmp_path
 
 
 def record(checkout: Path, place: str) -> dict:
@@ -62,7 +64,7 @@ def record(checkout: Path, place: str) -> dict:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
-def test_the_page(checkout):
+def test_extending(checkout):
     assert list(SECTIONS) == ["A data set", "A method", "A backbone", "An analysis"]
 
     touched = follow("A data set", checkout)
@@ -85,3 +87,23 @@ def test_the_page(checkout):
     assert record(checkout, "shades/entropy/tiny/shades/pvera")["config"]["draws"] == 16
     table = (checkout / "results/shades/tables/entropy.md").read_text()
     assert re.search(r"\| Shades \| \d\.\d{3} \| \d\.\d{3} \|", table), table
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # a busy machine trains slowly
+def test_three_commands_lead_from_own_photographs_to_a_number(checkout, tmp_path):
+    photographs.make(tmp_path / "photographs", len(photographs.MODES) * 2)
+    (block,) = re.findall(r"```sh\n(.*?)```", OWN_DATA, re.DOTALL)  # the others are bash
+    environment, *commands = block.strip().splitlines()
+    assert environment == "source setup_env.sh"  # test_environment.py makes an environment with it
+    readme = (ROOT / "README.md").read_text()
+    assert len(commands) == 2 and all(f"`{command}`" in readme for command in [environment, *commands])
+    training, evaluation = (execute(c.replace("FOLDER", str(tmp_path / "photographs")), checkout) for c in commands)
+    assert "pictures: 4 classes; images: 40 train, 12 validation, 12 test; stratified split from seed 0" in training
+    place = checkout / "results/own/benchmark/tiny/pictures"
+    accuracy = json.loads((place / "pvera/seed0.json").read_text())["test"]["accuracy"]
+    assert re.search(r"\| Accuracy \| (\S+) \|", evaluation)[1] == f"{accuracy:.6f}" and accuracy >= 0.5
+    (last,) = re.findall(r"^adapter: (\S+);", training, re.MULTILINE)
+    assert last == str(place / "pvera/seed0.safetensors")
+    predicted = execute(f"python experiments/predict.py {last} {tmp_path / 'photographs/cat'}", checkout)
+    assert len(predicted.splitlines()) == 1 + 2 * len(photographs.MODES)

@@ -106,8 +106,10 @@ class Claim:
             row |= self._of_these(effect.these_bounds, effect.these_low, effect.these_high)
         if of_seeds:
             row |= {f"seed{seed}": self.shown(gap) for seed, gap in gaps.mean().items()}
-        seeds = f", {effect.repeats} seed{'s' * (effect.repeats != 1)}" if self.units in ("data sets", "models") else ""
-        return row | {"scale": f"{effect.units} {self.units}{seeds}"}
+        scale = f"{effect.units} {self.units}"
+        if self.units in ("data sets", "models"):
+            scale += ", 1 seed" if effect.repeats == 1 else f", {effect.repeats} seeds"
+        return row | {"scale": scale}
 
     def _of_these(self, bounds: tuple[float, float], low: float, high: float) -> dict:
         return {"these_verdict": verdict(bounds), "these_low": self.shown(low), "these_high": self.shown(high)}
