@@ -74,6 +74,12 @@ def test_reliability_by_hand():
         np.testing.assert_allclose(reliability.confidence, mean)
 
 
+def test_bin_edges_belong_to_the_upper_bin():
+    probabilities = np.array([[0.5, 0.5, 0.0], [0.49, 0.49, 0.02]])  # the first right, the second wrong
+    # Apart: (.5 + .49) / 2. In one bin: |1 - .99| / 2
+    assert metrics.ece(probabilities, np.array([0, 2]), bins=2) == pytest.approx(0.99 / 2)
+
+
 @pytest.mark.parametrize("bins", [1, 10, 15])
 @pytest.mark.parametrize("seed", range(3))
 def test_ece_agrees_with_torchmetrics(seed, bins):
