@@ -12,6 +12,7 @@ import pytest
 import scripts
 
 from pvera.data import vtab
+from pvera.data.suite import RECIPES
 from pvera.data.tasks import TASKS
 from pvera.report import published
 from pvera.report.audit import CONTRADICTS
@@ -82,8 +83,7 @@ COUNTED = rows("cost", backbone="dinov2_b", method="pvera").iloc[0]
 DRAWN = 100 * (COUNTED["training"] / COUNTED["backbone_multiply_adds"] - 1)
 AVERAGES = [cell("performance/demo", "average", method=name) for name in ("adaptformer", "pvera", "vera", "linear")]
 RUN_ALL, RUN_TESTS = minutes("bash run_all.sh"), minutes("bash run_tests.sh")
-IMAGES = {"digits", "textures", "nuclei", "vessels", "counting", "sprites"}
-HOURS = [hours(*IMAGES), hours("entailment", "paraphrase", "acceptability"), hours("rte", "mrpc", "cola")]
+HOURS = [hours(*RECIPES), hours("entailment", "paraphrase", "acceptability"), hours("rte", "mrpc", "cola")]
 PEFT = [
     ratio("cpu_amd_epyc", "dinov2_s", precision, "PVeRA, r = 256, step", "the step of peft")
     for precision in ("float32", "bfloat16")

@@ -33,10 +33,10 @@ def contrasts(runs: Runs) -> Figure:
     task = Style("", pvera.colour, pvera.marker)
     figure, axes = panels(len(there), 4, PAGE, 0.3 + 0.17 * len(datasets), 0.6, sharex=True, sharey=True)
     for ax, (name, (one, other)) in zip(axes, there.items(), strict=True):
-        gaps = (accuracies[one] - accuracies[other]).unstack("seed", sort=False).to_numpy()  # (tasks, seeds)
-        frame = pd.DataFrame(gaps, list(map(title, datasets))).add_prefix("seed")
-        frame["mean"] = np.nanmean(gaps, axis=1)
-        effect = smallest({name: gaps})
+        gaps = (accuracies[one] - accuracies[other]).unstack("seed", sort=False)
+        frame = gaps.set_axis(list(map(title, datasets))).add_prefix("seed")
+        frame["mean"] = frame.mean(axis=1)
+        effect = smallest({name: gaps.to_numpy()})
         frame.loc[MEAN, ["mean", "low", "high"]] = effect.mean, effect.low, effect.high
         forest(ax, frame, lambda label: PLAIN if label == MEAN else task)
         ax.axvline(0, color="0.5", linewidth=0.6, zorder=0)
