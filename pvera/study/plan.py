@@ -210,7 +210,7 @@ def components(profile: Profile, root, name: str) -> list[Run]:
     """
     listed, further = [], profile.further_datasets
     for component, (method, changes) in COMPONENTS.items():
-        list_of = partial(trainings, profile, root, f"{name}_{component}", [method])
+        list_of = partial(trainings, profile, root, f"{name}_{component}", [method], keep=False)
         if changes:
             listed += list_of(datasets=[*profile.datasets, *further], seeds=profile.component_seeds, **changes)
         else:
@@ -224,7 +224,7 @@ def noise(profile: Profile, root, name: str) -> list[Run]:
     "noise_dropout_<share>", with the seeds of PVeRA's components."""
     if not profile.noise:
         return []
-    list_of = partial(trainings, profile, root, seeds=profile.component_seeds)
+    list_of = partial(trainings, profile, root, seeds=profile.component_seeds, keep=False)
     listed, few = [], first_of_categories(profile)
     for sigma in (profile.noise.sigma, *profile.noise.sizes):
         datasets = few if sigma in profile.noise.sizes else [*profile.datasets, *profile.further_datasets]
@@ -242,14 +242,14 @@ def published(profile: Profile, root, name: str) -> list[Run]:
     for method in profile.published.methods:
         beta = {"beta": profile.published.beta} if method == "pvera" else {}
         seeds = profile.published.seeds
-        listed += trainings(everywhere, root, name, [method], seeds=seeds, rules=PUBLISHED, **beta)
+        listed += trainings(everywhere, root, name, [method], seeds=seeds, rules=PUBLISHED, keep=False, **beta)
     return listed
 
 
 def equal_budget(profile: Profile, root, name: str) -> list[Run]:
     """List VeRA with the α that was searched, where the profile has values of α."""
     seeds = profile.component_seeds if profile.alpha else []
-    return trainings(profile, root, name, ["vera"], seeds=seeds, search="alpha")
+    return trainings(profile, root, name, ["vera"], seeds=seeds, search="alpha", keep=False)
 
 
 def ablation(profile: Profile, root, name: str) -> list[Run]:

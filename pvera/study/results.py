@@ -175,11 +175,11 @@ def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
     return arrays["probabilities"], arrays["labels"]
 
 
-def state(path, config_hash: str, data_copy: str | None = None) -> str:
+def state(path, config_hash: str, data_copy: str | None = None, keep: bool = True) -> str:
     """Return 'missing', 'done', or 'different': a run of another configuration or copy of the data lies there.
 
-    A run whose arrays are gone is missing; its adapter may be, as of committed results. InputError for a record that
-    cannot be read.
+    A run that is to `keep` its arrays is missing without them; its adapter may be gone, as of committed results.
+    InputError for a record that cannot be read.
     """
     path = Path(path)
     if not path.exists():
@@ -187,7 +187,7 @@ def state(path, config_hash: str, data_copy: str | None = None) -> str:
     record = read(path)
     if record["config_hash"] != config_hash or data_copy not in (None, record.get("data_copy") or data_copy):
         return "different"
-    return "missing" if ARRAYS in record["files"] and not path.with_suffix(ARRAYS).is_file() else "done"
+    return "missing" if keep and ARRAYS in record["files"] and not path.with_suffix(ARRAYS).is_file() else "done"
 
 
 def read_all(root, profile: str, experiment: str) -> list[dict]:

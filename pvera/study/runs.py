@@ -47,7 +47,7 @@ class Job:
 
     `config` returns everything that influences the numbers of the result, and nothing else; `compute` computes them.
 
-    weights: a local file. images: of each split, at most.
+    weights: a local file. images: of each split, at most. keep: arrays and adapter are kept beside the record.
     """
 
     profile: str
@@ -62,6 +62,7 @@ class Job:
     weights: str | None = None
     deterministic: bool = False
     images: int | None = None
+    keep: bool = True
 
     @property
     def path(self) -> Path:
@@ -76,7 +77,7 @@ class Job:
         """Return 'missing', 'done', or 'different': of another configuration or copy of the data."""
         if not self.path.exists():
             return "missing"
-        return results.state(self.path, results.config_hash(self.config()), inputs.copy_name(self))
+        return results.state(self.path, results.config_hash(self.config()), inputs.copy_name(self), self.keep)
 
     def execute(self, device: str = "cpu", on_step: Callable[[int, int], None] = lambda step, limit: None) -> None:
         """Compute, and write the result file; `on_step` takes the steps that are done, and their number."""
@@ -98,14 +99,13 @@ class Job:
 class Run(Job):
     """One training, as its result file describes it.
 
-    pool: of texts, see `pvera.adapt`. keep: predictions and adapter are kept beside the record.
+    pool: of texts, see `pvera.adapt`.
     """
 
     candidates: tuple[Candidate, ...]
     training: TrainingConfig
     protocol: Protocol = field(hash=False)
     pool: str = "first"
-    keep: bool = False
 
     def config(self) -> dict:
         shortened = {} if self.images is None else {"images": self.images}

@@ -44,7 +44,6 @@ def deberta():
         (lambda: trained(METHODS["pvera"], "transformers"), True, 'or train with pair="shared"'),
         (deberta, True, "position embeddings: export it without sampling"),
     ],
-    ids=str,
 )
 def test_export(tmp_path, model, sampling, message):
     model = trained(model) if isinstance(model, pvera.Method) else model()
