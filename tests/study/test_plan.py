@@ -150,7 +150,7 @@ def test_components_differ_only_as_their_names_say(profile, tmp_path):
     assert [(c.method.noise, c.beta) for c in of["no_noise"].candidates] == 2 * [(False, 0.0)]
     assert [(c.method.noise, c.beta) for c in of["no_kl"].candidates] == 2 * [(True, 0.0)]
     benchmark = next(r for r in list_runs(profile, "benchmark", tmp_path) if (r.method, r.seed) == ("vera", 1))
-    assert replace(of["vera"], seed=1, experiment="benchmark") == benchmark
+    assert replace(of["vera"], seed=1, experiment="benchmark", keep=True) == benchmark
 
 
 def test_further_data_sets_are_those_of_the_components_alone(profile, tmp_path):

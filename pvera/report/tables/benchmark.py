@@ -176,8 +176,10 @@ def spread(mean: float, std: float, star: bool) -> str:
 def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
     """Build the paper's table of grid choices: per method, the share of runs that chose each value.
 
-    searches: the runs that chose PVeRA's β before the benchmark, if any.
+    searches: the runs that chose PVeRA's β before the benchmark, if any; those on other data sets do not count.
     """
+    datasets = {run["dataset"] for run in runs}
+    searches = [run for run in searches if run["dataset"] in datasets]
     choices = grid_choices([*runs, *searches])
     built = {}
     for key, part in panels(choices).items():
