@@ -90,6 +90,18 @@ def test_the_lines_to_copy_run_unchanged(tmp_path):
     assert (tmp_path / "adapter.safetensors").exists()
 
 
+def test_the_first_lines_run_with_a_backbone_and_a_batch(tmp_path, monkeypatch):
+    first, _ = blocks("README.md")
+    vit, new_vit = (timm.create_model("vit_tiny_patch8_32", num_classes=0) for _ in range(2))
+    new_vit.load_state_dict(vit.state_dict())
+    images, labels = torch.randn(2, 3, 32, 32), torch.tensor([0, 99])
+    monkeypatch.chdir(tmp_path)
+    names = {"pvera": pvera, "cross_entropy": cross_entropy, "vit": vit, "new_vit": new_vit}
+    names |= {"images": images, "labels": labels}
+    exec(first, names)
+    assert names["loss"].isfinite() and names["model"].eval()(images).shape == (2, 100)
+
+
 def test_example_runs(tmp_path, monkeypatch):
     """On the small backbone's architecture, which needs no download; timm reads the merged file by itself."""
     code = "".join(blocks("docs/library.md"))
