@@ -185,12 +185,17 @@ def searches(profile: Profile, root, name: str) -> list[Run]:
             raise InputError(f"profile {profile.name!r}: beta: is missing, the values to search for {datasets[0]}")
     if method not in profile.methods or len(values) < 2:
         return []
-    rates, listed = [{"learning_rate": rate} for rate in profile.search_rates] or [{}], []
-    members = [{hyperparameter: value} | rate for value, rate in product(values, rates)]
+    members, listed = with_rates(profile, [{hyperparameter: value} for value in values], [{}]), []
     for backbone in profile.backbones:
         part = {"datasets": datasets, "seeds": profile.seeds[:1], "members": members, "keep": False}
         listed += trainings(profile, root, name, [method], backbone=backbone, **part, **most_chosen(profile, method))
     return listed
+
+
+def with_rates(profile: Profile, values: list[dict], otherwise: list[dict]) -> list[dict]:
+    """Return the members that try each value with each of `search_rates`, or of `otherwise` where there are none."""
+    rates = [{"learning_rate": rate} for rate in profile.search_rates] or otherwise
+    return [value | rate for value, rate in product(values, rates)]
 
 
 #: What `components` trains, by name: the method, and the values that differ from the benchmark's.
@@ -258,12 +263,10 @@ def ablation(profile: Profile, root, name: str) -> list[Run]:
     if not ablations or "pvera" not in profile.methods:
         return []
     hyperparameter = {"rank": "rank", "position": "targets"}[name]
-    rates = [{}]
+    values = [{hyperparameter: value} for value in getattr(ablations, hyperparameter)]
     if ablations.search:
-        searched = [{"learning_rate": rate} for rate in profile.search_rates]
-        rates = searched or grid(profile, profile.backbones[0], "pvera")
+        values = with_rates(profile, values, grid(profile, profile.backbones[0], "pvera"))
     fixed = most_chosen(profile, "pvera") if not ablations.search or profile.search_rates else {}
-    values = [{hyperparameter: value} | rate for value, rate in product(getattr(ablations, hyperparameter), rates)]
     return trainings(
         profile.with_(search_once=False),
         root,

@@ -89,14 +89,16 @@ class Predictor:
 
 def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData], report: Report) -> dict:
     """Compute the frames of all predictors with the adapters of `analysis`; `model` holds the first of them."""
-    splits = {place: data for place, data in _places(analysis, tests) if isinstance(place, str)}
-    labels = {name: data.labels.cpu().numpy() for name, data in splits.items()}
+    name = analysis.dataset
+    splits = {TEST: tests[name], TRAIN: tests[f"{name}/{TRAIN}"], VALIDATION: tests[f"{name}/{VALIDATION}"]}
+    places = partial(_places, analysis, tests, splits)
+    labels = {split: data.labels.cpu().numpy() for split, data in splits.items()}
     predictors: list[Predictor] = []
     try:
         for count, (adapter, seed) in enumerate(zip(analysis.adapters, analysis.seeds, strict=True), 1):
             if predictors:
                 model = checkpoint.load(model.unload(), adapter).eval()
-            predictors += of_adapter(model, seed, partial(_places, analysis, tests), labels, analysis.settings)
+            predictors += of_adapter(model, seed, places, labels, analysis.settings)
             report(count / len(analysis.seeds))
     finally:
         model.unload()
@@ -106,16 +108,16 @@ def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData]
     return as_arrays(frames(predictors, labels, analysis.settings["shifted_images"]))
 
 
-def _places(analysis: Analysis, tests: dict[str, ImageData]) -> Iterator[tuple[Place, ImageData]]:
+def _places(
+    analysis: Analysis, tests: dict[str, ImageData], splits: dict[str, ImageData]
+) -> Iterator[tuple[Place, ImageData]]:
     """Yield what is predicted: the splits, corrupted test images, and images of other data sets.
 
     One corruption after the other: those of 1,000 images at 224 pixels take 3 GB together.
     """
-    name, count = analysis.dataset, analysis.settings["shifted_images"]
-    yield TEST, tests[name]
-    for part in (TRAIN, VALIDATION):
-        yield part, tests[f"{name}/{part}"]
-    first = tests[name].first(count)
+    yield from splits.items()
+    count = analysis.settings["shifted_images"]
+    first = splits[TEST].first(count)
     for corruption in corruptions.CORRUPTIONS if analysis.settings["shifts"] else ():
         for severity in corruptions.SEVERITIES:
             yield (

@@ -176,30 +176,22 @@ def test_gradients_are_the_numerical_ones(method):
 
 targets = st.sets(st.sampled_from("qkv"), min_size=1).map("".join)
 alphas = st.floats(0.5, 16)
-ranks = st.integers(1, 12)
+low_rank = {"rank": st.integers(1, 12), "targets": targets, "alpha": alphas}
+drawn = low_rank | {"init": st.sampled_from(["normal", "uniform"])}
 mergeable = {
     "linear": st.builds(Linear),
     "ia3": st.builds(IA3),
-    "lora": st.builds(LoRA, rank=ranks, targets=targets, alpha=alphas, same_draw=st.booleans()),
+    "lora": st.builds(LoRA, **low_rank, same_draw=st.booleans()),
     "dora": st.builds(
         DoRA,
-        rank=ranks,
-        targets=targets,
-        alpha=alphas,
+        **low_rank,
         norm=st.sampled_from(["input", "output"]),
         train_magnitude=st.booleans(),
         scaled=st.booleans(),
         transpose=st.booleans(),
     ),
-    "vera": st.builds(VeRA, rank=ranks, targets=targets, alpha=alphas, init=st.sampled_from(["normal", "uniform"])),
-    "pvera": st.builds(
-        PVeRA,
-        rank=ranks,
-        targets=targets,
-        alpha=alphas,
-        init=st.sampled_from(["normal", "uniform"]),
-        sigma=st.sampled_from([None, 0.5]),
-    ),
+    "vera": st.builds(VeRA, **drawn),
+    "pvera": st.builds(PVeRA, **drawn, sigma=st.sampled_from([None, 0.5])),
 }
 
 

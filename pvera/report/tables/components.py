@@ -137,5 +137,7 @@ def searched(root, profile: str) -> Table | None:
         "or no smaller one above zero, so the best may lie beyond."
     )
     panel = cells.rename({"beta": "β of PVeRA", "alpha": "α of VeRA"})
-    searches = [[run for run in runs if run["experiment"] == name] for name in data["hyperparameter"].unique()]
+    searches = [
+        [run for run in runs if run["experiment"] == name] for name in dict.fromkeys(run["experiment"] for run in runs)
+    ]
     return Table("components_searched", caption, {"": panel}, data=data, about=" ".join(map(about, searches)))
