@@ -225,17 +225,19 @@ def components(profile: Profile, root, name: str) -> list[Run]:
 
 
 def noise(profile: Profile, root, name: str) -> list[Run]:
-    """List PVeRA with σ fixed and β = 0, below "noise_sigma_<σ>", and VeRA with part of its latent dropped, below
-    "noise_dropout_<share>", with the seeds of PVeRA's components."""
+    """List PVeRA with σ fixed and β = 0, below "noise_sigma_<σ>", with the seeds of PVeRA's components; other sizes,
+    and VeRA with part of its latent dropped ("noise_dropout_<share>"), on one data set of each category."""
     if not profile.noise:
         return []
-    list_of = partial(trainings, profile, root, seeds=profile.component_seeds, keep=False)
     listed, few = [], first_of_categories(profile)
-    for sigma in (profile.noise.sigma, *profile.noise.sizes):
-        datasets = few if sigma in profile.noise.sizes else [*profile.datasets, *profile.further_datasets]
-        listed += list_of(f"{name}_sigma_{sigma:g}", ["pvera"], datasets=datasets, sigma=sigma, beta=0.0)
+    fixed = partial(trainings, profile, root, methods=["pvera"], beta=0.0, keep=False)
+    everywhere = {"datasets": [*profile.datasets, *profile.further_datasets], "seeds": profile.component_seeds}
+    listed += fixed(experiment=f"{name}_sigma_{profile.noise.sigma:g}", sigma=profile.noise.sigma, **everywhere)
+    for sigma in profile.noise.sizes:
+        listed += fixed(experiment=f"{name}_sigma_{sigma:g}", datasets=few, sigma=sigma)
     for share in profile.noise.dropout:
-        listed += list_of(f"{name}_dropout_{share:g}", ["vera"], datasets=few, dropout=share, dropped="latent")
+        dropped = {"datasets": few, "dropout": share, "dropped": "latent", "keep": False}
+        listed += trainings(profile, root, f"{name}_dropout_{share:g}", ["vera"], **dropped)
     return listed
 
 
