@@ -44,7 +44,6 @@ def export_peft(model: AdaptedModel, folder: str | Path, sampling: bool = False)
 
     - AdaptFormer, Bottleneck, linear probing and methods of one's own, which PEFT does not have,
     - DoRA with norms over the output dimension, as in the published protocol,
-    - timm's models with biases beside attn.qkv (BEiT, EVA), where PEFT's adapters have no effect,
     - `sampling` of another method than PVeRA; of a pair per position where the projections are layers of their own;
       of DeBERTa, whose position embeddings PEFT would give noise.
     """
@@ -52,7 +51,6 @@ def export_peft(model: AdaptedModel, folder: str | Path, sampling: bool = False)
     member = model.only_member("exported")
     if type(member.method) not in EXPORTS:
         raise InputError(f"PEFT has no {member.method.title}: export {', '.join(kind.title for kind in EXPORTS)}")
-    files.require_calls(model._layers)
     require_whole(model)
     if sampling:
         _require_distribution(model._layers, member.method)
@@ -99,7 +97,7 @@ def _fused(layers: list[EncoderLayer]) -> bool:
 
 def _takes_head(backbone: nn.Module) -> bool:
     """Return whether the backbone classifies by one linear layer `head`, as timm's models do."""
-    return isinstance(getattr(backbone, "head", None), nn.Identity) and not hasattr(backbone, "head_dist")
+    return isinstance(getattr(backbone, "head", None), nn.Identity)
 
 
 def _name(backbone: Any) -> str | None:

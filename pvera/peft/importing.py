@@ -15,7 +15,7 @@ from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.encoders import EncoderLayer, encoder_layers
 from pvera.errors import InputError
 from pvera.model import AdaptedModel, adapt
-from pvera.peft.folder import AdapterFolder, read, require_calls
+from pvera.peft.folder import AdapterFolder, read
 
 #: A method, and its member's tensors by name.
 Import = tuple[Method, dict[str, Tensor]]
@@ -52,15 +52,11 @@ def import_peft(
         keys and values together. Without `sampling` its mean is read, which is a VeRA.
 
     InputError, with the backbone unchanged, for other methods and options, for an adapter of another backbone's width
-    or depth, for timm's models with biases beside attn.qkv, where PEFT's adapters have no effect, for a head that the
-    folder lacks or that does not read d features, and for `sampling` where it cannot be.
+    or depth, for a head that the folder lacks or that does not read d features, and for `sampling` where it cannot be.
     """
     adapter = read(folder, IMPORTS, PLAIN)
     layers = encoder_layers(backbone)
-    require_calls(layers)
     kind = adapter.config["peft_type"]
-    if adapter.head_inside and hasattr(backbone, "head_dist"):
-        raise InputError(f"{folder}: its head reads the class token alone, and distilled DeiT has two heads")
     _require_layers(adapter, len(layers))
     method, tensors = IMPORTS[kind](adapter, layers)
     if sampling and not isinstance(method, PVeRA):
