@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
-from pvera.adapters import METHODS, Method
+from pvera.adapters import METHODS
 from pvera.encoders import encoder_layers, require_whole
 from pvera.errors import InputError
 from pvera.files import write_atomically
@@ -30,7 +30,10 @@ VERSION = 3
 
 
 def save(model: AdaptedModel, path: str | Path) -> None:
-    """Write the trained tensors of the one active member of `model` to `path`, whole or not at all."""
+    """Write the trained tensors of the one active member of `model` to `path`, whole or not at all.
+
+    A head of one's own, in the place of none (`num_classes=0`), is left out: save its own `state_dict`.
+    """
     write_atomically(path, dumps(model))
 
 
@@ -38,16 +41,17 @@ def dumps(model: AdaptedModel) -> bytes:
     """Return the bytes that `save` writes."""
     require_adapted(model, "save")
     member = model.only_member("saved")
-    drawn = _drawn(member)
-    held = dict(member.trained()) if drawn is not None else member.trained() | dict(member.named_buffers())
-    tensors = {n: t.detach().float().cpu().contiguous() for n, t in held.items()}
+    drawn, buffers = _drawn(member), dict(member.named_buffers())
+    held = dict(member.trained()) if drawn is not None else member.trained() | buffers
+    own_head = "head." if not member.num_classes else ()
+    tensors = {n: t.detach().float().cpu().contiguous() for n, t in held.items() if not n.startswith(own_head)}
     described = {
         "version": 3 if model.pool != "first" else 2 if drawn is None else 1,
         "method": member.method.key,
         "hyperparameters": member.method.describe(),
         "num_classes": member.num_classes,
         "seed": member.seed,
-        "frozen_sha256": _digest(_frozen(member)),
+        "frozen_sha256": _digest(buffers if drawn is None else drawn),
         **_backbone_digests(model.backbone, model._replaced),
     }
     if model.pool != "first":
@@ -56,17 +60,14 @@ def dumps(model: AdaptedModel) -> bytes:
     return serialize(tensors, metadata={"pvera": json.dumps(described)})
 
 
-def load(model: nn.Module, path: str | Path) -> AdaptedModel:
-    """Fill `model` from `path` and return it; a plain backbone is adapted first, as the file says.
+def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
+    """Adapt a plain `backbone` as the file at `path` says, fill it, and return it.
 
     InputError, with nothing changed, for a file that is missing, damaged or of a newer version, for another backbone,
-    for a method or hyperparameters that the model does not have, and for random matrices that cannot be redrawn.
+    for a method or hyperparameters that this program does not have, and for random matrices that cannot be redrawn.
     """
     path = Path(path)
     described, tensors = _read(path)
-    if isinstance(model, AdaptedModel) and (len(model.active) != 1 or model.merged):
-        raise InputError("load() fills one member that is not merged: set `active`, or call unmerge_() first")
-    backbone = model.backbone if isinstance(model, AdaptedModel) else model
     digests = _backbone_digests(backbone)
     if described["backbone_sha256"] != digests["backbone_sha256"]:
         raise InputError(f"{path} belongs to another backbone, or to this one in another precision")
@@ -81,35 +82,19 @@ def load(model: nn.Module, path: str | Path) -> AdaptedModel:
         method = METHODS[described["method"]](**described["hyperparameters"])
     except TypeError as error:
         raise InputError(f"{path} holds a hyperparameter that {described['method']} does not have: {error}") from None
-    num_classes, seed, pool = described["num_classes"], described["seed"], described.get("pool", "first")
-    if isinstance(model, AdaptedModel):
-        if model.pool != pool:
-            raise InputError(f"{path} pools tokens by {pool!r}, not by {model.pool!r}")
-        _check(model.members[model.active[0]], method, described, tensors, path)
-    else:  # adapted only once the file is known to be good
-        _check(Member(method, encoder_layers(backbone), num_classes, seed), method, described, tensors, path)
-        model = adapt(backbone, method, num_classes, seed, pool)
-    member = model.members[model.active[0]]
-    member.fill(tensors)
-    member.seed = seed  # `sample` and `save` go by it
-    return model
-
-
-def _check(member: Member, method: Method, described: dict, tensors: dict, path: Path) -> None:
-    """Raise InputError unless `tensors` can go into `member`."""
-    if (method, described["num_classes"]) != (member.method, member.num_classes):
-        raise InputError(
-            f"{path} holds {method} with {described['num_classes']} classes, not {member.method}"
-            f" with {member.num_classes}"
-        )
+    num_classes, seed = described["num_classes"], described["seed"]
+    member = Member(method, encoder_layers(backbone), num_classes, seed)
     named: dict[str, Tensor] = dict(member.trained())
     buffers = dict(member.named_buffers())
-    if described["version"] > 1 and not buffers.keys().isdisjoint(tensors):
+    if not buffers.keys().isdisjoint(tensors):
         named |= buffers
-    elif described["frozen_sha256"] != _digest(_frozen(member)):
-        raise InputError(f"{path} was trained with other frozen random matrices (seed {described['seed']})")
+    elif described["frozen_sha256"] != _digest(buffers):
+        raise InputError(f"{path} was trained with other frozen random matrices (seed {seed})")
     if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in named.items()}:
         raise InputError(f"{path} does not hold the tensors of {method}")
+    model = adapt(backbone, method, num_classes, seed, described.get("pool", "first"))
+    model.members[0].fill(tensors)
+    return model
 
 
 def _read(path: Path) -> tuple[dict, dict]:
@@ -130,12 +115,6 @@ def _read(path: Path) -> tuple[dict, dict]:
         raise
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is damaged or not an adapter file ({error})") from None
-
-
-def _frozen(member: Member) -> dict[str, Tensor]:
-    """Return the frozen random matrices, as drawn where they were drawn."""
-    drawn = _drawn(member)
-    return dict(member.named_buffers()) if drawn is None else drawn
 
 
 def _drawn(member: Member) -> dict[str, Tensor] | None:

@@ -238,5 +238,3 @@ def test_a_model_that_was_rounded_can_be_saved_and_loaded(key, dtype, tmp_path):
     loaded = pvera.load(backbone, tmp_path / "adapter.safetensors").eval()
     torch.testing.assert_close(loaded(images).to(dtype), model(images), rtol=0.05, atol=0.05)
     assert model.kl_divergence().dtype.itemsize >= 4
-    again = pvera.load(pvera.adapt(make_vit(), METHODS[key], CLASSES).to(dtype), tmp_path / "adapter.safetensors")
-    assert torch.equal(again.eval()(images), model(images))

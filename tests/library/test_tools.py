@@ -159,10 +159,7 @@ def test_without_classes_or_with_a_head_of_ones_own(images, tmp_path):
     model.members[0].head = head = nn.Sequential(nn.Linear(24, 7), nn.ReLU(), nn.Linear(7, 3))
     close(model(images), head(features), 0)
     pvera.save(model, tmp_path / "own.safetensors")
-    fresh = pvera.adapt(make_vit(), METHODS["pvera"], num_classes=0).eval()
-    fresh.members[0].head = copy.deepcopy(head).requires_grad_()
-    perturb(fresh, seed=4)
-    assert torch.equal(pvera.load(fresh, tmp_path / "own.safetensors")(images), model(images))
+    assert torch.equal(pvera.load(make_vit(), tmp_path / "own.safetensors").eval()(images), features)
     with pytest.raises(InputError, match="linear head"):
         pvera.export_peft(model, tmp_path / "folder")
 
