@@ -32,32 +32,22 @@ Export = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 @torch.no_grad()
-def export_peft(model: AdaptedModel, folder: str | Path, sampling: bool = False) -> None:
+def export_peft(model: AdaptedModel, folder: str | Path) -> None:
     """Write the one active member of `model` to `folder`, as `peft.PeftModel.from_pretrained` loads it.
 
     The head becomes PEFT's module to save `head` where the backbone has a place for it: give PEFT timm's model made
     with `num_classes`. Otherwise it lies in head.safetensors, for the encoder's features.
 
-    sampling: PEFT's PVeRA draws z in evaluation too (`sample_at_inference`). Without it the mean alone has to agree.
-
-    InputError for
-
-    - AdaptFormer, Bottleneck, linear probing and methods of one's own, which PEFT does not have,
-    - DoRA with norms over the output dimension, as in the published protocol,
-    - `sampling` of another method than PVeRA; of a pair per position where the projections are layers of their own;
-      of DeBERTa, whose position embeddings PEFT would give noise.
+    InputError for AdaptFormer, Bottleneck, linear probing and methods of one's own, which PEFT does not have, and for
+    DoRA with norms over the output dimension, as in the published protocol.
     """
     require_adapted(model, "export_peft")
     member = model.only_member("exported")
     if type(member.method) not in EXPORTS:
         raise InputError(f"PEFT has no {member.method.title}: export {', '.join(kind.title for kind in EXPORTS)}")
     require_whole(model)
-    if sampling:
-        _require_distribution(model._layers, member.method)
     names = {id(module): name for name, module in model.backbone.named_modules()}
     config, tensors = EXPORTS[type(member.method)](model._layers, member, lambda module: names[id(module)])
-    if sampling:
-        config["sample_at_inference"] = True
     head = dict(member.head.named_parameters())
     if head and not isinstance(member.head, nn.Linear):
         raise InputError("PEFT's folder holds a linear head: save this one by itself")
@@ -65,23 +55,9 @@ def export_peft(model: AdaptedModel, folder: str | Path, sampling: bool = False)
     if inside:
         config["modules_to_save"] = ["head"]
         tensors |= {f"{files.PREFIX}head.{name}": tensor for name, tensor in head.items()}
-    config |= {"inference_mode": True, "base_model_name_or_path": _name(model.backbone)}
+    config["inference_mode"] = True
     pool = model.pool if reads_text(model.backbone) else None
     files.write(folder, config, tensors, None if inside or not head else head, pool)
-
-
-def _require_distribution(layers: list[EncoderLayer], method: Method) -> None:
-    if not isinstance(method, PVeRA):
-        raise InputError(f"{method.title} has no distribution to sample from: export it without sampling")
-    if method.sigma is not None:
-        raise InputError("PEFT's PVeRA has no fixed sigma: export it without sampling")
-    if _mean_only(layers, method):
-        raise InputError(
-            "PEFT cannot sample from PVeRA with a pair per position where queries, keys and values are layers of their "
-            'own: export it without sampling, or train with pair="shared"'
-        )
-    if layers[0].reader is not None:
-        raise InputError("PEFT would give noise to DeBERTa's position embeddings: export it without sampling")
 
 
 def _mean_only(layers: list[EncoderLayer], method: Any) -> bool:
@@ -98,13 +74,6 @@ def _fused(layers: list[EncoderLayer]) -> bool:
 def _takes_head(backbone: nn.Module) -> bool:
     """Return whether the backbone classifies by one linear layer `head`, as timm's models do."""
     return isinstance(getattr(backbone, "head", None), nn.Identity)
-
-
-def _name(backbone: Any) -> str | None:
-    """Return the backbone's name in its library: transformers' source, or timm's architecture."""
-    if config := getattr(backbone, "config", None):
-        return config.name_or_path or None
-    return (getattr(backbone, "pretrained_cfg", None) or {}).get("architecture")
 
 
 def blocks(B: Tensor, at: list[int], count: int) -> Tensor:

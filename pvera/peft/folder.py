@@ -66,14 +66,8 @@ class AdapterFolder:
 
     @property
     def positions(self) -> list[str]:
-        """The positions of the modules that every layer has, in the order of "qkv". InputError where layers differ."""
-        layers: dict[int, list[str]] = {}
-        for layer, positions in sorted(self.modules):
-            layers.setdefault(layer, []).append(positions)
-        first, *others = layers.values()
-        if any(other != first for other in others):
-            raise InputError(f"{self.path} does not adapt the same projections in every layer")
-        return sorted(first, key=["qkv", "q", "k", "v", "mlp"].index)
+        """The positions of the modules, in the order of "qkv"."""
+        return sorted({positions for _, positions in self.modules}, key=["qkv", "q", "k", "v", "mlp"].index)
 
     def stack(self, name: str, positions: str, shape: tuple[int, ...]) -> Tensor:
         """Return the tensors `name` of all layers, (layers, *shape). InputError where one is missing or differs."""
@@ -89,13 +83,6 @@ class AdapterFolder:
                 f"{self.path} belongs to another backbone: {name} has shape {tuple(tensor.shape)}, not {shape}"
             )
         return tensor
-
-    def number(self, name: str) -> float:
-        """Return a positive number of the configuration."""
-        value = self.config.get(name)
-        if not isinstance(value, (int, float)) or not value > 0:
-            raise InputError(f"{self.path / CONFIG}: {name} must be a positive number, not {value!r}")
-        return value
 
 
 def write(

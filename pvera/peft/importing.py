@@ -36,7 +36,6 @@ def import_peft(
     folder: str | Path,
     backbone: nn.Module,
     num_classes: int | None = None,
-    sampling: bool = False,
     seed: int = 0,
     pool: str | None = None,
 ) -> AdaptedModel:
@@ -44,41 +43,26 @@ def import_peft(
 
     The backbone's library and the version that wrote the folder need not agree: layers count by number and position.
     The head is that of `folder`: a module to save of width d, or a file of weight (classes, d) and bias (classes).
-    The model is as `adapt` returns it, in training mode; dropout is PEFT's alone.
+    The model is as `adapt` returns it, in training mode; dropout is PEFT's alone. PEFT's PVeRA of a fused layer draws
+    one z for queries, keys and values together: its mean is read, which is a VeRA.
 
     num_classes: number of classes of a new head, from `seed`, where the folder holds none.
     pool: of text, as `adapt` takes it; None: what `export_peft` wrote into the folder, else the first token.
-    sampling: the draws of z have to agree, not the mean alone. PEFT's PVeRA of a fused layer draws one z for queries,
-        keys and values together. Without `sampling` its mean is read, which is a VeRA.
 
     InputError, with the backbone unchanged, for other methods and options, for an adapter of another backbone's width
-    or depth, for a head that the folder lacks or that does not read d features, and for `sampling` where it cannot be.
+    or depth, and for a head that the folder lacks or that does not read d features.
     """
     adapter = read(folder, IMPORTS, PLAIN)
     layers = encoder_layers(backbone)
-    kind = adapter.config["peft_type"]
-    _require_layers(adapter, len(layers))
-    method, tensors = IMPORTS[kind](adapter, layers)
-    if sampling and not isinstance(method, PVeRA):
-        raise InputError(
-            f"{folder} cannot be sampled from: PVeRA with one z for queries, keys and values has no counterpart here"
-            if kind == "PVERA"
-            else f"{folder} holds {method.title}, which has no distribution to sample from"
-        )
+    if adapter.modules.keys() != {(i, p) for i in range(len(layers)) for p in adapter.positions}:
+        raise InputError(f"{folder} does not adapt the same projections in each of the backbone's {len(layers)} layers")
+    method, tensors = IMPORTS[adapter.config["peft_type"]](adapter, layers)
     num_classes = _classes(adapter, layers[0].dim, num_classes)
     for name, tensor in (adapter.head or {}).items():
         tensors[f"head.{name}"] = tensor
     model = adapt(backbone, method, num_classes, seed, pool=pool or adapter.pool or "first")
     model.members[0].fill(tensors)
     return model
-
-
-def _require_layers(adapter: AdapterFolder, depth: int) -> None:
-    there = {layer for layer, _ in adapter.modules}
-    if there != set(range(depth)):
-        raise InputError(
-            f"{adapter.path} adapts {len(there)} layers, up to layer {max(there)}: the backbone has {depth}"
-        )
 
 
 def _classes(adapter: AdapterFolder, dim: int, num_classes: int | None) -> int:
@@ -125,7 +109,7 @@ def _vera(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     """Read VeRA and PVeRA."""
     key = adapter.config["peft_type"].lower()
     modules, halves = _require_projections(adapter), 2 if key == "pvera" else 1
-    fused, dim, rank = modules == ["qkv"], layers[0].dim, int(adapter.number("r"))
+    fused, dim, rank = modules == ["qkv"], layers[0].dim, adapter.config["r"]
     width = 3 * dim if fused else dim
     A, B = _projections(adapter, {f"{key}_A": (halves * rank, dim), f"{key}_B": (width, rank)})
     A = A.unflatten(0, (halves, rank))
@@ -164,7 +148,7 @@ def _projections(adapter: AdapterFolder, shapes: dict[str, tuple[int, int]]) -> 
 def _low_rank(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     """Read LoRA and DoRA."""
     modules, dora = _require_projections(adapter), bool(adapter.config.get("use_dora"))
-    fused, dim, rank = modules == ["qkv"], layers[0].dim, int(adapter.number("r"))
+    fused, dim, rank = modules == ["qkv"], layers[0].dim, adapter.config["r"]
     width = 3 * dim if fused else dim
     A = {m: adapter.stack("lora_A", m, (rank, dim)) for m in modules}
     B = {m: adapter.stack("lora_B", m, (width, rank)) for m in modules}
@@ -180,7 +164,7 @@ def _low_rank(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
         tensors[f"layers.{i}.B"] = torch.stack([B[p][i][:, columns].T for p, columns in parts.items()])
         if dora:
             tensors[f"layers.{i}.m"] = torch.stack([m[p][i] for p in parts])
-    scale = adapter.number("lora_alpha") / (rank**0.5 if adapter.config.get("use_rslora") else rank)
+    scale = adapter.config["lora_alpha"] / (rank**0.5 if adapter.config.get("use_rslora") else rank)
     r = len(next(iter(parts.values())))
     return (DoRA if dora else LoRA)(rank=r, alpha=scale * r, targets="".join(parts)), tensors
 
@@ -192,8 +176,6 @@ def _norms(layers: list[EncoderLayer], position: str) -> Tensor:
 
 def _ia3(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     modules, dim = adapter.positions, layers[0].dim
-    if not adapter.config.get("feedforward_modules"):
-        raise InputError(f"{adapter.path}: (IA)³ scales the MLP's hidden activation too: feedforward_modules is empty")
     if modules not in (["qkv", "mlp"], ["k", "v", "mlp"]):
         raise InputError(f"{adapter.path}: (IA)³ scales keys, values and the MLP's hidden activation, not {modules}")
     if modules[0] == "qkv":

@@ -187,10 +187,12 @@ def check_draws(model, theirs, folder, library):
 )
 def test_peft_draws_as_widely(tmp_path, method, library):
     model = trained(method, library)
-    pvera.export_peft(model, tmp_path, sampling=True)
+    pvera.export_peft(model, tmp_path)
+    config = tmp_path / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"sample_at_inference": True}))
     theirs = peft_loaded(tmp_path, library)
     check_draws(model, theirs, tmp_path, library)
-    again = pvera.import_peft(tmp_path, BACKBONES[library][0](), sampling=True).eval()
+    again = pvera.import_peft(tmp_path, BACKBONES[library][0]()).eval()
     check_draws(again, theirs, tmp_path, library)
 
 
@@ -200,7 +202,7 @@ def test_draws_of_an_adapter_from_peft(tmp_path, backbone):
     theirs = saved(config, tmp_path, "transformers")
     head = {"weight": torch.eye(24)[:CLASSES].contiguous(), "bias": torch.zeros(CLASSES)}
     save_file(head, tmp_path / "head.safetensors")
-    check_draws(pvera.import_peft(tmp_path, backbone(), sampling=True).eval(), theirs, tmp_path, "transformers")
+    check_draws(pvera.import_peft(tmp_path, backbone()).eval(), theirs, tmp_path, "transformers")
 
 
 def test_a_mean_that_peft_cannot_sample_is_exported_as_vera(tmp_path):

@@ -15,7 +15,7 @@ def test_its_code_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 3
     training = "...  # train\n"
     assert training in blocks[0]
     step = "for _ in range(3):\n    loss = model(torch.randn(2, 3, 32, 32)).logsumexp(1).sum()\n"
@@ -24,8 +24,6 @@ def test_its_code_runs(tmp_path, monkeypatch):
         exec(block.replace(training, step), names)
     assert names["again"].members[0].method.rank == 16 and names["again"].members[0].method.targets == "qv"
     assert names["probs"].shape == (16, 4, 10) and Path("adapter.safetensors").exists()
-    trained = [p for n, p in names["theirs"].named_parameters() if "lambda_d" in n]
-    assert trained and all(p.grad is not None for p in trained)
 
 
 def test_it_names_the_version_that_is_tested():
