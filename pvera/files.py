@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import os
-import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -83,18 +82,9 @@ def plain(value: Any) -> Any:
     return value
 
 
-def status(file: str | Path) -> os.stat_result:
-    """Return `os.stat(file)`. OSError unless it is a regular file."""
-    result = os.stat(file)
-    if not stat.S_ISREG(result.st_mode):
-        raise OSError("it is not a regular file")
-    return result
-
-
 def read_text(file: Path) -> str:
     """Return a UTF-8 file's text without its byte-order mark. InputError names the file and the line at fault."""
     try:
-        status(file)
         content = file.read_bytes()
     except FileNotFoundError:
         raise InputError(f"{file} does not exist") from None

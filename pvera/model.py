@@ -209,12 +209,8 @@ class AdaptedModel(nn.Module):
             linears = [x for layer in self._layers for x in (*dict(layer.projections), layer.mlp_out)]
             if _sites(member.layers[0]) and (why := next(filter(None, map(not_plain, linears)), "")):
                 raise InputError(f"this backbone cannot be merged: {why}, not the numbers of an nn.Linear")
-            try:
-                for layer, adapter in zip(self._layers, member.layers, strict=True):
-                    merge(layer, adapter, self._replaced)
-            except BaseException:
-                self._restore()
-                raise
+            for layer, adapter in zip(self._layers, member.layers, strict=True):
+                merge(layer, adapter, self._replaced)
             self._merged = list(self.active)
             return self.eval()
 
@@ -222,8 +218,8 @@ class AdaptedModel(nn.Module):
         """Undo `merge_`."""
         with self._lock:
             if self.merged:
-                self._restore()
-                self._merged = None
+                restore(self._replaced)
+                self._replaced, self._merged = [], None
             return self
 
     def only_member(self, done: str) -> Member:
@@ -259,10 +255,6 @@ class AdaptedModel(nn.Module):
             for i, adapter in enumerate(member.layers)
             for name in adapter.vectors
         }
-
-    def _restore(self) -> None:
-        restore(self._replaced)
-        self._replaced = []
 
     def state_dict(self, *args: Any, prefix: str = "", **options: Any) -> Any:
         """Return the state as any module does, with the original frozen weights even while merged."""

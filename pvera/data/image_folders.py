@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import PIL
 import torch
-from PIL import ExifTags, Image, ImageOps
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from pvera import backbones, files, metrics
@@ -36,8 +36,6 @@ SPLITS = tuple(SPLIT_OF.values())
 EVALUATION_BATCH = 256
 REFUSED = 10  # images that an error names
 DECODER = 2  # raised whenever `decode` gives other pixels: the store then decodes anew
-#: Formats in which Pillow's 16-bit grey values run from 0 to 65535.
-SIXTEEN_BITS = ("PNG", "PPM", "TIFF", "JPEG2000")
 
 
 @dataclass(frozen=True)
@@ -175,12 +173,11 @@ def decode(folder: Path, path: str, size: int) -> np.ndarray:
     """Decode one image to (size, size, 3) uint8: RGB, resized bilinearly without keeping its aspect ratio.
 
     Takes the first frame of an animation, and turns it by its EXIF orientation. Drops alpha, so transparent pixels
-    keep the colour that the file holds. 16 bits become 8: grey values are divided by 257, and Pillow takes the high
-    byte of colours. InputError for an unreadable file, and for values without a defined range, such as floats.
+    keep the colour that the file holds. 16 bits of a PNG file become 8: grey values are divided by 257, of colours the
+    high byte is taken. InputError for an unreadable file, and for grey values of more than 8 bits in other formats.
     """
     file = folder / path
     try:
-        files.status(file)
         with Image.open(file) as image:
             image.load()
             with suppress(Exception):  # a damaged block tells no orientation; the image keeps a sound one
@@ -197,15 +194,11 @@ def decode(folder: Path, path: str, size: int) -> np.ndarray:
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Scale 16-bit grey values to 8 bits; Pillow would clip them. ValueError for values of unknown range."""
+    """Scale the 16-bit grey values of a PNG file to 8 bits; Pillow would clip them. ValueError for other formats."""
     if not image.mode.startswith(("I", "F")):
         return image
-    # Pillow opens 16-bit PPM files in mode I, and 12-bit or inverted TIFF files in mode I;16 without scaling them.
-    tags, name = getattr(image, "tag_v2", {}), ExifTags.Base
-    plain = tags.get(name.BitsPerSample, (16,)) == (16,) and tags.get(name.PhotometricInterpretation, 1) == 1
-    mode = "I" if image.format == "PPM" else "I;16"
-    if image.format not in SIXTEEN_BITS or not image.mode.startswith(mode) or not plain:
-        raise ValueError(f"the range of its values is not defined (mode {image.mode}); convert it to 8 or 16 bits")
+    if image.format != "PNG":
+        raise ValueError(f"the range of its values is not known (mode {image.mode}); convert it to 8 bits, or to PNG")
     return Image.fromarray(((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8))
 
 

@@ -23,7 +23,7 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from pvera.errors import InputError, writing
-from pvera.files import status, write_atomically
+from pvera.files import write_atomically
 
 VARIABLE = "PVERA_CACHE"
 CHUNK = 256  # images that are decoded before they are written: 39 MB at 224 pixels
@@ -37,8 +37,8 @@ def folder() -> Path:
 
 
 def state(file: str | Path) -> list[int]:
-    """Return size and times of a file. OSError unless it is a regular file."""
-    found = status(file)
+    """Return size and times of a file. OSError where it is missing."""
+    found = os.stat(file)
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns]
 
 

@@ -55,7 +55,6 @@ def _kinds(folder: Path) -> Iterator[str]:
     for split in SPLITS:
         try:
             path = files.read_text(folder / f"{split}.txt").splitlines()[0].rsplit(maxsplit=1)[0]
-            files.status(folder / path)
             with Image.open(folder / path) as image:
                 yield "lossy" if image.format in ("JPEG", "MPO") else "lossless"
         except (OSError, ValueError, IndexError):

@@ -168,22 +168,6 @@ def test_an_unloaded_model_computes_nothing_and_leaves_its_successor_alone(vit, 
     assert torch.equal(successor(images), expected)
 
 
-def test_a_merge_that_fails_changes_nothing(images, monkeypatch):
-    model = adapted("pvera").eval()
-    expected, before = model(images), copy.deepcopy(model.state_dict())
-
-    def fail(*_):
-        raise MemoryError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(model.members[0].layers[-1], "merge_projection", fail)
-        with pytest.raises(MemoryError):
-            model.merge_()
-    assert not model.merged and torch.equal(model(images), expected)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    torch.testing.assert_close(model.merge_()(images), expected, rtol=0, atol=1e-5)
-
-
 # ---------------------------------------------------------------- precision
 
 #: Precision of the frozen weights -> of the trained tensors, and the largest relative error of the logits.
