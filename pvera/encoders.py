@@ -148,12 +148,12 @@ def _keeps_width(layer: EncoderLayer) -> bool:
 
 def _check_head(encoder: nn.Module, dim: int) -> None:
     """Raise InputError unless `encoder` returns one feature vector of width `dim` for each image or text."""
-    head = getattr(encoder, "head", None)
+    head, width = getattr(encoder, "head", None), getattr(encoder, "head_hidden_size", dim)
     own_head = isinstance(head, nn.Module) and not isinstance(head, nn.Identity)
-    if own_head and getattr(encoder, "num_classes", 1):
+    if own_head and getattr(encoder, "num_classes", None) != 0:
         raise InputError("the backbone has a classification head of its own: create it with num_classes=0")
     # SAM pools in its head, Qwen's features are wider, and a distilled DeiT has two heads.
-    if own_head or getattr(encoder, "head_hidden_size", dim) != dim or hasattr(encoder, "head_dist"):
+    if own_head or width != dim or hasattr(encoder, "head_dist"):
         name = type(encoder).__name__
         raise InputError(f"{name} is not supported: its features are not one vector of the layers' width {dim}")
 

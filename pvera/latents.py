@@ -67,7 +67,7 @@ def adaptation(model: AdaptedModel, images: Tensor) -> dict[str, Tensor]:
 def lengths(model: AdaptedModel, images: Tensor) -> Tensor:
     """Return the Euclidean length of μ_q of the last layer at each patch, (n, height, width).
 
-    Raises what `last_layer` raises, and InputError for a backbone without a grid of patches.
+    Raises what `last_layer` raises.
     """
     height, width = _grid(model)
     mu = last_layer(model, images, "q")[0][:, -height * width :, 0]  # class and register tokens come first
@@ -75,8 +75,7 @@ def lengths(model: AdaptedModel, images: Tensor) -> Tensor:
 
 
 def _grid(model: AdaptedModel) -> tuple[int, int]:
-    if not hasattr(model.backbone, "patch_embed"):
-        raise InputError(f"maps need patches that lie on a grid: {type(model.backbone).__name__} is not of timm")
+    """Return the rows and columns of the patches of timm's models."""
     patch_embed: Any = model.backbone.patch_embed
     return patch_embed.grid_size
 
@@ -100,7 +99,7 @@ class Maps:
 def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps:
     """Return `Maps` of images (n, 3, height, width) with `draws` draws from `seed`; VeRA has no draws.
 
-    Raises what `last_layer` raises, and InputError for a backbone without a grid of patches.
+    Raises what `last_layer` raises.
     """
     PCA = optional("sklearn.decomposition", "study").PCA
 

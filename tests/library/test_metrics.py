@@ -1,15 +1,11 @@
 """Metrics against hand-worked cases, other libraries, and properties."""
 
-import math
-
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.metrics import accuracy_score, log_loss
-from torchmetrics.functional.classification import multiclass_calibration_error
 
 from pvera import metrics
 from pvera.errors import InputError
@@ -78,20 +74,6 @@ def test_bin_edges_belong_to_the_upper_bin():
     probabilities = np.array([[0.5, 0.5, 0.0], [0.49, 0.49, 0.02]])  # the first right, the second wrong
     # Apart: (.5 + .49) / 2. In one bin: |1 - .99| / 2
     assert metrics.ece(probabilities, np.array([0, 2]), bins=2) == pytest.approx(0.99 / 2)
-
-
-@pytest.mark.parametrize("bins", [1, 10, 15])
-@pytest.mark.parametrize("seed", range(3))
-def test_ece_agrees_with_torchmetrics(seed, bins):
-    probabilities, labels = random_predictions(seed)
-    expected = multiclass_calibration_error(
-        torch.from_numpy(probabilities),
-        torch.from_numpy(labels),
-        probabilities.shape[1],
-        n_bins=bins,
-        norm="l1",
-    )
-    assert metrics.ece(probabilities, labels, bins) == pytest.approx(expected.item(), abs=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -174,16 +156,6 @@ def test_bad_input(probabilities, labels):
 
 
 # The errors of a calibrated model
-
-
-def test_one_bin_has_the_mean_absolute_deviation_of_a_binomial():
-    """n answers of confidence p: E |k − n p| / n, whose closed form de Moivre found."""
-    n, p = 50, 0.3
-    k = math.floor(n * p) + 1
-    closed = 2 * k * math.comb(n, k) * p**k * (1 - p) ** (n - k + 1) / n
-    errors = metrics.calibrated_errors(np.full(n, p), bins=1, draws=20_000)
-    for name in ("ece", "ace"):
-        assert errors[name].mean() == pytest.approx(closed, rel=0.02)
 
 
 @pytest.mark.parametrize("rounding", [3, 1])  # of confidences, for ties across the edges of equal-mass bins

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import auc, roc_auc_score
+from sklearn.metrics import roc_auc_score
 from torch import tensor
 from torchmetrics.functional.classification import binary_specificity_at_sensitivity
 
@@ -45,16 +45,6 @@ def test_augrc_is_that_of_traub_et_al(sample):
     auroc = roc_auc_score(wrong, uncertainty) if 0 < accuracy < 1 else 0.5
     expected = (1 - auroc) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2
     assert selective.augrc(uncertainty, wrong) == pytest.approx(expected, abs=1e-12)
-
-
-def test_aurc_is_the_area_under_the_curve():
-    source = np.random.default_rng(0)
-    uncertainty = source.random(4000)
-    wrong = source.random(4000) < uncertainty
-    coverage, risk = np.arange(1, 4001) / 4000, selective.selective_risk(uncertainty, wrong)
-    assert selective.aurc(uncertainty, wrong) == pytest.approx(auc(coverage, risk), abs=1e-3)
-    # An uncertainty that is the probability of an error: the risk at coverage c is c/2.
-    assert selective.aurc(uncertainty, wrong) == pytest.approx(0.25, abs=0.02)
 
 
 def test_specificity_at_sensitivity_against_torchmetrics():
