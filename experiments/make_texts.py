@@ -7,7 +7,6 @@ python experiments/make_texts.py --glue --source FOLDER     or from FOLDER/{RTE,
 
 from pathlib import Path
 
-import numpy as np
 from options import ROOT, Parser
 
 from pvera.data import glue, grammar
@@ -24,18 +23,15 @@ def main(words: list[str] | None = None) -> None:
     options = parser.parse_args(words)
     if options.source and not options.glue:
         raise InputError("--source is for --glue")
-    print(f"{'task':<15}{'train/val/test':>16}{'chance':>8}  measures")
     for name in grammar.RECIPES:
         files = grammar.files(name)
         put(files, options.root)
-        describe(name, options.root, grammar.MEASURES[name])
         if grammar.digest(files) != grammar.DIGESTS[name]:
-            print(f"{'':<15}differs from the published {name}: are the pinned versions installed?")
+            print(f"{name} differs from the published one: are the pinned versions installed?")
     for task in glue.TASKS.values() if options.glue else ():
         if task.suite == "glue":
             put(glue_files(task, options.source), options.root)
-            describe(task.name, options.root, f"{task.title} of GLUE")
-    print(f"in {options.root}")
+    print(f"text tasks are in {options.root}")
 
 
 def glue_files(task: glue.TextTask, source: Path | None) -> dict[str, bytes]:
@@ -45,7 +41,7 @@ def glue_files(task: glue.TextTask, source: Path | None) -> dict[str, bytes]:
         path = f"{task.folder}/{split}.tsv"
         texts = glue.read(source / path, task.layout) if source else glue.from_hub(task, split)
         if len(texts) != count:
-            print(f"{'':<15}{task.title}, {split}: {len(texts)} texts where GLUE has {count}")
+            print(f"{task.title}, {split}: {len(texts)} texts where GLUE has {count}")
         files[path] = glue.encode(texts, task.layout)
     return files
 
@@ -54,13 +50,6 @@ def put(files: dict[str, bytes], root: Path) -> None:
     """Write files below `root`."""
     for path, content in files.items():
         write_atomically(root / path, content)
-
-
-def describe(name: str, root: Path, measures: str) -> None:
-    """Print one line of the table."""
-    parts = [glue.load_split(root, name, split) for split in glue.SPLITS]
-    counts, chance = "/".join(str(len(part)) for part in parts), np.bincount(parts[-1].labels).max() / len(parts[-1])
-    print(f"{name:<15}{counts:>16}{chance:>8.1%}  {measures}")
 
 
 if __name__ == "__main__":

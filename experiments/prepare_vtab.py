@@ -1,12 +1,11 @@
-"""Install VTAB-1k, check it, and decode it once.
+"""Install VTAB-1k, and check it.
 
     python experiments/prepare_vtab.py                          from the Hugging Face hub
     python experiments/prepare_vtab.py --source vtab-1k.zip     from an archive, or a folder, which is linked
-    python experiments/prepare_vtab.py --check --no-decode      check the data in place
 
 Keeps installed data sets, and skips a source's wrong ones. Prints which data sets are right, wrong or missing, and why;
 training refuses wrong ones. The exit code is 0 when all data sets are right or accepted, 1 when one is wrong or
-missing, 2 for bad input and damaged images.
+missing, 2 for bad input.
 """
 
 import json
@@ -15,9 +14,9 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from options import ROOT, Parser, set_cache
+from options import ROOT, Parser
 
-from pvera.data import image_folders, splits, store, vtab, vtab_sources
+from pvera.data import vtab, vtab_sources
 from pvera.errors import InputError, writing
 from pvera.files import write_atomically
 from pvera.study import script
@@ -33,17 +32,11 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument(
         "--accept", action="store_true", help="use data sets although they differ from VTAB-1k; results then say so"
     )
-    parser.add_argument("--check", action="store_true", help="put nothing in place")
-    parser.add_argument("--no-decode", action="store_true", help="leave decoding to the first training")
-    parser.number("--size", default=224, help="pixels to decode to (%(default)s)")
-    parser.add_argument("--cache", help=f"folder of decoded images (${store.VARIABLE}, or .cache/pvera)")
     options = parser.parse_args(words)
     for name in options.datasets:
         choose("data set", name, vtab.NAMES)
-    set_cache(options.cache)
     root, accepted = options.root.absolute(), vtab.read_record(options.root)
-    if not options.check:
-        place(options, root)
+    place(options, root)
 
     usable = []
     for name in options.datasets:
@@ -67,11 +60,6 @@ def main(words: list[str] | None = None) -> None:
     print(f"copy: {copy or 'unknown: the copies agree in these data sets'}")
     if str(copy).startswith("mixed"):
         print("Some data sets are of the lossy copy, others of the lossless one: they must not share a table.")
-    if not options.no_decode:
-        for name in usable:
-            parts = [image_folders.load_split(root, name, part, options.size) for part in image_folders.SPLITS]
-            splits.digest(parts)
-            print(f"decoded {name}", flush=True)
     if len(usable) < len(options.datasets) or str(copy).startswith("mixed"):
         sys.exit(1)
 

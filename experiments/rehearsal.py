@@ -198,7 +198,7 @@ def main() -> None:
     hub = Hub(FOLDER / "hub")
     environment = os.environ | {"HF_ENDPOINT": hub.address, "HF_HOME": str(FOLDER / "home"), "NO_PROXY": "127.0.0.1"}
     environment |= {store.VARIABLE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "0"}
-    prepare = ["prepare_vtab.py", "--root", str(ROOT / profile.data), "--no-decode", "--datasets", *profile.datasets]
+    prepare = ["prepare_vtab.py", "--root", str(ROOT / profile.data), "--datasets", *profile.datasets]
     prepare += ["--accept"]  # test splits are short
 
     def call(*words: str, **how) -> subprocess.CompletedProcess:

@@ -104,7 +104,7 @@ def make_data(profile: Profile) -> None:
     if profile.datasets[0] not in vtab.NAMES:
         make_suite.main(["--task", *profile.datasets])
     elif not installed(profile):
-        prepare_vtab.main(["--no-decode"])
+        prepare_vtab.main([])
 
 
 def make_text(profile: Profile) -> None:

@@ -211,12 +211,6 @@ RECIPES: dict[str, Callable[[np.random.Generator, int], tuple[str, ...]]] = {
     "entailment": entailment,
 }
 
-MEASURES = {
-    "acceptability": "is it a sentence",
-    "paraphrase": "do two sentences tell one event",
-    "entailment": "does the second sentence follow from the first",
-}
-
 #: SHA-256 of the files as published.
 DIGESTS = {
     "acceptability": "440ac49e3135b47614d93e3ecf486e9465931ba0165da2295170d96906bcf1cf",

@@ -35,7 +35,7 @@ def archive(folder: Path, file: Path, prefix: str = "vtab-1k/") -> Path:
 
 
 def options(root: Path, *more) -> tuple:
-    return "--root", root, "--datasets", "kitti", "--no-decode", *more
+    return "--root", root, "--datasets", "kitti", *more
 
 
 def left(root: Path) -> list[str]:

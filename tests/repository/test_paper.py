@@ -36,7 +36,7 @@ def test_two_data_sets_on_the_small_backbone(tmp_path, capsys):
         suffix = "png" if name in vtab.LOSSLESS_ORIGINALS else "jpg"
         vtab_like.write(tmp_path / "copy" / "vtab-1k", [name], suffix=suffix, side=64)
     places = ["--source", tmp_path / "copy", "--root", tmp_path / "data"]
-    scripts.execute("prepare_vtab", *places, "--datasets", *names, "--accept", "--size", 32)
+    scripts.execute("prepare_vtab", *places, "--datasets", *names, "--accept")
     printed = capsys.readouterr().out
     assert "2 of 2 data sets can be used" in printed and f"copy: {COPY}" in printed
     chosen = ["--profile", "paper", "--experiments", "benchmark", "--backbones", "tiny", "--datasets", *names]

@@ -60,7 +60,7 @@ def test_mini_has_text_committed_notebooks_and_the_front_page(done):
 
 
 def test_paper_installs_what_is_not_there_before_it_trains(done, tmp_path):
-    assert done("paper")[:2] == [("prepare_vtab", "--no-decode"), ("make_texts", "--root", "data/text", "--glue")]
+    assert done("paper")[:2] == [("prepare_vtab",), ("make_texts", "--root", "data/text", "--glue")]
     for given in (["--data=elsewhere"], ["--data", "elsewhere"]):
         assert done("paper", *given)[0][0] == "train"
     (tmp_path / "data/vtab-1k").mkdir(parents=True)

@@ -8,7 +8,7 @@ import scripts
 
 from pvera.data import tasks
 from pvera.study import cost_records, hours
-from pvera.study.experiments import list_runs, of_profile
+from pvera.study.experiments import list_runs
 from pvera.study.profiles import Profile
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
@@ -17,10 +17,6 @@ RESULTS = Path(__file__).resolve().parents[2] / "results"
 @pytest.fixture(scope="module")
 def profile():
     return Profile.read(scaling.ROOT / "experiments/profiles/paper.yaml")
-
-
-def cells(table):
-    return [line.strip("| ").split(" | ") for line in table.splitlines()]
 
 
 @pytest.mark.parametrize("method", ["linear", "lora", "pvera", "bottleneck"])
@@ -39,17 +35,10 @@ def test_work_of_a_run_follows_from_the_counts(profile, method):
     assert hours.work(run) == pytest.approx(expected, rel=1e-3)
 
 
-def test_the_page_is_of_the_committed_results(tmp_path, profile):
-    """Runs add up, and the tables are those that the script writes."""
+def test_the_page_is_of_the_committed_results(tmp_path):
     (tmp_path / "paper").mkdir()
     (tmp_path / "paper/cost").symlink_to(RESULTS / "paper/cost")
     scripts.execute("scaling", "--results", tmp_path)
-    for name in ("passes", "runs", "hours"):
+    for name in ("passes", "hours"):
         written = (tmp_path / f"performance/scaling_{name}.md").read_text()
         assert written == (RESULTS / f"performance/scaling_{name}.md").read_text()
-    _, _, *lines, total = cells((tmp_path / "performance/scaling_runs.md").read_text())
-    for column in (2, 3, 4):
-        counts = [int(line[column].replace(",", "")) for line in lines]
-        assert sum(counts) == int(total[column].replace(",", ""))
-    started = [one for name in of_profile(profile, "train") for one in list_runs(profile, name, "")]
-    assert int(total[2].replace(",", "")) == len(started)
