@@ -40,8 +40,7 @@ def install(options: Namespace) -> None:
     """Install the data sets and let `options` name them: profile, data and data sets.
 
     Unless more is said: profile `own`, or `own_large` for a larger backbone; the corrected protocol; PVeRA with seed 0.
-    InputError like `custom.install`, for known data sets beside the user's, and for another split of a data set, which
-    trainings may read.
+    InputError like `install_one`, and for known data sets beside the user's.
     """
     if not options.data_set:
         options.profile = options.profile or "demo"
@@ -59,14 +58,19 @@ def install(options: Namespace) -> None:
         name, _, source = text.partition("=")
         if not (name and source):
             raise InputError(f"--data-set takes NAME=FOLDER, not {text!r}")
-        drawn = custom.drawn_from(tasks.manifest(root, name))
-        if seed is not None and drawn not in (None, seed):
-            raise InputError(
-                f"{name} is split from seed {drawn}: give the other split another name, --data-set "
-                f"{name}-{seed}={source}, or remove {root / name}"
-            )
-        print(custom.describe(name, custom.install(root, name, source, seed)), flush=True)
+        install_one(root, name, source, seed)
         options.datasets.append(name)
+
+
+def install_one(root: Path, name: str, source: str, seed: int | None) -> None:
+    """Install a data set. InputError like `custom.install`, and for another split of it, which trainings may read."""
+    drawn = custom.drawn_from(tasks.manifest(root, name))
+    if seed is not None and drawn not in (None, seed):
+        raise InputError(
+            f"{name} is split from seed {drawn}: give the other split another name, --data-set {name}-{seed}={source}, "
+            f"or remove {root / name}"
+        )
+    print(custom.describe(name, custom.install(root, name, source, seed)), flush=True)
 
 
 def announce(profile: Profile, device: str) -> str:

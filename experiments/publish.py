@@ -4,7 +4,7 @@
     python experiments/publish.py ADAPTER --repository USER/NAME            pushed; `hf auth login` comes first
 
 The card says method, data set, protocol and seed, numbers recomputed from the file, and how to load it. The options
-for backbone, images and evaluation are those of experiments/evaluate.py. The folder holds README.md (the card),
+for backbone and images are those of experiments/evaluate.py. The folder holds README.md (the card),
 adapter.safetensors and, where one lies beside the adapter, the record of its run as run.json. A few seconds, and the
 upload.
 """
@@ -15,13 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from adapter_options import evaluated, parser
+from adapter_options import add_data, evaluated, parser
 from huggingface_hub import HfApi
 
-from pvera.data import custom
 from pvera.errors import InputError, writing
-from pvera.files import sha256
-from pvera.study import markdown, results
 from pvera.study.evaluation import TITLES, Evaluation
 from pvera.study.script import explained, run
 
@@ -32,21 +29,25 @@ library_name: pvera
 pipeline_tag: image-classification
 tags: [adapter, vision-transformer, {method.key}]
 model-index:
-- name: {title}
+- name: {evaluation.title}
   results:
   - task: {{type: image-classification}}
-    dataset: {{type: {dataset}, name: {dataset}, split: {part}}}
+    dataset: {{type: {evaluation.dataset}, name: {evaluation.dataset}, split: test}}
     metrics:
 {metrics}
 ---
 
-# {title}
+# {evaluation.title}
 
-{facts}
+- Method: {method.title}
+- Hyperparameters: {hyperparameters}
+- Backbone: {frozen.name}, weights {frozen.weights_sha256}
+- Protocol: {protocol}
+- Seed: {evaluation.member.seed}
 
 ## Numbers
 
-Computed from this file by `experiments/evaluate.py` on {images} images ({part}) of {dataset}.
+Computed from this file by `experiments/evaluate.py` on {images} test images of {evaluation.dataset}.
 
 {tables}
 
@@ -69,6 +70,7 @@ logits = model(images)  # (batch, 3, {frozen.image_size}, {frozen.image_size}), 
 
 def main() -> None:
     made = parser(__doc__)
+    add_data(made)
     made.add_argument("--output", type=Path, metavar="FOLDER", help="where to write the files; must be new or empty")
     made.add_argument("--repository", metavar="USER/NAME", help="push them to this model repository of the hub")
     made.add_argument("--private", action="store_true", help="make the repository private, where it is made")
@@ -95,49 +97,21 @@ def main() -> None:
 
 def card(evaluation: Evaluation, licence: str) -> str:
     """Return the card of an adapter, in Markdown with the hub's metadata."""
-    frozen, metrics, method = evaluation.adapter.frozen, evaluation.metrics, evaluation.member.method
+    adapter, metrics, method = evaluation.adapter, evaluation.metrics, evaluation.member.method
+    hyperparameters = asdict(cast(Any, method)).items()
     of_hub = [f"    - {{type: {key}, name: {name}, value: {metrics[key]:.6f}}}" for key, name in TITLES.items()]
     return TEXT.format(
         licence=licence,
         method=method,
-        title=f"{method.title} for {frozen.name} on {evaluation.dataset}",
-        dataset=evaluation.dataset,
-        part=evaluation.part,
+        hyperparameters=", ".join(f"{key} {value}" for key, value in hyperparameters) or "none",
+        protocol=adapter.record["protocol"] if adapter.record else "unknown",
+        evaluation=evaluation,
         metrics="\n".join(of_hub),
-        facts="\n".join(f"- {key}: {markdown.escape(value)}" for key, value in facts(evaluation).items()),
         images=metrics["images"],
         tables=evaluation.tables(),
-        frozen=frozen,
+        frozen=adapter.frozen,
         file=ADAPTER,
     )
-
-
-def facts(evaluation: Evaluation) -> dict[str, str]:
-    """Return what is known of an adapter, by title."""
-    frozen, record = evaluation.adapter.frozen, evaluation.adapter.record
-    method = evaluation.member.method
-    hyperparameters = asdict(cast(Any, method))
-    known = {
-        "Method": method.title,
-        "Hyperparameters": ", ".join(f"{key} {value}" for key, value in hyperparameters.items()) or "none",
-        "Backbone": f"{frozen.name}, weights {frozen.weights_sha256[:16]}",
-        "Data set": f"{evaluation.dataset}, {len(evaluation.classes)} classes",
-        "Seed": str(evaluation.member.seed),
-        "Trained values": "{adapter} + {head} (head)".format(**evaluation.member.count()),
-        "SHA-256": sha256(evaluation.adapter.path),
-    }
-    if record:
-        config, chosen = record["config"], record["chosen"]
-        member = config["members"][chosen["member"]]
-        known |= {
-            "Protocol": f"{record['protocol']}, at most {config['max_epochs']} epochs, {config['precision']}",
-            "Learning rate": f"{member['adapter_lr']:g} (head {member['head_lr']:g})",
-            "β": f"{member['beta']:g}",
-            "Epoch": f"{chosen['epoch'] + 1}",
-        }
-        if pictures := results.own_data(record):
-            known["Splits"] = custom.describe_split(pictures["split"])
-    return known
 
 
 def push(folder: Path, repository: str, private: bool) -> str:

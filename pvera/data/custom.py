@@ -13,7 +13,6 @@ import json
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -45,33 +44,14 @@ RECORDED = ("split", "classes", "pictures_sha256")  # parts of the description t
 SHOWN = 5  # names in an error
 
 
-@dataclass(frozen=True)
-class Pictures:
-    """Pictures below `folder`: columns path, label (its name), part (None: still to be drawn) and content (SHA-256).
-
-    They are in the order of their contents, which the names of files and classes do not change: the published program
-    trains in the order of the lists, and `--images` takes their first images.
-
-    left_out: the number of files without an image's suffix.
-    """
-
-    folder: Path
-    table: pd.DataFrame
-    left_out: int = 0
-
-    @property
-    def classes(self) -> list[str]:
-        """The labels in the order of their classes: of numbers where all are whole numbers, else alphabetical."""
-        labels = set(self.table.label)
-        if all(re.fullmatch(r"-?[0-9]+", label) for label in labels):
-            return sorted(labels, key=lambda label: (int(label), label))
-        return sorted(labels)
-
-
-def read(source: str | Path) -> Pictures:
+def read(source: str | Path) -> tuple[Path, pd.DataFrame, int]:
     """List the pictures of a folder or a CSV file, and read their contents.
 
-    InputError for what has none of the forms above, missing files, and equal pictures with different labels.
+    Returns the folder of all pictures; columns path, label (its name), part (None: still to be drawn) and content
+    (SHA-256), in the order of contents, which the names of files and classes do not change: the published program
+    trains in the order of the lists, and `--images` takes their first images; and the number of files without an
+    image's suffix.
+    InputError for what has none of the forms above, and for missing files.
     """
     source = Path(os.path.abspath(source))
     folder, left_out = source, 0
@@ -90,22 +70,26 @@ def read(source: str | Path) -> Pictures:
         if given and part not in given:
             raise InputError(f"{source} has splits, but none is named {part}; add it, or give all pictures without")
     table["content"] = _contents([folder / path for path in table.path])
-    table = table.sort_values(["content", "path"], ignore_index=True)
-    if pairs := _unequal(table, "label"):
-        raise InputError(f"{source} has {_some('equal picture', pairs)} with different labels: keep one of each")
-    return Pictures(folder, table, left_out)
+    return folder, table.sort_values(["content", "path"], ignore_index=True), left_out
 
 
-def split(source: str | Path, seed: int) -> tuple[Pictures, dict]:
+def class_names(labels: set[str]) -> list[str]:
+    """Return the labels in the order of their classes: of numbers where all are whole numbers, else alphabetical."""
+    if all(re.fullmatch(r"-?[0-9]+", label) for label in labels):
+        return sorted(labels, key=lambda label: (int(label), label))
+    return sorted(labels)
+
+
+def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
     """Read pictures and draw the splits that `source` does not give, per class, by content.
 
-    Copies of a picture stay together. Returns the pictures with their splits, and their description. InputError as
-    `read`, for fewer than two classes, a class without training pictures, and equal pictures in two splits.
+    Copies of a picture stay together. Returns the folder and the table of `read`, with all splits, and their
+    description. InputError as `read`, for fewer than two classes, a class without training pictures, and equal
+    pictures with different labels or in two splits.
     """
-    pictures = read(source)
-    table, classes = pictures.table, pictures.classes
-    given = set(table.part.dropna())
-    parts, labels = table.part.fillna(""), table.label
+    folder, table, left_out = read(source)
+    labels, parts = table.label, table.part.fillna("")
+    given, classes = set(parts) - {""}, class_names(set(labels))
     pictures_sha256 = files.digest(sorted(map(list, zip(table.content, labels, parts, strict=True))))
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
@@ -119,16 +103,21 @@ def split(source: str | Path, seed: int) -> tuple[Pictures, dict]:
         described |= {"drawn": dict(shares), "seed": seed}
     if untrained := [label for label in classes if label not in set(labels[table.part == "train"])]:
         raise InputError(f"{source} has {_some('class', untrained)} without a training picture")
-    if pairs := _unequal(table, "part"):
-        raise InputError(f"{source} has {_some('equal picture', pairs)} in two splits: keep one of each")
-    return pictures, {
-        "source": str(Path(source).absolute()),
-        "classes": classes,
-        "images": {part: int((table.part == part).sum()) for part in PARTS},
-        "split": described,
-        "pictures_sha256": pictures_sha256,
-        "left_out": pictures.left_out,
-    }
+    for column, where in (("label", "with different labels"), ("part", "in two splits")):
+        if pairs := _unequal(table, column):
+            raise InputError(f"{source} has {_some('equal picture', pairs)} {where}: keep one of each")
+    return (
+        folder,
+        table,
+        {
+            "source": str(Path(source).absolute()),
+            "classes": classes,
+            "images": {part: int((table.part == part).sum()) for part in PARTS},
+            "split": described,
+            "pictures_sha256": pictures_sha256,
+            "left_out": left_out,
+        },
+    )
 
 
 def install(root: str | Path, name: str, source: str | Path, seed: int | None = None) -> dict:
@@ -140,20 +129,20 @@ def install(root: str | Path, name: str, source: str | Path, seed: int | None = 
     before = manifest(root, name)
     if seed is None:
         seed = drawn_from(before) or 0
-    pictures, described = split(source, seed)
+    pictures, table, described = split(source, seed)
     lists = {}
-    for part, of_part in pictures.table.groupby("part"):
+    for part, of_part in table.groupby("part"):
         labels = of_part.label.map(described["classes"].index)
         lines = [f"images/{path} {label}\n" for path, label in zip(of_part.path, labels, strict=True)]
         lists[f"{SPLIT_OF[part]}.txt"] = "".join(lines)
-    described["lists_sha256"] = files.digest([str(pictures.folder), lists])
+    described["lists_sha256"] = files.digest([str(pictures), lists])
     if described == before:
         return described
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST).unlink(missing_ok=True)
         (folder / "images").unlink(missing_ok=True)
-        (folder / "images").symlink_to(pictures.folder.resolve(), target_is_directory=True)
+        (folder / "images").symlink_to(pictures.resolve(), target_is_directory=True)
     lists[MANIFEST] = json.dumps(described, indent=1, ensure_ascii=False) + "\n"  # last: it says that all is there
     for file, content in lists.items():
         files.write_atomically(folder / file, content.encode())

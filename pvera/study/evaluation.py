@@ -19,14 +19,6 @@ from pvera.uncertainty import Estimates
 #: Metrics of an evaluation with their titles.
 TITLES = {"accuracy": "Accuracy", "nll": "NLL", "brier": "Brier score", "ece": "ECE", "ace": "ACE"}
 
-#: Means of `Estimates` with their titles.
-DRAWN = {
-    "accuracy": ("right", "Accuracy of the class that most draws predict"),
-    "sd_correct": ("sd_correct", "Mean spread of the highest score, correct images"),
-    "sd_incorrect": ("sd_incorrect", "Mean spread of the highest score, incorrect images"),
-    "interval_width": ("width", "Mean width of the 95 % interval"),
-}
-
 
 @dataclass(frozen=True)
 class Adapter:
@@ -47,7 +39,7 @@ class Evaluation:
     """Scores (images, classes) of an adapter's mean on a split, in its order, and what they are worth.
 
     member: the adapter's tensors.   estimates: of several draws, None without draws.
-    dataset, part: names of the data set and the split.
+    dataset: its name.
     """
 
     adapter: Adapter
@@ -57,29 +49,16 @@ class Evaluation:
     probabilities: np.ndarray
     estimates: Estimates | None
     dataset: str
-    part: str
 
     @property
-    def recorded(self) -> dict | None:
-        """The metrics that the run recorded, if they are of the same split."""
-        record = self.adapter.record
-        return record["test"] if record and (record["dataset"], "test") == (self.dataset, self.part) else None
+    def title(self) -> str:
+        """Method, backbone and data set."""
+        return f"{self.member.method.title} for {self.adapter.frozen.name} on {self.dataset}"
 
     @property
     def metrics(self) -> dict[str, float | int]:
         """The metrics of result files, of the mean."""
         return metrics.evaluate(self.probabilities, self.split.labels)
-
-    @property
-    def uncertainty(self) -> dict[str, float] | None:
-        """The values of `DRAWN`: the spread is Algorithm 1's, the interval that of the predicted class's score.
-
-        NaN for a mean of no image; None without draws.
-        """
-        if self.estimates is None:
-            return None
-        values = {key: pd.Series(getattr(self.estimates, of), dtype=float) for key, (of, _) in DRAWN.items()}
-        return {key: float(value.mean()) for key, value in values.items()}
 
     def per_class(self) -> pd.DataFrame:
         """Return images, correct predictions and accuracy (NaN for no image) of each class."""
@@ -111,25 +90,14 @@ class Evaluation:
         return table
 
     def tables(self) -> str:
-        """Return the metrics beside the recorded ones, the draws, and the classes, in Markdown."""
-        columns = {"Here": self.metrics}
-        if self.recorded:
-            columns["Recorded"] = self.recorded
-        rows = [[title, *(_shown(values[key]) for values in columns.values())] for key, title in TITLES.items()]
-        made = [markdown.table(["Metric", *columns], rows, "l" + "r" * len(columns))]
-        if drawn := self.uncertainty:
-            rows = [[title, _shown(drawn[key])] for key, (_, title) in DRAWN.items()]
-            made.append(markdown.table(["Draws", "Here"], rows, "lr"))
-        rows = [
-            [markdown.escape(str(name)), str(images), _shown(accuracy, 4)]
+        """Return the metrics, and the accuracy of each class, in Markdown."""
+        rows = [[title, f"{self.metrics[key]:.6f}"] for key, title in TITLES.items()]
+        of_class = [
+            [markdown.escape(str(name)), str(images), "–" if np.isnan(accuracy) else f"{accuracy:.4f}"]
             for _, name, images, _, accuracy in self.per_class().itertuples()
         ]
-        return "\n\n".join([*made, markdown.table(["Class", "Images", "Accuracy"], rows, "lrr")])
-
-
-def _shown(value: float, digits: int = 6) -> str:
-    """Format a mean over images; a dash where there are none."""
-    return "–" if np.isnan(value) else f"{value:.{digits}f}"
+        made = [(["Metric", "Value"], rows, "lr"), (["Class", "Images", "Accuracy"], of_class, "lrr")]
+        return "\n\n".join(markdown.table(*table) for table in made)
 
 
 def evaluate(
@@ -138,7 +106,6 @@ def evaluate(
     classes: Sequence[str],
     draws: int | None = None,
     dataset: str = "",
-    part: str = "test",
 ) -> Evaluation:
     """Evaluate an adapter on a split, as a run evaluates the adapter that it trained.
 
@@ -167,7 +134,7 @@ def evaluate(
                 estimates = analyses.estimate(drawn, split.labels, draws)
     finally:
         model.unload()
-    return Evaluation(adapter, member, split, classes, probabilities, estimates, dataset, part)
+    return Evaluation(adapter, member, split, classes, probabilities, estimates, dataset)
 
 
 def record_beside(adapter: Path) -> dict | None:

@@ -64,8 +64,8 @@ def test_split_and_order_follow_from_seed_and_content_alone(pictures, copy, tmp_
     for file in list((copy / "cat").iterdir()):
         shutil.copy(file, file.with_stem(f"{file.stem}_twin"))
     places = {"one": pictures, "renamed": write_csv(tmp_path / "a.csv", renamed, "path,label"), "fewer": copy}
-    made = {name: custom.split(source, seed=1)[0].table for name, source in places.items()}
-    made["two"] = custom.split(pictures, seed=2)[0].table
+    made = {name: custom.split(source, seed=1)[1] for name, source in places.items()}
+    made["two"] = custom.split(pictures, seed=2)[1]
     assert made["one"].drop(columns="path").equals(made["renamed"].drop(columns="path"))
     parts = {name: table[table.label == "rocket"].set_index("content").part for name, table in made.items()}
     assert parts["one"].equals(parts["fewer"]) and not parts["one"].equals(parts["two"])
@@ -107,12 +107,12 @@ def test_a_csv_file(pictures, tmp_path):
 
     exchanged = {"train": "test", "test": "train", "val": "val"}
     other = [(*row, exchanged[split]) for *row, split in rows]
-    hashes = [custom.split(write_csv(tmp_path / "b.csv", of, "label,extra,path,split"), 0)[1]["pictures_sha256"]
+    hashes = [custom.split(write_csv(tmp_path / "b.csv", of, "label,extra,path,split"), 0)[2]["pictures_sha256"]
               for of in (rows, other)]  # fmt: skip
     assert hashes[0] == tasks.manifest(tmp_path, "mine")["pictures_sha256"] != hashes[1]
 
     numbers = [(f"pictures/{path}", 9 + CLASSES.index(label)) for path, label, _ in listed(pictures)]
-    _, described = custom.split(write_csv(pictures.parent / "b.csv", numbers, "path,label"), 0)
+    *_, described = custom.split(write_csv(pictures.parent / "b.csv", numbers, "path,label"), 0)
     assert described["images"] == {"train": 52, "validation": 12, "test": 16}
     assert described["classes"] == ["9", "10", "11", "12"], "in the order of numbers"
 

@@ -52,8 +52,7 @@ def test_a_committed_adapter_gives_its_recorded_numbers(method, digits, tmp_path
     assert made["metrics"]["correct"] == recorded["correct"] and made["metrics"]["images"] == 2000
     # The last digits of a float belong to the processor; counts are exact.
     assert made["metrics"] == {name: pytest.approx(value, abs=2e-6) for name, value in recorded.items()}
-    assert f"| Accuracy | {recorded['accuracy']:.6f} | {recorded['accuracy']:.6f} |" in output
-    assert "recorded numbers differ" not in output
+    assert f"| Accuracy | {recorded['accuracy']:.6f} |" in output
 
     table, (scores, labels) = pd.read_csv(tmp_path / "p.csv"), results.read_predictions(adapter.with_suffix(".json"))
     assert np.array_equal(table["label"], labels)
@@ -62,28 +61,23 @@ def test_a_committed_adapter_gives_its_recorded_numbers(method, digits, tmp_path
     assert -np.log(table["label_score"]).mean() == pytest.approx(recorded["nll"], abs=1e-6)
     per_class = pd.DataFrame(made["classes"]).set_index("class")
     assert per_class["accuracy"].tolist() == table.groupby("label")["correct"].mean().tolist()
-    if not draws:
-        assert made["uncertainty"] is None
-        return
-    drawn = results.read_arrays(MINI / "uncertainty/tiny/digits/pvera/seed0.json")
-    sixteen = list(drawn["draws"]).index(16)
-    assert np.allclose(table["draws_sd"], drawn["sd"][sixteen], atol=1e-3), "the draws of the experiment"
-    assert np.mean(table["draws_prediction"] == drawn["predicted"][sixteen]) > 0.999
-    correct, width = table["draws_correct"] > 0.5, table["interval_high"] - table["interval_low"]
-    sds = {"sd_correct": table["draws_sd"][correct].mean(), "sd_incorrect": table["draws_sd"][~correct].mean()}
-    for name, value in (sds | {"interval_width": width.mean()}).items():
-        assert made["uncertainty"][name] == pytest.approx(value)
+    if draws:
+        drawn = results.read_arrays(MINI / "uncertainty/tiny/digits/pvera/seed0.json")
+        sixteen = list(drawn["draws"]).index(16)
+        assert np.allclose(table["draws_sd"], drawn["sd"][sixteen], atol=1e-3), "the draws of the experiment"
+        assert np.mean(table["draws_prediction"] == drawn["predicted"][sixteen]) > 0.999
+        assert np.allclose(table["draws_correct"], drawn["accuracy"][sixteen], atol=0.07)
+        assert (table["interval_high"] > table["interval_low"]).any()
 
 
-def test_numbers_are_computed_and_stand_beside_the_recorded_ones(tmp_path, capsys):
+def test_numbers_are_computed_and_not_read(tmp_path, capsys):
     """On other images under the data set's name."""
     make_profile(tmp_path, ["digits"])
     adapter = MINI / "benchmark/tiny/digits/vera/seed0.safetensors"
     status, output, errors = scripts.outcome("evaluate", capsys, adapter, "--data", tmp_path / "data", *files(tmp_path))
     assert status == 0, errors
     recorded, here = results.read(adapter.with_suffix(".json"))["test"], pd.read_csv(tmp_path / "p.csv")["correct"]
-    assert len(here) == 40 and f"| Accuracy | {here.mean():.6f} | {recorded['accuracy']:.6f} |" in output
-    assert here.mean() != recorded["accuracy"] and "recorded numbers differ" in output
+    assert len(here) == 40 and here.mean() != recorded["accuracy"] and f"| Accuracy | {here.mean():.6f} |" in output
     assert json.loads((tmp_path / "m.json").read_text())["metrics"]["correct"] == here.sum()
 
 
@@ -136,30 +130,7 @@ def test_own_pictures(pictures, tmp_path, capsys, in_process):
     recorded = results.read(trained.with_suffix(".json"))["test"]
     for more in ((), ("--data-set", "mine"), named):
         assert metrics_of(capsys, tmp_path, trained, *data, *more) == recorded
-    test = pd.read_csv(tmp_path / "p.csv").set_index("path")
-    assert set(test["label"]) == set(photographs.CLASSES)
-
-    status, output, _ = scripts.outcome("evaluate", capsys, trained, *data, "--split", "validation")
-    assert status == 0 and "12 images (validation)" in output and "Recorded" not in output
-
-    # New pictures of some of the classes: their labels are the trained ones, whatever else the folder lacks.
-    new = tmp_path / "new"
-    for name in ("rocket", "cat"):
-        shutil.copytree(pictures / name, new / name)
-    again = ("--data-set", f"new={new}", "--split", "all")
-    status, output, errors = scripts.outcome("evaluate", capsys, trained, *data, *again, *files(tmp_path))
-    assert status == 0, errors
-    assert "40 images (all)" in output and "Recorded" not in output
-    per_class = pd.DataFrame(json.loads((tmp_path / "m.json").read_text())["classes"])
-    assert list(per_class["class"]) == sorted(photographs.CLASSES) and list(per_class["images"]) == [0, 20, 0, 20]
-    whole = pd.read_csv(tmp_path / "p.csv").set_index("path")
-    both = test.index.intersection(whole.index)
-    assert len(both) == 8
-    assert np.allclose(whole.loc[both, "confidence"], test.loc[both, "confidence"], atol=1e-5)
-    assert (whole.loc[both, ["label", "prediction"]] == test.loc[both, ["label", "prediction"]]).all(axis=None)
-    assert "--split all evaluates pictures of some" in scripts.refusal("evaluate", capsys, trained, *data, *again[:2])
-    (new / "rocket").rename(new / "zebra")
-    assert "has the label zebra, the adapter knows" in scripts.refusal("evaluate", capsys, trained, *data, *again)
+    assert set(pd.read_csv(tmp_path / "p.csv")["label"]) == set(photographs.CLASSES)
 
     # Without its record: the options say what it would.
     alone = shutil.copy(trained, tmp_path / "alone.safetensors")
@@ -186,12 +157,13 @@ def test_pictures_without_labels(pictures, tmp_path, capsys):
     assert f"{output}: 20 pictures" in capsys.readouterr().out
     table = pd.read_csv(output)
     assert list(table) == ["path", "prediction", "confidence"] and set(table.prediction) <= set(photographs.CLASSES)
-    metrics_of(capsys, tmp_path, *options, "--data-set", f"new={pictures}", "--split", "all")
+    metrics_of(capsys, tmp_path, *options, "--data-set", f"new={pictures}", "--data", tmp_path / "data")
     known = pd.read_csv(tmp_path / "p.csv")
-    known.index = [path.replace("/", " ") for path in known.path]
-    expected = known.loc[[Path(path).name for path in table.path]]
-    assert table.prediction.tolist() == expected.prediction.tolist()
-    assert np.allclose(table.confidence, expected.confidence, atol=1e-4)
+    known.index = [path.removeprefix("images/").replace("/", " ") for path in known.path]
+    predicted = table.set_index([Path(path).name for path in table.path])
+    both = known.index.intersection(predicted.index)
+    assert len(both) > 2 and (known.prediction[both] == predicted.prediction[both]).all()
+    assert np.allclose(known.confidence[both], predicted.confidence[both], atol=1e-4)
 
     scripts.execute("predict", *options, unlabelled / "c*.*", *named, "--output", output)
     some = [path for path in table.path if Path(path).name.startswith("c")]
@@ -211,11 +183,9 @@ def test_an_adapter_is_not_tested_on_the_images_of_its_training(copy, tmp_path, 
     """Another split and added pictures are refused; renaming and moving pictures changes nothing."""
     trained, options, data, named = trained_on(copy, tmp_path, capsys, "pvera")
     recorded = results.read(trained.with_suffix(".json"))["test"]
-    lists = {file: file.read_bytes() for file in (tmp_path / "data/mine").glob("*.*")}
     for name in ("mine", "other"):
         made = metrics_of(capsys, tmp_path, trained, *data, "--data-set", f"{name}={copy}")
         assert made == recorded, "the record's seed splits them"
-    assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
 
     custom.install(tmp_path / "data", "mine", copy, seed=0)  # as a training with another seed
     refusal = scripts.refusal("evaluate", capsys, trained, *data)
@@ -224,20 +194,22 @@ def test_an_adapter_is_not_tested_on_the_images_of_its_training(copy, tmp_path, 
     custom.install(tmp_path / "data", "other", copy, seed=0)
     refusal = scripts.refusal("evaluate", capsys, trained, *data, "--data-set", "other")
     assert "another split (stratified split from seed 0" in refusal, "under another name as well"
+    lists = {file: file.read_bytes() for file in (tmp_path / "data/mine").glob("*.*")}
+    assert "mine is split from seed 0: give the" in scripts.refusal("evaluate", capsys, trained, *data, *named)
+    assert lists == {file: file.read_bytes() for file in lists}, "nothing was overwritten"
     status, _, errors = scripts.outcome("analyse", capsys, *options, *named)
     last = errors.splitlines()[-1]  # after the bar
     assert status == 2 and "seed0.json: was trained on other images or splits of mine" in last
     assert "type --data-set mine=FOLDER --split-seed 5" in last
     assert not list((tmp_path / "results/own/uncertainty").rglob("*.json"))
-    assert metrics_of(capsys, tmp_path, trained, *data, *named) == recorded
 
     picture = next((copy / "cat").iterdir())
     picture.rename(picture.with_stem("renamed"))
-    named = ("--data-set", f"mine={copy.rename(tmp_path / 'moved')}")
-    assert metrics_of(capsys, tmp_path, trained, *data, *named) == recorded
+    named = ("--data-set", f"mine={copy.rename(tmp_path / 'moved')}", "--data", tmp_path / "new")
+    assert metrics_of(capsys, tmp_path, trained, *named) == recorded
     Image.new("RGB", (40, 40), (1, 2, 3)).save(tmp_path / "moved/cat/added.png")
-    refusal = scripts.refusal("evaluate", capsys, trained, *data, *named)
-    assert "mine has other pictures or another split" in refusal and "--split all" in refusal
+    refusal = scripts.refusal("evaluate", capsys, trained, *named)
+    assert "mine has other pictures or another split" in refusal and "type --data-set NEW=FOLDER" in refusal
 
 
 NUCLEI = MINI / "benchmark/tiny/nuclei/linear/seed0.safetensors"
@@ -246,7 +218,6 @@ REFUSED = {
     "data set": ([NUCLEI, "--data-set", "nine"], "unknown data set 'nine'"),
     "other data set": ([NUCLEI, "--data-set", "vessels"], "was trained on nuclei; it does not know the classes of"),
     "texts": ([NUCLEI, "--data-set", "rte"], "'rte' is a data set of texts"),
-    "all": ([NUCLEI, "--split", "all"], "--split all is for your own pictures"),
     "draws": ([NUCLEI, "--draws", "4"], "has no distribution"),
     "one draw": ([NUCLEI, "--draws", "1"], "1 draw has no spread"),
     "precision": ([NUCLEI, "--precision", "float8"], "unknown precision 'float8'"),

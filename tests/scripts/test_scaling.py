@@ -3,26 +3,22 @@
 from pathlib import Path
 
 import pytest
-import scaling
 import scripts
+from options import read_profile
 
 from pvera.data import tasks
 from pvera.study import cost_records, hours
 from pvera.study.experiments import list_runs
-from pvera.study.profiles import Profile
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
 
-@pytest.fixture(scope="module")
-def profile():
-    return Profile.read(scaling.ROOT / "experiments/profiles/paper.yaml")
-
-
 @pytest.mark.parametrize("method", ["linear", "lora", "pvera", "bottleneck"])
-def test_work_of_a_run_follows_from_the_counts(profile, method):
+def test_work_of_a_run_follows_from_the_counts(method):
     """800 images twice per epoch in training mode, 200 as at inference, and the test of the chosen member."""
-    run = next(r for r in list_runs(profile, "benchmark", "") if (r.backbone, r.method) == ("dinov2_s", method))
+    run = next(
+        r for r in list_runs(read_profile("paper"), "benchmark", "") if (r.backbone, r.method) == ("dinov2_s", method)
+    )
     costs = cost_records.load_costs(RESULTS, "paper").query("backbone == 'dinov2_s' and method == @method")
     by_method = costs.set_index("configuration")
     counted = [by_method.loc[candidate.method] for candidate in run.candidates]
