@@ -22,11 +22,12 @@ import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import timm
 import torch
-from options import Parser, read_profile
+from options import RESULTS, Parser, read_profile
 from tqdm import tqdm
 
 from pvera import adapt, backbones, cost, sample
@@ -56,7 +57,7 @@ def main() -> None:
     parser.device("cpu")
     parser.number("--threads", help="CPU threads (all; demo and mini train with one)")
     parser.number("--repeats", default=5, help="timed pairs (%(default)s)")
-    parser.output()
+    parser.add_argument("--output", type=Path, default=RESULTS / "performance", help="(%(default)s)")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)

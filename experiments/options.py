@@ -41,9 +41,6 @@ class Parser(argparse.ArgumentParser):
     def results(self) -> None:
         self.add_argument("--results", type=Path, default=RESULTS, help="folder of the results")
 
-    def output(self) -> None:
-        self.add_argument("--output", type=Path, default=RESULTS / "performance", help="(%(default)s)")
-
     def device(self, default: str | None = None, more: str = "") -> None:
         self.add_argument("--device", type=_device, default=default, help=f"cpu, cuda{more}, or one such as cuda:1")
 

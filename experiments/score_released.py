@@ -4,8 +4,7 @@
 
 Downloads facebook/dinov2-base and leoflx/pvera_dinov2_b_<name> for each data set, or takes the adapters from a folder
 of such folders (--source). Reads the tensors directly, by their names in any version of transformers: PEFT only warns
-of renamed tensors and leaves them at their initial values. PVeRA takes its mean. An adapter without a head gets one by
-logistic regression on the features of the 1000 training images; its accuracy is that of the probe.
+of renamed tensors and leaves them at their initial values. PVeRA takes its mean.
 
 Writes results/released/accuracy.csv, a row for each data set. The prepared data comes from experiments/prepare_vtab.py.
 Takes minutes for each data set on a GPU, and hours on a CPU.
@@ -13,23 +12,21 @@ Takes minutes for each data set on a GPU, and hours on a CPU.
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
 from huggingface_hub import snapshot_download
-from options import RESULTS, Parser, set_cache
+from options import RESULTS, Parser
 
 import pvera
 from pvera.backbones import Backbone, weights_sha256
-from pvera.data import image_folders, vtab
-from pvera.data.tasks import TASKS
+from pvera.data import image_folders
+from pvera.data.vtab import copy_name, require
 from pvera.errors import InputError, optional
 from pvera.files import require_writable, write_atomically
-from pvera.peft import folder as adapter_folder
-from pvera.peft.importing import IMPORTS, PLAIN
+from pvera.peft.folder import CONFIG
 from pvera.report import published
 from pvera.study.script import explained, run
-from pvera.study.training import Features
+from pvera.study.training import predict
 from pvera.study.validation import choose
 from pvera.text_encoders import quiet
 
@@ -45,8 +42,6 @@ BACKBONE = "facebook/dinov2-base"
 SIZE = 224
 # ImageNet's, as for every DINOv2.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-#: Strengths of the probe's regularisation; the validation images choose one.
-PROBES = np.logspace(-3, 3, 7)
 
 
 def main() -> None:
@@ -58,23 +53,25 @@ def main() -> None:
     )
     parser.add_argument("--backbone", default=BACKBONE, help="name on the hub, or folder (%(default)s)")
     parser.add_argument("--output", type=Path, default=RESULTS / "released", help="(%(default)s)")
-    parser.number("--images", metavar="N", help="for trials: the first N test images")
-    parser.add_argument("--cache", help="folder for decoded images")
     parser.device(default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
 
     for name in options.datasets:
         choose("data set", name, RELEASED)
-    set_cache(options.cache)
-    vtab.require((options.data, name) for name in options.datasets)
+    require((options.data, name) for name in options.datasets)
     require_writable(options.output)
     folders = {name: fetch(name, options.source) for name in options.datasets}
     frozen = load_backbone(options.backbone, options.device)
     paper = published.load(RESULTS / "published").main_table().loc["pvera"]
     rows = []
     for name, folder in folders.items():
-        row = score(name, folder, frozen, options.data, options.images)
-        rows.append(row | {"paper": paper[name], "backbone": options.backbone})
+        row = {
+            "dataset": name,
+            "paper": paper[name],
+            "backbone": options.backbone,
+            "copy": copy_name(options.data, name),
+        }
+        rows.append(row | score(folder, frozen, image_folders.load_split(options.data, name, "test", SIZE)))
         write_atomically(options.output / "accuracy.csv", pd.DataFrame(rows).to_csv(index=False).encode())
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.1f}".format))
 
@@ -84,7 +81,7 @@ def fetch(name: str, source: Path | None) -> Path:
     repository = REPOSITORY.format(RELEASED[name])
     if source is not None:
         folder = source / repository.rpartition("/")[2]
-        if not (folder / adapter_folder.CONFIG).is_file():
+        if not (folder / CONFIG).is_file():
             raise InputError(f"{source} has no adapter for {name}: it must lie in {folder.name}")
         return folder
     advice = f"get it elsewhere with `hf download {repository}` and give the folder that holds it with --source"
@@ -103,46 +100,15 @@ def load_backbone(source: str, device: str) -> Backbone:
     return Backbone(model, source, SIZE, MEAN, STD, weights_sha256(model.state_dict()))
 
 
-def score(name: str, folder: Path, frozen: Backbone, data: Path, images: int | None) -> dict:
-    """Return the accuracy of one adapter on the test set, in %, with its conditions."""
-    classes, device = TASKS[name].classes, next(frozen.model.parameters()).device
-
-    def load(split: str, count: int | None = None) -> image_folders.ImageData:
-        return image_folders.load_split(data, name, split, SIZE).first(count).data(frozen, device, in_memory=False)
-
-    has_head = adapter_folder.read(folder, IMPORTS, PLAIN).head is not None
-    model = pvera.import_peft(folder, frozen.model, num_classes=classes).eval()
+def score(folder: Path, frozen: Backbone, split: image_folders.ImageSplit) -> dict:
+    """Return the accuracy of one adapter on test images, in %, and their number."""
+    model = pvera.import_peft(folder, frozen.model).eval()
     try:
-        model.merge_()
-        test = Features(model, load("test", images))
-        if has_head:
-            predicted = model.classify(test[:]).argmax(-1).cpu().numpy()
-        else:
-            print(f"{name}: {folder} holds no head; probing one on the training images", flush=True)
-            predicted = probe(test, *(Features(model, load(split)) for split in ("train800", "val200")))
+        data = split.data(frozen, next(frozen.model.parameters()).device, in_memory=False)
+        right = predict(model, data).argmax(1) == split.labels
     finally:
         model.unload()
-    return {
-        "dataset": name,
-        "accuracy": 100 * float((predicted == test.labels.cpu().numpy()).mean()),
-        "head": "released" if has_head else "probe",
-        "test_images": len(predicted),
-        "copy": vtab.copy_name(data, name),
-    }
-
-
-def probe(test: Features, train: Features, validation: Features) -> np.ndarray:
-    """Return the labels of `test` by logistic regression on `train`, and on both once its strength is chosen."""
-    LogisticRegression = optional("sklearn.linear_model", "study").LogisticRegression
-    selection = optional("sklearn.model_selection", "study")
-    fold = np.repeat([-1, 0], [len(train), len(validation)])  # -1: never validated on
-    search = selection.GridSearchCV(
-        LogisticRegression(max_iter=1000), {"C": PROBES}, cv=selection.PredefinedSplit(fold)
-    )
-    search.fit(
-        torch.cat([train.features, validation.features]).cpu(), torch.cat([train.labels, validation.labels]).cpu()
-    )
-    return search.predict(test.features.cpu())
+    return {"accuracy": 100 * float(right.mean()), "test_images": len(right)}
 
 
 if __name__ == "__main__":

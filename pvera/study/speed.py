@@ -49,7 +49,7 @@ def record_path(folder, device: str, threads: int | None = None) -> Path:
 
 def update(path: Path, made_by: dict, rows: Sequence[Measurement]) -> None:
     """Write `rows` into the record at `path`, where they replace rows of their names, and write it as Markdown too."""
-    earlier = read_record(path)["rows"] if path.exists() else []
+    earlier = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     by_name = {
         (row["part"], row["backbone"], row["precision"], row["what"]): row for row in (*earlier, *map(asdict, rows))
     }
@@ -58,14 +58,9 @@ def update(path: Path, made_by: dict, rows: Sequence[Measurement]) -> None:
     write_atomically(path.with_suffix(".md"), describe(record).encode())
 
 
-def read_record(path: Path) -> dict:
-    """Read a record."""
-    return json.loads(Path(path).read_text(encoding="utf-8"))
-
-
 def load_records(folder) -> list[dict]:
     """Load the records in `folder`, one per device."""
-    return [read_record(path) for path in sorted(Path(folder).glob("speed_*.json"))]
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(Path(folder).glob("speed_*.json"))]
 
 
 def frame(record: dict) -> pd.DataFrame:

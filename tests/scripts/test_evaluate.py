@@ -160,7 +160,7 @@ def test_pictures_without_labels(pictures, tmp_path, capsys):
     metrics_of(capsys, tmp_path, *options, "--data-set", f"new={pictures}", "--data", tmp_path / "data")
     known = pd.read_csv(tmp_path / "p.csv")
     known.index = [path.removeprefix("images/").replace("/", " ") for path in known.path]
-    predicted = table.set_index([Path(path).name for path in table.path])
+    predicted = table.set_axis([Path(path).name for path in table.path])
     both = known.index.intersection(predicted.index)
     assert len(both) > 2 and (known.prediction[both] == predicted.prediction[both]).all()
     assert np.allclose(known.confidence[both], predicted.confidence[both], atol=1e-4)

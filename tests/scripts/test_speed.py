@@ -1,5 +1,6 @@
 """Timings: the record, the figures, and experiments/benchmark_speed.py on the small backbone."""
 
+import json
 from pathlib import Path
 
 import benchmark_speed
@@ -13,6 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 MADE_BY = {"device": "cpu: Some(R) CPU", "threads": 2, "torch": "2", "timm": "1"}
 
 
+def read(path):
+    return json.loads(path.read_text())
+
+
 def row(what="PVeRA, r = 8", part="step", precision="float32", ratio=1.2, target=1.25, backbone="tiny"):
     return Measurement(part, backbone, precision, what, "frozen forward and backward", ratio, 1.0, ratio, target)
 
@@ -22,11 +27,11 @@ def test_repeated_measurements_replace_old_ones(tmp_path):
     assert path.name == "speed_cpu_some_r_cpu.json"
     speed.update(path, MADE_BY, [row("a"), row("a", precision="bfloat16"), row("b")])
     speed.update(path, MADE_BY, [row("b", part="memory"), row("a", ratio=1.1)])
-    rows = [(r["what"], r["part"], r["precision"], r["ratio"]) for r in speed.read_record(path)["rows"]]
+    rows = [(r["what"], r["part"], r["precision"], r["ratio"]) for r in read(path)["rows"]]
     assert rows == [("a", "step", "float32", 1.1), ("a", "step", "bfloat16", 1.2), ("b", "step", "float32", 1.2),
                     ("b", "memory", "float32", 1.2)]  # fmt: skip
-    assert speed.load_records(tmp_path) == [speed.read_record(path)]
-    assert path.with_suffix(".md").read_text() == speed.describe(speed.read_record(path))
+    assert speed.load_records(tmp_path) == [read(path)]
+    assert path.with_suffix(".md").read_text() == speed.describe(read(path))
 
 
 def test_description_by_hand():
@@ -45,7 +50,7 @@ def test_description_by_hand():
 
 def test_committed_records_are_their_pages():
     for path in (ROOT / "results/performance").glob("speed_*.json"):
-        assert speed.describe(speed.read_record(path)) == path.with_suffix(".md").read_text()
+        assert speed.describe(read(path)) == path.with_suffix(".md").read_text()
 
 
 def test_paired_measurements_have_quartiles():
@@ -60,7 +65,7 @@ def test_the_script_measures_each_method(tmp_path, capsys):
     scripts.execute("benchmark_speed", *options)
     (path,) = tmp_path.glob("speed_cpu_*.json")
     assert capsys.readouterr().out.strip() == path.with_suffix(".md").read_text().strip()
-    rows = speed.frame(speed.read_record(path))
+    rows = speed.frame(read(path))
     assert rows.groupby("part").size().to_dict() == {"step": 8, "evaluate": 5, "sample": 2}
     assert (rows[["value", "bound_value", "ratio", "low"]] > 0).all(axis=None)
     targets = rows[rows["part"] == "step"].set_index("what")["target"]
