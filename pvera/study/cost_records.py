@@ -83,7 +83,6 @@ def load_costs(root, *profiles: str) -> pd.DataFrame:
     parameters     of the adapted model without head: backbone, trained and frozen
     training       multiply-adds of a pass as in training: sampled, or the only one that there is
     layer_training, layer_inference, layer_merged   what the adapter of one layer adds to each pass
-    expected, expected_training   `inference` and `training` by the closed forms (NaN without one)
 
     InputError if none of the profiles has any.
     """
@@ -98,7 +97,6 @@ def load_costs(root, *profiles: str) -> pd.DataFrame:
     rows = []
     for record in (json.loads(path.read_text(encoding="utf-8")) for path in paths):
         shape = Shape(**record["shape"])
-        backbone = cost.backbone_multiply_adds(shape)
         for entry, numbers in zip(record["config"]["methods"], record["costs"], strict=True):
             method, counted = method_of(entry), Cost(**numbers)
             row = {name: record[name] for name in ("profile", "backbone")} | asdict(counted)
@@ -108,9 +106,6 @@ def load_costs(root, *profiles: str) -> pd.DataFrame:
             for name in ("training", "inference", "merged"):
                 added = None if row[name] is None else (row[name] - counted.backbone_multiply_adds) / shape.depth
                 row[f"layer_{name}"] = added
-            for name, sampled in (("expected", False), ("expected_training", True)):
-                more = cost.adapter_multiply_adds(method, shape, sampled)
-                row[name] = None if more is None else backbone + more
             rows.append(row)
     optional = ("sampled", "merged", "layer_merged")
     return pd.DataFrame(rows).astype(dict.fromkeys(optional, float))  # None is NaN
