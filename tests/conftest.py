@@ -5,6 +5,7 @@ import gc
 import pvera  # isort: skip  # noqa: F401  before timm
 
 import pytest
+import scripts
 import small
 import torch
 from hypothesis import settings
@@ -12,7 +13,7 @@ from tiny import make_images, make_vit
 
 from pvera import backbones
 from pvera.data import store
-from pvera.study import inputs, worker
+from pvera.study import worker
 
 torch.set_num_threads(1)
 # On a busy machine an example may take longer than hypothesis' 200 ms.
@@ -39,7 +40,7 @@ def cache(tmp_path_factory):
 def nothing_known():
     """Each test looks at weights and data anew."""
     yield
-    inputs.forget()
+    scripts.forget()
 
 
 @pytest.fixture

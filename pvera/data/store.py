@@ -1,4 +1,4 @@
-"""The cache: images that are decoded once and memory-mapped, and digests of data and weights.
+"""The cache: images that are decoded once and memory-mapped, and digests of data.
 
     <cache>/store/<data set>-<hash of its folder>/<split>-<size>-<key>.npy    (N, size, size, 3) uint8
     <cache>/store/digests/<key>.json

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from pvera.errors import InputError
 from pvera.files import digest
-from pvera.study.inputs import require
+from pvera.study.inputs import prepare
 from pvera.study.validation import Count, Natural, Settings, Text, load_yaml
 from pvera.study.worker import Plan, claimed, failure, work
 
@@ -69,7 +69,7 @@ class Worker:
 def submit(plan: Plan, site: Site) -> int:
     """Submit as many workers as there are missing runs, at most `site.workers` with those that SLURM still has.
 
-    Returns their number. InputError if sbatch refuses, and as `Plan.missing` and `inputs.require`.
+    Returns their number. InputError if sbatch refuses, and as `Plan.missing` and `inputs.prepare`.
     """
     if importlib.util.find_spec("submitit") is None:
         raise InputError("submitit is not installed: pip install -e '.[slurm]'")
@@ -80,7 +80,7 @@ def submit(plan: Plan, site: Site) -> int:
     count = min(site.workers, len(missing)) - active(plan)
     if count <= 0:
         return 0
-    require(missing)
+    prepare(missing, decode=False)
     for run in missing:
         failure(run).unlink(missing_ok=True)
     _submit_array([Worker(plan, "cuda" if site.gpus else "cpu")] * count, plan, site)

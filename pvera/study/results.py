@@ -44,18 +44,19 @@ ARRAYS, ADAPTER = ".npz", ".safetensors"
 CATEGORIES = ("natural", "specialized", "structured")  # of VTAB-1k
 KINDS = (*CATEGORIES, "own", "language")
 
-#: All runs of an analysis must have the same configuration, the seed apart. These parts of it need only be
-#: the same among runs that share what is named:
+#: All runs of a table must have the same configuration. These parts of it need only be the same among runs that share
+#: what is named:
 WITHIN = {
     "weights_sha256": ("backbone",),
     "image_size": ("backbone",),
     "max_length": ("backbone",),
     "pool": ("backbone",),
-    "hyperparameters": ("backbone", "method"),
     "data_sha256": ("backbone", "dataset"),
     "splits_sha256": ("backbone", "dataset"),
     "tested": ("backbone", "dataset"),
-    "adapter_sha256": ("backbone", "dataset", "method", "seed"),
+    "adapter_sha256": IDENTITY,
+    "seed": IDENTITY,
+    "members": IDENTITY,
 }
 
 
@@ -127,14 +128,11 @@ def _text(record: dict) -> bytes:
 
 def read(path) -> dict:
     """Return a run's record. InputError for one that is damaged or of another version."""
-    path = Path(path)
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such result file") from None
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise InputError(f"{path}: damaged result file ({str(error).splitlines()[0]})") from None
-    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
+        raise InputError(f"{path}: no result file can be read there ({str(error).splitlines()[0]})") from None
+    if record.get("schema") != SCHEMA:
         raise InputError(f"{path}: no result file of schema {SCHEMA}: update this program, or delete the file")
     if record["method"] not in METHODS:
         raise InputError(
@@ -149,14 +147,11 @@ def beside(path, suffix: str) -> Path:
 
     InputError where it was not kept, is gone, or was changed.
     """
-    path = Path(path)
-    file, written = path.with_suffix(suffix), read(path)["files"].get(suffix)
+    file, written = Path(path).with_suffix(suffix), read(path)["files"].get(suffix)
     if written is None:
         raise InputError(f"{file}: was not kept; delete {path} and run it again")
-    if not file.is_file():
-        raise InputError(f"{file}: is gone; run its experiment again")
-    if sha256(file) != written:
-        raise InputError(f"{file}: was changed after it was written; run its experiment again")
+    if not file.is_file() or sha256(file) != written:
+        raise InputError(f"{file}: is gone, or was changed after it was written; delete {path} and run it again")
     return file
 
 
@@ -173,21 +168,6 @@ def read_predictions(path) -> tuple[np.ndarray, np.ndarray]:
     """
     arrays = read_arrays(path)
     return arrays["probabilities"], arrays["labels"]
-
-
-def state(path, config_hash: str, data_copy: str | None = None, keep: bool = True) -> str:
-    """Return 'missing', 'done', or 'different': a run of another configuration or copy of the data lies there.
-
-    A run that is to `keep` its arrays is missing without them; its adapter may be gone, as of committed results.
-    InputError for a record that cannot be read.
-    """
-    path = Path(path)
-    if not path.exists():
-        return "missing"
-    record = read(path)
-    if record["config_hash"] != config_hash or data_copy not in (None, record.get("data_copy") or data_copy):
-        return "different"
-    return "missing" if keep and ARRAYS in record["files"] and not path.with_suffix(ARRAYS).is_file() else "done"
 
 
 def read_all(root, profile: str, experiment: str) -> list[dict]:
@@ -216,9 +196,7 @@ def _check_comparable(runs: list[dict]) -> None:
     seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
     optional = dict.fromkeys(sorted(set().union(*(run["config"] for run in runs))))
     for run in runs:
-        config = {"protocol name": run["protocol"]} | optional | run["config"] | {"hyperparameters": _fixed(run)}
-        for name in ("seed", "members"):
-            config.pop(name, None)
+        config = {"protocol name": run["protocol"]} | optional | run["config"]
         if run.get("data_copy"):  # where it cannot be told, data_sha256 decides
             config["data_copy"] = run["data_copy"]
         for key, value in config.items():
@@ -230,14 +208,3 @@ def _check_comparable(runs: list[dict]) -> None:
                     for of, shown in ((first, expected), (run, value))
                 )
                 raise InputError(f"results of different {key} cannot share a table: {one} and {other}")
-
-
-def _fixed(run: dict) -> dict | None:
-    """Return the hyperparameters of a training outside of its grid; β and α belong to the data set, as searched."""
-    if not run["config"].get("members"):
-        return None
-    member, searched = run["config"]["members"][0], {"alpha", "beta", "grid", *run["members"][0]["grid"]}
-    if "learning_rate" in searched:
-        searched |= {"adapter_lr", "head_lr"}
-    fixed = {name: value for name, value in member.items() if name not in searched}
-    return fixed | {"method": {name: value for name, value in member["method"].items() if name not in searched}}

@@ -18,7 +18,7 @@ import torch
 
 from pvera import __version__, checkpoint
 from pvera.adapters import Method
-from pvera.data import custom, splits, tasks
+from pvera.data import custom, splits, tasks, vtab
 from pvera.members import Member
 from pvera.model import adapt
 from pvera.seeding import derive
@@ -74,10 +74,11 @@ class Job:
         return f"{self.backbone}/{self.dataset}/{self.method}/seed{self.seed}"
 
     def state(self) -> str:
-        """Return 'missing', 'done', or 'different': of another configuration or copy of the data."""
+        """Return 'missing', 'done', or 'different': a run of another configuration or other data lies there."""
         if not self.path.exists():
             return "missing"
-        return results.state(self.path, results.config_hash(self.config()), inputs.copy_name(self), self.keep)
+        same = results.read(self.path)["config_hash"] == results.config_hash(self.config())
+        return "done" if same else "different"
 
     def execute(self, device: str = "cpu", on_step: Callable[[int, int], None] = lambda step, limit: None) -> None:
         """Compute, and write the result file; `on_step` takes the steps that are done, and their number."""
@@ -162,7 +163,7 @@ class Run(Job):
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
-            "data_copy": inputs.copy_name(self),
+            "data_copy": vtab.copy_name(self.data_root, self.dataset),
             **custom.provenance(self.data_root, self.dataset),
             "config": self.config(),
             "members": described,

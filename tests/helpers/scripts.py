@@ -11,10 +11,16 @@ from pvera.study import inputs
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 
 
+def forget() -> None:
+    """Look at weights and data anew, as another process would."""
+    for cached in (inputs._describe, inputs._load_backbone, inputs._load_data, inputs._sha256):
+        cached.cache_clear()
+
+
 def execute(name: str, *arguments) -> None:
     """Run experiments/`name`.py with these arguments; SystemExit if it ends with a status."""
     script = str(EXPERIMENTS / f"{name}.py")
-    inputs.forget()  # a script is a process of its own
+    forget()  # a script is a process of its own
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [script, *map(str, arguments)])
         patch.syspath_prepend(str(EXPERIMENTS))  # as Python does: some scripts import train.py

@@ -17,7 +17,7 @@ from pvera.data.image_folders import load_split
 from pvera.errors import InputError
 from pvera.report import readings
 from pvera.seeding import derive
-from pvera.study import analyses, inputs, results
+from pvera.study import analyses, results
 from pvera.study.experiments import list_runs
 from pvera.study.profiles import Baselines
 
@@ -153,7 +153,7 @@ def test_existing_results_are_identified_by_adapter_data_and_settings(profile, r
     assert run.state() == "done"
     lines = (tmp_path / "data/digits/test.txt").read_text().replace("test1.png 1", "test1.png 2")
     (tmp_path / "data/digits/test.txt").write_text(lines)
-    inputs.forget()
+    scripts.forget()
     assert run.state() == "different"
 
 
