@@ -128,7 +128,7 @@ def trainings(
             weights=profile.weights.get(backbone),
             deterministic=profile.deterministic,
             images=profile.images,
-            pool=(profile.pool or text_encoders.pool(backbone)) if profile.text else "first",
+            pool=text_encoders.pool(backbone) if profile.text else "first",
             keep=keep,
         )
         listed.append(run)
@@ -309,9 +309,8 @@ def dropout(profile: Profile, root, name: str) -> list[Run]:
     """List LoRA and VeRA with dropout, whose masks are drawn again at inference; with the grid's most chosen value."""
     if not profile.rivals:
         return []
-    methods = [method for method in ("lora", "vera") if method in profile.rivals.methods]
     fixed = profile.with_(fixed_grid=profile.backbones)
-    return trainings(fixed, root, name, methods, dropout=profile.rivals.dropout)
+    return trainings(fixed, root, name, ["lora", "vera"], dropout=0.1)
 
 
 def beta_effects(profile: Profile, root, name: str) -> list[Run]:
@@ -387,14 +386,14 @@ def compared(profile: Profile, root, name: str) -> list[Analysis]:
     """
     if not profile.rivals:
         return []
-    settings = profile.rivals.model_dump(include={"draws", "shifts", "shifted_images", "shift_draws"})
+    settings = {"shifts": True} | profile.rivals.model_dump(exclude={"betas"})
     along_beta = name == "beta_rivals"
     if along_beta:
         settings |= {"shifts": False, "draws": [k for k in settings["draws"] if k <= settings["shift_draws"]]}
     trained, lists = COMPARED[name]
     seeds_of: dict[tuple, list[Run]] = {}
     for run in lists(profile.with_(backbones=profile.backbones[:1]), root, trained):
-        if run.method in profile.rivals.methods:
+        if run.method in uncertainty_baselines.METHODS:
             seeds_of.setdefault((run.experiment, run.dataset, run.method), []).append(run)
     listed = []
     for (folder, dataset, _), runs in seeds_of.items():

@@ -9,13 +9,11 @@ from pydantic import Field, model_validator
 from pvera import backbones, text_encoders
 from pvera.adapters import METHODS
 from pvera.data import tasks
-from pvera.encoders import POOLS
 from pvera.errors import InputError
 from pvera.study.protocol import PROTOCOLS
 from pvera.study.training import PRECISIONS, TrainingConfig
 from pvera.study.validation import (
     Count,
-    Distinct,
     Name,
     Natural,
     Rate,
@@ -29,9 +27,19 @@ from pvera.study.validation import (
     load_yaml,
 )
 
-#: Keys that the language experiment does not inherit.
-IMAGES_ALONE = {"ablations", "alpha", "component_seeds", "effects", "experiments", "fixed_grid", "further_datasets",
-                "further_seeds", "language", "noise", "published", "rivals", "search_rates", "weights"}  # fmt: skip
+#: Keys of a file that its section "language" need not repeat.
+INHERITED = (
+    "name",
+    "seeds",
+    "protocol",
+    "methods",
+    "schedule",
+    "learning_rate",
+    "precision",
+    "beta",
+    "search_once",
+    "images",
+)
 
 
 class Ablations(Settings):
@@ -46,7 +54,7 @@ class Ablations(Settings):
     rank: Several[Count]
     targets: Several[Text]
     search: bool
-    seeds: Distinct[Natural] = []
+    seeds: list[Natural] = []
 
 
 class Effects(Settings):
@@ -71,8 +79,8 @@ class Noise(Settings):
     """
 
     sigma: Rate = 1.0
-    sizes: Distinct[Rate] = []
-    dropout: Distinct[Share] = []
+    sizes: list[Rate] = []
+    dropout: list[Share] = []
 
 
 class Published(Settings):
@@ -89,20 +97,16 @@ class Published(Settings):
 class Baselines(Settings):
     """What is held against PVeRA's draws, on the first backbone.
 
-    methods: those whose adapters are compared. draws: numbers of draws, of PVeRA and of dropout.
-    dropout: share of the adapters' input that LoRA and VeRA drop in trainings of their own.
-    shifts: whether test images are corrupted. shifted_images: how many are, and how many of other data sets are given.
+    draws: numbers of draws, of PVeRA and of dropout.
+    shifted_images: how many test images are corrupted, and how many of other data sets are given.
     shift_draws: number of draws for these images, and along β.
     betas: the values of β that PVeRA is trained with on the first data set of each category.
     """
 
-    methods: Several[Name] = ["linear", "lora", "vera", "pvera"]
     draws: Several[Count] = [1, 4, 16]
-    dropout: Share = 0.1
-    shifts: bool = True
     shifted_images: Count = 250
     shift_draws: Count = 4
-    betas: Distinct[Weight] = []
+    betas: list[Weight] = []
 
 
 class Profile(Settings):
@@ -128,7 +132,6 @@ class Profile(Settings):
     weights: per backbone a local file of its weights, instead of the hub's.
     deterministic: see `training.require_determinism`.
     images: for trials, how many images (or texts) of each split are used, the first ones.
-    pool: of texts, "first" token or "mean" of the tokens; by default as the encoder was trained.
     language: the language experiment, a profile of its own, whose data sets are text.
     name, text: the file's name, and whether this is a language experiment; the file does not set them.
     """
@@ -143,18 +146,18 @@ class Profile(Settings):
     training: TrainingConfig = Field(TrainingConfig(), alias="schedule")
     learning_rate: Rate = 1e-4
     precision: Literal[tuple(PRECISIONS)] = "float32"
-    fixed_grid: Distinct[Name] = []
-    beta: Distinct[Weight] = []
-    alpha: Distinct[Rate] = []
-    search_rates: Distinct[Rate] = []
+    fixed_grid: list[Name] = []
+    beta: list[Weight] = []
+    alpha: list[Rate] = []
+    search_rates: list[Rate] = []
     search_once: bool = False
-    component_seeds: Distinct[Natural] = []
-    further_seeds: Distinct[Natural] = []
-    further_datasets: Distinct[Name] = []
-    experiments: Distinct[Name] = []
+    component_seeds: list[Natural] = []
+    further_seeds: list[Natural] = []
+    further_datasets: list[Name] = []
+    experiments: list[Name] = []
     ablations: Ablations | None = None
     effects: Effects | None = None
-    out_of_distribution: Distinct[Name] = []
+    out_of_distribution: list[Name] = []
     noise: Noise | None = None
     published: Published | None = None
     draws: Several[Annotated[int, Field(ge=2)]] = [2, 4, 8, 16]
@@ -162,14 +165,11 @@ class Profile(Settings):
     weights: dict[Name, Text] = {}
     deterministic: bool = False
     images: Count | None = None
-    pool: Literal[tuple(POOLS)] | None = None
     language: "Profile | None" = None
     text: bool = False
 
     @model_validator(mode="after")
     def _known_names(self) -> Self:
-        if self.pool is not None and not self.text:
-            raise ValueError("pool: is for texts, so it belongs to `language`")
         for name in self.backbones:
             if self.text:
                 choose("text encoder", name, text_encoders.NAMES)
@@ -195,8 +195,10 @@ class Profile(Settings):
             if isinstance(content.get("language"), dict):
                 content["language"] = _of_texts(content)
         profile = cls.build(content, path)
-        for each in filter(None, (profile, profile.language)):
-            each._check_references(path)
+        for key in ("fixed_grid", "weights"):
+            for name in getattr(profile, key):
+                if name not in profile.backbones:
+                    raise InputError(f"{path}: {key}: {name!r} is none of backbones ({', '.join(profile.backbones)})")
         return profile
 
     def of_language(self) -> Self:
@@ -205,31 +207,18 @@ class Profile(Settings):
             raise InputError(f"profile {self.name!r} has no language experiment")
         return self.language
 
-    def _check_references(self, path: Path) -> None:
-        """Raise InputError for a name in one key of a file that the key to which it refers lacks."""
-        parts = [("fixed_grid", "backbones", self.fixed_grid), ("weights", "backbones", self.weights)]
-        if self.ablations:
-            parts.append(("ablations.datasets", "datasets", self.ablations.datasets))
-        if self.effects:
-            parts += [(f"effects.{key}", key, getattr(self.effects, key)) for key in ("datasets", "methods", "seeds")]
-        for key, whole, names in parts:
-            for name in names:
-                if name not in (known := getattr(self, whole)):
-                    raise InputError(f"{path}: {key}: {name!r} is none of {whole} ({', '.join(map(str, known))})")
-
 
 def _of_texts(content: dict) -> dict:
     """Return the section "language" with the keys of the whole file that it lacks.
 
     AdaptFormer, which needs a LayerNorm before the MLP, is left out, as in the paper.
     """
-    section = content["language"]
-    inherited = {key: value for key, value in content.items() if key not in IMAGES_ALONE}
+    section, inherited = content["language"], {key: content[key] for key in INHERITED if key in content}
     merged = inherited | section | {"text": True}
     for key in ("methods", "schedule"):
-        if isinstance(section.get(key, {}), dict) and isinstance(inherited.get(key), dict):
-            kept = {name: value for name, value in inherited[key].items() if name != "adaptformer"}
-            merged[key] = kept | section.get(key, {})
+        if isinstance(inherited.get(key), dict) and isinstance(section.get(key, {}), dict):
+            merged[key] = {name: value for name, value in inherited[key].items() if name != "adaptformer"}
+            merged[key] |= section.get(key, {})
     return merged
 
 
@@ -246,6 +235,3 @@ def _check_method(name: str, options: dict) -> None:
             check(types[key], value, f"{place}.{key}")
             if key != "learning_rate":
                 METHODS[name](**{key: value})
-    for values in grid.values():
-        if options.get("most_chosen", values[0]) not in values:
-            raise ValueError(f"{place}.most_chosen: {options['most_chosen']!r} is none of the grid's values {values}")

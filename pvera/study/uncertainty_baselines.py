@@ -34,6 +34,7 @@ FRAMES = ("scores", "detection", "shift", "out")
 COVERAGE = 0.8  # of the selective accuracy
 ACCEPTED = 0.95  # share of images in distribution at which the FPR is taken
 METRICS = ("accuracy", "nll", "brier", "ece", "ace")
+METHODS = ("linear", "lora", "vera", "pvera")  # whose adapters are compared
 LAPLACE = ("linear", "vera")  # methods whose head gets a Laplace approximation
 ALL_SEEDS = -1
 

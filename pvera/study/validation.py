@@ -7,10 +7,9 @@ import json
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from reprlib import Repr
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -19,16 +18,6 @@ from pvera.errors import InputError
 T = TypeVar("T")
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 WORDS = {"extra_forbidden": "unknown key", "missing": "is missing"}
-_short = Repr()
-_short.maxstring = _short.maxother = 60
-
-
-def _distinct(values: list) -> list:
-    for index, value in enumerate(values):
-        if value in values[:index]:
-            raise ValueError(f"{value!r} stands twice")
-    return values
-
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
@@ -37,8 +26,7 @@ Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
 Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
-Distinct = Annotated[list[T], AfterValidator(_distinct)]
-Several = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
+Several = Annotated[list[T], Field(min_length=1)]
 
 
 class Settings(BaseModel):
@@ -64,7 +52,7 @@ def one_line(error: ValidationError) -> str:
     first = error.errors()[0]
     message = WORDS.get(first["type"], first["msg"]).removeprefix("Value error, ")
     if first["type"] not in (*WORDS, "value_error"):
-        message += f", not {_short.repr(first['input'])}"
+        message += f", not {repr(first['input'])[:60]}"
     keys = ".".join(str(key) if str(key).isprintable() else repr(key) for key in first["loc"])
     return ": ".join(filter(None, [keys, message]))
 

@@ -162,7 +162,7 @@ def test_adapters_of_other_splits_are_refused(experiment, tmp_path):
     """Their test images may be those that they were trained on. Of an ensemble, every adapter counts."""
     profile = make_profile(tmp_path, ["digits"])
     make_adapters(profile, tmp_path / "results")
-    run = list_runs(profile.with_(rivals=Baselines(methods=[*profile.methods])), experiment, tmp_path / "results")[0]
+    run = list_runs(profile.with_(rivals=Baselines()), experiment, tmp_path / "results")[0]
     path = Path(run.records[-1])
     kept_record, adapter, kept = results.read(path), path.with_suffix(".safetensors"), results.read_predictions(path)
 

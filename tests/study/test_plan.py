@@ -247,7 +247,7 @@ def test_each_difference_of_the_protocols_is_an_experiment(profile, tmp_path):
 
 
 def test_analyses_are_listed_when_their_adapters_are_there(profile, tmp_path):
-    profile = profile.with_(beta=[1e-3], rivals=Baselines(methods=["vera", "pvera"], betas=[0.0]))
+    profile = profile.with_(beta=[1e-3], rivals=Baselines(betas=[0.0]))
     names = of_script("analyse")
     assert not any(list_runs(profile, name, tmp_path) for name in names)
     first, *others = [r for r in list_runs(profile, "benchmark", tmp_path) if r.method == "pvera"]
