@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hand import judged
+from hand import judged, lines
 from records import make_record, write_all
 from scipy import stats
 
@@ -74,3 +74,23 @@ def test_noise_of_fixed_size_stands_between_no_noise_and_a_learned_size(tmp_path
     std = np.std([6, 7, 8], ddof=1)  # on Digits; on Sprites all seeds differ by 4
     half = stats.t.ppf(0.975, 2) * std / np.sqrt(3) / 2
     assert fixed[["these_low", "these_high"]].tolist() == pytest.approx([5.5 - half, 5.5 + half])
+
+
+def test_noises_of_several_sizes_stand_beside_the_components_of_their_tasks(tmp_path):
+    """σ = 1 is trained on both tasks, the others on Digits alone."""
+    for name in CORRECT:
+        write_all(tmp_path, list(records(name)))
+    for method, experiment, tasks in (("pvera", "noise_sigma_1", TASKS), ("pvera", "noise_sigma_0.3", TASKS[:1]),
+                                      ("vera", "noise_dropout_0.5", TASKS[:1])):  # fmt: skip
+        for dataset in tasks:
+            record = make_record(method, dataset, 0, 50, 100, experiment=experiment)
+            record["test"]["ace"] = 0.05
+            write_all(tmp_path, [record])
+    found = components.noises(tmp_path, "mine", components.load(tmp_path, "mine"))
+    assert {run["dataset"] for runs in found.values() for run in runs} == {TASKS[0]}
+    table = components.table(found, "components_noise", components.NOISES_CAPTION)
+    assert [row[0] for row in lines(table)] == [
+        "VeRA", "VeRA, dropout 0.5 of the latent", "PVeRA, z = μ, β = 0", "PVeRA, σ = 0.3 fixed, β = 0",
+        "PVeRA, σ = 1 fixed, β = 0", "PVeRA, σ learned, β = 0",
+    ]  # fmt: skip
+    assert lines(table)[1][1] == "50.0"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -35,8 +36,25 @@ CONTRASTS = {
     "with KL term − without": ("pvera", "no_kl"),
 }
 
+EXPLAINED = (
+    "ACE: adaptive calibration error (%), mean over tasks. Epoch: the median of the chosen ones. Capped: chosen "
+    "trainings that the limit of epochs ended."
+)
+CAPTION = (
+    "Test accuracy (%) of VeRA, and of PVeRA step by step, mean ± sample standard deviation over seeds. With "
+    "z = μ PVeRA still has other random draws than VeRA, and an A smaller by √2. With σ = 1 fixed no variance is "
+    "trained: what is trained and computed is as much as in VeRA. Equal budget: VeRA's α was searched with as many "
+    f"configurations as PVeRA's β. {EXPLAINED}"
+)
+NOISES_CAPTION = (
+    "Test accuracy (%) with noises of several sizes in the latent, mean ± sample standard deviation over seeds. "
+    f"{EXPLAINED}"
+)
+
 Runs = Mapping[str, list[dict]]  # component -> records
 KL_CHOSEN = "kl_term_chosen"
+#: Kind of noise -> the title of its experiment's runs, below noise_<kind>_<value>.
+NOISES = {"dropout": "VeRA, dropout {} of the latent", "sigma": "PVeRA, σ = {} fixed, β = 0"}
 
 
 def experiments(component: str) -> tuple[str, tuple[str, ...]]:
@@ -60,8 +78,21 @@ def load(root, profile: str) -> dict[str, list[dict]]:
     return components
 
 
-def _every(runs: Runs) -> list[dict]:
-    return list(chain.from_iterable(runs.values()))
+def noises(root, profile: str, of: Runs) -> dict[str, list[dict]]:
+    """Load VeRA with part of its latent dropped and PVeRA with several σ, between the components `of` the same tasks.
+
+    Empty where there is no noise but σ = 1.
+    """
+    kinds: dict[str, dict[str, list[dict]]] = {kind: {} for kind in NOISES}
+    for folder in sorted((Path(root) / profile).glob("noise_*")):
+        kind, value = folder.name.split("_")[1:]
+        kinds[kind][NOISES[kind].format(value)] = results.load_runs(root, profile, folder.name)
+    dropped, sizes = kinds.values()
+    if len(dropped | sizes) < 2:
+        return {}
+    tasks = set.intersection(*({run["dataset"] for run in runs} for runs in (dropped | sizes).values()))
+    rows = {"vera": of["vera"], **dropped, "no_noise": of["no_noise"], **sizes, "no_kl": of["no_kl"]}
+    return {name: [run for run in runs if run["dataset"] in tasks] for name, runs in rows.items()}
 
 
 def values(runs: Runs) -> pd.DataFrame:
@@ -92,7 +123,7 @@ def gap(accuracies: pd.DataFrame, name: str, where: str = "") -> Gaps:
     return {"": (accuracies[where or one] - accuracies[other]).unstack("seed", sort=False)}
 
 
-def table(runs: Runs) -> Table:
+def table(runs: Runs, name: str = "components", caption: str = CAPTION) -> Table:
     """Build the table of accuracies: a row per component, a column per task, and what its trainings chose."""
     accuracies = values(runs)[list(runs)]
     of_seeds = accuracies.groupby(level="dataset", sort=False)
@@ -107,14 +138,7 @@ def table(runs: Runs) -> Table:
     epochs = {name: [run["chosen"]["epoch"] + 1 for run in group if run["chosen"]] for name, group in runs.items()}
     cells["Epoch"] = [plain(np.median(epochs[name]), 0) for name in runs]
     cells["Capped"] = [str(capped(group)) for group in runs.values()]
-    caption = (
-        "Test accuracy (%) of VeRA, and of PVeRA step by step, mean ± sample standard deviation over seeds. With "
-        "z = μ PVeRA still has other random draws than VeRA, and an A smaller by √2. With σ = 1 fixed no variance is "
-        "trained: what is trained and computed is as much as in VeRA. Equal budget: VeRA's α was searched with as many "
-        "configurations as PVeRA's β. ACE: adaptive calibration error (%), mean over tasks. Epoch: the median of the "
-        "chosen ones. Capped: chosen trainings that the limit of epochs ended."
-    )
-    return Table("components", caption, {"": cells.rename(TITLES)}, data=data, about=about(_every(runs)))
+    return Table(name, caption, {"": cells.rename(TITLES)}, data=data, about=about(list(chain(*runs.values()))))
 
 
 def searched(root, profile: str) -> Table | None:
