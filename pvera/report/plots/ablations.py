@@ -42,7 +42,7 @@ def of_runs(runs: Sequence[dict], hyperparameter: str, paper: Published, name: s
     differences(there, theirs.index, theirs.to_numpy() - theirs[best]).set_title("Paper", pad=10)
     differences(here, list(ours), gaps.mean().to_numpy())
     here.set_title(f"Here, {len(of_seeds)} seeds" if several else "Here, one seed", pad=10)
-    here.vlines(range(len(list(ours))), *interval(gaps), color=look.colour, linewidth=1)
+    here.vlines(range(len(list(ours))), *interval(ours, base), color=look.colour, linewidth=1)
     here.set_ylabel("Validation loss above that of\nthe paper's choice (nats)", fontsize=6.5)
     for place, count in enumerate(useless):
         if count:

@@ -13,11 +13,11 @@ import pandas as pd
 from pvera.data.tasks import TASKS
 from pvera.report.published import Published
 from pvera.report.scores import wide
+from pvera.report.statistics import over_units
 from pvera.report.table import Table, texts, thousands
 from pvera.report.table import interval as bounds
 from pvera.report.tables.benchmark import about
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
-from pvera.uncertainty import t_interval
 
 LEARNED = 0.95
 #: Hyperparameter in which the members differ -> its experiment, which names the table.
@@ -93,12 +93,12 @@ def title(hyperparameter: str, value) -> str:
     return str(value).upper() if hyperparameter == "targets" else f"r = {value}"
 
 
-def interval(gaps: pd.DataFrame) -> tuple[list[float], list[float]]:
-    """Return the 95 % t-interval over data sets of differences (data sets × values); NaN where all are zero or too
-    few."""
-    columns = [gaps[name].dropna().to_numpy() for name in gaps]
-    ends = [t_interval(values) if values.any() and len(values) > 1 else (np.nan, np.nan) for values in columns]
-    return tuple(map(list, zip(*ends, strict=True)))
+def interval(of_values: pd.DataFrame, reference) -> tuple[list[float], list[float]]:
+    """Return the ends of the 95 % interval over data sets of each value's mean of `above`; NaN for `reference`."""
+    whole, means = of_values.dropna(), above(of_values, reference).mean()
+    gaps = whole.sub(whole.get(reference, np.nan), axis=0)
+    half = [over_units(gaps[name].unstack("seed").dropna(how="all").to_numpy()) or np.nan for name in gaps]
+    return list(means - half), list(means + half)
 
 
 def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Table:
@@ -108,7 +108,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     pairs = counterparts(values, list(theirs.index))
     base, best = references(values, theirs)
     gaps = above(ours, base)
-    low, high = interval(gaps)
+    low, high = interval(ours, base)
     paired = theirs.reindex([pairs.get(value) for value in values])
     columns = {
         hyperparameter: values,
@@ -143,8 +143,8 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     header = [title(hyperparameter, value) + (f" ({pairs[value]})" if scaled else "") for value in values]
     caption = (
         f"Best validation loss of PVeRA (nats), mean over {len(ours)} pairs of data set and seed. Bold: lowest. "
-        "Underlined: second lowest. Differences are taken within data set and seed; their interval is a t-interval "
-        f"over data sets. Learned nothing: trainings whose best loss is above {100 * LEARNED:.0f} % of that of equal "
+        "Underlined: second lowest. Differences are taken within data set and seed; their intervals speak of "
+        f"other data sets. Learned nothing: trainings whose best loss is above {100 * LEARNED:.0f} % of that of equal "
         "scores for all classes."
     )
     if len(whole) < len(ours):
