@@ -93,15 +93,6 @@ def published_leads(paper: Published) -> Table:
     return Table("published_leads", caption, {"": cells.rename(columns=BACKBONES)}, data=data)
 
 
-def published_detailed(paper: Published, backbone: str) -> Table:
-    """Build the paper's own detailed table of a backbone (Tables 6 to 8), as printed."""
-    data = paper.detailed[paper.detailed["backbone"] == backbone]
-    cells = crossed(data, "dataset", "method", lambda row: benchmark.spread(row["accuracy"], row["std"], row["star"]))
-    caption = "Test accuracy (%), mean ± standard deviation over seeds, as published. Star: significantly below PVeRA."
-    about = f"{TABLES[backbone]} of the paper, {BACKBONES[backbone]}."
-    return Table(f"published_{backbone}", caption, {"": cells.reindex(DATASETS)}, data=data, about=about)
-
-
 def published_grid(paper: Published) -> Table:
     """Build the paper's own table of grid choices (Table 4)."""
     panels = {}
