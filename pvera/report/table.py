@@ -181,8 +181,8 @@ def interval(value: float | None, low: float, high: float, digits: int = 1) -> s
     """Format `value [low, high]`, or the brackets alone."""
     if np.isnan([low, high]).any():
         return NOTHING if value is None else plain(value, digits)
-    bounds = f"[{low:.{digits}f}, {high:.{digits}f}]"
-    return minus(bounds if value is None else f"{value:.{digits}f} {bounds}")
+    bounds = f"[{plain(low, digits)}, {plain(high, digits)}]"
+    return bounds if value is None else f"{plain(value, digits)} {bounds}"
 
 
 def p_value(value: float, digits: int = 3) -> str:

@@ -10,7 +10,7 @@ from pvera.adapters import METHODS
 from pvera.backbones import NAMES
 from pvera.report.plots import speed, style, uncertainty
 from pvera.report.tables import names
-from pvera.report.tables.verdicts import FAILS, HOLDS, UNDECIDED, UNTESTABLE, Claim, Untestable, below, lead
+from pvera.report.tables.verdicts import EQUAL, FAILS, HOLDS, UNDECIDED, UNTESTABLE, Claim, Untestable, below, lead
 from pvera.study.protocol import one_at_a_time
 from pvera.text_encoders import NAMES as TEXT_ENCODERS
 
@@ -52,6 +52,13 @@ def test_the_two_scopes_are_judged_apart():
     assert (row["these_verdict"], row["verdict"]) == (HOLDS, UNDECIDED)
     half = t.ppf(0.975, (0.2**2 + 0.1**2) ** 2 / ((0.2**4 + 0.1**4) / 2)) * np.sqrt((0.2**2 + 0.1**2) / 3) / 2
     assert (row["these_low"], row["these_high"]) == pytest.approx((5.25 - half, 5.25 + half))
+
+
+@pytest.mark.parametrize("margin, said", [(0, UNDECIDED), (0.7, UNDECIDED), (0.8, EQUAL)])
+def test_two_are_equal_where_the_interval_lies_within_the_margin(margin, said):
+    """Three data sets, −0.3, 0.0 and 0.3: half a width of 4.30 · 0.3 / √3 = 0.745."""
+    assert judged({"": [[-0.3], [0.0], [0.3]]}, margin=margin)["verdict"] == said
+    assert judged({"": [[0.2], [0.25], [0.3]]}, margin=margin)["verdict"] == HOLDS
 
 
 def test_a_claim_about_many_differences_needs_all_of_them():

@@ -79,9 +79,9 @@ def load(root, profile: str) -> dict[str, list[dict]]:
 
 
 def noises(root, profile: str, of: Runs) -> dict[str, list[dict]]:
-    """Load VeRA with part of its latent dropped and PVeRA with several σ, between the components `of` the same tasks.
+    """Load VeRA with part of its latent dropped and PVeRA with several σ, between the components `of` these.
 
-    Empty where there is no noise but σ = 1.
+    All have the tasks and seeds that these noises share. Empty where there is no noise but σ = 1.
     """
     kinds: dict[str, dict[str, list[dict]]] = {kind: {} for kind in NOISES}
     for folder in sorted((Path(root) / profile).glob("noise_*")):
@@ -90,9 +90,13 @@ def noises(root, profile: str, of: Runs) -> dict[str, list[dict]]:
     dropped, sizes = kinds.values()
     if len(dropped | sizes) < 2:
         return {}
-    tasks = set.intersection(*({run["dataset"] for run in runs} for runs in (dropped | sizes).values()))
+    shared = set.intersection(*(set(map(_place, runs)) for runs in (dropped | sizes).values()))
     rows = {"vera": of["vera"], **dropped, "no_noise": of["no_noise"], **sizes, "no_kl": of["no_kl"]}
-    return {name: [run for run in runs if run["dataset"] in tasks] for name, runs in rows.items()}
+    return {name: [run for run in runs if _place(run) in shared] for name, runs in rows.items()}
+
+
+def _place(run: dict) -> tuple:
+    return run["dataset"], run["seed"]
 
 
 def values(runs: Runs) -> pd.DataFrame:

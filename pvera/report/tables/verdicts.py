@@ -14,12 +14,13 @@ from pvera.report.table import NOTHING, interval, plain, signed, title
 
 #: The scale of a claim about counts.
 EXACT = "counts, exact"
-HOLDS, FAILS, UNDECIDED, UNTESTABLE = VERDICTS = ("holds", "fails", "undecided", "not testable here")
+HOLDS, FAILS, EQUAL, UNDECIDED, UNTESTABLE = VERDICTS = ("holds", "fails", "equal", "undecided", "not testable here")
 
 RULE = (
     "Differences are paired by data set and seed. “On these tasks” has the 95 % interval if seeds were drawn anew, “on "
     "tasks like these” that if other data sets were drawn. An effect above zero speaks for the claim: it holds where "
-    "the interval lies above zero, fails where it lies below, and is undecided otherwise. Where several comparisons "
+    "the interval lies above zero, fails where it lies below, and is undecided otherwise. Two steps "
+    "of PVeRA are equal where the interval lies within ±1 point. Where several comparisons "
     "decide, such as the highest of eight, the interval is that of the closest one, and the verdict is stricter: it is "
     "corrected for their number. Could be shown: the true difference that would be told from zero in 80 of 100 "
     "repetitions with other data sets."
@@ -51,8 +52,8 @@ class Claim:
     missing. effect: how the smallest mean reads, with its {signed} value or its {size}. shown: a difference in the
     units of the words, where they are others; it keeps the order. units: what is replicated; "seeds" for a claim about
     these data sets alone. limit: the largest difference that the measure allows: where no smaller one could be shown,
-    the claim is not testable. page: the claim stands on the page of all claims, of this backbone alone where one is
-    named; otherwise only in its notebook.
+    the claim is not testable. margin: where the interval lies within ± this, the two are equal. page: the claim stands
+    on the page of all claims, of this backbone alone where one is named; otherwise only in its notebook.
     """
 
     topic: str
@@ -63,6 +64,7 @@ class Claim:
     shown: Callable[[float], float] = float
     units: str = "data sets"
     limit: float = np.inf
+    margin: float = 0
     page: bool | str = True
 
     def judge(self, data) -> dict:
@@ -100,8 +102,8 @@ class Claim:
         if over_seeds:
             row |= self._of_these(effect.bounds, effect.low, effect.high)
         else:
-            row |= {"verdict": verdict(effect.bounds), "low": self.shown(effect.low), "high": self.shown(effect.high),
-                    "could_be_shown": self.shown(effect.detectable)}  # fmt: skip
+            row |= {"verdict": verdict(effect.bounds, self.margin), "could_be_shown": self.shown(effect.detectable),
+                    "low": self.shown(effect.low), "high": self.shown(effect.high)}  # fmt: skip
         if of_seeds and self.units == "data sets" and not np.isnan(effect.these_bounds).any():
             row |= self._of_these(effect.these_bounds, effect.these_low, effect.these_high)
         if of_seeds:
@@ -112,7 +114,11 @@ class Claim:
         return row | {"scale": scale}
 
     def _of_these(self, bounds: tuple[float, float], low: float, high: float) -> dict:
-        return {"these_verdict": verdict(bounds), "these_low": self.shown(low), "these_high": self.shown(high)}
+        return {
+            "these_verdict": verdict(bounds, self.margin),
+            "these_low": self.shown(low),
+            "these_high": self.shown(high),
+        }
 
     def _read(self, name: str, difference: float) -> str:
         size, with_sign = plain(abs(difference), self.digits), signed(difference, self.digits)
@@ -120,7 +126,7 @@ class Claim:
         return f"{name}: {read}" if name else read
 
 
-def verdict(bounds: tuple[float, float]) -> str:
+def verdict(bounds: tuple[float, float], margin: float = 0) -> str:
     """Return the verdict on a claim that an effect with these bounds is positive.
 
     An interval without width decides nothing: that few differences are equal does not say how much they vary.
@@ -128,6 +134,8 @@ def verdict(bounds: tuple[float, float]) -> str:
     low, high = bounds
     if np.isclose(low, high, rtol=0, atol=1e-12):
         return UNDECIDED
+    if -margin < low <= 0 <= high < margin:
+        return EQUAL
     return HOLDS if low > 0 else FAILS if high < 0 else UNDECIDED
 
 
