@@ -22,6 +22,8 @@ class EncoderLayer:
     attention, mlp: the modules whose outputs are added to the residual stream.
     mlp_norm: the LayerNorm before the MLP; None where it follows the MLP (BERT, timm's `rpn` models).
     mlp_out: the MLP's last linear layer, which the hidden activation enters.
+    bias_owner: the module that keeps the biases of queries, keys and values apart from their fused layer, as `q_bias`,
+        `k_bias` (zero) and `v_bias` (BEiT, EVA); else None.
     reader: the module whose first argument the projections read; None unless they read position embeddings as well
         (DeBERTa).
     """
@@ -32,6 +34,7 @@ class EncoderLayer:
     mlp_norm: nn.Module | None
     mlp_out: nn.Linear
     mlp: nn.Module
+    bias_owner: nn.Module | None = None
     reader: nn.Module | None = None
 
     @property
@@ -57,14 +60,31 @@ class EncoderLayer:
 
     def per_position(self, linear: nn.Linear, positions: str) -> tuple[Tensor, Tensor]:
         """Return weight (p, d_out, d_in) and bias (p, d_out) of the p positions that `linear` makes."""
-        bias = linear.bias if linear.bias is not None else linear.weight.new_zeros(linear.out_features)
-        return linear.weight.unflatten(0, (len(positions), -1)), bias.unflatten(0, (len(positions), -1))
+        if self.biases:
+            bias = self.bias_apart.unflatten(0, (len(positions), -1))
+        else:
+            whole = linear.bias if linear.bias is not None else linear.weight.new_zeros(linear.out_features)
+            bias = whole.unflatten(0, (len(positions), -1))
+        return linear.weight.unflatten(0, (len(positions), -1)), bias
+
+    @property
+    def biases(self) -> dict[str, Tensor]:
+        """The biases that lie apart from the projections, by position."""
+        parameters = {} if self.bias_owner is None else self.bias_owner._parameters
+        named = {p: parameters.get(f"{p}_bias") for p in "qkv"}
+        return {p: bias for p, bias in named.items() if bias is not None}
+
+    @property
+    def bias_apart(self) -> Tensor:
+        """The biases (3 d) that lie apart from the fused layer, in the order of "qkv"."""
+        biases = self.biases
+        return torch.cat([biases.get(p, torch.zeros_like(biases["q"])) for p in "qkv"])
 
     @property
     def merged_into(self) -> list[Tensor]:
         """The parameters that merging an adapter can change."""
         projections = [parameter for linear, _ in self.projections for parameter in linear.parameters()]
-        return [*projections, self.mlp_out.weight]
+        return [*projections, *self.biases.values(), self.mlp_out.weight]
 
 
 def not_plain(linear: nn.Linear) -> str:
@@ -115,7 +135,6 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
 
     - an encoder of another kind,
     - layers that differ in width (Hiera), or keys that are narrower than queries,
-    - biases of queries and values beside the fused layer, which the attention then never calls (BEiT, EVA),
     - features that are not (batch, width of the layers), or that leave a classification head.
     """
     names, name = _names(encoder), type(encoder).__name__
@@ -148,13 +167,12 @@ def _keeps_width(layer: EncoderLayer) -> bool:
 
 def _check_head(encoder: nn.Module, dim: int) -> None:
     """Raise InputError unless `encoder` returns one feature vector of width `dim` for each image or text."""
-    head, width = getattr(encoder, "head", None), getattr(encoder, "head_hidden_size", dim)
-    own_head = isinstance(head, nn.Module) and not isinstance(head, nn.Identity)
-    if own_head and getattr(encoder, "num_classes", None) != 0:
-        raise InputError("the backbone has a classification head of its own: create it with num_classes=0")
-    # SAM pools in its head, Qwen's features are wider, and a distilled DeiT has two heads.
-    if own_head or width != dim or hasattr(encoder, "head_dist"):
-        name = type(encoder).__name__
+    name, head = type(encoder).__name__, getattr(encoder, "head", None)
+    if isinstance(head, nn.Module) and not isinstance(head, nn.Identity):
+        if getattr(encoder, "num_classes", 1):
+            raise InputError("the backbone has a classification head of its own: create it with num_classes=0")
+        raise InputError(f"{name} is not supported: it pools in a head of its own ({type(head).__name__})")
+    if getattr(encoder, "head_hidden_size", dim) != dim:
         raise InputError(f"{name} is not supported: its features are not one vector of the layers' width {dim}")
 
 
@@ -178,9 +196,8 @@ def _timm(vit: Any) -> list[EncoderLayer]:
         # `norm2` follows the MLP in ResPostBlock, ResPostRelPosBlock and EvaBlockPostNorm.
         post_norm = any("ResPost" in kind.__name__ or "PostNorm" in kind.__name__ for kind in type(block).__mro__)
         norm, projections = None if post_norm else block.norm2, _projections(block.attn)
-        if getattr(block.attn, "q_bias", None) is not None:
-            raise InputError(f"{type(vit).__name__} keeps biases beside attn.qkv, and never calls that layer")
-        layers.append(EncoderLayer(block, projections, block.attn, norm, block.mlp.fc2, block.mlp))
+        bias_owner = block.attn if block.attn._parameters.get("q_bias") is not None else None
+        layers.append(EncoderLayer(block, projections, block.attn, norm, block.mlp.fc2, block.mlp, bias_owner))
     return layers
 
 

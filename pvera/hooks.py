@@ -5,6 +5,7 @@ Hooks leave the backbone's modules and their names untouched. Without the hooks 
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,14 +20,36 @@ from pvera.encoders import EncoderLayer
 Replaced = list[tuple[Tensor, Tensor]]
 
 
-def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) -> list[RemovableHandle]:
+@dataclass
+class _CallsProjection:
+    """Makes an attention call its fused layer: without a `q_bias`, it does not read that layer's weight beside it.
+
+    An instance attribute hides the parameter, which stays in the state under its name; `remove` shows it again.
+    """
+
+    attention: nn.Module
+
+    def __post_init__(self) -> None:
+        self.attention.__dict__["q_bias"] = None
+
+    def remove(self) -> None:
+        del self.attention.__dict__["q_bias"]
+
+
+Handle = RemovableHandle | _CallsProjection
+
+
+def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) -> list[Handle]:
     """Hook `call(site, *tensors)` to the layer's `sites` (see `adapters.base`) and return the handles.
 
     The hooks are partial functions, not closures: a copy or a pickle of the model carries hooks of its own.
     """
-    handles: list[RemovableHandle] = []
+    handles: list[Handle] = []
     if "project" in sites:
         read = _Held()
+        if layer.bias_owner is not None:
+            handles.append(_CallsProjection(layer.bias_owner))
+            handles.append(layer.projections[0][0].register_forward_hook(partial(_add_biases, layer)))
         if layer.reader is not None:
             handles.append(layer.reader.register_forward_pre_hook(read.hold))
             handles.append(layer.reader.register_forward_hook(read.release, always_call=True))
@@ -55,6 +78,10 @@ class _Held:
 
     def release(self, *_) -> None:
         self.tensor = None
+
+
+def _add_biases(layer: EncoderLayer, module, args, y: Tensor) -> Tensor:
+    return y + layer.bias_apart.to(y.dtype)
 
 
 def _project(call: Callable[..., Tensor], positions: str, read: _Held, module, args, y: Tensor) -> Tensor:
@@ -110,6 +137,8 @@ def merge(layer: EncoderLayer, adapter: Adapter, replaced: Replaced) -> None:
             _replace(linear.weight, weight.flatten(0, 1), replaced)
             if linear.bias is not None:
                 _replace(linear.bias, bias.flatten(), replaced)
+            for position, parameter in layer.biases.items():
+                _replace(parameter, bias[positions.index(position)], replaced)
     if hasattr(adapter, "hidden"):
         _replace(layer.mlp_out.weight, adapter.merge_hidden(layer.mlp_out.weight), replaced)
 

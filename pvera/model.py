@@ -8,14 +8,13 @@ from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from pvera.adapters import Adapter, Method
 from pvera.adapters.base import SITES, full_precision
 from pvera.adapters.sampled import with_settings
 from pvera.encoders import POOLS, encoder_layers, not_plain, pooled, reads_class_token_only, reads_text
 from pvera.errors import InputError
-from pvera.hooks import Replaced, attach, merge, restore
+from pvera.hooks import Handle, Replaced, attach, merge, restore
 from pvera.members import Member, grid
 from pvera.recompute import Passes
 
@@ -33,8 +32,7 @@ def adapt(
         It is used, not copied: `unload` gives it back.
     method: one method, or a sequence of them (a grid). Each member of a grid has adapters and a head of its own over
         the one backbone.
-    num_classes: 0 for the features in place of logits; a head of one's own can then replace `members[0].head`, and is
-        saved by itself.
+    num_classes: 0 for the features in place of logits; a head of one's own can then replace `members[0].head`.
     seed: one for all members, or one for each.
     pool: the features of a text: "first" token, or "mean" of all tokens but padding.
 
@@ -87,7 +85,7 @@ class AdaptedModel(nn.Module):
         self.active = list(range(len(methods)))
         self._merged: list[int] | None = None  # the members that were active when merged
         self._replaced: Replaced = []
-        self._handles: list[RemovableHandle] = []
+        self._handles: list[Handle] = []
         self._passes = [Passes() for _ in self._layers]
         self._lock = threading.RLock()
         self._attach()

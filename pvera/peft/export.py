@@ -38,13 +38,14 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
     The head becomes PEFT's module to save `head` where the backbone has a place for it: give PEFT timm's model made
     with `num_classes`. Otherwise it lies in head.safetensors, for the encoder's features.
 
-    InputError for AdaptFormer, Bottleneck, linear probing and methods of one's own, which PEFT does not have, and for
-    DoRA with norms over the output dimension, as in the published protocol.
+    InputError for AdaptFormer, Bottleneck, linear probing and methods of one's own, which PEFT does not have, for DoRA with
+    norms over the output dimension, as in the published protocol, and for timm's models with biases beside attn.qkv (BEiT, EVA), where PEFT's adapters have no effect.
     """
     require_adapted(model, "export_peft")
     member = model.only_member("exported")
     if type(member.method) not in EXPORTS:
         raise InputError(f"PEFT has no {member.method.title}: export {', '.join(kind.title for kind in EXPORTS)}")
+    files.require_calls(model._layers)
     require_whole(model)
     names = {id(module): name for name, module in model.backbone.named_modules()}
     config, tensors = EXPORTS[type(member.method)](model._layers, member, lambda module: names[id(module)])
@@ -73,7 +74,7 @@ def _fused(layers: list[EncoderLayer]) -> bool:
 
 def _takes_head(backbone: nn.Module) -> bool:
     """Return whether the backbone classifies by one linear layer `head`, as timm's models do."""
-    return isinstance(getattr(backbone, "head", None), nn.Identity)
+    return isinstance(getattr(backbone, "head", None), nn.Identity) and not hasattr(backbone, "head_dist")
 
 
 def blocks(B: Tensor, at: list[int], count: int) -> Tensor:

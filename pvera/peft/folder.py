@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
+from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
 from pvera.files import write_atomically
 
@@ -55,6 +56,7 @@ class AdapterFolder:
     projections: "vera_A" and "vera_B", or "pvera_A" and "pvera_B", where the folder holds them.
     head: weight (classes, d) and bias (classes), or None.
     pool: the features of a text that the head reads (`pvera.encoders.POOLS`), None where the folder does not say.
+    head_inside: whether the head is one of PEFT's modules to save.
     """
 
     path: Path
@@ -63,6 +65,7 @@ class AdapterFolder:
     projections: dict[str, Tensor]
     head: dict[str, Tensor] | None
     pool: str | None = None
+    head_inside: bool = False
 
     @property
     def positions(self) -> list[str]:
@@ -83,6 +86,14 @@ class AdapterFolder:
                 f"{self.path} belongs to another backbone: {name} has shape {tuple(tensor.shape)}, not {shape}"
             )
         return tensor
+
+
+def require_calls(layers: list[EncoderLayer]) -> None:
+    """Raise InputError where adapters of PEFT have no effect, as the backbone does not call its projections."""
+    if layers[0].bias_owner is not None:
+        raise InputError(
+            "PEFT's adapters have no effect on this backbone: it reads the weight of attn.qkv without calling the layer"
+        )
 
 
 def write(
@@ -135,7 +146,9 @@ def read(folder: str | Path, kinds: Collection[str], plain: Mapping[str, tuple])
             others[key] = tensor
     if not modules:
         raise InputError(f"{folder / TENSORS} holds no adapter of queries, keys or values")
-    return AdapterFolder(folder, config, modules, projections, _head(folder, others, tensors), _pool(folder))
+    return AdapterFolder(
+        folder, config, modules, projections, _head(folder, others, tensors), _pool(folder), bool(others)
+    )
 
 
 def _positions(file: Path, key: str, module: str) -> str:

@@ -15,7 +15,7 @@ from pvera.adapters import IA3, DoRA, LoRA, Method, PVeRA, VeRA
 from pvera.encoders import EncoderLayer, encoder_layers
 from pvera.errors import InputError
 from pvera.model import AdaptedModel, adapt
-from pvera.peft.folder import AdapterFolder, read
+from pvera.peft.folder import AdapterFolder, read, require_calls
 
 #: A method, and its member's tensors by name.
 Import = tuple[Method, dict[str, Tensor]]
@@ -50,10 +50,14 @@ def import_peft(
     pool: of text, as `adapt` takes it; None: what `export_peft` wrote into the folder, else the first token.
 
     InputError, with the backbone unchanged, for other methods and options, for an adapter of another backbone's width
-    or depth, and for a head that the folder lacks or that does not read d features.
+    or depth, for timm's models with biases beside attn.qkv, where PEFT's adapters have no effect, and for a head
+    that the folder lacks or that does not read d features.
     """
     adapter = read(folder, IMPORTS, PLAIN)
     layers = encoder_layers(backbone)
+    require_calls(layers)
+    if adapter.head_inside and hasattr(backbone, "head_dist"):
+        raise InputError(f"{folder}: its head reads the class token alone, and distilled DeiT has two heads")
     if adapter.modules.keys() != {(i, p) for i in range(len(layers)) for p in adapter.positions}:
         raise InputError(f"{folder} does not adapt the same projections in each of the backbone's {len(layers)} layers")
     method, tensors = IMPORTS[adapter.config["peft_type"]](adapter, layers)

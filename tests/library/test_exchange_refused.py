@@ -5,10 +5,12 @@ import json
 
 import peft
 import pytest
+import timm
 import torch
 import transformers
 from encoders import as_dinov2
 from exchange import CLASSES, FUSED, RANK, SEPARATE, configurations, saved, trained
+from families import BIASES_APART, make
 from safetensors.torch import load_file, save_file
 from tiny import METHODS, make_vit, perturb
 
@@ -51,6 +53,17 @@ def test_export_of_a_grid_and_to_a_place_that_is_a_file(tmp_path):
     assert json.loads((tmp_path / "adapter_config.json").read_text())["r"] == 16
     with pytest.raises(InputError, match="cannot write"):
         pvera.export_peft(model, tmp_path / "adapter_config.json" / "folder")
+
+
+@pytest.mark.parametrize("example", BIASES_APART)
+def test_backbones_that_do_not_call_the_fused_layer(example, tmp_path):
+    """PEFT's adapters of it would silently do nothing (BEiT, EVA)."""
+    none = "PEFT's adapters have no effect on this backbone"
+    with pytest.raises(InputError, match=none):
+        pvera.export_peft(pvera.adapt(make(example), METHODS["lora"], CLASSES), tmp_path / "export")
+    pvera.export_peft(trained(METHODS["lora"]), tmp_path)
+    with pytest.raises(InputError, match=none):
+        pvera.import_peft(tmp_path, make(example))
 
 
 # ---------------------------------------------------------------- import
@@ -190,6 +203,14 @@ def test_heads_that_read_other_features(tmp_path, make_classifier, query):
     config = peft.LoraConfig(r=2, target_modules=[query], modules_to_save=["classifier"])
     peft.get_peft_model(make_classifier(), config).save_pretrained(tmp_path)
     refused(tmp_path, "classifier reads a pooler or a mean, and not the features here")
+
+
+def test_the_one_head_of_a_distilled_deit(tmp_path):
+    vit = timm.create_model("deit_tiny_distilled_patch16_224", img_size=32, depth=2, num_classes=3)
+    config = peft.LoraConfig(r=2, target_modules=["qkv"], modules_to_save=["head"])
+    peft.get_peft_model(vit, config).save_pretrained(tmp_path)
+    bare = timm.create_model("deit_tiny_distilled_patch16_224", img_size=32, depth=2, num_classes=0)
+    refused(tmp_path, "distilled DeiT has two heads", bare)
 
 
 def test_the_head_of_a_vit_of_transformers(tmp_path, images):

@@ -21,10 +21,10 @@ def rows(heading: str) -> list[list[str]]:
 WORKS, REFUSED = rows("What works"), rows("What is refused")
 EXAMPLES = [row[1] for row in WORKS]
 #: Encoders of every kind of layer with every check; the other families are slow tests.
-FAST = ["vit_base_patch14_dinov2", "DebertaV2Model(share_att_key=True)"]
+FAST = ["vit_base_patch14_dinov2", "beit_base_patch16_224", "DebertaV2Model(share_att_key=True)"]
 #: Encoders with the checks that tell one family from another.
-FEW = ["vit_base_patch16_siglip_224", "vit_base_patch16_rpn_224", "BertModel", "Dinov2Model"]
-FEW += ["Dinov2Model(use_swiglu_ffn=True)"]
+FEW = ["vit_base_patch16_siglip_224", "deit_base_distilled_patch16_224", "vit_base_patch16_rpn_224", "BertModel"]
+FEW += ["Dinov2Model", "Dinov2Model(use_swiglu_ffn=True)"]
 FEW_CHECKS = ["reference", "merging", "exchange"]
 
 
@@ -92,6 +92,7 @@ def test_method_that_does_not_fit_is_refused(example, key):
 READS = {
     "class token": lambda encoder, tokens: tokens[:, 0],
     "first token": lambda encoder, tokens: tokens[:, 0],
+    "mean of class and distillation token": lambda encoder, tokens: (tokens[:, 0] + tokens[:, 1]) / 2,
     "mean of the patches": lambda encoder, tokens: tokens[:, encoder.num_prefix_tokens :].mean(1),
     "class token behind the last LayerNorm": lambda encoder, tokens: encoder.post_layernorm(tokens[:, 0]),
     "attention pooling of all tokens": lambda encoder, tokens: getattr(encoder, "attn_pool", encoder.head)(tokens),

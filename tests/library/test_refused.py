@@ -50,10 +50,8 @@ def of_timm(name: str):
         (of_timm("swin_tiny_patch4_window7_224"), NO_ENCODER),
         (of_timm("vit_large_patch16_sapiens2"), NO_ENCODER),  # fewer heads for keys and values than for queries
         (of_timm("hiera_tiny_224"), NO_ENCODER),
-        (of_timm("beit_base_patch16_224"), "Beit keeps biases beside attn.qkv, and never calls that layer"),
-        (of_timm("deit_tiny_distilled_patch16_224"), "features are not one vector of the layers' width"),
-        (of_timm("samvit_base_patch16"), "features are not one vector of the layers' width"),
-        (of_timm("qwen3_vit_88m_enc"), "features are not one vector of the layers' width"),
+        (of_timm("samvit_base_patch16"), "pools in a head of its own"),
+        (of_timm("qwen3_vit_88m_enc"), "not one vector of the layers' width"),
         (lambda: make_vit(num_classes=10), "create it with num_classes=0"),
         (lambda: torch.ao.quantization.quantize_dynamic(make_vit(), inplace=True), "is quantised by torch"),
         (lambda: BertForSequenceClassification(BertConfig(**SIZE)), NO_ENCODER),
