@@ -11,7 +11,7 @@ Sets up .venv on first use, trains the profile's missing runs, analyses their ad
 of distribution, latents, costs), executes the notebooks in analysis/ on its results and prints the main table.
 
   demo       three small tasks, no download (default): 7 to 12 minutes on two cores, set-up included
-  mini       six tasks with full grids, no download: about 9 hours on two cores, 3 more for text
+  mini       twelve tasks with full grids, no download: about 16 hours on two cores, 3 more for text
   rehearsal  all of paper with stand-ins for data and weights, no download: minutes on two cores
   paper      VTAB-1k on DINOv2, GLUE on DeBERTa-V3: downloads what is not there, and needs a GPU
 

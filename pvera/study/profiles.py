@@ -1,6 +1,7 @@
 """Profiles: YAML files in experiments/profiles that say what is trained, read and checked."""
 
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
@@ -175,7 +176,8 @@ class Profile(Settings):
                 choose("text encoder", name, text_encoders.NAMES)
             else:
                 backbones.architecture(name)
-        for name in [*self.datasets, *self.further_datasets]:
+        parts = [part.datasets for part in (self, self.ablations, self.effects) if part]
+        for name in [*chain(*parts), *self.further_datasets]:
             if (tasks.task(name, self.data).category == "language") != self.text:
                 raise ValueError(f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}")
         for name, options in self.methods.items():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -19,6 +19,13 @@ T = TypeVar("T")
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 WORDS = {"extra_forbidden": "unknown key", "missing": "is missing"}
 
+
+def _distinct(values: list) -> list:
+    if twice := [value for index, value in enumerate(values) if value in values[:index]]:
+        raise ValueError(f"{twice[0]!r} stands twice")
+    return values
+
+
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0)]
@@ -26,7 +33,7 @@ Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
 Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
-Several = Annotated[list[T], Field(min_length=1)]
+Several = Annotated[list[T], Field(min_length=1), AfterValidator(_distinct)]
 
 
 class Settings(BaseModel):

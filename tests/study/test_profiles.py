@@ -60,6 +60,9 @@ WRONG = {  # keys of the file -> start of the message
     "text for a number": ({"learning_rate": "'1e-3'"}, "learning_rate: Input should be a valid number, not '1e-3'"),
     "not finite": ({"learning_rate": ".nan"}, "learning_rate: Input should be a finite number, not nan"),
     "in a list": ({"beta": "[1e-2, -1.0]"}, "beta.1: Input should be greater than or equal to 0, not -1.0"),
+    "a value twice": ({"seeds": "[0, 0]"}, "seeds: 0 stands twice"),
+    "unknown data set in a section": (
+        {"ablations": "{datasets: [sprite], rank: [2], targets: [q], search: false}"}, "unknown data set 'sprite'"),
     "unknown in a section": ({"schedule": "{epoch: 3}"}, "schedule.epoch: unknown key"),
     "choice": ({"protocol": "both"}, "protocol: Input should be 'corrected' or 'published', not 'both'"),
     "data set of texts": ({"datasets": "[rte]"}, "datasets: 'rte' is a data set of texts"),
