@@ -97,5 +97,5 @@ def test_predictions_are_pooled_per_method(tmp_path):
     np.testing.assert_allclose(confidence, [0.5, 0.55, 0.6, 0.65], atol=1e-3)
     np.testing.assert_array_equal(correct, [True, False, True, False])
     (tmp_path / "mine/benchmark/tiny/digits/vera/seed0.npz").unlink()
-    with pytest.raises(InputError, match="is gone; run its experiment again"):
+    with pytest.raises(InputError, match="is gone, or was changed"):
         calibration.pooled(tmp_path, runs)
