@@ -68,7 +68,9 @@ def test_noise_of_fixed_size_stands_between_no_noise_and_a_learned_size(tmp_path
     for dataset, counts in zip(TASKS, [[56, 59, 62], [44, 45, 46]], strict=True):
         write_all(tmp_path, [make_record("pvera", dataset, seed, correct, 100, experiment="noise_sigma_1")
                              for seed, correct in enumerate(counts)])  # fmt: skip
-    rows = judged("Components", components.values(components.load(tmp_path, "mine")))
+    runs = components.load(tmp_path, "mine")
+    rows = judged("Components", components.values(runs))
+    assert components.noises(tmp_path, "mine", runs) == {}, "no other size"
     fixed, learned = (rows[rows.index.str.contains(words)].iloc[0] for words in ("fixed size", "Learning σ"))
     assert fixed["difference"] == pytest.approx(5.5) and learned["difference"] == pytest.approx(0.5)
     std = np.std([6, 7, 8], ddof=1)  # on Digits; on Sprites all seeds differ by 4
@@ -87,7 +89,7 @@ def test_noises_of_several_sizes_stand_beside_the_components_of_their_tasks(tmp_
             record["test"]["ace"] = 0.05
             write_all(tmp_path, [record])
     found = components.noises(tmp_path, "mine", components.load(tmp_path, "mine"))
-    assert {run["dataset"] for runs in found.values() for run in runs} == {TASKS[0]}
+    assert {(run["dataset"], run["seed"]) for runs in found.values() for run in runs} == {(TASKS[0], 0)}
     table = components.table(found, "components_noise", components.NOISES_CAPTION)
     assert [row[0] for row in lines(table)] == [
         "VeRA", "VeRA, dropout 0.5 of the latent", "PVeRA, z = μ, β = 0", "PVeRA, σ = 0.3 fixed, β = 0",

@@ -58,6 +58,8 @@ def test_the_two_scopes_are_judged_apart():
 def test_two_are_equal_where_the_interval_lies_within_the_margin(margin, said):
     """Three data sets, −0.3, 0.0 and 0.3: half a width of 4.30 · 0.3 / √3 = 0.745."""
     assert judged({"": [[-0.3], [0.0], [0.3]]}, margin=margin)["verdict"] == said
+    for apart in (-0.3, 0.3):  # one end lies beyond the margin
+        assert judged({"": [[apart - 0.3], [apart], [apart + 0.3]]}, margin=margin)["verdict"] == UNDECIDED
     assert judged({"": [[0.2], [0.25], [0.3]]}, margin=margin)["verdict"] == HOLDS
 
 
