@@ -184,6 +184,9 @@ def test_noise_of_fixed_size_and_the_published_protocol(profile, tmp_path):
     assert {run.seed for run in listed} == {0}, "the other seeds take what it chose"
     places = {"sigma_0.5": described.datasets} | dict.fromkeys(("sigma_3", "dropout_0.1"), ["digits", "vessels"])
     assert keys(listed, "experiment", "dataset") == {(f"noise_{at}", name) for at in places for name in places[at]}
+    each = list_runs(described.with_(search_once=False, component_seeds=[0, 7]), "noise", tmp_path)
+    assert {run.seed for run in each if run.experiment == "noise_sigma_0.5"} == {0, 7}
+    assert {run.seed for run in each if run.experiment != "noise_sigma_0.5"} == set(described.seeds)
     of = {run.experiment: run.candidates for run in listed}
     for folder, sigma in (("noise_sigma_0.5", 0.5), ("noise_sigma_3", 3.0)):
         assert {(c.method.key, c.method.sigma, c.beta) for c in of[folder]} == {("pvera", sigma, 0.0)}
