@@ -210,6 +210,9 @@ def test_an_adapter_is_not_tested_on_the_images_of_its_training(copy, tmp_path, 
     Image.new("RGB", (40, 40), (1, 2, 3)).save(tmp_path / "moved/cat/added.png")
     refusal = scripts.refusal("evaluate", capsys, trained, *named)
     assert "mine has other pictures or another split" in refusal and "type --data-set NEW=FOLDER" in refusal
+    (tmp_path / "moved/cat").rename(tmp_path / "moved/lion")
+    refusal = scripts.refusal("evaluate", capsys, trained, "--data-set", f"zoo={tmp_path / 'moved'}", *named[2:])
+    assert "it does not know the classes of zoo" in refusal
 
 
 NUCLEI = MINI / "benchmark/tiny/nuclei/linear/seed0.safetensors"
