@@ -151,8 +151,6 @@ def changed(profile: Profile, options: argparse.Namespace) -> Profile:
         unknown = {name: {} for name in options.methods if name not in profile.methods}
         kept = {name: profile.methods[name] for name in profile.methods if name in options.methods}
         profile = profile.with_(methods=kept | unknown)
-    if options.datasets:
-        profile = profile.with_(further_datasets=[])
     schedule = {key: getattr(options, key) for key in ("epochs", "batch_size")}
     profile = profile.with_(training=profile.training.with_(**schedule))
     if options.learning_rate is not None:

@@ -178,9 +178,10 @@ def searches(profile: Profile, root, name: str) -> list[Run]:
     A single value needs no search. InputError where the profile has no values of β to choose from.
     """
     hyperparameter = name.removeprefix("language_")
-    method, values, datasets = SEARCHED[hyperparameter], getattr(profile, hyperparameter), profile.datasets
+    method, values = SEARCHED[hyperparameter], getattr(profile, hyperparameter)
+    datasets = profile.datasets if hyperparameter == "beta" else subset(profile)
     if hyperparameter == "beta":
-        datasets = [name for name in [*datasets, *profile.further_datasets] if name not in PUBLISHED_BETA]
+        datasets = [name for name in datasets if name not in PUBLISHED_BETA]
         if method in profile.methods and datasets and not values:
             raise InputError(f"profile {profile.name!r}: beta: is missing, the values to search for {datasets[0]}")
     if method not in profile.methods or len(values) < 2:
@@ -210,17 +211,15 @@ COMPONENTS: dict[str, tuple[str, dict]] = {
 def components(profile: Profile, root, name: str) -> list[Run]:
     """List VeRA, PVeRA without noise and KL term, without the KL term, and PVeRA; each below "components_<name>".
 
-    The benchmark trains the first and the last with the profile's seeds; these are further ones, and all of them on
-    the further data sets.
+    The benchmark trains the first and the last with the profile's seeds; these are further ones.
     """
-    listed, further = [], profile.further_datasets
+    listed = []
     for component, (method, changes) in COMPONENTS.items():
         list_of = partial(trainings, profile, root, f"{name}_{component}", [method], keep=False)
         if changes:
-            listed += list_of(datasets=[*profile.datasets, *further], seeds=profile.component_seeds, **changes)
+            listed += list_of(seeds=profile.component_seeds, **changes)
         else:
             listed += list_of(seeds=profile.further_seeds, search="beta", searched="benchmark")
-            listed += list_of(datasets=further, seeds=[*profile.seeds, *profile.further_seeds], search="beta")
     return listed
 
 
@@ -231,8 +230,8 @@ def noise(profile: Profile, root, name: str) -> list[Run]:
         return []
     listed, few = [], first_of_categories(profile)
     fixed = partial(trainings, profile, root, methods=["pvera"], beta=0.0, keep=False)
-    everywhere = {"datasets": [*profile.datasets, *profile.further_datasets], "seeds": profile.component_seeds}
-    listed += fixed(experiment=f"{name}_sigma_{profile.noise.sigma:g}", sigma=profile.noise.sigma, **everywhere)
+    one = {"sigma": profile.noise.sigma, "seeds": profile.component_seeds}
+    listed += fixed(experiment=f"{name}_sigma_{profile.noise.sigma:g}", **one)
     for sigma in profile.noise.sizes:
         listed += fixed(experiment=f"{name}_sigma_{sigma:g}", datasets=few, sigma=sigma)
     for share in profile.noise.dropout:
@@ -248,15 +247,15 @@ def published(profile: Profile, root, name: str) -> list[Run]:
     everywhere, listed = profile.with_(fixed_grid=[], search_once=False), []
     for method in profile.published.methods:
         beta = {"beta": profile.published.beta} if method == "pvera" else {}
-        seeds = profile.published.seeds
-        listed += trainings(everywhere, root, name, [method], seeds=seeds, rules=PUBLISHED, keep=False, **beta)
+        how = {"datasets": subset(profile), "seeds": profile.published.seeds, "rules": PUBLISHED, "keep": False}
+        listed += trainings(everywhere, root, name, [method], **how, **beta)
     return listed
 
 
 def equal_budget(profile: Profile, root, name: str) -> list[Run]:
     """List VeRA with the α that was searched, where the profile has values of α."""
     seeds = profile.component_seeds if profile.alpha else []
-    return trainings(profile, root, name, ["vera"], seeds=seeds, search="alpha", keep=False)
+    return trainings(profile, root, name, ["vera"], datasets=subset(profile), seeds=seeds, search="alpha", keep=False)
 
 
 def ablation(profile: Profile, root, name: str) -> list[Run]:
@@ -310,7 +309,7 @@ def dropout(profile: Profile, root, name: str) -> list[Run]:
     if not profile.rivals:
         return []
     fixed = profile.with_(fixed_grid=profile.backbones)
-    return trainings(fixed, root, name, ["lora", "vera"], dropout=0.1)
+    return trainings(fixed, root, name, ["lora", "vera"], datasets=subset(profile), dropout=0.1)
 
 
 def beta_effects(profile: Profile, root, name: str) -> list[Run]:
@@ -342,7 +341,7 @@ def out_of_distribution(profile: Profile, root, name: str) -> list[Analysis]:
 
     By default they are the first of each category: the paper has three, and does not name them.
     """
-    tested = tuple(profile.out_of_distribution) or first_of_categories(profile)
+    tested = tuple(profile.subset) or first_of_categories(profile)
     return [
         Analysis.of(run, name, analyses.out_of_distribution, tested)
         for run in adapters(profile, root, "vera", "pvera")
@@ -392,7 +391,7 @@ def compared(profile: Profile, root, name: str) -> list[Analysis]:
         settings |= {"shifts": False, "draws": [k for k in settings["draws"] if k <= settings["shift_draws"]]}
     trained, lists = COMPARED[name]
     seeds_of: dict[tuple, list[Run]] = {}
-    for run in lists(profile.with_(backbones=profile.backbones[:1]), root, trained):
+    for run in lists(profile.with_(backbones=profile.backbones[:1], datasets=subset(profile)), root, trained):
         if run.method in uncertainty_baselines.METHODS:
             seeds_of.setdefault((run.experiment, run.dataset, run.method), []).append(run)
     listed = []
@@ -407,12 +406,18 @@ def compared(profile: Profile, root, name: str) -> list[Analysis]:
 
 def near_and_far(profile: Profile, dataset: str) -> tuple[str, ...]:
     """Return the next data set of the same category, and the next one of another, as out of distribution."""
-    place = profile.datasets.index(dataset)
-    category = {name: tasks.task(name, profile.data).category for name in profile.datasets}
-    others = profile.datasets[place + 1 :] + profile.datasets[:place]
+    datasets = subset(profile)
+    place = datasets.index(dataset)
+    category = {name: tasks.task(name, profile.data).category for name in datasets}
+    others = datasets[place + 1 :] + datasets[:place]
     near = [name for name in others if category[name] == category[dataset]]
     far = [name for name in others if category[name] != category[dataset]]
     return (*near[:1], *far[:1])
+
+
+def subset(profile: Profile) -> list[str]:
+    """Return the data sets of the experiments that take long, out of the profile's."""
+    return [name for name in profile.subset or profile.datasets if name in profile.datasets]
 
 
 def first_of_categories(profile: Profile) -> tuple[str, ...]:

@@ -85,7 +85,7 @@ class Noise(Settings):
 
 
 class Published(Settings):
-    """The published protocol on every data set and the first backbone: each seed searches its own grid.
+    """The published protocol on the profile's subset and the first backbone: each seed searches its own grid.
 
     methods: those that are trained. beta: of PVeRA. seeds: these alone.
     """
@@ -124,9 +124,9 @@ class Profile(Settings):
     search_once: the first seed of an experiment searches each grid, and its other seeds train the value that it chose.
     component_seeds: of the experiments on PVeRA's components, which are left out where there are none.
     further_seeds: of VeRA and PVeRA, beside `seeds`.
-    further_datasets: of the experiments on PVeRA's components alone: the other methods are not trained on them.
+    subset: the data sets of what takes long: VeRA with an equal budget, the published protocol, dropout, `rivals`; by
+        default all. Their models also see each other's images; by default those of the first of each category do.
     experiments: those that are run where no others are asked for; by default all.
-    out_of_distribution: the data sets whose models see each other's images; by default the first of each category.
     noise, published: two experiments that are left out where they are not described.
     draws: of Monte Carlo inference, the numbers that are compared; fewer draws are the first of the most.
     rivals: the methods of uncertainty beside PVeRA's draws.
@@ -154,11 +154,10 @@ class Profile(Settings):
     search_once: bool = False
     component_seeds: list[Natural] = []
     further_seeds: list[Natural] = []
-    further_datasets: list[Name] = []
+    subset: list[Name] = []
     experiments: list[Name] = []
     ablations: Ablations | None = None
     effects: Effects | None = None
-    out_of_distribution: list[Name] = []
     noise: Noise | None = None
     published: Published | None = None
     draws: Several[Annotated[int, Field(ge=2)]] = [2, 4, 8, 16]
@@ -177,7 +176,7 @@ class Profile(Settings):
             else:
                 backbones.architecture(name)
         parts = [part.datasets for part in (self, self.ablations, self.effects) if part]
-        for name in [*chain(*parts), *self.further_datasets]:
+        for name in [*chain(*parts), *self.subset]:
             if (tasks.task(name, self.data).category == "language") != self.text:
                 raise ValueError(f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}")
         for name, options in self.methods.items():

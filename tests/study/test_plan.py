@@ -153,23 +153,18 @@ def test_components_differ_only_as_their_names_say(profile, tmp_path):
     assert replace(of["vera"], seed=1, experiment="benchmark", keep=True) == benchmark
 
 
-def test_further_data_sets_are_those_of_the_components_alone(profile, tmp_path):
-    profile = profile.with_(further_datasets=["flowers"], beta=[1e-3], search_once=True, noise=Noise())
-
-    def seeds() -> dict:
-        runs = [run for name in of_script("train") for run in list_runs(profile, name, tmp_path)]
-        of = [run for run in runs if run.dataset == "flowers"]
-        return {folder: {run.seed for run in of if run.experiment == folder} for (folder,) in keys(of, "experiment")}
-
-    folders = ("components_vera", "components_pvera", "components_no_noise", "components_no_kl", "noise_sigma_1")
-    assert seeds() == {folder: {0} for folder in folders}, "seed 0 searches the learning rate"
-    for run in list_runs(profile, "components", tmp_path):
-        if run.dataset == "flowers":
-            finish(run)
-    assert seeds()["components_vera"] == seeds()["components_pvera"] == {0, 1, 2}
-    assert seeds()["components_no_kl"] == {0, 1}
-    searched = list_runs(profile.with_(beta=[0.0, 1e-3]), "beta", tmp_path)
-    assert {run.dataset for run in searched} == {"digits", "vessels", "flowers"}
+def test_what_takes_long_has_a_subset_of_the_data_sets(profile, tmp_path):
+    described = profile.with_(
+        datasets=["digits", "vessels", "flowers"],
+        subset=["flowers", "digits", "counting"],
+        alpha=[1.0, 2.0],
+        beta=[0.0, 1e-3],
+        published=Published(methods=["vera"], beta=1e-3, seeds=[0]),
+        rivals=Baselines(),
+    )
+    of = {name: {run.dataset for run in list_runs(described, name, tmp_path)} for name in of_script("train")}
+    assert of["alpha"] == of["published"] == of["dropout"] == {"digits", "flowers"}
+    assert of["benchmark"] == of["beta"] == of["components"] == {"digits", "vessels", "flowers"}
 
 
 def test_noise_of_fixed_size_and_the_published_protocol(profile, tmp_path):
@@ -260,7 +255,7 @@ def test_analyses_are_listed_when_their_adapters_are_there(profile, tmp_path):
         "uncertainty": 1, "out_of_distribution": 1, "latents": 1, "focus": 1}  # fmt: skip
     assert listed["latents"][0].records == (str(first.path),) and not listed["latents"][0].fitted
     assert listed["out_of_distribution"][0].tested == ("digits", "vessels")
-    every = profile.with_(out_of_distribution=["vessels", "digits"])
+    every = profile.with_(subset=["vessels", "digits"])
     assert list_runs(every, "out_of_distribution", tmp_path)[0].tested == ("vessels", "digits")
     for run in others:
         finish(run, None if run.seed else 0)
