@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from scipy.stats import binomtest, mannwhitneyu, norm, t
+from scipy.stats import binomtest, mannwhitneyu, t
 from statsmodels.stats.power import TTestPower
 
-LEVEL = 0.05  # of tests
-CONFIDENCE = 1 - LEVEL  # of intervals
+LEVEL = 0.05  # of tests; intervals have the others
 
 
 def seed_error(std: np.ndarray, runs: np.ndarray, level: float = LEVEL) -> np.ndarray:
@@ -44,41 +43,7 @@ def binomial_p_value(correct: int, n: int, reference_correct: int) -> float:
     return float(binomtest(int(correct), int(n), reference_correct / n, alternative="less").pvalue)
 
 
-# Bootstrap over data sets
-
-SEED, RESAMPLES = 0, 10_000
-
-
-def resampled_means(values: np.ndarray) -> np.ndarray:
-    """Return the means of `RESAMPLES` resamples of data sets: (data sets, ...) to (RESAMPLES, ...).
-
-    Data sets are drawn with replacement, the same for all methods, so that methods stay paired on each. The spread of
-    the data sets' means already holds that of their seeds: drawing runs as well would count it twice (Davison and
-    Hinkley, 1997, Section 3.8). The data sets of a benchmark are a choice, not a random sample.
-    """
-    chosen = np.random.default_rng(SEED).integers(len(values), size=(RESAMPLES, len(values)))
-    return values[chosen].mean(1)
-
-
-def percentile_interval(statistic: np.ndarray, estimate: np.ndarray, units: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the percentiles of a statistic (resamples, ...) that leave 2.5 % on each side, widened.
-
-    estimate: (...), the statistic of the sample itself. units: how many units n were resampled. A bootstrap of n units
-    gives (n − 1)/n of the variance of a mean, and knows nothing of the doubt in that variance. So the distances from
-    the estimate are multiplied by √(n / (n − 1)) · t / z, the quantiles of Student's t with n − 1 degrees of freedom
-    and of the normal distribution, as the expanded percentiles of Hesterberg (2015) are for normal data. NaN for one
-    unit.
-    """
-    estimate = np.asarray(estimate, np.float64)
-    if units < 2:
-        return np.full_like(estimate, np.nan), np.full_like(estimate, np.nan)
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(statistic, [tail, 1 - tail], axis=0)
-    wider = np.sqrt(units / (units - 1)) * t.ppf(tail, units - 1) / norm.ppf(tail)
-    return estimate + wider * (low - estimate), estimate + wider * (high - estimate)
-
-
-# Intervals of paired differences
+# Intervals of means, most of them of paired differences
 
 POWER = 0.8  # of a difference that counts as one that could be shown
 
@@ -173,7 +138,7 @@ def detectable(differences: np.ndarray) -> float:
 @cache
 def _standardised(n: int) -> float:
     """Return the `detectable` mean of n values in their standard deviations."""
-    return float(np.squeeze(TTestPower().solve_power(nobs=n, alpha=1 - CONFIDENCE, power=POWER)))
+    return float(np.squeeze(TTestPower().solve_power(nobs=n, alpha=LEVEL, power=POWER)))
 
 
 # Ranks: the order of numbers, not their scale

@@ -8,17 +8,14 @@ import IPython.display
 import nbformat
 from IPython.display import Image, Markdown
 
-from pvera.report import statistics
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(name: str, root: Path, profile: str, monkeypatch) -> tuple[str, list[Path]]:
     """Run analysis/`name` as if the repository lay at `root`; return its Markdown and the pictures that it shows.
 
-    A warning is an error. Until the test ends, intervals come from few resamples: other tests check them.
+    A warning is an error.
     """
-    monkeypatch.setattr(statistics, "RESAMPLES", 200)
     notebook = nbformat.read(ROOT / "analysis" / name, as_version=4)
     nbformat.validate(notebook)
     (root / "pyproject.toml").touch()

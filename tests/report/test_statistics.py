@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import (
     binom,
-    bootstrap,
     mannwhitneyu,
-    norm,
     t,
     ttest_1samp,
     ttest_ind,
@@ -22,9 +20,7 @@ from pvera.report.statistics import (
     binomial_p_value,
     detectable,
     over_units,
-    percentile_interval,
     rank_sum,
-    resampled_means,
     seed_error,
     smallest,
 )
@@ -70,24 +66,6 @@ def test_reference_of_exactly_zero_or_one(n):
     assert binomial_p_value(0, n, 0) >= LEVEL and binomial_p_value(n, n, 0) >= LEVEL
     assert binomial_p_value(n, n, n) >= LEVEL
     assert binomial_p_value(n - 1, n, n) < LEVEL
-
-
-# Bootstrap over data sets
-
-
-def test_interval_over_data_sets_agrees_with_scipy():
-    """It is scipy's bootstrap of a mean; methods stay paired."""
-    values = np.random.default_rng(0).normal(0.6, 0.2, (12, 2))
-    drawn = resampled_means(values)
-    np.testing.assert_allclose(drawn.var(0), values.var(0) / 12, rtol=0.05)
-    np.testing.assert_allclose(resampled_means(values - values[:, :1])[:, 1], drawn[:, 1] - drawn[:, 0])
-    low, high = percentile_interval(drawn[:, 0], values[:, 0].mean(), 12)
-    expected = bootstrap(
-        (values[:, 0],), np.mean, method="percentile", n_resamples=40_000, rng=np.random.default_rng(1)
-    ).confidence_interval
-    wider = math.sqrt(12 / 11) * t.ppf(0.975, 11) / norm.ppf(0.975)
-    ends = [values[:, 0].mean() + wider * (bound - values[:, 0].mean()) for bound in expected]
-    assert (low, high) == pytest.approx(ends, abs=(high - low) / 30)
 
 
 # Intervals of paired differences

@@ -53,10 +53,15 @@ def by_seed(of_values: pd.DataFrame) -> pd.DataFrame:
     return of_values.dropna().groupby(level="seed").mean().reindex(of_values.index.unique("seed"))
 
 
+def differences(of_values: pd.DataFrame, reference) -> pd.DataFrame:
+    """Return how far the `losses` of the pairs that have every value lie above those of the value `reference`."""
+    whole = of_values.dropna()
+    return whole.sub(whole.get(reference, np.nan), axis=0)
+
+
 def above(of_values: pd.DataFrame, reference) -> pd.DataFrame:
-    """Return how far the `losses` lie above those of the value `reference`, means over seeds: rows data sets."""
-    means = of_values.dropna().groupby(level="dataset", sort=False).mean()
-    return means.sub(means.get(reference, np.nan), axis=0)
+    """Return the means of `differences` over seeds: rows data sets."""
+    return differences(of_values, reference).groupby(level="dataset", sort=False).mean()
 
 
 def failed(of_values: pd.DataFrame) -> pd.DataFrame:
@@ -95,8 +100,7 @@ def title(hyperparameter: str, value) -> str:
 
 def interval(of_values: pd.DataFrame, reference) -> tuple[list[float], list[float]]:
     """Return the ends of the 95 % interval over data sets of each value's mean of `above`; NaN for `reference`."""
-    whole, means = of_values.dropna(), above(of_values, reference).mean()
-    gaps = whole.sub(whole.get(reference, np.nan), axis=0)
+    gaps, means = differences(of_values, reference), above(of_values, reference).mean()
     half = [over_units(gaps[name].unstack("seed").dropna(how="all").to_numpy()) or np.nan for name in gaps]
     return list(means - half), list(means + half)
 

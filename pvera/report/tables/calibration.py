@@ -11,7 +11,7 @@ import pandas as pd
 
 from pvera import metrics
 from pvera.report.scores import complete, over_seeds, predictions, wide
-from pvera.report.statistics import percentile_interval, resampled_means, smallest
+from pvera.report.statistics import over_units
 from pvera.report.table import Table, interval
 from pvera.report.tables.benchmark import REFERENCE, about, left_out
 
@@ -21,25 +21,19 @@ from pvera.report.tables.benchmark import REFERENCE, about, left_out
 def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     """Compute the geometric mean of an error (a share) over data sets and seeds; rows methods.
 
-    errors: `scores.wide`, complete. mean, low, high: the mean and its 95 % bootstrap interval over data sets. seed<k>:
-    the mean of one seed. ratio, ratio_low, ratio_high: to PVeRA's mean, with the interval of `smallest`, paired
-    over data sets; NaN without PVeRA. InputError where a method lacks a data set.
+    errors: `scores.wide`, complete. mean: over data sets and seeds. seed<k>: of one seed. ratio: the mean to PVeRA's,
+    paired; NaN without PVeRA. Each has the ends _low and _high of its 95 % interval (`statistics.over_units`).
+    InputError where a method lacks a data set.
     """
-    with np.errstate(divide="ignore"):  # an error of exactly zero makes the mean zero
+    with np.errstate(divide="ignore", invalid="ignore"):  # an error of exactly zero makes the mean zero
         logs = np.log(errors)
-    means = over_seeds(logs)
-    mean = means.mean(skipna=False)
-    low, high = percentile_interval(resampled_means(means.to_numpy()), mean, len(means))
-    columns = {"mean": mean, "low": low, "high": high}
+        ratios = logs.sub(logs.get(REFERENCE, np.nan), axis=0)
+        columns = {}
+        for name, values in {"mean": logs, "ratio": ratios}.items():
+            mean = over_seeds(values).mean(skipna=False)
+            half = [over_units(values[method].unstack("seed", sort=False).to_numpy()) for method in values]
+            columns |= {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
     columns |= {f"seed{seed}": logs.xs(seed, level="seed").mean(skipna=False) for seed in errors.index.unique("seed")}
-    columns |= dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
-    if REFERENCE in errors:
-        with np.errstate(invalid="ignore"):  # of errors of exactly zero
-            gaps = [(logs[name] - logs[REFERENCE]).unstack("seed", sort=False).to_numpy() for name in errors]
-            effects = [smallest({"": gap}) for gap in gaps]
-        columns["ratio"] = mean - mean[REFERENCE]
-        columns["ratio_low"] = [effect.low for effect in effects]
-        columns["ratio_high"] = [effect.high for effect in effects]
     return np.exp(pd.DataFrame(columns, errors.columns))
 
 
@@ -84,14 +78,14 @@ def calibration(runs: list[dict], floors: Mapping[str, pd.DataFrame]) -> Table:
     for metric in ("nll", "brier", "accuracy"):
         data[metric] = over_seeds(scores[metric]).mean()
 
-    percents = ["accuracy", "ace_mean", "ace_floor", "ace_low", "ace_high", "ece_mean", "ece_floor"]
+    percents = ["accuracy", "ace_mean", "ace_floor", "ace_mean_low", "ace_mean_high", "ece_mean", "ece_floor"]
     shown = data.assign(**100 * data[percents])
     if REFERENCE in shown.index:
         shown.loc[REFERENCE, ["ace_ratio", "ace_ratio_low", "ace_ratio_high"]] = np.nan
     spec = {
         "ace_mean": ("ACE", 1, "min"),
         "ace_floor": ("Floor", 1),
-        "ace_low": ("95 % interval", lambda row: interval(None, row["ace_low"], row["ace_high"])),
+        "ace_mean_low": ("95 % interval", lambda row: interval(None, row["ace_mean_low"], row["ace_mean_high"])),
         "ace_ratio": (
             "Ratio to PVeRA's", lambda row: interval(row["ace_ratio"], row["ace_ratio_low"], row["ace_ratio_high"], 2),
         ),
@@ -105,7 +99,7 @@ def calibration(runs: list[dict], floors: Mapping[str, pd.DataFrame]) -> Table:
         f"Calibration and proper scores of each method. ACE and ECE: % in {metrics.BINS} bins, geometric means over "
         "data sets and seeds. Floor: the same for labels drawn from the method's own scores, so of a perfectly "
         "calibrated model on as many images. NLL: negative log-likelihood (nats). NLL, Brier score and accuracy (%): "
-        "means. Brackets: 95 % bootstrap intervals over data sets. Bold: lowest. Underlined: second lowest."
+        "means. Brackets: 95 % intervals for other data sets. Bold: lowest. Underlined: second lowest."
     )
     caption += left_out(wide(runs))
     return Table("calibration", caption, {"": shown}, spec, data.reset_index(), about(runs))
