@@ -1,7 +1,7 @@
 """Analyses of trained adapters: Monte Carlo uncertainty, out-of-distribution values, latent maps.
 
 An `Analysis` leaves one record, with its arrays beside it. Its configuration holds hashes of the adapter's file and of
-the test images.
+the test images; the adapter's stands in its training's record, so only computing needs the file.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,6 @@ import numpy as np
 from pvera import checkpoint, latents, selective, uncertainty
 from pvera.data import custom, suite
 from pvera.errors import InputError
-from pvera.files import sha256
 from pvera.seeding import derive
 from pvera.study import inputs, results
 from pvera.study.runs import Job, Run
@@ -65,7 +64,7 @@ class Analysis(Job):
         return [int(Path(record).stem.removeprefix("seed")) for record in self.records]
 
     def config(self) -> dict:
-        hashes = [sha256(adapter) for adapter in self.adapters]
+        hashes = [results.recorded_sha256(record, results.ADAPTER) for record in self.records]
         shortened = {} if self.images is None else {"images": self.images}
         fitted = {"splits_sha256": inputs.splits_sha256(self)} if self.fitted else {}
         return {
@@ -84,10 +83,11 @@ class Analysis(Job):
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
         """Return the record and the arrays. InputError where an adapter is missing or does not fit."""
         self._require_same_data()
+        first, *_ = self.adapters
         source = results.read(self.records[0])
         frozen, tests = inputs.for_analysis(self, device)
         config = self.config()
-        model = checkpoint.load(frozen.model, self.adapters[0]).eval()
+        model = checkpoint.load(frozen.model, first).eval()
         try:
             arrays = self.function(model, self, tests, lambda share: on_step(round(share * STEPS), STEPS))
         finally:

@@ -138,14 +138,23 @@ def read(path) -> dict:
     return record
 
 
+def recorded_sha256(path, suffix: str) -> str:
+    """Return the SHA-256 of the file with `suffix` that was written with the record at `path`, which may be gone.
+
+    InputError where it was not kept.
+    """
+    written = read(path)["files"].get(suffix)
+    if written is None:
+        raise InputError(f"{Path(path).with_suffix(suffix)}: was not kept; delete {path} and run it again")
+    return written
+
+
 def beside(path, suffix: str) -> Path:
     """Return the file with `suffix` that was written with the record at `path`.
 
     InputError where it was not kept, is gone, or was changed.
     """
-    file, written = Path(path).with_suffix(suffix), read(path)["files"].get(suffix)
-    if written is None:
-        raise InputError(f"{file}: was not kept; delete {path} and run it again")
+    file, written = Path(path).with_suffix(suffix), recorded_sha256(path, suffix)
     if not file.is_file() or sha256(file) != written:
         raise InputError(f"{file}: is gone, or was changed after it was written; delete {path} and run it again")
     return file

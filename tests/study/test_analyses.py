@@ -157,6 +157,16 @@ def test_existing_results_are_identified_by_adapter_data_and_settings(profile, r
     assert run.state() == "different"
 
 
+def test_only_computing_needs_the_adapters(profile, root, tmp_path):
+    done, missing = (list_runs(profile, name, root)[0] for name in ("out_of_distribution", "uncertainty"))
+    done.execute()
+    for run in (done, missing):
+        trained(run).with_suffix(".safetensors").unlink(missing_ok=True)
+    assert (done.state(), missing.state()) == ("done", "missing")
+    with pytest.raises(InputError, match="seed0.safetensors: is gone, or was changed after it was written"):
+        missing.execute()
+
+
 @pytest.mark.parametrize("experiment", ["uncertainty", "out_of_distribution", "latents", "rivals"])
 def test_adapters_of_other_splits_are_refused(experiment, tmp_path):
     """Their test images may be those that they were trained on. Of an ensemble, every adapter counts."""
