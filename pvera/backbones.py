@@ -111,7 +111,11 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
     """
     timm_name, options = architecture(name)
     if weights is not None:
-        options = options | {"pretrained_cfg_overlay": {"file": str(_checked(weights)), "custom_load": False}}
+        if Path(weights).suffix not in SUFFIXES:
+            raise InputError(f"{weights}: weights are a file that ends in {', '.join(SUFFIXES)}")
+        if not Path(weights).is_file():
+            raise InputError(f"{weights}: no such file")
+        options = options | {"pretrained_cfg_overlay": {"file": str(weights), "custom_load": False}}
     pretrained = pretrained or weights is not None
     try:
         with seeded(seed):
@@ -159,12 +163,9 @@ def weights_sha256(state: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def weight_files(name: str, weights: str | Path | None = None) -> list[Path]:
+def weight_files(name: str) -> list[Path]:
     """Return the file that `load` reads weights from; none where it would download them. InputError as `load`."""
-    timm_name, _ = architecture(name)
-    if weights is not None:
-        return [_checked(weights)]
-    config = get_pretrained_cfg(timm_name)
+    config = get_pretrained_cfg(architecture(name)[0])
     path = _weights_file(config.to_dict()) if config else None
     return [path] if path else []
 
@@ -183,15 +184,6 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
-
-
-def _checked(weights: str | Path) -> Path:
-    path = Path(weights)
-    if path.suffix not in SUFFIXES:
-        raise InputError(f"{path}: weights are a file that ends in {', '.join(SUFFIXES)}")
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    return path
 
 
 def _why(name: str, timm_name: str, weights: str | Path | None, error: Exception) -> str:

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from pvera.adapters import Method
-from pvera.encoders import Shape
+from pvera.adapters import AdaptFormer, Bottleneck, DoRA, LoRA, Method, PVeRA, VeRA
+from pvera.encoders import encoder_layers
 from pvera.model import adapt
 
 GIGA = 10**9
@@ -104,6 +104,26 @@ def multiply_adds(model: nn.Module, inputs: Tensor) -> int:
 # Closed forms
 
 
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a vision transformer; its MLP has width 4 d, as in DINOv2's S, B and L.
+
+    tokens: patches, class token and registers.   patch_inputs: numbers of a patch, 3 p².
+    """
+
+    tokens: int
+    dim: int
+    depth: int
+    patches: int
+    patch_inputs: int
+
+    @classmethod
+    def of(cls, vit: Any) -> "Shape":
+        layers, patches = encoder_layers(vit), vit.patch_embed.num_patches
+        patch_inputs = vit.patch_embed.proj.weight[0].numel()
+        return cls(patches + vit.num_prefix_tokens, layers[0].dim, len(layers), patches, patch_inputs)
+
+
 def backbone_multiply_adds(shape: Shape) -> int:
     """Return the multiply-adds of the bare backbone for one image.
 
@@ -114,10 +134,25 @@ def backbone_multiply_adds(shape: Shape) -> int:
     return shape.depth * (12 * t * d**2 + 2 * t**2 * d) + shape.patches * shape.patch_inputs * d
 
 
-def adapter_multiply_adds(method: Method, shape: Shape, sampled: bool = False) -> int | None:
-    """Return the multiply-adds of all layers' adapters, unmerged; None where the method has no closed form.
+def adapter_multiply_adds(method: Method, shape: Shape, sampled: bool = False) -> int:
+    """Return the multiply-adds of all layers' adapters, unmerged; 0 for a method of one's own.
 
-    sampled: count σ too.
+    sampled: count σ too, where it is trained.
     """
-    layer = method.multiply_adds(shape, sampled)
-    return None if layer is None else shape.depth * layer
+    t, d, targets = shape.tokens, shape.dim, len(getattr(method, "targets", ""))
+    match method:
+        case Bottleneck():
+            layer = 2 * 2 * t * d * (d // method.ratio)
+        case AdaptFormer():
+            layer = 2 * t * d * (d // method.ratio)
+        case LoRA():
+            layer = targets * 2 * t * d * method.rank
+        case VeRA() | PVeRA():  # fused projections read one x, so a shared A is one product
+            halves = method.halves if sampled and isinstance(method, PVeRA) else 1
+            layer = (halves * (1 if method.pair == "shared" else targets) + targets) * t * d * method.rank
+        case DoRA():
+            tokens = 2 * t * d * method.rank if method.norm == "input" else t * d**2
+            layer = targets * (tokens + method.rank * d**2)
+        case _:
+            layer = 0
+    return shape.depth * layer

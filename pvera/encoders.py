@@ -108,26 +108,6 @@ def require_whole(module: nn.Module) -> None:
         raise InputError("the weights are sharded (FSDP2): gather them into an adapted model of one process first")
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of a vision transformer for the closed forms of `cost`; its MLP has width 4 d, as in DINOv2's S, B and L.
-
-    tokens: patches, class token and registers.   patch_inputs: numbers of a patch, 3 p².
-    """
-
-    tokens: int
-    dim: int
-    depth: int
-    patches: int
-    patch_inputs: int
-
-    @classmethod
-    def of(cls, vit: Any) -> "Shape":
-        layers, patches = encoder_layers(vit), vit.patch_embed.num_patches
-        patch_inputs = vit.patch_embed.proj.weight[0].numel()
-        return cls(patches + vit.num_prefix_tokens, layers[0].dim, len(layers), patches, patch_inputs)
-
-
 def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     """Return the layers of an encoder, in order.
 

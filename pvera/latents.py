@@ -5,7 +5,7 @@ The last layer is the one closest to the head. Earlier layers take their mean, w
 
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -69,15 +69,9 @@ def lengths(model: AdaptedModel, images: Tensor) -> Tensor:
 
     Raises what `last_layer` raises.
     """
-    height, width = _grid(model)
+    height, width = cast(Any, model.backbone).patch_embed.grid_size
     mu = last_layer(model, images, "q")[0][:, -height * width :, 0]  # class and register tokens come first
     return mu.norm(dim=2).reshape(-1, height, width)
-
-
-def _grid(model: AdaptedModel) -> tuple[int, int]:
-    """Return the rows and columns of the patches of timm's models."""
-    patch_embed: Any = model.backbone.patch_embed
-    return patch_embed.grid_size
 
 
 @dataclass(frozen=True)
@@ -103,7 +97,7 @@ def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps
     """
     PCA = optional("sklearn.decomposition", "study").PCA
 
-    grid = _grid(model)
+    grid = cast(Any, model.backbone).patch_embed.grid_size
     mu, sigma = last_layer(model, images, "q")
     patches = mu[:, -grid[0] * grid[1] :, 0].cpu()  # class and register tokens come first
     latents = patches.flatten(0, 1).numpy()

@@ -30,11 +30,6 @@ def evaluate(probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) ->
     }
 
 
-def accuracy(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Return the share of images whose most probable class (the first of equals) is the label, in [0, 1]."""
-    return float(top_label(probabilities, labels)[1].mean())
-
-
 def matthews(probabilities: np.ndarray, labels: np.ndarray) -> float:
     """Return the Matthews correlation of the most probable class with the label, in [−1, 1]; 0 if one is constant."""
     probabilities, labels = _check(probabilities, labels)

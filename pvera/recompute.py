@@ -53,12 +53,3 @@ class Passes:
 def recomputing() -> bool:
     """Return whether a backward pass runs, so that the current forward pass repeats an earlier one."""
     return not torch.compiler.is_compiling() and current_node() is not None
-
-
-def require_gradient(kl: torch.Tensor) -> None:
-    """Raise RuntimeError where a KL term that training adds to the loss has no gradient."""
-    if torch.is_grad_enabled() and not kl.requires_grad:
-        raise RuntimeError(
-            "the KL term has no gradient: its pass ran under no_grad(), or in a re-entrant checkpoint "
-            "(use_reentrant=False keeps the graph)"
-        )

@@ -45,14 +45,9 @@ def augrc(uncertainty: np.ndarray, wrong: np.ndarray) -> float:
 
 
 def selective_accuracy(uncertainty: np.ndarray, wrong: np.ndarray, coverage: float = 0.8) -> float:
-    """Return the accuracy on the `answered` images, those with the lowest uncertainty."""
-    risk = selective_risk(uncertainty, wrong)
-    return float(1 - risk[answered(coverage, len(risk)) - 1])
-
-
-def answered(coverage: float, images: int) -> int:
-    """Return how many of `images` a coverage in (0, 1] answers, rounded up."""
-    return int(np.ceil(coverage * images - 1e-9))
+    """Return the accuracy on the images with the lowest uncertainty; their number is rounded up."""
+    answered = int(np.ceil(coverage * len(wrong) - 1e-9))
+    return float(1 - selective_risk(uncertainty, wrong)[answered - 1])
 
 
 def _wrong_in_order(uncertainty: np.ndarray, wrong: np.ndarray) -> np.ndarray:

@@ -83,12 +83,6 @@ def pool(name: str) -> str:
     return "mean" if name in MEAN else "first"
 
 
-def weight_files(name: str, weights: str | Path | None = None) -> list[Path]:
-    """Return the files that `load` reads encoder and tokenizer from; none for an encoder on the hub."""
-    source, local = (str(weights), True) if weights else _source(name)
-    return sorted(path for path in Path(source).rglob("*") if path.is_file()) if local else []
-
-
 def _source(name: str) -> tuple[str, bool]:
     """Return the source from which transformers loads `name`, and whether it is a folder."""
     if name not in PACKAGED:

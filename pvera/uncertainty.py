@@ -129,28 +129,18 @@ def t_interval(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean - half, mean + half
 
 
-@dataclass(frozen=True)
-class Decomposition:
-    """The entropy of a mean prediction and its two parts in nats, (n,) each (Depeweg et al., ICML 2018).
-
-    total: of the mean probabilities. expected: mean entropy of the single predictions, "aleatoric". mutual: the
-    difference, mutual information of label and draw, "epistemic"; zero for one draw.
-    """
-
-    total: np.ndarray
-    expected: np.ndarray
-    mutual: np.ndarray
-
-
-def decompose(probabilities: np.ndarray | Tensor) -> Decomposition:
+def decompose(probabilities: np.ndarray | Tensor) -> dict[str, np.ndarray]:
     """Decompose the entropy of probabilities (k, n, classes) of k draws, or of k members of an ensemble.
 
-    InputError for what are no probabilities, such as logits.
+    Returns entropies in nats, (n,) each (Depeweg et al., ICML 2018). total: of the mean probabilities. expected: mean
+    entropy of the single predictions, "aleatoric". mutual: the difference, mutual information of label and draw,
+    "epistemic"; zero for one draw. InputError for what are no probabilities, such as logits.
     """
     probabilities = np.asarray(probabilities, np.float64)
     metrics.require_probabilities(probabilities)
     total, expected = _entropy(probabilities.mean(0)), _entropy(probabilities).mean(0)
-    return Decomposition(total, expected, np.maximum(total - expected, 0))  # below zero only by rounding
+    mutual = np.maximum(total - expected, 0)  # below zero only by rounding
+    return {"total": total, "expected": expected, "mutual": mutual}
 
 
 def _entropy(probabilities: np.ndarray) -> np.ndarray:

@@ -28,10 +28,7 @@ def register(cls: type[Method]) -> type[Method]:
             def adapter(self, layer, index, shared, seed):
                 return BiasAdapter(layer.dim)    # a pvera.Adapter, see pvera/adapters/base.py
 
-            def multiply_adds(self, shape, sampled=False):
-                return 0
-
-    `colour`, `marker` and `multiply_adds` are optional (see `Method`). Import the module before its key is used;
+    `colour` and `marker` are optional (see `Method`). Import the module before its key is used;
     scripts and notebooks know it if pvera/adapters/__init__.py imports it at its end. InputError unless `cls` is a
     frozen dataclass derived from `Method` with a key of its own.
     """

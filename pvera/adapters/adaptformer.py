@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pvera.adapters.base import Adapter, Method
 from pvera.adapters.bottleneck import DownUp
-from pvera.encoders import EncoderLayer, Shape
+from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
 
 
@@ -41,9 +41,6 @@ class AdaptFormer(Method):
             raise InputError("AdaptFormer needs a LayerNorm before the MLP, which this encoder does not have")
         branch = ScaledParallelAdapter if self.inside_layer_scale else ParallelAdapter
         return branch(self, layer.dim, index, seed)
-
-    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
-        return 2 * shape.tokens * shape.dim * (shape.dim // self.ratio)
 
 
 class ParallelBranch(Adapter):

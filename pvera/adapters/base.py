@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pvera.encoders import EncoderLayer, Shape
+from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
 from pvera.recompute import Passes
 
@@ -82,13 +82,6 @@ class Method:
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "Adapter":
         """Return the adapter of `layer`, the encoder's layer `index`; `shared` is what `self.shared` returned."""
         raise NotImplementedError
-
-    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int | None:
-        """Return the multiply-adds per image of one layer's adapter, unmerged; None without a closed form.
-
-        sampled: count the variance too.
-        """
-        return None
 
 
 class Adapter(nn.Module):

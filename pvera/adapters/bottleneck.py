@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pvera.adapters.base import Adapter, Method
-from pvera.encoders import EncoderLayer, Shape
+from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
 from pvera.seeding import generator
 
@@ -38,9 +38,6 @@ class Bottleneck(Method):
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "BottleneckAdapter":
         return BottleneckAdapter(self, layer.dim, index, seed)
-
-    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
-        return 4 * shape.tokens * shape.dim * (shape.dim // self.ratio)
 
 
 class BottleneckAdapter(Adapter):

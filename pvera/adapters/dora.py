@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from pvera.adapters.base import Adapter, Method, add_products, full_precision, matching, products, scale_at, select
 from pvera.adapters.lora import low_rank_pair, low_rank_weight
-from pvera.encoders import EncoderLayer, Shape
+from pvera.encoders import EncoderLayer
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,6 @@ class DoRA(Method):
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "DoRAAdapter":
         return DoRAAdapter(self, layer, index, seed)
-
-    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
-        t, d = shape.tokens, shape.dim
-        tokens = 2 * t * self.rank * d if self.norm == "input" else t * d**2
-        return len(self.targets) * (tokens + self.rank * d**2)
 
 
 class DoRAAdapter(Adapter):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters.base import Adapter, Method, matching, scale_at, select
-from pvera.encoders import EncoderLayer, Shape
+from pvera.encoders import EncoderLayer
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,6 @@ class IA3(Method):
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "IA3Adapter":
         return IA3Adapter(layer.dim, layer.hidden_dim)
-
-    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
-        return 0
 
 
 class IA3Adapter(Adapter):

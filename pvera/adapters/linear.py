@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pvera.adapters.base import Adapter, Method
-from pvera.encoders import EncoderLayer, Shape
+from pvera.encoders import EncoderLayer
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,3 @@ class Linear(Method):
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> Adapter:
         return Adapter()
-
-    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
-        return 0

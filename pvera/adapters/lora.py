@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pvera.adapters.base import Method, add_products, matching, products, select
 from pvera.adapters.dropped import DroppedAdapter
-from pvera.encoders import EncoderLayer, Shape
+from pvera.encoders import EncoderLayer
 from pvera.seeding import generator
 
 
@@ -42,9 +42,6 @@ class LoRA(Method):
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "LoRAAdapter":
         return LoRAAdapter(self, layer.dim, index, seed)
-
-    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
-        return len(self.targets) * 2 * shape.tokens * self.rank * shape.dim
 
 
 class LoRAAdapter(DroppedAdapter):

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 
 from pvera.adapters.base import Method, full_precision, matching, products, select
 from pvera.adapters.sampled import SampledAdapter
-from pvera.adapters.vera import PAIRS, SharedMatrices, add_scaled, draw_scale, merged_update, products_per_layer
-from pvera.encoders import EncoderLayer, Shape
+from pvera.adapters.vera import PAIRS, SharedMatrices, add_scaled, draw_scale, merged_update
+from pvera.encoders import EncoderLayer
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,6 @@ class PVeRA(Method):
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "PVeRAAdapter":
         return PVeRAAdapter(self, layer.dim, shared, index, seed)
-
-    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
-        return products_per_layer(self, halves=self.halves if sampled else 1) * shape.tokens * self.rank * shape.dim
 
 
 class PVeRAAdapter(SampledAdapter):

@@ -9,7 +9,7 @@ from torch import Tensor, distributed
 from torch.nn import functional as F
 
 from pvera.adapters.base import Adapter
-from pvera.recompute import recomputing, require_gradient
+from pvera.recompute import recomputing
 from pvera.seeding import derive
 
 STATE_SIZE = len(torch.Generator().get_state())  # of a CPU; other devices have smaller ones
@@ -158,8 +158,12 @@ class SampledAdapter(Adapter):
         if not self._kl:
             raise RuntimeError("no KL term: run a forward pass first, outside without_kl()")
         kl: Any = sum(self._kl.values())
-        if self.training and next(self.parameters()).requires_grad:
-            require_gradient(kl)
+        trains = self.training and next(self.parameters()).requires_grad and torch.is_grad_enabled()
+        if trains and not kl.requires_grad:
+            raise RuntimeError(
+                "the KL term has no gradient: its pass ran under no_grad(), or in a re-entrant checkpoint "
+                "(use_reentrant=False keeps the graph)"
+            )
         return kl
 
 

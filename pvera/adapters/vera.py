@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from pvera.adapters.base import Method, add_products, matching, products, select
 from pvera.adapters.dropped import DroppedAdapter
-from pvera.encoders import EncoderLayer, Shape
+from pvera.encoders import EncoderLayer
 from pvera.seeding import generator
 
 PAIRS = ("position", "shared")
@@ -51,9 +51,6 @@ class VeRA(Method):
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "VeRAAdapter":
         return VeRAAdapter(self, layer.dim, shared, index, seed)
-
-    def multiply_adds(self, shape: Shape, sampled: bool = False) -> int:
-        return products_per_layer(self) * shape.tokens * self.rank * shape.dim
 
 
 class SharedMatrices(nn.Module):
@@ -121,11 +118,6 @@ def merged_update(adapter: Any, A: Tensor, d: Tensor, targets: list[int]) -> Ten
     """Return α (A diag(d) B diag(b))ᵀ (p, d_out, d_in) of the p `targets`, for A (d, p, r) and d (p, r)."""
     pairs, B, b = adapter.shared.pairs(targets), adapter.shared.B, adapter.b
     return adapter.method.alpha * torch.einsum("dpr,pr,pre,pe->ped", A[:, pairs], d[targets], B[pairs], b[targets])
-
-
-def products_per_layer(method: Any, halves: int = 1) -> int:
-    """Return the products with A's `halves` and with B that the fused projections of one layer take."""
-    return halves * (1 if method.pair == "shared" else len(method.targets)) + len(method.targets)
 
 
 def draw_matrices(init: str, dim: int, width: int, rank: int, seed: int, position: str) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,6 @@ from pvera import adapt, backbones, cost
 from pvera.adapters import Method
 from pvera.data import tasks, vtab
 from pvera.data.image_folders import ImageSplit
-from pvera.encoders import Shape
 from pvera.errors import InputError
 from pvera.study.markdown import table
 from pvera.study.runs import Run
@@ -29,10 +28,10 @@ PASS = 1 / 3  # of a training step: the share of its forward pass
 
 
 @cache
-def shape(backbone: str) -> Shape | None:
+def shape(backbone: str) -> cost.Shape | None:
     """Return the sizes of a backbone; None where there is no closed form of its products, as for texts."""
     try:
-        return Shape.of(backbones.shapes(backbone))
+        return cost.Shape.of(backbones.shapes(backbone))
     except (InputError, AttributeError):
         return None
 
@@ -47,9 +46,9 @@ def images(one: Run) -> tuple[int, int, int]:
 
 
 def forward(backbone: str, method: Method, sampled: bool) -> int:
-    """Return the multiply-adds of one image; those of the backbone for a method without a closed form."""
+    """Return the multiply-adds of one image."""
     sizes = shape(backbone)
-    return cost.backbone_multiply_adds(sizes) + (cost.adapter_multiply_adds(method, sizes, sampled) or 0)
+    return cost.backbone_multiply_adds(sizes) + cost.adapter_multiply_adds(method, sizes, sampled)
 
 
 def epoch(one: Run) -> float:

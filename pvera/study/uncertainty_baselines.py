@@ -57,7 +57,7 @@ class Prediction:
     def of(cls, drawn: np.ndarray) -> "Prediction":
         """Combine probabilities (k, n, C) of k draws or of k members of an ensemble."""
         drawn = np.asarray(drawn, np.float64)
-        parts = dict(vars(uncertainty.decompose(drawn)))
+        parts = uncertainty.decompose(drawn)
         if len(drawn) > 1:
             parts["spread"] = drawn.max(2).std(0, ddof=1)
         return cls(drawn.mean(0), parts)

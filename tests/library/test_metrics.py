@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, log_loss
 from pvera import metrics
 from pvera.errors import InputError
 
-METRICS = (metrics.accuracy, metrics.ece, metrics.ace, metrics.nll, metrics.brier)
+METRICS = (metrics.ece, metrics.ace, metrics.nll, metrics.brier)
 
 
 def random_predictions(seed, n=500, classes=7, sharpness=3.0):
@@ -35,7 +35,7 @@ HAND = np.array([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.4, 0.6]]), np.array([0, 
 
 def test_by_hand():
     probabilities, labels = HAND
-    assert metrics.accuracy(probabilities, labels) == 0.5
+    assert metrics.evaluate(probabilities, labels)["accuracy"] == 0.5
     # Bins [0, .5) and [.5, 1]: all four lie in the second: |2 - 2.9| / 4
     assert metrics.ece(probabilities, labels, bins=2) == pytest.approx(0.9 / 4)
     # Bins [.6, .8) holds two .6 (one right), [.8, 1] one .8 and one .9 (one right)
@@ -80,7 +80,7 @@ def test_bin_edges_belong_to_the_upper_bin():
 def test_nll_and_accuracy_agree_with_scikit_learn(seed):
     probabilities, labels = random_predictions(seed)
     assert metrics.nll(probabilities, labels) == pytest.approx(log_loss(labels, probabilities), rel=1e-12)
-    assert metrics.accuracy(probabilities, labels) == accuracy_score(labels, probabilities.argmax(1))
+    assert metrics.evaluate(probabilities, labels)["accuracy"] == accuracy_score(labels, probabilities.argmax(1))
 
 
 def test_nll_of_the_impossible_is_finite():
@@ -91,7 +91,7 @@ def test_nll_of_the_impossible_is_finite():
 @given(predictions(), st.integers(1, 20))
 def test_properties(case, bins):
     probabilities, labels = case
-    accuracy, confidence = metrics.accuracy(*case), probabilities.max(1).mean()
+    accuracy, confidence = metrics.evaluate(*case)["accuracy"], probabilities.max(1).mean()
     gap = abs(accuracy - confidence)
     for error in (metrics.ece, metrics.ace):
         # Splitting bins can only uncover errors that cancel; one bin is the overall gap

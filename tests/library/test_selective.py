@@ -61,4 +61,6 @@ def test_specificity_at_sensitivity_against_torchmetrics():
 
 @pytest.mark.parametrize("coverage, images, number", [(0.8, 1043, 835), (0.35, 20, 7), (0.05, 1, 1), (1, 3, 3)])
 def test_answered_images_are_rounded_up(coverage, images, number):
-    assert selective.answered(coverage, images) == number
+    wrong = np.arange(images) == number - 1  # the last that is answered is the only error
+    accuracy = selective.selective_accuracy(np.arange(images), wrong, coverage)
+    assert accuracy == pytest.approx(1 - 1 / number)

@@ -55,9 +55,6 @@ class Bias(pvera.Method):
     def adapter(self, layer, index, shared, seed):
         return BiasAdapter(self, layer.dim)
 
-    def multiply_adds(self, shape, sampled=False):
-        return 0
-
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
