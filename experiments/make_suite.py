@@ -22,7 +22,7 @@ def main(words: list[str] | None = None) -> None:
     missing = []
     for recipe in (suite.RECIPES[name] for name in arguments.task):
         folder = arguments.root / recipe.name
-        if suite.manifest(recipe, folder) is None:
+        if not suite.is_made(recipe, folder):
             missing.append(recipe)
             if folder.exists() and not (folder / suite.MANIFEST).exists():
                 raise InputError(f"{folder} exists and was not made by this script: remove it")

@@ -125,8 +125,6 @@ def parse_training(description: str, script: str, words: list[str] | None) -> tu
         raise InputError("--device and --workers are for this machine; with --slurm, set them in the YAML file")
     if options.budget and options.slurm:
         raise InputError("--budget is for this machine; a cluster's limit stands in its YAML file")
-    if options.wait and not options.slurm:
-        raise InputError("--wait is for --slurm")
     set_cache(options.cache)
     custom_options.install(options)
     profile = read_profile(options.profile)

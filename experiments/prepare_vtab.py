@@ -28,7 +28,6 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--root", type=Path, default=ROOT / "data/vtab-1k", help="where VTAB-1k lies (%(default)s)")
     parser.several("--datasets", metavar="D", default=list(vtab.NAMES), help="only these data sets")
     parser.add_argument("--source", type=Path, help="folder or archive with the data, instead of the hub")
-    parser.add_argument("--replace", action="store_true", help="replace data sets in place")
     parser.add_argument(
         "--accept", action="store_true", help="use data sets although they differ from VTAB-1k; results then say so"
     )
@@ -55,7 +54,7 @@ def main(words: list[str] | None = None) -> None:
         print(f"not recorded: {error}")
     print(f"{len(usable)} of {len(options.datasets)} data sets can be used in {root}")
     if any((root / name).exists() for name in set(options.datasets) - set(usable)):
-        print("--replace replaces data sets in place, --accept uses them as they are")
+        print("remove a wrong folder to install its data set anew; --accept uses it as it is")
     copy = vtab.copy_name(root)
     print(f"copy: {copy or 'unknown: the copies agree in these data sets'}")
     if str(copy).startswith("mixed"):
@@ -66,7 +65,7 @@ def main(words: list[str] | None = None) -> None:
 
 def place(options: Namespace, root: Path) -> None:
     """Put missing data sets from the source or the hub in place, unless they are wrong."""
-    wanted = [name for name in options.datasets if options.replace or not (root / name).exists()]
+    wanted = [name for name in options.datasets if not (root / name).exists()]
     if not wanted:
         return
     downloads, extracted = root / ".download", root / ".extracted"
@@ -87,8 +86,12 @@ def place(options: Namespace, root: Path) -> None:
                 findings = vtab.check(folder.parent, name)
                 if findings and not options.accept:
                     print(f"{name} was not put in place: {'; '.join(findings)}")
+                    continue
+                (root / name).unlink(missing_ok=True)  # a link to a folder that was moved
+                if extracted in folder.parents:
+                    folder.rename(root / name)
                 else:
-                    vtab_sources.put(folder, root / name, link=extracted not in folder.parents)
+                    (root / name).symlink_to(folder.resolve(), target_is_directory=True)
         finally:
             shutil.rmtree(extracted, ignore_errors=True)
         shutil.rmtree(downloads, ignore_errors=True)

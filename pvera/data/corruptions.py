@@ -9,38 +9,38 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image
 
-from pvera.errors import InputError, optional
+from pvera.errors import optional
 from pvera.seeding import derive
 
 SEVERITIES = (1, 2, 3, 4, 5)
 SMALL = 64  # pixels
 
-Corruption = Callable[[np.ndarray, float, int], np.ndarray]
+Corruption = Callable[[np.ndarray, float], np.ndarray]
 
 
-def _noise(images: np.ndarray, deviation: float, first: int) -> np.ndarray:
-    """Add normal noise of a standard deviation, a share of the full range; the same in whatever batch an image is."""
+def _noise(images: np.ndarray, deviation: float) -> np.ndarray:
+    """Add normal noise of a standard deviation, a share of the full range."""
     random_noise = optional("skimage.util", "study").random_noise
-    seeds = (derive("corruption", deviation, first + i) for i in range(len(images)))
+    seeds = (derive("corruption", deviation, i) for i in range(len(images)))
     return np.stack(
         [random_noise(image, "gaussian", rng=s, var=deviation**2) for image, s in zip(images, seeds, strict=True)]
     )
 
 
-def _blur(images: np.ndarray, sigma: float, first: int) -> np.ndarray:
+def _blur(images: np.ndarray, sigma: float) -> np.ndarray:
     """Blur by a Gaussian whose standard deviation is `sigma` pixels."""
     gaussian = optional("skimage.filters", "study").gaussian
     return gaussian(images.astype(np.float32) / 255, (0, sigma, sigma, 0))
 
 
-def _contrast(images: np.ndarray, factor: float, first: int) -> np.ndarray:
+def _contrast(images: np.ndarray, factor: float) -> np.ndarray:
     """Multiply the distance from each channel's mean."""
     images = images.astype(np.float32) / 255
     mean = images.mean((1, 2), keepdims=True)
     return mean + factor * (images - mean)
 
 
-def _jpeg(images: np.ndarray, quality: float, first: int) -> np.ndarray:
+def _jpeg(images: np.ndarray, quality: float) -> np.ndarray:
     """Compress by JPEG of a quality up to 100."""
     compressed = np.empty_like(images)
     for i, image in enumerate(images):
@@ -59,17 +59,9 @@ CORRUPTIONS: dict[str, tuple[Corruption, tuple[float, ...], tuple[float, ...]]] 
 }
 
 
-def corrupt(images: np.ndarray, name: str, severity: int, first: int = 0) -> np.ndarray:
-    """Return uint8 images (N, size, size, 3) with one of `CORRUPTIONS`; severity 0 changes nothing.
-
-    first: place of the first image in its split, from which the noise follows.
-    InputError for an unknown corruption or severity.
-    """
-    if name not in CORRUPTIONS or severity not in (0, *SEVERITIES):
-        raise InputError(f"corruptions are {', '.join(CORRUPTIONS)}, of severity 0 to 5, not {name!r} of {severity!r}")
-    if severity == 0:
-        return images
+def corrupt(images: np.ndarray, name: str, severity: int) -> np.ndarray:
+    """Return uint8 images (N, size, size, 3) of a split, from its first on, with one of `CORRUPTIONS`."""
     function, small, large = CORRUPTIONS[name]
     strength = (small if images.shape[1] <= SMALL else large)[severity - 1]
-    changed = function(images, strength, first)
+    changed = function(images, strength)
     return (np.clip(changed, 0, 1) * 255).round().astype(np.uint8)

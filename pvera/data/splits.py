@@ -8,7 +8,8 @@
 
     MODELS, PACKAGE                        the module that loads frozen models for such data, and their package
     reading(frozen)                        what the numbers read from a file depend on in `frozen`, as JSON
-    key(root, name, part, reading, first)  what a split depends on, files by size and times; InputError for wrong lists
+    key(root, name, part, reading, first)  what a split of images depends on, files by size and times, "" for texts;
+                                           InputError for wrong lists
     load_parts(...)                        as `load`
     scores(probabilities, labels)          test scores of class probabilities (n, classes) under labels (n,)
 """

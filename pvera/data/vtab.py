@@ -82,8 +82,8 @@ def require(data: Iterable[tuple[str | Path, str]]) -> None:
         if not set(findings) <= set(read_record(root).get(name, ())):
             raise InputError(
                 f"{Path(root) / name} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; `python "
-                f"experiments/prepare_vtab.py --root {root} --datasets {name}` lists all differences, with --replace "
-                "puts VTAB-1k's in its place, with --accept uses it as it is, and results then say so"
+                f"experiments/prepare_vtab.py --root {root} --datasets {name}` lists all differences, and "
+                "installs it anew where its folder was removed; with --accept it is used as it is, and results say so"
             )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tarfile
 import zipfile
 from collections.abc import Collection, Iterable
@@ -78,20 +77,6 @@ def extract(archive: Path, target: Path) -> None:
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"cannot extract {archive}: {reason}") from None
-
-
-def put(folder: Path, target: Path, link: bool) -> None:
-    """Link or move a data set to its place, where it replaces another."""
-    if folder.resolve() == target.resolve():
-        return
-    if target.is_symlink():
-        target.unlink()
-    elif target.exists():
-        shutil.rmtree(target)
-    if link:
-        target.symlink_to(folder.resolve(), target_is_directory=True)
-    else:
-        folder.rename(target)
 
 
 def download(folder: Path) -> None:

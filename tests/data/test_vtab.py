@@ -167,7 +167,7 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
     own_data(tmp_path)
     arguments = ("--root", tmp_path, "--datasets", "eurosat")
     code, output, _ = call(*arguments)
-    assert code == 1 and "--accept uses them as they are" in output
+    assert code == 1 and "--accept uses it as it is" in output
     code, output, _ = call(*arguments, "--accept")
     assert code == 0 and state(output, "eurosat") == "accepted as it is"
     assert call(*arguments)[0] == 0, "the acceptance is remembered"

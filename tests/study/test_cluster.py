@@ -180,7 +180,6 @@ def test_bad_input_is_one_line_and_exit_code_2(slurm, folder, capsys, monkeypatc
     refused("options.qos.constrained-str: String ", options={"qos": "a\n#SBATCH --x"})
     refused("no_such.yaml cannot be read", "--slurm", "no_such.yaml")
     refused("invalid partition specified: closed", partition="closed")
-    refused("--wait is for --slurm", "--wait")
     refused("--device and --workers", "--slurm", "--workers", "2")
     with monkeypatch.context() as without:
         without.setattr(cluster.importlib.util, "find_spec", lambda name: None)

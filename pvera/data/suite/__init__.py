@@ -8,7 +8,7 @@ scikit-learn carries, are dealt to the splits, and the 797 of the test set are d
 """
 
 from pvera.data.suite.drawing import COUNTS, Part
-from pvera.data.suite.folders import MANIFEST, digests, manifest, write
+from pvera.data.suite.folders import MANIFEST, digests, is_made, write
 from pvera.data.suite.recipes import RECIPES, WITH_OBJECTS, Recipe, make, test_masks
 
 __all__ = [
@@ -19,8 +19,8 @@ __all__ = [
     "Part",
     "Recipe",
     "digests",
+    "is_made",
     "make",
-    "manifest",
     "test_masks",
     "write",
 ]
