@@ -7,11 +7,9 @@ import torch
 
 from pvera.data import custom, tasks
 from pvera.errors import InputError
-from pvera.study import hours
 from pvera.study.profiles import Profile
 from pvera.study.results import ADAPTER
-from pvera.study.runs import Job, Run, environment
-from pvera.study.training import duration
+from pvera.study.runs import Job, environment
 from pvera.study.validation import Natural, parse
 
 SMALL = "tiny"  # the backbone of profile `own`
@@ -81,25 +79,15 @@ def announce(profile: Profile, device: str) -> str:
         for searched, values in options.get("grid", {}).items()
     ]
     idle = "" if device != "cpu" else ", while a GPU is idle" if torch.cuda.is_available() else ", without a GPU"
-    limit = f"{count(profile)} trainings of at most {profile.training.epochs} epochs"
+    of_each = len(profile.backbones) * len(profile.datasets)
+    searches = of_each if "pvera" in profile.methods and len(profile.beta) > 1 else 0
+    count = searches + of_each * len(profile.methods) * len(profile.seeds)
     return (
         f"protocol {profile.protocol}; backbone {', '.join(profile.backbones)}; methods {', '.join(profile.methods)}; "
         f"seeds {', '.join(map(str, profile.seeds))}; β {', '.join(map(str, profile.beta))}; grids "
-        f"{', '.join(grids) or 'none'}; {limit}, on {environment(device)['device']}{idle}"
+        f"{', '.join(grids) or 'none'}; {count} trainings of at most {profile.training.epochs} epochs, on "
+        f"{environment(device)['device']}{idle}"
     )
-
-
-def count(profile: Profile) -> int:
-    """Return the number of trainings: searches of β, and those of the benchmark."""
-    of_each = len(profile.backbones) * len(profile.datasets)
-    searches = of_each if "pvera" in profile.methods and len(profile.beta) > 1 else 0
-    return searches + of_each * len(profile.methods) * len(profile.seeds)
-
-
-def expect(profile: Profile, run: Run, device: str) -> str:
-    """Return the line that says how long the trainings will take, each as long as `run`."""
-    said = duration(hours.epoch_seconds(run, device), profile.training, count(profile))
-    return f"by a measured step, {count(profile)} trainings one after the other take {said}"
 
 
 def trained(runs: list[Job]) -> list[str]:
