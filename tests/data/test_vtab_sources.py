@@ -172,10 +172,12 @@ def hub(whole, tmp_path, monkeypatch):
 def test_an_archive_from_the_hub_is_removed_where_it_is_damaged_and_kept_where_the_disk_is_full(
     tmp_path, call, hub, monkeypatch
 ):
-    root, hub.damaged = tmp_path / "data", True
+    root, ((file, content),) = tmp_path / "data", hub.files.items()
+    half = len(content) // 2
+    hub.files[file] = content[:half] + bytes([content[half] ^ 255]) + content[half + 1 :]
     code, _, errors = call(*options(root))
     assert code == 2 and "cannot extract" in errors and left(root) == []
-    hub.damaged = False
+    hub.files[file] = content
     with monkeypatch.context() as patch:
         patch.setattr(zipfile.ZipFile, "extract", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
         code, _, errors = call(*options(root))

