@@ -12,22 +12,6 @@ from statsmodels.stats.power import TTestPower
 LEVEL = 0.05  # of tests; intervals have the others
 
 
-def seed_error(std: np.ndarray, runs: np.ndarray, level: float = LEVEL) -> np.ndarray:
-    """Return half the width of the 95 % interval of an average over data sets, given other seeds.
-
-    std: (..., data sets), the standard deviation s of a single run on each, or √(s² + s'²) for a difference of two
-    methods. runs: the number of runs n, of the same shape or one number. The data sets are fixed. The variance of the
-    average over D data sets is Σ (s²/n) / D². Student's t with Satterthwaite's degrees of freedom accounts for the
-    few runs behind each s. level: the error that is allowed. NaN where an s is NaN; zero where all are zero.
-    """
-    std, runs = np.broadcast_arrays(np.asarray(std, np.float64), runs)
-    variance = std**2 / runs
-    total = variance.sum(-1)
-    with np.errstate(divide="ignore", invalid="ignore"):  # zero spread, or one run
-        freedom = np.where(total > 0, total**2 / (variance**2 / (runs - 1)).sum(-1), 1)
-    return np.where(np.isnan(total), np.nan, t.ppf(1 - level / 2, freedom) * np.sqrt(total)) / std.shape[-1]
-
-
 # The detailed tables' test, and corrections for many tests
 
 
@@ -102,12 +86,17 @@ def smallest(contrasts: Mapping[str, np.ndarray]) -> Effect:
 def over_repeats(differences: np.ndarray, level: float = LEVEL) -> float:
     """Return half the width of the interval of the mean of differences (units, repeats), given other repeats.
 
-    NaN where a unit has one repeat.
+    The units are fixed, most often data sets. With the variance s² of the n repeats of a unit, that of the mean over U
+    units is Σ (s²/n) / U². Student's t with Satterthwaite's degrees of freedom accounts for the few repeats behind each
+    s. NaN where a unit has one repeat; zero without any spread.
     """
+    repeats = (~np.isnan(differences)).sum(1)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # NaN is the result for one repeat
-        spread = np.nanstd(differences, axis=1, ddof=1)
-    return float(seed_error(spread, (~np.isnan(differences)).sum(1), level))
+        warnings.simplefilter("ignore", RuntimeWarning)  # NaN is the result for one repeat, and for no spread
+        variance = np.nanstd(differences, axis=1, ddof=1).astype(float) ** 2 / repeats
+        total = variance.sum()
+        freedom = total**2 / (variance**2 / (repeats - 1)).sum() if total else 1
+    return float(t.ppf(1 - level / 2, freedom) * np.sqrt(total) / len(differences))
 
 
 def over_units(differences: np.ndarray, level: float = LEVEL) -> float:

@@ -144,9 +144,9 @@ def marks(values: Iterable[float], decimals: int = 1) -> list[str]:
 
     Two best leave no second; NaN has no mark.
     """
-    printed = [np.nan if np.isnan(value) else float(f"{round(value, 9):.{decimals}f}") for value in values]
-    above = [sum(other > value for other in printed) for value in printed]
-    return ["" if np.isnan(v) else {0: "best", 1: "second"}.get(n, "") for v, n in zip(printed, above, strict=True)]
+    printed = pd.Series([float(f"{round(value, 9):.{decimals}f}") for value in values], dtype=float)
+    places = printed.rank(ascending=False, method="min")
+    return places.map({1: "best", 2: "second"}).fillna("").tolist()
 
 
 # Text
@@ -163,7 +163,7 @@ def plain(value: float, digits: int) -> str:
     if np.isnan(value):
         return NOTHING
     text = f"{round(value, 9):.{digits}f}"  # sums in another order, equal to the last bits, print the same
-    return minus(text) if text.strip("-0.") else text.lstrip("-")
+    return text.replace("-", "−") if text.strip("-0.") else text.lstrip("-")
 
 
 def thousands(value: float) -> str:
@@ -189,11 +189,6 @@ def p_value(value: float, digits: int = 3) -> str:
     """Format with fixed decimals, or as "< 0.001"."""
     least = 10.0**-digits
     return f"< {least:.{digits}f}" if value < least else plain(value, digits)
-
-
-def minus(text: str) -> str:
-    """Replace hyphens by true minus signs."""
-    return text.replace("-", "−")
 
 
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"

@@ -19,9 +19,9 @@ from pvera.report.statistics import (
     LEVEL,
     binomial_p_value,
     detectable,
+    over_repeats,
     over_units,
     rank_sum,
-    seed_error,
     smallest,
 )
 from pvera.selective import auroc
@@ -36,19 +36,18 @@ samples = hnp.arrays(np.float64, st.integers(1, 12), elements=few)
 
 
 @given(hnp.arrays(np.float64, (2, 4), elements=st.floats(0, 1, width=16)))
-def test_seed_error_agrees_with_scipy(scores):
+def test_interval_given_other_seeds_agrees_with_scipy(scores):
     """With one data set it is Student's interval; with equally many runs of two methods, Welch's."""
     scores[:, 0] += 1
-    std = scores.std(1, ddof=1)
-    np.testing.assert_allclose(seed_error(std[:, None], 4), t.ppf(0.975, 3) * std / 2)
+    assert over_repeats(scores[:1]) == pytest.approx(t.ppf(0.975, 3) * scores[0].std(ddof=1) / 2)
     welch = ttest_ind(*scores, equal_var=False).confidence_interval(0.95)
-    assert 2 * seed_error(std, 4) == pytest.approx((welch.high - welch.low) / 2)  # of the sum, so not halved
+    assert 2 * over_repeats(scores) == pytest.approx((welch.high - welch.low) / 2)  # of the sum, so not halved
 
 
 @pytest.mark.filterwarnings("error")
-def test_seed_error_without_spread_or_with_one_run():
-    half = seed_error(np.array([[0.0, 0.0], [NAN, 0.1]]), np.array([[3, 3], [1, 3]]))
-    np.testing.assert_array_equal(half, [0, NAN])
+def test_interval_given_other_seeds_without_spread_or_with_one_run():
+    assert over_repeats(np.ones((2, 3))) == 0
+    assert np.isnan(over_repeats(np.array([[1.0, NAN, NAN], [1.0, 2.0, 3.0]])))
 
 
 # The binomial test and corrections for many tests
@@ -120,7 +119,7 @@ def test_means_that_agree_by_luck_are_no_surer_than_their_seeds():
     half = t.ppf(0.975, 12) * 1 / np.sqrt(3 * 6)  # six standard deviations of two degrees of freedom each
     assert (effect.low, effect.high) == pytest.approx((5 - half, 5 + half))
     assert (effect.these_low, effect.these_high) == pytest.approx((5 - half, 5 + half))
-    assert over_units(differences) == pytest.approx(seed_error(np.ones(6), np.full(6, 3)))
+    assert over_units(differences) == pytest.approx(half)
     assert over_units(np.array([[1.0], [3.0]])) == pytest.approx(t.ppf(0.975, 1))  # one seed says nothing of its noise
     assert np.isnan(over_units(np.array([[1.0, 2.0]])))
 

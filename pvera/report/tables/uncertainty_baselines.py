@@ -95,7 +95,7 @@ class Column(NamedTuple):
     """A column of a table.
 
     frame, value, where: its values, those of a frame's column in the rows that have the values `where`. factor, digits:
-    as shown. floor: the column of the values in brackets, if any. sign: 1 where higher is better.
+    as shown. floor: whether the value of calibrated scores stands in brackets, from the column <value>_floor.
     """
 
     title: str
@@ -104,8 +104,7 @@ class Column(NamedTuple):
     where: Mapping[str, object]
     factor: float = 1
     digits: int = 3
-    floor: str = ""
-    sign: int = -1
+    floor: bool = False
 
     def of(self, baselines: Baselines) -> pd.DataFrame:
         """Return the rows that count."""
@@ -131,7 +130,7 @@ def means(baselines: Baselines, columns: Mapping[str, Column], by: Sequence[str]
         rows = column.of(baselines)
         data[name] = column.factor * over_tasks(rows, column.value, by)
         if column.floor:
-            data[f"{name} floor"] = column.factor * over_tasks(rows, column.floor, by)
+            data[f"{name} floor"] = column.factor * over_tasks(rows, f"{column.value}_floor", by)
     return pd.DataFrame(data)
 
 
@@ -147,13 +146,6 @@ def _with_floor(name: str, row: pd.Series) -> str:
     return f"{plain(row[name], 1)} ({plain(row[f'{name} floor'], 1)})"
 
 
-def way_title(method: str, source: str, way: str, passes: int) -> str:
-    """Return the name of a way in tables and figures."""
-    draws = ", 1 draw" if passes == 1 else f", {passes} draws"
-    ways = {"pass": "", "laplace": ", Laplace", "draws": draws, "ensemble": f", ensemble of {passes} seeds"}
-    return title(method) + SOURCES[source] + ways[way]
-
-
 def ordered(keys) -> list[tuple]:
     """Sort keys (`KEY`) by passes, then by method and source, and the mean before Laplace, draws and ensembles."""
     methods, sources = list(METHODS), list(SOURCES)
@@ -164,7 +156,9 @@ def by_passes(cells: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return a panel per number of passes, a row per way; cells: a row per key (`KEY`)."""
     panels = {}
     for passes, part in cells.reindex(ordered(cells.index)).groupby(level="passes"):
-        names = [way_title(method, source, way, passes) for _, method, source, way in part.index]
+        draws = ", 1 draw" if passes == 1 else f", {passes} draws"
+        ways = {"pass": "", "laplace": ", Laplace", "draws": draws, "ensemble": f", ensemble of {passes} seeds"}
+        names = [title(method) + SOURCES[source] + ways[way] for _, method, source, way in part.index]
         panels["1 forward pass" if passes == 1 else f"{passes} forward passes"] = part.set_axis(names)
     return panels
 
@@ -177,12 +171,12 @@ SCORES = {
     "accuracy": Column("Accuracy (%)", "scores", "accuracy", TRAINED, 100, 1),
     "nll": Column("NLL", "scores", "nll", TRAINED),
     "brier": Column("Brier", "scores", "brier", TRAINED),
-    "ece": Column("ECE (%)", "scores", "ece", TRAINED, 100, floor="ece_floor"),
-    "ace": Column("ACE (%)", "scores", "ace", TRAINED, 100, floor="ace_floor"),
+    "ece": Column("ECE (%)", "scores", "ece", TRAINED, 100, floor=True),
+    "ace": Column("ACE (%)", "scores", "ace", TRAINED, 100, floor=True),
     "nll_t": Column("NLL, T", "scores", "nll", SCALED),
     "brier_t": Column("Brier, T", "scores", "brier", SCALED),
-    "ece_t": Column("ECE, T", "scores", "ece", SCALED, 100, floor="ece_floor"),
-    "ace_t": Column("ACE, T", "scores", "ace", SCALED, 100, floor="ace_floor"),
+    "ece_t": Column("ECE, T", "scores", "ece", SCALED, 100, floor=True),
+    "ace_t": Column("ACE, T", "scores", "ace", SCALED, 100, floor=True),
     "milliseconds": Column("ms", "scores", "milliseconds", TRAINED, digits=2),
 }
 
@@ -200,13 +194,13 @@ def scores_table(baselines: Baselines) -> Table:
 
 
 DETECTION = {
-    "score": Column("AUROC, score", "detection", "auroc", BY_SCORE, sign=1),
-    "entropy": Column("entropy", "detection", "auroc", {"by": "entropy"}, sign=1),
-    "mutual": Column("mutual", "detection", "auroc", {"by": "mutual"}, sign=1),
-    "spread": Column("spread", "detection", "auroc", {"by": "spread"}, sign=1),
+    "score": Column("AUROC, score", "detection", "auroc", BY_SCORE),
+    "entropy": Column("entropy", "detection", "auroc", {"by": "entropy"}),
+    "mutual": Column("mutual", "detection", "auroc", {"by": "mutual"}),
+    "spread": Column("spread", "detection", "auroc", {"by": "spread"}),
     "aurc": Column("AURC", "detection", "aurc", BY_SCORE, 1000, 1),
     "augrc": Column("AUGRC", "detection", "augrc", BY_SCORE, 1000, 1),
-    "selective_accuracy": Column("Accuracy at 80 % (%)", "detection", "selective_accuracy", BY_SCORE, 100, 1, sign=1),
+    "selective_accuracy": Column("Accuracy at 80 % (%)", "detection", "selective_accuracy", BY_SCORE, 100, 1),
     "expected_entropy": Column("Expected entropy", "scores", "expected", TRAINED),
     "mutual_information": Column("Mutual information", "scores", "mutual", TRAINED),
 }
@@ -292,13 +286,14 @@ def beta_table(along: Baselines) -> Table:
 # Differences
 
 COMPARED = {
-    "NLL": Column("NLL", "scores", "nll", TRAINED),
-    "ACE (points)": Column("ACE (points)", "scores", "ace", TRAINED, 100, 2),
-    "NLL, T": Column("NLL, T", "scores", "nll", SCALED),
-    "ACE, T (points)": Column("ACE, T (points)", "scores", "ace", SCALED, 100, 2),
-    "AUROC of errors": Column("AUROC of errors", "detection", "auroc", BY_SCORE, sign=1),
-    "AUGRC × 1000": Column("AUGRC × 1000", "detection", "augrc", BY_SCORE, 1000, 2),
+    "NLL": SCORES["nll"],
+    "ACE (points)": SCORES["ace"],
+    "NLL, T": SCORES["nll_t"],
+    "ACE, T (points)": SCORES["ace_t"],
+    "AUROC of errors": DETECTION["score"],
+    "AUGRC × 1000": DETECTION["augrc"],
 }
+HIGHER = "AUROC of errors"  # of these, the one of which higher is better
 REFERENCE = (1, "pvera", "rivals", "pass")
 
 
@@ -324,7 +319,8 @@ def differences_table(baselines: Baselines) -> Table:
                 effect = smallest({"": gaps})
                 rows.append((*way, name, effect.mean, effect.low, effect.high))
     data = pd.DataFrame(rows, columns=[*KEY, "score", "mean", "low", "high"])
-    shown = [interval(row.mean, row.low, row.high, COMPARED[row.score].digits) for row in data.itertuples(index=False)]
+    digits = {name: 3 if column.factor == 1 else 2 for name, column in COMPARED.items()}
+    shown = [interval(row.mean, row.low, row.high, digits[row.score]) for row in data.itertuples(index=False)]
     cells = data.assign(shown=shown).pivot(index=KEY, columns="score", values="shown")
     cells = cells.reindex(columns=list(COMPARED)).fillna(NOTHING)
     caption = (
@@ -358,4 +354,5 @@ def better(baselines: Baselines, name: str, way: str, other: str) -> Gaps:
             method, source, kind = SHORT[short]
             raise Untestable(f"no runs of {title(method)}{SOURCES[source]}, {kind}")
         tried.append(values.loc[max(keys)])
-    return {"": COMPARED[name].sign * (tried[0] - tried[1])}
+    one, other = tried if name == HIGHER else tried[::-1]
+    return {"": one - other}
