@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,7 @@ from notebook import run
 from records import make_record, write_all
 from scipy.stats import t
 
-from pvera import PAPER_METHODS, adapters
-from pvera.data import vtab
-from pvera.data.tasks import TASKS
+from pvera import adapters
 from pvera.errors import InputError
 from pvera.report import plots, published
 from pvera.report.notebook import Page
@@ -145,17 +142,6 @@ def test_about_names_what_is_missing_and_diverged():
     assert "Missing: VeRA on Digits (seed 1), VeRA on Vessels (seed 0), VeRA on Vessels (seed 1)." in about
     assert "Diverged, and left out: LoRA on Vessels (seed 1)." in about
     assert tables.about(runs_of(HAND)).endswith(". 24 runs.")
-
-
-def test_a_part_of_the_paper_s_table_is_marked_incomplete():
-    def about(methods: int, datasets: int, seeds: int) -> str:
-        places = product(PAPER_METHODS[:methods], vtab.NAMES[:datasets], range(seeds))
-        of_vtab = [(m, s, {"dataset": name, "category": TASKS[name].category}) for m, name, s in places]
-        return tables.about([make_record(seed=seed) | place | {"method": method} for method, seed, place in of_vtab])
-
-    assert about(2, 3, 1).endswith(". 6 runs. Incomplete: 3 of 19 data sets, 2 of 8 methods, 1 of 3 seeds.")
-    assert about(8, 19, 2).endswith(". 304 runs. Incomplete: 2 of 3 seeds.")
-    assert about(8, 19, 3).endswith(". 456 runs.")
 
 
 def test_files(tmp_path):

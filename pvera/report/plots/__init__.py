@@ -88,7 +88,7 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
     for each column seed<k>. A frame may lack all but `mean`.
 
     The index holds methods, or labels that `look` gives a style; a style without a title leaves the label as it is. A
-    line goes through PVeRA's mean.
+    line goes through PVeRA's mean, and its name is bold.
     """
     seeds = [column for column in frame if str(column).startswith("seed")]
     for place, (name, row) in enumerate(frame.iterrows()):
@@ -98,9 +98,11 @@ def forest(ax: Axes, frame: pd.DataFrame, look: Callable[[str], Style] = style) 
         ax.plot(row[seeds], np.full(len(seeds), place + 0.36), "o", color=shown.colour, markersize=2, mew=0)
         ax.plot(row["mean"], place, shown.marker, color=shown.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
     name_rows(ax, [look(name).title or name for name in frame.index])
-    emphasise(ax, frame.index)
     if "pvera" in frame.index:
-        ax.axvline(frame.at["pvera", "mean"], color=style("pvera").colour, linewidth=0.8, alpha=0.6, zorder=1)
+        colour = look("pvera").colour
+        ax.axvline(frame.at["pvera", "mean"], color=colour, linewidth=0.8, alpha=0.6, zorder=1)
+        if labels := ax.get_yticklabels():  # axes that share labels have none
+            labels[frame.index.get_loc("pvera")].set(color=colour, fontweight="bold")
     return ax
 
 
@@ -118,13 +120,6 @@ def picture(ax: Axes, pixels: np.ndarray, **scale) -> None:
     ax.set_xticks([])
     ax.set_yticks([])
     ax.spines[:].set_visible(False)
-
-
-def emphasise(ax: Axes, methods: Sequence[str]) -> None:
-    """Set the label of PVeRA's row in bold and in its colour."""
-    for method, label in zip(methods, ax.get_yticklabels(), strict=False):  # axes that share labels have none
-        if method == "pvera":
-            label.set(color=style(method).colour, fontweight="bold")
 
 
 def entry(label: str, marker: str = "", line: str = "", colour: str = "0.3", **look) -> Line2D:

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -18,32 +17,12 @@ PANELS = (
 )
 
 
-def accuracy_against(ax: Axes, points: pd.DataFrame, columns: tuple[str, ...], scale: float) -> Axes:
-    """Draw the accuracy (%) of each method against a cost, in units of `scale`.
-
-    With three columns, a line leads from the cost in training, where PVeRA samples, past that of the mean (a stroke,
-    where it differs) to the merged model (hollow), for methods that can be merged.
-    """
-    for method, row in points.iterrows():
-        shown, y = style(method), row["accuracy"]
-        values = row[list(columns)].to_numpy() / scale
-        look = {"color": shown.colour, "markersize": 4.2, "zorder": 3}
-        if values[-1] < values[0]:
-            ax.plot([values[-1], values[0]], [y, y], color=shown.colour, linewidth=0.6)
-            ax.plot(values[-1], y, shown.marker, **look | {"mfc": "none", "mew": 0.6, "markersize": 3.2})
-            if values[1] < values[0]:
-                ax.plot(values[1], y, "|", **look)
-        ax.plot(values[0], y, shown.marker, **look, mec="white", mew=0.4)
-    ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    ax.margins(x=0.12)
-    ax.grid()
-    return ax
-
-
 def efficiency(points: pd.DataFrame) -> Figure:
-    """Draw the four panels of `tables.cost.of_paper` or `of_runs` in a strip.
+    """Draw the accuracy (%) of each method against its costs, `tables.cost.of_paper` or `of_runs`, in four panels.
 
-    The axis of trainable parameters is logarithmic, but linear below its first power of ten: linear probing has zero.
+    A line leads from the operations in training, where PVeRA samples, past those of the mean (a stroke, where they
+    differ) to those of the merged model (hollow), for methods that can be merged. The axis of trainable parameters is
+    logarithmic, but linear below its first power of ten: linear probing has zero.
     """
     figure, axes = panels(len(PANELS), len(PANELS), PAGE, 2.6, sharey=True)
     for ax, (title, label, columns) in zip(axes, PANELS, strict=True):
@@ -53,7 +32,18 @@ def efficiency(points: pd.DataFrame) -> Figure:
         elif len(columns) == 3:
             scale, unit = (GIGA, "GMAC") if points[columns[0]].max() >= GIGA / 10 else (1e6, "MMAC")
             label = f"{label} ({unit})"
-        accuracy_against(ax, points, columns, scale).set_title(title)
+        for method, row in points.iterrows():
+            look, y, values = style(method), row["accuracy"], row[list(columns)].to_numpy() / scale
+            if values[-1] < values[0]:
+                ax.plot([values[-1], values[0]], [y, y], color=look.colour, linewidth=0.6)
+                ax.plot(values[-1], y, look.marker, color=look.colour, markersize=3.2, mfc="none", mew=0.6, zorder=3)
+                if values[1] < values[0]:
+                    ax.plot(values[1], y, "|", color=look.colour, markersize=4.2, zorder=3)
+            ax.plot(values[0], y, look.marker, color=look.colour, markersize=4.2, mec="white", mew=0.4, zorder=3)
+        ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        ax.margins(x=0.12)
+        ax.grid()
+        ax.set_title(title)
         ax.set_xlabel(label)
     trained = points["adapter_parameters"]
     powers = np.log10(trained[trained > 0])

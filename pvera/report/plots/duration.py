@@ -1,7 +1,6 @@
 """Learning curves of trainings that run until their patience ends (`tables.duration`)."""
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -10,33 +9,28 @@ from pvera.report.table import title
 from pvera.report.tables.duration import LIMIT, Curve
 
 
-def curves(ax: Axes, losses: dict[str, Curve]) -> Axes:
-    """Draw the lowest validation loss up to each epoch on a logarithmic axis of epochs.
-
-    Band: range over seeds. A marker stands at the chosen epoch (median over seeds). The dashed line is `LIMIT`.
-    """
-    ax.axvline(LIMIT, color="0.5", linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
-    for method, (loss, chosen) in losses.items():
-        look, front = style(method), method == "pvera"
-        band = {"color": look.colour, "alpha": 0.25 if front else 0.1, "linewidth": 0}
-        ax.fill_between(loss.index, loss.min(axis=1), loss.max(axis=1), **band)
-        mean = loss.mean(axis=1)
-        ax.plot(loss.index, mean, color=look.colour, linewidth=1.4 if front else 0.9)
-        marker = {"markersize": 4, "mec": "white", "mew": 0.4, "zorder": 3}
-        ax.plot(chosen, np.interp(chosen, loss.index, mean), look.marker, color=look.colour, **marker)
-    ax.set_xscale("log")
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.margins(x=0.02)
-    ax.grid()
-    return ax
-
-
 def learning(losses: dict[str, dict[str, Curve]]) -> Figure:
-    """Draw `curves`, a panel per data set: three in a row at page width, or a single one at column width."""
+    """Draw the lowest validation loss up to each epoch on logarithmic axes of epochs, a panel per data set.
+
+    Three stand in a row at page width, or a single one at column width. Band: range over seeds. A marker stands at the
+    chosen epoch (median over seeds). The dashed line is `LIMIT`.
+    """
     single = len(losses) == 1
     figure, axes = panels(len(losses), 3, COLUMN if single else PAGE, 1.6, 1.0)
     for ax, (dataset, of_dataset) in zip(axes, losses.items(), strict=True):
-        curves(ax, of_dataset).set_title(title(dataset))
+        ax.axvline(LIMIT, color="0.5", linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
+        for method, (loss, chosen) in of_dataset.items():
+            look, front, mean = style(method), method == "pvera", loss.mean(axis=1)
+            ax.fill_between(loss.index, loss.min(axis=1), loss.max(axis=1), color=look.colour,
+                            alpha=0.25 if front else 0.1, linewidth=0)  # fmt: skip
+            ax.plot(loss.index, mean, color=look.colour, linewidth=1.4 if front else 0.9)
+            ax.plot(chosen, np.interp(chosen, loss.index, mean), look.marker, color=look.colour, markersize=4,
+                    mec="white", mew=0.4, zorder=3)  # fmt: skip
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.margins(x=0.02)
+        ax.grid()
+        ax.set_title(title(dataset))
     figure.supylabel("Lowest validation loss so far (nats)")
     figure.supxlabel("Epochs")
     methods = dict.fromkeys(method for of_dataset in losses.values() for method in of_dataset)

@@ -1,9 +1,9 @@
 """Time and memory against the bound that a frozen backbone sets (`study.speed`)."""
 
 from collections.abc import Sequence
+from itertools import product
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pvera.report.plots import COLUMN, PAGE, entry, key, name_rows
@@ -25,26 +25,12 @@ def by_machine(records: Sequence[dict]) -> dict[str, dict[str, pd.DataFrame]]:
     return parts
 
 
-def ratios(ax: Axes, rows: pd.DataFrame, names: Sequence[str]) -> Axes:
-    """Draw the ratio to the bound of the rows of one part, a line per name; a stroke marks the target.
-
-    A bar spans the quartiles, where recorded. Half precision stands a little lower.
-    """
-    for row in rows.itertuples():
-        colour, marker = PRECISIONS[row.precision]
-        y = names.index(row.what)
-        if pd.notna(row.target):
-            ax.plot([row.target] * 2, [y - 0.35, y + 0.35], color="0.4", linewidth=1.2)
-        y += -0.2 if row.precision == "float32" else 0.2
-        ax.plot([row.low, row.high], [y, y], color=colour, linewidth=1)
-        ax.plot(row.ratio, y, marker, color=colour, markersize=4, mec="white", mew=0.4, zorder=3)
-    ax.axvline(1, color="0.8", linewidth=0.6, zorder=0)
-    name_rows(ax, names)
-    return ax
-
-
 def against_bounds(machines: dict[str, pd.DataFrame], title: str) -> Figure:
-    """Draw `ratios` of one backbone: a column per machine, the parts one above the other; machines: `by_machine`."""
+    """Draw the ratios of one backbone to their bounds; machines: `by_machine`.
+
+    A column per machine, the parts one above the other, a line per method. A stroke marks the target, a bar spans the
+    quartiles, where recorded. Half precision stands a little lower.
+    """
     rows = pd.concat(machines, names=["machine"]).reset_index("machine")
     rows = rows[rows["part"].isin(PARTS) & rows["bound"].str.contains("frozen")]
     names = {part: list(rows.loc[rows["part"] == part, "what"].unique()) for part in PARTS if part in set(rows["part"])}
@@ -53,14 +39,23 @@ def against_bounds(machines: dict[str, pd.DataFrame], title: str) -> Figure:
     figure = Figure(figsize=(width, 0.8 + 0.17 * sum(heights)))
     grid = figure.subplots(len(names), len(machines), sharex=True, sharey="row", squeeze=False,
                            height_ratios=heights)  # fmt: skip
-    for axes, name in zip(grid.T, machines, strict=True):
-        for ax, (part, listed) in zip(axes, names.items(), strict=True):
-            of_part = rows[(rows["machine"] == name) & (rows["part"] == part)]
-            ratios(ax, of_part, listed).set_title(PARTS[part], loc="left", fontsize=7)
-            if of_part.empty:
-                ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center", color="0.5")
-        axes[0].set_title(f"{name}\n{PARTS[next(iter(names))]}", loc="left", fontsize=7)
-        axes[-1].set_xlabel("Ratio to the bound (1: the frozen backbone)")
+    for (i, name), (j, part) in product(enumerate(machines), enumerate(names)):
+        ax, of_part = grid[j, i], rows[(rows["machine"] == name) & (rows["part"] == part)]
+        for row in of_part.itertuples():
+            colour, marker = PRECISIONS[row.precision]
+            y = names[part].index(row.what)
+            if pd.notna(row.target):
+                ax.plot([row.target] * 2, [y - 0.35, y + 0.35], color="0.4", linewidth=1.2)
+            y += -0.2 if row.precision == "float32" else 0.2
+            ax.plot([row.low, row.high], [y, y], color=colour, linewidth=1)
+            ax.plot(row.ratio, y, marker, color=colour, markersize=4, mec="white", mew=0.4, zorder=3)
+        ax.axvline(1, color="0.8", linewidth=0.6, zorder=0)
+        name_rows(ax, names[part])
+        ax.set_title(PARTS[part] if j else f"{name}\n{PARTS[part]}", loc="left", fontsize=7)
+        if of_part.empty:
+            ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center", color="0.5")
+    for ax in grid[-1]:
+        ax.set_xlabel("Ratio to the bound (1: the frozen backbone)")
     figure.suptitle(title, fontsize=8)
     shown = {name: look for name, look in PRECISIONS.items() if name in set(rows["precision"])}
     entries = [entry(precision, marker, colour=colour) for precision, (colour, marker) in shown.items()]

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS, PAPER_METHODS
-from pvera.data import vtab
 from pvera.report.scores import ROWS, capped, complete, over_seeds, wide
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import STAR, Table, crossed, number, plain, title
@@ -16,7 +15,6 @@ from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Contrast, Gaps, Untestable, below, contrast, lead
 
 REFERENCE = "pvera"
-PAPER_SEEDS = 3
 
 #: Hyperparameter of a grid -> title of its panel in the grid table. Others follow under their own names.
 PANELS = {"rank": "Rank", "ratio": "Reduction ratio", "learning_rate": "Learning rate", "beta": "KL weight β"}
@@ -43,26 +41,22 @@ def comparisons(runs: list[dict]) -> pd.DataFrame:
     The test pools the seeds that both methods have. p_value is NaN for PVeRA itself and without common seeds.
     """
     of_seeds = (100 * wide(runs)).groupby(level=["dataset", "category"], sort=False)
-    p_values = lower_p_values(*pooled_counts(runs)).drop(columns=REFERENCE, errors="ignore")
+    p_values = lower_p_values(runs).drop(columns=REFERENCE, errors="ignore")
     parts = {"seeds": of_seeds.count(), "mean": of_seeds.mean(), "std": of_seeds.std(), "p_value": p_values}
     data = pd.concat({name: part.stack(future_stack=True) for name, part in parts.items()}, axis=1).reset_index()
     return data.assign(significantly_lower=data["p_value"] < LEVEL)
 
 
-def pooled_counts(runs: list[dict]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return counts over the seeds that a method shares with PVeRA, rows (data set, category), columns methods: the
-    method's correct images, all images, PVeRA's correct images."""
+def lower_p_values(runs: list[dict]) -> pd.DataFrame:
+    """Return `binomial_p_value` of the seeds that a method shares with PVeRA: rows (data set, category), columns
+    methods. NaN without common seeds."""
     correct, images = (wide(runs, metric) for metric in ("correct", "images"))
     reference = pd.DataFrame(dict.fromkeys(correct, correct.get(REFERENCE, np.nan)), correct.index)
     both = correct.notna() & reference.notna()
-    counts = (part.where(both) for part in (correct, images, reference))
-    return tuple(part.groupby(level=["dataset", "category"], sort=False).sum() for part in counts)
-
-
-def lower_p_values(correct: pd.DataFrame, n: pd.DataFrame, reference: pd.DataFrame) -> pd.DataFrame:
-    """Return `binomial_p_value` of each cell; NaN where n is zero."""
-    test = np.vectorize(lambda *counts: binomial_p_value(*counts) if counts[1] else np.nan, otypes=[float])
-    return pd.DataFrame(test(correct, n, reference), correct.index, correct.columns)
+    parts = (part.where(both) for part in (correct, images, reference))
+    counts = [part.groupby(level=["dataset", "category"], sort=False).sum() for part in parts]
+    test = np.vectorize(lambda right, n, of_pvera: binomial_p_value(right, n, of_pvera) if n else np.nan, [float])
+    return pd.DataFrame(test(*counts), counts[0].index, correct.columns)
 
 
 def grid_choices(runs: list[dict]) -> pd.DataFrame:
@@ -211,8 +205,6 @@ def about(runs: list[dict]) -> str:
         chosen = sum(bool(run["chosen"]) for run in runs)
         text += f" (this limit ended {cut} of {chosen} chosen trainings, patience the others)"
     text += f". {len(runs)} runs."
-    if runs[0]["experiment"] == "benchmark" and runs[0]["dataset"] in vtab.NAMES:
-        text += _incomplete(scores)
     there = {(run["method"], run["dataset"], run["seed"]) for run in runs}
     without = [(method, *row[1:]) for method in scores for row in scores.index[scores[method].isna()]]
     for kind, diverged in (("Missing", False), ("Diverged, and left out", True)):
@@ -220,15 +212,6 @@ def about(runs: list[dict]) -> str:
         listed = ", ".join(f"{title(method)} on {title(name)} (seed {seed})" for method, name, seed in places)
         text += f" {kind}: {listed}." if listed else ""
     return text
-
-
-def _incomplete(scores: pd.DataFrame) -> str:
-    """Return what scores on VTAB-1k lack of the paper's table, empty where they lack nothing."""
-    whole = {"data sets": len(vtab.NAMES), "methods": len(PAPER_METHODS), "seeds": PAPER_SEEDS}
-    methods = [method for method in scores if method in PAPER_METHODS]
-    there = [len(scores.index.unique("dataset")), len(methods), len(scores.index.unique("seed"))]
-    parts = [f"{n} of {of} {what}" for n, (what, of) in zip(there, whole.items(), strict=True) if n < of]
-    return f" Incomplete: {', '.join(parts)}." if parts else ""
 
 
 def left_out(scores: pd.DataFrame) -> str:
