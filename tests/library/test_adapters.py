@@ -1,11 +1,7 @@
-"""The eight methods one by one: numbers, initialisation, gradients, merging, hyperparameters."""
-
-import copy
+"""The eight methods one by one: numbers, initialisation, gradients, hyperparameters."""
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 from tiny import METHODS, make_images, make_vit, perturb
 
@@ -170,58 +166,6 @@ def test_gradients_are_the_numerical_ones(method):
 
     tensors = tuple(p.detach().clone().requires_grad_() for p in model.members[0].trained().values())
     assert torch.autograd.gradcheck(outputs, tensors)
-
-
-# ---------------------------------------------------------------- merging
-
-targets = st.sets(st.sampled_from("qkv"), min_size=1).map("".join)
-alphas = st.floats(0.5, 16)
-low_rank = {"rank": st.integers(1, 12), "targets": targets, "alpha": alphas}
-drawn = low_rank | {"init": st.sampled_from(["normal", "uniform"])}
-mergeable = {
-    "linear": st.builds(Linear),
-    "ia3": st.builds(IA3),
-    "lora": st.builds(LoRA, **low_rank, same_draw=st.booleans()),
-    "dora": st.builds(
-        DoRA,
-        **low_rank,
-        norm=st.sampled_from(["input", "output"]),
-        train_magnitude=st.booleans(),
-        scaled=st.booleans(),
-        transpose=st.booleans(),
-    ),
-    "vera": st.builds(VeRA, **drawn),
-    "pvera": st.builds(PVeRA, **drawn, sigma=st.sampled_from([None, 0.5])),
-}
-
-
-@pytest.mark.parametrize("qkv_bias", [True, False])
-@pytest.mark.parametrize("key", mergeable)
-def test_merged_equals_unmerged(key, qkv_bias):
-    images = make_images()
-
-    @settings(max_examples=12, deadline=None, derandomize=True, database=None)
-    @given(mergeable[key], st.integers(0, 2**31))
-    def check(method, seed):
-        vit = make_vit(seed, qkv_bias=qkv_bias)
-        weights = copy.deepcopy(vit.state_dict())
-        plain = vit(images)
-        model = perturb(pvera.adapt(vit, method, num_classes=5, seed=seed), seed).eval()
-        unmerged = model(images)
-        features = model.features(images)[0]
-        assert model.merge_() is model and model.merged
-        torch.testing.assert_close(model(images), unmerged, rtol=0, atol=1e-5)
-        # Now the backbone alone computes the adapted features.
-        torch.testing.assert_close(vit(images), features, rtol=0, atol=1e-5)
-        if key != "linear":
-            assert (features - plain).abs().max() > 1e-3
-        model.unmerge_()
-        assert not model.merged
-        for name, tensor in vit.state_dict().items():
-            assert torch.equal(tensor, weights[name]), name
-        assert torch.equal(model(images), unmerged)
-
-    check()
 
 
 # ---------------------------------------------------------------- bad hyperparameters

@@ -66,6 +66,7 @@ METHODS_VARIED = [
     PVeRA(rank=8, targets="q"),
     VeRA(rank=8, pair="shared"),
     PVeRA(rank=8, targets="qkv", pair="shared"),
+    PVeRA(rank=8, sigma=0.5, init="uniform"),
 ]
 
 

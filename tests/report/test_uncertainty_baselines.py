@@ -1,6 +1,5 @@
 """Tables and contrasts of the uncertainty baselines, on committed results; `test_regenerate` holds all cells."""
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -45,16 +44,6 @@ def test_an_ensemble_is_compared_with_each_seed(loaded):
     assert "PVeRA" not in {label for cells in table.texts().values() for label in cells.index}, "it is the reference"
 
 
-def test_other_data_sets_are_near_or_far(loaded):
-    out = loaded.frames["out"]
-    assert set(out.loc[out["dataset"] == "digits"].groupby("other")["distance"].first().items()) == {
-        ("textures", tables.NEAR), ("nuclei", tables.FAR)
-    }  # fmt: skip
-    far = rows(loaded, "out", "pvera", "draws", 4, by="score", distance=tables.FAR)
-    shown = tables.shift_table(loaded).texts()["(c) 4 forward passes"].loc["PVeRA, 4 draws"]
-    assert shown["AUROC, far"] == f"{far.groupby('dataset')['auroc'].mean().mean():.3f}"
-
-
 def test_contrasts_take_the_most_draws(loaded):
     for name, sign in (("NLL", -1), ("AUROC of errors", 1)):
         values = tables.compared(loaded, name)
@@ -73,13 +62,3 @@ def test_a_way_that_a_data_set_lacks_has_no_mean(loaded):
     parted = frame.assign(passes=frame["passes"].where(~chosen, 99))
     means = tables.over_tasks(parted[~parted["scaled"]], "nll")
     assert means.isna().sum() == 2 and means.notna().any()
-
-
-def test_along_beta_the_most_draws_alone_are_shown():
-    along = tables.load_along_beta(ROOT / "results", "mini")
-    scores = along.frames["scores"]
-    drawn = scores[(scores["way"] == "draws") & ~scores["scaled"] & (scores["beta"] == 0.1)]
-    data = tables.beta_table(along).data.set_index("beta")
-    assert drawn["passes"].nunique() == 1
-    assert data.at[0.1, "nll_draws"] == pytest.approx(drawn.groupby("dataset")["nll"].mean().mean())
-    assert np.all(np.diff(data.index) > 0)

@@ -88,7 +88,6 @@ def test_conda_environment_has_the_locked_versions():
     assert listed[-1] == f"-e .[{','.join(EXTRAS)}]"
     assert pins(listed[:-1], python) == lock(python)
     assert f"-e '.[{','.join(EXTRAS)}]'" in (ROOT / "setup_env.sh").read_text()
-    assert f"-e '.[{','.join(EXTRAS)}]'" in (ROOT / "setup_env.sh").read_text()
 
 
 def test_installed_versions_are_the_locked_ones():
