@@ -55,8 +55,8 @@ def main() -> None:
     parser.several("--precisions", choices=PRECISIONS, default=["float32", "bfloat16"], help="(both)")
     parser.several("--parts", choices=PARTS, default=list(PARTS), help="only these parts")
     parser.device("cpu")
-    parser.number("--threads", help="CPU threads (all; demo and mini train with one)")
-    parser.number("--repeats", default=5, help="timed pairs (%(default)s)")
+    parser.count("--threads", help="CPU threads (all; demo and mini train with one)")
+    parser.count("--repeats", default=5, help="timed pairs (%(default)s)")
     parser.add_argument("--output", type=Path, default=RESULTS / "performance", help="(%(default)s)")
     options = parser.parse_args()
     if options.threads:

@@ -10,7 +10,7 @@ from pvera.errors import InputError
 from pvera.study.profiles import Profile
 from pvera.study.results import ADAPTER
 from pvera.study.runs import Job, environment
-from pvera.study.validation import Natural, parse
+from pvera.study.validation import at_least
 
 SMALL = "tiny"  # the backbone of profile `own`
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "own"
@@ -28,7 +28,7 @@ def add(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--split-seed",
-        type=parse(Natural),
+        type=at_least(0),
         metavar="K",
         help="draws the splits that your pictures do not have (default: as in an earlier call, else 0)",
     )

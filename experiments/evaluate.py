@@ -20,7 +20,7 @@ from pvera.study.script import run
 def main() -> None:
     made = parser(__doc__)
     add_data(made)
-    made.number("--draws", metavar="K", help="Monte Carlo samples besides the mean, 2 or more, for --predictions")
+    made.count("--draws", metavar="K", help="Monte Carlo samples besides the mean, 2 or more, for --predictions")
     made.add_argument("--predictions", type=Path, metavar="FILE", help="CSV file to write: one line per image")
     made.add_argument("--metrics", type=Path, metavar="FILE", help="JSON file to write: all numbers that are printed")
     options = made.parse_args()

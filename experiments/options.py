@@ -12,7 +12,7 @@ from pvera.data import store
 from pvera.errors import InputError
 from pvera.study.experiments import EXPERIMENTS, of_script
 from pvera.study.profiles import Profile
-from pvera.study.validation import Count, Natural, Rate, parse
+from pvera.study.validation import at_least
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -31,9 +31,9 @@ class Parser(argparse.ArgumentParser):
         """Add an option with one or more values."""
         self.add_argument(*flags, nargs="+", **options)
 
-    def number(self, *flags: str, type_=Count, **options) -> None:
-        """Add an option with a number of that type."""
-        self.add_argument(*flags, type=parse(type_), **options)
+    def count(self, *flags: str, **options) -> None:
+        """Add an option with a whole number from 1 on."""
+        self.add_argument(*flags, type=at_least(1), **options)
 
     def profile(self, default: str | None = "demo", shown: str = "%(default)s") -> None:
         self.add_argument("--profile", default=default, help=f"name in experiments/profiles, or a YAML file ({shown})")
@@ -77,12 +77,14 @@ def parse_training(description: str, script: str, words: list[str] | None) -> tu
     parser.several("--methods", metavar="M", help="only these of the profile's")
     parser.several("--datasets", metavar="D", help="these instead of the profile's")
     parser.several("--backbones", metavar="B", help="these instead of the profile's")
-    parser.several("--seeds", type=parse(Natural), metavar="K", help="these instead of the profile's")
+    parser.several("--seeds", type=int, metavar="K", help="these instead of the profile's")
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
     parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
-    parser.number("--epochs", metavar="N", help="largest number of epochs, instead of the profile's")
-    parser.number("--batch-size", metavar="N", help="images of a batch, instead of the profile's")
-    parser.number("--learning-rate", type_=Rate, metavar="X", help="of all methods, instead of the profile's grids")
+    parser.count("--epochs", metavar="N", help="largest number of epochs, instead of the profile's")
+    parser.count("--batch-size", metavar="N", help="images of a batch, instead of the profile's")
+    parser.add_argument(
+        "--learning-rate", type=float, metavar="X", help="of all methods, instead of the profile's grids"
+    )
     parser.add_argument(
         "--weights",
         action="append",
@@ -96,12 +98,12 @@ def parse_training(description: str, script: str, words: list[str] | None) -> tu
         default=None,
         help="fail where PyTorch has no deterministic implementation",
     )
-    parser.number("--images", metavar="N", help="for trials: the first N images of each split")
+    parser.count("--images", metavar="N", help="for trials: the first N images of each split")
     parser.add_argument("--data", help="folder of the data sets, instead of the profile's")
     parser.add_argument("--cache", help=f"folder for decoded images (default: ${store.VARIABLE}, or .cache/pvera)")
     parser.results()
     parser.device(more=" (--workers take the GPUs in turn)")
-    parser.number("--workers", metavar="N", help="processes side by side (default: one per core, one on a GPU)")
+    parser.count("--workers", metavar="N", help="processes side by side (default: one per core, one on a GPU)")
     parser.add_argument(
         "--slurm",
         nargs="?",
@@ -110,9 +112,9 @@ def parse_training(description: str, script: str, words: list[str] | None) -> tu
         help="submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)",
     )
     parser.add_argument("--wait", action="store_true", help="with --slurm: wait until all jobs have ended")
-    parser.number(
+    parser.add_argument(
         "--budget",
-        type_=Rate,
+        type=float,
         metavar="HOURS",
         help="start no run that would end after these hours, if it took as long as the longest so far",
     )

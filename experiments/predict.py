@@ -24,7 +24,7 @@ from pvera.study.script import run
 def main() -> None:
     made = parser(__doc__)
     made.add_argument("pictures", nargs="+", metavar="FOLDER_OR_FILE", help="the pictures")
-    made.number("--draws", metavar="K", help="Monte Carlo samples besides the mean, 2 or more")
+    made.count("--draws", metavar="K", help="Monte Carlo samples besides the mean, 2 or more")
     made.add_argument("--output", type=Path, metavar="FILE", help="CSV file to write (default: printed)")
     made.several("--classes", metavar="NAME", help="names of the classes, in the order of the adapter's outputs")
     options = made.parse_args()

@@ -18,9 +18,6 @@ from pvera.study import inputs, results
 from pvera.study.runs import Job, Run
 
 BATCH = 256  # images that share the noise of a draw
-STEPS = 100  # of a progress bar
-
-Report = Callable[[float], None]  # takes the share of the work that is done
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +25,7 @@ class Analysis(Job):
     """One analysis of adapters that trainings have left.
 
     records: those of the trainings; an adapter lies beside each.
-    function: (model with the first adapter, analysis, test data by name, report) -> arrays.
+    function: (model with the first adapter, analysis, test data by name) -> arrays.
     tested: data sets whose test images it is given.   settings: whatever else influences the numbers.
     fitted: whether it is of several adapters, and is given the training and validation split of its data set too
         (`inputs.for_analysis`).
@@ -89,7 +86,7 @@ class Analysis(Job):
         config = self.config()
         model = checkpoint.load(frozen.model, first).eval()
         try:
-            arrays = self.function(model, self, tests, lambda share: on_step(round(share * STEPS), STEPS))
+            arrays = self.function(model, self, tests)
         finally:
             model.unload()
         about = {name: source.get(name) for name in ("category", "protocol", "data_copy")}
@@ -136,7 +133,7 @@ def estimate(scores: Iterable[np.ndarray], labels: np.ndarray, k: int) -> uncert
     return uncertainty.concatenate(parts)
 
 
-def uncertainties(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
+def uncertainties(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
     """Compute the `Estimates` of all test images for each number of draws (Algorithm 1, appendix C).
 
     Few draws are the first of the many. Of an image that is right and one that is wrong, those with the interval of
@@ -144,10 +141,7 @@ def uncertainties(model, analysis: Analysis, tests, report: Report) -> dict[str,
     """
     test, draws = tests[analysis.dataset], analysis.settings["draws"]
     labels = test.labels.cpu().numpy()
-    scores = []
-    for drawn in draw(model, test, max(draws), analysis.seed):
-        scores.append(drawn)
-        report(min(len(scores) * BATCH / len(test), 1.0))
+    scores = list(draw(model, test, max(draws), analysis.seed))
     estimates = {k: estimate(scores, labels, k) for k in draws}
     most = estimates[max(draws)]
     examples = [image for image in (_median(most, right) for right in (True, False)) if image is not None]
@@ -172,20 +166,17 @@ def _median(estimates: uncertainty.Estimates, right: bool) -> int | None:
     return int(images[np.argsort(estimates.width[images], kind="stable")[(len(images) - 1) // 2]])
 
 
-def out_of_distribution(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
+def out_of_distribution(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
     """Compute `latents.adaptation` of every test image of each data set: "<data set>_<mean or norm>", (N,)."""
     values_of: dict[str, list[np.ndarray]] = {}
-    total, done = sum(len(test) for test in tests.values()), 0
     for name, test in tests.items():
         for part in batches(test):
             for kind, values in latents.adaptation(model, test[part]).items():
                 values_of.setdefault(f"{name}_{kind}", []).append(values.cpu().numpy())
-            done += part.stop - part.start
-            report(done / total)
     return {name: np.concatenate(parts) for name, parts in values_of.items()}
 
 
-def focus(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
+def focus(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
     """Compute how well the length of μ_q finds the patches of an image's object: AUROC per test image, NaN without any.
 
     A patch is the object's where it covers a tenth of it or more, and another where it covers none of it.
@@ -202,7 +193,6 @@ def focus(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndar
         found = []
         for part in batches(test):
             found += _within(latents.lengths(model, test[part]).cpu().numpy(), masks[part])
-            report((len(arrays) + part.stop / len(test)) / 2)
         arrays[name] = np.array(found, np.float32)
     return arrays
 
@@ -218,7 +208,7 @@ def _within(lengths: np.ndarray, masks: np.ndarray) -> list[float]:
     ]
 
 
-def latent_maps(model, analysis: Analysis, tests, report: Report) -> dict[str, np.ndarray]:
+def latent_maps(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
     """Compute `latents.maps` of the first test images of classes that lie evenly among all that occur.
 
     Their pixels are kept as well.
@@ -228,7 +218,6 @@ def latent_maps(model, analysis: Analysis, tests, report: Report) -> dict[str, n
     classes, first = np.unique(labels, return_index=True)
     images = first[np.linspace(0, len(classes) - 1, min(settings["shown"], len(classes))).round().astype(int)]
     maps = latents.maps(model, test[images], settings["draws"], analysis.seed)
-    report(1.0)
     return {
         "shown": images.astype(np.int32),
         "labels": labels[images].astype(np.int16),

@@ -28,7 +28,7 @@ from pvera.data import corruptions
 from pvera.data.image_folders import ImageData
 from pvera.model import AdaptedModel
 from pvera.study import results, training
-from pvera.study.analyses import Analysis, Report, draw
+from pvera.study.analyses import Analysis, draw
 
 FRAMES = ("scores", "detection", "shift", "out")
 COVERAGE = 0.8  # of the selective accuracy
@@ -88,7 +88,7 @@ class Predictor:
     milliseconds: float
 
 
-def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData], report: Report) -> dict:
+def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData]) -> dict:
     """Compute the frames of all predictors with the adapters of `analysis`; `model` holds the first of them."""
     name = analysis.dataset
     splits = {TEST: tests[name], TRAIN: tests[f"{name}/{TRAIN}"], VALIDATION: tests[f"{name}/{VALIDATION}"]}
@@ -96,11 +96,10 @@ def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData]
     labels = {split: data.labels.cpu().numpy() for split, data in splits.items()}
     predictors: list[Predictor] = []
     try:
-        for count, (adapter, seed) in enumerate(zip(analysis.adapters, analysis.seeds, strict=True), 1):
+        for adapter, seed in zip(analysis.adapters, analysis.seeds, strict=True):
             if predictors:
                 model = checkpoint.load(model.unload(), adapter).eval()
             predictors += of_adapter(model, seed, places, labels, analysis.settings)
-            report(count / len(analysis.seeds))
     finally:
         model.unload()
     single = [predictor for predictor in predictors if predictor.way == "pass"]

@@ -3,7 +3,6 @@
 my.yaml: schedule.epochs: Input should be a valid integer, not 'ten'
 """
 
-import json
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -78,20 +77,15 @@ def choose(what: str, name: str, among: Iterable[str]) -> None:
         raise InputError(f"unknown {what} {name!r}; choose from {', '.join(among)}")
 
 
-def parse(type_: Any) -> Callable[[str], Any]:
-    """Return a function for argparse that reads the text of an option as that type of number."""
+def at_least(least: int) -> Callable[[str], int]:
+    """Return a function for argparse that reads a whole number from `least` on."""
 
-    def read(text: str):
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
-        try:
-            return TypeAdapter(type_, config=STRICT).validate_python(value)
-        except ValidationError as error:
-            raise ArgumentTypeError(one_line(error)) from None
+    def number(text: str) -> int:
+        if int(text) < least:
+            raise ArgumentTypeError(f"must be at least {least}, not {text}")
+        return int(text)
 
-    return read
+    return number
 
 
 def load_yaml(path: str | Path) -> Any:

@@ -83,5 +83,5 @@ def test_an_adapters_own_products_are_part_of_its_bound(monkeypatch):
 
 
 def test_bad_input_is_one_line_and_exit_code_2(capsys):
-    assert "greater than or equal to 1, not 0" in scripts.refusal("benchmark_speed", capsys, "--repeats", "0")
+    assert "must be at least 1, not 0" in scripts.refusal("benchmark_speed", capsys, "--repeats", "0")
     assert "unknown backbone 'none'" in scripts.refusal("benchmark_speed", capsys, "--backbones", "none")

@@ -99,7 +99,7 @@ BAD = {
     "unknown precision": (["--precision", "float8"], "precision: Input should be 'float32', "),
     "weights without a file": (["--weights", "tiny"], "--weights takes NAME=FILE, NAME out of tiny, not 'tiny'"),
     "missing weights": (["--weights", "tiny=/a.pth"], "/a.pth: no such file"),
-    "half a seed": (["--seeds", "0.5"], "--seeds: Input should be a valid integer, not 0.5"),
+    "half a seed": (["--seeds", "0.5"], "--seeds: invalid int value: '0.5'"),
     "unknown experiment": (["--experiments", "gamma"], "--experiments: invalid choice: 'gamma'"),
     "unknown option of the script": (["--epoch-count", "3"], "unrecognized arguments: --epoch-count 3"),
     "device": (["--device", "tpu"], "--device: must be cpu, cuda, or one such as cuda:1, not 'tpu'"),

@@ -137,7 +137,7 @@ def test_bad_input_is_one_line_before_anything_trains(copy, tmp_path, capsys):
         (["--data-set", "photos"], "--data-set takes NAME=FOLDER, not 'photos'"),
         (["--data-set", "a=b", "--datasets", "digits"], "known data sets and your own pictures train in separate"),
         (["--data-set", "a=/none"], "/none does not exist"),
-        (["--split-seed", "-1"], "--split-seed: Input should be greater than or equal to 0, not -1"),
+        (["--split-seed", "-1"], "--split-seed: must be at least 0, not -1"),
         (["--data-set", f"photos={copy}"], file.name),
     ):
         assert message in scripts.refusal("train", capsys, *options(tmp_path, *more))

@@ -7,7 +7,7 @@ from options import read_profile
 
 from pvera.data import tasks
 from pvera.study import cost_records, hours
-from pvera.study.experiments import list_runs, of_profile
+from pvera.study.experiments import list_runs
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 
@@ -28,12 +28,6 @@ def test_work_of_a_run_follows_from_the_counts(method):
         expected = sum(hours.EPOCHS * (1600 * one.training + 200 * one.inference) for one in counted)
         expected += test * sum(one.inference for one in counted) / len(counted)
     assert hours.work(run) == pytest.approx(expected, rel=1e-3)
-
-
-def test_hours_are_those_of_the_profile():
-    profile = read_profile("paper")
-    runs = [run for name in of_profile(profile, "train") for run in list_runs(profile, name, "")]
-    assert (RESULTS / "performance/scaling_hours.md").read_text() == f"{hours.calculated(runs)}\n"
 
 
 def test_passes_are_those_of_the_counts():
