@@ -161,7 +161,7 @@ def from_hub(task: TextTask, split: str) -> Texts:
     except Exception as error:  # the download has many of its own
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"cannot download {name} of {HUB}: {reason}; --source takes a folder with the TSV files"
+            f"cannot download {name} of {HUB}: {reason}; make_texts.py --glue --source takes the TSV files"
         ) from None
     columns = ["sentence"] if len(task.layout.texts) == 1 else ["sentence1", "sentence2"]
     # Some sentences of the hub's CoLA end in a line break, which the original files do not have.

@@ -89,5 +89,5 @@ def download(folder: Path) -> None:
     except Exception as error:  # the hub's client and its transport have exceptions of their own
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
-            f"cannot download {REPO}: {reason}; run the same command again, or give a copy that you have with --source"
+            f"cannot download {REPO}: {reason}; run the same command again, or give a copy to prepare_vtab.py --source"
         ) from None
