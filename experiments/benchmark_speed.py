@@ -38,7 +38,6 @@ from pvera.study import plan, speed, training
 from pvera.study.protocol import CORRECTED
 from pvera.study.runs import environment
 from pvera.study.script import run
-from pvera.study.speed import Measurement
 from pvera.study.training import PRECISIONS, TrainingConfig
 
 CLASSES, BATCH, DRAWS = 100, 16, (2, 8)
@@ -69,7 +68,7 @@ def main() -> None:
     work = [(b, p, part) for b in options.backbones for p in options.precisions for part in options.parts]
     for backbone, precision, part in tqdm(work, "measuring", unit="part"):
         bench = Bench(backbone, precision, options.device, options.repeats)
-        speed.update(path, made_by, [Measurement(part, backbone, precision, *row) for row in PARTS[part](bench)])
+        speed.update(path, made_by, [(part, backbone, precision, *row) for row in PARTS[part](bench)])
     print(path.with_suffix(".md").read_text(encoding="utf-8"))
 
 

@@ -1,6 +1,5 @@
-"""The frame of every script: bad input and a refusing disk end it with one line."""
+"""The frame of every script: bad input ends it with one line."""
 
-import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -8,15 +7,12 @@ from contextlib import contextmanager
 
 from pvera.errors import InputError
 
-#: Answers of a disk that is full, over a limit, or read-only.
-REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES)
-
 
 def run(main: Callable[[], None]) -> None:
     """Run a script's `main`.
 
-    An InputError, or a disk that refuses, ends it with one line on stderr and exit code 2, Ctrl-C with 130, and a
-    reader of its output that leaves early, such as `head`, with 141.
+    An InputError, also of a disk that refuses, ends it with one line on stderr and exit code 2, Ctrl-C with 130, and
+    a reader of its output that leaves early, such as `head`, with 141.
     """
     try:
         main()
@@ -25,18 +21,10 @@ def run(main: Callable[[], None]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)  # as a shell reports SIGPIPE
     except InputError as error:
-        _end(str(error))
-    except OSError as error:
-        if error.errno not in REFUSALS:
-            raise
-        _end(": ".join(str(part) for part in (error.filename, error.strerror) if part))
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _end(message: str) -> None:
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(2)
 
 
 @contextmanager

@@ -7,8 +7,7 @@ holds one row per measurement. A new measurement replaces the row of its name; t
 
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -17,28 +16,12 @@ from pvera.files import write_atomically
 from pvera.study import markdown
 
 SCHEMA = 2
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One measurement of a part against its bound.
-
-    value, bound_value: seconds of both; in committed records also bytes (parts memory and size, the memory of draws).
-    ratio: the median over pairs.   target: the largest ratio that meets it; None where none is set.
-    low, high: quartiles of the ratio over pairs; None for a single measurement.
-    """
-
-    part: str
-    backbone: str
-    precision: str
-    what: str
-    bound: str
-    value: float
-    bound_value: float
-    ratio: float
-    target: float | None = None
-    low: float | None = None
-    high: float | None = None
+NAME = ("part", "backbone", "precision", "what")  # which a record has once
+#: value, bound_value: seconds of the part and of its bound; in committed records also bytes (parts memory and size, the
+#: memory of draws). ratio: the median over pairs. target: the largest ratio that meets it; None where none is set.
+#: low, high: quartiles of the ratio over pairs; None for a single measurement.
+NUMBERS = ("value", "bound_value", "ratio", "target", "low", "high")
+COLUMNS = (*NAME, "bound", *NUMBERS)
 
 
 def record_path(folder, device: str, threads: int | None = None) -> Path:
@@ -47,12 +30,11 @@ def record_path(folder, device: str, threads: int | None = None) -> Path:
     return Path(folder) / (re.sub(r"\W+", "_", name.lower()).strip("_") + ".json")
 
 
-def update(path: Path, made_by: dict, rows: Sequence[Measurement]) -> None:
-    """Write `rows` into the record at `path`, where they replace rows of their names, and write it as Markdown too."""
+def update(path: Path, made_by: dict, rows: Iterable[tuple]) -> None:
+    """Write rows of `COLUMNS` into the record at `path`, where they replace those of their names, and as Markdown."""
     earlier = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
-    by_name = {
-        (row["part"], row["backbone"], row["precision"], row["what"]): row for row in (*earlier, *map(asdict, rows))
-    }
+    measured = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    by_name = {tuple(row[column] for column in NAME): row for row in (*earlier, *measured)}
     record = {"schema": SCHEMA, "environment": made_by, "rows": list(by_name.values())}
     write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
     write_atomically(path.with_suffix(".md"), describe(record).encode())
@@ -64,9 +46,8 @@ def load_records(folder) -> list[dict]:
 
 
 def frame(record: dict) -> pd.DataFrame:
-    """Return a row per measurement, a column per field of `Measurement`; NaN for None."""
-    columns = [field.name for field in fields(Measurement)]
-    return pd.DataFrame(record["rows"], columns=columns).astype(dict.fromkeys(columns[5:], float))
+    """Return a row per measurement with `COLUMNS`; NaN for None."""
+    return pd.DataFrame(record["rows"], columns=COLUMNS).astype(dict.fromkeys(NUMBERS, float))
 
 
 def by_backbone(record: dict) -> dict[str, pd.DataFrame]:

@@ -8,7 +8,6 @@ import pytest
 import scripts
 
 from pvera.study import speed
-from pvera.study.speed import Measurement
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE_BY = {"device": "cpu: Some(R) CPU", "threads": 2, "torch": "2", "timm": "1"}
@@ -19,7 +18,7 @@ def read(path):
 
 
 def row(what="PVeRA, r = 8", part="step", precision="float32", ratio=1.2, target=1.25, backbone="tiny"):
-    return Measurement(part, backbone, precision, what, "frozen forward and backward", ratio, 1.0, ratio, target)
+    return part, backbone, precision, what, "frozen forward and backward", ratio, 1.0, ratio, target, None, None
 
 
 def test_repeated_measurements_replace_old_ones(tmp_path):
@@ -34,18 +33,22 @@ def test_repeated_measurements_replace_old_ones(tmp_path):
     assert path.with_suffix(".md").read_text() == speed.describe(read(path))
 
 
+def described(*rows) -> str:
+    return speed.describe({"environment": MADE_BY, "rows": [dict(zip(speed.COLUMNS, row)) for row in rows]})
+
+
 def test_description_by_hand():
-    record = {"environment": MADE_BY, "rows": [
-        vars(row()), vars(row("slow", ratio=1.3)), vars(row("free", target=None)),
-        vars(Measurement("memory", "tiny", "float32", "LoRA", "frozen", 3 * 2**20, 2 * 2**20, 1.5, 1.3)),
-        vars(Measurement("size", "tiny", "float32", "LoRA", "numbers", 41_000, 40_000, 1.025, 1.05)),
-    ]}  # fmt: skip
-    lines = speed.describe(record).splitlines()
+    rows = [
+        row(), row("slow", ratio=1.3), row("free", target=None),
+        ("memory", "tiny", "float32", "LoRA", "frozen", 3 * 2**20, 2 * 2**20, 1.5, 1.3, None, None),
+        ("size", "tiny", "float32", "LoRA", "numbers", 41_000, 40_000, 1.025, 1.05, None, None),
+    ]  # fmt: skip
+    lines = described(*rows).splitlines()
     assert lines[2].endswith("| 1.200 s | 1.000 s | 1.200 | 1.25 | met |")
     assert lines[3].endswith("| 1.300 | 1.25 | **missed** |") and lines[4].endswith("| 1.200 |  |  |")
     assert "| 3 MiB | 2 MiB | 1.500 | 1.30 | **missed** |" in lines[5] and "| 41 kB | 40 kB |" in lines[6]
-    spread = Measurement("step", "tiny", "float32", "VeRA", "frozen", 1.0, 1.0, 1.1, 1.2, 1.05, 1.25)
-    assert "| 1.100 (1.050 to 1.250) | 1.20 | met |" in speed.describe({"environment": MADE_BY, "rows": [vars(spread)]})
+    spread = ("step", "tiny", "float32", "VeRA", "frozen", 1.0, 1.0, 1.1, 1.2, 1.05, 1.25)
+    assert "| 1.100 (1.050 to 1.250) | 1.20 | met |" in described(spread)
 
 
 def test_committed_records_are_their_pages():

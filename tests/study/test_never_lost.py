@@ -16,7 +16,7 @@ from execution_root import root as notebooks  # noqa: F401  a fixture
 from small import arguments
 
 from pvera.errors import InputError
-from pvera.study import results, runs, script
+from pvera.study import results, runs
 
 FULL, FULL_DEVICE = "No space left on device", Path("/dev/full")
 
@@ -135,15 +135,6 @@ def test_full_disk_while_notebooks_are_executed(source, notebooks, tmp_path, cap
         line = capsys.readouterr().err.splitlines()[-1]
         assert ended.value.code == 2 and line.startswith("error: ") and FULL in line and "count.ipynb" in line
         assert not [name for name in files(disk / "figures") if name.startswith("count")]
-
-
-def test_a_disk_that_refuses_is_one_line_wherever_it_happens(read_only, capsys):
-    for place, said in ((FULL_DEVICE, FULL), (read_only / "new", f"{read_only}/new: ")):
-        with pytest.raises(SystemExit) as ended:
-            script.run(lambda: place.write_text("1"))
-        assert ended.value.code == 2 and capsys.readouterr().err.startswith(f"error: {said}")
-    with pytest.raises(FileNotFoundError):  # a bug keeps its traceback
-        script.run(lambda: open("/no/such/file"))
 
 
 @pytest.mark.parametrize("count", [1, 10**5])
