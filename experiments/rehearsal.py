@@ -2,36 +2,30 @@
 
     python experiments/rehearsal.py
 
-VTAB-1k and GLUE are random pixels and generated sentences, a ViT and DeBERTa-V3 small and random. This process serves
-them like the Hugging Face hub; prepare_vtab.py and run_profile.py do all of the profile `rehearsal`, with `paper`'s
-experiments and methods. It starts anew each time, in data/rehearsal and results/rehearsal. Options go to
-run_profile.py.
+VTAB-1k and GLUE are random pixels and generated sentences, a ViT and DeBERTa-V3 small and random. They are installed
+from files, as without network; then run_profile.py does all of the profile `rehearsal`, with `paper`'s experiments and
+methods. It starts anew each time, in data/rehearsal and results/rehearsal. Options go to run_profile.py.
 """
 
 import argparse
-import hashlib
-import http.server
 import json
 import os
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
-from urllib.parse import unquote
 
 import numpy as np
-import pandas as pd
 import safetensors.torch
 from options import ROOT, Parser, read_profile
 from PIL import Image
 
 from pvera import backbones, text_encoders
-from pvera.data import glue, grammar, store, tasks, vtab, vtab_sources
+from pvera.data import glue, grammar, store, tasks, vtab
+from pvera.files import write_atomically
 from pvera.study.script import run
 
 FOLDER = ROOT / "data/rehearsal"
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TEST_IMAGES = 32
 SENTENCES = {"rte": "entailment", "mrpc": "paraphrase", "cola": "acceptability"}  # of GLUE's tasks
 #: DeBERTa-V3's settings, in small.
@@ -40,59 +34,6 @@ DEBERTA = dict(
     max_position_embeddings=128, type_vocab_size=0, position_biased_input=False, relative_attention=True,
     position_buckets=16, norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"], pad_token_id=0,
 )  # fmt: skip
-
-
-class Hub(http.server.ThreadingHTTPServer):
-    """A server of repositories like the Hugging Face hub: <folder>/<model>/... and <folder>/datasets/<data set>/..."""
-
-    def __init__(self, folder: Path):
-        super().__init__(("127.0.0.1", 0), _Answer)
-        self.files = {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-        self.address = f"http://127.0.0.1:{self.server_port}"
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def handle_error(self, *_):
-        pass  # a client that goes away
-
-
-class _Answer(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_):
-        pass
-
-    def do_HEAD(self):
-        self.do_GET()
-
-    def do_GET(self):
-        path = unquote(self.path.partition("?")[0]).removeprefix("/api").removeprefix("/models").strip("/")
-        length = 3 if path.startswith("datasets/") else 2
-        parts = path.split("/")
-        repository, name = "/".join(parts[:length]), "/".join(parts[length + 2 :])
-        kind = parts[length] if len(parts) > length else ""
-        start = f"{repository}/"
-        files = {path.removeprefix(start): file for path, file in self.server.files.items() if path.startswith(start)}
-        if kind == "resolve" and name in files:
-            etag = f'"{hashlib.sha256(files[name]).hexdigest()}"'
-            self.send(200, files[name], ETag=etag, X_Repo_Commit=COMMIT, Accept_Ranges="bytes")
-        elif kind == "tree":
-            listed = [{"type": "file", "path": name, "size": len(file), "oid": COMMIT} for name, file in files.items()]
-            self.send(200, json.dumps(listed).encode(), Content_Type="application/json")
-        elif kind in ("", "revision") and files:
-            about = {"id": repository.removeprefix("datasets/"), "sha": COMMIT, "private": False, "tags": []}
-            about |= {"siblings": [{"rfilename": name} for name in files], "downloads": 0, "likes": 0}
-            self.send(200, json.dumps(about).encode(), Content_Type="application/json")
-        else:
-            self.send(404, b"", X_Error_Code="EntryNotFound")
-
-    def send(self, code: int, content: bytes, **headers):
-        self.send_response(code)
-        for key, value in headers.items():
-            self.send_header(key.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
 
 
 def write_vtab(
@@ -121,21 +62,11 @@ def write_vtab(
 
 
 def write_glue(folder: Path) -> None:
-    """Write generated sentences as the hub's files of GLUE."""
+    """Write generated sentences as GLUE's files."""
     for name, generated in SENTENCES.items():
+        task = glue.TASKS[name]
         for split, texts in grammar.make(generated).items():
-            columns = ["sentence"] if len(texts.texts[0]) == 1 else ["sentence1", "sentence2"]
-            file = folder / name / f"{'train' if split == 'train' else 'validation'}-00000-of-00001.parquet"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            pd.DataFrame(texts.texts, columns=columns).assign(label=texts.labels).to_parquet(file)
-
-
-def write_vit(hub: Path, name: str) -> None:
-    """Write random weights where timm looks for those of the ViT `name`."""
-    model = backbones.load(name, pretrained=False).model
-    folder = hub / model.pretrained_cfg["hf_hub_id"]
-    folder.mkdir(parents=True)
-    safetensors.torch.save_file(model.state_dict(), folder / "model.safetensors")
+            write_atomically(folder / f"{task.folder}/{split}.tsv", glue.encode(texts, task.layout))
 
 
 def write_deberta(folder: Path) -> None:
@@ -160,19 +91,23 @@ def main() -> None:
     options, profile = parser.parse_args().options, read_profile("rehearsal")
     for folder in (FOLDER, ROOT / "results/rehearsal"):
         shutil.rmtree(folder, ignore_errors=True)
-    repository = FOLDER / "hub/datasets" / vtab_sources.REPO
     write_vtab(FOLDER / "made", profile.datasets, side=64)
-    shutil.make_archive(str(repository / "vtab-1k"), "zip", FOLDER / "made")
-    write_glue(FOLDER / "hub/datasets" / glue.HUB)
-    write_vit(FOLDER / "hub", profile.backbones[0])
-    write_deberta(FOLDER / "hub" / text_encoders.NAMES[profile.language.backbones[0]])
-    hub = Hub(FOLDER / "hub")
-    environment = os.environ | {"HF_ENDPOINT": hub.address, "HF_HOME": str(FOLDER / "home"), "NO_PROXY": "127.0.0.1"}
-    environment |= {store.VARIABLE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "0"}
-    prepare = ["prepare_vtab.py", "--root", str(ROOT / profile.data), "--datasets", *profile.datasets]
-    for words in ([*prepare, "--accept"], ["run_profile.py", "rehearsal", *options]):  # test splits are short
-        status = subprocess.run([sys.executable, *words], cwd=ROOT / "experiments", env=environment).returncode
-        if status:
+    archive = shutil.make_archive(str(FOLDER / "vtab-1k"), "zip", FOLDER / "made")
+    write_glue(FOLDER / "glue")
+    (backbone,) = profile.backbones
+    safetensors.torch.save_file(
+        backbones.load(backbone, pretrained=False).model.state_dict(), profile.weights[backbone]
+    )
+    write_deberta(Path(*profile.language.weights.values()))
+    data = ["--root", profile.data, "--datasets", *profile.datasets, "--source", archive, "--accept"]  # of few images
+    environment = os.environ | {store.VARIABLE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}
+    for words in (
+        ["prepare_vtab.py", *data],
+        ["make_texts.py", "--root", profile.language.data, "--glue", "--source", str(FOLDER / "glue")],
+        ["run_profile.py", "rehearsal", *options],
+    ):
+        command = [sys.executable, f"experiments/{words[0]}", *words[1:]]
+        if status := subprocess.run(command, cwd=ROOT, env=environment).returncode:
             sys.exit(status)
 
 

@@ -11,7 +11,6 @@ from unittest.mock import Mock
 import huggingface_hub
 import pytest
 import vtab_like
-from rehearsal import Hub
 from vtab_like import cache, call, edit, state, whole  # noqa: F401  fixtures among them
 
 from pvera.data import vtab, vtab_sources
@@ -150,40 +149,28 @@ def test_two_copies_in_one_source_are_refused(whole, tmp_path, call):
 # The hub
 
 
-@pytest.fixture
-def hub(whole, tmp_path, monkeypatch):
-    """A stand-in for the hub, whose one repository has one archive."""
-    (tmp_path / "hub/datasets/me/vtab").mkdir(parents=True)
-    archive(whole, tmp_path / "hub/datasets/me/vtab/vtab-1k.zip")
-    constants = huggingface_hub.constants
-    with Hub(tmp_path / "hub") as hub:
-        template = constants.HUGGINGFACE_CO_URL_TEMPLATE.replace(constants.ENDPOINT, hub.address)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "ENDPOINT", hub.address)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(vtab_sources, "REPO", "me/vtab")
-        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-        huggingface_hub.close_session()  # a new client reads the proxies
-        yield hub
-        hub.shutdown()
-    huggingface_hub.close_session()
-
-
 def test_an_archive_from_the_hub_is_removed_where_it_is_damaged_and_kept_where_the_disk_is_full(
-    tmp_path, call, hub, monkeypatch
+    whole, tmp_path, call, monkeypatch
 ):
-    root, ((file, content),) = tmp_path / "data", hub.files.items()
-    half = len(content) // 2
-    hub.files[file] = content[:half] + bytes([content[half] ^ 255]) + content[half + 1 :]
+    root, content = tmp_path / "data", archive(whole, tmp_path / "vtab-1k.zip").read_bytes()
+    half, asked = len(content) // 2, []
+    served = [content[:half] + bytes([content[half] ^ 255]) + content[half + 1 :], content, content]
+
+    def download(repository, repo_type, allow_patterns, local_dir):
+        asked.append((repository, repo_type, "*.zip" in allow_patterns))
+        local_dir.mkdir(exist_ok=True)
+        (local_dir / "vtab-1k.zip").write_bytes(served.pop(0))
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     code, _, errors = call(*options(root))
     assert code == 2 and "cannot extract" in errors and left(root) == []
-    hub.files[file] = content
     with monkeypatch.context() as patch:
         patch.setattr(zipfile.ZipFile, "extract", Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
         code, _, errors = call(*options(root))
     assert code == 2 and f"cannot write {root}: No space left" in errors and left(root) == [".download"]
     code, output, _ = call(*options(root))
     assert code == 0 and state(output, "kitti") == "right" and left(root) == ["kitti", vtab.RECORD]
+    assert asked == [("XiN0919/VTAB-1k", "dataset", True)] * 3
 
 
 def test_without_the_hub(tmp_path, call, monkeypatch):
