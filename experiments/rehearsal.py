@@ -91,14 +91,13 @@ def main() -> None:
     options, profile = parser.parse_args().options, read_profile("rehearsal")
     for folder in (FOLDER, ROOT / "results/rehearsal"):
         shutil.rmtree(folder, ignore_errors=True)
-    write_vtab(FOLDER / "made", profile.datasets, side=64)
+    write_vtab(FOLDER / "made", profile.datasets)
     archive = shutil.make_archive(str(FOLDER / "vtab-1k"), "zip", FOLDER / "made")
     write_glue(FOLDER / "glue")
     (backbone,) = profile.backbones
-    safetensors.torch.save_file(
-        backbones.load(backbone, pretrained=False).model.state_dict(), profile.weights[backbone]
-    )
-    write_deberta(Path(*profile.language.weights.values()))
+    weights = backbones.load(backbone, pretrained=False).model.state_dict()
+    safetensors.torch.save_file(weights, ROOT / profile.weights[backbone])
+    write_deberta(ROOT.joinpath(*profile.language.weights.values()))
     data = ["--root", profile.data, "--datasets", *profile.datasets, "--source", archive, "--accept"]  # of few images
     environment = os.environ | {store.VARIABLE: str(FOLDER / "cache"), "HF_HUB_OFFLINE": "1"}
     for words in (
