@@ -108,23 +108,22 @@ class Table:
 def texts(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
     """Return the columns of `spec` that a frame has, as Markdown under their titles."""
     keys = [key for key in spec if key in frame]
-    cells = pd.DataFrame({key: _texts(frame, key, *spec[key][1:]) for key in keys}, frame.index)
+    written = {}
+    for key in keys:
+        _, form, *best = spec[key]
+        if callable(form):
+            cells = [form(row) for _, row in frame.iterrows()]
+        else:
+            write = signed if str(form).startswith("+") else plain
+            cells = [write(value, int(form)) for value in frame[key]]
+        cells = [cell.replace("*", r"\*") for cell in cells]
+        if best:
+            kinds = marks(frame[key] if best == ["max"] else -frame[key], int(form))
+            cells = list(map(marked, cells, kinds))
+        written[key] = cells
     titles = [spec[key][0] for key in keys]
     grouped = isinstance(titles[0], tuple)
-    return cells.set_axis(pd.MultiIndex.from_tuples(titles) if grouped else titles, axis=1)
-
-
-def _texts(frame: pd.DataFrame, key: str, form, best: str = "") -> list[str]:
-    if callable(form):
-        cells = [form(row) for _, row in frame.iterrows()]
-    else:
-        write = signed if str(form).startswith("+") else plain
-        cells = [write(value, int(form)) for value in frame[key]]
-    cells = [cell.replace("*", r"\*") for cell in cells]
-    if not best:
-        return cells
-    kinds = marks(frame[key] if best == "max" else -frame[key], int(form))
-    return [marked(cell, kind) for cell, kind in zip(cells, kinds, strict=True)]
+    return pd.DataFrame(written, frame.index).set_axis(pd.MultiIndex.from_tuples(titles) if grouped else titles, axis=1)
 
 
 def marked(cell: str, mark: str) -> str:

@@ -43,19 +43,18 @@ def out_of_distribution(runs: Sequence[Values], kind: str) -> Figure:
 
     Other seeds have other random matrices, and so other values. The paper shows three models.
     """
-    category = {run.trained_on: run.record["category"] for run in reversed(runs)}
-    shown = list({of: name for name, of in category.items()}.values())[::-1]
-    first = min(run.record["seed"] for run in runs)
-    runs = [run for run in runs if run.record["seed"] == first and run.trained_on in shown]
-    methods = list(dict.fromkeys(run.record["method"] for run in runs))
-    models = list(dict.fromkeys(run.trained_on for run in runs))
+    seed, first = min(run.record["seed"] for run in runs), {}
+    for run in runs:
+        first.setdefault(run.record["category"], run.trained_on)
+    models = list(first.values())
+    shown = {(run.record["method"], run.trained_on): run for run in runs if run.record["seed"] == seed}
+    methods = list(dict.fromkeys(method for method, _ in shown))
     figure = Figure(figsize=(COLUMN, 0.45 + 1.65 * len(methods)))
     grid = figure.subplots(len(methods), len(models), squeeze=False)
     for row, method in enumerate(methods):
         for ax, model in zip(grid[row], models, strict=True):
-            for run in runs:
-                if (run.record["method"], run.trained_on) == (method, model):
-                    values(ax, run, kind, models)
+            if (method, model) in shown:
+                values(ax, shown[method, model], kind, models)
             name, pad = (title(model), 24) if row == 0 else ("", 18)
             ax.set_title(name, pad=pad, fontsize=7)
             if row < len(methods) - 1:

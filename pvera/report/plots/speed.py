@@ -1,5 +1,6 @@
 """Time and memory against the bound that a frozen backbone sets (`study.speed`)."""
 
+import re
 from collections.abc import Sequence
 from itertools import product
 
@@ -7,7 +8,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from pvera.report.plots import COLUMN, PAGE, entry, key, name_rows
-from pvera.report.tables.names import machine_title
 from pvera.study import speed
 
 #: Colour and marker of each precision: greys, as colours stand for methods.
@@ -17,11 +17,12 @@ QUARTILES = entry("quartiles over timed pairs", line="-", linewidth=1)
 
 
 def by_machine(records: Sequence[dict]) -> dict[str, dict[str, pd.DataFrame]]:
-    """Return {backbone: {machine: rows}} of all records."""
+    """Return {backbone: {machine: rows}} of all records; machines without marks and kinds of device."""
     parts: dict[str, dict[str, pd.DataFrame]] = {}
     for record in records:
+        machine = re.sub(r"^(cpu|cuda): |\((R|TM)\)", "", speed.machine(record))
         for backbone, rows in speed.by_backbone(record).items():
-            parts.setdefault(backbone, {})[machine_title(record)] = rows
+            parts.setdefault(backbone, {})[machine] = rows
     return parts
 
 

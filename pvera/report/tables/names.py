@@ -1,11 +1,9 @@
 """Full names of the short keys in profiles, protocols and records."""
 
-import re
 from collections.abc import Iterable
 
 from pvera.adapters import METHODS
 from pvera.report.table import title
-from pvera.study import speed
 from pvera.study.protocol import one_at_a_time
 
 BACKBONES = {
@@ -57,11 +55,6 @@ def origin(record: dict, seeds: Iterable[int], datasets: Iterable[str] = ()) -> 
     )
     names = ", ".join(map(title, datasets))
     return f"{text}; data sets: {names}" if names else text
-
-
-def machine_title(record: dict) -> str:
-    """Return the machine of a record of speed, without marks and kinds of device."""
-    return re.sub(r"^(cpu|cuda): |\((R|TM)\)", "", speed.machine(record))
 
 
 def switch_title(name: str) -> str:

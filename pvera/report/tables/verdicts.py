@@ -96,9 +96,10 @@ class Claim:
                 f"the measure ends {plain(self.limit, self.digits)} from zero, and no difference below "
                 f"{plain(effect.detectable, self.digits)} could be shown with {effect.units} {self.units}"
             )
-        gaps = contrasts[effect.name]
+        gaps, mean = contrasts[effect.name], self.shown(effect.mean)
         of_seeds = gaps.columns.name == "seed"
-        row = {"reading": self._read(effect.name, self.shown(effect.mean)), "difference": self.shown(effect.mean)}
+        read = self.effect.format(size=plain(abs(mean), self.digits), signed=signed(mean, self.digits))
+        row = {"reading": f"{effect.name}: {read}" if effect.name else read, "difference": mean}
         if over_seeds:
             row |= self._of_these(effect.bounds, effect.low, effect.high)
         else:
@@ -119,11 +120,6 @@ class Claim:
             "these_low": self.shown(low),
             "these_high": self.shown(high),
         }
-
-    def _read(self, name: str, difference: float) -> str:
-        size, with_sign = plain(abs(difference), self.digits), signed(difference, self.digits)
-        read = self.effect.format(size=size, signed=with_sign)
-        return f"{name}: {read}" if name else read
 
 
 def verdict(bounds: tuple[float, float], margin: float = 0) -> str:
