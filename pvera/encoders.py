@@ -127,21 +127,18 @@ def encoder_layers(encoder: nn.Module) -> list[EncoderLayer]:
     for linear in {type(linear): linear for layer in layers for linear, _ in layer.projections}.values():
         if callable(getattr(linear, "weight", None)):  # torch's quantised layers
             raise InputError(f"{name} is quantised by {type(linear).__module__}: take 8-bit layers that are nn.Linear")
-    if layers and all(map(_keeps_width, layers)) and len({layer.dim for layer in layers}) == 1:
+    keep_width = all(
+        isinstance(linear, nn.Linear) and linear.out_features == len(positions) * linear.in_features
+        for layer in layers
+        for linear, positions in layer.projections
+    )
+    if layers and keep_width and len({layer.dim for layer in layers}) == 1:
         if not names:
             _check_head(encoder, layers[0].dim)
         return layers
     raise InputError(
         f"{name} is neither a timm vision transformer with fused attn.qkv, or q_proj, k_proj and "
         f"v_proj of equal width, nor a bare encoder of transformers ({', '.join(TRANSFORMERS)})"
-    )
-
-
-def _keeps_width(layer: EncoderLayer) -> bool:
-    """Return whether every projection's output tokens are as wide as its input tokens."""
-    return all(
-        isinstance(linear, nn.Linear) and linear.out_features == len(positions) * linear.in_features
-        for linear, positions in layer.projections
     )
 
 

@@ -69,7 +69,7 @@ class LastLayer:
     def fit(cls, weight: Tensor, bias: Tensor, features: Tensor) -> "LastLayer":
         """Fit the approximation of a head, weight (C, D) and bias (C,), to the training images' features (N, D)."""
         weight, bias, features = (tensor.detach().double() for tensor in (weight, bias, features))
-        inputs = _with_one(features)
+        inputs = F.pad(features, (0, 1), value=1.0)
         p = F.linear(features, weight, bias).softmax(-1)
         values_A, vectors_A = torch.linalg.eigh(inputs.T @ inputs)
         values_G, vectors_G = torch.linalg.eigh((torch.diag(p.sum(0)) - p.T @ p) / len(p))
@@ -78,7 +78,7 @@ class LastLayer:
     def logits(self, features: Tensor, prior_precision: float) -> tuple[Tensor, Tensor]:
         """Return the mean and the variance of the logits, (N, C) each, of features (N, D)."""
         features = features.double()
-        squares = (_with_one(features) @ self.vectors_A).square()  # (N, D + 1)
+        squares = (F.pad(features, (0, 1), value=1.0) @ self.vectors_A).square()  # (N, D + 1)
         inverse = 1 / (torch.outer(self.values_A, self.values_G) + prior_precision)  # (D + 1, C)
         return F.linear(features, self.weight, self.bias), squares @ inverse @ self.vectors_G.square().T
 
@@ -92,7 +92,3 @@ class LastLayer:
         rows = np.arange(len(labels))
         logs = {tau: _logs(self.predict(features, tau))[rows, labels].mean() for tau in among}
         return max(among, key=logs.__getitem__)
-
-
-def _with_one(features: Tensor) -> Tensor:
-    return F.pad(features, (0, 1), value=1.0)

@@ -53,29 +53,14 @@ def export_peft(model: AdaptedModel, folder: str | Path) -> None:
     head = dict(member.head.named_parameters())
     if head and not isinstance(member.head, nn.Linear):
         raise InputError("PEFT's folder holds a linear head: save this one by itself")
-    inside = bool(head) and _takes_head(model.backbone)
+    one_linear = isinstance(getattr(model.backbone, "head", None), nn.Identity)  # as timm's models classify
+    inside = bool(head) and one_linear and not hasattr(model.backbone, "head_dist")
     if inside:
         config["modules_to_save"] = ["head"]
         tensors |= {f"{files.PREFIX}head.{name}": tensor for name, tensor in head.items()}
     config["inference_mode"] = True
     pool = model.pool if reads_text(model.backbone) else None
     files.write(folder, config, tensors, None if inside or not head else head, pool)
-
-
-def _mean_only(layers: list[EncoderLayer], method: Any) -> bool:
-    """Return whether PEFT can hold only the mean of PVeRA: it has no fixed σ, and λ_d needs parts that draw nothing."""
-    if method.sigma is not None:
-        return True
-    return not _fused(layers) and method.pair == "position" and len(method.targets) > 1
-
-
-def _fused(layers: list[EncoderLayer]) -> bool:
-    return len(layers[0].projections) == 1
-
-
-def _takes_head(backbone: nn.Module) -> bool:
-    """Return whether the backbone classifies by one linear layer `head`, as timm's models do."""
-    return isinstance(getattr(backbone, "head", None), nn.Identity) and not hasattr(backbone, "head_dist")
 
 
 def blocks(B: Tensor, at: list[int], count: int) -> Tensor:
@@ -90,18 +75,19 @@ def blocks(B: Tensor, at: list[int], count: int) -> Tensor:
 def _vera(layers: list[EncoderLayer], member: Member, name: Callable[[nn.Module], str]) -> Export:
     """Export VeRA and PVeRA."""
     method: Any = member.method
-    mean_only = isinstance(method, PVeRA) and _mean_only(layers, method)
-    key = "pvera" if isinstance(method, PVeRA) and not mean_only else "vera"
-    halves, count = (2 if key == "pvera" else 1), len(method.targets)
+    fused, count = len(layers[0].projections) == 1, len(method.targets)
+    # PEFT has no fixed σ, and λ_d of separate pairs has parts that must draw nothing: it holds the mean alone.
+    draws = isinstance(method, PVeRA) and method.sigma is None and (fused or method.pair == "shared" or count == 1)
+    key, halves = ("pvera", 2) if draws else ("vera", 1)
     shared: Any = member.shared
     A = shared.A.reshape(member.dim, -1, len(shared.B), method.rank)[:, :halves]  # (d, halves, pairs, r)
     # One module holds one λ_d: its targets read different parts. So do targets with different pairs.
-    parts = count if _fused(layers) or method.pair == "position" else 1
+    parts = count if fused or method.pair == "position" else 1
     A, B = A.expand(-1, -1, parts, -1), shared.B.expand(parts, -1, -1)
-    blocks_at = ["qkv".index(p) for p in method.targets] if _fused(layers) else [0] * parts
+    blocks_at = ["qkv".index(p) for p in method.targets] if fused else [0] * parts
     tensors = {
         f"base_model.{key}_A": A.flatten(1).T,
-        f"base_model.{key}_B": blocks(B, blocks_at, 3 if _fused(layers) else 1),
+        f"base_model.{key}_B": blocks(B, blocks_at, 3 if fused else 1),
     }
     modules = []
     adapter: Any

@@ -161,7 +161,8 @@ def _low_rank(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     if fused:
         A, B = dict.fromkeys("qkv", A["qkv"]), _by_position(B["qkv"], 1)
         m = _by_position(m["qkv"], 1) if dora else {}
-        parts = _parts(B, {p for p in m if not torch.allclose(m[p], _norms(layers, p), rtol=1e-5)})
+        frozen = {p: torch.stack([layer.projection(p)[0].float().cpu() for layer in layers]).norm(dim=2) for p in m}
+        parts = _parts(B, {p for p in m if not torch.allclose(m[p], frozen[p], rtol=1e-5)})
     tensors = {}
     for i in range(len(layers)):
         tensors[f"layers.{i}.A"] = torch.stack([A[p][i, columns].T for p, columns in parts.items()], 1)
@@ -171,11 +172,6 @@ def _low_rank(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:
     scale = adapter.config["lora_alpha"] / (rank**0.5 if adapter.config.get("use_rslora") else rank)
     r = len(next(iter(parts.values())))
     return (DoRA if dora else LoRA)(rank=r, alpha=scale * r, targets="".join(parts)), tensors
-
-
-def _norms(layers: list[EncoderLayer], position: str) -> Tensor:
-    """Return ‖W‖ of every output row of one position, (layers, d)."""
-    return torch.stack([layer.projection(position)[0].float().norm(dim=1).cpu() for layer in layers])
 
 
 def _ia3(adapter: AdapterFolder, layers: list[EncoderLayer]) -> Import:

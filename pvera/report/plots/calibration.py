@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
@@ -12,28 +11,6 @@ from pvera.report.plots import COLUMN, PVERA_MEAN, SEED, entry, forest, key, pan
 from pvera.report.table import signed
 
 FEW = 10  # images; a bin with fewer has no point
-
-
-def reliability(ax: Axes, bins: Reliability, colour: str) -> Axes:
-    """Draw accuracy against confidence for bins of equal width with at least `FEW` images.
-
-    Bars: share of the images in each bin. Number: mean confidence minus accuracy (points), positive if overconfident.
-    """
-    share = bins.count / bins.count.sum()
-    edges = np.linspace(0, 1, len(share) + 1)
-    ax.bar(edges[:-1], share, 1 / len(share), align="edge", color="0.85")
-    enough = bins.count >= FEW
-    confidence, accuracy = bins.confidence[enough], bins.accuracy[enough]
-    ax.plot([0, 1], [0, 1], color="0.5", linewidth=0.6, linestyle=(0, (4, 3)))
-    ax.fill_between(confidence, confidence, accuracy, color=colour, alpha=0.25, linewidth=0)
-    ax.plot(confidence, accuracy, color=colour, linewidth=1, marker="o", markersize=1.8, mew=0)
-    over = 100 * np.nansum(share * (bins.confidence - bins.accuracy))
-    ax.text(0.05, 0.95, signed(over, 1), transform=ax.transAxes, va="top")
-    ticks = [0, 0.5, 1], ["0", ".5", "1"]
-    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    ax.set_xticks(*ticks)
-    ax.set_yticks(*ticks)
-    return ax
 
 
 def per_method(ace: pd.DataFrame, ece: pd.DataFrame) -> Figure:
@@ -49,10 +26,25 @@ def per_method(ace: pd.DataFrame, ece: pd.DataFrame) -> Figure:
 
 
 def diagrams(bins: dict[str, Reliability]) -> Figure:
-    """Draw `reliability` of each method, at column width."""
+    """Draw accuracy against confidence of each method, for bins of equal width with at least `FEW` images.
+
+    Bars: share of the images in each bin. Number: mean confidence minus accuracy (points), positive if overconfident.
+    """
     figure, axes = panels(len(bins), 4, COLUMN, 0.9, 0.65, sharex=True, sharey=True)
     for ax, (method, of_method) in zip(axes, bins.items(), strict=True):
-        reliability(ax, of_method, style(method).colour).set_title(style(method).title, fontsize=7)
+        look, share = style(method), of_method.count / of_method.count.sum()
+        ax.bar(np.linspace(0, 1, len(share) + 1)[:-1], share, 1 / len(share), align="edge", color="0.85")
+        enough = of_method.count >= FEW
+        confidence, accuracy = of_method.confidence[enough], of_method.accuracy[enough]
+        ax.plot([0, 1], [0, 1], color="0.5", linewidth=0.6, linestyle=(0, (4, 3)))
+        ax.fill_between(confidence, confidence, accuracy, color=look.colour, alpha=0.25, linewidth=0)
+        ax.plot(confidence, accuracy, color=look.colour, linewidth=1, marker="o", markersize=1.8, mew=0)
+        over = 100 * np.nansum(share * (of_method.confidence - of_method.accuracy))
+        ax.text(0.05, 0.95, signed(over, 1), transform=ax.transAxes, va="top")
+        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        ax.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
+        ax.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
+        ax.set_title(look.title, fontsize=7)
     figure.supxlabel("Confidence (number: mean confidence − accuracy, points)", fontsize=7)
     figure.supylabel("Accuracy")
     bars = Patch(color="0.85", label="share of images")

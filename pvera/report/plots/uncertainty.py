@@ -133,7 +133,7 @@ def _class(shown: Example, label: int) -> str:
     return text if len(text) <= 16 else f"{text[:15]}…"
 
 
-def examples(runs: tables.Runs, columns: int = 6) -> Figure:
+def examples(runs: tables.Runs) -> Figure:
     """Draw the appendix's figure: per data set one correct and one incorrect image, of the first seed.
 
     Each has the interval of median width.
@@ -141,7 +141,7 @@ def examples(runs: tables.Runs, columns: int = 6) -> Figure:
     of_dataset = list(tables.groups(runs).values())[1:]
     seed = tables.seeds(runs)[0]
     every = [one for group in of_dataset for run in group if run.record["seed"] == seed for one in run.examples]
-    figure, axes = panels(len(every), columns, 1.1 * min(columns, len(every)), 1.6, 0.4)
+    figure, axes = panels(len(every), 6, 1.1 * min(6, len(every)), 1.6, 0.4)
     for ax, shown in zip(axes, sorted(every, key=lambda one: not one.right), strict=True):
         framed(ax, shown)
         ax.set_title(title(shown.dataset), fontsize=6.5, pad=2)
@@ -152,17 +152,34 @@ def examples(runs: tables.Runs, columns: int = 6) -> Figure:
     return figure
 
 
-def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
-    """Draw panel (b) of the paper's first figure: per image the scores of its most probable classes, a dot per draw.
+def teaser(shown: Sequence[Example]) -> Figure:
+    """Draw panel (b) of the paper's first figure: per image the scores of its three most probable classes.
 
-    A bar shows the interval of the predicted class's mean score.
+    A dot is a draw, and a bar the interval of the predicted class's mean score. That class stands first.
     """
     figure = Figure(figsize=(COLUMN, 1.15 * len(shown) + 0.85))
     grid = figure.subplots(len(shown), 2, width_ratios=(1, 2.4), sharex="col", squeeze=False)
     for one, (left, ax) in zip(shown, grid, strict=True):
         framed(left, one)
         left.set_xlabel(f"true: {_class(one, one.label)}", fontsize=6.5, labelpad=3)
-        scores(ax, one, classes)
+        mean = one.scores.mean(0)
+        others = [c for c in np.argsort(-mean, kind="stable") if c != one.predicted]
+        classes = [one.predicted, *others[:2]]
+        jitter = np.linspace(-0.16, 0.16, len(one.scores))
+        for row, c in enumerate(classes):
+            colour = "0.55" if row else CORRECT if one.right else INCORRECT
+            ax.plot(one.scores[:, c], row + jitter, "o", color=colour, markersize=2.6, alpha=0.7, mew=0)
+        ends = np.clip([one.low, one.high], 0, 1)
+        ax.plot(ends, [-0.36, -0.36], "|-", color="black", linewidth=1.6, markersize=5)
+        place = min(max(ends.mean(), 0.17), 0.83)
+        ax.text(place, -0.52, _interval(one), ha="center", va="bottom", fontsize=6)
+        ax.set_yticks(range(len(classes)), [_class(one, c) for c in classes])
+        ax.get_yticklabels()[0].set_fontweight("bold")
+        ax.set_ylim(len(classes) - 0.5, -0.95)
+        ax.set_xlim(-0.02, 1.02)
+        ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="x")
     grid[-1, 1].set_xlabel("Softmax score")
     look = {"markersize": 2.6, "markeredgewidth": 0}
     key(figure, [
@@ -172,25 +189,3 @@ def teaser(shown: Sequence[Example], classes: int = 3) -> Figure:
         entry("95 % interval of the mean, predicted class (bold)", "|", "-", "black", linewidth=1.6),
     ], columns=1)  # fmt: skip
     return figure
-
-
-def scores(ax: Axes, shown: Example, classes: int = 3) -> Axes:
-    """Draw the scores of the predicted class and of the next most probable ones, with the interval of the former."""
-    mean = shown.scores.mean(0)
-    order = sorted(range(len(mean)), key=lambda c: (c != shown.predicted, -mean[c]))[:classes]
-    for row, c in enumerate(order):
-        colour = (CORRECT if shown.right else INCORRECT) if row == 0 else "0.55"
-        jitter = np.linspace(-0.16, 0.16, len(shown.scores))
-        ax.plot(shown.scores[:, c], row + jitter, "o", color=colour, markersize=2.6, alpha=0.7, mew=0)
-    ends = np.clip([shown.low, shown.high], 0, 1)
-    ax.plot(ends, [-0.36, -0.36], "|-", color="black", linewidth=1.6, markersize=5)
-    place = min(max(ends.mean(), 0.17), 0.83)
-    ax.text(place, -0.52, _interval(shown), ha="center", va="bottom", fontsize=6)
-    ax.set_yticks(range(len(order)), [_class(shown, c) for c in order])
-    ax.get_yticklabels()[0].set_fontweight("bold")
-    ax.set_ylim(len(order) - 0.5, -0.95)
-    ax.set_xlim(-0.02, 1.02)
-    ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x")
-    return ax

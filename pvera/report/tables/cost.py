@@ -130,7 +130,7 @@ def of_paper(costs: pd.DataFrame, paper: Published, backbone: str = "dinov2_b") 
     shares of its choices, as in Figure 3.
     """
     accuracy = paper.accuracies(backbone).mean(axis=1)
-    return _points(_of(costs, SIZES, backbone), accuracy, paper.configurations())
+    return _points(costs, SIZES, backbone, accuracy, paper.configurations())
 
 
 def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
@@ -146,7 +146,7 @@ def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:
             hyperparameters = run["config"]["members"][run["chosen"]["member"]]["method"]
             entry = {"method": run["method"], "hyperparameters": hyperparameters}
             chosen.setdefault(run["method"], []).append((method_of(entry), 1.0))
-    return _points(_of(costs, runs[0]["profile"], runs[0]["backbone"]), accuracy, chosen)
+    return _points(costs, runs[0]["profile"], runs[0]["backbone"], accuracy, chosen)
 
 
 def of_profile(root, profile: str, paper: Published) -> dict[str, tuple[list[dict], tuple]]:
@@ -161,11 +161,8 @@ def of_profile(root, profile: str, paper: Published) -> dict[str, tuple[list[dic
     return found
 
 
-def _of(costs: pd.DataFrame, profile: str, backbone: str) -> pd.DataFrame:
-    return costs[(costs["profile"] == profile) & (costs["backbone"] == backbone)]
-
-
-def _points(costs: pd.DataFrame, accuracy: pd.Series, chosen: dict) -> pd.DataFrame:
+def _points(costs: pd.DataFrame, profile: str, backbone: str, accuracy: pd.Series, chosen: dict) -> pd.DataFrame:
+    costs = costs[(costs["profile"] == profile) & (costs["backbone"] == backbone)]
     if costs.empty:
         raise InputError("no cost is counted for this profile and backbone; run experiments/cost.py")
     by_method = costs.set_index("configuration")
