@@ -95,9 +95,9 @@ def _require_fitting(record: dict, name: str, classes: list[str], described: dic
     trained, about = record["dataset"], results.own_data(record)
     if trained_classes(record) != classes or trained != name and {trained, name} <= tasks.TASKS.keys():
         raise InputError(f"the adapter was trained on {trained}; it does not know the classes of {name}")
-    # Another split tests the adapter on images that it was trained on.
+    # Another split tests the adapter on images that it was trained on, and so may other pictures of the same name.
     same_pictures = about.get("pictures_sha256") == described.get("pictures_sha256")
-    if about and (same_pictures or trained == name) and not (same_pictures and about["split"] == described["split"]):
+    if about and (about["split"] != described["split"] if same_pictures else trained == name):
         raise InputError(
             f"{name} has other pictures or another split ({custom.describe_split(described['split'])}) than in the "
             f"adapter's training ({custom.describe_split(about['split'])}): type --data-set NEW=FOLDER with the FOLDER "

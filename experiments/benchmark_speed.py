@@ -50,9 +50,9 @@ PARALLEL = ("bottleneck", "adaptformer")  # they cannot be merged
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.several("--backbones", default=["dinov2_s"], metavar="B", help="backbones (dinov2_s)")
-    parser.several("--precisions", choices=PRECISIONS, default=["float32", "bfloat16"], help="(both)")
-    parser.several("--parts", choices=PARTS, default=list(PARTS), help="only these parts")
+    parser.add_argument("--backbones", nargs="+", default=["dinov2_s"], metavar="B", help="backbones (dinov2_s)")
+    parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=["float32", "bfloat16"], help="(both)")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only these parts")
     parser.device("cpu")
     parser.count("--threads", help="CPU threads (all; demo and mini train with one)")
     parser.count("--repeats", default=5, help="timed pairs (%(default)s)")

@@ -3,8 +3,6 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-import torch
-
 from pvera.data import custom, tasks
 from pvera.errors import InputError
 from pvera.study.profiles import Profile
@@ -73,20 +71,10 @@ def install_one(root: Path, name: str, source: str, seed: int | None) -> None:
 
 def announce(profile: Profile, device: str) -> str:
     """Return the line that says what will be trained, before it is."""
-    grids = [
-        f"{name} {searched} {', '.join(map(str, values))}"
-        for name, options in profile.methods.items()
-        for searched, values in options.get("grid", {}).items()
-    ]
-    idle = "" if device != "cpu" else ", while a GPU is idle" if torch.cuda.is_available() else ", without a GPU"
-    of_each = len(profile.backbones) * len(profile.datasets)
-    searches = of_each if "pvera" in profile.methods and len(profile.beta) > 1 else 0
-    count = searches + of_each * len(profile.methods) * len(profile.seeds)
     return (
         f"protocol {profile.protocol}; backbone {', '.join(profile.backbones)}; methods {', '.join(profile.methods)}; "
-        f"seeds {', '.join(map(str, profile.seeds))}; β {', '.join(map(str, profile.beta))}; grids "
-        f"{', '.join(grids) or 'none'}; {count} trainings of at most {profile.training.epochs} epochs, on "
-        f"{environment(device)['device']}{idle}"
+        f"seeds {', '.join(map(str, profile.seeds))}; at most {profile.training.epochs} epochs each, on "
+        f"{environment(device)['device']}"
     )
 
 

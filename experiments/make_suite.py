@@ -15,7 +15,9 @@ def main(words: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=Path("data/demo"), help="where to write (%(default)s)")
     names = list(suite.RECIPES)
-    parser.several("--task", metavar="NAME", default=names, help=f"tasks to make, of {', '.join(names)} (all)")
+    parser.add_argument(
+        "--task", nargs="+", metavar="NAME", default=names, help=f"tasks to make, of {', '.join(names)} (all)"
+    )
     arguments = parser.parse_args(words)
     for name in arguments.task:
         choose("task", name, suite.RECIPES)

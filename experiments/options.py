@@ -27,10 +27,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str):
         raise InputError(message)
 
-    def several(self, *flags: str, **options) -> None:
-        """Add an option with one or more values."""
-        self.add_argument(*flags, nargs="+", **options)
-
     def count(self, *flags: str, **options) -> None:
         """Add an option with a whole number from 1 on."""
         self.add_argument(*flags, type=at_least(1), **options)
@@ -68,16 +64,17 @@ def parse_training(description: str, script: str, words: list[str] | None) -> tu
     parser = Parser(f"{description}\nExperiments:\n\n{about}\n")
     parser.profile(None, "demo, with --data-set own")
     custom_options.add(parser)
-    parser.several(
+    parser.add_argument(
         "--experiments",
+        nargs="+",
         metavar="E",
         choices=experiments,
         help=f"only these of {', '.join(experiments)} (default: those of the profile)",
     )
-    parser.several("--methods", metavar="M", help="only these of the profile's")
-    parser.several("--datasets", metavar="D", help="these instead of the profile's")
-    parser.several("--backbones", metavar="B", help="these instead of the profile's")
-    parser.several("--seeds", type=int, metavar="K", help="these instead of the profile's")
+    parser.add_argument("--methods", nargs="+", metavar="M", help="only these of the profile's")
+    parser.add_argument("--datasets", nargs="+", metavar="D", help="these instead of the profile's")
+    parser.add_argument("--backbones", nargs="+", metavar="B", help="these instead of the profile's")
+    parser.add_argument("--seeds", nargs="+", type=int, metavar="K", help="these instead of the profile's")
     parser.add_argument("--protocol", help="published or corrected, instead of the profile's")
     parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
     parser.count("--epochs", metavar="N", help="largest number of epochs, instead of the profile's")
@@ -125,8 +122,6 @@ def parse_training(description: str, script: str, words: list[str] | None) -> tu
     options.script = script
     if options.slurm and (options.device or options.workers):
         raise InputError("--device and --workers are for this machine; with --slurm, set them in the YAML file")
-    if options.budget and options.slurm:
-        raise InputError("--budget is for this machine; a cluster's limit stands in its YAML file")
     set_cache(options.cache)
     custom_options.install(options)
     profile = read_profile(options.profile)

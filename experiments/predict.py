@@ -26,7 +26,9 @@ def main() -> None:
     made.add_argument("pictures", nargs="+", metavar="FOLDER_OR_FILE", help="the pictures")
     made.count("--draws", metavar="K", help="Monte Carlo samples besides the mean, 2 or more")
     made.add_argument("--output", type=Path, metavar="FILE", help="CSV file to write (default: printed)")
-    made.several("--classes", metavar="NAME", help="names of the classes, in the order of the adapter's outputs")
+    made.add_argument(
+        "--classes", nargs="+", metavar="NAME", help="names of the classes, in the order of the adapter's outputs"
+    )
     options = made.parse_args()
     if options.output:
         require_writable(options.output.resolve().parent)

@@ -26,7 +26,7 @@ from pvera.study.validation import choose
 def main(words: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=ROOT / "data/vtab-1k", help="where VTAB-1k lies (%(default)s)")
-    parser.several("--datasets", metavar="D", default=list(vtab.NAMES), help="only these data sets")
+    parser.add_argument("--datasets", nargs="+", metavar="D", default=list(vtab.NAMES), help="only these data sets")
     parser.add_argument("--source", type=Path, help="folder or archive with the data, instead of the hub")
     parser.add_argument(
         "--accept", action="store_true", help="use data sets although they differ from VTAB-1k; results then say so"

@@ -46,7 +46,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.several("--datasets", metavar="D", default=list(RELEASED), help="only these")
+    parser.add_argument("--datasets", nargs="+", metavar="D", default=list(RELEASED), help="only these")
     parser.add_argument("--source", type=Path, help="folder with a folder for each adapter, instead of the hub")
     parser.add_argument(
         "--data", type=Path, default=RESULTS.parent / "data/vtab-1k", help="prepared data (%(default)s)"

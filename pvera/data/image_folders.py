@@ -115,15 +115,15 @@ class ImageData:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def with_images(self, images: np.ndarray, labels: Tensor | None = None) -> ImageData:
-        """Return other images (n, size, size, 3) uint8, normalised alike; labels: (n,), those of `self` by default."""
+    def with_images(self, images: np.ndarray) -> ImageData:
+        """Return other images (n, size, size, 3) uint8 of the first n labels, normalised alike."""
         other = copy.copy(self)
-        other.images, other.labels = images, self.labels if labels is None else labels
+        other.images, other.labels = images, self.labels[: len(images)]
         return other
 
     def first(self, count: int) -> ImageData:
         """Return the first `count` images."""
-        return self.with_images(self.images[:count], self.labels[:count])
+        return self.with_images(self.images[:count])
 
     def __getitem__(self, index) -> Tensor:
         """Return normalised images (len(index), 3, size, size)."""
