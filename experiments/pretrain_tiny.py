@@ -26,7 +26,7 @@ from torchvision.datasets import CIFAR10, ImageFolder
 from tqdm import tqdm
 
 from pvera import backbones, seeding
-from pvera.errors import InputError
+from pvera.errors import InputError, explained
 from pvera.files import write_atomically
 from pvera.study import script
 
@@ -84,7 +84,7 @@ def read(source):
 
     Downloads CIFAR-10's training images into data/ without a `source`.
     """
-    with script.explained(f"{source or 'CIFAR-10'} cannot be read", "--source takes images named <class>/<number>.jpg"):
+    with explained(f"{source or 'CIFAR-10'} cannot be read", "--source takes images named <class>/<number>.jpg"):
         if source is None:
             data = CIFAR10("data", train=True, download=True)
             order = np.argsort(data.targets, kind="stable")

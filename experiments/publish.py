@@ -18,9 +18,9 @@ from typing import Any, cast
 from adapter_options import add_data, evaluated, parser
 from huggingface_hub import HfApi
 
-from pvera.errors import InputError, writing
+from pvera.errors import InputError, explained, writing
 from pvera.study.evaluation import TITLES, Evaluation
-from pvera.study.script import explained, run
+from pvera.study.script import run
 
 ADAPTER, CARD, RECORD = "adapter.safetensors", "README.md", "run.json"
 TEXT = """---

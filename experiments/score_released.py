@@ -21,11 +21,11 @@ import pvera
 from pvera.backbones import Backbone, weights_sha256
 from pvera.data import image_folders
 from pvera.data.vtab import copy_name, require
-from pvera.errors import InputError, optional
+from pvera.errors import InputError, explained, optional
 from pvera.files import require_writable, write_atomically
 from pvera.peft.folder import CONFIG
 from pvera.report import published
-from pvera.study.script import explained, run
+from pvera.study.script import run
 from pvera.study.training import predict
 from pvera.study.validation import choose
 from pvera.text_encoders import quiet

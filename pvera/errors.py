@@ -19,6 +19,16 @@ def writing(place: object) -> Iterator[None]:
         raise InputError(f"cannot write {place}: {error.strerror or error}") from None
 
 
+@contextmanager
+def explained(what: str, advice: str = "") -> Iterator[None]:
+    """Raise "what: reason; advice" as an InputError for any error inside: those of downloads and decoders are many."""
+    try:
+        yield
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise InputError("; ".join(filter(None, [f"{what}: {reason}", advice]))) from None
+
+
 def optional(module: str, extra: str) -> Any:
     """Import `module`, which the `extra` of the package installs. InputError where it is missing."""
     try:

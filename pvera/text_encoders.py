@@ -14,7 +14,7 @@ from torch import nn
 
 from pvera.backbones import weights_sha256
 from pvera.encoders import encoder_layers
-from pvera.errors import InputError, optional
+from pvera.errors import InputError, explained, optional
 
 #: Short names of encoders on the hub, and of one that is a package with its weights.
 NAMES = {
@@ -52,21 +52,17 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
         raise InputError(f"unknown text encoder {name!r}; choose from {', '.join(NAMES)}")
     transformers = optional("transformers", "language")
     source, local = (str(weights), True) if weights else _source(name)
-    try:
-        with quiet():
-            # Eager: on a CPU the backward pass of fused attention takes most of a bf16 step.
-            model, report = transformers.AutoModel.from_pretrained(
-                source,
-                local_files_only=local,
-                dtype=torch.float32,
-                attn_implementation="eager",
-                output_loading_info=True,
-            )
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source, local_files_only=local, padding_side="right")
-    except Exception as error:  # each file format, the download and transformers have exceptions of their own
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        hint = "" if local else f"; get it elsewhere with `hf download {source}` and give its folder with --weights"
-        raise InputError(f"cannot load {name} from {source}: {reason}{hint}") from None
+    hint = "" if local else f"get it elsewhere with `hf download {source}` and give its folder with --weights"
+    with explained(f"cannot load {name} from {source}", hint), quiet():
+        # Eager: on a CPU the backward pass of fused attention takes most of a bf16 step.
+        model, report = transformers.AutoModel.from_pretrained(
+            source,
+            local_files_only=local,
+            dtype=torch.float32,
+            attn_implementation="eager",
+            output_loading_info=True,
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source, local_files_only=local, padding_side="right")
     if hasattr(model, "pooler"):
         model.pooler = None  # unused, and some encoders come without its weights
     missing = sorted(key for key in report["missing_keys"] if not key.startswith("pooler."))

@@ -24,7 +24,7 @@ from pvera import files
 from pvera.data import store
 from pvera.data.image_folders import SPLIT_OF
 from pvera.data.tasks import MANIFEST, TASKS, manifest
-from pvera.errors import InputError, writing
+from pvera.errors import InputError, explained, writing
 from pvera.processes import cores
 
 PARTS = tuple(SPLIT_OF)
@@ -213,10 +213,8 @@ def _folders(folder: Path) -> list[Path]:
 
 def _of_csv(file: Path) -> pd.DataFrame:
     """Read absolute paths, labels and splits. InputError also for a quote that is not closed."""
-    try:
+    with explained(f"{file} cannot be read"):
         table = pd.read_csv(file, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
     table = table.rename(columns=lambda title: title.strip().lower()).fillna("").apply(lambda cells: cells.str.strip())
     if not {"path", "label"} <= set(table):
         raise InputError(f"{file}: must name the columns path, label and perhaps split, not {', '.join(table)}")
@@ -245,15 +243,13 @@ def _folder(root: str | Path, name: str) -> Path:
 
 def _contents(paths: list[Path]) -> list[str]:
     """Return the SHA-256 of each file, kept in the store until a file changes. InputError for one that is missing."""
-    try:
+    with explained("a picture cannot be read"):
         about = ["contents", [[str(path), *store.state(path)] for path in paths]]
         if known := store.recall(about):
             return known
         with ThreadPoolExecutor(cores()) as pool:
             hashes = pool.map(files.sha256, paths)
             return store.keep(about, list(tqdm(hashes, "checking", len(paths), unit="image", leave=False, delay=5)))
-    except (OSError, ValueError) as error:
-        raise InputError(f"a picture cannot be read: {error}") from None
 
 
 def _some(what: str, names: list[str]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from pvera import files
-from pvera.errors import InputError
+from pvera.errors import InputError, explained, optional
 
 SPLITS = ("train", "val", "test")
 HUB = "nyu-mll/glue"
@@ -154,15 +154,9 @@ def from_hub(task: TextTask, split: str) -> Texts:
     from huggingface_hub import hf_hub_download
 
     name = f"{task.name}/{'train' if split == 'train' else 'validation'}-00000-of-00001.parquet"
-    try:
+    optional("pyarrow", "language")
+    with explained(f"cannot download {name} of {HUB}", "make_texts.py --glue --source takes the TSV files"):
         table = pd.read_parquet(hf_hub_download(HUB, name, repo_type="dataset"))
-    except ImportError:
-        raise InputError("reading the hub's files needs pyarrow: pip install -e '.[language]'") from None
-    except Exception as error:  # the download has many of its own
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(
-            f"cannot download {name} of {HUB}: {reason}; make_texts.py --glue --source takes the TSV files"
-        ) from None
     columns = ["sentence"] if len(task.layout.texts) == 1 else ["sentence1", "sentence2"]
     # Some sentences of the hub's CoLA end in a line break, which the original files do not have.
     texts = [tuple(" ".join(text.split()) for text in row) for row in table[columns].itertuples(index=False)]

@@ -27,7 +27,7 @@ from pvera import backbones, files, metrics
 from pvera.backbones import Backbone
 from pvera.data import store
 from pvera.data.tasks import task
-from pvera.errors import InputError
+from pvera.errors import InputError, explained
 from pvera.processes import cores
 
 #: File of the split that a run trains on, validates on and is tested on.
@@ -177,17 +177,13 @@ def decode(folder: Path, path: str, size: int) -> np.ndarray:
     high byte is taken. InputError for an unreadable file, and for grey values of more than 8 bits in other formats.
     """
     file = folder / path
-    try:
-        with Image.open(file) as image:
-            image.load()
-            with suppress(Exception):  # a damaged block tells no orientation; the image keeps a sound one
-                image.getexif()
-            image.info.clear()  # else exif_transpose encodes the block anew, which odd ones do not survive
-            ImageOps.exif_transpose(image, in_place=True)
-            image = _eight_bits(image).convert("RGB")
-    except Exception as error:  # Pillow's decoders raise many kinds on damaged files
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"image {file} cannot be read: {reason}") from None
+    with explained(f"image {file} cannot be read"), Image.open(file) as image:
+        image.load()
+        with suppress(Exception):  # a damaged block tells no orientation; the image keeps a sound one
+            image.getexif()
+        image.info.clear()  # else exif_transpose encodes the block anew, which odd ones do not survive
+        ImageOps.exif_transpose(image, in_place=True)
+        image = _eight_bits(image).convert("RGB")
     if image.size != (size, size):
         image = image.resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(image)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from pvera.data.image_folders import SPLITS
-from pvera.errors import InputError
+from pvera.errors import InputError, explained
 
 #: The copy that the V-PETL benchmark (Xin et al., NeurIPS 2024) prepared and points to: one archive with all
 #: 19 data sets in the folder format of `data`.
@@ -83,11 +83,6 @@ def download(folder: Path) -> None:
     """Download the hub's archive of VTAB-1k into `folder`. InputError where that fails."""
     import huggingface_hub
 
-    try:
-        patterns = [f"*{suffix}" for suffix in ARCHIVES]
+    patterns = [f"*{suffix}" for suffix in ARCHIVES]
+    with explained(f"cannot download {REPO}", "run the same command again, or give a copy to prepare_vtab.py --source"):
         huggingface_hub.snapshot_download(REPO, repo_type="dataset", allow_patterns=patterns, local_dir=folder)
-    except Exception as error:  # the hub's client and its transport have exceptions of their own
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InputError(
-            f"cannot download {REPO}: {reason}; run the same command again, or give a copy to prepare_vtab.py --source"
-        ) from None

@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from pvera.errors import InputError
 
@@ -25,13 +24,3 @@ def run(main: Callable[[], None]) -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-@contextmanager
-def explained(what: str, advice: str) -> Iterator[None]:
-    """Raise InputError for any error inside: those of downloads and decoders change with their versions."""
-    try:
-        yield
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise InputError(f"{what} ({reason}): {advice}") from None

@@ -102,7 +102,7 @@ def test_it_is_pushed_with_its_card(alone, tmp_path, hub, capsys):
 
     hub.refuses, hub.files = OSError("403\nForbidden"), None
     refused = scripts.refusal("publish", capsys, *alone, "--repository", "me/b")
-    assert "cannot push to me/b (403 Forbidden)" in refused and "hf auth login" in refused
+    assert "cannot push to me/b: 403 Forbidden; " in refused and "hf auth login" in refused
     assert "--output FOLDER writes the files" in scripts.refusal("publish", capsys, *alone)
     assert "data is not an empty folder" in scripts.refusal("publish", capsys, *alone, "--output", tmp_path / "data")
     assert hub.files is None

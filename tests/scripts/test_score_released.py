@@ -154,7 +154,9 @@ def test_the_hub(tmp_path, arguments, capsys, monkeypatch):
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     line = refusal("score_released", capsys, *arguments[2:], "--datasets", "kitti")
-    assert line.startswith("error: cannot download leoflx/pvera_dinov2_b_kittidist (Cannot reach huggingface.co)")
+    assert line.startswith(
+        "error: cannot download leoflx/pvera_dinov2_b_kittidist: Cannot reach huggingface.co; get it"
+    )
     assert "give the folder that holds it with --source" in line
     assert outcome("score_released", capsys, *arguments[2:], "--datasets", "dmlab")[0] == 0
     assert scores(tmp_path).loc["dmlab", "accuracy"] == 100
