@@ -1,6 +1,7 @@
 """Results of the analyses of trained adapters, loaded for notebooks."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +32,7 @@ class Example:
         return self.label == self.predicted
 
 
-@dataclass(frozen=True)
-class Uncertainty:
+class Uncertainty(NamedTuple):
     """The results of experiment uncertainty for one adapter.
 
     estimates: number of draws -> `uncertainty.Estimates` of all N test images.

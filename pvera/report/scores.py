@@ -14,13 +14,10 @@ ROWS = ["category", "dataset", "seed"]  # the index of scores
 
 
 def by_backbone(results: Iterable) -> dict[str, list]:
-    """Group results by backbone.
-
-    A result is a record, a tuple that begins with a record, or an object with a `record`.
-    """
+    """Group results by backbone; a result is a record, or a tuple that begins with one."""
     parts: dict[str, list] = {}
     for one in results:
-        record = one if isinstance(one, dict) else one[0] if isinstance(one, tuple) else one.record
+        record = one if isinstance(one, dict) else one[0]
         parts.setdefault(record["backbone"], []).append(one)
     return parts
 

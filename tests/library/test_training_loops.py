@@ -258,18 +258,14 @@ class Int8Linear(nn.Linear):
         return F.linear(x, self.weight * self.scale, self.bias)
 
 
-def int8(vit: nn.Module) -> nn.Module:
-    """Return `vit` with all linear layers in int8."""
-    for name, linear in [(n, m) for n, m in vit.named_modules() if isinstance(m, nn.Linear)]:
-        vit.set_submodule(name, Int8Linear(linear))
-    return vit
-
-
 def int8_pair(key) -> tuple:
-    """Return a model on int8 layers, and one on the same weights in fp32."""
-    vit, exact = int8(make_vit()), make_vit()
-    for name, linear in [(n, m) for n, m in vit.named_modules() if isinstance(m, Int8Linear)]:
-        exact.get_submodule(name).weight.data = linear.weight * linear.scale
+    """Return a model on the fp32 weights of int8 layers, and one on these layers."""
+    exact, vit = make_vit(), make_vit()
+    for name, linear in exact.named_modules():
+        if isinstance(linear, nn.Linear):
+            codes = Int8Linear(linear)
+            vit.set_submodule(name, codes)
+            linear.weight.data = codes.weight * codes.scale
     return tuple(perturb(pvera.adapt(backbone, METHODS[key], CLASSES)).eval() for backbone in (exact, vit))
 
 
