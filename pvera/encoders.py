@@ -272,8 +272,3 @@ def reads_text(encoder: nn.Module) -> bool:
     """Return whether `encoder` reads text."""
     names = _names(encoder)
     return names is not None and names.text
-
-
-def reads_class_token_only(encoder: Any) -> bool:
-    """Return whether the features are the last layer's class token: those of a plain ViT of timm that takes it."""
-    return type(encoder).__name__ == "VisionTransformer" and encoder.global_pool == "token"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pvera.adapters import Adapter, Method
 from pvera.adapters.base import SITES, full_precision
 from pvera.adapters.sampled import with_settings
-from pvera.encoders import POOLS, encoder_layers, not_plain, pooled, reads_class_token_only, reads_text
+from pvera.encoders import POOLS, encoder_layers, not_plain, pooled, reads_text
 from pvera.errors import InputError
 from pvera.hooks import Handle, Replaced, attach, merge, restore
 from pvera.members import Member, grid
@@ -346,8 +346,9 @@ class AdaptedModel(nn.Module):
         for i, layer in enumerate(self._layers):
             self._handles.append(layer.layer.register_forward_pre_hook(partial(self._begin, i)))
             self._handles += attach(layer, _sites(self.members[0].layers[i]), partial(self._call, i))
-        last = self._layers[-1].mlp_norm
-        if last is not None and reads_class_token_only(self.backbone):
+        last, vit = self._layers[-1].mlp_norm, cast(Any, self.backbone)
+        # A plain ViT that takes its class token reads nothing else of the last layer.
+        if last is not None and type(vit).__name__ == "VisionTransformer" and vit.global_pool == "token":
             self._handles.append(last.register_forward_pre_hook(self._spare_tokens, prepend=True))
 
     def _begin(self, index: int, layer, args) -> None:

@@ -51,7 +51,11 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
     if name not in NAMES:
         raise InputError(f"unknown text encoder {name!r}; choose from {', '.join(NAMES)}")
     transformers = optional("transformers", "language")
-    source, local = (str(weights), True) if weights else _source(name)
+    source, local = NAMES[name], False
+    if weights is not None:
+        source, local = str(weights), True
+    elif name in PACKAGED:
+        source, local = str(Path(optional(source, "language").__file__).parent / "model"), True
     hint = "" if local else f"get it elsewhere with `hf download {source}` and give its folder with --weights"
     with explained(f"cannot load {name} from {source}", hint), quiet():
         # Eager: on a CPU the backward pass of fused attention takes most of a bf16 step.
@@ -77,13 +81,6 @@ def load(name: str, weights: str | Path | None = None) -> Encoder:
 def pool(name: str) -> str:
     """Return how the encoder `name` makes features of tokens, one of `encoders.POOLS`."""
     return "mean" if name in MEAN else "first"
-
-
-def _source(name: str) -> tuple[str, bool]:
-    """Return the source from which transformers loads `name`, and whether it is a folder."""
-    if name not in PACKAGED:
-        return NAMES[name], False
-    return str(Path(optional(NAMES[name], "language").__file__).parent / "model"), True
 
 
 @contextmanager

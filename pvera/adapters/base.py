@@ -61,7 +61,9 @@ class Method:
                 must = "a positive number or None"
             elif field.name == "dropout" and not (value == 0 or (_is_positive(value) and value < 1)):
                 must = "a number from 0 and below 1"
-            elif field.name == "targets" and not _are_targets(value):
+            elif field.name == "targets" and (
+                not isinstance(value, str) or not 0 < len(value) == len(set(value) & set(POSITIONS))
+            ):
                 must = "different letters out of q, k, v"
             elif choices and value not in choices:
                 must = f"one of {', '.join(choices)}"
@@ -113,10 +115,6 @@ class Adapter(nn.Module):
 
 def _is_positive(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value) and value > 0
-
-
-def _are_targets(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value) == len(set(value)) and set(value) <= set(POSITIONS)
 
 
 def matching(targets: str, positions: str) -> tuple[list[int], list[int]]:

@@ -27,19 +27,15 @@ class Source:
         self._generator: torch.Generator | None = None
 
     def generator(self, device: torch.device) -> torch.Generator:
-        """Return the generator on `device`, made with the first call."""
-        if self._generator is None or self._generator.device != device:
-            self._generator = self._started(device)
-        return self._generator
-
-    def _started(self, device: torch.device) -> torch.Generator:
-        """Return a generator that starts or goes on.
+        """Return the generator on `device`, which the first call starts or lets go on.
 
         It goes on exactly with a state of this kind of device. Other ranks than the first, which saved that state, and
         other kinds of device start anew from it.
         """
-        generator, start = torch.Generator(device), self.start
-        rank = 0
+        if self._generator is not None and self._generator.device == device:
+            return self._generator
+        self._generator = generator = torch.Generator(device)
+        start, rank = self.start, 0
         if distributed.is_available() and distributed.is_initialized() and not self.on_all_ranks:
             rank = distributed.get_rank()
         if isinstance(start, Tensor):

@@ -67,29 +67,28 @@ def load_uncertainty(root, profile: str) -> list[Uncertainty]:
 
     InputError where the benchmark's adapter is not the one that was analysed.
     """
-    return [_of_arrays(root, record, arrays) for record, arrays in load(root, profile, "uncertainty")]
-
-
-def _of_arrays(root, record: dict, arrays: dict[str, np.ndarray]) -> Uncertainty:
-    path = results.run_path(root, **{name: record[name] for name in results.IDENTITY} | {"experiment": "benchmark"})
-    drawn_from = record["config"]["adapter_sha256"]
-    if results.read(path)["files"].get(results.ADAPTER, drawn_from) != drawn_from:
-        raise InputError(
-            f"{path.with_suffix(results.ADAPTER)} is not the adapter of the draws: run python "
-            f"experiments/analyse.py --profile {record['profile']} --replace"
-        )
-    predictions, labels = results.read_predictions(path)
-    draws = arrays["draws"].tolist()
+    adapters = []
     kinds = {name: np.int64 if kind == np.int16 else np.float64 for name, kind in uncertainty.STORED.items()}
-    estimates = {}
-    for i, k in enumerate(draws):
-        stored = {name: arrays[name][i].astype(kind) for name, kind in kinds.items()}
-        estimates[k] = uncertainty.Estimates(arrays["labels"].astype(np.int64), **stored)
-    most, examples = estimates[max(draws)], []
-    shown = (arrays[f"example_{name}"] for name in ("images", "pixels", "scores"))
-    for i, pixels, scores in zip(*shown, strict=True):
-        label, predicted = int(most.labels[i]), int(most.predicted[i])
-        low, high = float(most.low[i]), float(most.high[i])
-        examples.append(Example(record["dataset"], pixels, label, predicted, scores.astype(np.float64), low, high))
-    single_pass, single_right = predictions.max(1).astype(np.float64), predictions.argmax(1) == labels
-    return Uncertainty(record, estimates, single_pass, single_right, examples)
+    for record, arrays in load(root, profile, "uncertainty"):
+        path = results.run_path(root, **{name: record[name] for name in results.IDENTITY} | {"experiment": "benchmark"})
+        drawn_from = record["config"]["adapter_sha256"]
+        if results.read(path)["files"].get(results.ADAPTER, drawn_from) != drawn_from:
+            raise InputError(
+                f"{path.with_suffix(results.ADAPTER)} is not the adapter of the draws: run python "
+                f"experiments/analyse.py --profile {record['profile']} --replace"
+            )
+        predictions, labels = results.read_predictions(path)
+        draws = arrays["draws"].tolist()
+        estimates = {}
+        for i, k in enumerate(draws):
+            stored = {name: arrays[name][i].astype(kind) for name, kind in kinds.items()}
+            estimates[k] = uncertainty.Estimates(arrays["labels"].astype(np.int64), **stored)
+        most, examples = estimates[max(draws)], []
+        shown = (arrays[f"example_{name}"] for name in ("images", "pixels", "scores"))
+        for i, pixels, scores in zip(*shown, strict=True):
+            label, predicted = int(most.labels[i]), int(most.predicted[i])
+            low, high = float(most.low[i]), float(most.high[i])
+            examples.append(Example(record["dataset"], pixels, label, predicted, scores.astype(np.float64), low, high))
+        single_pass, single_right = predictions.max(1).astype(np.float64), predictions.argmax(1) == labels
+        adapters.append(Uncertainty(record, estimates, single_pass, single_right, examples))
+    return adapters

@@ -6,6 +6,8 @@ so its differences measure chance. `joint_stop` has no effect on such a run, so 
 grid (`protocol.Variant`).
 """
 
+from operator import itemgetter
+
 import numpy as np
 import pandas as pd
 from scipy.stats import t
@@ -49,20 +51,17 @@ def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
     Differences are NaN where one of the two runs diverged.
     """
     variants, rows = one_at_a_time(), []
-    references = {(name, *_place(run)): run for name in REFERENCES for run in runs.get(name, ())}
+    place = itemgetter("profile", "backbone", "dataset", "method", "seed")
+    references = {(name, *place(run)): run for name in REFERENCES for run in runs.get(name, ())}
     for name, records in runs.items():
         for run in records if name not in REFERENCES else ():
-            other = references.get((variants[name].reference, *_place(run)))
+            other = references.get((variants[name].reference, *place(run)))
             if other is None:
                 continue
             row = {"switch": name, **{key: run[key] for key in ("method", "dataset", "seed")}}
             both = run["test"] and other["test"]
             rows.append(row | {m: value(run) - value(other) if both else np.nan for m, (*_, value) in METRICS.items()})
     return pd.DataFrame(rows, columns=["switch", "method", "dataset", "seed", *METRICS])
-
-
-def _place(run: dict) -> tuple:
-    return tuple(run[key] for key in ("profile", "backbone", "dataset", "method", "seed"))
 
 
 def summary(pairs: pd.DataFrame) -> pd.DataFrame:
