@@ -12,7 +12,7 @@ import json
 from options import Parser, read_profile
 from tqdm import tqdm
 
-from pvera.files import require_writable
+from pvera.files import require_writable, write_atomically
 from pvera.study import cost_records
 from pvera.study.script import run
 
@@ -38,7 +38,8 @@ def main(words: list[str] | None = None) -> None:
     if missing:
         require_writable(options.results)
     for profile, backbone, path in tqdm(missing, "cost", unit="backbone", disable=not missing):
-        cost_records.write(path, cost_records.measure(profile, backbone))
+        record = json.dumps(cost_records.measure(profile, backbone), indent=1, ensure_ascii=False)
+        write_atomically(path, f"{record}\n".encode())
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from pathlib import Path
 from options import ROOT, Parser
 
 from pvera.data import glue, grammar
-from pvera.errors import InputError
 from pvera.files import write_atomically
 from pvera.study import script
 
@@ -21,8 +20,6 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--glue", action="store_true", help="GLUE's tasks too")
     parser.add_argument("--source", type=Path, metavar="FOLDER", help="folder of GLUE's files, instead of the hub")
     options = parser.parse_args(words)
-    if options.source and not options.glue:
-        raise InputError("--source is for --glue")
     for name in grammar.RECIPES:
         files = grammar.files(name)
         put(files, options.root)

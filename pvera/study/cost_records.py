@@ -18,7 +18,6 @@ from pvera import __version__, backbones, cost
 from pvera.adapters import METHODS, Method
 from pvera.cost import Cost, Shape
 from pvera.errors import InputError
-from pvera.files import write_atomically
 from pvera.study.plan import candidate, grid
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PROTOCOLS
@@ -70,11 +69,6 @@ def measure(profile: Profile, backbone: str) -> dict:
             **{name: importlib.metadata.version(name) for name in ("torch", "timm")},
         },
     }
-
-
-def write(path: Path, record: dict) -> None:
-    """Write a record whole or not at all."""
-    write_atomically(path, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def load_costs(root, *profiles: str) -> pd.DataFrame:

@@ -185,12 +185,7 @@ def _describe(candidate: Candidate, history: training.History, member: Member) -
         "epochs": history.epochs,
         "adapter_parameters": count["adapter"],
         "head_parameters": count["head"],
-        "curve": {
-            "train_loss": history.train_loss,
-            "kl": history.kl,
-            "validation_loss": history.validation_loss,
-            "validation_accuracy": history.validation_accuracy,
-        },
+        "curve": history.curve,
     }
 
 

@@ -35,6 +35,8 @@ from pvera.study.validation import Count, Settings, Share, Weight
 #: Of the products in the forward and backward pass; trained tensors, loss and KL term are always fp32.
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+CURVES = ("train_loss", "kl", "validation_loss", "validation_accuracy")
+
 #: Without it cuBLAS may sum in another order from call to call.
 CUBLAS = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
@@ -69,17 +71,15 @@ class TrainingConfig(Settings):
 
 @dataclass
 class History:
-    """The training of one member of the grid; one entry per epoch in each list.
+    """The training of one member of the grid.
 
+    curve: by name of `CURVES`, a number per epoch.
     best_loss, best_epoch, best_state: of its last improvement beyond the tolerance, and its trained tensors then.
     led: the last epoch in which it took the lowest best loss of its grid down by more than the tolerance. It
     is the best epoch of the member that led last.
     """
 
-    train_loss: list[float] = field(default_factory=list)
-    kl: list[float] = field(default_factory=list)
-    validation_loss: list[float] = field(default_factory=list)
-    validation_accuracy: list[float] = field(default_factory=list)
+    curve: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in CURVES})
     best_loss: float = float("inf")
     best_epoch: int = -1
     best_state: dict[str, Tensor] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class History:
 
     @property
     def epochs(self) -> int:
-        return len(self.validation_loss)
+        return len(self.curve["validation_loss"])
 
 
 class Features:
@@ -149,7 +149,7 @@ def fit(
         losses, accuracies = evaluate(model, forward, validation, protocol)
         for i, m in enumerate(model.active):
             h = histories[m]
-            _record(h, epoch, train_loss[i], kl[i], losses[i], accuracies[i], config)
+            _record(h, epoch, (train_loss[i], kl[i], losses[i], accuracies[i]), config)
             if h.best_epoch == epoch:
                 h.best_state = {n: p.detach().clone() for n, p in model.members[m].trained().items()}
         leader = min(histories, key=lambda h: h.best_loss)
@@ -196,11 +196,11 @@ def make_scaler(device: str) -> torch.amp.GradScaler:
     return torch.amp.GradScaler(device, enabled=half)
 
 
-def _record(h: History, epoch: int, train_loss, kl, loss, accuracy, config: TrainingConfig) -> None:
-    for values, value in zip(
-        (h.train_loss, h.kl, h.validation_loss, h.validation_accuracy), (train_loss, kl, loss, accuracy), strict=True
-    ):
-        values.append(value)
+def _record(h: History, epoch: int, values: tuple[float, ...], config: TrainingConfig) -> None:
+    """Note the values of `CURVES` in an epoch."""
+    for name, value in zip(CURVES, values, strict=True):
+        h.curve[name].append(value)
+    train_loss, kl, loss, _ = values
     if not np.isfinite(train_loss + kl + loss):
         h.status = "diverged"
     else:

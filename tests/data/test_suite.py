@@ -58,7 +58,11 @@ def small(tmp_path):
     rng = np.random.default_rng(0)
     images = rng.integers(256, size=(2, 32, 32, 3), dtype=np.uint8)
     parts = {split: suite.Part(images, np.array([0, 1])) for split in suite.COUNTS}
-    recipe = suite.Recipe("small", "Small", "natural", ("a", "b"), "nothing", build=None, sha256="0" * 64)
+
+    def small(split, rng):
+        return parts[split]
+
+    recipe = suite.Recipe("Small", "natural", ("a", "b"), "nothing", small, sha256="0" * 64)
     suite.write(recipe, parts, tmp_path)
     return recipe, parts, tmp_path / "small"
 

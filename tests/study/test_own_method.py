@@ -1,5 +1,6 @@
 """A user's ninth method works everywhere that the paper's eight methods work."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -12,6 +13,7 @@ from hand import cells
 import pvera
 from pvera import InputError, backbones, cost
 from pvera.adapters.base import matching
+from pvera.files import write_atomically
 from pvera.report import published
 from pvera.report.plots import cost as cost_plots
 from pvera.report.tables import against_paper, benchmark, calibration, wall_time
@@ -124,7 +126,8 @@ def test_its_row_comes_after_the_papers_in_the_tables(root, all_runs):
 
 
 def test_its_costs_are_counted(profile, root, all_runs):
-    cost_records.write(cost_records.record_path(root, "mine", "tiny"), cost_records.measure(profile, "tiny"))
+    counted = json.dumps(cost_records.measure(profile, "tiny")).encode()
+    write_atomically(cost_records.record_path(root, "mine", "tiny"), counted)
     costs = cost_records.load_costs(root, "mine")
     bias = costs[costs["method"] == "bias"]
     bias = bias.set_index(bias["grid"].map(lambda grid: grid["targets"]))

@@ -63,7 +63,7 @@ def test_grid_trains_each_member_as_alone(backbone, splits, name):
     for member, rate in zip(together, rates):
         (alone,) = train(backbone, splits, [METHODS[name]], [rate], 1e-3)
         for curve in ("train_loss", "kl", "validation_loss", "validation_accuracy"):
-            np.testing.assert_allclose(getattr(member, curve), getattr(alone, curve), rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(member.curve[curve], alone.curve[curve], rtol=1e-5, atol=1e-5)
 
 
 def test_grid_of_different_ranks_when_one_stops_early(backbone, splits):
@@ -76,7 +76,7 @@ def test_grid_of_different_ranks_when_one_stops_early(backbone, splits):
     assert max(h.epochs for h in together) > 2
     for method, member, rate in zip(methods, together, rates):
         (alone,) = train(backbone, splits, [method], [rate], config=config)
-        np.testing.assert_allclose(member.validation_loss, alone.validation_loss, rtol=1e-5)
+        np.testing.assert_allclose(member.curve["validation_loss"], alone.curve["validation_loss"], rtol=1e-5)
         assert member.status == alone.status
 
 
@@ -93,7 +93,7 @@ def test_linear_probing_on_cached_features_equals_training_through_the_backbone(
             optimizer.step()
         losses.append(torch.nn.functional.cross_entropy(head(splits[1][slice(None)]), splits[1].labels).item())
     head.unload()
-    np.testing.assert_allclose(cached.validation_loss, losses, rtol=1e-5)
+    np.testing.assert_allclose(cached.curve["validation_loss"], losses, rtol=1e-5)
 
 
 def scripted(backbone, splits, monkeypatch, losses, joint):
@@ -154,8 +154,8 @@ def test_a_diverged_member_leaves_the_scale_of_fp16_to_the_others(backbone, spli
         (alone,) = train(backbone, splits, [pvera.LoRA(2)], rates[:1], config=config)
         (lost,) = train(backbone, splits, [pvera.LoRA(2)], rates[1:], config=config)
     assert broken.status == lost.status == "diverged"
-    np.testing.assert_allclose(healthy.validation_loss, alone.validation_loss, rtol=1e-2)
-    assert healthy.validation_loss[1] < healthy.validation_loss[0]
+    np.testing.assert_allclose(healthy.curve["validation_loss"], alone.curve["validation_loss"], rtol=1e-2)
+    assert healthy.curve["validation_loss"][1] < healthy.curve["validation_loss"][0]
 
 
 def test_the_training_loss_is_that_of_all_images_whatever_the_size_of_the_last_batch(backbone):
@@ -168,7 +168,7 @@ def test_the_training_loss_is_that_of_all_images_whatever_the_size_of_the_last_b
     losses = torch.nn.functional.cross_entropy(logits, data.labels, reduction="none")
     assert abs((losses[:16].mean() + losses[16:].mean()) / 2 - losses.mean()) > 1e-4, "the mean over batches differs"
     (history,) = train(backbone, (data, data), [pvera.LoRA(2)], rates=0.0, config=TrainingConfig(epochs=1))
-    assert history.train_loss[0] == pytest.approx(float(losses.mean()), abs=1e-5)
+    assert history.curve["train_loss"][0] == pytest.approx(float(losses.mean()), abs=1e-5)
 
 
 def test_a_kl_term_that_is_not_finite_ends_a_member(backbone, splits, monkeypatch):
@@ -177,7 +177,7 @@ def test_a_kl_term_that_is_not_finite_ends_a_member(backbone, splits, monkeypatc
     monkeypatch.setattr(training, "step", lambda *those: finite(*those) + torch.tensor([[0.0], [torch.inf]]))
     (history,) = train(backbone, splits, [pvera.PVeRA(4)], beta=1e-6)
     assert history.status == "diverged" and history.epochs == 1 and not history.best_state
-    assert np.isfinite(history.train_loss + history.validation_loss).all()
+    assert np.isfinite(history.curve["train_loss"] + history.curve["validation_loss"]).all()
 
 
 def test_losses_of_the_two_protocols():
@@ -207,8 +207,8 @@ def test_lower_precision_learns_alike(backbone, splits, name, precision):
     (full,) = train(backbone, splits, [METHODS[name]])
     with training.autocast("cpu", precision):
         (low,) = train(backbone, splits, [METHODS[name]])
-    assert low.validation_loss != full.validation_loss
-    np.testing.assert_allclose(low.validation_loss, full.validation_loss, rtol=0.05)
+    assert low.curve["validation_loss"] != full.curve["validation_loss"]
+    np.testing.assert_allclose(low.curve["validation_loss"], full.curve["validation_loss"], rtol=0.05)
     assert {t.dtype for t in low.best_state.values()} == {torch.float32}
 
 
@@ -216,7 +216,7 @@ def test_trained_weights_are_never_a_stale_copy(backbone, splits):
     """Autocast may cache casts of what requires gradients; here that would freeze training."""
     with training.autocast("cpu", "bfloat16"):
         (history,) = train(backbone, splits, [pvera.LoRA(4)], config=TrainingConfig(epochs=12))
-    assert history.validation_loss[-1] < 0.7 * history.validation_loss[0]
+    assert history.curve["validation_loss"][-1] < 0.7 * history.curve["validation_loss"][0]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_strict_determinism_refuses_operations_without_a_deterministic_implement
         try:
             for name, method in METHODS.items():
                 (history,) = train(backbone, splits, [method], config=TrainingConfig(epochs=1))
-                assert history.validation_loss == losses.setdefault(name, history.validation_loss)
+                assert history.curve["validation_loss"] == losses.setdefault(name, history.curve["validation_loss"])
             if strict:
                 with pytest.raises(RuntimeError, match="deterministic"):
                     torch.zeros(3).put_(torch.tensor([0, 0]), torch.ones(2))

@@ -15,12 +15,11 @@ from pvera.data.suite.structured import AZIMUTHS, OBJECTS, azimuth, counting, di
 
 @dataclass(frozen=True)
 class Recipe:
-    """One task: its names, what it measures, and the function (split, generator) -> Part that makes it.
+    """One task: its title, what it measures, and the function (split, generator) -> Part that makes it and names it.
 
     sha256: "all" of `digests` as published; other versions of the packages may give other pixels.
     """
 
-    name: str
     title: str
     category: str
     classes: tuple[str, ...]
@@ -28,12 +27,15 @@ class Recipe:
     build: Callable[[str, np.random.Generator], Part]
     sha256: str
 
+    @property
+    def name(self) -> str:
+        return self.build.__name__
+
 
 RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe(
-            "digits",
             "Digits",
             "natural",
             tuple("0123456789"),
@@ -42,7 +44,6 @@ RECIPES = {
             "790c47d511235a2795dd985e1c1d8c109564e2aecf6474367fb6385bb53df91a",
         ),
         Recipe(
-            "textures",
             "Textures",
             "natural",
             TEXTURES,
@@ -51,7 +52,6 @@ RECIPES = {
             "6a3da52704884c3b550317eab95a880bc4f899bb1bc72f7e925212c89dc88885",
         ),
         Recipe(
-            "flowers",
             "Flowers",
             "natural",
             tuple(FLOWERS),
@@ -60,7 +60,6 @@ RECIPES = {
             "5c0959a1fc90dcb2de50fa5cd9e5ea33cfc1732a26430c63267779f045dc60bd",
         ),
         Recipe(
-            "scenes",
             "Scenes",
             "natural",
             SCENES,
@@ -69,7 +68,6 @@ RECIPES = {
             "24839dd738c7d98c83e638d52d901a9945e06ca67574570eab04f9db3611e699",
         ),
         Recipe(
-            "nuclei",
             "Nuclei",
             "specialized",
             ("under 10 %", "10 to 30 %", "30 to 55 %", "over 55 %"),
@@ -78,7 +76,6 @@ RECIPES = {
             "2070c0e1b4d8673d5fbba64d5c4118ef96116efbcb968c118b4c2ea3a791e159",
         ),
         Recipe(
-            "vessels",
             "Vessels",
             "specialized",
             ("none", "thin", "medium", "thick"),
@@ -87,7 +84,6 @@ RECIPES = {
             "b78bba807f3cf9659ddcd1c14048ae5d8f3541ca466cc923236d78fccbeb2396",
         ),
         Recipe(
-            "landcover",
             "Land cover",
             "specialized",
             LANDCOVER,
@@ -96,7 +92,6 @@ RECIPES = {
             "1d0a4706f0ed5dbbdd2853161e077e97630e005aeab53f41180426d9b9ee9e1d",
         ),
         Recipe(
-            "blood",
             "Blood",
             "specialized",
             BLOOD,
@@ -105,7 +100,6 @@ RECIPES = {
             "7e7d521745d45a10ba0ca3395a195189385ba406eebd925cb26f3bb7adb954ae",
         ),
         Recipe(
-            "counting",
             "Counting",
             "structured",
             tuple(map(str, OBJECTS)),
@@ -114,7 +108,6 @@ RECIPES = {
             "addea45bb4eec8750340b8fe9239facc7c166e445046d4b5987bc2b877de9a3d",
         ),
         Recipe(
-            "sprites",
             "Sprites",
             "structured",
             tuple(str(i) for i in range(16)),
@@ -123,7 +116,6 @@ RECIPES = {
             "9d58ade4ee4caf96ffb5265fbb3b2ff6524839a5b2c30328585d6ec786a673d3",
         ),
         Recipe(
-            "distance",
             "Distance",
             "structured",
             ("4 to 5.5", "5.5 to 7.5", "7.5 to 10", "10 to 14", "14 to 20", "20 to 30"),
@@ -132,7 +124,6 @@ RECIPES = {
             "bb7105468e35c45446b34fa6fe3224b5e3ef9fa0ad74e3a76fef819bfed0c4bf",
         ),
         Recipe(
-            "azimuth",
             "Azimuth",
             "structured",
             tuple(map(str, AZIMUTHS)),
