@@ -3,11 +3,15 @@
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+import torch
+
 from pvera.data import custom, tasks
 from pvera.errors import InputError
+from pvera.study import hours
 from pvera.study.profiles import Profile
 from pvera.study.results import ADAPTER
-from pvera.study.runs import Job, environment
+from pvera.study.runs import Job, Run, environment
+from pvera.study.training import duration
 from pvera.study.validation import at_least
 
 SMALL = "tiny"  # the backbone of profile `own`
@@ -71,11 +75,31 @@ def install_one(root: Path, name: str, source: str, seed: int | None) -> None:
 
 def announce(profile: Profile, device: str) -> str:
     """Return the line that says what will be trained, before it is."""
+    grids = [
+        f"{name} {searched} {', '.join(map(str, values))}"
+        for name, options in profile.methods.items()
+        for searched, values in options.get("grid", {}).items()
+    ]
+    idle = "" if device != "cpu" else ", while a GPU is idle" if torch.cuda.is_available() else ", without a GPU"
+    limit = f"{count(profile)} trainings of at most {profile.training.epochs} epochs"
     return (
         f"protocol {profile.protocol}; backbone {', '.join(profile.backbones)}; methods {', '.join(profile.methods)}; "
-        f"seeds {', '.join(map(str, profile.seeds))}; at most {profile.training.epochs} epochs each, on "
-        f"{environment(device)['device']}"
+        f"seeds {', '.join(map(str, profile.seeds))}; β {', '.join(map(str, profile.beta))}; grids "
+        f"{', '.join(grids) or 'none'}; {limit}, on {environment(device)['device']}{idle}"
     )
+
+
+def count(profile: Profile) -> int:
+    """Return the number of trainings: searches of β, and those of the benchmark."""
+    of_each = len(profile.backbones) * len(profile.datasets)
+    searches = of_each if "pvera" in profile.methods and len(profile.beta) > 1 else 0
+    return searches + of_each * len(profile.methods) * len(profile.seeds)
+
+
+def expect(profile: Profile, run: Run, device: str) -> str:
+    """Return the line that says how long the trainings will take, each as long as `run`."""
+    said = duration(hours.epoch_seconds(run, device), profile.training, count(profile))
+    return f"by a measured step, {count(profile)} trainings one after the other take {said}"
 
 
 def trained(runs: list[Job]) -> list[str]:

@@ -62,6 +62,8 @@ def start(profile: Profile, options: Namespace) -> None:
             print(f"  missing: {one.experiment}/{one.name}")
         if missing and profile.name == "paper" and options.script == "train":
             print(f"\n{hours.calculated(missing)}")
+        if missing and own:
+            print(custom_options.expect(profile, missing[0], device))
     elif site:
         print(f"{profile.name}: {cluster.submit(plan, site)} jobs submitted", flush=True)
         if options.wait:

@@ -5,19 +5,26 @@ where the forward pass has one; those of trained weights are left out. Validatio
 computes the backbone's features once.
 """
 
+import time
 from functools import cache
 
-from pvera import backbones, cost
+import numpy as np
+import torch
+
+from pvera import adapt, backbones, cost
 from pvera.adapters import Method
 from pvera.data import tasks, vtab
+from pvera.data.image_folders import ImageSplit
 from pvera.errors import InputError
 from pvera.study.markdown import table
 from pvera.study.runs import Run
+from pvera.study.training import TrainingConfig, autocast, fit
 
 EPOCHS = 100  # of a training, assumed
 #: Multiply-adds per second of dense bf16 products with fp32 sums: half of the operations in the makers' data sheets.
 PEAKS = {"H100 SXM": 494.5e12, "A100": 156.0e12, "RTX 4090": 82.6e12}
 SHARES = (0.4, 0.3)  # of the peak, assumed
+PASS = 1 / 3  # of a training step: the share of its forward pass
 
 
 @cache
@@ -79,3 +86,22 @@ def calculated(runs: list[Run]) -> str:
         spans = [[total / (share * peak) / 3600 for share in SHARES] for peak in PEAKS.values()]
         lines.append([name, str(len(part)), *("{:,.0f} to {:,.0f}".format(*span) for span in spans)])
     return table(["Hours, by calculation", "Runs", *PEAKS], lines, "lr" + "r" * len(PEAKS))
+
+
+def epoch_seconds(one: Run, device: str) -> float:
+    """Return the seconds of an epoch, by a measured step."""
+    train, validation, _ = images(one)
+    return (train + PASS * validation) * seconds_per_image(one, device)
+
+
+def seconds_per_image(one: Run, device: str) -> float:
+    """Return the seconds that all members train on an image, from one step on random weights and black images."""
+    frozen, size, count = backbones.load(one.backbone, pretrained=False), one.training.batch_size, len(one.candidates)
+    frozen.model.to(device)
+    pixels = np.zeros((size, frozen.image_size, frozen.image_size, 3), np.uint8)
+    train, validation = (ImageSplit(pixels[:n], np.arange(n), []).data(frozen, torch.device(device)) for n in (size, 1))
+    model = adapt(frozen.model, [candidate.method for candidate in one.candidates], size)
+    rates, betas, config, ends = [(1e-4, 1e-4)] * count, [0.0] * count, TrainingConfig(batch_size=size, epochs=2), []
+    with autocast(device, one.precision):  # the first epoch warms up
+        fit(model, train, validation, rates, betas, config, one.protocol, 0, lambda _: ends.append(time.perf_counter()))
+    return (ends[1] - ends[0]) / (size + PASS)

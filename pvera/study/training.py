@@ -207,11 +207,11 @@ def _record(h: History, epoch: int, values: tuple[float, ...], config: TrainingC
         stop_early(h, epoch, loss, config)
 
 
-def duration(epoch: float, config: TrainingConfig) -> str:
-    """Return how long trainings take whose epochs together take `epoch` seconds: if nothing improves after the first
-    epoch, and if patience never runs out."""
+def duration(epoch: float, config: TrainingConfig, trainings: int = 1) -> str:
+    """Return how long trainings take whose epochs take `epoch` seconds: if nothing improves after the first epoch, and
+    if patience never runs out."""
     epochs = min(config.patience + 1, config.epochs), config.epochs
-    least, most = (timedelta(seconds=round(count * epoch)) for count in epochs)
+    least, most = (timedelta(seconds=round(trainings * count * epoch)) for count in epochs)
     return f"{least} to {most} (h:mm:ss), as patience ends them"
 
 

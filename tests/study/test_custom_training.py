@@ -15,7 +15,7 @@ from pvera import backbones
 from pvera.data import custom
 from pvera.report import published, readings
 from pvera.report.tables import against_paper, benchmark, uncertainty
-from pvera.study import results
+from pvera.study import hours, results
 from pvera.study.training import TrainingConfig, duration
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,8 +36,10 @@ def test_the_folder_alone_trains_pvera_with_one_seed_under_the_corrected_protoco
     status, output, errors = scripts.outcome("train", capsys, *options(tmp_path, *more))
     assert status == 0, errors
     first, last = output.splitlines()[1], output.splitlines()[-1]
-    said = "protocol corrected; backbone tiny; methods pvera; seeds 0; at most 3 epochs each, on cpu"
-    assert first.startswith(said)
+    assert first.startswith(
+        "protocol corrected; backbone tiny; methods pvera; seeds 0; β 0.0001, 1e-06; grids pvera learning_rate 0.01, "
+        "0.001, 0.0001; 2 trainings of at most 3 epochs"
+    )
     assert "photos/pvera/seed0 3/3" in errors
     (run,) = results.load_runs(tmp_path / "results", "own")
     assert (run["method"], run["seed"], run["protocol"]) == ("pvera", 0, "corrected")
@@ -56,23 +58,40 @@ def listed_runs(tmp_path, pictures, capsys, *more) -> list[str]:
     return output.splitlines()
 
 
-def test_how_long_it_takes():
-    assert duration(2.0, TrainingConfig(epochs=20, patience=9)).startswith("0:00:20 to 0:00:40")
+@pytest.fixture
+def step_of_an_eighth(monkeypatch):
+    monkeypatch.setattr(hours, "seconds_per_image", lambda *_: 0.125)
+
+
+def test_the_list_says_how_long_it_takes(pictures, tmp_path, capsys, step_of_an_eighth):
+    """52 training pictures and 12 for validation, which take a third: 56 times an eighth of a second."""
+    lines = listed_runs(tmp_path, pictures, capsys, "--epochs", 20, "--methods", "pvera", "linear")
+    assert "3 trainings of at most 20 epochs" in lines[1]
+    assert lines[-1].endswith(
+        "3 trainings one after the other take 0:03:51 to 0:07:00 (h:mm:ss), as patience ends them"
+    )
     assert duration(2.0, TrainingConfig(epochs=5, patience=9)).startswith("0:00:10 to 0:00:10")
+
+
+def test_the_step_is_measured(pictures, tmp_path, capsys):
+    last = listed_runs(tmp_path, pictures, capsys)[-1]
+    least, most = re.search(r"2 trainings one after the other take (\S+) to (\S+) ", last).groups()
+    assert "0:00:00" < least < most < "9:00:00"
 
 
 @pytest.mark.parametrize(
     "more, said",
     [
         (("--backbone", "dinov2_b"), "protocol corrected; backbone dinov2_b; methods pvera; seeds 0"),
-        (("--methods", "pvera", "linear"), "methods linear, pvera; seeds 0; at most 100 epochs each"),
+        (("--methods", "pvera", "linear"), "3 trainings of at most 100 epochs"),
         (("--protocol", "published"), "protocol published; backbone tiny"),
         (("--profile", "paper", "--backbones", "dinov2_s"), "  missing: beta/dinov2_s/photos/pvera/seed0"),
-        (("--learning-rate", "0.01", "--batch-size", 4, "--seeds", 0, 1), "seeds 0, 1; at most"),
+        (("--learning-rate", "0.01", "--batch-size", 4, "--seeds", 0, 1), "seeds 0, 1; β 0.0001, 1e-06"),
     ],
 )  # fmt: skip
-def test_more_may_be_said(more, said, pictures, tmp_path, capsys):
+def test_more_may_be_said(more, said, pictures, tmp_path, capsys, monkeypatch):
     """With the paper's profile, VTAB-1k has published β, and the user's data set searches it."""
+    monkeypatch.setattr(hours, "epoch_seconds", lambda *_: 1.0)
     assert any(said in line for line in listed_runs(tmp_path, pictures, capsys, *more))
 
 
