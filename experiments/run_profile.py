@@ -8,10 +8,13 @@ find that there is nothing to do. Options go to the scripts that train or analys
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import analyse
 import cost
@@ -25,8 +28,8 @@ import train_language
 from execute_notebooks import outdated
 from options import ROOT, Parser, read_profile
 
+from pvera import backbones
 from pvera.data import vtab
-from pvera.errors import InputError
 from pvera.study.profiles import Profile
 from pvera.study.script import run
 
@@ -41,8 +44,9 @@ def main() -> None:
     given = {option.partition("=")[0] for option in options}
     of_profile, wait = ["--profile", name], ["--wait"] if "--slurm" in given else []
     profile = read_profile(name)
-    if name == "paper" and not torch.cuda.is_available() and not given & {"--slurm", "--device"}:
-        raise InputError("there is no GPU: type --slurm my_site.yaml (docs/cluster.md), or --device cpu to train here")
+    if name == "paper" and (lines := lacking(profile, given)):
+        print(*lines, sep="\n", file=sys.stderr)
+        sys.exit(2)
 
     has_text = profile.language is not None and not options  # an option may ask for a part of the images alone
     if "--data" not in given:
@@ -64,11 +68,42 @@ def main() -> None:
     print(f"\nTables:  {tables}\nFigures: figures/{name}\nTime:    {time.monotonic() - started:.0f} s")
 
 
+def lacking(profile: Profile, given: set[str]) -> list[str]:
+    """Return what the paper's experiment needs and this machine lacks, each with what to type; `given`: options."""
+    lines = []
+    if not torch.cuda.is_available() and not given & {"--slurm", "--device"}:
+        lines.append("missing: a GPU. Type --slurm my_site.yaml (docs/cluster.md), or --device cpu to train here.")
+    if not online():
+        if "--data" not in given and not installed(profile):
+            lines.append("missing: VTAB-1k, without network. Type python experiments/prepare_vtab.py --source COPY.")
+        absent = [backbone for backbone in profile.backbones if not backbones.weight_files(backbone)]
+        if absent and "--weights" not in given:
+            files = " ".join(f"--weights {backbone}=FILE" for backbone in absent)
+            lines.append(f"missing: weights of DINOv2, without network. Type {files}.")
+        if profile.language and not given and not Path(profile.language.data, "CoLA").exists():
+            source = "python experiments/make_texts.py --glue --source COPY"
+            lines.append(f"missing: GLUE, without network. Type {source}, or any option, which leaves text out.")
+    return lines
+
+
+def online() -> bool:
+    """Return whether the hub can be reached."""
+    host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname
+    with suppress(OSError), socket.create_connection((host, 443), timeout=5):
+        return True
+    return False
+
+
+def installed(profile: Profile) -> bool:
+    """Return whether prepare_vtab.py has left its record."""
+    return Path(profile.data, vtab.RECORD).exists()
+
+
 def make_data(profile: Profile) -> None:
     """Put the data sets of images in place."""
     if profile.datasets[0] not in vtab.NAMES:
         make_suite.main(["--task", *profile.datasets])
-    elif not Path(profile.data, vtab.RECORD).exists():
+    elif not installed(profile):
         prepare_vtab.main([])
 
 

@@ -163,6 +163,13 @@ def weights_sha256(state: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def weight_files(name: str) -> list[Path]:
+    """Return the file that `load` reads weights from; none where it would download them. InputError as `load`."""
+    config = get_pretrained_cfg(architecture(name)[0])
+    path = _weights_file(config.to_dict()) if config else None
+    return [path] if path else []
+
+
 def _weights_file(config: dict) -> Path | None:
     """The file that timm reads: the one given, or the hub's."""
     path = config.get("file")

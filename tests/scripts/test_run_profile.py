@@ -1,11 +1,10 @@
 """run_all.sh does the parts of a profile in turn: which of them, and with which options."""
 
+import socket
 import subprocess
 
 import pytest
 import run_profile
-
-from pvera.errors import InputError
 
 MODULES = ("make_suite", "prepare_vtab", "train", "analyse", "cost", "make_texts", "train_language", "front_page")
 
@@ -19,6 +18,7 @@ def done(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(run_profile, "ROOT", tmp_path)
     monkeypatch.chdir(tmp_path)  # where it goes by itself, so that the next test starts where it did
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(run_profile, "online", lambda: True)
     called = []
     for name in MODULES:
         monkeypatch.setattr(getattr(run_profile, name), "main", lambda words, name=name: called.append((name, *words)))
@@ -70,12 +70,38 @@ def test_paper_installs_what_is_not_there_before_it_trains(done, tmp_path):
     assert [name for name, *_ in paper[:2]] == ["make_texts", "train"] and "--glue" not in paper[0]
 
 
-def test_the_paper_needs_a_gpu_or_a_word(done, monkeypatch):
+def test_all_that_the_paper_lacks_is_said_at_once(done, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="there is no GPU: type --slurm"):
-        done("paper")
-    for given in (["--slurm"], ["--device=cpu"]):
-        assert done("paper", *given)[0] == ("prepare_vtab",)
+    monkeypatch.setattr(run_profile, "online", lambda: False)
+    monkeypatch.setattr(run_profile.backbones, "weight_files", lambda name: ["a"] * (name == "dinov2_s"))
+
+    def said(*options) -> list[str]:
+        with pytest.raises(SystemExit) as ended:
+            done("paper", *options)
+        assert ended.value.code == 2
+        return [line.removeprefix("missing: ").split(".")[0] for line in capsys.readouterr().err.splitlines()]
+
+    gpu, data, weights = "a GPU", "VTAB-1k, without network", "weights of DINOv2, without network"
+    assert said() == [gpu, data, weights, "GLUE, without network"]
+    assert said("--slurm") == said("--device=cpu") == [data, weights] and said("--data", "x") == [gpu, weights]
+    assert done("paper", "--slurm", "--data", "x", "--weights", "dinov2_b=a")[0][0] == "train"
+    monkeypatch.setattr(run_profile, "online", lambda: True)
+    assert said() == [gpu]
+
+
+def test_the_hub_is_reached_or_not(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port, connect = server.getsockname()[1], socket.create_connection
+        asked = []
+
+        def local(place, timeout):
+            asked.append(place)
+            return connect(("127.0.0.1", port), timeout)
+
+        monkeypatch.setattr(run_profile.socket, "create_connection", local)
+        monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example")
+        assert run_profile.online() and asked == [("mirror.example", 443)]
+    assert not run_profile.online()
 
 
 def test_options_go_to_what_trains_and_analyses(done):
