@@ -144,6 +144,11 @@ def test_about_names_what_is_missing_and_diverged():
     assert tables.about(runs_of(HAND)).endswith(". 24 runs.")
 
 
+def test_a_part_of_the_paper_s_table_is_marked_incomplete():
+    runs = [make_record("pvera", name, 0) | {"category": "natural"} for name in ("cifar", "svhn")]
+    assert tables.about(runs).endswith(". 2 runs. Incomplete: 2 of 19 data sets.")
+
+
 def test_files(tmp_path):
     """A table of the paper is written as LaTeX too; of several backbones, names end in the backbone."""
     parts = {"tiny": runs_of(HAND), "large": [make_record(backbone="large")]}

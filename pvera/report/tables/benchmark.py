@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS, PAPER_METHODS
+from pvera.data import vtab
 from pvera.report.scores import ROWS, capped, complete, over_seeds, wide
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import STAR, Table, crossed, number, plain, title
@@ -205,6 +206,9 @@ def about(runs: list[dict]) -> str:
         chosen = sum(bool(run["chosen"]) for run in runs)
         text += f" (this limit ended {cut} of {chosen} chosen trainings, patience the others)"
     text += f". {len(runs)} runs."
+    datasets = scores.index.unique("dataset")
+    if runs[0]["experiment"] == "benchmark" and datasets[0] in vtab.NAMES and len(datasets) < len(vtab.NAMES):
+        text += f" Incomplete: {len(datasets)} of {len(vtab.NAMES)} data sets."
     there = {(run["method"], run["dataset"], run["seed"]) for run in runs}
     without = [(method, *row[1:]) for method in scores for row in scores.index[scores[method].isna()]]
     for kind, diverged in (("Missing", False), ("Diverged, and left out", True)):
