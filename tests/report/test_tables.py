@@ -145,7 +145,7 @@ def test_about_names_what_is_missing_and_diverged():
 
 
 def test_a_part_of_the_paper_s_table_is_marked_incomplete():
-    runs = [make_record("pvera", name, 0) | {"category": "natural"} for name in ("cifar", "svhn")]
+    runs = [make_record() | {"dataset": name, "category": "natural"} for name in ("cifar", "svhn")]
     assert tables.about(runs).endswith(". 2 runs. Incomplete: 2 of 19 data sets.")
 
 
