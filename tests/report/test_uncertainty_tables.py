@@ -1,4 +1,4 @@
-"""Tables of draws: cases worked by hand, against scipy and scikit-learn."""
+"""Tables of draws: cases worked by hand, and against scipy."""
 
 from pathlib import Path
 
@@ -7,7 +7,6 @@ import pytest
 from hand import cells
 from records import make_record
 from scipy import stats
-from sklearn.metrics import roc_auc_score
 
 from pvera.report import published, table
 from pvera.report.plots import uncertainty as plots
@@ -64,26 +63,6 @@ def test_spread_by_hand():
     both = stats.mannwhitneyu([*wrong, 0.1], [*right, 0.4, 0.2, 0.2], alternative="greater")
     assert pooled["p_value"] == pytest.approx(both.pvalue)
     assert pooled["cliffs_delta"] == pytest.approx(2 * both.statistic / (5 * 7) - 1)
-
-
-def test_random_spreads_against_scikit_learn():
-    source = np.random.default_rng(0)
-    runs = [
-        adapter(name, s, right=source.random(300) < 0.6, sd=source.gamma(2, size=300).round(1))
-        for name in ("digits", "vessels") for s in range(3)
-    ]  # fmt: skip
-    every = uncertainty.detection(runs).set_index(["dataset", "seed", "way", "draws"])["auroc"]
-    for run in runs:
-        k, row = 16, every[run.record["dataset"]]
-        for way, values in ((uncertainty.SD, run.most.sd), (uncertainty.SCORE, 1 - run.most.centre)):
-            assert row[run.record["seed"], way, k] == pytest.approx(roc_auc_score(~run.most.right, values))
-        assert row[run.record["seed"], uncertainty.SINGLE, 0] == pytest.approx(
-            roc_auc_score(~run.single_right, 1 - run.single_pass)
-        )
-    gain = uncertainty.gain(16)(runs)[""]
-    gaps = [[every[name][s, uncertainty.SD, 16] - every[name][s, uncertainty.SINGLE, 0] for s in range(3)]
-            for name in ("digits", "vessels")]  # fmt: skip
-    np.testing.assert_allclose(gain, gaps)
 
 
 def test_contrasts_are_those_within_a_data_set():
