@@ -15,6 +15,7 @@ from pvera import backbones, latents, uncertainty
 from pvera.data import suite
 from pvera.data.image_folders import load_split
 from pvera.errors import InputError
+from pvera.files import sha256
 from pvera.report import readings
 from pvera.seeding import derive
 from pvera.study import analyses, results
@@ -187,7 +188,8 @@ def test_adapters_of_other_splits_are_refused(experiment, tmp_path):
     assert not run.path.exists()
     record(data_sha256="other", images=3)
     run.execute()  # a training on fewer images has another hash of the same splits
-    assert run.path.exists()
+    hashes = [sha256(file) for file in run.adapters]
+    assert results.read(run.path)["config"]["adapter_sha256"] == (hashes if run.fitted else hashes[0])
 
 
 # The scripts
