@@ -7,7 +7,6 @@ from files, as without network; then run_profile.py does all of the profile `reh
 methods. It starts anew each time, in data/rehearsal and results/rehearsal. Options go to run_profile.py.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -86,9 +85,8 @@ def write_deberta(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = Parser(__doc__)
-    parser.add_argument("options", nargs=argparse.REMAINDER, help="options of experiments/train.py")
-    options, profile = parser.parse_args().options, read_profile("rehearsal")
+    _, options = Parser(__doc__).parse_known_args()
+    profile = read_profile("rehearsal")
     for folder in (FOLDER, ROOT / "results/rehearsal"):
         shutil.rmtree(folder, ignore_errors=True)
     write_vtab(FOLDER / "made", profile.datasets)
