@@ -15,6 +15,7 @@ from pvera import adapt, backbones, cost
 from pvera.adapters import Method
 from pvera.data import tasks, vtab
 from pvera.data.image_folders import ImageSplit
+from pvera.errors import InputError
 from pvera.study.markdown import table
 from pvera.study.runs import Run
 from pvera.study.training import TrainingConfig, autocast, fit
@@ -27,9 +28,12 @@ PASS = 1 / 3  # of a training step: the share of its forward pass
 
 
 @cache
-def shape(backbone: str) -> cost.Shape:
-    """Return the sizes of a backbone."""
-    return cost.Shape.of(backbones.shapes(backbone))
+def shape(backbone: str) -> cost.Shape | None:
+    """Return the sizes of a backbone; None where there is no closed form of its products, as for texts."""
+    try:
+        return cost.Shape.of(backbones.shapes(backbone))
+    except (InputError, AttributeError):
+        return None
 
 
 def images(one: Run) -> tuple[int, int, int]:
@@ -48,7 +52,9 @@ def forward(backbone: str, method: Method, sampled: bool) -> int:
 
 
 def epoch(one: Run) -> float:
-    """Return the multiply-adds of an epoch, 0 for linear probing."""
+    """Return the multiply-adds of an epoch, 0 for linear probing; without a closed form the number of members."""
+    if shape(one.backbone) is None:
+        return float(len(one.candidates))
     if one.method == "linear":
         return 0.0
     train, validation, _ = images(one)

@@ -4,7 +4,6 @@ Any number of them can work on one folder of results, in one process, in several
 one per GPU, or as the jobs of a SLURM array (`cluster`). A worker that is killed loses its lock, so its run is free.
 """
 
-import math
 import os
 import sys
 import threading
@@ -26,12 +25,12 @@ from pvera import processes
 from pvera.adapters import METHODS
 from pvera.errors import InputError, writing
 from pvera.files import write_atomically
+from pvera.study import hours
 from pvera.study.experiments import EXPERIMENTS, list_runs
 from pvera.study.profiles import Profile
 from pvera.study.runs import Job, Run
-from pvera.study.training import CUBLAS
+from pvera.study.training import CUBLAS, duration
 
-BAR = "{desc}: {percentage:3.0f}%|{bar}| {n:.1f} of {total} runs [{elapsed}<{remaining}{postfix}]"
 OnStep = Callable[[Job, int, int], None]  # takes a run, its steps done and their number; 0 of 0: it is over
 
 
@@ -140,24 +139,31 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
 def work_together(plan: Plan, runs: list[Job], title: str, workers: int, device: str) -> None:
     """Execute `runs`, and what they let start, in `workers` processes on this machine, with a progress bar.
 
-    It counts shares of runs, so the time that it says is left is that to the largest number of epochs.
     One works in this process. On "cuda" they take the machine's GPUs in turn. The first failure ends the others.
     """
     for run in runs:
         failure(run).unlink(missing_ok=True)
-    every = 0.1 if sys.stderr.isatty() else 10.0  # seconds
-    with tqdm(None, title, len(runs), mininterval=every, miniters=0, smoothing=0, bar_format=BAR) as bar:
-        running: dict[Job, tuple[int, int]] = {}
+    with tqdm(total=len(runs), desc=title, unit="run", dynamic_ncols=True, smoothing=0.1) as bar:
+        running: dict[Job, str] = {}
+        waiting = {run for run in runs if isinstance(run, Run)}
+        first_epoch: dict[Job, float] = {}
 
         def on_step(run: Job, step: int, limit: int) -> None:
-            done, of = running.pop(run, (0, 1))
+            running.pop(run, None)
+            if step == 1:
+                first_epoch[run] = time.monotonic()
+            if step == 2 and run in first_epoch and isinstance(run, Run) and hours.epoch(run):
+                waiting.add(run)
+                epochs = (time.monotonic() - first_epoch.pop(run)) / hours.epoch(run) * sum(map(hours.epoch, waiting))
+                said = duration(epochs / min(workers, len(waiting)), run.training)
+                bar.write(f"{run.name}: what is left takes {said}", file=sys.stderr)
             if limit:
-                running[run] = step, limit
-            share = (step / limit if limit else 1) - done / of
-            bar.total = max(bar.total, math.ceil(bar.n + share - 1e-6))
-            shown = [f"{each.name.partition('/')[2]} {step}/{limit}" for each, (step, limit) in running.items()]
-            bar.set_postfix_str(", ".join(shown), refresh=False)
-            bar.update(share)
+                running[run] = f"{run.name.partition('/')[2]} {step}/{limit}"
+            else:
+                waiting.discard(run)
+                bar.total = max(bar.total, bar.n + 1)
+                bar.update()
+            bar.set_postfix_str(", ".join(running.values()), refresh=sys.stderr.isatty())
 
         if min(workers, len(runs)) == 1:
             work(plan, device, on_step)

@@ -40,6 +40,7 @@ def test_the_folder_alone_trains_pvera_with_one_seed_under_the_corrected_protoco
         "protocol corrected; backbone tiny; methods pvera; seeds 0; β 0.0001, 1e-06; grids pvera learning_rate 0.01, "
         "0.001, 0.0001; 2 trainings of at most 3 epochs"
     )
+    assert "photos/pvera/seed0 3/3" in errors
     (run,) = results.load_runs(tmp_path / "results", "own")
     assert (run["method"], run["seed"], run["protocol"]) == ("pvera", 0, "corrected")
     adapter, command = re.fullmatch(r"adapter: (\S+); evaluate it: python experiments/evaluate.py (.+)", last).groups()

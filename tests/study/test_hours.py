@@ -51,6 +51,30 @@ def test_the_table_by_hand(monkeypatch):
     assert [line[1:4:2] for line in lines[2:]] == [["1", "25 to 33"], ["3", "75 to 100"], ["3", "75 to 100"]]
 
 
+@pytest.mark.parametrize("workers, over, left", [(1, (), "0:00:31"), (2, (), "0:00:15"), (1, (3,), "0:00:14")])
+def test_what_is_left_follows_from_one_epoch_and_the_counted_ratio(plan, monkeypatch, capsys, workers, over, left):
+    """Two epochs of 7 seconds, and of the other seed's LoRA 6/5 of it unless it is over; linear counts nothing."""
+    runs = plan.runs()
+    linear, lora, _, other = runs
+    assert (lora.method, other.method) == ("lora", "lora")
+    seconds = iter([0, 0, 7])
+
+    def work(plan, *place):
+        on_step = place[-1]
+        for index in over:
+            on_step(runs[index], 0, 0)
+        for run, step in ((linear, 1), (linear, 2), (lora, 1), (lora, 2)):
+            on_step(run, step, 2)
+
+    monkeypatch.setattr(worker, "work", work)
+    monkeypatch.setattr(worker, "_in_processes", work)
+    monkeypatch.setattr(worker.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(hours, "epoch", lambda run: {"linear": 0, "lora": 5 + run.seed}[run.method])
+    worker.work_together(plan, runs, "runs", workers, "cpu")
+    said = [line for line in capsys.readouterr().err.splitlines() if "what is left" in line]
+    assert said == [f"tiny/vessels/lora/seed0: what is left takes {left} to {left} (h:mm:ss), as patience ends them"]
+
+
 def test_no_run_starts_that_would_end_after_the_budget(plan, monkeypatch):
     """Two of a minute end in time; a third, as long as the longest so far, would not."""
     now = [1000.0]

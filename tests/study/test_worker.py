@@ -141,21 +141,6 @@ def test_a_failure_in_one_of_several_processes_ends_the_others(plan, folder, cap
         work_together(plan, plan.missing(), "runs", 2, "cpu")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_the_bar_counts_shares_of_runs_and_what_they_let_start(plan, monkeypatch, capsys, workers):
-    """Of five runs one has ended, before its last epoch, and one is half done; in the end there are seven."""
-    runs = plan.runs()
-    steps = [(runs[0], 1, 4), (runs[0], 0, 0), (runs[1], 1, 2)]
-    monkeypatch.setattr(worker, "work", lambda *those: [those[-1](*step) for step in steps])
-    monkeypatch.setattr(worker, "_in_processes", worker.work)
-    worker.work_together(plan, runs, "training", workers, "cpu")
-    last = capsys.readouterr().err.splitlines()[-1].rpartition("training: ")[2]
-    assert last.startswith(" 30%|") and "| 1.5 of 5 runs [" in last and "vessels/linear/seed0 1/2]" in last
-    steps = [(run, 0, 0) for run in (*runs, "seven", "runs")]
-    worker.work_together(plan, runs, "training", workers, "cpu")
-    assert "| 7.0 of 7 runs [" in capsys.readouterr().err
-
-
 def test_workers_take_the_gpus_in_turn(plan, monkeypatch):
     pool = MagicMock()
     monkeypatch.setattr(worker.torch.cuda, "device_count", lambda: 2)
