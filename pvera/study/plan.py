@@ -211,15 +211,15 @@ COMPONENTS: dict[str, tuple[str, dict]] = {
 def components(profile: Profile, root, name: str) -> list[Run]:
     """List VeRA, PVeRA without noise and KL term, without the KL term, and PVeRA; each below "components_<name>".
 
-    The benchmark trains the first and the last with the profile's seeds; these are further ones.
+    The benchmark trains the first and the last with the profile's seeds.
     """
-    listed = []
+    listed, further = [], [seed for seed in profile.component_seeds if seed not in profile.seeds]
     for component, (method, changes) in COMPONENTS.items():
         list_of = partial(trainings, profile, root, f"{name}_{component}", [method], keep=False)
         if changes:
             listed += list_of(seeds=profile.component_seeds, **changes)
         else:
-            listed += list_of(seeds=profile.further_seeds, search="beta", searched="benchmark")
+            listed += list_of(seeds=further, search="beta", searched="benchmark")
     return listed
 
 

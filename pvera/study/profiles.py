@@ -122,8 +122,8 @@ class Profile(Settings):
     alpha: as many values of VeRA's α, which give it as many configurations to choose from.
     search_rates: the learning rates with which each value of β and α is tried, instead of the most chosen one.
     search_once: the first seed of an experiment searches each grid, and its other seeds train the value that it chose.
-    component_seeds: of the experiments on PVeRA's components, which are left out where there are none.
-    further_seeds: of VeRA and PVeRA, beside `seeds`.
+    component_seeds: of the experiments on PVeRA's components, which are left out where there are none. VeRA and PVeRA
+        have those of them that `seeds` lacks as well.
     subset: the data sets of what takes long: VeRA with an equal budget, the published protocol, dropout, `rivals`; by
         default all. Their models also see each other's images; by default those of the first of each category do.
     experiments: those that are run where no others are asked for; by default all.
@@ -153,7 +153,6 @@ class Profile(Settings):
     search_rates: list[Rate] = []
     search_once: bool = False
     component_seeds: list[Natural] = []
-    further_seeds: list[Natural] = []
     subset: list[Name] = []
     experiments: list[Name] = []
     ablations: Ablations | None = None

@@ -33,8 +33,7 @@ def profile():
         datasets=["digits", "vessels"],
         protocol="corrected",
         seeds=[0, 1],
-        component_seeds=[0, 1],
-        further_seeds=[2],
+        component_seeds=[0, 1, 2],
         beta=[0.0, 1e-3],
         alpha=[4.0, 16.0],
         search_rates=RATES,
@@ -94,7 +93,7 @@ def test_a_run_is_listed_when_its_value_was_found(profile, tmp_path):
     alpha, _ = list_runs(profile, "alpha", tmp_path)
     assert listed("equal_budget") == []
     finish(alpha, 3)
-    assert keys(listed("equal_budget"), "dataset", "seed") == {("digits", 0), ("digits", 1)}
+    assert keys(listed("equal_budget"), "dataset", "seed") == {("digits", seed) for seed in (0, 1, 2)}
     for run in listed("equal_budget"):
         assert [c.method.alpha for c in run.candidates] == [16.0, 16.0]
         assert [c.adapter_lr for c in run.candidates] == GRID["learning_rate"]
@@ -123,7 +122,7 @@ def test_the_first_seed_searches_for_the_others(profile, tmp_path):
     for run in list_runs(profile, "components", tmp_path):
         if run.experiment == "components_no_noise":
             finish(run, 0)
-    assert seeds_of("benchmark", "vera") == {0, 1} and seeds_of("components_vera", "vera") == {2}
+    assert seeds_of("benchmark", "vera") == {0, 1} and seeds_of("components_vera", "vera") == {3, 4}
     assert seeds_of("components_no_noise", "pvera") == {3, 4} and seeds_of("components_no_kl", "pvera") == {4}
     second = next(r for r in list_runs(profile, "benchmark", tmp_path) if (r.method, r.seed) == ("pvera", 0))
     assert [c.grid for c in second.candidates] == [{"learning_rate": 1e-3}]
@@ -145,7 +144,7 @@ def test_components_differ_only_as_their_names_say(profile, tmp_path):
     listed = {(run.experiment, run.dataset, run.seed): run for run in list_runs(profile, "components", tmp_path)}
     assert {key[0] for key in listed} == {f"components_{name}" for name in ("vera", "no_noise", "no_kl", "pvera")}
     assert {key[2] for key in listed if key[0] == "components_vera"} == {2}, "the benchmark trains the others"
-    assert {key[2] for key in listed if key[0] == "components_no_kl"} == {0, 1}
+    assert {key[2] for key in listed if key[0] == "components_no_kl"} == {0, 1, 2}
     of = {key[0].removeprefix("components_"): run for key, run in listed.items() if key[1] == "digits"}
     assert [(c.method.noise, c.beta) for c in of["no_noise"].candidates] == 2 * [(False, 0.0)]
     assert [(c.method.noise, c.beta) for c in of["no_kl"].candidates] == 2 * [(True, 0.0)]
