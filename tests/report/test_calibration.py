@@ -42,7 +42,7 @@ def test_geometric_means_by_hand():
     np.testing.assert_allclose(means["ratio"], [2, 1])
     # PVeRA has .01 and .04, each a factor of 2 from the mean: the standard error of the logarithm is log 2
     half = t.ppf(0.975, 1) * math.log(2)
-    np.testing.assert_allclose(means.loc["pvera", ["mean_low", "mean_high"]], 0.02 * np.exp([-half, half]))
+    np.testing.assert_allclose(means.loc["pvera", ["low", "high"]], 0.02 * np.exp([-half, half]))
     assert means.loc["pvera", "ratio_low"] == means.loc["pvera", "ratio_high"] == 1
     # VeRA's ratio is 2 on each data set, 4 with one seed and 1 with the other
     half = t.ppf(0.975, 2) * math.log(4) / math.sqrt(2) / math.sqrt(2 * 2)

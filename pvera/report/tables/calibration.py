@@ -21,18 +21,18 @@ from pvera.report.tables.benchmark import REFERENCE, about, left_out
 def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
     """Compute the geometric mean of an error (a share) over data sets and seeds; rows methods.
 
-    errors: `scores.wide`, complete. mean: over data sets and seeds. seed<k>: of one seed. ratio: the mean to PVeRA's,
-    paired; NaN without PVeRA. Each has the ends _low and _high of its 95 % interval (`statistics.over_units`).
-    InputError where a method lacks a data set.
+    errors: `scores.wide`, complete. mean, low, high: over data sets and seeds, with its 95 % interval
+    (`statistics.over_units`). seed<k>: of one seed. ratio, ratio_low, ratio_high: the mean to PVeRA's, paired; NaN
+    without PVeRA. InputError where a method lacks a data set.
     """
     with np.errstate(divide="ignore", invalid="ignore"):  # an error of exactly zero makes the mean zero
         logs = np.log(errors)
         ratios = logs.sub(logs.get(REFERENCE, np.nan), axis=0)
         columns = {}
-        for name, values in {"mean": logs, "ratio": ratios}.items():
+        for name, ends, values in (("mean", "", logs), ("ratio", "ratio_", ratios)):
             mean = over_seeds(values).mean(skipna=False)
             half = [over_units(values[method].unstack("seed", sort=False).to_numpy()) for method in values]
-            columns |= {name: mean, f"{name}_low": mean - half, f"{name}_high": mean + half}
+            columns |= {name: mean, f"{ends}low": mean - half, f"{ends}high": mean + half}
     columns |= {f"seed{seed}": logs.xs(seed, level="seed").mean(skipna=False) for seed in errors.index.unique("seed")}
     return np.exp(pd.DataFrame(columns, errors.columns))
 
@@ -78,14 +78,14 @@ def calibration(runs: list[dict], floors: Mapping[str, pd.DataFrame]) -> Table:
     for metric in ("nll", "brier", "accuracy"):
         data[metric] = over_seeds(scores[metric]).mean()
 
-    percents = ["accuracy", "ace_mean", "ace_floor", "ace_mean_low", "ace_mean_high", "ece_mean", "ece_floor"]
+    percents = ["accuracy", "ace_mean", "ace_floor", "ace_low", "ace_high", "ece_mean", "ece_floor"]
     shown = data.assign(**100 * data[percents])
     if REFERENCE in shown.index:
         shown.loc[REFERENCE, ["ace_ratio", "ace_ratio_low", "ace_ratio_high"]] = np.nan
     spec = {
         "ace_mean": ("ACE", 1, "min"),
         "ace_floor": ("Floor", 1),
-        "ace_mean_low": ("95 % interval", lambda row: interval(None, row["ace_mean_low"], row["ace_mean_high"])),
+        "ace_low": ("95 % interval", lambda row: interval(None, row["ace_low"], row["ace_high"])),
         "ace_ratio": (
             "Ratio to PVeRA's", lambda row: interval(row["ace_ratio"], row["ace_ratio_low"], row["ace_ratio_high"], 2),
         ),
