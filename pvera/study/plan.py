@@ -178,8 +178,7 @@ def searches(profile: Profile, root, name: str) -> list[Run]:
     A single value needs no search. InputError where the profile has no values of β to choose from.
     """
     hyperparameter = name.removeprefix("language_")
-    method, values = SEARCHED[hyperparameter], getattr(profile, hyperparameter)
-    datasets = profile.datasets if hyperparameter == "beta" else subset(profile)
+    method, values, datasets = SEARCHED[hyperparameter], getattr(profile, hyperparameter), profile.datasets
     if hyperparameter == "beta":
         datasets = [name for name in datasets if name not in PUBLISHED_BETA]
         if method in profile.methods and datasets and not values:
@@ -255,7 +254,7 @@ def published(profile: Profile, root, name: str) -> list[Run]:
 def equal_budget(profile: Profile, root, name: str) -> list[Run]:
     """List VeRA with the α that was searched, where the profile has values of α."""
     seeds = profile.component_seeds if profile.alpha else []
-    return trainings(profile, root, name, ["vera"], datasets=subset(profile), seeds=seeds, search="alpha", keep=False)
+    return trainings(profile, root, name, ["vera"], seeds=seeds, search="alpha", keep=False)
 
 
 def ablation(profile: Profile, root, name: str) -> list[Run]:

@@ -124,8 +124,8 @@ class Profile(Settings):
     search_once: the first seed of an experiment searches each grid, and its other seeds train the value that it chose.
     component_seeds: of the experiments on PVeRA's components, which are left out where there are none. VeRA and PVeRA
         have those of them that `seeds` lacks as well.
-    subset: the data sets of what takes long: VeRA with an equal budget, the published protocol, dropout, `rivals`; by
-        default all. Their models also see each other's images; by default those of the first of each category do.
+    subset: the data sets of what takes long: the published protocol, dropout and `rivals`; by default all. Their
+        models also see each other's images; by default those of the first of each category do.
     experiments: those that are run where no others are asked for; by default all.
     noise, published: two experiments that are left out where they are not described.
     draws: of Monte Carlo inference, the numbers that are compared; fewer draws are the first of the most.

@@ -156,14 +156,13 @@ def test_what_takes_long_has_a_subset_of_the_data_sets(profile, tmp_path):
     described = profile.with_(
         datasets=["digits", "vessels", "flowers"],
         subset=["flowers", "digits", "counting"],
-        alpha=[1.0, 2.0],
         beta=[0.0, 1e-3],
         published=Published(methods=["vera"], beta=1e-3, seeds=[0]),
         rivals=Baselines(),
     )
     of = {name: {run.dataset for run in list_runs(described, name, tmp_path)} for name in of_script("train")}
-    assert of["alpha"] == of["published"] == of["dropout"] == {"digits", "flowers"}
-    assert of["benchmark"] == of["beta"] == of["components"] == {"digits", "vessels", "flowers"}
+    assert of["published"] == of["dropout"] == {"digits", "flowers"}
+    assert of["benchmark"] == of["beta"] == of["alpha"] == of["components"] == {"digits", "vessels", "flowers"}
 
 
 def test_noise_of_fixed_size_and_the_published_protocol(profile, tmp_path):
