@@ -215,7 +215,7 @@ def test_an_adapter_is_not_tested_on_the_images_of_its_training(copy, tmp_path, 
     assert "it does not know the classes of zoo" in refusal
 
 
-NUCLEI = MINI / "benchmark/tiny/nuclei/linear/seed0.safetensors"
+NUCLEI = MINI / "benchmark/tiny/nuclei/vera/seed0.safetensors"
 REFUSED = {
     "no file": (["/none.safetensors", "--backbone", "tiny"], "/none.safetensors: no such file"),
     "data set": ([NUCLEI, "--data-set", "nine"], "unknown data set 'nine'"),
