@@ -69,9 +69,14 @@ def lengths(model: AdaptedModel, images: Tensor) -> Tensor:
 
     Raises what `last_layer` raises.
     """
-    height, width = cast(Any, model.backbone).patch_embed.grid_size
+    height, width = _grid(model)
     mu = last_layer(model, images, "q")[0][:, -height * width :, 0]  # class and register tokens come first
     return mu.norm(dim=2).reshape(-1, height, width)
+
+
+def _grid(model: AdaptedModel) -> tuple[int, int]:
+    """Return the rows and columns of the patches of timm's models."""
+    return cast(Any, model.backbone).patch_embed.grid_size
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,7 @@ def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps
     """
     PCA = optional("sklearn.decomposition", "study").PCA
 
-    grid = cast(Any, model.backbone).patch_embed.grid_size
+    grid = _grid(model)
     mu, sigma = last_layer(model, images, "q")
     patches = mu[:, -grid[0] * grid[1] :, 0].cpu()  # class and register tokens come first
     latents = patches.flatten(0, 1).numpy()

@@ -227,10 +227,9 @@ def noise(profile: Profile, root, name: str) -> list[Run]:
     and VeRA with part of its latent dropped ("noise_dropout_<share>"), on one data set of each category."""
     if not profile.noise:
         return []
-    listed, few = [], first_of_categories(profile)
+    few, sigma = first_of_categories(profile), profile.noise.sigma
     fixed = partial(trainings, profile, root, methods=["pvera"], beta=0.0, keep=False)
-    one = {"sigma": profile.noise.sigma, "seeds": profile.component_seeds}
-    listed += fixed(experiment=f"{name}_sigma_{profile.noise.sigma:g}", **one)
+    listed = fixed(experiment=f"{name}_sigma_{sigma:g}", sigma=sigma, seeds=profile.component_seeds)
     for sigma in profile.noise.sizes:
         listed += fixed(experiment=f"{name}_sigma_{sigma:g}", datasets=few, sigma=sigma)
     for share in profile.noise.dropout:
@@ -384,13 +383,14 @@ def compared(profile: Profile, root, name: str) -> list[Analysis]:
     """
     if not profile.rivals:
         return []
+    profile = profile.with_(backbones=profile.backbones[:1], datasets=subset(profile))
     settings = {"shifts": True} | profile.rivals.model_dump(exclude={"betas"})
     along_beta = name == "beta_rivals"
     if along_beta:
         settings |= {"shifts": False, "draws": [k for k in settings["draws"] if k <= settings["shift_draws"]]}
     trained, lists = COMPARED[name]
     seeds_of: dict[tuple, list[Run]] = {}
-    for run in lists(profile.with_(backbones=profile.backbones[:1], datasets=subset(profile)), root, trained):
+    for run in lists(profile, root, trained):
         if run.method in uncertainty_baselines.METHODS:
             seeds_of.setdefault((run.experiment, run.dataset, run.method), []).append(run)
     listed = []
@@ -405,10 +405,9 @@ def compared(profile: Profile, root, name: str) -> list[Analysis]:
 
 def near_and_far(profile: Profile, dataset: str) -> tuple[str, ...]:
     """Return the next data set of the same category, and the next one of another, as out of distribution."""
-    datasets = subset(profile)
-    place = datasets.index(dataset)
-    category = {name: tasks.task(name, profile.data).category for name in datasets}
-    others = datasets[place + 1 :] + datasets[:place]
+    place = profile.datasets.index(dataset)
+    category = {name: tasks.task(name, profile.data).category for name in profile.datasets}
+    others = profile.datasets[place + 1 :] + profile.datasets[:place]
     near = [name for name in others if category[name] == category[dataset]]
     far = [name for name in others if category[name] != category[dataset]]
     return (*near[:1], *far[:1])

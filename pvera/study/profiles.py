@@ -175,7 +175,7 @@ class Profile(Settings):
             else:
                 backbones.architecture(name)
         parts = [part.datasets for part in (self, self.ablations, self.effects) if part]
-        for name in [*chain(*parts), *self.subset]:
+        for name in chain(*parts, self.subset):
             if (tasks.task(name, self.data).category == "language") != self.text:
                 raise ValueError(f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}")
         for name, options in self.methods.items():
