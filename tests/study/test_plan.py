@@ -253,7 +253,7 @@ def test_analyses_are_listed_when_their_adapters_are_there(profile, tmp_path):
         "uncertainty": 1, "out_of_distribution": 1, "latents": 1, "focus": 1}  # fmt: skip
     assert listed["latents"][0].records == (str(first.path),) and not listed["latents"][0].fitted
     assert listed["out_of_distribution"][0].tested == ("digits", "vessels")
-    every = profile.with_(subset=["vessels", "digits"])
+    every = profile.with_(out_of_distribution=["vessels", "digits"])
     assert list_runs(every, "out_of_distribution", tmp_path)[0].tested == ("vessels", "digits")
     for run in others:
         finish(run, None if run.seed else 0)

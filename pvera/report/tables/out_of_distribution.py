@@ -41,7 +41,7 @@ def load_values(root, profile: str) -> list[Values]:
     for record, arrays in load(root, profile, "out_of_distribution"):
         tested = record["config"]["tested"]
         place = record["method"] != "pvera", tested.index(record["dataset"]), record["seed"]
-        values = {(name, kind): arrays[f"{name}_{kind}"] for name in tested for kind in KINDS}
+        values = {(name, kind): arrays[f"{name}_{kind}"].astype(float) for name in tested for kind in KINDS}
         runs.append((place, Values(record, values)))
     return [run for _, run in sorted(runs, key=lambda one: one[0])]
 
