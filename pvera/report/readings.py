@@ -62,15 +62,16 @@ def load(root, profile: str, experiment: str) -> list[tuple[dict, dict[str, np.n
     return [(run, results.read_arrays(results.run_path(root, *(run[k] for k in results.IDENTITY)))) for run in runs]
 
 
-def load_uncertainty(root, profile: str) -> list[Uncertainty]:
-    """Load the analysis of uncertainty, with the benchmark's predictions of the same adapters.
+def load_uncertainty(root, profile: str, trained: str = "benchmark") -> list[Uncertainty]:
+    """Load the analysis of uncertainty of the adapters that an experiment `trained`, with its predictions.
 
-    InputError where the benchmark's adapter is not the one that was analysed.
+    InputError where its adapter is not the one that was analysed.
     """
     adapters = []
     kinds = {name: np.int64 if kind == np.int16 else np.float64 for name, kind in uncertainty.STORED.items()}
-    for record, arrays in load(root, profile, "uncertainty"):
-        path = results.run_path(root, **{name: record[name] for name in results.IDENTITY} | {"experiment": "benchmark"})
+    experiment = "uncertainty" if trained == "benchmark" else f"uncertainty_{trained}"
+    for record, arrays in load(root, profile, experiment):
+        path = results.run_path(root, **{name: record[name] for name in results.IDENTITY} | {"experiment": trained})
         drawn_from = record["config"]["adapter_sha256"]
         if results.read(path)["files"].get(results.ADAPTER, drawn_from) != drawn_from:
             raise InputError(

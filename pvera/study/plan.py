@@ -6,6 +6,7 @@ experiment.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -224,12 +225,16 @@ def components(profile: Profile, root, name: str) -> list[Run]:
 
 def noise(profile: Profile, root, name: str) -> list[Run]:
     """List PVeRA with σ fixed and β = 0, below "noise_sigma_<σ>", with the seeds of PVeRA's components; other sizes,
-    and VeRA with part of its latent dropped ("noise_dropout_<share>"), on one data set of each category."""
+    and VeRA with part of its latent dropped ("noise_dropout_<share>"), on one data set of each category.
+
+    There the adapters of the first σ are kept for `uncertainty`, those of the profile's seeds.
+    """
     if not profile.noise:
         return []
     few, sigma = first_of_categories(profile), profile.noise.sigma
     fixed = partial(trainings, profile, root, methods=["pvera"], beta=0.0, keep=False)
-    listed = fixed(experiment=f"{name}_sigma_{sigma:g}", sigma=sigma, seeds=profile.component_seeds)
+    of_all = fixed(experiment=f"{name}_sigma_{sigma:g}", sigma=sigma, seeds=profile.component_seeds)
+    listed = [replace(run, keep=run.dataset in few and run.seed in profile.seeds) for run in of_all]
     for sigma in profile.noise.sizes:
         listed += fixed(experiment=f"{name}_sigma_{sigma:g}", datasets=few, sigma=sigma)
     for share in profile.noise.dropout:
@@ -328,10 +333,18 @@ def adapters(profile: Profile, root, *methods: str) -> list[Run]:
 
 
 def uncertainty(profile: Profile, root, name: str) -> list[Analysis]:
-    """List Monte Carlo inference with every PVeRA adapter (Section 4.3, appendix C)."""
+    """List Monte Carlo inference with every PVeRA adapter (Section 4.3, appendix C).
+
+    Those with noise of fixed size stand below "uncertainty_noise_sigma_<σ>".
+    """
     # The recorded configurations hold two settings of further draws, which are no longer made.
     settings = {"draws": sorted(profile.draws), "truth_images": 64, "truth_draws": 256}
-    return [Analysis.of(run, name, analyses.uncertainties, **settings) for run in adapters(profile, root, "pvera")]
+    analysed = partial(Analysis.of, function=analyses.uncertainties, **settings)
+    fixed = [run for run in noise(profile, root, "noise") if run.keep and chosen_grid(run.path) is not None]
+    return [
+        *(analysed(run, name) for run in adapters(profile, root, "pvera")),
+        *(analysed(run, f"{name}_{run.experiment}") for run in fixed),
+    ]
 
 
 def out_of_distribution(profile: Profile, root, name: str) -> list[Analysis]:

@@ -180,6 +180,13 @@ def test_noise_of_fixed_size_and_the_published_protocol(profile, tmp_path):
     each = list_runs(described.with_(search_once=False, component_seeds=[0, 7]), "noise", tmp_path)
     assert {run.seed for run in each if run.experiment == "noise_sigma_0.5"} == {0, 7}
     assert {run.seed for run in each if run.experiment != "noise_sigma_0.5"} == set(described.seeds)
+    kept = keys([run for run in each if run.keep], "experiment", "dataset", "seed")
+    assert kept == {("noise_sigma_0.5", dataset, 0) for dataset in ("digits", "vessels")}
+    for run in each:
+        if run.keep:
+            finish(run)
+    drawn = list_runs(described.with_(search_once=False), "uncertainty", tmp_path)
+    assert keys(drawn, "experiment", "dataset") == {("uncertainty_noise_sigma_0.5", name) for _, name, _ in kept}
     of = {run.experiment: run.candidates for run in listed}
     for folder, sigma in (("noise_sigma_0.5", 0.5), ("noise_sigma_3", 3.0)):
         assert {(c.method.key, c.method.sigma, c.beta) for c in of[folder]} == {("pvera", sigma, 0.0)}

@@ -156,6 +156,27 @@ def detection_table(runs: Runs) -> Table:
     return Table("uncertainty_auroc", caption, {"": panel}, {name: (name, 3) for name in means}, data, about(runs))
 
 
+def of_fixed_noise(learned: Runs, fixed: Runs) -> Table:
+    """Build the table of `detection` with a learned and a fixed size of the noise, where both were drawn."""
+    most, places = max(fixed[0].estimates), {_place(run) for run in fixed}
+    runs_of = {"σ learned": [run for run in learned if _place(run) in places], "σ = 1 fixed": fixed}
+    data = pd.concat({name: detection(runs) for name, runs in runs_of.items()}, names=["noise"]).reset_index("noise")
+    data = data[data["draws"].isin([0, most])]
+    means = data.groupby(["noise", "dataset", "way"])["auroc"].mean().groupby(["noise", "way"]).mean().unstack("way")
+    means["delta"] = {name: np.mean([delta(spread_of, [run], most) for run in runs]) for name, runs in runs_of.items()}
+    caption = (
+        f"PVeRA's draws with noise of learned and of fixed size: AUROC for detecting incorrect predictions by {most} "
+        "draws and by one pass, and Cliff's delta of the draws' standard deviation, of incorrect against correct "
+        "images. Means over seeds, then over data sets."
+    )
+    spec = {way: (way, 3) for way in (SD, SCORE, SINGLE)} | {"delta": ("Cliff's delta", "+2")}
+    return Table("uncertainty_fixed_noise", caption, {"": means.loc[list(runs_of)]}, spec, data, about(fixed))
+
+
+def _place(run: Uncertainty) -> tuple:
+    return run.record["dataset"], run.record["seed"]
+
+
 @contrast
 def within(runs: Runs, of: Callable, k: int) -> Gaps:
     """Return Cliff's delta of incorrect against correct images with k draws, within each adapter."""
