@@ -41,9 +41,9 @@ def start(profile: Profile, options: Namespace) -> None:
     """List the runs of a profile that are missing, and train them here or submit workers; or show what there is."""
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     ends = time.time() + 3600 * options.budget if options.budget is not None and options.script != "analyse" else None
-    shared = device == "cpu" and not (options.list or options.slurm or options.budget)  # by workers on one machine
+    here = not (options.list or options.slurm or options.budget or options.script == "analyse")
     experiments, root = tuple(of_profile(profile, options.script)), Path(options.results).absolute()
-    plan = Plan(profile, experiments, root, options.replace, longest_first=shared, ends=ends)
+    plan = Plan(profile, experiments, root, options.replace, longest_first=here and device == "cpu", ends=ends)
     own = options.data_set and options.script == "train"
 
     if options.status:
