@@ -154,7 +154,7 @@ def of_adapter(model: AdaptedModel, seed: int, places: Iterable, labels: dict, s
 def single_pass(model: AdaptedModel, data) -> tuple[torch.Tensor, np.ndarray]:
     """Return the head's input (n, dim) and the probabilities (n, C) of one pass with the mean, merged where it can."""
     model.eval()
-    if all(member.mergeable for member in model.members):
+    if model.members[0].mergeable:
         model.merge_()
     with model.without_kl():
         features = training.Features(model, data).features

@@ -27,7 +27,7 @@ from pvera.study import hours
 from pvera.study.experiments import EXPERIMENTS, list_runs
 from pvera.study.profiles import Profile
 from pvera.study.runs import Job, Run
-from pvera.study.training import CUBLAS, duration
+from pvera.study.training import CUBLAS
 
 OnStep = Callable[[Job, int, int], None]  # takes a run, its steps done and their number; 0 of 0: it is over
 
@@ -150,7 +150,7 @@ def work_together(plan: Plan, runs: list[Job], title: str, workers: int, device:
                 waiting.add(run)
                 speed = (time.monotonic() - first_epoch[run]) / hours.epoch(run)
                 left = speed * sum(map(hours.epoch, waiting)) / min(workers, len(waiting))
-                bar.write(f"{run.name}: what is left takes {duration(left, run.training)}", file=sys.stderr)
+                bar.write(f"{run.name}: what is left takes {hours.duration(left, run.training)}", file=sys.stderr)
             if limit:
                 running[run] = f"{run.name.partition('/')[2]} {step}/{limit}"
             else:
