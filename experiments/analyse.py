@@ -11,8 +11,8 @@ Each analysis writes results/<profile>/<experiment>/<backbone>/<dataset>/<method
 Existing results are not computed again; the script reports those of another adapter.
 """
 
-from options import parse_training
 from train import start
+from training_options import parse_training
 
 from pvera.study.script import run
 

@@ -22,6 +22,7 @@ import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -67,16 +68,16 @@ def main() -> None:
     path = speed.record_path(options.output, made_by["device"], options.threads)
     work = [(b, p, part) for b in options.backbones for p in options.precisions for part in options.parts]
     for backbone, precision, part in tqdm(work, "measuring", unit="part"):
-        bench = Bench(backbone, precision, options.device, options.repeats)
-        speed.update(path, made_by, [(part, backbone, precision, *row) for row in PARTS[part](bench)])
+        rows = measure(Bench(backbone, precision, options.device), part, options.repeats)
+        speed.update(path, made_by, [(part, backbone, precision, *row) for row in rows])
     print(path.with_suffix(".md").read_text(encoding="utf-8"))
 
 
 class Bench:
-    """A frozen backbone with random weights in one precision, models on top of it, and paired clocks."""
+    """A frozen backbone with random weights in one precision, and models on top of it."""
 
-    def __init__(self, backbone: str, precision: str, device: str, repeats: int = 1):
-        self.precision, self.device, self.repeats = precision, device, repeats
+    def __init__(self, backbone: str, precision: str, device: str):
+        self.precision, self.device = precision, device
         name, arguments = backbones.architecture(backbone)
         with backbones.seeded(0):
             vit = timm.create_model(name, num_classes=0, **arguments)
@@ -91,15 +92,6 @@ class Bench:
             key: plan.candidate(profile, key, plan.most_chosen(profile, key), CORRECTED).method
             for key in filter(STEP.get, profile.methods)
         }
-
-    def paired(self, function: Callable, bound: Callable) -> tuple[float, ...]:
-        """Time pairs, in which both take turns. Return the median seconds of each, and median and quartiles of their
-        ratio."""
-        bound(), function()
-        pairs = [(self.seconds(function), self.seconds(bound)) for _ in range(self.repeats)]
-        first, second = np.transpose(pairs)
-        ratios = map(float, np.quantile(first / second, [0.5, 0.25, 0.75]))
-        return float(np.median(first)), float(np.median(second)), *ratios
 
     def seconds(self, function: Callable) -> float:
         """Return the seconds of a call, until the device has finished."""
@@ -131,16 +123,16 @@ class Bench:
             yield model
         model.unload()
 
-    @contextmanager
-    def step(self, methods: list[Method]) -> Iterator[Callable]:
-        """Yield a step of `training.fit`, which returns loss and KL term."""
-        with self.model(methods) as model:
-            model.train().last_mlp_on_class_token = True
-            optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
-            beta = torch.full((len(methods),), 1e-6, device=self.device)
-            scaler = training.make_scaler(self.device)
-            with training_attention(self.vit):
-                yield lambda: training.step(model, model, self.images, self.labels, beta, optimizers, scaler, CORRECTED)
+
+def measure(bench: Bench, part: str, repeats: int) -> Iterator[tuple]:
+    """Time a part and its bound in turn. Yield what is measured, its bound, the median seconds of both, the median of
+    their ratio, its target, and quartiles."""
+    for what, bound, function, frozen, target, factor in PARTS[part](bench):
+        frozen(), function()
+        pairs = [(bench.seconds(function), factor * bench.seconds(frozen)) for _ in range(repeats)]
+        seconds, of_bound = np.transpose(pairs)
+        ratio, low, high = np.quantile(seconds / of_bound, [0.5, 0.25, 0.75]).tolist()
+        yield what, bound, float(np.median(seconds)), float(np.median(of_bound)), ratio, target, low, high
 
 
 def title(grid: list[Method]) -> str:
@@ -151,30 +143,32 @@ def title(grid: list[Method]) -> str:
     return text if len(grid) == 1 else f"{text}, grid of {len(grid)}"
 
 
-# The parts: each yields what is measured, its bound, the values of both, the ratio, its target, and quartiles
+# The parts: each yields what is measured, its bound, functions for both, the target, and a factor of the bound
 
 
 def step(bench: Bench) -> Iterator[tuple]:
+    """A step of `training.fit`."""
     shape, methods = cost.Shape.of(bench.vit), bench.methods
     for grid in (*([method] for method in methods.values()), [methods["pvera"]] * MEMBERS):
         bound, factor = "frozen forward and backward", 1.0
         if grid[0].key in PARALLEL:
             factor += cost.adapter_multiply_adds(grid[0], shape) / cost.backbone_multiply_adds(shape)
             bound += ", and its own products"
-        with bench.step(grid) as function:
-            seconds, frozen, *ratios = bench.paired(function, bench.frozen(1, len(grid), backward=True))
-        ratio, *quartiles = (value / factor for value in ratios)
-        yield title(grid), bound, seconds, frozen * factor, ratio, STEP[grid[0].key], *quartiles
+        with bench.model(grid) as model, training_attention(bench.vit):
+            model.train().last_mlp_on_class_token = True
+            optimizers = [training.make_optimizer(member, 1e-4, 1e-4, TrainingConfig()) for member in model.members]
+            beta, scaler = torch.full((len(grid),), 1e-6, device=bench.device), training.make_scaler(bench.device)
+            of_step = (model, model, bench.images, bench.labels, beta, optimizers, scaler, CORRECTED)
+            frozen = bench.frozen(1, len(grid), backward=True)
+            yield title(grid), bound, partial(training.step, *of_step), frozen, STEP[grid[0].key], factor
 
 
 def evaluate(bench: Bench) -> Iterator[tuple]:
     for method in bench.methods.values():
-        if method.key in PARALLEL:
-            continue
-        with bench.model(method) as model, torch.inference_mode():
-            model.eval().merge_()
-            seconds, frozen, ratio, *quartiles = bench.paired(lambda: model(bench.images), bench.frozen())
-        yield f"{title([method])}, merged", "frozen forward", seconds, frozen, ratio, EVALUATE, *quartiles
+        if method.key not in PARALLEL:
+            with bench.model(method) as model, torch.inference_mode():
+                function = partial(model.eval().merge_(), bench.images)
+                yield f"{title([method])}, merged", "frozen forward", function, bench.frozen(), EVALUATE, 1.0
 
 
 def draws(bench: Bench) -> Iterator[tuple]:
@@ -182,8 +176,8 @@ def draws(bench: Bench) -> Iterator[tuple]:
     for k in DRAWS:
         with bench.model(method) as model:
             model.eval().last_mlp_on_class_token = True
-            seconds, frozen, ratio, *quartiles = bench.paired(lambda: sample(model, bench.images, k), bench.frozen(k))
-        yield f"{title([method])}, {k} draws", f"{k} frozen passes", seconds, frozen, ratio, SAMPLE, *quartiles
+            function = partial(sample, model, bench.images, k)
+            yield f"{title([method])}, {k} draws", f"{k} frozen passes", function, bench.frozen(k), SAMPLE, 1.0
 
 
 PARTS = {"step": step, "evaluate": evaluate, "sample": draws}

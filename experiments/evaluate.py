@@ -11,7 +11,7 @@ without labels are for experiments/predict.py.
 import json
 from pathlib import Path
 
-from adapter_options import add_data, evaluated, parser
+from own_pictures import evaluated, parser
 
 from pvera.files import plain, require_writable, write_atomically
 from pvera.study.script import run
@@ -19,8 +19,7 @@ from pvera.study.script import run
 
 def main() -> None:
     made = parser(__doc__)
-    add_data(made)
-    made.count("--draws", metavar="K", help="Monte Carlo samples besides the mean, 2 or more, for --predictions")
+    made.count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean, for --predictions")
     made.add_argument("--predictions", type=Path, metavar="FILE", help="CSV file to write: one line per image")
     made.add_argument("--metrics", type=Path, metavar="FILE", help="JSON file to write: all numbers that are printed")
     options = made.parse_args()

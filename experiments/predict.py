@@ -12,7 +12,7 @@ Without the run's record beside the adapter, --backbone and --classes say what i
 from glob import glob
 from pathlib import Path
 
-from adapter_options import opened, parser, trained_classes
+from own_pictures import opened, parser, trained_classes
 
 from pvera.data import custom, image_folders
 from pvera.errors import InputError
@@ -20,11 +20,16 @@ from pvera.files import require_writable, write_atomically
 from pvera.study.evaluation import evaluate
 from pvera.study.script import run
 
+#: Of `Evaluation.predictions`, those that need no label.
+COLUMNS = (
+    "path", "prediction", "confidence", "draws_sd", "draws_prediction", "interval_low", "interval_high"
+)  # fmt: skip
+
 
 def main() -> None:
-    made = parser(__doc__)
+    made = parser(__doc__, labelled=False)
     made.add_argument("pictures", nargs="+", metavar="FOLDER_OR_FILE", help="the pictures")
-    made.count("--draws", metavar="K", help="Monte Carlo samples besides the mean, 2 or more")
+    made.count("--draws", least=2, metavar="K", help="Monte Carlo samples besides the mean")
     made.add_argument("--output", type=Path, metavar="FILE", help="CSV file to write (default: printed)")
     made.add_argument(
         "--classes", nargs="+", metavar="NAME", help="names of the classes, in the order of the adapter's outputs"
@@ -38,8 +43,8 @@ def main() -> None:
     if not classes:
         raise InputError(f"which classes has {options.adapter}? Name them in the order of its outputs with --classes")
     unlabelled = image_folders.undecoded(Path(), pictures, [0] * len(pictures), adapter.frozen.image_size)
-    evaluation = evaluate(adapter, unlabelled, classes, options.draws)
-    table = evaluation.predictions(labelled=False).to_csv(index=False, float_format="%.6f")
+    predictions = evaluate(adapter, unlabelled, classes, options.draws).predictions()
+    table = predictions.filter(items=COLUMNS).to_csv(index=False, float_format="%.6f")
     if options.output:
         write_atomically(options.output, table.encode())
         print(f"{options.output}: {len(pictures)} pictures, the least certain ones have the lowest confidence")

@@ -11,12 +11,10 @@ upload.
 
 import shutil
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
 
-from adapter_options import add_data, evaluated, parser
 from huggingface_hub import HfApi
+from own_pictures import evaluated, parser
 
 from pvera.errors import InputError, explained, writing
 from pvera.study.evaluation import TITLES, Evaluation
@@ -70,7 +68,6 @@ logits = model(images)  # (batch, 3, {frozen.image_size}, {frozen.image_size}), 
 
 def main() -> None:
     made = parser(__doc__)
-    add_data(made)
     made.add_argument("--output", type=Path, metavar="FOLDER", help="where to write the files; must be new or empty")
     made.add_argument("--repository", metavar="USER/NAME", help="push them to this model repository of the hub")
     made.add_argument("--private", action="store_true", help="make the repository private, where it is made")
@@ -98,12 +95,11 @@ def main() -> None:
 def card(evaluation: Evaluation, licence: str) -> str:
     """Return the card of an adapter, in Markdown with the hub's metadata."""
     adapter, metrics, method = evaluation.adapter, evaluation.metrics, evaluation.member.method
-    hyperparameters = asdict(cast(Any, method)).items()
     of_hub = [f"    - {{type: {key}, name: {name}, value: {metrics[key]:.6f}}}" for key, name in TITLES.items()]
     return TEXT.format(
         licence=licence,
         method=method,
-        hyperparameters=", ".join(f"{key} {value}" for key, value in hyperparameters) or "none",
+        hyperparameters=", ".join(f"{key} {value}" for key, value in method.describe().items()) or "none",
         protocol=adapter.record["protocol"] if adapter.record else "unknown",
         evaluation=evaluation,
         metrics="\n".join(of_hub),

@@ -18,9 +18,9 @@ from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
-import custom_options
+import own_pictures
 import torch
-from options import parse_training
+from training_options import parse_training
 
 from pvera.files import require_writable
 from pvera.processes import cores
@@ -28,7 +28,6 @@ from pvera.study import cluster, hours
 from pvera.study.experiments import named, of_profile
 from pvera.study.inputs import prepare
 from pvera.study.profiles import Profile
-from pvera.study.runs import Job
 from pvera.study.script import run
 from pvera.study.worker import Plan, work_together
 
@@ -39,55 +38,53 @@ def main(words: list[str] | None = None) -> None:
 
 def start(profile: Profile, options: Namespace) -> None:
     """List the runs of a profile that are missing, and train them here or submit workers; or show what there is."""
+    trains, root = options.script != "analyse", Path(options.results).absolute()
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    ends = time.time() + 3600 * options.budget if options.budget is not None and options.script != "analyse" else None
-    shared = device == "cpu" and not (options.list or options.slurm or options.budget)  # by workers on one machine
-    experiments, root = tuple(of_profile(profile, options.script)), Path(options.results).absolute()
-    plan = Plan(profile, experiments, root, options.replace, longest_first=shared, ends=ends)
-    own = options.data_set and options.script == "train"
-
+    ends = time.time() + 3600 * options.budget if options.budget is not None and trains else None
+    in_order = device != "cpu" or options.list or options.slurm or options.budget or not trains
+    experiments = tuple(of_profile(profile, options.script))
+    plan = Plan(profile, experiments, root, options.replace, longest_first=not in_order, ends=ends)
     if options.status:
         print(cluster.describe(cluster.status(plan)))
         return
+    own = options.data_set and options.script == "train"
     if own:
-        print(custom_options.announce(profile, device), flush=True)
-    site = cluster.Site.read(options.slurm) if options.slurm else None
+        print(own_pictures.announce(profile, device), flush=True)
+
     runs = plan.runs()
     missing = plan.missing(runs)
-    print_counts(plan, runs, missing)
-    if not runs and options.script == "analyse":
-        print("analyses need adapters, which experiments/train.py makes")
+    lacking = Counter(named(one.experiment).name for one in missing)
+    for experiment, count in Counter(named(one.experiment).name for one in runs).items():
+        print(f"{profile.name}, {experiment}: {count - lacking[experiment]} of {count} runs are there", flush=True)
+    if not runs:
+        print(f"profile {profile.name} lists no runs of {', '.join(experiments)} now")
+        if not trains:
+            print("analyses need adapters, which experiments/train.py makes")
+
     if options.list:
         for one in missing:
             print(f"  missing: {one.experiment}/{one.name}")
         if missing and profile.name == "paper" and options.script == "train":
             print(f"\n{hours.calculated(missing)}")
         if missing and own:
-            print(custom_options.expect(profile, missing[0], device))
-    elif site:
-        print(f"{profile.name}: {cluster.submit(plan, site)} jobs submitted", flush=True)
+            count, epoch = own_pictures.count(profile), hours.epoch_seconds(missing[0], device)
+            said = hours.duration(epoch, profile.training, count)
+            print(f"by a measured step, {count} trainings one after the other take {said}")
+        return
+    if options.slurm:
+        print(f"{profile.name}: {cluster.submit(plan, cluster.Site.read(options.slurm))} jobs submitted", flush=True)
         if options.wait:
             cluster.wait(plan)
-    else:
-        if missing:
-            require_writable(root)
-            prepare(missing)
-            title = " and ".join(dict.fromkeys(named(one.experiment).name for one in missing))
-            workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
-            work_together(plan, missing, title, workers, device)
-        if ends:
-            print(f"{profile.name}: {len(plan.missing())} runs are left; the same command goes on")
-        if own and runs:
-            print(*custom_options.trained(plan.runs()), sep="\n")
-
-
-def print_counts(plan: Plan, runs: list[Job], missing: list[Job]) -> None:
-    """Print how many runs of each experiment are there."""
-    counts, lacking = (Counter(named(one.experiment).name for one in part) for part in (runs, missing))
-    for experiment, count in counts.items():
-        print(f"{plan.profile.name}, {experiment}: {count - lacking[experiment]} of {count} runs are there", flush=True)
-    if not runs:
-        print(f"profile {plan.profile.name} lists no runs of {', '.join(plan.experiments)} now")
+        return
+    if missing:
+        require_writable(root)
+        prepare(missing)
+        workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
+        work_together(plan, missing, " and ".join(lacking), workers, device)
+    if ends:
+        print(f"{profile.name}: {len(plan.missing())} runs are left; the same command goes on")
+    if own and runs:
+        print(*own_pictures.trained(plan.runs()), sep="\n")
 
 
 if __name__ == "__main__":

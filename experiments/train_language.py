@@ -11,8 +11,8 @@ experiments/make_texts.py --glue puts the files there. Other options are those o
 from argparse import Namespace
 from pathlib import Path
 
-from options import parse_training
 from train import start
+from training_options import parse_training
 
 from pvera.data import glue
 from pvera.study.profiles import Profile

@@ -4,7 +4,6 @@ Jobs carry a name that follows from the profile and the folder of results, so ne
 needed to find them. Whether a run is done, under way or failed is told by the files at its place (`worker`).
 """
 
-import importlib.util
 import shutil
 import subprocess
 import time
@@ -17,13 +16,13 @@ import pandas as pd
 from pydantic import Field
 from tqdm import tqdm
 
-from pvera.errors import InputError
+from pvera.errors import InputError, optional
 from pvera.files import digest
 from pvera.study.inputs import prepare
 from pvera.study.validation import Count, Natural, Settings, Text, load_yaml
 from pvera.study.worker import Plan, claimed, failure, work
 
-STATES = ("done", "running", "failed", "missing", "different")
+STATES = ["done", "running", "failed", "missing", "different"]
 POLLED = 20  # seconds between two looks at the queue
 
 
@@ -71,8 +70,7 @@ def submit(plan: Plan, site: Site) -> int:
 
     Returns their number. InputError if sbatch refuses, and as `Plan.missing` and `inputs.prepare`.
     """
-    if importlib.util.find_spec("submitit") is None:
-        raise InputError("submitit is not installed: pip install -e '.[slurm]'")
+    submitit = optional("submitit", "slurm")
     for command in ("sbatch", "squeue", "srun"):
         if shutil.which(command) is None:
             raise InputError(f"there is no SLURM here: {command} is not on PATH")
@@ -83,14 +81,6 @@ def submit(plan: Plan, site: Site) -> int:
     prepare(missing, decode=False)
     for run in missing:
         failure(run).unlink(missing_ok=True)
-    _submit_array([Worker(plan, "cuda" if site.gpus else "cpu")] * count, plan, site)
-    return count
-
-
-def _submit_array(workers: list[Worker], plan: Plan, site: Site) -> None:
-    import submitit
-    from submitit.core.utils import FailedJobError
-
     folder = plan.root / plan.profile.name / "slurm" / f"{datetime.now():%Y%m%d-%H%M%S-%f}"
     executor = submitit.SlurmExecutor(folder, max_num_timeout=site.requeues)
     executor.update_parameters(
@@ -101,16 +91,17 @@ def _submit_array(workers: list[Worker], plan: Plan, site: Site) -> None:
         mem=site.memory,
         cpus_per_task=site.cpus,
         gpus_per_node=site.gpus or None,
-        array_parallelism=len(workers),
+        array_parallelism=count,
         stderr_to_stdout=True,
         srun_args=[f"--cpus-per-task={site.cpus}"],  # since SLURM 22.05 srun does not take it over from sbatch
         additional_parameters={"requeue": True, **site.options},
     )
     try:
-        executor.submit_array(workers)
-    except FailedJobError as error:  # what sbatch says when it refuses
+        executor.submit_array([Worker(plan, "cuda" if site.gpus else "cpu")] * count)
+    except submitit.core.utils.FailedJobError as error:  # what sbatch says when it refuses
         shutil.rmtree(folder)
         raise InputError(" ".join(str(error).split())) from None
+    return count
 
 
 def job_name(plan: Plan) -> str:
@@ -173,8 +164,7 @@ def describe(table: pd.DataFrame) -> str:
     counts = pd.crosstab(
         [table.experiment, table.backbone, table.dataset], table.state, margins=True, margins_name="total"
     )
-    shown = [state for state in STATES if state in counts or state != "different"]
-    lines = [counts.reindex(columns=shown, fill_value=0).to_string()]
+    lines = [counts.reindex(columns=STATES, fill_value=0).to_string()]
     for run in table[table.state == "failed"].itertuples():
         lines.append(f"failed: {run.experiment}/{run.name}: {run.why}; all of it is in its .failed file")
     return "\n".join(lines)

@@ -13,7 +13,7 @@ from pvera.backbones import Backbone
 from pvera.data.image_folders import ImageSplit
 from pvera.errors import InputError
 from pvera.members import Member
-from pvera.study import analyses, markdown, results, training
+from pvera.study import analyses, markdown, training
 from pvera.uncertainty import Estimates
 
 #: Metrics of an evaluation with their titles.
@@ -39,7 +39,7 @@ class Evaluation:
     """Scores (images, classes) of an adapter's mean on a split, in its order, and what they are worth.
 
     member: the adapter's tensors.   estimates: of several draws, None without draws.
-    dataset: its name.
+    metrics: those of result files, of the mean.   dataset: its name.
     """
 
     adapter: Adapter
@@ -48,6 +48,7 @@ class Evaluation:
     classes: Sequence[str]
     probabilities: np.ndarray
     estimates: Estimates | None
+    metrics: dict[str, float | int]
     dataset: str
 
     @property
@@ -55,49 +56,43 @@ class Evaluation:
         """Method, backbone and data set."""
         return f"{self.member.method.title} for {self.adapter.frozen.name} on {self.dataset}"
 
-    @property
-    def metrics(self) -> dict[str, float | int]:
-        """The metrics of result files, of the mean."""
-        return metrics.evaluate(self.probabilities, self.split.labels)
-
     def per_class(self) -> pd.DataFrame:
         """Return images, correct predictions and accuracy (NaN for no image) of each class."""
-        correct = pd.Series(self.probabilities.argmax(1) == self.split.labels)
-        of_label = correct.groupby(self.split.labels).agg(["size", "sum", "mean"]).reindex(range(len(self.classes)))
-        of_label[["size", "sum"]] = of_label[["size", "sum"]].fillna(0).astype(int)
-        of_label.insert(0, "class", list(self.classes))
-        return of_label.rename(columns={"size": "images", "sum": "correct", "mean": "accuracy"})
+        labels = self.split.labels
+        right = labels[self.probabilities.argmax(1) == labels]
+        images, correct = (np.bincount(those, minlength=len(self.classes)) for those in (labels, right))
+        table = pd.DataFrame({"class": list(self.classes), "images": images, "correct": correct})
+        return table.assign(accuracy=table.correct / table.images)
 
-    def predictions(self, labelled: bool = True) -> pd.DataFrame:
-        """Return one row per image: path, prediction and its score, the confidence; with draws, the spread of the
-        highest score, and the interval of the class that most predict.
-
-        labelled: also label, whether the prediction is correct, score of the label, and share of correct draws.
+    def predictions(self) -> pd.DataFrame:
+        """Return one row per image: path, prediction and its score, the confidence; label, whether the prediction is
+        correct, and the label's score; with draws, the spread of the highest score, the class that most predict with
+        the interval of its score, and the share of correct draws.
         """
         labels, predicted, images = self.split.labels, self.probabilities.argmax(1), np.arange(len(self.split.labels))
         names = np.array(self.classes, object)
         table = pd.DataFrame({"path": self.split.names, "prediction": names[predicted]})
         table["confidence"] = self.probabilities[images, predicted]
-        if labelled:
-            table["label"], table["correct"] = names[labels], predicted == labels
-            table["label_score"] = self.probabilities[images, labels]
+        table["label"], table["correct"] = names[labels], predicted == labels
+        table["label_score"] = self.probabilities[images, labels]
         if (drawn := self.estimates) is not None:
             table["draws_sd"] = drawn.sd
             table["draws_prediction"] = names[drawn.predicted]
             table["interval_low"], table["interval_high"] = drawn.low, drawn.high
-            if labelled:
-                table["draws_correct"] = drawn.accuracy
+            table["draws_correct"] = drawn.accuracy
         return table
 
     def tables(self) -> str:
         """Return the metrics, and the accuracy of each class, in Markdown."""
-        rows = [[title, f"{self.metrics[key]:.6f}"] for key, title in TITLES.items()]
+        scores = [[title, f"{self.metrics[key]:.6f}"] for key, title in TITLES.items()]
         of_class = [
             [markdown.escape(str(name)), str(images), "–" if np.isnan(accuracy) else f"{accuracy:.4f}"]
             for _, name, images, _, accuracy in self.per_class().itertuples()
         ]
-        made = [(["Metric", "Value"], rows, "lr"), (["Class", "Images", "Accuracy"], of_class, "lrr")]
-        return "\n\n".join(markdown.table(*table) for table in made)
+        return (
+            f"{markdown.table(['Metric', 'Value'], scores, 'lr')}\n\n"
+            f"{markdown.table(['Class', 'Images', 'Accuracy'], of_class, 'lrr')}"
+        )
 
 
 def evaluate(
@@ -113,8 +108,6 @@ def evaluate(
     record's seed, with which the experiment "uncertainty" draws, else from the adapter's.
     InputError for a file of another backbone or number of classes, and for draws of a method without a distribution.
     """
-    if draws == 1:
-        raise InputError("1 draw has no spread: take 2 or more")
     frozen, device, record = adapter.frozen, adapter.device, adapter.record
     frozen.model.to(device)
     model = checkpoint.load(frozen.model, adapter.path).eval()
@@ -123,7 +116,7 @@ def evaluate(
         if member.num_classes != len(classes):
             raise InputError(f"{adapter.path} knows {member.num_classes} classes, the data set has {len(classes)}")
         # What cannot be merged is computed as `training.fit` leaves it: the same products, the same bits.
-        model.last_mlp_on_class_token = not all(layer.mergeable for layer in member.layers)
+        model.last_mlp_on_class_token = not member.mergeable
         data = split.data(frozen, torch.device(device), in_memory=False)
         estimates = None
         with training.autocast(device, adapter.precision):
@@ -134,16 +127,5 @@ def evaluate(
                 estimates = analyses.estimate(drawn, split.labels, draws)
     finally:
         model.unload()
-    return Evaluation(adapter, member, split, classes, probabilities, estimates, dataset)
-
-
-def record_beside(adapter: Path) -> dict | None:
-    """Return the record of the run that left the adapter, None where none lies beside it.
-
-    InputError for an adapter that is not the one that the run left.
-    """
-    path = adapter.with_suffix(".json")
-    if adapter.suffix != results.ADAPTER or not path.exists():
-        return None
-    results.beside(path, results.ADAPTER)
-    return results.read(path)
+    scores = metrics.evaluate(probabilities, split.labels)
+    return Evaluation(adapter, member, split, classes, probabilities, estimates, scores, dataset)

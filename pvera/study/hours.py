@@ -6,6 +6,7 @@ computes the backbone's features once.
 """
 
 import time
+from datetime import timedelta
 from functools import cache
 
 import numpy as np
@@ -89,13 +90,8 @@ def calculated(runs: list[Run]) -> str:
 
 
 def epoch_seconds(one: Run, device: str) -> float:
-    """Return the seconds of an epoch, by a measured step."""
-    train, validation, _ = images(one)
-    return (train + PASS * validation) * seconds_per_image(one, device)
-
-
-def seconds_per_image(one: Run, device: str) -> float:
-    """Return the seconds that all members train on an image, from one step on random weights and black images."""
+    """Return the seconds of an epoch, by the seconds that all members train on a batch, on random weights and black
+    images."""
     frozen, size, count = backbones.load(one.backbone, pretrained=False), one.training.batch_size, len(one.candidates)
     frozen.model.to(device)
     pixels = np.zeros((size, frozen.image_size, frozen.image_size, 3), np.uint8)
@@ -104,4 +100,13 @@ def seconds_per_image(one: Run, device: str) -> float:
     rates, betas, config, ends = [(1e-4, 1e-4)] * count, [0.0] * count, TrainingConfig(batch_size=size, epochs=2), []
     with autocast(device, one.precision):  # the first epoch warms up
         fit(model, train, validation, rates, betas, config, one.protocol, 0, lambda _: ends.append(time.perf_counter()))
-    return (ends[1] - ends[0]) / (size + PASS)
+    trained, validated, _ = images(one)
+    return (trained + PASS * validated) * (ends[1] - ends[0]) / (size + PASS)
+
+
+def duration(epoch: float, config: TrainingConfig, trainings: int = 1) -> str:
+    """Return how long trainings take whose epochs take `epoch` seconds: if nothing improves after the first epoch, and
+    if patience never runs out."""
+    epochs = min(config.patience + 1, config.epochs), config.epochs
+    least, most = (timedelta(seconds=round(trainings * count * epoch)) for count in epochs)
+    return f"{least} to {most} (h:mm:ss), as patience ends them"

@@ -15,7 +15,6 @@ from pvera import text_encoders
 from pvera.adapters import METHODS
 from pvera.data import suite, tasks
 from pvera.errors import InputError
-from pvera.files import plain
 from pvera.study import analyses, results, uncertainty_baselines
 from pvera.study.analyses import Analysis
 from pvera.study.profiles import Profile
@@ -83,36 +82,31 @@ def trainings(
     *,
     datasets: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
-    backbone: str | None = None,
     members: list[dict] | None = None,
     rules: Protocol | None = None,
     keep: bool = True,
     search: str | None = None,
-    searched: str | None = None,
     **options,
 ) -> list[Run]:
-    """List the trainings that can start, of those methods that the profile has.
+    """List the trainings on the first backbone that can start, of those methods that the profile has.
 
-    datasets, seeds: by default the profile's. backbone: by default the first. members: by default those of the grid.
-    rules: by default the profile's protocol. keep: predictions and adapter are kept beside the record.
-    search: the experiment that searches β or α; by default there is nothing to search, or it stands in `options`.
-    searched: with `search_once`, the experiment whose first seed has searched a grid, for others to take what was
-    chosen; by default the first of `seeds` searches it. options: hyperparameters of all members, beside the profile's.
+    datasets, seeds: by default the profile's; with `search_once` the first of `seeds` searches a grid, and the others
+    take what it chose. members: by default those of the grid. rules: by default the profile's protocol.
+    keep: predictions and adapter are kept beside the record. search: the experiment that searches β or α; by default
+    there is nothing to search, or it stands in `options`: hyperparameters of all members, beside the profile's.
     """
     datasets, seeds = profile.datasets if datasets is None else datasets, profile.seeds if seeds is None else seeds
-    known, backbone = [method for method in methods if method in profile.methods], backbone or profile.backbones[0]
+    known, backbone = [method for method in methods if method in profile.methods], profile.backbones[0]
     rules, listed = rules or PROTOCOLS[profile.protocol], []
-    searching = (searched, profile.seeds[0]) if searched else (experiment, seeds[0] if seeds else None)
     for dataset, seed, method in product(datasets, seeds, known):
-        value = found(profile, root, search, backbone, dataset, method) if search else {}
+        value = found(profile, root, search, dataset, method) if search else {}
         of_grid = members or grid(profile, backbone, method)
-        if profile.search_once and len(of_grid) > 1 and (experiment, seed) != searching:
-            first, of_seed = searching
-            chosen = chosen_grid(results.run_path(root, profile.name, first, backbone, dataset, method, of_seed))
-            of_grid = [member for member in of_grid if plain(member) == chosen]
+        if profile.search_once and len(of_grid) > 1 and seed != seeds[0]:
+            first = results.run_path(root, profile.name, experiment, backbone, dataset, method, seeds[0])
+            chosen = chosen_grid(first)
+            of_grid = [member for member in of_grid if member == chosen]
         if value is None or not of_grid:
             continue
-        candidates = [candidate(profile, method, member, rules, **options | value) for member in of_grid]
         run = Run(
             profile=profile.name,
             experiment=experiment,
@@ -120,7 +114,7 @@ def trainings(
             dataset=dataset,
             method=method,
             seed=seed,
-            candidates=tuple(candidates),
+            candidates=tuple(candidate(profile, method, member, rules, **options | value) for member in of_grid),
             training=profile.training,
             protocol=rules,
             precision=profile.precision,
@@ -142,7 +136,7 @@ def chosen_grid(path: Path) -> dict | None:
     return record["chosen"]["grid"] if record and record["chosen"] else None
 
 
-def found(profile: Profile, root, search: str, backbone: str, dataset: str, method: str) -> dict | None:
+def found(profile: Profile, root, search: str, dataset: str, method: str) -> dict | None:
     """Return the hyperparameter that the experiment `search` settles for a training; None while it is not known.
 
     {} for a method that has none. PVeRA's β is the published one where there is one; a single value needs no search.
@@ -155,7 +149,8 @@ def found(profile: Profile, root, search: str, backbone: str, dataset: str, meth
         return {name: PUBLISHED_BETA[dataset]}
     if len(values) == 1:
         return {name: values[0]}
-    chosen = chosen_grid(results.run_path(root, profile.name, search, backbone, dataset, method, profile.seeds[0]))
+    place = results.run_path(root, profile.name, search, profile.backbones[0], dataset, method, profile.seeds[0])
+    chosen = chosen_grid(place)
     return chosen and {name: chosen[name]}
 
 
@@ -167,7 +162,7 @@ def benchmark(profile: Profile, root, name: str = "benchmark") -> list[Run]:
     methods, listed = [*FIRST, *(method for method in profile.methods if method not in FIRST)], []
     search = "language_beta" if profile.text else "beta"
     for backbone in profile.backbones:
-        runs = trainings(profile, root, name, methods, backbone=backbone, search=search)
+        runs = trainings(profile.with_(backbones=[backbone]), root, name, methods, search=search)
         listed += sorted(runs, key=lambda run: (profile.seeds.index(run.seed), run.method not in FIRST))
     return listed
 
@@ -187,9 +182,10 @@ def searches(profile: Profile, root, name: str) -> list[Run]:
     if method not in profile.methods or len(values) < 2:
         return []
     members, listed = with_rates(profile, [{hyperparameter: value} for value in values], [{}]), []
+    how = {"datasets": datasets, "seeds": profile.seeds[:1], "members": members, "keep": False}
     for backbone in profile.backbones:
-        part = {"datasets": datasets, "seeds": profile.seeds[:1], "members": members, "keep": False}
-        listed += trainings(profile, root, name, [method], backbone=backbone, **part, **most_chosen(profile, method))
+        of_one = profile.with_(backbones=[backbone])
+        listed += trainings(of_one, root, name, [method], **how, **most_chosen(profile, method))
     return listed
 
 
@@ -215,11 +211,13 @@ def components(profile: Profile, root, name: str) -> list[Run]:
     """
     listed, further = [], [seed for seed in profile.component_seeds if seed not in profile.seeds]
     for component, (method, changes) in COMPONENTS.items():
-        list_of = partial(trainings, profile, root, f"{name}_{component}", [method], keep=False)
+        folder = f"{name}_{component}"
         if changes:
-            listed += list_of(seeds=profile.component_seeds, **changes)
-        else:
-            listed += list_of(seeds=further, search="beta", searched="benchmark")
+            listed += trainings(profile, root, folder, [method], seeds=profile.component_seeds, keep=False, **changes)
+            continue
+        seeds = [profile.seeds[0], *further]  # the first has searched the grid for the others
+        runs = trainings(profile, root, "benchmark", [method], seeds=seeds, search="beta", keep=False)
+        listed += [replace(run, experiment=folder) for run in runs if run.seed in further]
     return listed
 
 
@@ -411,15 +409,15 @@ def compared(profile: Profile, root, name: str) -> list[Analysis]:
         with_adapters = [run for run in runs if chosen_grid(run.path) is not None]
         if with_adapters and all(run.path.exists() for run in runs):
             tested = (dataset,) if along_beta else (dataset, *near_and_far(profile, dataset))
-            experiment, compare = name + folder.removeprefix(trained), uncertainty_baselines.compare
-            listed.append(Analysis.of(with_adapters, experiment, compare, tested, **settings))
+            place, function = name + folder.removeprefix(trained), uncertainty_baselines.compare
+            listed.append(Analysis.of(with_adapters, place, function, tested, **settings))
     return listed
 
 
 def near_and_far(profile: Profile, dataset: str) -> tuple[str, ...]:
     """Return the next data set of the same category, and the next one of another, as out of distribution."""
-    place = profile.datasets.index(dataset)
     category = {name: tasks.task(name, profile.data).category for name in profile.datasets}
+    place = profile.datasets.index(dataset)
     others = profile.datasets[place + 1 :] + profile.datasets[:place]
     near = [name for name in others if category[name] == category[dataset]]
     far = [name for name in others if category[name] != category[dataset]]

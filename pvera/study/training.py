@@ -16,7 +16,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 import numpy as np
 import torch
@@ -148,8 +147,13 @@ def fit(
         train_loss, kl = (totals / count).tolist()
         losses, accuracies = evaluate(model, forward, validation, protocol)
         for i, m in enumerate(model.active):
-            h = histories[m]
-            _record(h, epoch, (train_loss[i], kl[i], losses[i], accuracies[i]), config)
+            h, values = histories[m], (train_loss[i], kl[i], losses[i], accuracies[i])
+            for name, value in zip(CURVES, values, strict=True):
+                h.curve[name].append(value)
+            if np.isfinite(train_loss[i] + kl[i] + losses[i]):
+                stop_early(h, epoch, losses[i], config)
+            else:
+                h.status = "diverged"
             if h.best_epoch == epoch:
                 h.best_state = {n: p.detach().clone() for n, p in model.members[m].trained().items()}
         leader = min(histories, key=lambda h: h.best_loss)
@@ -194,25 +198,6 @@ def make_scaler(device: str) -> torch.amp.GradScaler:
     """Keeps small gradients of fp16 products from vanishing; does nothing in the other precisions."""
     half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
     return torch.amp.GradScaler(device, enabled=half)
-
-
-def _record(h: History, epoch: int, values: tuple[float, ...], config: TrainingConfig) -> None:
-    """Note the values of `CURVES` in an epoch."""
-    for name, value in zip(CURVES, values, strict=True):
-        h.curve[name].append(value)
-    train_loss, kl, loss, _ = values
-    if not np.isfinite(train_loss + kl + loss):
-        h.status = "diverged"
-    else:
-        stop_early(h, epoch, loss, config)
-
-
-def duration(epoch: float, config: TrainingConfig, trainings: int = 1) -> str:
-    """Return how long trainings take whose epochs take `epoch` seconds: if nothing improves after the first epoch, and
-    if patience never runs out."""
-    epochs = min(config.patience + 1, config.epochs), config.epochs
-    least, most = (timedelta(seconds=round(trainings * count * epoch)) for count in epochs)
-    return f"{least} to {most} (h:mm:ss), as patience ends them"
 
 
 def stop_early(h: History, epoch: int, loss: float, config: TrainingConfig) -> None:
@@ -282,7 +267,7 @@ def evaluate(model, forward, data, protocol: Protocol) -> tuple[list[float], lis
 def predict(model: AdaptedModel, data: ImageData) -> np.ndarray:
     """Compute softmax scores (n, classes), fp32, of the one active member; merged first where it can be."""
     model.eval()
-    if all(adapter.mergeable for adapter in model.members[model.active[0]].layers):
+    if model.members[model.active[0]].mergeable:
         model.merge_()
     with model.without_kl(), torch.inference_mode():
         scores = [logits.float().softmax(-1) for _, logits in _in_batches(model, data)]

@@ -14,9 +14,8 @@ The arrays of a result are the columns of four frames, named "<frame>.<column>" 
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -46,32 +45,23 @@ Place = str | tuple  # a split's name, ("shift", corruption, severity), or ("out
 class Prediction:
     """The mean of k predictions for n images, and how far they disagree.
 
-    probabilities: (n, C). parts: (n,) each: those of the entropy (total, expected, mutual), and for k > 1 `spread`,
-    the standard deviation of the highest score.
+    probabilities: (n, C). parts: (n,) each: those of the entropy (total, expected, mutual). uncertainties: measures of
+    uncertainty, (n,) each; for k > 1 also `mutual` and `spread`, the standard deviation of the highest score.
     """
 
     probabilities: np.ndarray
     parts: dict[str, np.ndarray]
+    uncertainties: dict[str, np.ndarray]
 
     @classmethod
     def of(cls, drawn: np.ndarray) -> "Prediction":
         """Combine probabilities (k, n, C) of k draws or of k members of an ensemble."""
         drawn = np.asarray(drawn, np.float64)
-        parts = uncertainty.decompose(drawn)
+        probabilities, parts = drawn.mean(0), uncertainty.decompose(drawn)
+        measures = {"score": 1 - probabilities.max(1), "entropy": parts["total"]}
         if len(drawn) > 1:
-            parts["spread"] = drawn.max(2).std(0, ddof=1)
-        return cls(drawn.mean(0), parts)
-
-    def first(self, count: int) -> "Prediction":
-        """Return the prediction for the first images."""
-        return Prediction(self.probabilities[:count], {name: part[:count] for name, part in self.parts.items()})
-
-    def uncertainties(self) -> dict[str, np.ndarray]:
-        """Return each measure of uncertainty by name, (n,)."""
-        measures = {"score": 1 - self.probabilities.max(1), "entropy": self.parts["total"]}
-        if "spread" in self.parts:
-            measures |= {name: self.parts[name] for name in ("mutual", "spread")}
-        return measures
+            measures |= {"mutual": parts["mutual"], "spread": drawn.max(2).std(0, ddof=1)}
+        return cls(probabilities, parts, measures)
 
 
 @dataclass(frozen=True)
@@ -92,23 +82,23 @@ def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData]
     """Compute the frames of all predictors with the adapters of `analysis`; `model` holds the first of them."""
     name = analysis.dataset
     splits = {TEST: tests[name], TRAIN: tests[f"{name}/{TRAIN}"], VALIDATION: tests[f"{name}/{VALIDATION}"]}
-    places = partial(_places, analysis, tests, splits)
     labels = {split: data.labels.cpu().numpy() for split, data in splits.items()}
     predictors: list[Predictor] = []
     try:
         for adapter, seed in zip(analysis.adapters, analysis.seeds, strict=True):
             if predictors:
                 model = checkpoint.load(model.unload(), adapter).eval()
-            predictors += of_adapter(model, seed, places, labels, analysis.settings)
+            predictors += of_adapter(model, seed, places(analysis, tests, splits), labels, analysis.settings)
     finally:
         model.unload()
     single = [predictor for predictor in predictors if predictor.way == "pass"]
     if len(single) > 1:
         predictors.append(ensemble(single))
-    return as_arrays(frames(predictors, labels, analysis.settings["shifted_images"]))
+    parts = frames(predictors, labels, analysis.settings["shifted_images"])
+    return {f"{name}.{column}": np.array(frame[column].tolist()) for name, frame in parts.items() for column in frame}
 
 
-def _places(
+def places(
     analysis: Analysis, tests: dict[str, ImageData], splits: dict[str, ImageData]
 ) -> Iterator[tuple[Place, ImageData]]:
     """Yield what is predicted: the splits, corrupted test images, and images of other data sets.
@@ -120,42 +110,51 @@ def _places(
     first = splits[TEST].first(count)
     for corruption in corruptions.CORRUPTIONS if analysis.settings["shifts"] else ():
         for severity in corruptions.SEVERITIES:
-            yield (
-                ("shift", corruption, severity),
-                first.with_images(corruptions.corrupt(first.images, corruption, severity)),
-            )
+            corrupted = corruptions.corrupt(first.images, corruption, severity)
+            yield ("shift", corruption, severity), first.with_images(corrupted)
     for other in analysis.tested[1:]:
         yield ("out", other), tests[other].first(count)
 
 
-def of_adapter(model: AdaptedModel, seed: int, places: Callable, labels: dict, settings: dict) -> list[Predictor]:
-    """Return every predictor with one adapter; only draws take more than one pass of each image."""
+def of_adapter(model: AdaptedModel, seed: int, places: Iterable, labels: dict, settings: dict) -> list[Predictor]:
+    """Return every predictor with one adapter; only draws take more than one pass of each image.
+
+    Fewer draws are the first of the most.
+    """
     (member,) = model.members
     laplace = member.method.key in LAPLACE and not member.samples
-    features, once = {}, {}
-    for place, data in places():
+    numbers = settings["draws"] if member.samples else []
+    features, once, several = {}, {}, {k: {} for k in numbers}
+    for place, data in places:
         if place == TRAIN and not laplace:
             continue
+        most = max(settings["draws"]) if isinstance(place, str) else settings["shift_draws"]
         started = time.perf_counter()
         features[place], probabilities = single_pass(model, data)
-        if place == TEST:
-            per_image = 1e3 * (time.perf_counter() - started) / len(data)
+        passed = time.perf_counter()
+        if numbers:
+            drawn = np.concatenate(list(draw(model, data, most, seed)), 1)
+        drew = time.perf_counter()
         once[place] = Prediction.of(probabilities[None])
+        for k in numbers:
+            if k <= most:
+                several[k][place] = Prediction.of(drawn[:k])
+        if place == TEST:
+            per_image = 1e3 * (passed - started) / len(data)
+            per_draw = 1e3 * (drew - passed) / (most * len(data))
     predictors = [Predictor("pass", 1, seed, once, per_image)]
     if laplace:
         posterior = posthoc.LastLayer.fit(member.head.weight, member.head.bias, features[TRAIN])
         prior = posterior.choose_prior(features[VALIDATION], labels[VALIDATION])
         predicted = {place: Prediction.of(posterior.predict(f, prior)[None]) for place, f in features.items()}
         predictors.append(Predictor("laplace", 1, seed, predicted, per_image))
-    if member.samples:
-        predictors += of_draws(model, seed, places, settings)
-    return predictors
+    return predictors + [Predictor("draws", k, seed, several[k], k * per_draw) for k in numbers]
 
 
 def single_pass(model: AdaptedModel, data) -> tuple[torch.Tensor, np.ndarray]:
     """Return the head's input (n, dim) and the probabilities (n, C) of one pass with the mean, merged where it can."""
     model.eval()
-    if all(member.mergeable for member in model.members):
+    if model.members[0].mergeable:
         model.merge_()
     with model.without_kl():
         features = training.Features(model, data).features
@@ -164,25 +163,8 @@ def single_pass(model: AdaptedModel, data) -> tuple[torch.Tensor, np.ndarray]:
         return features, model.classify(features[None]).float().softmax(-1).cpu().numpy()
 
 
-def of_draws(model: AdaptedModel, seed: int, places: Callable, settings: dict) -> list[Predictor]:
-    """Return a predictor for each number of draws; fewer draws are the first of the most."""
-    numbers, most = settings["draws"], max(settings["draws"])
-    predicted: dict[int, dict] = {k: {} for k in numbers}
-    for place, data in places():
-        if place == TRAIN:
-            continue
-        k, started = most if isinstance(place, str) else settings["shift_draws"], time.perf_counter()
-        drawn = np.concatenate(list(draw(model, data, k, seed)), 1)
-        if place == TEST:
-            per_draw = 1e3 * (time.perf_counter() - started) / (most * len(data))
-        for number in numbers:
-            if number <= k:
-                predicted[number][place] = Prediction.of(drawn[:number])
-    return [Predictor("draws", k, seed, predicted[k], k * per_draw) for k in numbers]
-
-
 def ensemble(members: Sequence[Predictor]) -> Predictor:
-    """Return the mean of several adapters' predictions; of one member, its own."""
+    """Return the mean of several adapters' predictions."""
     predictions = {
         place: Prediction.of(np.stack([member.predictions[place].probabilities for member in members]))
         for place in members[0].predictions
@@ -197,59 +179,48 @@ def frames(predictors: Sequence[Predictor], labels: dict, count: int) -> dict[st
     for predictor in predictors:
         about = {"way": predictor.way, "passes": predictor.passes, "seed": predictor.seed}
         temperature = posthoc.temperature(predictor.predictions[VALIDATION].probabilities, labels[VALIDATION])
+        test = predictor.predictions[TEST]
         for scaled, degrees in ((False, 1.0), (True, temperature)):
             of_scale = about | {"scaled": scaled}
-            times = {"temperature": degrees, "milliseconds": predictor.milliseconds}
-            rows["scores"].append(of_scale | times | _scores(predictor, degrees, labels[TEST]))
-            rows["shift"] += [of_scale | row for row in _shifts(predictor, degrees, labels[TEST], count)]
-        test = predictor.predictions[TEST]
+            probabilities = posthoc.scaled(test.probabilities, degrees)
+            floors = metrics.calibrated_errors(probabilities.max(1))
+            rows["scores"].append(
+                of_scale
+                | {"temperature": degrees, "milliseconds": predictor.milliseconds}
+                | _metrics(probabilities, labels[TEST])
+                | {f"{name}_floor": float(errors.mean()) for name, errors in floors.items()}
+                | {name: float(part.mean()) for name, part in test.parts.items()}
+            )
+            for (corruption, severity), shifted in _shifted(predictor, count):
+                scores = _metrics(posthoc.scaled(shifted, degrees), labels[TEST][: len(shifted)])
+                rows["shift"].append(of_scale | {"corruption": corruption, "severity": severity} | scores)
         wrong = test.probabilities.argmax(1) != labels[TEST]
-        for name, values in test.uncertainties().items():
-            rows["detection"].append(about | {"by": name} | _detection(values, wrong))
-        inside = test.first(count).uncertainties()
+        for name, values in test.uncertainties.items():
+            found = {
+                "auroc": selective.auroc(values, wrong),
+                "aurc": selective.aurc(values, wrong),
+                "augrc": selective.augrc(values, wrong),
+                "selective_accuracy": selective.selective_accuracy(values, wrong, COVERAGE),
+            }
+            rows["detection"].append(about | {"by": name} | found)
         for place, prediction in predictor.predictions.items():
             if place[0] == "out":
-                for name, outside in prediction.uncertainties().items():
-                    rows["out"].append(about | {"other": place[1], "by": name} | told_apart(inside[name], outside))
+                for name, outside in prediction.uncertainties.items():
+                    told = told_apart(test.uncertainties[name][:count], outside)
+                    rows["out"].append(about | {"other": place[1], "by": name} | told)
     return {name: pd.DataFrame(part) for name, part in rows.items() if part}
 
 
-def _scores(predictor: Predictor, degrees: float, labels: np.ndarray) -> dict[str, float]:
-    """Return metrics, floors and mean entropies on the test split at a temperature."""
-    test = predictor.predictions[TEST]
-    probabilities = posthoc.scaled(test.probabilities, degrees)
-    floors = metrics.calibrated_errors(probabilities.max(1))
-    return (
-        _metrics(probabilities, labels)
-        | {f"{name}_floor": float(errors.mean()) for name, errors in floors.items()}
-        | {name: float(part.mean()) for name, part in test.parts.items() if name != "spread"}
-    )
-
-
-def _shifts(predictor: Predictor, degrees: float, labels: np.ndarray, count: int) -> Iterator[dict]:
-    """Yield the metrics by corruption and severity at a temperature; severity 0 are the first test images."""
-    shifts = {place: part for place, part in predictor.predictions.items() if place[0] == "shift"}
-    before = predictor.predictions[TEST].first(count)
-    shifts |= {("shift", corruption, 0): before for _, corruption, _ in shifts}
-    for (_, corruption, severity), prediction in sorted(shifts.items()):
-        probabilities = posthoc.scaled(prediction.probabilities, degrees)
-        scores = _metrics(probabilities, labels[: len(probabilities)])
-        yield {"corruption": corruption, "severity": severity} | scores
+def _shifted(predictor: Predictor, count: int) -> list[tuple[tuple[str, int], np.ndarray]]:
+    """Return the probabilities by corruption and severity; severity 0 are the first test images."""
+    shifts = {place[1:]: part.probabilities for place, part in predictor.predictions.items() if place[0] == "shift"}
+    before = predictor.predictions[TEST].probabilities[:count]
+    return sorted((shifts | {(corruption, 0): before for corruption, _ in shifts}).items())
 
 
 def _metrics(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     scores = metrics.evaluate(probabilities, labels)
     return {name: scores[name] for name in METRICS}
-
-
-def _detection(values: np.ndarray, wrong: np.ndarray) -> dict[str, float]:
-    """Return how well an uncertainty, (n,), finds incorrect predictions."""
-    return {
-        "auroc": selective.auroc(values, wrong),
-        "aurc": selective.aurc(values, wrong),
-        "augrc": selective.augrc(values, wrong),
-        "selective_accuracy": selective.selective_accuracy(values, wrong, COVERAGE),
-    }
 
 
 def told_apart(inside: np.ndarray, outside: np.ndarray) -> dict[str, float]:
@@ -265,11 +236,6 @@ def told_apart(inside: np.ndarray, outside: np.ndarray) -> dict[str, float]:
     false, true, _ = roc_curve(accepted, certainty, drop_intermediate=False)
     first = np.searchsorted(true, ACCEPTED - 1e-12)
     return {"auroc": selective.auroc(certainty, accepted), "fpr": float(false[first])}
-
-
-def as_arrays(parts: dict[str, pd.DataFrame]) -> dict[str, np.ndarray]:
-    """Return the columns of the frames as arrays without objects."""
-    return {f"{name}.{column}": np.array(frame[column].tolist()) for name, frame in parts.items() for column in frame}
 
 
 def read_frames(path: str | Path) -> dict[str, pd.DataFrame]:

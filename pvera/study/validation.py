@@ -10,9 +10,8 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-from pvera.errors import InputError
+from pvera.errors import InputError, explained
 
 T = TypeVar("T")
 STRICT = ConfigDict(strict=True, allow_inf_nan=False)
@@ -90,12 +89,5 @@ def at_least(least: int) -> Callable[[str], int]:
 
 def load_yaml(path: str | Path) -> Any:
     """Read a file in YAML 1.2, in which 1e-3 is a number and a key stands once. InputError names the wrong line."""
-    try:
+    with explained(f"{path} cannot be read"):
         return YAML(typ="safe", pure=True).load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from None
-    except MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError(f"{path}{line}: {' '.join(str(error.problem).split())}") from None
-    except (YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no YAML: {str(error).splitlines()[0]}") from None

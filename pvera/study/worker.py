@@ -6,15 +6,13 @@ one per GPU, or as the jobs of a SLURM array (`cluster`). A worker that is kille
 
 import os
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import connection
 from pathlib import Path
 
 import torch
@@ -29,7 +27,7 @@ from pvera.study import hours
 from pvera.study.experiments import EXPERIMENTS, list_runs
 from pvera.study.profiles import Profile
 from pvera.study.runs import Job, Run
-from pvera.study.training import CUBLAS, duration
+from pvera.study.training import CUBLAS
 
 OnStep = Callable[[Job, int, int], None]  # takes a run, its steps done and their number; 0 of 0: it is over
 
@@ -39,7 +37,7 @@ class Plan:
     """The runs of some experiments of a profile, with results below `root`.
 
     replace: results of another configuration are made again. methods: classes that a worker has to import.
-    longest_first: leaves the least to wait for at the end where several workers share the runs.
+    longest_first: of trainings; leaves the least to wait for at the end where several workers share them.
     ends: by time.time(); a worker starts no run that would end later, if it took as long as the longest so far.
     """
 
@@ -67,11 +65,7 @@ class Plan:
                 f"{different[0].path}; use --replace to run them again, or --results for another folder"
             )
         missing = [run for run, state in zip(runs, states, strict=True) if state != "done"]
-        return sorted(missing, key=_members, reverse=True) if self.longest_first else missing
-
-
-def _members(run: Job) -> int:
-    return len(run.candidates) if isinstance(run, Run) else 1
+        return sorted(missing, key=lambda run: len(run.candidates), reverse=True) if self.longest_first else missing
 
 
 def failure(run: Job) -> Path:
@@ -120,7 +114,7 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
                 try:
                     run.execute(device, partial(on_step, run))
                 except Exception as error:
-                    if isinstance(error, InputError) and not keep_going:
+                    if not keep_going and isinstance(error, InputError):
                         raise
                     if not keep_going:
                         raise RuntimeError(f"{run.name}: {error}") from error
@@ -139,73 +133,77 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
 def work_together(plan: Plan, runs: list[Job], title: str, workers: int, device: str) -> None:
     """Execute `runs`, and what they let start, in `workers` processes on this machine, with a progress bar.
 
-    One works in this process. On "cuda" they take the machine's GPUs in turn. The first failure ends the others.
+    One alone works in this process. On "cuda" they take the machine's GPUs in turn. The first failure ends the others.
     """
     for run in runs:
         failure(run).unlink(missing_ok=True)
+    workers = min(workers, len(runs))
     with tqdm(total=len(runs), desc=title, unit="run", dynamic_ncols=True, smoothing=0.1) as bar:
         running: dict[Job, str] = {}
         waiting = {run for run in runs if isinstance(run, Run)}
         first_epoch: dict[Job, float] = {}
 
         def on_step(run: Job, step: int, limit: int) -> None:
-            running.pop(run, None)
             if step == 1:
                 first_epoch[run] = time.monotonic()
-            if step == 2 and run in first_epoch and isinstance(run, Run) and hours.epoch(run):
+            if step == 2 and isinstance(run, Run) and hours.epoch(run):
                 waiting.add(run)
-                epochs = (time.monotonic() - first_epoch.pop(run)) / hours.epoch(run) * sum(map(hours.epoch, waiting))
-                said = duration(epochs / min(workers, len(waiting)), run.training)
-                bar.write(f"{run.name}: what is left takes {said}", file=sys.stderr)
+                speed = (time.monotonic() - first_epoch[run]) / hours.epoch(run)
+                left = speed * sum(map(hours.epoch, waiting)) / min(workers, len(waiting))
+                bar.write(f"{run.name}: what is left takes {hours.duration(left, run.training)}", file=sys.stderr)
             if limit:
                 running[run] = f"{run.name.partition('/')[2]} {step}/{limit}"
             else:
+                running.pop(run, None)
                 waiting.discard(run)
                 bar.total = max(bar.total, bar.n + 1)
                 bar.update()
             bar.set_postfix_str(", ".join(running.values()), refresh=sys.stderr.isatty())
 
-        if min(workers, len(runs)) == 1:
+        if workers == 1:
             work(plan, device, on_step)
         else:
-            _in_processes(plan, min(workers, len(runs)), device, on_step)
+            _in_processes(plan, workers, device, on_step)
 
 
 def _in_processes(plan: Plan, workers: int, device: str, on_step: OnStep) -> None:
+    """Work in several processes. Each has a pipe of its own, which says its steps and why it failed."""
     context = processes.context("pvera.study.worker")
-    # A pipe without a lock: a worker that is killed while it writes leaves nothing locked.
-    receiver, sender = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, context, processes.follow_parent)
-    watcher = threading.Thread(target=_forward, args=(receiver, on_step), daemon=True)
-    watcher.start()
     gpus = torch.cuda.device_count() if device == "cuda" else 0
-    places = [f"cuda:{i % gpus}" if gpus else device for i in range(workers)]
+    working = {}
     try:
-        for future in as_completed([pool.submit(_work, plan, place, sender) for place in places]):
-            future.result()
-        pool.shutdown()
-    except BaseException as error:
-        children = list((getattr(pool, "_processes", None) or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in children:
-            process.kill()
-        if isinstance(error, BrokenProcessPool):
-            raise RuntimeError("a worker was killed, perhaps for lack of memory: try fewer --workers") from None
-        raise
+        for i in range(workers):
+            receiver, sender = context.Pipe(duplex=False)
+            place = f"cuda:{i % gpus}" if gpus else device
+            working[receiver] = context.Process(target=_work, args=(plan, place, sender))
+            working[receiver].start()
+            sender.close()  # the worker's is the last end that is open
+        while working:
+            for receiver in connection.wait(list(working)):
+                try:
+                    said = receiver.recv()
+                except (EOFError, OSError):
+                    process = working.pop(receiver)
+                    process.join()
+                    if process.exitcode:
+                        message = "a worker was killed, perhaps for lack of memory: try fewer --workers"
+                        raise RuntimeError(message) from None
+                    continue
+                if isinstance(said, Exception):
+                    raise said
+                on_step(*said)
     finally:
-        sender.close()  # the last end that is open: the watcher reads to the end of the file
-        watcher.join(timeout=5)
+        for process in working.values():
+            process.kill()
 
 
-def _work(plan: Plan, device: str, steps) -> None:
+def _work(plan: Plan, device: str, steps: connection.Connection) -> None:
+    processes.follow_parent()
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
-    work(plan, device, lambda *step: steps.send(step))
-
-
-def _forward(steps, on_step: OnStep) -> None:
-    while True:
-        try:
-            on_step(*steps.recv())
-        except (EOFError, OSError):
-            return
+    try:
+        work(plan, device, lambda *step: steps.send(step))
+    except Exception as error:
+        if not isinstance(error, InputError):
+            traceback.print_exc()
+        steps.send(error)

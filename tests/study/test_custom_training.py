@@ -16,7 +16,7 @@ from pvera.data import custom
 from pvera.report import published, readings
 from pvera.report.tables import against_paper, benchmark, uncertainty
 from pvera.study import hours, results
-from pvera.study.training import TrainingConfig, duration
+from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 CLASSES = sorted(photographs.CLASSES)
@@ -58,19 +58,15 @@ def listed_runs(tmp_path, pictures, capsys, *more) -> list[str]:
     return output.splitlines()
 
 
-@pytest.fixture
-def step_of_an_eighth(monkeypatch):
-    monkeypatch.setattr(hours, "seconds_per_image", lambda *_: 0.125)
-
-
-def test_the_list_says_how_long_it_takes(pictures, tmp_path, capsys, step_of_an_eighth):
-    """52 training pictures and 12 for validation, which take a third: 56 times an eighth of a second."""
+def test_the_list_says_how_long_it_takes(pictures, tmp_path, capsys, monkeypatch):
+    """With an epoch of seven seconds, and patience of ten epochs."""
+    monkeypatch.setattr(hours, "epoch_seconds", lambda *_: 7.0)
     lines = listed_runs(tmp_path, pictures, capsys, "--epochs", 20, "--methods", "pvera", "linear")
     assert "3 trainings of at most 20 epochs" in lines[1]
     assert lines[-1].endswith(
         "3 trainings one after the other take 0:03:51 to 0:07:00 (h:mm:ss), as patience ends them"
     )
-    assert duration(2.0, TrainingConfig(epochs=5, patience=9)).startswith("0:00:10 to 0:00:10")
+    assert hours.duration(2.0, TrainingConfig(epochs=5, patience=9)).startswith("0:00:10 to 0:00:10")
 
 
 def test_the_step_is_measured(pictures, tmp_path, capsys):

@@ -102,10 +102,10 @@ def test_language_inherits_what_texts_share(tmp_path):
 
 
 FILES = {
-    "binary": (b"\x89PNG\r\n\x1a\n\x00\xff", " is no YAML: "),
+    "binary": (b"\x89PNG\r\n\x1a\n\x00\xff", " cannot be read: 'utf-8' codec can't decode byte 0x89"),
     "empty": (b"", "Input should be a valid dictionary"),
-    "open bracket": (b"data: a\nseeds: [0", ", line 2: expected ',' or ']'"),
-    "key twice": (b"data: a\nseeds: [0]\nseeds: [1]", ', line 3: found duplicate key "seeds"'),
+    "open bracket": (b"data: a\nseeds: [0", "line 2, column 8: seeds: [0 ^ (line: 2) expected ',' or ']'"),
+    "key twice": (b"data: a\nseeds: [0]\nseeds: [1]", 'found duplicate key "seeds" with value'),
 }
 
 
@@ -113,7 +113,7 @@ FILES = {
 def test_files_that_are_no_profiles_are_refused(case, tmp_path):
     content, message = FILES[case]
     (tmp_path / "my.yaml").write_bytes(content)
-    assert refusal(tmp_path / "my.yaml").startswith(message)
+    assert message in refusal(tmp_path / "my.yaml")
 
 
 def test_places_that_hold_no_profile(tmp_path):

@@ -1,5 +1,6 @@
 """Workers: claims, failures, what others do meanwhile, and runs that can start later."""
 
+import multiprocessing
 import subprocess
 import sys
 import threading
@@ -142,9 +143,17 @@ def test_a_failure_in_one_of_several_processes_ends_the_others(plan, folder, cap
 
 
 def test_workers_take_the_gpus_in_turn(plan, monkeypatch):
-    pool = MagicMock()
+    context = MagicMock()
+    context.Pipe = lambda duplex: (MagicMock(recv=MagicMock(side_effect=EOFError)), MagicMock())
+    context.Process.return_value.exitcode = 0
     monkeypatch.setattr(worker.torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(worker, "ProcessPoolExecutor", pool)
-    monkeypatch.setattr(worker, "as_completed", lambda futures: [])
+    monkeypatch.setattr(worker.processes, "context", lambda *_: context)
+    monkeypatch.setattr(worker.connection, "wait", list)
     worker._in_processes(plan, 3, "cuda", print)
-    assert [call.args[2] for call in pool().submit.call_args_list] == ["cuda:0", "cuda:1", "cuda:0"]
+    assert [call.kwargs["args"][1] for call in context.Process.call_args_list] == ["cuda:0", "cuda:1", "cuda:0"]
+
+
+def test_a_killed_process_ends_the_others(plan, monkeypatch):
+    step = MagicMock(side_effect=lambda *_: multiprocessing.active_children()[0].kill())
+    with pytest.raises(RuntimeError, match="a worker was killed, perhaps for lack of memory"):
+        worker._in_processes(plan, 2, "cpu", step)
