@@ -148,11 +148,11 @@ def title(grid: list[Method]) -> str:
 
 def step(bench: Bench) -> Iterator[tuple]:
     """A step of `training.fit`."""
-    shape, methods = cost.Shape.of(bench.vit), bench.methods
+    methods, forward = bench.methods, cost.multiply_adds(bench.vit, bench.images[:1])
     for grid in (*([method] for method in methods.values()), [methods["pvera"]] * MEMBERS):
         bound, factor = "frozen forward and backward", 1.0
         if grid[0].key in PARALLEL:
-            factor += cost.adapter_multiply_adds(grid[0], shape) / cost.backbone_multiply_adds(shape)
+            factor += cost.adapter_multiply_adds(bench.vit, grid[0]) / forward
             bound += ", and its own products"
         with bench.model(grid) as model, training_attention(bench.vit):
             model.train().last_mlp_on_class_token = True

@@ -76,10 +76,11 @@ def lacking(profile: Profile, given: set[str]) -> list[str]:
     if not online():
         if "--data" not in given and not installed(profile):
             lines.append("missing: VTAB-1k, without network. Type python experiments/prepare_vtab.py --source COPY.")
-        absent = [backbone for backbone in profile.backbones if not backbones.weight_files(backbone)]
+        files = {name: backbones.weights_file(backbones.shapes(name).pretrained_cfg) for name in profile.backbones}
+        absent = [name for name, file in files.items() if not file]
         if absent and "--weights" not in given:
-            files = " ".join(f"--weights {backbone}=FILE" for backbone in absent)
-            lines.append(f"missing: weights of DINOv2, without network. Type {files}.")
+            typed = " ".join(f"--weights {name}=FILE" for name in absent)
+            lines.append(f"missing: weights of DINOv2, without network. Type {typed}.")
         if profile.language and not given and not Path(profile.language.data, "CoLA").exists():
             source = "python experiments/make_texts.py --glue --source COPY"
             lines.append(f"missing: GLUE, without network. Type {source}, or any option, which leaves text out.")

@@ -16,7 +16,7 @@ from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_
 from torch import Tensor, nn
 
 from pvera.encoders import encoder_layers
-from pvera.errors import InputError
+from pvera.errors import InputError, explained
 from pvera.files import sha256
 
 TINY = "vit_tiny_patch8_32"
@@ -110,37 +110,29 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
     InputError: unknown name, a model that takes no adapters, weights that cannot be downloaded or do not fit.
     """
     timm_name, options = architecture(name)
+    what, advice, pretrained = f"cannot load {name}", "", pretrained or weights is not None
+    with explained(what):  # an unknown tag
+        hub = getattr(get_pretrained_cfg(timm_name), "hf_hub_id", None)
     if weights is not None:
         if Path(weights).suffix not in SUFFIXES:
             raise InputError(f"{weights}: weights are a file that ends in {', '.join(SUFFIXES)}")
         if not Path(weights).is_file():
             raise InputError(f"{weights}: no such file")
+        what = f"{weights} does not hold the weights of {name}"
         options = options | {"pretrained_cfg_overlay": {"file": str(weights), "custom_load": False}}
-    pretrained = pretrained or weights is not None
-    try:
-        with seeded(seed):
-            model: Any = timm.create_model(timm_name, pretrained=pretrained, num_classes=0, **options)
-    except Exception as error:  # each file format, the download and timm have exceptions of their own
-        raise InputError(_why(name, timm_name, weights, error)) from error
+    elif pretrained and hub:
+        advice = f"get model.safetensors from https://huggingface.co/{hub} and give it with --weights {name}=FILE"
+    with explained(what, advice), seeded(seed):
+        model: Any = timm.create_model(timm_name, pretrained=pretrained, num_classes=0, **options)
     encoder_layers(model)
-    file = _weights_file(model.pretrained_cfg) if pretrained else None
     model.eval().requires_grad_(False)
+    config = model.pretrained_cfg
+    file = weights_file(config) if pretrained else None
+    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or config["input_size"][1:]  # of NaFlexViT
+    digest = weights_sha256(model.state_dict())
     return Backbone(
-        model,
-        name,
-        image_size(model),
-        tuple(model.pretrained_cfg["mean"]),
-        tuple(model.pretrained_cfg["std"]),
-        weights_sha256(model.state_dict()),
-        sha256(file) if file else None,
+        model, name, size[0], tuple(config["mean"]), tuple(config["std"]), digest, sha256(file) if file else None
     )
-
-
-def image_size(model: nn.Module) -> int:
-    """Return the height and width of the images that a timm model was made for, in pixels."""
-    config: Any = model.pretrained_cfg
-    size = getattr(getattr(model, "patch_embed", None), "img_size", None)  # NaFlexViT has neither
-    return (size or config["input_size"][1:])[0]
 
 
 def shapes(name: str) -> nn.Module:
@@ -163,15 +155,8 @@ def weights_sha256(state: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def weight_files(name: str) -> list[Path]:
-    """Return the file that `load` reads weights from; none where it would download them. InputError as `load`."""
-    config = get_pretrained_cfg(architecture(name)[0])
-    path = _weights_file(config.to_dict()) if config else None
-    return [path] if path else []
-
-
-def _weights_file(config: dict) -> Path | None:
-    """The file that timm reads: the one given, or the hub's."""
+def weights_file(config: dict) -> Path | None:
+    """Return the file from which timm loads a model of this `pretrained_cfg`; None where it would download it."""
     path = config.get("file")
     if not path and config.get("hf_hub_id"):
         path = try_to_load_from_cache(config["hf_hub_id"], "model.safetensors")
@@ -184,18 +169,3 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
-
-
-def _why(name: str, timm_name: str, weights: str | Path | None, error: Exception) -> str:
-    """Return one line that says why timm could not make the model."""
-    reason = " ".join(str(error).split())[:200] or type(error).__name__
-    if weights is not None:
-        return f"{weights} does not hold the weights of {name}: {reason}"
-    config = get_pretrained_cfg(timm_name) if isinstance(error, OSError) else None  # it raises for an unknown tag
-    hub = config.hf_hub_id if config is not None else None
-    if hub:
-        return (
-            f"cannot download the weights of {name}: get model.safetensors from https://huggingface.co/{hub} "
-            f"and give it with --weights {name}=FILE"
-        )
-    return f"cannot load {name}: {reason}"

@@ -2,16 +2,7 @@
 
 One multiplication with its addition is one multiply-add; 10⁹ of them are 1 GMAC. The paper calls them FLOPs.
 Matrix products and convolutions count; sums, scales, activations, softmax and LayerNorm do not. All counts are for one
-image; DoRA's product of A and B is one per batch.
-
-    backbone            L (12 t d² + 2 t² d) + (t − 1) p² 3 d       t tokens, width d, L layers, patches p × p
-    Bottleneck          L · 2 · 2 t d (d / ratio)
-    AdaptFormer         L · 2 t d (d / ratio)
-    LoRA, VeRA          L · |targets| · 2 t r d
-    PVeRA               the same for the mean; 3 t r d in place of 2 t r d where σ is computed
-    DoRA                L · |targets| · (2 t r d + r d²); with norms of input columns (t d² + r d²)
-    Linear, (IA)³       0
-    merged adapters     0
+image; DoRA's product of A and B is one per batch. Torch counts the operators of a pass, so any method has a cost.
 """
 
 import copy
@@ -22,13 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from pvera.adapters import AdaptFormer, Bottleneck, DoRA, LoRA, Method, PVeRA, VeRA
-from pvera.encoders import encoder_layers
+from pvera.adapters import Method
 from pvera.model import adapt
 
 GIGA = 10**9
-
-# Counting
 
 
 @dataclass(frozen=True)
@@ -81,6 +69,19 @@ def count(vit: nn.Module, method: Method, num_classes: int = 1, backbone: int | 
     )
 
 
+def adapter_multiply_adds(vit: nn.Module, method: Method, sampled: bool = False) -> int:
+    """Return the multiply-adds of all layers' adapters, unmerged: those of the first layer times the layers.
+
+    sampled: as in training, with z drawn.
+    """
+    one: Any = copy.deepcopy(vit).to("meta")
+    depth, one.blocks = len(one.blocks), one.blocks[:1]
+    image = one_image(one)
+    bare, model = multiply_adds(one, image), adapt(one, method, num_classes=0).train(sampled)
+    with model.without_kl():
+        return depth * (multiply_adds(model, image) - bare)
+
+
 def trained_parameters(vit: nn.Module, method: Method) -> int:
     """Return the number of parameters that `method` trains, without the head; `vit` stays as it is."""
     return adapt(copy.deepcopy(vit).to("meta"), method, num_classes=1).members[0].count()["adapter"]
@@ -99,60 +100,3 @@ def multiply_adds(model: nn.Module, inputs: Tensor) -> int:
     with FlopCounterMode(display=False) as counter:
         model(inputs)
     return counter.get_total_flops() // 2  # torch counts a multiply-add as two
-
-
-# Closed forms
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of a vision transformer; its MLP has width 4 d, as in DINOv2's S, B and L.
-
-    tokens: patches, class token and registers.   patch_inputs: numbers of a patch, 3 p².
-    """
-
-    tokens: int
-    dim: int
-    depth: int
-    patches: int
-    patch_inputs: int
-
-    @classmethod
-    def of(cls, vit: Any) -> "Shape":
-        layers, patches = encoder_layers(vit), vit.patch_embed.num_patches
-        patch_inputs = vit.patch_embed.proj.weight[0].numel()
-        return cls(patches + vit.num_prefix_tokens, layers[0].dim, len(layers), patches, patch_inputs)
-
-
-def backbone_multiply_adds(shape: Shape) -> int:
-    """Return the multiply-adds of the bare backbone for one image.
-
-    Of 12 t d², queries, keys and values take 3, their projection 1 and the MLP 8. The attention's two products and the
-    patches' projection follow.
-    """
-    t, d = shape.tokens, shape.dim
-    return shape.depth * (12 * t * d**2 + 2 * t**2 * d) + shape.patches * shape.patch_inputs * d
-
-
-def adapter_multiply_adds(method: Method, shape: Shape, sampled: bool = False) -> int:
-    """Return the multiply-adds of all layers' adapters, unmerged; 0 for a method of one's own.
-
-    sampled: count σ too, where it is trained.
-    """
-    t, d, targets = shape.tokens, shape.dim, len(getattr(method, "targets", ""))
-    match method:
-        case Bottleneck():
-            layer = 2 * 2 * t * d * (d // method.ratio)
-        case AdaptFormer():
-            layer = 2 * t * d * (d // method.ratio)
-        case LoRA():
-            layer = targets * 2 * t * d * method.rank
-        case VeRA() | PVeRA():  # fused projections read one x, so a shared A is one product
-            halves = method.halves if sampled and isinstance(method, PVeRA) else 1
-            layer = (halves * (1 if method.pair == "shared" else targets) + targets) * t * d * method.rank
-        case DoRA():
-            tokens = 2 * t * d * method.rank if method.norm == "input" else t * d**2
-            layer = targets * (tokens + method.rank * d**2)
-        case _:
-            layer = 0
-    return shape.depth * layer

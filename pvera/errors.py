@@ -25,7 +25,7 @@ def explained(what: str, advice: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError("; ".join(filter(None, [f"{what}: {reason}", advice]))) from None
 
 

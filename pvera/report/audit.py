@@ -300,7 +300,7 @@ def check_grid(paper: Published) -> Findings:
         yield exact(f"text, most chosen value of {METHODS[method].title}", paper.quote(quote), f"{most:g}")
 
 
-# Trained parameters and operations, recomputed from this package's models and closed forms
+# Trained parameters and operations, counted on this package's models
 
 
 def adapter_sizes(paper: Published) -> pd.DataFrame:
@@ -333,12 +333,12 @@ def check_sizes(paper: Published) -> Findings:
 
 
 def check_costs(paper: Published) -> Findings:
-    """Yield the findings on the percentages of operations that PVeRA and VeRA add to ViT-B/14, from closed forms."""
-    shape = cost.Shape.of(backbones.shapes("dinov2_b"))
-    base = cost.backbone_multiply_adds(shape)
+    """Yield the findings on the percentages of operations that PVeRA and VeRA add to ViT-B/14, counted by torch."""
+    vit = backbones.shapes("dinov2_b")
+    base = cost.multiply_adds(vit, cost.one_image(vit))
     for method in (PVeRA(), VeRA()):
         printed = float(paper.quote(f"flops_{method.key}"))
-        percent = 100 * cost.adapter_multiply_adds(method, shape, sampled=True) / base
+        percent = 100 * cost.adapter_multiply_adds(vit, method, sampled=True) / base
         recomputed = f"{percent:.2f} % of {base / cost.GIGA:.2f} G multiply-adds"
         yield Finding(f"text, {method.title} on ViT-B/14", f"{printed} %", recomputed, near(printed, percent, HALF, 0))
 

@@ -16,7 +16,8 @@ import pandas as pd
 
 from pvera import __version__, backbones, cost
 from pvera.adapters import METHODS, Method
-from pvera.cost import Cost, Shape
+from pvera.cost import Cost
+from pvera.encoders import encoder_layers
 from pvera.errors import InputError
 from pvera.study.plan import candidate, grid
 from pvera.study.profiles import Profile
@@ -55,13 +56,19 @@ def measure(profile: Profile, backbone: str) -> dict:
     """Count a profile's configurations on a backbone; returns the record."""
     settings = config(profile, backbone)
     vit = backbones.shapes(backbone)
-    bare = cost.multiply_adds(vit, cost.one_image(vit))
+    bare, layers, patches = cost.multiply_adds(vit, cost.one_image(vit)), encoder_layers(vit), vit.patch_embed
     return {
         "schema": SCHEMA,
         "profile": profile.name,
         "backbone": backbone,
         "config": settings,
-        "shape": asdict(Shape.of(vit)),
+        "shape": {
+            "tokens": patches.num_patches + vit.num_prefix_tokens,
+            "dim": layers[0].dim,
+            "depth": len(layers),
+            "patches": patches.num_patches,
+            "patch_inputs": patches.proj.weight[0].numel(),
+        },
         "costs": [asdict(cost.count(vit, method_of(entry), backbone=bare)) for entry in settings["methods"]],
         "environment": {
             "pvera": __version__,
@@ -90,15 +97,15 @@ def load_costs(root, *profiles: str) -> pd.DataFrame:
     paths.sort(key=lambda path: (profiles.index(path.parts[-3]), order.get(path.stem, len(order))))
     rows = []
     for record in (json.loads(path.read_text(encoding="utf-8")) for path in paths):
-        shape = Shape(**record["shape"])
         for entry, numbers in zip(record["config"]["methods"], record["costs"], strict=True):
             method, counted = method_of(entry), Cost(**numbers)
             row = {name: record[name] for name in ("profile", "backbone")} | asdict(counted)
             row |= {"method": method.key, "configuration": method, "grid": entry["grid"]}
+            depth = record["shape"]["depth"]
             row["parameters"] = counted.backbone_parameters + counted.adapter_parameters + counted.frozen_parameters
             row["training"] = counted.inference if counted.sampled is None else counted.sampled
             for name in ("training", "inference", "merged"):
-                added = None if row[name] is None else (row[name] - counted.backbone_multiply_adds) / shape.depth
+                added = None if row[name] is None else (row[name] - counted.backbone_multiply_adds) / depth
                 row[f"layer_{name}"] = added
             rows.append(row)
     optional = ("sampled", "merged", "layer_merged")

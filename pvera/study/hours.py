@@ -11,6 +11,7 @@ from functools import cache
 
 import numpy as np
 import torch
+from torch import nn
 
 from pvera import adapt, backbones, cost
 from pvera.adapters import Method
@@ -29,10 +30,11 @@ PASS = 1 / 3  # of a training step: the share of its forward pass
 
 
 @cache
-def shape(backbone: str) -> cost.Shape | None:
-    """Return the sizes of a backbone; None where there is no closed form of its products, as for texts."""
+def frozen(backbone: str) -> tuple[nn.Module, int] | None:
+    """Return the shapes of a backbone and its multiply-adds for one image; None for texts, which differ in length."""
     try:
-        return cost.Shape.of(backbones.shapes(backbone))
+        vit = backbones.shapes(backbone)
+        return vit, cost.multiply_adds(vit, cost.one_image(vit))
     except (InputError, AttributeError):
         return None
 
@@ -46,15 +48,16 @@ def images(one: Run) -> tuple[int, int, int]:
     return tuple(min(count, one.images or count) for count in (train, validation, task.test_images))
 
 
+@cache
 def forward(backbone: str, method: Method, sampled: bool) -> int:
     """Return the multiply-adds of one image."""
-    sizes = shape(backbone)
-    return cost.backbone_multiply_adds(sizes) + cost.adapter_multiply_adds(method, sizes, sampled)
+    vit, bare = frozen(backbone)
+    return bare + cost.adapter_multiply_adds(vit, method, sampled)
 
 
 def epoch(one: Run) -> float:
-    """Return the multiply-adds of an epoch, 0 for linear probing; without a closed form the number of members."""
-    if shape(one.backbone) is None:
+    """Return the multiply-adds of an epoch, 0 for linear probing; for texts the number of members."""
+    if frozen(one.backbone) is None:
         return float(len(one.candidates))
     if one.method == "linear":
         return 0.0

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import closed_forms
 import pytest
 import torch
 from tiny import METHODS
@@ -24,16 +25,14 @@ VARIED = [
 def test_counts_are_the_closed_forms_and_leave_the_vit_as_it_was(vit, method):
     vit.train().norm.weight.requires_grad_(False)
     before = {name: p.requires_grad for name, p in vit.named_parameters()}
-    shape, counted = cost.Shape.of(vit), cost.count(vit, method, CLASSES)
-    assert counted.backbone_multiply_adds == cost.backbone_multiply_adds(shape)
-    assert counted.inference - counted.backbone_multiply_adds == cost.adapter_multiply_adds(method, shape)
+    counted, bare = cost.count(vit, method, CLASSES), closed_forms.backbone(vit)
+    assert counted.backbone_multiply_adds == bare
+    assert counted.inference - bare == closed_forms.adapters(vit, method) == cost.adapter_multiply_adds(vit, method)
     merges = method.key not in ("bottleneck", "adaptformer")
-    assert counted.merged == (counted.backbone_multiply_adds if merges else None)
-    if method.key == "pvera":
-        added = cost.adapter_multiply_adds(method, shape, sampled=True)
-        assert counted.sampled - counted.backbone_multiply_adds == added
-    else:
-        assert counted.sampled is None
+    assert counted.merged == (bare if merges else None)
+    added = closed_forms.adapters(vit, method, sampled=True)
+    assert counted.sampled == (bare + added if method.key == "pvera" else None)
+    assert cost.adapter_multiply_adds(vit, method, sampled=True) == added
     assert (counted.head_multiply_adds, counted.head_parameters) == (24 * CLASSES, 25 * CLASSES)
     assert cost.trained_parameters(vit, method) == counted.adapter_parameters
     assert vit.training and before == {name: p.requires_grad for name, p in vit.named_parameters()}

@@ -5,13 +5,14 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
+import closed_forms
 import numpy as np
 import pytest
 import scripts
 import yaml
 from records import make_record
 
-from pvera import DoRA, InputError, LoRA, PVeRA, backbones, cost
+from pvera import DoRA, InputError, LoRA, PVeRA, backbones
 from pvera.report import published
 from pvera.report.tables import cost as tables
 from pvera.report.tables.verdicts import Untestable
@@ -111,11 +112,10 @@ def test_committed_counts_are_those_of_their_profiles():
 def test_committed_counts_are_the_closed_forms(costs):
     assert list(costs["backbone"].unique()) == ["tiny", "dinov2_s", "dinov2_b", "dinov2_l"]
     for name, rows in costs.groupby("backbone"):
-        shape = cost.Shape.of(backbones.shapes(name))
+        vit = backbones.shapes(name)
         for row in rows.itertuples():
             for counted, sampled in ((row.inference, False), (row.training, True)):
-                added = cost.adapter_multiply_adds(row.configuration, shape, sampled)
-                assert counted == cost.backbone_multiply_adds(shape) + added
+                assert counted == closed_forms.backbone(vit) + closed_forms.adapters(vit, row.configuration, sampled)
     mergeable = ~costs["method"].isin(["bottleneck", "adaptformer"])
     assert costs["merged"].notna().equals(mergeable)
     assert (costs["merged"] == costs["backbone_multiply_adds"])[mergeable].all()

@@ -225,7 +225,7 @@ REFUSED = {
     "one draw": ([NUCLEI, "--draws", "1"], "--draws: must be at least 2, not 1"),
     "precision": ([NUCLEI, "--precision", "float8"], "--precision: invalid choice: 'float8'"),
     "backbone": ([NUCLEI, "--backbone", "dinov9"], "unknown backbone 'dinov9'"),
-    "other backbone": ([NUCLEI, "--backbone", "vit_tiny_patch16_224"], "cannot download the weights"),
+    "other backbone": ([NUCLEI, "--backbone", "vit_tiny_patch16_224"], "get model.safetensors from"),
     "output": ([NUCLEI, "--metrics", "/dev/null/m.json"], "cannot write /dev/null"),
 }
 

@@ -73,7 +73,7 @@ def test_paper_installs_what_is_not_there_before_it_trains(done, tmp_path):
 def test_all_that_the_paper_lacks_is_said_at_once(done, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(run_profile.torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(run_profile, "online", lambda: False)
-    monkeypatch.setattr(run_profile.backbones, "weight_files", lambda name: ["a"] * (name == "dinov2_s"))
+    monkeypatch.setattr(run_profile.backbones, "weights_file", lambda config: "small" in config["architecture"])
 
     def said(*options) -> list[str]:
         with pytest.raises(SystemExit) as ended:

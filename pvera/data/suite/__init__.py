@@ -11,16 +11,5 @@ from pvera.data.suite.drawing import COUNTS, Part
 from pvera.data.suite.folders import MANIFEST, digests, is_made, write
 from pvera.data.suite.recipes import RECIPES, WITH_OBJECTS, Recipe, make, test_masks
 
-__all__ = [
-    "COUNTS",
-    "MANIFEST",
-    "RECIPES",
-    "WITH_OBJECTS",
-    "Part",
-    "Recipe",
-    "digests",
-    "is_made",
-    "make",
-    "test_masks",
-    "write",
-]
+__all__ = ["COUNTS", "MANIFEST", "RECIPES", "WITH_OBJECTS", "Part", "Recipe", "digests", "is_made", "make"]
+__all__ += ["test_masks", "write"]

@@ -57,7 +57,11 @@ def field(count: int, exponent, rng: np.random.Generator) -> np.ndarray:
     amplitude = frequency ** -column(np.broadcast_to(exponent, count).astype(float))
     amplitude[:, 0, 0] = 0
     noise = np.fft.rfft2(rng.standard_normal((count, size, size)))
-    fields = np.fft.irfft2(noise * amplitude, s=(size, size))[:, :SIDE, :SIDE]
+    return standardised(np.fft.irfft2(noise * amplitude, s=(size, size))[:, :SIDE, :SIDE])
+
+
+def standardised(fields: np.ndarray) -> np.ndarray:
+    """Return fields (n, 32, 32) with mean 0 and variance 1 each."""
     fields -= fields.mean(axis=(1, 2), keepdims=True)
     return fields / fields.std(axis=(1, 2), keepdims=True)
 
@@ -81,6 +85,15 @@ def contrast(images: np.ndarray, rng: np.random.Generator, gain=(0.6, 1.2), shif
     mean = images.mean(axis=(1, 2, 3), keepdims=True)
     factor = rng.uniform(*gain, size=(n, 1, 1, 1))
     return mean + factor * (images - mean) + rng.uniform(-shift, shift, size=(n, 1, 1, 1))
+
+
+def photographed(
+    images: np.ndarray, labels: np.ndarray, rng: np.random.Generator, masks: np.ndarray | None = None, noise: float = 0
+) -> Part:
+    """Return the images under noise, of a standard deviation in grey levels, and in random contrast."""
+    if noise:
+        images += noise * rng.standard_normal(images.shape)
+    return Part(pixels(contrast(images, rng)), labels, masks)
 
 
 def covered(distance: np.ndarray) -> np.ndarray:

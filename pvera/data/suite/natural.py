@@ -17,8 +17,10 @@ from pvera.data.suite.drawing import (
     covered,
     field,
     paint,
+    photographed,
     pixels,
     share,
+    standardised,
     turned,
 )
 
@@ -51,13 +53,12 @@ def digits(split: str, rng: np.random.Generator) -> Part:
     y, x = turned(down, right, angle)
     x = 1.2 * x + slant * y
     layer = np.broadcast_to(column(np.arange(count)), y.shape)
-    ink = np.clip(1.3 * map_coordinates(strokes, [layer, y + 19.5, x + 19.5], order=1), 0, 1)[..., None]
+    ink = np.clip(1.3 * map_coordinates(strokes, [layer, y + 19.5, x + 19.5], order=1), 0, 1)
 
     # Light ink on a darkened scene is legible in every hue.
     lightness = scene.mean(axis=(1, 2, 3)) + rng.uniform(60, 110, count)
-    colour = lightness[:, None] + rng.uniform(-40, 40, size=(count, 3))
-    images = scene + ink * (colour[:, None, None, :] - scene)
-    return Part(pixels(images), data.target[which].astype(np.int64), ink[..., 0] > 0.5)
+    paint(scene, ink, lightness[:, None] + rng.uniform(-40, 40, size=(count, 3)))
+    return Part(pixels(scene), data.target[which].astype(np.int64), ink > 0.5)
 
 
 TEXTURES = ("clouds", "stripes", "weave", "cells", "dots", "scratches")
@@ -79,12 +80,9 @@ def textures(split: str, rng: np.random.Generator) -> Part:
         "dots": np.exp(-4 * (nearest / scale) ** 2),
         "scratches": _scratches(count, rng),
     }
-    fields = np.stack([drawn[name] for name in TEXTURES])[labels, np.arange(count)]
-    fields -= fields.mean(axis=(1, 2), keepdims=True)
-    fields /= fields.std(axis=(1, 2), keepdims=True)
+    fields = standardised(np.choose(column(labels), [drawn[name] for name in TEXTURES]))
     noise = field(count, rng.uniform(0, 1, count), rng) * column(rng.uniform(0.1, 0.4, count))
-    images = contrast(coloured(0.5 + 0.2 * (fields + noise), rng, least=120), rng)
-    return Part(pixels(images), labels)
+    return photographed(coloured(0.5 + 0.2 * (fields + noise), rng, least=120), labels, rng)
 
 
 def _distances(count: int, scale: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -137,7 +135,7 @@ def flowers(split: str, rng: np.random.Generator) -> Part:
         "daisy": 0.3 + 0.7 * (aside < 0.7),
         "rose": np.full_like(aside, 0.85),
     }
-    outline = np.stack([outlines[kind] for kind in FLOWERS])[labels, np.arange(count)]
+    outline = np.choose(column(labels), [outlines[kind] for kind in FLOWERS])
     wave = np.where(column(rose), 0.5 + 0.5 * np.sin(2 * angle + 14 * distance), 1 - aside)
     cover = covered((distance - outline) * radius)
     colour = rng.uniform(90, 255, (count, 3))
@@ -145,8 +143,7 @@ def flowers(split: str, rng: np.random.Generator) -> Part:
     images += cover[..., None] * (colour[:, None, None] * shade[..., None] - images)
     heart = column(np.where(rose, 0, rng.uniform(0.15, 0.3, count)))
     paint(images, covered((distance - heart) * radius) * (heart > 0), rng.uniform(30, 240, (count, 3)))
-    images += 8 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, cover > 0.5)
+    return photographed(images, labels, rng, cover > 0.5, noise=8)
 
 
 SCENES = ("sea", "hills", "mountains", "forest", "city", "road")
@@ -174,8 +171,7 @@ def scenes(split: str, rng: np.random.Generator) -> Part:
     for colour, rise in ((far, 6.0), (near, 3.0)):
         height = np.stack([_skyline(SCENES[label], rise, rng) for label in labels])[:, None]
         paint(images, covered(horizon - height - DOWN) * (horizon + 0.5 > DOWN), colour)
-    images += 8 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels)
+    return photographed(images, labels, rng, noise=8)
 
 
 def _skyline(kind: str, rise: float, rng: np.random.Generator) -> np.ndarray:

@@ -11,15 +11,14 @@ from pvera.data.suite.drawing import (
     Part,
     balanced,
     column,
-    contrast,
     covered,
     field,
     paint,
-    pixels,
+    photographed,
     turned,
 )
 
-INDEX = (0, 0.1, 0.3, 0.55, 1)  # limits of the classes
+INDEX = {"under 10 %": 0.1, "10 to 30 %": 0.3, "30 to 55 %": 0.55, "over 55 %": 1}  # upper limits of the classes
 
 
 def nuclei(split: str, rng: np.random.Generator) -> Part:
@@ -29,13 +28,13 @@ def nuclei(split: str, rng: np.random.Generator) -> Part:
     """
     from skimage.color import hed2rgb
 
-    labels = balanced(len(INDEX) - 1, split, rng)
+    labels = balanced(len(INDEX), split, rng)
     stains = np.zeros((len(labels), SIDE, SIDE, 3))
     stains[..., 1] = 0.03 + 0.01 * field(len(labels), 1.0, rng)  # eosin of the tissue between them
     stains[..., 0] = 0.02 + 0.01 * field(len(labels), 1.5, rng)
     masks = np.stack([_draw_nuclei(image, label, rng) for image, label in zip(stains, labels, strict=True)])
     stains *= rng.uniform(0.5, 1.5, size=(len(labels), 1, 1, 3))
-    return Part(pixels(contrast(255 * hed2rgb(stains), rng)), labels, masks)
+    return photographed(255 * hed2rgb(stains), labels, rng, masks)
 
 
 def _draw_nuclei(image: np.ndarray, label: int, rng: np.random.Generator) -> np.ndarray:
@@ -43,7 +42,7 @@ def _draw_nuclei(image: np.ndarray, label: int, rng: np.random.Generator) -> np.
     mask = np.zeros((SIDE, SIDE), bool)
     count = rng.integers(14, 25)
     possible = np.arange(count + 1)
-    possible = possible[np.digitize(possible / count, INDEX[1:-1]) == label]
+    possible = possible[np.digitize(possible / count, [*INDEX.values()][:-1]) == label]
     brown = rng.permutation(count) < rng.choice(possible)
     places = _apart(count, 4.0, rng)
     for (y, x), positive in zip(places, brown, strict=True):
@@ -68,7 +67,7 @@ def _apart(count: int, least: float, rng: np.random.Generator) -> np.ndarray:
     return places
 
 
-CALIBERS = ((0.0, 0.0), (1.2, 1.8), (2.2, 3.0), (3.6, 4.8))  # pixels
+CALIBERS = {"none": (0.0, 0.0), "thin": (1.2, 1.8), "medium": (2.2, 3.0), "thick": (3.6, 4.8)}  # pixels
 
 
 def vessels(split: str, rng: np.random.Generator) -> Part:
@@ -78,7 +77,7 @@ def vessels(split: str, rng: np.random.Generator) -> Part:
     """
     labels = balanced(len(CALIBERS), split, rng)
     count = len(labels)
-    low, high = np.array(CALIBERS)[labels].T
+    low, high = np.array([*CALIBERS.values()])[labels].T
     dark, masks = np.zeros((count, SIDE, SIDE)), np.zeros((count, SIDE, SIDE), bool)
     for i in range(count):
         curves = [(_curve(0.0, rng), rng.uniform(low[i], high[i]))] if labels[i] else []
@@ -91,10 +90,8 @@ def vessels(split: str, rng: np.random.Generator) -> Part:
             dark[i] = np.maximum(dark[i], vessel)
     shade = 1 + column(rng.uniform(0, 0.012, count)) * (np.cos(column(rng.uniform(0, 7, count))) * DOWN + RIGHT)
     tint = np.array([190, 95, 50]) * rng.uniform(0.8, 1.2, size=(count, 3))
-    light = shade + 0.08 * field(count, 1.2, rng) - 0.35 * dark
-    light = light + 0.04 * field(count, 0.0, rng)
-    images = light[..., None] * tint[:, None, None]
-    return Part(pixels(contrast(images, rng)), labels, masks)
+    light = shade + 0.08 * field(count, 1.2, rng) - 0.35 * dark + 0.04 * field(count, 0.0, rng)
+    return photographed(light[..., None] * tint[:, None, None], labels, rng, masks)
 
 
 def _curve(offset: float, rng: np.random.Generator) -> np.ndarray:
@@ -117,8 +114,7 @@ def landcover(split: str, rng: np.random.Generator) -> Part:
     for image, label in zip(images, labels, strict=True):
         _cover_land(image, LANDCOVER[label], rng)
     images *= rng.uniform(0.75, 1.25, (count, 1, 1, 3))
-    images += 7 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels)
+    return photographed(images, labels, rng, noise=7)
 
 
 def _cover_land(image: np.ndarray, kind: str, rng: np.random.Generator) -> None:
@@ -166,8 +162,7 @@ def blood(split: str, rng: np.random.Generator) -> Part:
     images = np.array([225, 215, 220]) + 4 * field(count, 1.0, rng)[..., None]
     masks = np.stack([_smear(image, BLOOD[label], rng) for image, label in zip(images, labels, strict=True)])
     images = 255 * (images.clip(1, 255) / 255) ** rng.uniform(0.5, 1.8, (count, 1, 1, 3))
-    images += 5 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, masks)
+    return photographed(images, labels, rng, masks, noise=5)
 
 
 def _smear(image: np.ndarray, kind: str, rng: np.random.Generator) -> np.ndarray:

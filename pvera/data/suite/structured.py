@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from pvera.data.suite.drawing import (
@@ -12,10 +14,10 @@ from pvera.data.suite.drawing import (
     balanced,
     coloured,
     column,
-    contrast,
     covered,
     field,
     paint,
+    photographed,
     pixels,
     share,
     turned,
@@ -35,6 +37,9 @@ _SHAPES = (
 )
 
 
+COLUMNS = tuple(map(str, range(16)))
+
+
 def sprites(split: str, rng: np.random.Generator) -> Part:
     """Draw white squares, ellipses and hearts on black, with the latent factors of dSprites (Matthey et al. 2017).
 
@@ -49,17 +54,16 @@ def sprites(split: str, rng: np.random.Generator) -> Part:
     points = (np.arange(4 * SIDE) + 0.5) / (4 * SIDE)
     for i, inside in enumerate(_SHAPES):
         mine = shape == i
-        size = (0.25 * (0.5 + 0.1 * scale[mine]))[:, None, None]
-        angle = (2 * np.pi * orientation[mine] / 39)[:, None, None]
-        dy = points[:, None] - (0.25 + 0.5 * down[mine] / 31)[:, None, None]
-        dx = points[None, :] - (0.25 + 0.5 * across[mine] / 31)[:, None, None]
-        u, v = turned(dx, dy, angle)
+        size = column(0.25 * (0.5 + 0.1 * scale[mine]))
+        dy = points[:, None] - column(0.25 + 0.5 * down[mine] / 31)
+        dx = points - column(0.25 + 0.5 * across[mine] / 31)
+        u, v = turned(dx, dy, column(2 * np.pi * orientation[mine] / 39))
         images[mine] = inside(u / size, v / size).reshape(-1, SIDE, 4, SIDE, 4).mean(axis=(2, 4))
     grey = np.repeat(pixels(255 * images)[..., None], 3, axis=-1)
     return Part(grey, (across // 2).astype(np.int64), images > 0.5)
 
 
-OBJECTS = tuple(range(1, 9))
+OBJECTS = tuple("12345678")
 
 
 def counting(split: str, rng: np.random.Generator) -> Part:
@@ -69,7 +73,7 @@ def counting(split: str, rng: np.random.Generator) -> Part:
     images = coloured(0.5 + 0.15 * field(count, 1.4, rng), rng)
     masks = np.zeros(images.shape[:3], bool)
     for image, mask, label in zip(images, masks, labels, strict=True):
-        places, sizes = np.empty((0, 2)), rng.uniform(2.5, 4.5, OBJECTS[label])
+        places, sizes = np.empty((0, 2)), rng.uniform(2.5, 4.5, label + 1)
         for i, size in enumerate(sizes):
             for _ in range(200):
                 place = rng.uniform(-15.5 + size, 15.5 - size, 2)
@@ -85,11 +89,11 @@ def counting(split: str, rng: np.random.Generator) -> Part:
                 colour = np.where(behind < 128, behind + 80, behind - 80)
             image[inside] = colour
             mask |= inside
-    images += 8 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, masks)
+    return photographed(images, labels, rng, masks, noise=8)
 
 
 DISTANCES = (4.0, 5.5, 7.5, 10.0, 14.0, 20.0, 30.0)  # metres, limits of the classes
+SPANS = tuple(f"{near:g} to {far:g}" for near, far in pairwise(DISTANCES))
 
 
 def distance(split: str, rng: np.random.Generator) -> Part:
@@ -98,7 +102,7 @@ def distance(split: str, rng: np.random.Generator) -> Part:
     The camera's height is fixed and its pitch varies, so an object's foot tells its distance from the horizon alone;
     the mask holds the nearest.
     """
-    labels = balanced(len(DISTANCES) - 1, split, rng)
+    labels = balanced(len(SPANS), split, rng)
     count = len(labels)
     sky, ground = rng.uniform(60, 220, (2, count, 3))
     horizon = rng.uniform(-6, 0, count)
@@ -125,11 +129,10 @@ def distance(split: str, rng: np.random.Generator) -> Part:
             paint(images[i], 0.5 * shadow, np.zeros(3))
             paint(images[i], cover, rng.uniform(0, 255, 3))
         masks[i] = cover > min(0.5, 0.9 * cover.max())  # a far one covers no pixel by half
-    images += 6 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, masks)
+    return photographed(images, labels, rng, masks, noise=6)
 
 
-AZIMUTHS = tuple(range(0, 360, 45))  # degrees
+AZIMUTHS = tuple(map(str, range(0, 360, 45)))  # degrees
 
 
 def azimuth(split: str, rng: np.random.Generator) -> Part:
@@ -140,8 +143,7 @@ def azimuth(split: str, rng: np.random.Generator) -> Part:
     elevations = np.radians(rng.uniform(30, 50, count))
     images = coloured(0.5 + 0.12 * field(count, 1.4, rng), rng)
     masks = np.stack([_view(*seen, rng) for seen in zip(images, azimuths, elevations, strict=True)])
-    images += 8 * rng.standard_normal(images.shape)
-    return Part(pixels(contrast(images, rng)), labels, masks)
+    return photographed(images, labels, rng, masks, noise=8)
 
 
 def _boxes(rng: np.random.Generator) -> np.ndarray:
