@@ -306,7 +306,7 @@ def differences_table(baselines: Baselines) -> Table:
             gaps = (values.loc[way] - values.loc[REFERENCE]).to_numpy()
             if not np.isnan(gaps).all():
                 effect = smallest({"": gaps})
-                rows.append((*way, name, effect.mean, effect.low, effect.high))
+                rows.append((*way, name, effect.mean, effect.others.low, effect.others.high))
     data = pd.DataFrame(rows, columns=[*KEY, "score", "mean", "low", "high"])
     digits = {name: 3 if column.factor == 1 else 2 for name, column in COMPARED.items()}
     shown = [interval(row.mean, row.low, row.high, digits[row.score]) for row in data.itertuples(index=False)]
