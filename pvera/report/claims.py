@@ -227,8 +227,7 @@ def judged(root, profile: str, paper: Published, notebook: str = "") -> pd.DataF
             place = {"topic": name, "place": topic.place, "backbone": backbone, "notebook": topic.notebook}
             cut = f"{capped(runs)} of {len(runs)} trainings cut short" if capped(runs) else ""
             for claim in claims:
-                row = claim.judge(data) if data is not None else claim.untested(missing)
-                rows.append(place | row | {"cut": cut, "page": claim.page in (True, backbone)})
+                rows.append(place | claim.judge(data, missing) | {"cut": cut, "page": claim.page in (True, backbone)})
     rows = pd.DataFrame(rows)
     return rows.assign(found=[found.get(claim, "") for claim in rows["claim"]])
 

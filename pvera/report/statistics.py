@@ -2,8 +2,8 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import binomtest, mannwhitneyu, t
@@ -32,26 +32,30 @@ def binomial_p_value(correct: int, n: int, reference_correct: int) -> float:
 POWER = 0.8  # of a difference that counts as one that could be shown
 
 
-@dataclass(frozen=True)
-class Effect:
+class Interval(NamedTuple):
+    """The interval low, high of one mean, and the interval `bounds` of the smallest true mean of all contrasts.
+
+    The second judges them all; for one contrast it is the contrast's own.
+    """
+
+    low: float
+    high: float
+    bounds: tuple[float, float]
+
+
+class Effect(NamedTuple):
     """The smallest of several mean paired differences, with its intervals.
 
-    name: the contrast that has it. mean: its mean over units, after averaging each unit over its repeats. low, high:
-    its interval for other units. these_low, these_high: its interval for other repeats of these units. bounds,
-    these_bounds: in both scopes the interval of the smallest true mean, which judges all contrasts; for one contrast
-    it is the contrast's own. detectable: the true mean that the interval for other units separates from zero in 80 of
-    100 samples, given the observed spread; NaN for several contrasts. units, repeats: how many there are, most often
-    data sets and seeds.
+    name: the contrast that has it. mean: its mean over units, after averaging each unit over its repeats. others: for
+    other units; these: for other repeats of these units. detectable: the true mean that the interval for other units
+    separates from zero in 80 of 100 samples, given the observed spread; NaN for several contrasts. units, repeats: how
+    many there are, most often data sets and seeds.
     """
 
     name: str
     mean: float
-    low: float
-    high: float
-    these_low: float
-    these_high: float
-    bounds: tuple[float, float]
-    these_bounds: tuple[float, float]
+    others: Interval
+    these: Interval
     detectable: float
     units: int
     repeats: int
@@ -70,17 +74,16 @@ def smallest(contrasts: Mapping[str, np.ndarray]) -> Effect:
     means = {name: float(np.nanmean(gaps, 1).mean()) for name, gaps in kept.items()}
     name = min(means, key=means.__getitem__)
 
-    def bounds(half_width: Callable[[np.ndarray, float], float]) -> tuple[float, float]:
+    def interval(half_width: Callable[[np.ndarray, float], float]) -> Interval:
+        half = half_width(kept[name], LEVEL)
         lows = [means[one] - half_width(gaps, LEVEL) for one, gaps in kept.items()]
         highs = [means[one] + half_width(gaps, LEVEL / len(kept)) for one, gaps in kept.items()]
-        return float(np.min(lows)), float(np.min(highs))
+        return Interval(means[name] - half, means[name] + half, (float(np.min(lows)), float(np.min(highs))))
 
-    half, of_these = over_units(kept[name]), over_repeats(kept[name])
-    return Effect(
-        name, means[name], means[name] - half, means[name] + half, means[name] - of_these, means[name] + of_these,
-        bounds(over_units), bounds(over_repeats), detectable(kept[name]) if len(kept) == 1 else float("nan"),
-        len(kept[name]), int((~np.isnan(kept[name])).any(0).sum()),
-    )  # fmt: skip
+    gaps = kept[name]
+    able = detectable(gaps) if len(kept) == 1 else float("nan")
+    repeats = int((~np.isnan(gaps)).any(0).sum())
+    return Effect(name, means[name], interval(over_units), interval(over_repeats), able, len(gaps), repeats)
 
 
 def over_repeats(differences: np.ndarray, level: float = LEVEL) -> float:
@@ -133,12 +136,10 @@ def _standardised(n: int) -> float:
 # Ranks: the order of numbers, not their scale
 
 
-@dataclass(frozen=True)
-class RankSum:
+class RankSum(NamedTuple):
     """The outcome of `rank_sum` for samples x and y.
 
     superiority: P(x > y) + ½ P(x = y) of a random pair, the area under the ROC curve; ½ means no effect.
-    cliffs_delta: P(x > y) − P(x < y) = 2 · superiority − 1, also called rank-biserial correlation.
     """
 
     p_value: float
@@ -146,6 +147,7 @@ class RankSum:
 
     @property
     def cliffs_delta(self) -> float:
+        """P(x > y) − P(x < y), also called rank-biserial correlation."""
         return 2 * self.superiority - 1
 
 

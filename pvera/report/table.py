@@ -184,12 +184,6 @@ def interval(value: float | None, low: float, high: float, digits: int = 1) -> s
     return bounds if value is None else f"{plain(value, digits)} {bounds}"
 
 
-def p_value(value: float, digits: int = 3) -> str:
-    """Format with fixed decimals, or as "< 0.001"."""
-    least = 10.0**-digits
-    return f"< {least:.{digits}f}" if value < least else plain(value, digits)
-
-
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"
 
 

@@ -73,9 +73,9 @@ def test_reference_of_exactly_zero_or_one(n):
 def test_interval_of_one_contrast_is_students_over_the_means_of_data_sets():
     effect = smallest({"VeRA": np.array([[1.0, 3.0], [4.0, 4.0], [6.0, 6.0]])})
     half = t.ppf(0.975, 2) * 2 / np.sqrt(3)  # means 2, 4 and 6 have the standard deviation 2
-    assert (effect.low, effect.mean, effect.high) == pytest.approx((4 - half, 4, 4 + half))
+    assert (effect.others.low, effect.mean, effect.others.high) == pytest.approx((4 - half, 4, 4 + half))
     assert (effect.name, effect.units, effect.repeats) == ("VeRA", 3, 2)
-    assert effect.bounds == (effect.low, effect.high) and effect.these_bounds == (effect.these_low, effect.these_high)
+    assert effect.others.bounds == effect.others[:2] and effect.these.bounds == effect.these[:2]
 
 
 def test_the_smallest_contrast_decides_and_bonferroni_corrects_its_upper_bound():
@@ -83,10 +83,10 @@ def test_the_smallest_contrast_decides_and_bonferroni_corrects_its_upper_bound()
     effect = smallest({"wide": wide, "narrow": narrow})
     assert effect.name == "narrow" and effect.mean == pytest.approx(5)
     half = t.ppf(0.975, 2) * 0.1 / np.sqrt(3)
-    assert (effect.low, effect.high) == pytest.approx((5 - half, 5 + half))
+    assert effect.others[:2] == pytest.approx((5 - half, 5 + half))
     # The lowest lower bound is that of the wide one, the lowest upper bound that of the narrow one.
     stricter = 5 + t.ppf(1 - 0.025 / 2, 2) * 0.1 / np.sqrt(3)
-    assert effect.bounds == pytest.approx((6 - t.ppf(0.975, 2) * 4 / np.sqrt(3), stricter))
+    assert effect.others.bounds == pytest.approx((6 - t.ppf(0.975, 2) * 4 / np.sqrt(3), stricter))
     assert smallest({"wide": wide}).detectable > 0 and math.isnan(effect.detectable)
 
 
@@ -94,8 +94,8 @@ def test_missing_pairs_leave_a_data_set_its_other_seeds():
     effect = smallest({"": np.array([[1.0, NAN], [NAN, NAN], [3.0, 5.0]])})
     assert effect.mean == 2.5 and (effect.units, effect.repeats) == (2, 2)
     single = smallest({"": np.array([[1.0, 2.0]])})
-    assert single.mean == 1.5 and np.isnan([single.low, single.high, single.detectable, *single.bounds]).all()
-    assert single.these_high > 1.5  # other seeds of this one
+    assert single.mean == 1.5 and np.isnan([*single.others[:2], single.detectable, *single.others.bounds]).all()
+    assert single.these.high > 1.5  # other seeds of this one
 
 
 @pytest.mark.parametrize("over_tasks, over_seeds", [(1.0, 0.3), (0.0, 1.0)])
@@ -105,7 +105,8 @@ def test_both_intervals_cover_as_often_as_they_say(over_tasks, over_seeds):
     for _ in range(600):
         tasks = rng.normal(1, over_tasks, (6, 1))
         effect = smallest({"": tasks + rng.normal(0, over_seeds, (6, 3))})
-        hits.append((effect.low <= 1 <= effect.high, effect.these_low <= tasks.mean() <= effect.these_high))
+        others, these = effect.others, effect.these
+        hits.append((others.low <= 1 <= others.high, these.low <= tasks.mean() <= these.high))
     of_tasks, of_these = np.mean(hits, axis=0)
     # Where seeds alone make the spread, the bound on the error of luckily equal means makes intervals wider.
     assert 0.925 < of_tasks < (0.975 if over_tasks else 0.995)
@@ -117,8 +118,8 @@ def test_means_that_agree_by_luck_are_no_surer_than_their_seeds():
     differences = np.tile([4.0, 5.0, 6.0], (6, 1))
     effect = smallest({"": differences})
     half = t.ppf(0.975, 12) * 1 / np.sqrt(3 * 6)  # six standard deviations of two degrees of freedom each
-    assert (effect.low, effect.high) == pytest.approx((5 - half, 5 + half))
-    assert (effect.these_low, effect.these_high) == pytest.approx((5 - half, 5 + half))
+    assert effect.others[:2] == pytest.approx((5 - half, 5 + half))
+    assert effect.these[:2] == pytest.approx((5 - half, 5 + half))
     assert over_units(differences) == pytest.approx(half)
     assert over_units(np.array([[1.0], [3.0]])) == pytest.approx(t.ppf(0.975, 1))  # one seed says nothing of its noise
     assert np.isnan(over_units(np.array([[1.0, 2.0]])))
@@ -127,7 +128,7 @@ def test_means_that_agree_by_luck_are_no_surer_than_their_seeds():
 def test_a_detectable_difference_is_shown_in_80_of_100():
     rng, values = np.random.default_rng(4), np.array([[1.0], [2.0], [4.0], [4.0], [5.0], [8.0]])
     true = detectable(values) / values.std(ddof=1)
-    shown = [smallest({"": rng.normal(true, 1, (6, 1))}).low > 0 for _ in range(500)]
+    shown = [smallest({"": rng.normal(true, 1, (6, 1))}).others.low > 0 for _ in range(500)]
     assert np.mean(shown) == pytest.approx(0.8, abs=0.055)
     assert np.isnan(detectable(np.ones((1, 1)))) and detectable(np.ones((3, 1))) == 0
 

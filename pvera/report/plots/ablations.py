@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from pvera.report.plots import COLUMN, entry, key, panels, style
 from pvera.report.published import Published
-from pvera.report.tables.ablations import above, by_seed, failed, interval, losses, published, references
+from pvera.report.tables.ablations import above, by_seed, failed, losses, published, references
 
 FAILED = "#BB0000"
 
@@ -40,9 +40,9 @@ def of_runs(runs: Sequence[dict], hyperparameter: str, paper: Published, name: s
     look = style("pvera")
     figure, (here, there) = panels(2, 2, COLUMN, 1.7)
     differences(there, theirs.index, theirs.to_numpy() - theirs[best]).set_title("Paper", pad=10)
-    differences(here, list(ours), gaps.mean().to_numpy())
+    differences(here, list(ours), gaps["mean"].to_numpy())
     here.set_title(f"Here, {len(of_seeds)} seeds" if several else "Here, one seed", pad=10)
-    here.vlines(range(len(list(ours))), *interval(ours, base), color=look.colour, linewidth=1)
+    here.vlines(range(len(list(ours))), gaps["low"], gaps["high"], color=look.colour, linewidth=1)
     here.set_ylabel("Validation loss above that of\nthe paper's choice (nats)", fontsize=6.5)
     for place, count in enumerate(useless):
         if count:

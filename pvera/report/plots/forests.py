@@ -37,7 +37,7 @@ def contrasts(runs: Runs) -> Figure:
         frame = gaps.set_axis(list(map(title, datasets))).add_prefix("seed")
         frame["mean"] = frame.mean(axis=1)
         effect = smallest({name: gaps.to_numpy()})
-        frame.loc[MEAN, ["mean", "low", "high"]] = effect.mean, effect.low, effect.high
+        frame.loc[MEAN, ["mean", "low", "high"]] = effect.mean, effect.others.low, effect.others.high
         forest(ax, frame, lambda label: PLAIN if label == MEAN else task)
         ax.axvline(0, color="0.5", linewidth=0.6, zorder=0)
         ax.axhline(len(datasets) - 0.5, color="0.8", linewidth=0.6)

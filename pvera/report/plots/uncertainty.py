@@ -59,7 +59,7 @@ def pairs(runs: tables.Runs, of: Callable, title: str, definition: str, highest:
     of: `tables.spread_of` or `tables.width_of`. definition: when an image counts as correct. The figure says which
     share of the values lies above `highest`.
     """
-    values = {k: of(runs, k) for k in tables.shown_draws(runs)}
+    values = {k: tables.parted(of(runs, k)) for k in tables.shown_draws(runs)}
     figure, axes = panels(len(values), len(values), COLUMN, 2.5, 0, sharey=True)
     top, beyond = 0.0, []
     for ax, (k, (correct, incorrect)) in zip(axes, values.items(), strict=True):
@@ -138,9 +138,8 @@ def examples(runs: tables.Runs) -> Figure:
 
     Each has the interval of median width.
     """
-    of_dataset = list(tables.groups(runs).values())[1:]
-    seed = tables.seeds(runs)[0]
-    every = [one for group in of_dataset for run in group if run.record["seed"] == seed for one in run.examples]
+    seed = min(run.record["seed"] for run in runs)
+    every = [one for run in tables.ordered(runs) if run.record["seed"] == seed for one in run.examples]
     figure, axes = panels(len(every), 6, 1.1 * min(6, len(every)), 1.6, 0.4)
     for ax, shown in zip(axes, sorted(every, key=lambda one: not one.right), strict=True):
         framed(ax, shown)

@@ -5,6 +5,7 @@ intervals are those of a mean over data sets.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -14,8 +15,7 @@ from pvera.data.tasks import TASKS
 from pvera.report.published import Published
 from pvera.report.scores import wide
 from pvera.report.statistics import over_units
-from pvera.report.table import Table, texts, thousands
-from pvera.report.table import interval as bounds
+from pvera.report.table import Table, interval, texts, thousands
 from pvera.report.tables.benchmark import about
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 
@@ -32,14 +32,11 @@ def losses(runs: Sequence[dict], hyperparameter: str) -> pd.DataFrame:
     The lowest over searched learning rates; NaN where a run is missing or diverged.
     """
 
-    def of_value(value) -> pd.Series:
-        def lowest(run: dict) -> float:
-            found = [m["best_validation_loss"] for m in run["members"] if m["grid"][hyperparameter] == value]
-            return min((loss for loss in found if loss is not None), default=np.nan)
+    def lowest(value, run: dict) -> float:
+        found = [m["best_validation_loss"] for m in run["members"] if m["grid"][hyperparameter] == value]
+        return min((loss for loss in found if loss is not None), default=np.nan)
 
-        return wide(runs, lowest).iloc[:, 0]
-
-    return pd.DataFrame({value: of_value(value) for value in sizes(runs, hyperparameter)})
+    return pd.DataFrame({value: wide(runs, partial(lowest, value)).iloc[:, 0] for value in sizes(runs, hyperparameter)})
 
 
 def sizes(runs: Sequence[dict], hyperparameter: str) -> dict:
@@ -53,15 +50,17 @@ def by_seed(of_values: pd.DataFrame) -> pd.DataFrame:
     return of_values.dropna().groupby(level="seed").mean().reindex(of_values.index.unique("seed"))
 
 
-def differences(of_values: pd.DataFrame, reference) -> pd.DataFrame:
-    """Return how far the `losses` of the pairs that have every value lie above those of the value `reference`."""
-    whole = of_values.dropna()
-    return whole.sub(whole.get(reference, np.nan), axis=0)
-
-
 def above(of_values: pd.DataFrame, reference) -> pd.DataFrame:
-    """Return the means of `differences` over seeds: rows data sets."""
-    return differences(of_values, reference).groupby(level="dataset", sort=False).mean()
+    """Return how far the `losses` of each value lie above those of `reference`, over the pairs that have every value.
+
+    Rows values, columns mean, low and high: the 95 % interval over data sets, NaN for `reference` itself.
+    """
+    whole = of_values.dropna()
+    gaps = whole.sub(whole.get(reference, np.nan), axis=0)
+    mean = gaps.groupby(level="dataset").mean().mean()
+    half = {name: over_units(gaps[name].unstack("seed").dropna(how="all").to_numpy()) for name in gaps}
+    half = pd.Series(half).replace(0, np.nan)
+    return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
 
 
 def failed(of_values: pd.DataFrame) -> pd.DataFrame:
@@ -98,13 +97,6 @@ def title(hyperparameter: str, value) -> str:
     return str(value).upper() if hyperparameter == "targets" else f"r = {value}"
 
 
-def interval(of_values: pd.DataFrame, reference) -> tuple[list[float], list[float]]:
-    """Return the ends of the 95 % interval over data sets of each value's mean of `above`; NaN for `reference`."""
-    gaps, means = differences(of_values, reference), above(of_values, reference).mean()
-    half = [over_units(gaps[name].unstack("seed").dropna(how="all").to_numpy()) or np.nan for name in gaps]
-    return list(means - half), list(means + half)
-
-
 def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Table:
     """Build Table 2 or 3 here and in the paper, with intervals over data sets of the differences between values."""
     ours, theirs = losses(runs, hyperparameter), published(paper, hyperparameter)
@@ -112,7 +104,6 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     pairs = counterparts(values, list(theirs.index))
     base, best = references(values, theirs)
     gaps = above(ours, base)
-    low, high = interval(ours, base)
     paired = theirs.reindex([pairs.get(value) for value in values])
     columns = {
         hyperparameter: values,
@@ -120,9 +111,9 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
         "loss": by_seed(ours).mean(),
         "loss_paper": paired["loss"],
         "std_over_seeds": by_seed(ours).std(),
-        "above_reference": gaps.mean(),
-        "low": low,
-        "high": high,
+        "above_reference": gaps["mean"],
+        "low": gaps["low"],
+        "high": gaps["high"],
         "above_reference_paper": paired["loss"] - theirs["loss"].min(),
         "lowest": [(whole.idxmin(axis=1) == value).sum() for value in values],
         "failed": failed(ours).sum(),
@@ -136,7 +127,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
         "loss_paper": ("Loss, paper", 3),
         "above_reference": (f"Above {here}, here", "+3"),
         "above_reference_paper": (f"Above {there}, paper", "+3"),
-        "low": (f"95 % interval above {here}, here", lambda row: bounds(None, row["low"], row["high"], 3)),
+        "low": (f"95 % interval above {here}, here", lambda row: interval(None, row["low"], row["high"], 3)),
         "std_over_seeds": ("Standard deviation over seeds, here", 3),
         "lowest": (f"Lowest of {len(whole)}, here", 0),
         "failed": (f"Learned nothing of {len(ours)}, here", 0),

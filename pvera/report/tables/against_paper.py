@@ -83,7 +83,7 @@ def published_leads(paper: Published) -> Table:
         table = paper.accuracies(backbone)
         for method, accuracies in table.drop("pvera").iterrows():
             effect = smallest({"": (table.loc["pvera"] - accuracies).to_numpy()[:, None]})
-            rows.append((backbone, method, effect.mean, effect.low, effect.high))
+            rows.append((backbone, method, effect.mean, effect.others.low, effect.others.high))
     data = pd.DataFrame(rows, columns=["backbone", "method", "lead", "low", "high"])
     cells = crossed(data, "method", "backbone", lambda row: interval(row["lead"], row["low"], row["high"]))
     caption = (

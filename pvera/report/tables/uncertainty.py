@@ -5,7 +5,7 @@ have both more errors and a wider spread, so pooling mixes the two.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import product
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ from pvera.data.tasks import TASKS
 from pvera.report.published import Published
 from pvera.report.readings import Uncertainty
 from pvera.report.statistics import rank_sum
-from pvera.report.table import Table, p_value, signed, title
+from pvera.report.table import Table, plain, signed, title
 from pvera.report.tables.names import origin
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 from pvera.selective import auroc
@@ -26,22 +26,15 @@ DRAWS = (4, 16)  # those of the paper's figure
 Runs = Sequence[Uncertainty]
 
 
-def groups(runs: Runs) -> dict[str, list[Uncertainty]]:
-    """Group the runs: all, then each data set by category and in the paper's order."""
-    places = {run.record["dataset"]: KINDS.index(run.record["category"]) for run in runs}
-    names = sorted(places, key=lambda name: (places[name], [*TASKS, name].index(name), name))
-    of_names = {title(name): [run for run in runs if run.record["dataset"] == name] for name in names}
-    return {ALL: list(runs)} | of_names
+def ordered(runs: Runs) -> list[Uncertainty]:
+    """Sort the runs by category, then in the paper's order of data sets."""
+    names = [*TASKS, *sorted({run.record["dataset"] for run in runs})]
+    return sorted(runs, key=lambda r: (KINDS.index(r.record["category"]), names.index(r.record["dataset"])))
 
 
-def seeds(runs: Runs) -> list[int]:
-    """List the seeds of the runs."""
-    return sorted({run.record["seed"] for run in runs})
-
-
-def by_seed(runs: Runs) -> dict[int, list[Uncertainty]]:
-    """Return the runs of each seed."""
-    return {seed: [run for run in runs if run.record["seed"] == seed] for seed in seeds(runs)}
+def datasets(runs: Runs) -> list[str]:
+    """List the data sets of the runs, in their order."""
+    return list(dict.fromkeys(run.record["dataset"] for run in ordered(runs)))
 
 
 def shown_draws(runs: Runs) -> list[int]:
@@ -50,26 +43,37 @@ def shown_draws(runs: Runs) -> list[int]:
     return [k for k in DRAWS if k in known] or sorted({min(known), max(known)})
 
 
-def delta(of: Callable, runs: Runs, k: int) -> float:
-    """Return Cliff's delta of the values `of` incorrect against correct images of all runs, with k draws."""
-    right, wrong = of(runs, k)
+# Spread of the scores, widths of the intervals
+
+
+def images(runs: Runs, k: int, value: str, right: str) -> pd.DataFrame:
+    """Return a row per image and adapter: dataset, seed, and `value` and `right` of its estimates with k draws.
+
+    `Untestable` for a number of draws that was not taken.
+    """
+    if k not in runs[0].estimates:
+        raise Untestable(f"no results with {k} draws")
+    parts = []
+    for run in runs:
+        estimates = run.estimates[k]
+        columns = {"value": getattr(estimates, value), "right": getattr(estimates, right)}
+        parts.append(pd.DataFrame({"dataset": run.record["dataset"], "seed": run.record["seed"]} | columns))
+    return pd.concat(parts)
+
+
+#: The standard deviations of Algorithm 1, and the widths of the intervals.
+spread_of, width_of = partial(images, value="sd", right="correct"), partial(images, value="width", right="right")
+
+
+def parted(found: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Return the values of correct and of incorrect `images`."""
+    return found.loc[found["right"], "value"], found.loc[~found["right"], "value"]
+
+
+def delta(found: pd.DataFrame) -> float:
+    """Return Cliff's delta of incorrect against correct `images`."""
+    right, wrong = parted(found)
     return rank_sum(wrong, right).cliffs_delta
-
-
-# Spread of the scores
-
-
-def spread_of(runs: Runs, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the standard deviations of Algorithm 1 with k draws, of correct and of incorrect images of all runs."""
-    estimates = [run.estimates[k] for run in runs]
-    return np.concatenate([e.sd_correct for e in estimates]), np.concatenate([e.sd_incorrect for e in estimates])
-
-
-def width_of(runs: Runs, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the interval widths of k draws, of correct and of incorrect predictions of all runs."""
-    estimates = [run.estimates[k] for run in runs]
-    right, width = np.concatenate([e.right for e in estimates]), np.concatenate([e.width for e in estimates])
-    return width[right], width[~right]
 
 
 def spread(runs: Runs) -> Table:
@@ -88,7 +92,7 @@ COMPARED = {
     "wrong_percent": ("Incorrect (%)", 1),
     "right": ("Correct", 4),
     "wrong": ("Incorrect", 4),
-    "p_value": ("p", lambda row: p_value(row["p_value"], 4)),
+    "p_value": ("p", lambda row: "< 0.0001" if row["p_value"] < 1e-4 else plain(row["p_value"], 4)),
     "ratio": ("Ratio", 2),
     "cliffs_delta": ("Cliff's delta", "+2"),
     "by_seed": ("By seed", lambda row: ", ".join(signed(value, 2) for value in row["by_seed"])),
@@ -98,24 +102,22 @@ COMPARED = {
 def compared(runs: Runs, of: Callable) -> pd.DataFrame:
     """Compare the values `of` correct and incorrect images: one row per number of draws and group."""
     rows = []
-    for k, (group, members) in product(shown_draws(runs), groups(runs).items()):
-        right, wrong = of(members, k)
-        test = rank_sum(wrong, right)
-        rows.append({
-            "draws": k, "group": group, "wrong_percent": 100 * len(wrong) / (len(right) + len(wrong)),
-            "right": _mean(right), "wrong": _mean(wrong), "p_value": test.p_value, "cliffs_delta": test.cliffs_delta,
-            "by_seed": [delta(of, some, k) for some in by_seed(members).values()],
-        })  # fmt: skip
+    for k in shown_draws(runs):
+        found = of(runs, k)
+        for name in (ALL, *datasets(runs)):
+            part = found if name == ALL else found[found["dataset"] == name]
+            right, wrong = parted(part)
+            test = rank_sum(wrong, right)
+            rows.append({
+                "draws": k, "group": title(name), "wrong_percent": 100 * len(wrong) / len(part), "right": right.mean(),
+                "wrong": wrong.mean(), "p_value": test.p_value, "cliffs_delta": test.cliffs_delta,
+                "by_seed": part.groupby("seed").apply(delta).tolist(),
+            })  # fmt: skip
     return pd.DataFrame(rows)
 
 
 def _by_draws(data: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {f"{k} draws": part.set_index("group") for k, part in data.groupby("draws")}
-
-
-def _mean(values: np.ndarray) -> float:
-    """Return the mean; NaN without values, and no warning."""
-    return float(values.mean()) if len(values) else np.nan
 
 
 # Detecting incorrect predictions
@@ -146,8 +148,7 @@ def detection_table(runs: Runs) -> Table:
     ways = [*((SD, k) for k in runs[0].estimates), (SCORE, most), (SINGLE, 0)]
     means = data.groupby(["dataset", "way", "draws"])["auroc"].mean().unstack(["way", "draws"])[ways]
     means.columns = [way if k == 0 else f"{way}, {k} draws" for way, k in ways]
-    means, datasets = means.rename(title), list(groups(runs))[1:]
-    panel = pd.concat([means.mean().to_frame(f"Mean over {len(datasets)} data sets").T, means.loc[datasets]])
+    panel = pd.concat([means.mean().to_frame(f"Mean over {len(means)} data sets").T, means.loc[datasets(runs)]])
     caption = (
         "AUROC for detecting incorrect predictions (0.5: chance), within each data set, mean over seeds. The "
         "prediction is the class that most draws predict, or that of one pass. Mean score: of the predicted class, "
@@ -180,10 +181,7 @@ def _place(run: Uncertainty) -> tuple:
 @contrast
 def within(runs: Runs, of: Callable, k: int) -> Gaps:
     """Return Cliff's delta of incorrect against correct images with k draws, within each adapter."""
-    _require_draws(runs, k)
-    deltas = [delta(of, [run], k) for run in runs]
-    places = [{name: run.record[name] for name in ("dataset", "seed")} for run in runs]
-    return {"": pd.DataFrame(places).assign(delta=deltas).pivot(index="dataset", columns="seed", values="delta")}
+    return {"": of(runs, k).groupby(["dataset", "seed"]).apply(delta).unstack("seed")}
 
 
 @contrast
@@ -192,7 +190,7 @@ def over_all(runs: Runs, of: Callable, k: int) -> Gaps:
 
     The paper pools in this way (Figure 5).
     """
-    return _of_seeds(runs, k, lambda part: delta(of, part, k))
+    return {"": of(runs, k).groupby("seed").apply(delta).to_frame().T}
 
 
 @contrast
@@ -201,32 +199,17 @@ def times_as_wide(runs: Runs, k: int) -> Gaps:
 
     The paper compares these means over all images (Appendix C).
     """
-
-    def log_ratio(part: Runs) -> float:
-        right, wrong = width_of(part, k)
-        return float(np.log(wrong.mean() / right.mean()))
-
-    return _of_seeds(runs, k, log_ratio)
+    means = width_of(runs, k).groupby(["seed", "right"])["value"].mean().unstack().reindex(columns=[True, False])
+    return {"": np.log(means[False] / means[True]).to_frame().T}
 
 
 @contrast
 def gain(runs: Runs, k: int) -> Gaps:
-    """Return how far the AUROC of k draws lies above that of one pass."""
-    _require_draws(runs, k)
+    """Return how far the AUROC of k draws lies above that of one pass. `Untestable` as `images`."""
     aurocs = detection(runs).pivot(index=["dataset", "seed"], columns=["way", "draws"], values="auroc")
-    return {"": (aurocs[SD, k] - aurocs[SINGLE, 0]).unstack("seed")}
-
-
-def _require_draws(runs: Runs, k: int) -> None:
-    if k not in runs[0].estimates:
+    if (SD, k) not in aurocs:
         raise Untestable(f"no results with {k} draws")
-
-
-def _of_seeds(runs: Runs, k: int, value: Callable[[Runs], float]) -> Gaps:
-    """Return a value over all adapters of each seed."""
-    _require_draws(runs, k)
-    values = {seed: value(some) for seed, some in by_seed(runs).items()}
-    return {"": pd.DataFrame([values]).rename_axis("seed", axis=1)}
+    return {"": (aurocs[SD, k] - aurocs[SINGLE, 0]).unstack("seed")}
 
 
 # Intervals
@@ -252,6 +235,7 @@ def widths(runs: Runs, paper: Published) -> Table:
 
 def about(runs: Runs) -> str:
     """Describe the adapters for a caption."""
-    images = sum(len(run.most.labels) for run in runs)
-    described = origin(runs[0].record, seeds(runs), dict.fromkeys(run.record["dataset"] for run in runs))
-    return f"{described}; {images} images in all (each counts once per seed, so the values are not independent)."
+    count = sum(len(run.most.labels) for run in runs)
+    seeds, names = (dict.fromkeys(run.record[key] for run in runs) for key in ("seed", "dataset"))
+    described = origin(runs[0].record, sorted(seeds), names)
+    return f"{described}; {count} images in all (each counts once per seed, so the values are not independent)."

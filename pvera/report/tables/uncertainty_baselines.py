@@ -26,7 +26,6 @@ SOURCES = {"rivals": "", "dropout_rivals": " with dropout"}
 ALONG_BETA = "beta_rivals"
 KEY = ["passes", "method", "source", "way"]
 WAYS = ["pass", "laplace", "draws", "ensemble"]
-NEAR, FAR = "same category", "other category"
 
 
 class Baselines(NamedTuple):
@@ -45,19 +44,9 @@ def load(root, profile: str) -> Baselines | None:
 
 
 def load_along_beta(root, profile: str) -> Baselines | None:
-    """Load PVeRA's pass and its most draws along β, a column `beta` in each frame; None where there are none."""
+    """Load the comparisons of PVeRA along β, a column `beta` in each frame; None where there are none."""
     folders = sorted(path.name for path in (Path(root) / profile).glob(f"{ALONG_BETA}_*"))
-    along = _joined(root, profile, {name: {"beta": float(name.removeprefix(f"{ALONG_BETA}_"))} for name in folders})
-    if along:
-        for name in ("scores", "detection"):
-            frame = along.frames[name]
-            along.frames[name] = frame[(frame["way"] != "draws") | (frame["passes"] == _most_draws(along))]
-    return along
-
-
-def _most_draws(baselines: Baselines) -> int:
-    scores = baselines.frames["scores"]
-    return int(scores.loc[scores["way"] == "draws", "passes"].max())
+    return _joined(root, profile, {name: {"beta": float(name.removeprefix(f"{ALONG_BETA}_"))} for name in folders})
 
 
 def _joined(root, profile: str, experiments: dict[str, dict]) -> Baselines | None:
@@ -77,7 +66,9 @@ def _joined(root, profile: str, experiments: dict[str, dict]) -> Baselines | Non
     if len(out := joined["out"]):
         category = {name: task.category for name, task in TASKS.items()}
         category |= {record["dataset"]: record["category"] for record in records}
-        joined["out"] = out.assign(distance=np.where(out["other"].map(category) == out["category"], NEAR, FAR))
+        joined["out"] = out.assign(
+            distance=np.where(out["other"].map(category) == out["category"], "same category", "other category")
+        )
     return Baselines(records[0], joined)
 
 
@@ -94,24 +85,23 @@ def about(baselines: Baselines) -> str:
 class Column(NamedTuple):
     """A column of a table.
 
-    frame, value, where: its values, those of a frame's column in the rows that have the values `where`. factor, digits:
-    as shown. floor: whether the value of calibrated scores stands in brackets, from the column <value>_floor.
+    frame, value, where: its values, those of a frame's column in the rows that a query finds. factor, digits: as shown.
+    floor: whether the value of calibrated scores stands in brackets, from the column <value>_floor. sign: 1 where
+    higher is better.
     """
 
     title: str
     frame: str
     value: str
-    where: Mapping[str, object]
+    where: str
     factor: float = 1
     digits: int = 3
     floor: bool = False
+    sign: int = -1
 
     def of(self, baselines: Baselines) -> pd.DataFrame:
         """Return the rows that count."""
-        frame = baselines.frames[self.frame]
-        for name, value in self.where.items():
-            frame = frame[frame[name] == value]
-        return frame
+        return baselines.frames[self.frame].query(self.where)
 
 
 def over_tasks(frame: pd.DataFrame, value: str, by: Sequence[str] = KEY) -> pd.Series:
@@ -165,7 +155,9 @@ def by_passes(cells: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 # The tables
 
-TRAINED, SCALED, BY_SCORE = {"scaled": False}, {"scaled": True}, {"by": "score"}
+TRAINED, SCALED = "not scaled", "scaled"
+BY_SCORE, BY_MUTUAL = "by == 'score'", "by == 'mutual'"
+NEAR, FAR = "distance == 'same category'", "distance == 'other category'"
 
 SCORES = {
     "accuracy": Column("Accuracy (%)", "scores", "accuracy", TRAINED, 100, 1),
@@ -194,10 +186,10 @@ def scores_table(baselines: Baselines) -> Table:
 
 
 DETECTION = {
-    "score": Column("AUROC, score", "detection", "auroc", BY_SCORE),
-    "entropy": Column("entropy", "detection", "auroc", {"by": "entropy"}),
-    "mutual": Column("mutual", "detection", "auroc", {"by": "mutual"}),
-    "spread": Column("spread", "detection", "auroc", {"by": "spread"}),
+    "score": Column("AUROC, score", "detection", "auroc", BY_SCORE, sign=1),
+    "entropy": Column("entropy", "detection", "auroc", "by == 'entropy'"),
+    "mutual": Column("mutual", "detection", "auroc", BY_MUTUAL),
+    "spread": Column("spread", "detection", "auroc", "by == 'spread'"),
     "aurc": Column("AURC", "detection", "aurc", BY_SCORE, 1000, 1),
     "augrc": Column("AUGRC", "detection", "augrc", BY_SCORE, 1000, 1),
     "selective_accuracy": Column("Accuracy at 80 % (%)", "detection", "selective_accuracy", BY_SCORE, 100, 1),
@@ -220,23 +212,19 @@ def detection_table(baselines: Baselines) -> Table:
     return Table("rivals_detection", caption, panels, spec(DETECTION), data, about(baselines))
 
 
-def _out(heading: str, value: str, by: str, distance: str, **shown) -> Column:
-    return Column(heading, "out", value, {"by": by, "distance": distance}, **shown)
-
-
 SHIFT = {
-    "accuracy": Column("Accuracy, 5 (%)", "shift", "accuracy", {"severity": 5}, 100, 1),
-    "ace_0": Column("ACE, 0 (%)", "shift", "ace", TRAINED | {"severity": 0}, 100, 1),
-    "ace_1": Column("1", "shift", "ace", TRAINED | {"severity": 1}, 100, 1),
-    "ace_3": Column("3", "shift", "ace", TRAINED | {"severity": 3}, 100, 1),
-    "ace_5": Column("5", "shift", "ace", TRAINED | {"severity": 5}, 100, 1),
-    "ace_5_t": Column("5, T", "shift", "ace", SCALED | {"severity": 5}, 100, 1),
-    "near": _out("AUROC, near", "auroc", "score", NEAR),
-    "near_fpr": _out("FPR (%), near", "fpr", "score", NEAR, factor=100, digits=1),
-    "near_mutual": _out("AUROC, mutual, near", "auroc", "mutual", NEAR),
-    "far": _out("AUROC, far", "auroc", "score", FAR),
-    "far_fpr": _out("FPR (%), far", "fpr", "score", FAR, factor=100, digits=1),
-    "far_mutual": _out("AUROC, mutual, far", "auroc", "mutual", FAR),
+    "accuracy": Column("Accuracy, 5 (%)", "shift", "accuracy", "severity == 5", 100, 1),
+    "ace_0": Column("ACE, 0 (%)", "shift", "ace", "severity == 0 and not scaled", 100, 1),
+    "ace_1": Column("1", "shift", "ace", "severity == 1 and not scaled", 100, 1),
+    "ace_3": Column("3", "shift", "ace", "severity == 3 and not scaled", 100, 1),
+    "ace_5": Column("5", "shift", "ace", "severity == 5 and not scaled", 100, 1),
+    "ace_5_t": Column("5, T", "shift", "ace", "severity == 5 and scaled", 100, 1),
+    "near": Column("AUROC, near", "out", "auroc", f"{NEAR} and {BY_SCORE}"),
+    "near_fpr": Column("FPR (%), near", "out", "fpr", f"{NEAR} and {BY_SCORE}", 100, 1),
+    "near_mutual": Column("AUROC, mutual, near", "out", "auroc", f"{NEAR} and {BY_MUTUAL}"),
+    "far": Column("AUROC, far", "out", "auroc", f"{FAR} and {BY_SCORE}"),
+    "far_fpr": Column("FPR (%), far", "out", "fpr", f"{FAR} and {BY_SCORE}", 100, 1),
+    "far_mutual": Column("AUROC, mutual, far", "out", "auroc", f"{FAR} and {BY_MUTUAL}"),
 }
 
 
@@ -255,26 +243,28 @@ def shift_table(baselines: Baselines) -> Table:
     return Table("rivals_shift", caption, panels, spec(SHIFT), data, about(baselines))
 
 
-_PASS, _DRAWS = {"way": "pass"} | TRAINED, {"way": "draws"} | TRAINED
+_PASS, _DRAWS = "way == 'pass' and not scaled", "way == 'draws' and not scaled"
 BETA = {
     "accuracy": Column("Accuracy (%)", "scores", "accuracy", _PASS, digits=1),
     "nll": Column("NLL", "scores", "nll", _PASS),
     "ace": Column("ACE (%)", "scores", "ace", _PASS, digits=1),
     "nll_draws": Column("NLL, draws", "scores", "nll", _DRAWS),
     "ace_draws": Column("ACE, draws (%)", "scores", "ace", _DRAWS, digits=1),
-    "auroc": Column("AUROC, score", "detection", "auroc", {"way": "pass"} | BY_SCORE),
-    "auroc_spread": Column("AUROC, spread", "detection", "auroc", {"way": "draws", "by": "spread"}),
+    "auroc": Column("AUROC, score", "detection", "auroc", "way == 'pass' and by == 'score'"),
+    "auroc_spread": Column("AUROC, spread", "detection", "auroc", "way == 'draws' and by == 'spread'"),
     "mutual": Column("Mutual information", "scores", "mutual", _DRAWS, digits=4),
 }
 
 
 def beta_table(along: Baselines) -> Table:
     """Build the table of PVeRA's scores along β (`load_along_beta`)."""
-    data = means(along, BETA, ["beta"])
+    most = along.frames["scores"].query("way == 'draws'")["passes"].max()
+    frames = {name: along.frames[name].query(f"way != 'draws' or passes == {most}") for name in ("scores", "detection")}
+    data = means(along._replace(frames=frames), BETA, ["beta"])
     shown = data.rename(number)
     shown[["accuracy", "ace", "ace_draws"]] *= 100
     caption = (
-        f"PVeRA along β, mean over data sets and seeds. One pass with the mean, and {_most_draws(along)} draws. ACE in "
+        f"PVeRA along β, mean over data sets and seeds. One pass with the mean, and {most} draws. ACE in "
         "points. AUROC of incorrect predictions (0.5: chance): by 1 − the highest score of one pass, and "
         "by the standard deviation of the highest score over draws. Mutual information of label and draw in nats. The "
         f"published program takes β = {number(1e-6)} more often than any other value, but averages the KL term over "
@@ -293,7 +283,6 @@ COMPARED = {
     "AUROC of errors": DETECTION["score"],
     "AUGRC × 1000": DETECTION["augrc"],
 }
-HIGHER = "AUROC of errors"  # of these, the one of which higher is better
 REFERENCE = (1, "pvera", "rivals", "pass")
 
 
@@ -317,7 +306,7 @@ def differences_table(baselines: Baselines) -> Table:
             gaps = (values.loc[way] - values.loc[REFERENCE]).to_numpy()
             if not np.isnan(gaps).all():
                 effect = smallest({"": gaps})
-                rows.append((*way, name, effect.mean, effect.low, effect.high))
+                rows.append((*way, name, effect.mean, effect.others.low, effect.others.high))
     data = pd.DataFrame(rows, columns=[*KEY, "score", "mean", "low", "high"])
     digits = {name: 3 if column.factor == 1 else 2 for name, column in COMPARED.items()}
     shown = [interval(row.mean, row.low, row.high, digits[row.score]) for row in data.itertuples(index=False)]
@@ -354,5 +343,5 @@ def better(baselines: Baselines, name: str, way: str, other: str) -> Gaps:
             method, source, kind = SHORT[short]
             raise Untestable(f"no runs of {title(method)}{SOURCES[source]}, {kind}")
         tried.append(values.loc[max(keys)])
-    one, other = tried if name == HIGHER else tried[::-1]
-    return {"": one - other}
+    one, other = tried
+    return {"": COMPARED[name].sign * (one - other)}

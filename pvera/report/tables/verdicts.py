@@ -25,9 +25,12 @@ RULE = (
     "corrected for their number. Could be shown: the true difference that would be told from zero in 80 of 100 "
     "repetitions with other data sets."
 )
-#: The columns of a judged claim in CSV files.
-FIELDS = ["claim", "verdict", "these_verdict", "difference", "low", "high", "these_low", "these_high",
-          "could_be_shown", "reading", "scale", "cut", "page"]  # fmt: skip
+#: The columns of a judged claim in CSV files, and their values before it is judged.
+FIELDS: dict[str, Any] = {
+    "claim": "", "verdict": None, "these_verdict": None, "difference": np.nan, "low": np.nan, "high": np.nan,
+    "these_low": np.nan, "these_high": np.nan, "could_be_shown": np.nan, "reading": "", "scale": "", "cut": "",
+    "page": True,
+}  # fmt: skip
 
 
 class Untestable(Exception):
@@ -35,9 +38,8 @@ class Untestable(Exception):
 
 
 class Count(NamedTuple):
-    """An exact count, its text, and the verdict on a claim about it."""
+    """The text of an exact count, and the verdict on a claim about it."""
 
-    value: float
     reading: str
     verdict: str
 
@@ -67,29 +69,27 @@ class Claim:
     margin: float = 0
     page: bool | str = True
 
-    def judge(self, data) -> dict:
-        """Return the row of `FIELDS` with `digits`, and the effect of each seed alone; data: the topic's results."""
+    def judge(self, data, missing: str = "") -> dict:
+        """Return the row of `FIELDS` with `digits`, and the effect of each seed alone.
+
+        data: the topic's results, None where there are none; then `missing` says so.
+        """
+        row = FIELDS | {"claim": self.text(data) if callable(self.text) else self.text, "digits": self.digits}
         try:
-            return self._empty(data) | self._judged(self.contrast(data))
-        except Untestable as missing:
-            return self.untested(str(missing), data)
-
-    def untested(self, reason: str, data=None) -> dict:
-        """Return the row of a claim that is not testable here."""
-        return self._empty(data) | {"verdict": UNTESTABLE, "reading": reason}
-
-    def _empty(self, data) -> dict:
-        row = dict.fromkeys(FIELDS, np.nan) | {"verdict": None, "these_verdict": None, "scale": "", "cut": ""}
-        return row | {"claim": self.text(data) if callable(self.text) else self.text, "digits": self.digits}
+            if data is None:
+                raise Untestable(missing)
+            return row | self._judged(self.contrast(data))
+        except Untestable as reason:
+            return row | {"verdict": UNTESTABLE, "reading": str(reason)}
 
     def _judged(self, contrasts: Mapping[str, pd.DataFrame] | Count) -> dict:
         if isinstance(contrasts, Count):
-            return {"verdict": contrasts.verdict, "reading": contrasts.reading, "scale": EXACT}
+            return contrasts._asdict() | {"scale": EXACT}
         if any(gaps.isna().all(axis=None) for gaps in contrasts.values()):
             raise Untestable("no runs to compare")
         over_seeds = self.units == "seeds"
         effect = smallest({name: (gaps.T if over_seeds else gaps).to_numpy() for name, gaps in contrasts.items()})
-        if np.isnan(effect.bounds).any():
+        if np.isnan(effect.others.bounds).any():
             raise Untestable(f"fewer than two {self.units}: no interval")
         if effect.detectable >= self.limit:
             raise Untestable(
@@ -97,29 +97,24 @@ class Claim:
                 f"{plain(effect.detectable, self.digits)} could be shown with {effect.units} {self.units}"
             )
         gaps, mean = contrasts[effect.name], self.shown(effect.mean)
-        of_seeds = gaps.columns.name == "seed"
         read = self.effect.format(size=plain(abs(mean), self.digits), signed=signed(mean, self.digits))
         row = {"reading": f"{effect.name}: {read}" if effect.name else read, "difference": mean}
-        if over_seeds:
-            row |= self._of_these(effect.bounds, effect.low, effect.high)
-        else:
-            row |= {"verdict": verdict(effect.bounds, self.margin), "could_be_shown": self.shown(effect.detectable),
-                    "low": self.shown(effect.low), "high": self.shown(effect.high)}  # fmt: skip
-        if of_seeds and self.units == "data sets" and not np.isnan(effect.these_bounds).any():
-            row |= self._of_these(effect.these_bounds, effect.these_low, effect.these_high)
-        if of_seeds:
-            row |= {f"seed{seed}": self.shown(gap) for seed, gap in gaps.mean().items()}
-        scale = f"{effect.units} {self.units}"
+        row["scale"] = f"{effect.units} {self.units}"
         if self.units in ("data sets", "models"):
-            scale += ", 1 seed" if effect.repeats == 1 else f", {effect.repeats} seeds"
-        return row | {"scale": scale}
-
-    def _of_these(self, bounds: tuple[float, float], low: float, high: float) -> dict:
-        return {
-            "these_verdict": verdict(bounds, self.margin),
-            "these_low": self.shown(low),
-            "these_high": self.shown(high),
-        }
+            row["scale"] += ", 1 seed" if effect.repeats == 1 else f", {effect.repeats} seeds"
+        if over_seeds:
+            scopes = {"these_": effect.others}
+        else:
+            scopes = {"": effect.others}
+            row["could_be_shown"] = self.shown(effect.detectable)
+        if gaps.columns.name == "seed":
+            row |= {f"seed{seed}": self.shown(gap) for seed, gap in gaps.mean().items()}
+            if self.units == "data sets" and not np.isnan(effect.these.bounds).any():
+                scopes["these_"] = effect.these
+        for scope, found in scopes.items():
+            row[f"{scope}verdict"] = verdict(found.bounds, self.margin)
+            row |= {f"{scope}low": self.shown(found.low), f"{scope}high": self.shown(found.high)}
+        return row
 
 
 def verdict(bounds: tuple[float, float], margin: float = 0) -> str:
