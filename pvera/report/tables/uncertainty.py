@@ -165,8 +165,8 @@ def of_fixed_noise(learned: Runs, fixed: Runs) -> Table:
     data = data[data["draws"].isin([0, most])].reset_index()
     means = data.groupby(["noise", "dataset", "way"])["auroc"].mean().groupby(["noise", "way"]).mean().unstack("way")
     caption = (
-        f"AUROC for detecting incorrect predictions by {most} draws of PVeRA and by one pass, with noise of learned and "
-        "of fixed size. Mean over seeds, then over data sets."
+        f"AUROC for detecting incorrect predictions by {most} draws of PVeRA and by one pass, with noise of learned "
+        "and of fixed size. Mean over seeds, then over data sets."
     )
     spec = {way: (way, 3) for way in (SD, SCORE, SINGLE)}
     return Table("uncertainty_fixed_noise", caption, {"": means.loc[list(noises)]}, spec, data, about(fixed))
