@@ -4,7 +4,7 @@
 
 Writes results/<profile>/cost/<backbone>.json for the profile, and results/paper/cost for the paper's sizes (DINOv2
 ViT-S, B and L at 224 pixels), which the notebook shows beside it. Counting needs only the backbones' shapes, so nothing
-is downloaded. Existing records are not counted again.
+is downloaded. Existing records of the same grids are not counted again.
 """
 
 import json
@@ -29,10 +29,7 @@ def main(words: list[str] | None = None) -> None:
         for backbone in profile.backbones:
             path = cost_records.record_path(options.results, profile.name, backbone)
             config = cost_records.config(profile, backbone)
-            if not path.exists():
-                missing.append((profile, backbone, path))
-            elif json.loads(path.read_text(encoding="utf-8"))["config"] != config:
-                print(f"{path} was counted for other grids: counting again", flush=True)
+            if not path.exists() or json.loads(path.read_text(encoding="utf-8"))["config"] != config:
                 missing.append((profile, backbone, path))
 
     if missing:

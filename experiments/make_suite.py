@@ -8,26 +8,20 @@ from tqdm import tqdm
 from pvera.data import suite
 from pvera.errors import InputError
 from pvera.study import script
-from pvera.study.validation import choose
 
 
 def main(words: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=Path("data/demo"), help="where to write (%(default)s)")
     names = list(suite.RECIPES)
-    parser.add_argument(
-        "--task", nargs="+", metavar="NAME", default=names, help=f"tasks to make, of {', '.join(names)} (all)"
-    )
+    about = f"tasks to make, of {', '.join(names)} (all)"
+    parser.add_argument("--task", nargs="+", metavar="NAME", choices=names, default=names, help=about)
     arguments = parser.parse_args(words)
-    for name in arguments.task:
-        choose("task", name, suite.RECIPES)
-    missing = []
-    for recipe in (suite.RECIPES[name] for name in arguments.task):
-        folder = arguments.root / recipe.name
-        if not suite.is_made(recipe, folder):
-            missing.append(recipe)
-            if folder.exists() and not (folder / suite.MANIFEST).exists():
-                raise InputError(f"{folder} exists and was not made by this script: remove it")
+    missing = [suite.RECIPES[name] for name in arguments.task]
+    missing = [recipe for recipe in missing if not suite.is_made(recipe, arguments.root / recipe.name)]
+    for folder in (arguments.root / recipe.name for recipe in missing):
+        if folder.exists() and not (folder / suite.MANIFEST).exists():
+            raise InputError(f"{folder} exists and was not made by this script: remove it")
 
     with tqdm(total=len(missing) * sum(suite.COUNTS.values()), unit="image", disable=not missing) as bar:
         for recipe in missing:

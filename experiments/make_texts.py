@@ -5,6 +5,7 @@ python experiments/make_texts.py --glue                     RTE, MRPC and CoLA a
 python experiments/make_texts.py --glue --source FOLDER     or from FOLDER/{RTE,MRPC,CoLA}/{train,dev}.tsv
 """
 
+from itertools import product
 from pathlib import Path
 
 from options import ROOT, Parser
@@ -20,33 +21,23 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--glue", action="store_true", help="GLUE's tasks too")
     parser.add_argument("--source", type=Path, metavar="FOLDER", help="folder of GLUE's files, instead of the hub")
     options = parser.parse_args(words)
-    for name in grammar.RECIPES:
-        files = grammar.files(name)
-        put(files, options.root)
-        if grammar.digest(files) != grammar.DIGESTS[name]:
-            print(f"{name} differs from the published one: are the pinned versions installed?")
-    for task in glue.TASKS.values() if options.glue else ():
-        if task.suite == "glue":
-            put(glue_files(task, options.source), options.root)
-    print(f"text tasks are in {options.root}")
-
-
-def glue_files(task: glue.TextTask, source: Path | None) -> dict[str, bytes]:
-    """Return a task's files by path below the root; print a line for each file whose size differs from GLUE's."""
     files = {}
-    for split, count in (("train", task.train), ("dev", task.dev)):
+    for name in grammar.RECIPES:
+        made = grammar.files(name)
+        files |= made
+        if grammar.digest(made) != grammar.DIGESTS[name]:
+            print(f"{name} differs from the published one: are the pinned versions installed?")
+    of_glue = [task for task in glue.TASKS.values() if task.suite == "glue"] if options.glue else []
+    for task, split in product(of_glue, ("train", "dev")):
         path = f"{task.folder}/{split}.tsv"
-        texts = glue.read(source / path, task.layout) if source else glue.from_hub(task, split)
+        texts = glue.read(options.source / path, task.layout) if options.source else glue.from_hub(task, split)
+        count = getattr(task, split)
         if len(texts) != count:
             print(f"{task.title}, {split}: {len(texts)} texts where GLUE has {count}")
         files[path] = glue.encode(texts, task.layout)
-    return files
-
-
-def put(files: dict[str, bytes], root: Path) -> None:
-    """Write files below `root`."""
     for path, content in files.items():
-        write_atomically(root / path, content)
+        write_atomically(options.root / path, content)
+    print(f"text tasks are in {options.root}")
 
 
 if __name__ == "__main__":

@@ -113,19 +113,16 @@ def parser(description: str, labelled: bool = True) -> Parser:
 
 
 def opened(options: Namespace) -> Adapter:
-    """Load the backbone of the adapter that `options` name. InputError for what is missing or does not fit.
-
-    The record of the run that left the adapter lies beside it, or none does.
-    """
-    path, record = options.adapter.with_suffix(".json"), None
+    """Load the backbone of the adapter that `options` name. InputError for what is missing or does not fit."""
     if not options.adapter.is_file():
         raise InputError(f"{options.adapter}: no such file")
+    path, record = options.adapter.with_suffix(".json"), {}
     if path.exists():
         results.beside(path, results.ADAPTER)  # refuses an adapter that is not the one that the run left
         record = results.read(path)
-        if record["category"] == "language":
-            raise InputError(f"{options.adapter} reads text; adapters of images can be evaluated here")
-    backbone = options.backbone or (record and record["backbone"])
+    if record.get("category") == "language":
+        raise InputError(f"{options.adapter} reads text; adapters of images can be evaluated here")
+    backbone = options.backbone or record.get("backbone")
     if backbone is None:
         raise InputError(f"which backbone is {options.adapter} for? Name it with --backbone")
     precision = options.precision or (record["config"]["precision"] if record else "float32")
@@ -135,19 +132,21 @@ def opened(options: Namespace) -> Adapter:
     return Adapter(options.adapter, backbones.load(backbone, weights=options.weights), record, device, precision)
 
 
-def trained_classes(record: dict | None) -> list[str]:
+def trained_classes(record: dict) -> list[str]:
     """Return the names of the adapter's classes in the order of its outputs, [] where nothing tells them."""
-    if record is None:
-        return []
-    return results.own_data(record).get("classes") or tasks.class_names(record["dataset"])
+    if "own_data" in record:
+        return record["own_data"]["classes"]
+    return tasks.class_names(record["dataset"]) if record else []
 
 
 def evaluated(options: Namespace, draws: int | None = None) -> Evaluation:
-    """Evaluate the adapter that `options` name on test images. InputError as `opened`."""
+    """Evaluate the adapter that `options` name on test images. InputError as `opened`, and where images have other
+    classes than the adapter, or another split than in its training."""
     set_cache(options.cache)
     adapter = opened(options)
-    named = options.data_set or (adapter.record and adapter.record["dataset"])
-    if not named:
+    record, about = adapter.record, adapter.record.get("own_data")
+    trained = record.get("dataset")
+    if not (named := options.data_set or trained):
         raise InputError(
             f"which images is {options.adapter} to be evaluated on? Name them with --data-set; pictures without labels "
             "are for experiments/predict.py"
@@ -158,24 +157,18 @@ def evaluated(options: Namespace, draws: int | None = None) -> Evaluation:
         raise InputError(f"{name!r} is a data set of texts; adapters of images can be evaluated here")
     root = options.data or ROOTS[suite]
     if folder:
-        install_one(root, name, folder, custom.drawn_from(results.own_data(adapter.record)))
-    classes = tasks.class_names(name, root)
-    if adapter.record:
-        _require_fitting(adapter.record, name, classes, tasks.manifest(root, name) or {})
+        install_one(root, name, folder, custom.drawn_from(about))
+    classes, described = tasks.class_names(name, root), tasks.manifest(root, name) or {}
+    if record and (trained_classes(record) != classes or trained != name and {trained, name} <= tasks.TASKS.keys()):
+        raise InputError(f"the adapter was trained on {trained}; it does not know the classes of {name}")
+    if about:
+        # Another split tests the adapter on images that it was trained on, and so may other pictures of the same name.
+        same_pictures = about["pictures_sha256"] == described.get("pictures_sha256")
+        if about["split"] != described["split"] if same_pictures else trained == name:
+            raise InputError(
+                f"{name} has other pictures or another split ({custom.describe_split(described['split'])}) than in the "
+                f"adapter's training ({custom.describe_split(about['split'])}): type --data-set NEW=FOLDER with the "
+                "FOLDER of its training and a new name; new pictures take a new name as well"
+            )
     (split,) = splits.load(root, name, adapter.frozen, ("test",))
     return evaluate(adapter, split, classes, draws, name)
-
-
-def _require_fitting(record: dict, name: str, classes: list[str], described: dict) -> None:
-    """Raise InputError where images have other classes than the adapter, or another split than in its training."""
-    trained, about = record["dataset"], results.own_data(record)
-    if trained_classes(record) != classes or trained != name and {trained, name} <= tasks.TASKS.keys():
-        raise InputError(f"the adapter was trained on {trained}; it does not know the classes of {name}")
-    # Another split tests the adapter on images that it was trained on, and so may other pictures of the same name.
-    same_pictures = about.get("pictures_sha256") == described.get("pictures_sha256")
-    if about and (about["split"] != described["split"] if same_pictures else trained == name):
-        raise InputError(
-            f"{name} has other pictures or another split ({custom.describe_split(described['split'])}) than in the "
-            f"adapter's training ({custom.describe_split(about['split'])}): type --data-set NEW=FOLDER with the FOLDER "
-            "of its training and a new name; new pictures take a new name as well"
-        )

@@ -20,20 +20,18 @@ from pvera.data import vtab, vtab_sources
 from pvera.errors import InputError, writing
 from pvera.files import write_atomically
 from pvera.study import script
-from pvera.study.validation import choose
 
 
 def main(words: list[str] | None = None) -> None:
     parser = Parser(__doc__)
     parser.add_argument("--root", type=Path, default=ROOT / "data/vtab-1k", help="where VTAB-1k lies (%(default)s)")
-    parser.add_argument("--datasets", nargs="+", metavar="D", default=list(vtab.NAMES), help="only these data sets")
+    names = list(vtab.NAMES)
+    parser.add_argument("--datasets", nargs="+", metavar="D", choices=names, default=names, help="only these data sets")
     parser.add_argument("--source", type=Path, help="folder or archive with the data, instead of the hub")
     parser.add_argument(
         "--accept", action="store_true", help="use data sets although they differ from VTAB-1k; results then say so"
     )
     options = parser.parse_args(words)
-    for name in options.datasets:
-        choose("data set", name, vtab.NAMES)
     root, accepted = options.root.absolute(), vtab.read_record(options.root)
     place(options, root)
 
@@ -47,19 +45,20 @@ def main(words: list[str] | None = None) -> None:
             usable.append(name)
         state = "accepted as it is" if name in accepted else "wrong" if findings else "right"
         print(f"{name:<22}{state if there else 'missing'}", *findings, sep="\n    ")
-    try:
-        if usable:
+    if usable:
+        try:
             write_atomically(root / vtab.RECORD, (json.dumps(accepted, indent=1) + "\n").encode())
-    except InputError as error:  # for example, a shared read-only folder
-        print(f"not recorded: {error}")
+        except InputError as error:  # for example, a shared read-only folder
+            print(f"not recorded: {error}")
     print(f"{len(usable)} of {len(options.datasets)} data sets can be used in {root}")
     if any((root / name).exists() for name in set(options.datasets) - set(usable)):
         print("remove a wrong folder to install its data set anew; --accept uses it as it is")
-    copy = vtab.copy_name(root)
-    print(f"copy: {copy or 'unknown: the copies agree in these data sets'}")
-    if str(copy).startswith("mixed"):
+    copy = vtab.copy_name(root) or "unknown: the copies agree in these data sets"
+    mixed = copy.startswith("mixed")
+    print(f"copy: {copy}")
+    if mixed:
         print("Some data sets are of the lossy copy, others of the lossless one: they must not share a table.")
-    if len(usable) < len(options.datasets) or str(copy).startswith("mixed"):
+    if mixed or len(usable) < len(options.datasets):
         sys.exit(1)
 
 

@@ -100,7 +100,7 @@ def card(evaluation: Evaluation, licence: str) -> str:
         licence=licence,
         method=method,
         hyperparameters=", ".join(f"{key} {value}" for key, value in method.describe().items()) or "none",
-        protocol=adapter.record["protocol"] if adapter.record else "unknown",
+        protocol=adapter.record.get("protocol", "unknown"),
         evaluation=evaluation,
         metrics="\n".join(of_hub),
         images=metrics["images"],

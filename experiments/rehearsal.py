@@ -43,7 +43,6 @@ def write_vtab(
     Files are links to eight images per split; no training image equals a test image.
     """
     for name in names:
-        classes, lines = tasks.task(name).classes, {}
         for part, (split, count) in enumerate({"train800": 800, "val200": 200, "test": test_images}.items()):
             folder = root / name / "images" / split
             folder.mkdir(parents=True)
@@ -54,18 +53,9 @@ def write_vtab(
             for i in range(8, count):
                 os.link(folder / f"{i % 8}.{suffix}", folder / f"{i}.{suffix}")
             # If there are more classes than images, each split starts at another class.
-            labels = (np.arange(count) + 800 * part) % classes
-            lines[split] = [f"images/{split}/{i}.{suffix} {label}\n" for i, label in enumerate(labels)]
-        for split, entries in lines.items():
-            (root / name / f"{split}.txt").write_text("".join(entries))
-
-
-def write_glue(folder: Path) -> None:
-    """Write generated sentences as GLUE's files."""
-    for name, generated in SENTENCES.items():
-        task = glue.TASKS[name]
-        for split, texts in grammar.make(generated).items():
-            write_atomically(folder / f"{task.folder}/{split}.tsv", glue.encode(texts, task.layout))
+            labels = (np.arange(count) + 800 * part) % tasks.task(name).classes
+            lines = [f"images/{split}/{i}.{suffix} {label}\n" for i, label in enumerate(labels)]
+            (root / name / f"{split}.txt").write_text("".join(lines))
 
 
 def write_deberta(folder: Path) -> None:
@@ -91,7 +81,10 @@ def main() -> None:
         shutil.rmtree(folder, ignore_errors=True)
     write_vtab(FOLDER / "made", profile.datasets)
     archive = shutil.make_archive(str(FOLDER / "vtab-1k"), "zip", FOLDER / "made")
-    write_glue(FOLDER / "glue")
+    for name, generated in SENTENCES.items():
+        task = glue.TASKS[name]
+        for split, texts in grammar.make(generated).items():
+            write_atomically(FOLDER / f"glue/{task.folder}/{split}.tsv", glue.encode(texts, task.layout))
     (backbone,) = profile.backbones
     weights = backbones.load(backbone, pretrained=False).model.state_dict()
     safetensors.torch.save_file(weights, ROOT / profile.weights[backbone])

@@ -48,18 +48,31 @@ def main() -> None:
         print(*lines, sep="\n", file=sys.stderr)
         sys.exit(2)
 
+    of_vtab = profile.datasets[0] in vtab.NAMES
+    if "--data" not in given and not of_vtab:
+        make_suite.main(["--task", *profile.datasets])
+    elif "--data" not in given and not installed(profile):
+        prepare_vtab.main([])
     has_text = profile.language is not None and not options  # an option may ask for a part of the images alone
-    if "--data" not in given:
-        make_data(profile)
     if has_text:
-        make_text(profile)
+        texts = Path(profile.language.data)
+        # GLUE is for the paper and its rehearsal, which have no other tasks.
+        glue = ["--glue"] if of_vtab and not (texts / "CoLA").exists() else []
+        make_texts.main(["--root", str(texts), *glue])
     train.main([*of_profile, *options, *wait])
     if "--experiments" not in given:
         analyse.main([*of_profile, *options, *wait])
     cost.main(of_profile)
     if has_text:
         train_language.main(of_profile)
-    notebooks(name)
+    in_place = name == "mini"  # the committed notebooks are those of mini, and so are the numbers of README and docs
+    if outdated(ROOT, name, in_place):  # executed in a process of their own: see `processes.context`
+        sys.stdout.flush()
+        script = ["experiments/execute_notebooks.py", *of_profile, *["--inplace"] * in_place]
+        if status := subprocess.run([sys.executable, *script]).returncode:
+            sys.exit(status)
+    if in_place:
+        front_page.main([])
 
     tables = Path("results", name, "tables")
     for table in sorted(tables.glob("main*.md")):
@@ -98,36 +111,6 @@ def online() -> bool:
 def installed(profile: Profile) -> bool:
     """Return whether prepare_vtab.py has left its record."""
     return Path(profile.data, vtab.RECORD).exists()
-
-
-def make_data(profile: Profile) -> None:
-    """Put the data sets of images in place."""
-    if profile.datasets[0] not in vtab.NAMES:
-        make_suite.main(["--task", *profile.datasets])
-    elif not installed(profile):
-        prepare_vtab.main([])
-
-
-def make_text(profile: Profile) -> None:
-    """Put the text tasks in place; those of GLUE for the paper and its rehearsal alone, which have no others."""
-    texts = Path(profile.language.data)
-    glue = ["--glue"] if profile.datasets[0] in vtab.NAMES and not (texts / "CoLA").exists() else []
-    make_texts.main(["--root", str(texts), *glue])
-
-
-def notebooks(profile: str) -> None:
-    """Execute the notebooks that are out of date, in a process of their own: see `processes.context`.
-
-    The committed ones are those of mini, and so are the numbers of README and docs.
-    """
-    mini = profile == "mini"
-    if outdated(ROOT, profile, mini):
-        sys.stdout.flush()
-        script = ["experiments/execute_notebooks.py", "--profile", profile, *(["--inplace"] if mini else [])]
-        if status := subprocess.run([sys.executable, *script]).returncode:
-            sys.exit(status)
-    if mini:
-        front_page.main([])
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from pvera.peft.folder import CONFIG
 from pvera.report import published
 from pvera.study.script import run
 from pvera.study.training import predict
-from pvera.study.validation import choose
 from pvera.text_encoders import quiet
 
 #: The released adapters' names of data sets, where they differ from ours.
@@ -46,7 +45,8 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 def main() -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--datasets", nargs="+", metavar="D", default=list(RELEASED), help="only these")
+    names = list(RELEASED)
+    parser.add_argument("--datasets", nargs="+", metavar="D", choices=names, default=names, help="only these")
     parser.add_argument("--source", type=Path, help="folder with a folder for each adapter, instead of the hub")
     parser.add_argument(
         "--data", type=Path, default=RESULTS.parent / "data/vtab-1k", help="prepared data (%(default)s)"
@@ -56,8 +56,6 @@ def main() -> None:
     parser.device(default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
 
-    for name in options.datasets:
-        choose("data set", name, RELEASED)
     require((options.data, name) for name in options.datasets)
     require_writable(options.output)
     folders = {name: fetch(name, options.source) for name in options.datasets}
@@ -65,13 +63,22 @@ def main() -> None:
     paper = published.load(RESULTS / "published").main_table().loc["pvera"]
     rows = []
     for name, folder in folders.items():
-        row = {
-            "dataset": name,
-            "paper": paper[name],
-            "backbone": options.backbone,
-            "copy": copy_name(options.data, name),
-        }
-        rows.append(row | score(folder, frozen, image_folders.load_split(options.data, name, "test", SIZE)))
+        split = image_folders.load_split(options.data, name, "test", SIZE)
+        model = pvera.import_peft(folder, frozen.model).eval()
+        try:
+            predicted = predict(model, split.data(frozen, torch.device(options.device), in_memory=False)).argmax(1)
+        finally:
+            model.unload()
+        rows.append(
+            {
+                "dataset": name,
+                "paper": paper[name],
+                "backbone": options.backbone,
+                "copy": copy_name(options.data, name),
+                "accuracy": 100 * float((predicted == split.labels).mean()),
+                "test_images": len(predicted),
+            }
+        )
         write_atomically(options.output / "accuracy.csv", pd.DataFrame(rows).to_csv(index=False).encode())
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.1f}".format))
 
@@ -98,17 +105,6 @@ def load_backbone(source: str, device: str) -> Backbone:
         raise InputError(f"{source} is no DINOv2 of transformers: it lacks {sorted(report['missing_keys'])[0]}")
     model.to(device).eval()
     return Backbone(model, source, SIZE, MEAN, STD, weights_sha256(model.state_dict()))
-
-
-def score(folder: Path, frozen: Backbone, split: image_folders.ImageSplit) -> dict:
-    """Return the accuracy of one adapter on test images, in %, and their number."""
-    model = pvera.import_peft(folder, frozen.model).eval()
-    try:
-        data = split.data(frozen, next(frozen.model.parameters()).device, in_memory=False)
-        right = predict(model, data).argmax(1) == split.labels
-    finally:
-        model.unload()
-    return {"accuracy": 100 * float(right.mean()), "test_images": len(right)}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pvera import checkpoint, latents, selective, uncertainty
-from pvera.data import custom, suite
+from pvera.data import suite
 from pvera.errors import InputError
 from pvera.seeding import derive
 from pvera.study import inputs, results
@@ -44,10 +44,9 @@ class Analysis(Job):
         tested: by default the data set of the training.
         """
         several = isinstance(trained, list)
-        first, *others = trained if several else [trained]
-        shared = {name: getattr(first, name) for name in Job.__dataclass_fields__} | {"experiment": experiment}
-        records = tuple(str(run.path) for run in (first, *others))
-        tested = tuple(tested) or (first.dataset,)
+        runs = trained if several else [trained]
+        shared = {name: getattr(runs[0], name) for name in Job.__dataclass_fields__} | {"experiment": experiment}
+        records, tested = tuple(str(run.path) for run in runs), tuple(tested) or (runs[0].dataset,)
         return cls(**shared, records=records, function=function, tested=tested, settings=settings, fitted=several)
 
     @property
@@ -78,37 +77,25 @@ class Analysis(Job):
         }
 
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
-        """Return the record and the arrays. InputError where an adapter is missing or does not fit."""
-        self._require_same_data()
+        """Return the record and the arrays. InputError where an adapter is missing, does not fit, or was trained on
+        other splits than lie there now: its test images may then be those that it was trained on."""
+        trained = [results.read(path) for path in self.records]
+        for path, record in zip(self.records, trained, strict=True):
+            same_images = record["config"].get("images") == self.images
+            if same_images and record["config"]["data_sha256"] != inputs.splits_sha256(self):
+                raise InputError(
+                    f"{path}: was trained on other images or splits of {self.dataset} than {self.data_root} holds: "
+                    "restore them, or train again with --replace"
+                )
         first, *_ = self.adapters
-        source = results.read(self.records[0])
         frozen, tests = inputs.for_analysis(self, device)
-        config = self.config()
         model = checkpoint.load(frozen.model, first).eval()
         try:
             arrays = self.function(model, self, tests)
         finally:
             model.unload()
-        about = {name: source.get(name) for name in ("category", "protocol", "data_copy")}
-        return about | {"config": config}, {"arrays": arrays}
-
-    def _require_same_data(self) -> None:
-        """Raise InputError where an adapter was trained on other splits than lie there now.
-
-        Its test images may then be those that it was trained on.
-        """
-        for path in self.records:
-            record = results.read(path)
-            config = record["config"]
-            if config.get("images") != self.images or config["data_sha256"] == inputs.splits_sha256(self):
-                continue
-            how, seed = "restore them", custom.drawn_from(results.own_data(record))
-            if seed is not None:
-                how = f"type --data-set {self.dataset}=FOLDER --split-seed {seed} --data NEW, a folder for their lists"
-            raise InputError(
-                f"{path}: was trained on other images or splits of {self.dataset} than {self.data_root} holds: "
-                f"{how}, or train again with --replace"
-            )
+        about = {name: trained[0].get(name) for name in ("category", "protocol", "data_copy")}
+        return about | {"config": self.config()}, {"arrays": arrays}
 
 
 def batches(test) -> Iterator[slice]:
@@ -143,8 +130,12 @@ def uncertainties(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
     labels = test.labels.cpu().numpy()
     scores = list(draw(model, test, max(draws), analysis.seed))
     estimates = {k: estimate(scores, labels, k) for k in draws}
-    most = estimates[max(draws)]
-    examples = [image for image in (_median(most, right) for right in (True, False)) if image is not None]
+    most, examples = estimates[max(draws)], []
+    for right in (True, False):
+        images = np.flatnonzero(most.right == right)
+        if len(images):
+            by_width = images[np.argsort(most.width[images], kind="stable")]
+            examples.append(by_width[(len(images) - 1) // 2])
     return {
         "draws": np.array(draws, np.int16),
         "labels": labels.astype(np.int16),
@@ -156,14 +147,6 @@ def uncertainties(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
         "example_pixels": test.images[examples],
         "example_scores": np.stack([scores[i // BATCH][:, i % BATCH] for i in examples]).astype(np.float16),
     }
-
-
-def _median(estimates: uncertainty.Estimates, right: bool) -> int | None:
-    """Return the image of median interval width among those that are right, or wrong; None where there is none."""
-    images = np.flatnonzero(estimates.right == right)
-    if not len(images):
-        return None
-    return int(images[np.argsort(estimates.width[images], kind="stable")[(len(images) - 1) // 2]])
 
 
 def out_of_distribution(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
@@ -193,22 +176,15 @@ def focus(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
             for adapter in model.members[0].layers:
                 adapter.d.data.fill_(1.0)
                 adapter.b.data.zero_()
+        lengths = np.concatenate([latents.lengths(model, test[part]).cpu().numpy() for part in batches(test)])
+        n, height, width = lengths.shape
+        pixels = n, height, masks.shape[1] // height, width, masks.shape[2] // width
         found = []
-        for part in batches(test):
-            found += _within(latents.lengths(model, test[part]).cpu().numpy(), masks[part])
+        for length, share in zip(lengths, masks[:n].reshape(pixels).mean((2, 4)), strict=True):
+            used = (share >= 0.1) | (share == 0)
+            found.append(selective.auroc(length[used], share[used] > 0))
         arrays[name] = np.array(found, np.float32)
     return arrays
-
-
-def _within(lengths: np.ndarray, masks: np.ndarray) -> list[float]:
-    """Return the AUROC of lengths (n, height, width) for the patches of masks (n, rows, columns), per image."""
-    n, height, width = lengths.shape
-    shape = n, height, masks.shape[1] // height, width, masks.shape[2] // width
-    shares = masks.reshape(shape).mean((2, 4))
-    used = (shares >= 0.1) | (shares == 0)
-    return [
-        selective.auroc(length[use], share[use] > 0) for length, share, use in zip(lengths, shares, used, strict=True)
-    ]
 
 
 def latent_maps(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:

@@ -6,22 +6,20 @@ holds the cost of every configuration in the profile's grids. It needs neither w
 the paper's sizes, in <root>/paper/cost, come with the repository.
 """
 
-import importlib.metadata
 import json
-import platform
 from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
 
-from pvera import __version__, backbones, cost
+from pvera import backbones, cost
 from pvera.adapters import METHODS, Method
-from pvera.cost import Cost
 from pvera.encoders import encoder_layers
 from pvera.errors import InputError
 from pvera.study.plan import candidate, grid
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PROTOCOLS
+from pvera.study.runs import environment
 
 SCHEMA = 2
 SIZES = "paper"  # the profile of the paper's real sizes
@@ -70,11 +68,7 @@ def measure(profile: Profile, backbone: str) -> dict:
             "patch_inputs": patches.proj.weight[0].numel(),
         },
         "costs": [asdict(cost.count(vit, method_of(entry), backbone=bare)) for entry in settings["methods"]],
-        "environment": {
-            "pvera": __version__,
-            "python": platform.python_version(),
-            **{name: importlib.metadata.version(name) for name in ("torch", "timm")},
-        },
+        "environment": environment("cpu"),
     }
 
 
@@ -87,29 +81,29 @@ def load_costs(root, *profiles: str) -> pd.DataFrame:
 
     InputError if none of the profiles has any.
     """
-    paths = [path for name in profiles for path in sorted(record_path(root, name, "").parent.glob("*.json"))]
+    order = [*backbones.NAMES]
+    paths = []
+    for name in profiles:
+        found = sorted(record_path(root, name, "").parent.glob("*.json"))
+        paths += sorted(found, key=lambda path: order.index(path.stem) if path.stem in order else len(order))
     if not paths:
         raise InputError(
             f"{root}: no costs of {' or '.join(profiles)}: "
             f"python experiments/cost.py --profile {profiles[0]} counts them"
         )
-    order = {name: i for i, name in enumerate(backbones.NAMES)}
-    paths.sort(key=lambda path: (profiles.index(path.parts[-3]), order.get(path.stem, len(order))))
     rows = []
     for record in (json.loads(path.read_text(encoding="utf-8")) for path in paths):
+        about = {"profile": record["profile"], "backbone": record["backbone"], "depth": record["shape"]["depth"]}
         for entry, numbers in zip(record["config"]["methods"], record["costs"], strict=True):
-            method, counted = method_of(entry), Cost(**numbers)
-            row = {name: record[name] for name in ("profile", "backbone")} | asdict(counted)
-            row |= {"method": method.key, "configuration": method, "grid": entry["grid"]}
-            depth = record["shape"]["depth"]
-            row["parameters"] = counted.backbone_parameters + counted.adapter_parameters + counted.frozen_parameters
-            row["training"] = counted.inference if counted.sampled is None else counted.sampled
-            for name in ("training", "inference", "merged"):
-                added = None if row[name] is None else (row[name] - counted.backbone_multiply_adds) / depth
-                row[f"layer_{name}"] = added
-            rows.append(row)
-    optional = ("sampled", "merged", "layer_merged")
-    return pd.DataFrame(rows).astype(dict.fromkeys(optional, float))  # None is NaN
+            method = {"method": entry["method"], "configuration": method_of(entry), "grid": entry["grid"]}
+            rows.append(about | numbers | method)
+    costs = pd.DataFrame(rows).astype({"sampled": float, "merged": float})  # None is NaN
+    costs["parameters"] = costs["backbone_parameters"] + costs["adapter_parameters"] + costs["frozen_parameters"]
+    costs["training"] = costs["sampled"].fillna(costs["inference"]).astype(int)
+    depth = costs.pop("depth")
+    for name in ("training", "inference", "merged"):
+        costs[f"layer_{name}"] = (costs[name] - costs["backbone_multiply_adds"]) / depth
+    return costs
 
 
 def method_of(entry: dict) -> Method:

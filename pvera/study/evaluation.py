@@ -1,7 +1,7 @@
 """One saved adapter on one split: scores of its mean, and of several draws on request."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +24,12 @@ TITLES = {"accuracy": "Accuracy", "nll": "NLL", "brier": "Brier score", "ece": "
 class Adapter:
     """A saved adapter's file, its frozen backbone, and how to compute with both.
 
-    record: of the run that left the adapter, None where none lies beside it.
+    record: of the run that left the adapter, {} where none lies beside it.
     """
 
     path: Path
     frozen: Backbone
-    record: dict | None = None
+    record: dict = field(default_factory=dict)
     device: str = "cpu"
     precision: str = "float32"
 
@@ -108,7 +108,7 @@ def evaluate(
     record's seed, with which the experiment "uncertainty" draws, else from the adapter's.
     InputError for a file of another backbone or number of classes, and for draws of a method without a distribution.
     """
-    frozen, device, record = adapter.frozen, adapter.device, adapter.record
+    frozen, device = adapter.frozen, adapter.device
     frozen.model.to(device)
     model = checkpoint.load(frozen.model, adapter.path).eval()
     try:
@@ -123,7 +123,7 @@ def evaluate(
             probabilities = training.predict(model, data)
             if draws:
                 model.last_mlp_on_class_token = False
-                drawn = analyses.draw(model, data, draws, record["seed"] if record else member.seed)
+                drawn = analyses.draw(model, data, draws, adapter.record.get("seed", member.seed))
                 estimates = analyses.estimate(drawn, split.labels, draws)
     finally:
         model.unload()

@@ -294,14 +294,13 @@ def protocol_effects(profile: Profile, root, name: str) -> list[Run]:
         return []
     everywhere = profile.with_(fixed_grid=[], search_once=False)
     fixed = profile.with_(fixed_grid=profile.backbones)
-    datasets = [dataset for dataset in effects.datasets if dataset in profile.datasets]
-    for seed, (switch, variant) in product(effects.seeds, one_at_a_time().items()):
-        methods = effects.grids if variant.grid else effects.methods
+    how = {"datasets": [name for name in effects.datasets if name in profile.datasets], "keep": False, "search": "beta"}
+    seeds = [seed for seed in effects.seeds if seed in profile.seeds]
+    for seed, (switch, variant) in product(seeds, one_at_a_time().items()):
+        searched, methods = (everywhere, effects.grids) if variant.grid else (fixed, effects.methods)
         concerned = [method for method in methods if variant.method in (None, method)]
-        how = {"datasets": datasets, "seeds": [seed], "rules": variant.protocol, "keep": False, "search": "beta"}
-        if seed in profile.seeds:
-            searched = everywhere if variant.grid else fixed
-            listed += trainings(searched, root, f"{name}_{switch}", concerned, **how)
+        place = f"{name}_{switch}"
+        listed += trainings(searched, root, place, concerned, seeds=[seed], rules=variant.protocol, **how)
     return listed
 
 

@@ -60,11 +60,6 @@ WITHIN = {
 }
 
 
-def own_data(record: dict | None) -> dict:
-    """Return what a record says of one's own pictures, {} without it (`pvera.data.custom.provenance`)."""
-    return (record or {}).get("own_data", {})
-
-
 def config_hash(config: dict) -> str:
     """Return 16 hexadecimal digits of the `digest` of a configuration."""
     return digest(config)[:16]

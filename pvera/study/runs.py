@@ -19,7 +19,6 @@ import torch
 from pvera import __version__, checkpoint
 from pvera.adapters import Method
 from pvera.data import custom, splits, tasks, vtab
-from pvera.members import Member
 from pvera.model import adapt
 from pvera.seeding import derive
 from pvera.study import inputs, results, training
@@ -146,7 +145,20 @@ class Run(Job):
                 self.seed,
                 lambda epoch: on_step(epoch, self.training.epochs),
             )
-            described = [_describe(*each) for each in zip(self.candidates, histories, model.members, strict=True)]
+            counts = [member.count() for member in model.members]
+            described = [
+                {
+                    "grid": candidate.grid,
+                    "status": history.status,
+                    "best_validation_loss": history.best_loss,
+                    "best_epoch": history.best_epoch,
+                    "epochs": history.epochs,
+                    "adapter_parameters": count["adapter"],
+                    "head_parameters": count["head"],
+                    "curve": history.curve,
+                }
+                for candidate, history, count in zip(self.candidates, histories, counts, strict=True)
+            ]
             best = training.choose(histories, self.protocol)
             if best is not None:
                 chosen = {"member": best, "epoch": histories[best].best_epoch, "grid": self.candidates[best].grid}
@@ -172,21 +184,6 @@ class Run(Job):
             "environment": {"weights_file_sha256": frozen.file_sha256, **package},
         }
         return record, files
-
-
-def _describe(candidate: Candidate, history: training.History, member: Member) -> dict:
-    """Return what the record says of a member of the grid."""
-    count = member.count()
-    return {
-        "grid": candidate.grid,
-        "status": history.status,
-        "best_validation_loss": history.best_loss,
-        "best_epoch": history.best_epoch,
-        "epochs": history.epochs,
-        "adapter_parameters": count["adapter"],
-        "head_parameters": count["head"],
-        "curve": history.curve,
-    }
 
 
 def environment(device: str) -> dict:

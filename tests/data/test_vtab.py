@@ -104,7 +104,7 @@ def test_missing_splits_and_data_sets(kitti, tmp_path, call):
 
 
 BAD = {
-    "data set": (["--datasets", "mnist"], "unknown data set 'mnist'"),
+    "data set": (["--datasets", "mnist"], "--datasets: invalid choice: 'mnist'"),
     "source": (["--source", "/nowhere.zip"], "/nowhere.zip does not exist"),
     "no archive": (["--source", str(SCRIPT)], "is neither a folder nor an archive"),
     "empty source": (["--source", str(ROOT / "analysis")], "holds none of caltech101, cifar"),

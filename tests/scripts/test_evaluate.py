@@ -200,7 +200,6 @@ def test_an_adapter_is_not_tested_on_the_images_of_its_training(copy, tmp_path, 
     status, _, errors = scripts.outcome("analyse", capsys, *options, *named)
     last = errors.splitlines()[-1]  # after the bar
     assert status == 2 and "seed0.json: was trained on other images or splits of mine" in last
-    assert "type --data-set mine=FOLDER --split-seed 5" in last
     assert not list((tmp_path / "results/own/uncertainty").rglob("*.json"))
 
     picture = next((copy / "cat").iterdir())

@@ -129,7 +129,7 @@ def test_refused(tmp_path, arguments, backbone, capsys):
     def refused(message, *options) -> None:
         assert message in refusal("score_released", capsys, *arguments, "--datasets", "dmlab", *options)
 
-    refused("unknown data set 'dm'; choose from caltech101", "--datasets", "dm")
+    refused("--datasets: invalid choice: 'dm' (choose from ", "--datasets", "dm")
     refused("has no adapter for dmlab: it must lie in pvera_dinov2_b_dmlab")
     folder = write(tmp_path, "head file")
     refused("give its folder with --backbone", "--backbone", tmp_path / "none")
