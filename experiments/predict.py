@@ -12,9 +12,11 @@ Without the run's record beside the adapter, --backbone and --classes say what i
 from glob import glob
 from pathlib import Path
 
+import numpy as np
 from own_pictures import opened, parser, trained_classes
 
-from pvera.data import custom, image_folders
+from pvera.data import custom
+from pvera.data.image_folders import ImageSplit, Undecoded
 from pvera.errors import InputError
 from pvera.files import require_writable, write_atomically
 from pvera.study.evaluation import evaluate
@@ -42,7 +44,8 @@ def main() -> None:
     classes = options.classes or trained_classes(adapter.record)
     if not classes:
         raise InputError(f"which classes has {options.adapter}? Name them in the order of its outputs with --classes")
-    unlabelled = image_folders.undecoded(Path(), pictures, [0] * len(pictures), adapter.frozen.image_size)
+    images = Undecoded(Path(), pictures, adapter.frozen.image_size)
+    unlabelled = ImageSplit(images, np.zeros(len(pictures), np.int64), pictures)
     predictions = evaluate(adapter, unlabelled, classes, options.draws).predictions()
     table = predictions.filter(items=COLUMNS).to_csv(index=False, float_format="%.6f")
     if options.output:

@@ -29,14 +29,8 @@ from pvera.processes import cores
 
 PARTS = tuple(SPLIT_OF)
 #: Names of splits in folders and CSV files.
-PART_OF = {
-    "train": "train",
-    "training": "train",
-    "val": "validation",
-    "valid": "validation",
-    "validation": "validation",
-    "test": "test",
-}
+PART_OF = {"train": "train", "training": "train", "test": "test"}
+PART_OF |= dict.fromkeys(("val", "valid", "validation"), "validation")
 #: Shares of a class's distinct pictures that are drawn; VTAB-1k's validation split is a fifth of its training images.
 SHARES = {"test": 0.2, "validation": 0.16}
 SHARE_OF_TRAINING = 0.2
@@ -102,10 +96,10 @@ def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
         table["part"] = table.part.where(parts == "test", table.content.map(drawn))
         described |= {"drawn": dict(shares), "seed": seed}
     if untrained := [label for label in classes if label not in set(labels[table.part == "train"])]:
-        raise InputError(f"{source} has {_some('class', untrained)} without a training picture")
+        raise InputError(f"{source} has no training picture of {_some(untrained)}")
     for column, where in (("label", "with different labels"), ("part", "in two splits")):
         if pairs := _unequal(table, column):
-            raise InputError(f"{source} has {_some('equal picture', pairs)} {where}: keep one of each")
+            raise InputError(f"{source} has equal pictures {where} ({_some(pairs)}): keep one of each")
     return (
         folder,
         table,
@@ -203,7 +197,7 @@ def _of_folders(source: Path) -> tuple[pd.DataFrame, int]:
         rows += [(file.relative_to(source).as_posix(), of_class.name, part) for file in pictures]
         left_out += others
     if odd := [path for path, _, _ in rows if re.search(r"[\r\n\udc80-\udcff]", path)]:
-        raise InputError(f"{source}: rename {_some('picture', odd)}: a line break, or no UTF-8")
+        raise InputError(f"{source}: rename {_some(odd)}: a line break, or no UTF-8")
     return pd.DataFrame(rows, columns=["path", "label", "part"], dtype=object), left_out
 
 
@@ -252,10 +246,9 @@ def _contents(paths: list[Path]) -> list[str]:
             return store.keep(about, list(tqdm(hashes, "checking", len(paths), unit="image", leave=False, delay=5)))
 
 
-def _some(what: str, names: list[str]) -> str:
-    """Return a number and a few names."""
-    shown = ", ".join(map(ascii, names[:SHOWN])) + (", ..." if len(names) > SHOWN else "")
-    return f"{len(names)} {what}{'s' if len(names) > 1 else ''} ({shown})"
+def _some(names: list[str]) -> str:
+    """Return a few of the names."""
+    return ", ".join(map(ascii, names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _unequal(table: pd.DataFrame, column: str) -> list[str]:

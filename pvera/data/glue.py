@@ -17,7 +17,6 @@ import numpy as np
 from pvera import files
 from pvera.errors import InputError, explained, optional
 
-SPLITS = ("train", "val", "test")
 HUB = "nyu-mll/glue"
 
 
@@ -35,14 +34,6 @@ class Layout:
     classes: tuple[str, ...] = ("0", "1")
     header: str = ""
     mark: bool = False
-
-    def line(self, number: int, label: int, texts: tuple[str, ...]) -> str:
-        """Return one line; `number` fills unused columns."""
-        cells = [str(number)] * self.columns
-        cells[self.label] = self.classes[label]
-        for column, text in zip(self.texts, texts, strict=True):
-            cells[column] = text
-        return "\t".join(cells)
 
 
 COLA = Layout(label=1, texts=(3,), columns=4)
@@ -128,24 +119,30 @@ def read(file: str | Path, layout: Layout) -> Texts:
 def encode(content: Texts, layout: Layout) -> bytes:
     """Encode a TSV file that `read` reads; texts have neither tabs nor line breaks."""
     lines = [layout.header] if layout.header else []
-    lines += [
-        layout.line(i, label, text) for i, (label, text) in enumerate(zip(content.labels, content.texts, strict=True))
-    ]
+    for number, (label, text) in enumerate(zip(content.labels, content.texts, strict=True)):
+        cells = [str(number)] * layout.columns  # it fills unused columns
+        cells[layout.label] = layout.classes[label]
+        for column, sentence in zip(layout.texts, text, strict=True):
+            cells[column] = sentence
+        lines.append("\t".join(cells))
     return ("\n".join(lines) + "\n").encode("utf-8-sig" if layout.mark else "utf-8")
 
 
 def load_split(root: str | Path, name: str, split: str) -> Texts:
-    """Load one of `SPLITS` of the task `name` below `root`.
+    """Load one split ("train", "validation" or "test") of the task `name` below `root`.
 
-    train and val come from train.tsv in the order of the permutation; test is dev.tsv in its order.
+    Training and validation texts come from train.tsv in the order of the permutation; test is dev.tsv in its order.
+    InputError where train.tsv is too short for both, and as `read`.
     """
     task = TASKS[name]
-    folder = Path(root) / task.folder
+    file = Path(root) / task.folder / ("dev.tsv" if split == "test" else "train.tsv")
+    texts = read(file, task.layout)
     if split == "test":
-        return read(folder / "dev.tsv", task.layout)
-    train_and_val = read(folder / "train.tsv", task.layout)
-    order, cut = np.random.default_rng(0).permutation(len(train_and_val)), round(0.8 * len(train_and_val))
-    return train_and_val.take(order[:cut] if split == "train" else order[cut:])
+        return texts
+    order, cut = np.random.default_rng(0).permutation(len(texts)), round(0.8 * len(texts))
+    if cut == len(texts):
+        raise InputError(f"{file}: too few texts for training and validation")
+    return texts.take(order[:cut] if split == "train" else order[cut:])
 
 
 def from_hub(task: TextTask, split: str) -> Texts:

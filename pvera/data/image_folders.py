@@ -10,7 +10,7 @@ import copy
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -50,13 +50,6 @@ class ImageSplit:
     names: list[str]
     key: str = ""
 
-    def first(self, count: int | None) -> ImageSplit:
-        """Return the first `count` images, all for None."""
-        if count is None:
-            return self
-        key = self.key and f"{self.key}, first {count}"
-        return ImageSplit(self.images[:count], self.labels[:count], self.names[:count], key)
-
     def content(self) -> Iterator[np.ndarray]:
         """Yield images and labels: all that training and testing read."""
         for start in range(0, len(self.images), 256):
@@ -88,12 +81,6 @@ class Undecoded:
             more = f"; and {len(refused) - REFUSED} more" if len(refused) > REFUSED else ""
             raise InputError("; ".join(refused[:REFUSED]) + more)
         return np.stack([image.result() for image in decoded])
-
-
-def undecoded(folder: Path, paths: Sequence[str], labels: Sequence[int], size: int) -> ImageSplit:
-    """Return a split of pictures that the store does not keep."""
-    paths = list(paths)
-    return ImageSplit(Undecoded(folder, paths, size), np.array(labels, np.int64), paths)
 
 
 class ImageData:
@@ -183,19 +170,16 @@ def decode(folder: Path, path: str, size: int) -> np.ndarray:
             image.getexif()
         image.info.clear()  # else exif_transpose encodes the block anew, which odd ones do not survive
         ImageOps.exif_transpose(image, in_place=True)
-        image = _eight_bits(image).convert("RGB")
+        if image.mode.startswith(("I", "F")):  # more than 8 bits of grey, which Pillow would clip
+            if image.format != "PNG":
+                raise ValueError(
+                    f"the range of its values is not known (mode {image.mode}); convert it to 8 bits, or PNG"
+                )
+            image = Image.fromarray(((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8))
+        image = image.convert("RGB")
     if image.size != (size, size):
         image = image.resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(image)
-
-
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Scale the 16-bit grey values of a PNG file to 8 bits; Pillow would clip them. ValueError for other formats."""
-    if not image.mode.startswith(("I", "F")):
-        return image
-    if image.format != "PNG":
-        raise ValueError(f"the range of its values is not known (mode {image.mode}); convert it to 8 bits, or to PNG")
-    return Image.fromarray(((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8))
 
 
 def load_split(root: str | Path, name: str, split: str, size: int) -> ImageSplit:
@@ -244,8 +228,9 @@ def key(root: str | Path, name: str, part: str, reading: dict, first: int | None
     return place if first is None else f"{place}, first {first}"
 
 
-def load_parts(
-    root: str | Path, name: str, frozen: Backbone, parts: Sequence[str], first: int | None = None
-) -> tuple[ImageSplit, ...]:
-    """Load several splits ("train", "validation" or "test") at the size that `frozen` reads; see `load_split`."""
-    return tuple(load_split(root, name, SPLIT_OF[part], frozen.image_size).first(first) for part in parts)
+def load_part(root: str | Path, name: str, frozen: Backbone, part: str, first: int | None = None) -> ImageSplit:
+    """Load one split ("train", "validation" or "test") at the size that `frozen` reads; see `load_split`."""
+    split = load_split(root, name, SPLIT_OF[part], frozen.image_size)
+    if first is None:
+        return split
+    return ImageSplit(split.images[:first], split.labels[:first], split.names[:first], f"{split.key}, first {first}")

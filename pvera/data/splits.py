@@ -10,7 +10,7 @@
     reading(frozen)                        what the numbers read from a file depend on in `frozen`, as JSON
     key(root, name, part, reading, first)  what a split of images depends on, files by size and times, "" for texts;
                                            InputError for wrong lists
-    load_parts(...)                        as `load`
+    load_part(...)                         as `load`, of one split
     scores(probabilities, labels)          test scores of class probabilities (n, classes) under labels (n,)
 """
 
@@ -45,9 +45,9 @@ def load(
     """Load `parts` of a data set below `root`. Images are decoded where the store lacks them.
 
     first: only that many samples of each split.
-    InputError as `image_folders.load_split` and `tokenized.load_splits`.
+    InputError as `image_folders.load_split` and `glue.load_split`.
     """
-    return kind(name).load_parts(root, name, frozen, parts, first)
+    return tuple(kind(name).load_part(root, name, frozen, part, first) for part in parts)
 
 
 def keys(root: str | Path, name: str, reading: dict, parts: Sequence[str] = PARTS, first: int | None = None) -> list:

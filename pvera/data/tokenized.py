@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from pvera import metrics, text_encoders
 from pvera.data import glue
-from pvera.errors import InputError
 from pvera.text_encoders import Encoder
 
 EVALUATION_BATCH = 32  # texts: each is padded to the longest of its batch
@@ -68,29 +67,6 @@ def encode(encoder: Encoder, texts: glue.Texts) -> TextSplit:
     return TextSplit(dict(inputs), texts.labels)
 
 
-def load_splits(root: str | Path, name: str, encoder: Encoder, first: int | None = None) -> tuple[TextSplit, ...]:
-    """Load training, validation and test split of a task; with `first`, that many texts of each.
-
-    Validation and test texts are ordered by length, so that their batches need little padding.
-    InputError for a split without texts, and as `glue.load_split`.
-    """
-    train, *others = (encode(encoder, part.take(np.arange(len(part))[:first])) for part in _read(root, name))
-    return train, *map(by_length, others)
-
-
-def _read(root: str | Path, name: str) -> list[glue.Texts]:
-    parts = [glue.load_split(root, name, split) for split in glue.SPLITS]
-    if not all(map(len, parts)):
-        raise InputError(f"{Path(root) / glue.TASKS[name].folder}: too few texts for training, validation and test")
-    return parts
-
-
-def by_length(split: TextSplit) -> TextSplit:
-    """Return `split` with its shortest texts first."""
-    order = split.inputs["attention_mask"].sum(1).argsort(stable=True)
-    return TextSplit({name: tensor[order] for name, tensor in split.inputs.items()}, split.labels[order.numpy()])
-
-
 # The interface of `splits`
 
 MODELS, PACKAGE = text_encoders, "transformers"
@@ -107,14 +83,19 @@ def reading(frozen: Encoder) -> dict:
 
 
 def key(root: str | Path, name: str, part: str, reading: dict, first: int | None = None) -> str:
-    """Return `TextSplit.key`. InputError as `load_splits`."""
-    _read(root, name)
+    """Return `TextSplit.key`. InputError as `glue.load_split`."""
+    glue.load_split(root, name, part)
     return TextSplit.key
 
 
-def load_parts(
-    root: str | Path, name: str, frozen: Encoder, parts: Sequence[str], first: int | None = None
-) -> list[TextSplit]:
-    """Load several splits ("train", "validation" or "test"); see `load_splits`."""
-    of_part = dict(zip(("train", "validation", "test"), load_splits(root, name, frozen, first), strict=True))
-    return [of_part[part] for part in parts]
+def load_part(root: str | Path, name: str, frozen: Encoder, part: str, first: int | None = None) -> TextSplit:
+    """Load one split of a task. InputError as `glue.load_split`.
+
+    Validation and test texts are ordered by length, so that their batches need little padding.
+    """
+    texts = glue.load_split(root, name, part)
+    split = encode(frozen, texts.take(np.arange(len(texts))[:first]))
+    if part == "train":
+        return split
+    order = split.inputs["attention_mask"].sum(1).argsort(stable=True)
+    return TextSplit({name: tensor[order] for name, tensor in split.inputs.items()}, split.labels[order.numpy()])

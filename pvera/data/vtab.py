@@ -11,7 +11,7 @@ from PIL import Image
 
 from pvera import files
 from pvera.data.image_folders import SPLITS, Entry, read_split_file
-from pvera.data.tasks import TASKS, Task
+from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 
 #: Data sets that are used although they differ from VTAB-1k, with the findings that were accepted.
@@ -102,7 +102,14 @@ def check(root: str | Path, name: str, images: bool = True) -> list[str]:
             splits[split] = read_split_file(folder, split, task.classes)
         except InputError as error:
             findings.append(f"{split}: {str(error).replace(f'{folder}{os.sep}', '')}")
-    findings += _counts(task, splits)
+            continue
+        expected = TRAINING.get(split, task.test_images)
+        if len(splits[split]) != expected:
+            findings.append(f"{split}: {len(splits[split])} images, not {expected}")
+    for part, names, absent in (("training", tuple(TRAINING), ABSENT.get(name, 0)), ("test", ("test",), 0)):
+        labels = {entry.label for split in names for entry in splits.get(split, ())}
+        if (lost := task.classes - len(labels) - absent) > 0:
+            findings.append(f"{part}: no image of {lost} of {task.classes} classes")
     paths = {split: {os.path.normpath(entry.path) for entry in entries} for split, entries in splits.items()}
     for one, other in (("test", "train800"), ("test", "val200"), ("val200", "train800")):
         if shared := paths.get(one, set()) & paths.get(other, set()):
@@ -112,17 +119,3 @@ def check(root: str | Path, name: str, images: bool = True) -> list[str]:
             if missing := [path for path in of_split if not (folder / path).is_file()]:
                 findings.append(f"{split}: {len(missing)} images do not exist as files, one is {min(missing)}")
     return findings
-
-
-def _counts(task: Task, splits: dict[str, list[Entry]]) -> Iterator[str]:
-    """Yield what is wrong with numbers of images and classes."""
-    for split, entries in splits.items():
-        expected = TRAINING.get(split, task.test_images)
-        if len(entries) != expected:
-            yield f"{split}: {len(entries)} images, not {expected}"
-    of_parts = {"training": TRAINING, "test": ("test",)}
-    for part, names in of_parts.items():
-        labels = {entry.label for split in names for entry in splits.get(split, ())}
-        absent = task.classes - len(labels) - (ABSENT.get(task.name, 0) if part == "training" else 0)
-        if absent > 0:
-            yield f"{part}: no image of {absent} of {task.classes} classes"

@@ -152,7 +152,7 @@ WRONG = {
     "empty class": (lambda f: (f / "zebra").mkdir(), "zebra is the folder of a class, but holds no pictures"),
     "one class": (lambda f: keep(f, "cat"), "has one class, 'cat'; a classifier needs two or more"),
     "few": (lambda f: keep(f / "cat", "grey1.png"), "class 'cat' has 1 distinct pictures to split, and needs 3"),
-    "two labels": (lambda f: twin(f, "cat", "coffee"), "has 1 equal picture ("),
+    "two labels": (lambda f: twin(f, "cat", "coffee"), "has equal pictures with different labels ("),
     "class beside splits": (
         lambda f: (splits_of(f, "train", "test"), shutil.copytree(f / "test/cat", f / "zebra"))[0],
         "has folders of splits, so 'zebra' beside them cannot be a class",
@@ -160,19 +160,19 @@ WRONG = {
     "no test split": (lambda f: splits_of(f, "train", "val"), "has splits, but none is named test"),
     "overlap": (
         lambda f: (splits_of(f, "train", "val", "test"), twin(f, "train/cat", "test/cat"))[0],
-        "in two splits: keep one of each",
+        "has equal pictures in two splits (",
     ),
     "untrained class": (
         lambda f: (splits_of(f, "train", "val", "test"), shutil.rmtree(f / "train/cat"))[0],
-        "has 1 class ('cat') without a training picture",
+        "has no training picture of 'cat'",
     ),
     "no header": (rows_of("cat/a.png,1"), "a.csv: must name the columns path, label"),
     "no label": (rows_of("path,label", ("cat/a.png", "")), "a.csv, row 1: needs path, label and"),
     "split's name": (rows_of("path,label,split", ("cat/a.png", 1, "dev")), "a.csv, row 1: needs"),
     "open quote": (rows_of("path,label", ("cat/grey1.png", '"1'), ("cat/a.png", 2)), "a.csv cannot be read: "),
     "no CSV text": (lambda f: (f / "a.csv").write_bytes(b"path\xff") and f / "a.csv", "a.csv cannot be read: "),
-    "line break": (lambda f: move(f, "a\nb.png"), "rename 1 picture ('cat/a\\nb.png')"),
-    "not UTF-8": (lambda f: move(f, "\udcff.png"), "rename 1 picture ('cat/\\udcff.png')"),
+    "line break": (lambda f: move(f, "a\nb.png"), "rename 'cat/a\\nb.png': a line break"),
+    "not UTF-8": (lambda f: move(f, "\udcff.png"), "rename 'cat/\\udcff.png': "),
     "lost": (rows_of("path,label", ("cat/a.png", 1), ("cat/b.png", 2)), "a picture cannot be read: [Errno 2]"),
 }
 

@@ -60,7 +60,7 @@ def test_written_files_read_back(tmp_path_factory, data, name):
 def test_split_is_a_fixed_permutation(tmp_path):
     lines = "".join(f"x\t{i % 2}\t\ttext {i}\n" for i in range(101))
     place(tmp_path, "cola", lines.encode(), "train")
-    train, validation = (glue.load_split(tmp_path, "cola", split) for split in ("train", "val"))
+    train, validation = (glue.load_split(tmp_path, "cola", split) for split in ("train", "validation"))
     assert (len(train), len(validation)) == (81, 20)
     assert sorted(train.texts + validation.texts) == sorted((f"text {i}",) for i in range(101))
     assert train.texts != sorted(train.texts)
@@ -90,7 +90,7 @@ def test_bad_file_is_one_line(tmp_path, case):
 
 def test_missing_file(tmp_path):
     with pytest.raises(InputError, match="train.tsv does not exist"):
-        glue.load_split(tmp_path, "rte", "val")
+        glue.load_split(tmp_path, "rte", "validation")
 
 
 # ---------------------------------------------------------------- the hub
@@ -151,7 +151,7 @@ def test_generated_task(made, name, tmp_path):
         write_atomically(tmp_path / path, content)
     test = glue.load_split(tmp_path, name, "test")
     assert test.texts == parts["dev"].texts and (test.labels == parts["dev"].labels).all()
-    assert [len(glue.load_split(tmp_path, name, split)) for split in ("train", "val")] == [800, 200]
+    assert [len(glue.load_split(tmp_path, name, split)) for split in ("train", "validation")] == [800, 200]
 
 
 def test_script(tmp_path, capsys):
@@ -161,6 +161,6 @@ def test_script(tmp_path, capsys):
     scripts.execute("make_texts", "--root", tmp_path / "text", "--glue", "--source", tmp_path / "glue")
     printed = capsys.readouterr().out
     assert "differs" not in printed
-    assert len(glue.load_split(tmp_path / "text", "acceptability", "val")) == 200
+    assert len(glue.load_split(tmp_path / "text", "acceptability", "validation")) == 200
     assert "MRPC, train: 2 texts where GLUE has 3668" in printed
     assert glue.load_split(tmp_path / "text", "mrpc", "test").texts == READ["mrpc"][0]

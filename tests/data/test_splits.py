@@ -66,7 +66,7 @@ def test_keys_need_no_data_and_tell_all_that_a_split_depends_on(root, case, monk
     name, frozen = case
     reading, loaded = splits.kind(name).reading(frozen), splits.load(root, name, frozen)
     few = splits.load(root, name, frozen, first=5)
-    monkeypatch.setattr(splits.kind(name), "load_parts", None)
+    monkeypatch.setattr(splits.kind(name), "load_part", None)
     keys = splits.keys(root, name, reading)
     assert keys == [split.key for split in loaded] and len(set(keys)) == 3
     assert splits.keys(root, name, reading, first=5) == [split.key for split in few] != keys

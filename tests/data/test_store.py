@@ -244,7 +244,9 @@ def backbone(vit):
 
 def test_batches_from_the_store_are_those_from_memory(root, backbone):
     split = load(root)
-    again = image_folders.undecoded(root / "digits", split.names, split.labels, 32)
+    again = image_folders.ImageSplit(
+        image_folders.Undecoded(root / "digits", split.names, 32), split.labels, split.names
+    )
     ways = ((split, True), (split, False), (again, False))
     memory, stored, anew = (one.data(backbone, torch.device("cpu"), kept) for one, kept in ways)
     assert isinstance(stored.images, np.memmap) and len(memory) == len(stored) == COUNT

@@ -72,7 +72,7 @@ def test_every_value_of_a_grid_is_counted_and_a_learning_rate_is_none(folder):
         cost_records.config(Profile.read(folder / "small.yaml"), "huge")
 
 
-def test_the_script_counts_missing_configurations_once(folder, capsys):
+def test_the_script_counts_missing_configurations_once(folder):
     scripts.execute("cost", *arguments(folder))
     path = folder / "results/small/cost/tiny.json"
     first, times = path.read_bytes(), [p.stat().st_mtime_ns for p in folder.rglob("*.json")]
@@ -81,13 +81,11 @@ def test_the_script_counts_missing_configurations_once(folder, capsys):
     assert sorted(path.parent.iterdir()) == [path]
     scripts.execute("cost", *arguments(folder))
     assert [p.stat().st_mtime_ns for p in folder.rglob("*.json")] == times
-    capsys.readouterr()
 
     other = json.loads(json.dumps(PROFILE))
     other["methods"]["dora"] = {"grid": {"rank": [2, 8]}, "most_chosen": 8}
     (folder / "small.yaml").write_text(yaml.safe_dump(other))
     scripts.execute("cost", *arguments(folder))
-    assert "was counted for other grids: counting again" in capsys.readouterr().out
     second = cost_records.load_costs(folder / "results", "small")
     assert second.query("method == 'dora'")["grid"].tolist() == [{"rank": 2}, {"rank": 8}]
     assert path.read_bytes() != first

@@ -48,7 +48,7 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
     (search,) = results.load_runs(root, "small", "language_beta")
     assert not list((root / "small" / "language_beta").rglob("*.npz"))
     records = results.load_runs(root, "small", "language")
-    test = tokenized.load_splits(text_folder, "acceptability", encoder)[2]
+    test = tokenized.load_part(text_folder, "acceptability", encoder, "test")
     assert [run["method"] for run in records] == sorted(METHODS)
     compared = []
     for record in records:
