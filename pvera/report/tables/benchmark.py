@@ -1,7 +1,7 @@
 """Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4);
 and the contrasts behind the paper's claims about its Table 1."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 
 import numpy as np
@@ -36,13 +36,13 @@ def accuracies(scores: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([means.droplevel("category"), average, categories]).T.rename_axis("method")
 
 
-def comparisons(runs: list[dict]) -> pd.DataFrame:
+def comparisons(runs: list[dict], metric: str | Callable[[dict], float] = "accuracy") -> pd.DataFrame:
     """Compare every method with PVeRA, one row per data set and method: mean, standard deviation (%) and p-value.
 
-    The test (`binomial_p_value`) pools the seeds that both methods have. p_value is NaN for PVeRA itself and without
-    common seeds.
+    Mean and standard deviation are of `metric`, as in `wide`. The test (`binomial_p_value`) is of accuracies and pools
+    the seeds that both methods have. p_value is NaN for PVeRA itself and without common seeds.
     """
-    of_seeds = (100 * wide(runs)).groupby(level=["dataset", "category"], sort=False)
+    of_seeds = (100 * wide(runs, metric)).groupby(level=["dataset", "category"], sort=False)
     parts = {"seeds": of_seeds.count(), "mean": of_seeds.mean(), "std": of_seeds.std()}
     data = pd.concat({name: part.stack(future_stack=True) for name, part in parts.items()}, axis=1)
     columns = ["dataset", "category", "method", "seed", "correct", "images"]
