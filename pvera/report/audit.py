@@ -103,9 +103,8 @@ def check_averages(paper: Published) -> Findings:
     """Yield the findings on averages: the main table's from its cells, the text's from the detailed tables."""
     detailed, main = means(paper)["average"], paper.main_table().mean(axis=1)
     for row in paper.averages.itertuples():
-        value = other = detailed[row.backbone, row.method]
-        if row.source != "text":
-            value = main[row.method]
+        other = detailed[row.backbone, row.method]
+        value = other if row.source == "text" else main[row.method]
         recomputed = f"{value:.2f}"
         if recomputed != f"{other:.2f}":
             recomputed += f" ({other:.2f} from {TABLES[row.backbone]})"
@@ -206,29 +205,24 @@ def decide(accuracy: float, reference: float, n: int) -> bool | None:
     return True if high < LEVEL else False if low >= LEVEL else None
 
 
-def decisions(paper: Published, backbone: str) -> pd.DataFrame:
-    """Return the verdict of `decide` for each method but PVeRA (rows) and each data set (columns), seeds pooled."""
-    table = paper.accuracies(backbone)
-    decided = table.drop("pvera").astype(object)
-    for method, dataset in product(decided.index, decided.columns):
-        n = SEEDS * TASKS[dataset].test_images
-        decided.at[method, dataset] = decide(table.at[method, dataset], table.at["pvera", dataset], n)
-    return decided
-
-
-def contradictions(decided: pd.DataFrame, printed: pd.DataFrame) -> int:
-    """Count the printed stars that cannot be earned, and the stars that must be earned but are missing."""
-    return int((decided.notna() & decided.ne(printed.loc[decided.index])).sum().sum())
-
-
 def exchanges(paper: Published) -> pd.DataFrame:
-    """Count the contradictory stars of each detailed table before and after two columns exchange their stars."""
+    """Count the contradictory stars of each detailed table before and after two columns exchange their stars.
+
+    A printed star is one where it cannot be earned, a missing one where it must be earned.
+    """
     rows = []
     for backbone in BACKBONES:
-        decided, printed = decisions(paper, backbone), paper.accuracies(backbone, "star")
-        before = contradictions(decided, printed)
-        for one, other in combinations(decided.index, 2):
-            after = contradictions(decided, printed.rename(index={one: other, other: one}))
+        accuracy, printed = paper.accuracies(backbone), paper.accuracies(backbone, "star").drop("pvera")
+        cells = {
+            dataset: [decide(value, of["pvera"], SEEDS * TASKS[dataset].test_images) for value in of.drop("pvera")]
+            for dataset, of in accuracy.items()
+        }
+        decided = pd.DataFrame(cells, printed.index, dtype=object)
+        known = decided.notna()
+        before = int((known & decided.ne(printed)).sum().sum())
+        for one, other in combinations(printed.index, 2):
+            exchanged = printed.rename(index={one: other, other: one}).loc[printed.index]
+            after = int((known & decided.ne(exchanged)).sum().sum())
             rows.append({"backbone": backbone, "one": one, "other": other, "before": before, "after": after})
     return pd.DataFrame(rows).sort_values(["backbone", "after"], kind="stable", ignore_index=True)
 
@@ -242,27 +236,25 @@ def check_stars(paper: Published) -> Findings:
     """Yield the findings on the stars of the detailed tables and of the language table."""
     for backbone in BACKBONES:
         accuracy, star = paper.accuracies(backbone), paper.accuracies(backbone, "star")
-        for (method, dataset), decision in decisions(paper, backbone).stack(future_stack=True).items():
-            cells = accuracy.at[method, dataset], star.at[method, dataset], accuracy.at["pvera", dataset]
-            n = SEEDS * TASKS[dataset].test_images
-            yield _star(cell_title(backbone, method, dataset), *cells, n, decision)
+        for (method, dataset), value in accuracy.drop("pvera").stack(future_stack=True).items():
+            n, place = SEEDS * TASKS[dataset].test_images, cell_title(backbone, method, dataset)
+            yield _star(place, value, star.at[method, dataset], accuracy.at["pvera", dataset], n)
     for task, rows in paper.language.set_index("method").groupby("task", sort=False):
         reference, n = rows.at["pvera", "score"], SEEDS * GLUE_VALIDATION.get(task, 0)
         for method, row in rows.drop("pvera").iterrows():
-            place = f"Table 5, {METHODS[method].title} on {task}"
-            decision = decide(row["score"], reference, n) if n else None
-            yield _star(place, row["score"], row["star"], reference, n, decision)
+            yield _star(f"Table 5, {METHODS[method].title} on {task}", row["score"], row["star"], reference, n)
     stars = [table.loc[table["method"] == "pvera", "star"].sum() for table in (paper.detailed, paper.language)]
     yield exact("stars of PVeRA itself", sum(stars), 0)
 
 
-def _star(place: str, value: float, star: bool, reference: float, n: int, decision: bool | None) -> Finding:
+def _star(place: str, value: float, star: bool, reference: float, n: int) -> Finding:
     """Return the finding on one star; it cannot be checked without a number of answers `n`."""
     printed = f"{value:.1f}{'*' if star else ''} (PVeRA {reference:.1f})"
     if not n:
         return Finding(place, printed, "–", UNCHECKED)
-    bounds = p_range(value, reference, n)
-    texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in bounds]  # below, digits depend on the platform
+    decision = decide(value, reference, n)
+    # Below 1e-99 digits depend on the platform.
+    texts = [f"{p:.2g}" if p >= 1e-99 else "under 1e-99" for p in p_range(value, reference, n)]
     given = {None: "star or none", True: "star", False: "no star"}[decision]
     verdict = OPEN if decision is None else agree(decision == star)
     return Finding(place, printed, f"{given}: p {' to '.join(dict.fromkeys(texts))}", verdict)
@@ -358,7 +350,8 @@ def check_ablations(paper: Published) -> Findings:
     close = paper.quote("close_ranks")
     nearest = rank["loss"].nsmallest(2 + close.count(",")).index[1:]
     yield exact("text, ranks nearly as good", close, ", ".join(map(str, sorted(nearest))))
-    datasets = paper.ablation_datasets()
+    said = paper.quote("ablation_datasets").lower()
+    datasets = [name for name, task in TASKS.items() if task.title.lower() in said]
     per_category = [sum(TASKS[dataset].category == category for dataset in datasets) for category in CATEGORIES]
     yield exact("text, data sets per category", "2, 2, 2", ", ".join(map(str, per_category)))
     yield exact("text, data sets", int(paper.quote("ablation_count")), len(datasets))

@@ -264,12 +264,8 @@ def body(rows: pd.DataFrame, notebooks: str) -> str:
     )
     if usual:
         note = f"The backbone is {backbone_title(usual)} where no other is named. {note}"
-    table = markdown.table(list(cells), cells.map(_piped).to_numpy().tolist())
+    table = markdown.table(list(cells), cells.map(lambda text: text.replace("|", r"\|")).to_numpy().tolist())
     return "\n\n".join([table, RULE, note]) + "\n"
-
-
-def _piped(text: str) -> str:
-    return text.replace("|", r"\|")
 
 
 def csv(rows: pd.DataFrame) -> str:

@@ -62,11 +62,6 @@ class Published:
             configurations.setdefault(row.method, []).append((cls(**settings), row.percent))
         return {key: configurations[key] for key in PAPER_METHODS}
 
-    def ablation_datasets(self) -> list[str]:
-        """Return the data sets of the two ablation tables."""
-        titles = self.quote("ablation_datasets").replace(" and ", " ").lower().split(",")
-        return [name for name, task in TASKS.items() if task.title.lower() in [t.strip() for t in titles]]
-
     def quote(self, name: str) -> str:
         """Return the words of the text that a name in `quotes` stands for."""
         return self.quotes.set_index("quote").at[name, "said"]

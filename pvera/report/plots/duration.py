@@ -1,19 +1,20 @@
 """Learning curves of trainings that run until their patience ends (`tables.duration`)."""
 
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from pvera.report.plots import COLUMN, PAGE, entry, key, methods_key, panels, style
 from pvera.report.table import title
-from pvera.report.tables.duration import LIMIT, Curve
+from pvera.report.tables.duration import LIMIT
 
 
-def learning(losses: dict[str, dict[str, Curve]]) -> Figure:
+def learning(losses: dict[str, dict[str, tuple[pd.DataFrame, float]]]) -> Figure:
     """Draw the lowest validation loss up to each epoch on logarithmic axes of epochs, a panel per data set.
 
-    Three stand in a row at page width, or a single one at column width. Band: range over seeds. A marker stands at the
-    chosen epoch (median over seeds). The dashed line is `LIMIT`.
+    losses: `tables.duration.curves`. Three panels stand in a row at page width, or a single one at column width. Band:
+    range over seeds. A marker stands at the chosen epoch (median over seeds). The dashed line is `LIMIT`.
     """
     single = len(losses) == 1
     figure, axes = panels(len(losses), 3, COLUMN if single else PAGE, 1.6, 1.0)

@@ -54,7 +54,7 @@ SCORES = {"accuracy": "Accuracy (%)", "matthews": "Matthews correlation (%)"}
 def language(scores: pd.DataFrame, majority: Mapping[str, float], published: pd.DataFrame) -> Figure:
     """Draw the scores of each text task in percent, three tasks in a row at page width: a `forest` of methods each.
 
-    scores: `tables.language.reported`. majority: `tables.language.majority_class`, shares. published:
+    scores: `scores.wide` of `tables.language.score`. majority: `tables.language.majority_class`, shares. published:
     `Published.language`, whose scores are hollow, since they are of a larger encoder.
     """
     datasets, methods = scores.index.unique("dataset"), list(scores)

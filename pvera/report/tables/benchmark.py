@@ -1,7 +1,7 @@
 """Tables of the benchmark: accuracies (Table 1), standard deviations and stars (Tables 6 to 8), grid choices (Table 4);
 and the contrasts behind the paper's claims about its Table 1."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 
 import numpy as np
@@ -9,7 +9,7 @@ import pandas as pd
 
 from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data import vtab
-from pvera.report.scores import ROWS, capped, complete, over_seeds, wide
+from pvera.report.scores import ROWS, capped, over_seeds, wide
 from pvera.report.statistics import LEVEL, binomial_p_value
 from pvera.report.table import STAR, Table, crossed, number, plain, title
 from pvera.report.tables.names import origin
@@ -36,28 +36,24 @@ def accuracies(scores: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([means.droplevel("category"), average, categories]).T.rename_axis("method")
 
 
-def comparisons(runs: list[dict]) -> pd.DataFrame:
+def comparisons(runs: list[dict], metric: str | Callable[[dict], float] = "accuracy") -> pd.DataFrame:
     """Compare every method with PVeRA, one row per data set and method: mean, standard deviation (%) and p-value.
 
-    The test pools the seeds that both methods have. p_value is NaN for PVeRA itself and without common seeds.
+    Mean and standard deviation are of `metric`, as in `wide`. The test (`binomial_p_value`) is of accuracies and pools
+    the seeds that both methods have. p_value is NaN for PVeRA itself and without common seeds.
     """
-    of_seeds = (100 * wide(runs)).groupby(level=["dataset", "category"], sort=False)
-    p_values = lower_p_values(runs).drop(columns=REFERENCE, errors="ignore")
-    parts = {"seeds": of_seeds.count(), "mean": of_seeds.mean(), "std": of_seeds.std(), "p_value": p_values}
-    data = pd.concat({name: part.stack(future_stack=True) for name, part in parts.items()}, axis=1).reset_index()
-    return data.assign(significantly_lower=data["p_value"] < LEVEL)
-
-
-def lower_p_values(runs: list[dict]) -> pd.DataFrame:
-    """Return `binomial_p_value` of the seeds that a method shares with PVeRA: rows (data set, category), columns
-    methods. NaN without common seeds."""
-    correct, images = (wide(runs, metric) for metric in ("correct", "images"))
-    reference = pd.DataFrame(dict.fromkeys(correct, correct.get(REFERENCE, np.nan)), correct.index)
-    both = correct.notna() & reference.notna()
-    parts = (part.where(both) for part in (correct, images, reference))
-    counts = [part.groupby(level=["dataset", "category"], sort=False).sum() for part in parts]
-    test = np.vectorize(lambda right, n, of_pvera: binomial_p_value(right, n, of_pvera) if n else np.nan, [float])
-    return pd.DataFrame(test(*counts), counts[0].index, correct.columns)
+    of_seeds = (100 * wide(runs, metric)).groupby(level=["dataset", "category"], sort=False)
+    parts = {"seeds": of_seeds.count(), "mean": of_seeds.mean(), "std": of_seeds.std()}
+    data = pd.concat({name: part.stack(future_stack=True) for name, part in parts.items()}, axis=1)
+    columns = ["dataset", "category", "method", "seed", "correct", "images"]
+    answers = pd.DataFrame([run | run["test"] for run in runs if run["test"]], columns=columns)
+    reference = answers.loc[answers["method"] == REFERENCE, ["dataset", "seed", "correct"]]
+    both = answers[answers["method"] != REFERENCE].merge(reference, on=["dataset", "seed"], suffixes=("", "_reference"))
+    pooled = both.groupby(["dataset", "category", "method"])[["correct", "images", "correct_reference"]].sum()
+    data["p_value"] = pd.Series(
+        {place: binomial_p_value(*counts) for place, *counts in pooled.itertuples()}, dtype=float
+    )
+    return data.reset_index().assign(significantly_lower=data["p_value"].lt(LEVEL).to_numpy())
 
 
 def grid_choices(runs: list[dict]) -> pd.DataFrame:
@@ -216,9 +212,3 @@ def about(runs: list[dict]) -> str:
         listed = ", ".join(f"{title(method)} on {title(name)} (seed {seed})" for method, name, seed in places)
         text += f" {kind}: {listed}." if listed else ""
     return text
-
-
-def left_out(scores: pd.DataFrame) -> str:
-    """Return a sentence for a caption where `scores.complete` leaves data sets out, else an empty text."""
-    n, every = (len(part.index.unique("dataset")) for part in (complete(scores), scores))
-    return f" Over the {n} of {every} data sets of which every method has a run." if n < every else ""

@@ -13,7 +13,7 @@ from pvera import metrics
 from pvera.report.scores import complete, over_seeds, predictions, wide
 from pvera.report.statistics import over_units
 from pvera.report.table import Table, interval
-from pvera.report.tables.benchmark import REFERENCE, about, left_out
+from pvera.report.tables.benchmark import REFERENCE, about
 
 # Computing
 
@@ -101,5 +101,7 @@ def calibration(runs: list[dict], floors: Mapping[str, pd.DataFrame]) -> Table:
         "calibrated model on as many images. NLL: negative log-likelihood (nats). NLL, Brier score and accuracy (%): "
         "means. Brackets: 95 % intervals for other data sets. Bold: lowest. Underlined: second lowest."
     )
-    caption += left_out(wide(runs))
+    shared, every = (len(part.index.unique("dataset")) for part in (scores["ace"], wide(runs)))
+    if shared < every:
+        caption += f" Over the {shared} of {every} data sets of which every method has a run."
     return Table("calibration", caption, {"": shown}, spec, data.reset_index(), about(runs))

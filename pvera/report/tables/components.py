@@ -1,7 +1,8 @@
 """Which part of PVeRA helps: VeRA, then step by step up to PVeRA, paired by task and seed."""
 
 from collections.abc import Mapping
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +13,17 @@ from pvera.report.table import Table, crossed, number, plain
 from pvera.report.tables.benchmark import about, spread
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 from pvera.study import results
-from pvera.study.plan import COMPONENTS
 
-#: Component -> its title.
-TITLES = {
-    "vera": "VeRA",
-    "equal_budget": "VeRA, equal budget",
-    "no_noise": "PVeRA, z = μ, β = 0",
-    "fixed_sigma": "PVeRA, σ = 1 fixed, β = 0",
-    "no_kl": "PVeRA, σ learned, β = 0",
-    "pvera": "PVeRA",
+#: Component -> its title, its method, and the experiments whose runs it consists of.
+COMPONENTS = {
+    "vera": ("VeRA", "vera", "benchmark", "components_vera"),
+    "equal_budget": ("VeRA, equal budget", "vera", "equal_budget"),
+    "no_noise": ("PVeRA, z = μ, β = 0", "pvera", "components_no_noise"),
+    "fixed_sigma": ("PVeRA, σ = 1 fixed, β = 0", "pvera", "noise_sigma_1"),
+    "no_kl": ("PVeRA, σ learned, β = 0", "pvera", "components_no_kl"),
+    "pvera": ("PVeRA", "pvera", "benchmark", "components_pvera"),
 }
+TITLES = {name: title for name, (title, *_) in COMPONENTS.items()}
 
 #: Name of a contrast -> (component, the one that it is compared with). With z = μ and β = 0, PVeRA is VeRA with other
 #: random draws and an A that is smaller by √2, as its variance, 2 / columns, counts the columns of both halves.
@@ -57,21 +58,10 @@ KL_CHOSEN = "kl_term_chosen"
 NOISES = {"dropout": "VeRA, dropout {} of the latent", "sigma": "PVeRA, σ = {} fixed, β = 0"}
 
 
-def experiments(component: str) -> tuple[str, tuple[str, ...]]:
-    """Return the method of a component, and the experiments whose runs it consists of."""
-    if component == "fixed_sigma":
-        return "pvera", ("noise_sigma_1",)
-    if component not in COMPONENTS:
-        return "vera", (component,)
-    method, changes = COMPONENTS[component]
-    return method, (*(() if changes else ("benchmark",)), f"components_{component}")
-
-
 def load(root, profile: str) -> dict[str, list[dict]]:
     """Load the records of each component on the profile's first backbone; one without runs is left out."""
     components = {}
-    for name in TITLES:
-        method, trained = experiments(name)
+    for name, (_, method, *trained) in COMPONENTS.items():
         runs = [run for run in results.load_runs(root, profile, *trained, optional=True) if run["method"] == method]
         if runs:
             components[name] = [run for run in runs if run["backbone"] == runs[0]["backbone"]]
@@ -139,8 +129,9 @@ def table(runs: Runs, name: str = "components", caption: str = CAPTION) -> Table
     cells = crossed(data, "component", "dataset", lambda row: spread(row["mean"], row["std"], False))
     cells["Average"] = parts["mean"].mean(skipna=False).map(lambda mean: plain(mean, 1))
     cells["ACE"] = parts["ace"].mean(skipna=False).map(lambda mean: plain(mean, 1))
-    epochs = {name: [run["chosen"]["epoch"] + 1 for run in group if run["chosen"]] for name, group in runs.items()}
-    cells["Epoch"] = [plain(np.median(epochs[name]), 0) for name in runs]
+    for component, group in runs.items():
+        epochs = [run["chosen"]["epoch"] + 1 for run in group if run["chosen"]]
+        cells.loc[component, "Epoch"] = plain(np.median(epochs), 0)
     cells["Capped"] = [str(capped(group)) for group in runs.values()]
     return Table(name, caption, {"": cells.rename(TITLES)}, data=data, about=about(list(chain(*runs.values()))))
 
@@ -165,7 +156,5 @@ def searched(root, profile: str) -> Table | None:
         "or no smaller one above zero, so the best may lie beyond."
     )
     panel = cells.rename({"beta": "β of PVeRA", "alpha": "α of VeRA"})
-    searches = [
-        [run for run in runs if run["experiment"] == name] for name in dict.fromkeys(run["experiment"] for run in runs)
-    ]
+    searches = [list(group) for _, group in groupby(runs, itemgetter("experiment"))]
     return Table("components_searched", caption, {"": panel}, data=data, about=" ".join(map(about, searches)))

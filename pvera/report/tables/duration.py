@@ -1,7 +1,6 @@
 """Trainings that run until their patience ends, and what a limit on their epochs would have cost."""
 
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -127,25 +126,19 @@ def duration_table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
     return Table("duration", caption, panels, SPEC, pd.concat(frames, ignore_index=True), described)
 
 
-class Curve(NamedTuple):
-    """The lowest validation loss up to each epoch, from 1 (rows), of each seed (columns).
+def curves(runs: list[dict]) -> dict[str, dict[str, tuple[pd.DataFrame, float]]]:
+    """Return data set -> method -> losses and epoch of the runs that did not diverge, in the order of tables.
 
-    chosen: median over seeds of the chosen epoch. A training that has ended keeps its best.
+    losses: the lowest on the validation split up to each epoch, from 1 (rows), of each seed (columns); a training that
+    has ended keeps its best. epoch: the chosen one, median over seeds.
     """
-
-    loss: pd.DataFrame
-    chosen: float
-
-
-def curves(runs: list[dict]) -> dict[str, dict[str, Curve]]:
-    """Return data set -> method -> `Curve` of the runs that did not diverge, in the order of tables."""
     scores = wide(runs)
-    found: dict[str, dict[str, Curve]] = {}
+    found: dict[str, dict[str, tuple[pd.DataFrame, float]]] = {}
     for dataset, method in product(scores.index.unique("dataset"), scores):
         trained = [run for run in runs if run["chosen"] and (run["dataset"], run["method"]) == (dataset, method)]
         if trained:
             losses = {run["seed"]: pd.Series(validation(chosen_member(run), "loss")) for run in trained}
             loss = pd.DataFrame(losses).cummin().ffill().rename(index=lambda epoch: epoch + 1)
             chosen = float(np.median([run["chosen"]["epoch"] + 1 for run in trained]))
-            found.setdefault(dataset, {})[method] = Curve(loss, chosen)
+            found.setdefault(dataset, {})[method] = loss, chosen
     return found

@@ -20,13 +20,14 @@ SUITES = {"glue": "GLUE", "grammar": "our own grammar"}
 
 def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
     """Build the language table of one encoder, whose predictions lie below `root`; published: `Published.language`."""
-    majority, data = majority_class(root, runs), scores(runs)
+    majority, data = majority_class(root, runs), comparisons(runs, score)
+    data["metric"] = [glue.TASKS[name].metric for name in data["dataset"]]
     data["majority"] = 100 * data["dataset"].map(majority)
     paper = published.assign(dataset=published["task"].map({task.title: name for name, task in glue.TASKS.items()}))
     printed = paper.set_index(["dataset", "method"])[["score", "star"]].add_prefix("paper_")
     data = data.join(printed, on=["dataset", "method"])
     data["difference"] = data["mean"] - data["paper_score"]
-    lowest = 100 * reported(runs).groupby(level="dataset").min().stack()
+    lowest = 100 * wide(runs, score).groupby(level="dataset").min().stack()
     beats = [lowest.get(place, np.nan) > 100 * majority.get(place[0], np.nan)
              for place in zip(data["dataset"], data["method"], strict=True)]  # fmt: skip
     best = data.groupby("dataset")["mean"].transform(lambda means: pd.Series(marks(means), means.index))
@@ -60,22 +61,14 @@ def _text(row: pd.Series) -> str:
     return marked(spread(row["mean"], row["std"], row["star"]), row["mark"])
 
 
-def reported(runs: list[dict]) -> pd.DataFrame:
-    """Return the score that the paper reports for each task: accuracy or Matthews correlation."""
-    return wide(runs, lambda run: run["test"][glue.TASKS[run["dataset"]].metric])
-
-
-def scores(runs: list[dict]) -> pd.DataFrame:
-    """Return `comparisons` of the accuracies, with mean and std (%) of the `reported` score."""
-    of_seeds = (100 * reported(runs)).groupby(level="dataset", sort=False)
-    mean, std = (part.stack(future_stack=True).to_numpy() for part in (of_seeds.mean(), of_seeds.std()))
-    data = comparisons(runs)
-    return data.assign(mean=mean, std=std, metric=[glue.TASKS[name].metric for name in data["dataset"]])
+def score(run: dict) -> float:
+    """Return the score that the paper reports for a run's task: accuracy or Matthews correlation."""
+    return run["test"][glue.TASKS[run["dataset"]].metric]
 
 
 def with_majority(runs: list[dict], majority: dict[str, float]) -> pd.DataFrame:
-    """Return the `reported` scores in percent, and the column "majority"; majority: from `majority_class`."""
-    found = 100 * reported(runs)
+    """Return the `score` of runs in percent, and the column "majority"; majority: from `majority_class`."""
+    found = 100 * wide(runs, score)
     return found.assign(majority=[100 * majority.get(name, np.nan) for name in found.index.get_level_values("dataset")])
 
 
@@ -110,7 +103,7 @@ def above_majority_class(found: pd.DataFrame, of: str) -> Gaps:
 
 
 def majority_class(root, runs: list[dict]) -> dict[str, float]:
-    """Return, per task, the `reported` score of always predicting the most frequent class of the test set.
+    """Return, per task, the `score` of always predicting the most frequent class of the test set.
 
     That is its share of the test set, or a Matthews correlation of 0.
     """

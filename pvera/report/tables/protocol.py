@@ -6,8 +6,6 @@ so its differences measure chance. `joint_stop` has no effect on such a run, so 
 grid (`protocol.Variant`).
 """
 
-from operator import itemgetter
-
 import numpy as np
 import pandas as pd
 from scipy.stats import t
@@ -51,17 +49,19 @@ def differences(runs: dict[str, list[dict]]) -> pd.DataFrame:
     Differences are NaN where one of the two runs diverged.
     """
     variants, rows = one_at_a_time(), []
-    place = itemgetter("profile", "backbone", "dataset", "method", "seed")
-    references = {(name, *place(run)): run for name in REFERENCES for run in runs.get(name, ())}
-    for name, records in runs.items():
-        for run in records if name not in REFERENCES else ():
-            other = references.get((variants[name].reference, *place(run)))
-            if other is None:
-                continue
-            row = {"switch": name, **{key: run[key] for key in ("method", "dataset", "seed")}}
-            both = run["test"] and other["test"]
-            rows.append(row | {m: value(run) - value(other) if both else np.nan for m, (*_, value) in METRICS.items()})
-    return pd.DataFrame(rows, columns=["switch", "method", "dataset", "seed", *METRICS])
+    place = ["profile", "backbone", "dataset", "method", "seed"]
+    for switch, records in runs.items():
+        for run in records:
+            values = {name: value(run) if run["test"] else np.nan for name, (*_, value) in METRICS.items()}
+            names = {"switch": switch, "reference": variants[switch].reference}
+            rows.append(names | {key: run[key] for key in place} | values)
+    every = pd.DataFrame(rows)
+    switched = every[~every["switch"].isin(REFERENCES)]
+    pairs = switched.merge(
+        every, left_on=["reference", *place], right_on=["switch", *place], suffixes=("", "_corrected")
+    )
+    gaps = {name: pairs[name] - pairs[f"{name}_corrected"] for name in METRICS}
+    return pairs[["switch", "method", "dataset", "seed"]].assign(**gaps)
 
 
 def summary(pairs: pd.DataFrame) -> pd.DataFrame:
