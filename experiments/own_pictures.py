@@ -63,11 +63,12 @@ def announce(profile: Profile, device: str) -> str:
         for name, options in profile.methods.items()
         for searched, values in options.get("grid", {}).items()
     ]
+    idle = "" if device != "cpu" else ", while a GPU is idle" if torch.cuda.is_available() else ", without a GPU"
     return (
         f"protocol {profile.protocol}; backbone {', '.join(profile.backbones)}; methods {', '.join(profile.methods)}; "
         f"seeds {', '.join(map(str, profile.seeds))}; β {', '.join(map(str, profile.beta))}; grids "
         f"{', '.join(grids) or 'none'}; {count(profile)} trainings of at most {profile.training.epochs} epochs, on "
-        f"{environment(device)['device']}"
+        f"{environment(device)['device']}{idle}"
     )
 
 
