@@ -4,7 +4,7 @@
 
 Writes results/<profile>/cost/<backbone>.json for the profile, and results/paper/cost for the paper's sizes (DINOv2
 ViT-S, B and L at 224 pixels), which the notebook shows beside it. Counting needs only the backbones' shapes, so nothing
-is downloaded. Existing records of the same grids are not counted again.
+is downloaded. Existing records are not counted again.
 """
 
 import json
@@ -29,8 +29,11 @@ def main(words: list[str] | None = None) -> None:
         for backbone in profile.backbones:
             path = cost_records.record_path(options.results, profile.name, backbone)
             config = cost_records.config(profile, backbone)
-            if not path.exists() or json.loads(path.read_text(encoding="utf-8"))["config"] != config:
-                missing.append((profile, backbone, path))
+            if path.exists() and json.loads(path.read_text(encoding="utf-8"))["config"] == config:
+                continue
+            if path.exists():
+                print(f"{path} was counted for other grids: counting again", flush=True)
+            missing.append((profile, backbone, path))
 
     if missing:
         require_writable(options.results)

@@ -10,7 +10,6 @@ import torch
 from pvera.data import store
 from pvera.errors import InputError
 from pvera.study.profiles import Profile
-from pvera.study.validation import at_least
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
@@ -27,7 +26,13 @@ class Parser(argparse.ArgumentParser):
 
     def count(self, *flags: str, least: int = 1, **options) -> None:
         """Add an option with a whole number from `least` on."""
-        self.add_argument(*flags, type=at_least(least), **options)
+
+        def number(text: str) -> int:
+            if int(text) < least:
+                raise argparse.ArgumentTypeError(f"must be at least {least}, not {text}")
+            return int(text)
+
+        self.add_argument(*flags, type=number, **options)
 
     def profile(self, default: str | None = "demo", shown: str = "%(default)s") -> None:
         self.add_argument("--profile", default=default, help=f"name in experiments/profiles, or a YAML file ({shown})")

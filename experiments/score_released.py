@@ -34,7 +34,6 @@ OTHER_NAMES = {"oxford_flowers102": "flowers102", "oxford_iiit_pet": "pets", "pa
                "diabetic_retinopathy": "retinopathy", "clevr_count": "clevrcount", "clevr_dist": "clevrdist",
                "dsprites_loc": "dspritesloc", "dsprites_ori": "dspritesori", "kitti": "kittidist",
                "smallnorb_azi": "smallnorbazi", "smallnorb_ele": "smallnorbele"}  # fmt: skip
-RELEASED = {name: OTHER_NAMES.get(name, name) for name in published.DATASETS}
 REPOSITORY = "leoflx/pvera_dinov2_b_{}"
 FILES = ["*.json", "*.safetensors"]
 BACKBONE = "facebook/dinov2-base"
@@ -45,7 +44,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 def main() -> None:
     parser = Parser(__doc__)
-    names = list(RELEASED)
+    names = list(published.DATASETS)
     parser.add_argument("--datasets", nargs="+", metavar="D", choices=names, default=names, help="only these")
     parser.add_argument("--source", type=Path, help="folder with a folder for each adapter, instead of the hub")
     parser.add_argument(
@@ -85,7 +84,7 @@ def main() -> None:
 
 def fetch(name: str, source: Path | None) -> Path:
     """Return the folder of the adapter for a data set; downloads it without a `source`."""
-    repository = REPOSITORY.format(RELEASED[name])
+    repository = REPOSITORY.format(OTHER_NAMES.get(name, name))
     if source is not None:
         folder = source / repository.rpartition("/")[2]
         if not (folder / CONFIG).is_file():

@@ -62,9 +62,11 @@ def epoch(one: Run) -> float:
     if one.method == "linear":
         return 0.0
     train, validation, _ = images(one)
-    members = [candidate.method for candidate in one.candidates]
-    return float(sum(2 * train * forward(one.backbone, m, True) + validation * forward(one.backbone, m, False)
-                     for m in members))  # fmt: skip
+    total = 0
+    for candidate in one.candidates:
+        total += 2 * train * forward(one.backbone, candidate.method, True)
+        total += validation * forward(one.backbone, candidate.method, False)
+    return float(total)
 
 
 def work(one: Run) -> float:

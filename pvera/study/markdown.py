@@ -9,13 +9,9 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], align: str = "")
     """Return a table of texts, without a line break at its end.
 
     align: "l", "c" or "r" per column; all columns are left-aligned where it is empty. Cells are Markdown: `escape`
-    plain text first. ValueError for a row that is longer or shorter than the header.
+    plain text first.
     """
-    align = align or "l" * len(header)
-    lines = [header, [RULES[letter] for letter in align], *rows]
-    for line in lines:
-        if len(line) != len(header):
-            raise ValueError(f"a row of {len(line)} cells under {len(header)} titles: {' | '.join(line)}")
+    lines = [header, [RULES[letter] for letter in align or "l" * len(header)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

@@ -3,8 +3,7 @@
 my.yaml: schedule.epochs: Input should be a valid integer, not 'ten'
 """
 
-from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
@@ -74,17 +73,6 @@ def choose(what: str, name: str, among: Iterable[str]) -> None:
     """Raise InputError unless `name` is one of `among`."""
     if name not in among:
         raise InputError(f"unknown {what} {name!r}; choose from {', '.join(among)}")
-
-
-def at_least(least: int) -> Callable[[str], int]:
-    """Return a function for argparse that reads a whole number from `least` on."""
-
-    def number(text: str) -> int:
-        if int(text) < least:
-            raise ArgumentTypeError(f"must be at least {least}, not {text}")
-        return int(text)
-
-    return number
 
 
 def load_yaml(path: str | Path) -> Any:
