@@ -24,14 +24,14 @@ BATCH = 256  # images that share the noise of a draw
 class Analysis(Job):
     """One analysis of adapters that trainings have left.
 
-    records: those of the trainings; an adapter lies beside each.
+    trained: the trainings; an adapter lies beside the record of each.
     function: (model with the first adapter, analysis, test data by name) -> arrays.
     tested: data sets whose test images it is given.   settings: whatever else influences the numbers.
     fitted: whether it is of several adapters, and is given the training and validation split of its data set too
         (`inputs.for_analysis`).
     """
 
-    records: tuple[str, ...]
+    trained: tuple[Run, ...]
     function: Callable
     tested: tuple[str, ...]
     settings: dict = field(hash=False)
@@ -44,23 +44,18 @@ class Analysis(Job):
         tested: by default the data set of the training.
         """
         several = isinstance(trained, list)
-        runs = trained if several else [trained]
+        runs = tuple(trained) if several else (trained,)
         shared = {name: getattr(runs[0], name) for name in Job.__dataclass_fields__} | {"experiment": experiment}
-        records, tested = tuple(str(run.path) for run in runs), tuple(tested) or (runs[0].dataset,)
-        return cls(**shared, records=records, function=function, tested=tested, settings=settings, fitted=several)
+        tested = tuple(tested) or (runs[0].dataset,)
+        return cls(**shared, trained=runs, function=function, tested=tested, settings=settings, fitted=several)
 
     @property
     def adapters(self) -> list[Path]:
         """The adapters' files. InputError for one that is gone or was changed."""
-        return [results.beside(record, results.ADAPTER) for record in self.records]
-
-    @property
-    def seeds(self) -> list[int]:
-        """The seeds of the trainings."""
-        return [int(Path(record).stem.removeprefix("seed")) for record in self.records]
+        return [results.beside(run.path, results.ADAPTER) for run in self.trained]
 
     def config(self) -> dict:
-        hashes = [results.recorded_sha256(record, results.ADAPTER) for record in self.records]
+        hashes = [results.recorded_sha256(run.path, results.ADAPTER) for run in self.trained]
         shortened = {} if self.images is None else {"images": self.images}
         fitted = {"splits_sha256": inputs.splits_sha256(self)} if self.fitted else {}
         return {
@@ -79,12 +74,12 @@ class Analysis(Job):
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
         """Return the record and the arrays. InputError where an adapter is missing, does not fit, or was trained on
         other splits than lie there now: its test images may then be those that it was trained on."""
-        trained = [results.read(path) for path in self.records]
-        for path, record in zip(self.records, trained, strict=True):
+        records = [results.read(run.path) for run in self.trained]
+        for run, record in zip(self.trained, records, strict=True):
             same_images = record["config"].get("images") == self.images
             if same_images and record["config"]["data_sha256"] != inputs.splits_sha256(self):
                 raise InputError(
-                    f"{path}: was trained on other images or splits of {self.dataset} than {self.data_root} holds: "
+                    f"{run.path}: was trained on other images or splits of {self.dataset} than {self.data_root} holds: "
                     "restore them, or train again with --replace"
                 )
         first, *_ = self.adapters
@@ -94,7 +89,7 @@ class Analysis(Job):
             arrays = self.function(model, self, tests)
         finally:
             model.unload()
-        about = {name: trained[0].get(name) for name in ("category", "protocol", "data_copy")}
+        about = {name: records[0].get(name) for name in ("category", "protocol", "data_copy")}
         return about | {"config": self.config()}, {"arrays": arrays}
 
 

@@ -127,7 +127,7 @@ def fit(
     A member whose loss is no longer finite is recorded as "diverged" and does not end the others.
     """
     forward = model
-    if not any(sum(1 for _ in member.layers.parameters()) for member in model.members):
+    if not any(list(member.layers.parameters()) for member in model.members):
         forward, train, validation = model.classify, Features(model, train), Features(model, validation)
     optimizers = [make_optimizer(member, *both, config) for member, both in zip(model.members, rates, strict=True)]
     scaler = make_scaler(train.labels.device.type)

@@ -85,10 +85,10 @@ def compare(model: AdaptedModel, analysis: Analysis, tests: dict[str, ImageData]
     labels = {split: data.labels.cpu().numpy() for split, data in splits.items()}
     predictors: list[Predictor] = []
     try:
-        for adapter, seed in zip(analysis.adapters, analysis.seeds, strict=True):
+        for adapter, run in zip(analysis.adapters, analysis.trained, strict=True):
             if predictors:
                 model = checkpoint.load(model.unload(), adapter).eval()
-            predictors += of_adapter(model, seed, places(analysis, tests, splits), labels, analysis.settings)
+            predictors += of_adapter(model, run.seed, places(analysis, tests, splits), labels, analysis.settings)
     finally:
         model.unload()
     single = [predictor for predictor in predictors if predictor.way == "pass"]

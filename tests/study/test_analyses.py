@@ -38,7 +38,7 @@ def root(tmp_path):
 
 def trained(run) -> Path:
     """Return the record of the first training that an analysis reads."""
-    return Path(run.records[0])
+    return run.trained[0].path
 
 
 def opened(run):
@@ -174,7 +174,7 @@ def test_adapters_of_other_splits_are_refused(experiment, tmp_path):
     profile = make_profile(tmp_path, ["digits"])
     make_adapters(profile, tmp_path / "results")
     run = list_runs(profile.with_(rivals=Baselines()), experiment, tmp_path / "results")[0]
-    path = Path(run.records[-1])
+    path = run.trained[-1].path
     kept_record, adapter, kept = results.read(path), path.with_suffix(".safetensors"), results.read_predictions(path)
 
     def record(**changes):

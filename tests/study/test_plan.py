@@ -258,20 +258,22 @@ def test_analyses_are_listed_when_their_adapters_are_there(profile, tmp_path):
     listed = {name: list_runs(profile, name, tmp_path) for name in names}
     assert {name: len(runs) for name, runs in listed.items() if runs} == {
         "uncertainty": 1, "out_of_distribution": 1, "latents": 1, "focus": 1}  # fmt: skip
-    assert listed["latents"][0].records == (str(first.path),) and not listed["latents"][0].fitted
+    assert listed["latents"][0].trained == (first,) and not listed["latents"][0].fitted
     assert listed["out_of_distribution"][0].tested == ("digits", "vessels")
     every = profile.with_(out_of_distribution=["vessels", "digits"])
     assert list_runs(every, "out_of_distribution", tmp_path)[0].tested == ("vessels", "digits")
     for run in others:
         finish(run, None if run.seed else 0)
     compared = {run.dataset: run for run in list_runs(profile, "rivals", tmp_path)}
-    assert {name: run.seeds for name, run in compared.items()} == {"digits": [0], "vessels": [0]}, "seed 1 diverged"
+    seeds = {name: [one.seed for one in run.trained] for name, run in compared.items()}
+    assert seeds == {"digits": [0], "vessels": [0]}, "seed 1 diverged"
     assert compared["digits"].tested == ("digits", "vessels") and compared["digits"].fitted
     for run in list_runs(profile, "beta_effects", tmp_path):
         finish(run)
     along = list_runs(profile, "beta_rivals", tmp_path)
     assert keys(along, "experiment", "dataset") == {("beta_rivals_0", "digits"), ("beta_rivals_0", "vessels")}
-    assert along[0].seeds == [0, 1] and not along[0].settings["shifts"] and along[0].tested == ("digits",)
+    assert keys(along[0].trained, "seed") == {(0,), (1,)}
+    assert not along[0].settings["shifts"] and along[0].tested == ("digits",)
 
 
 # The registry
