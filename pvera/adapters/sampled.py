@@ -109,25 +109,19 @@ class SampledAdapter(Adapter):
             state = self.source.generator(device).clone_state()
         return Pass(sampling, self.with_kl, self.tokens, state)
 
-    def noise(self, like: Tensor, now: Pass) -> Tensor:
-        """Return ε ~ N(0, I) in the shape of `like` (n, t, p, r), in fp32 or better; zero at padding."""
-        return self._drawn(torch.randn, like, now)
-
-    def uniform(self, like: Tensor, now: Pass) -> Tensor:
-        """Return numbers from uniform(0, 1) in the shape of `like` (n, t, d), in fp32 or better; zero at padding."""
-        return self._drawn(torch.rand, like, now)
-
-    def _drawn(self, draw: Callable[..., Tensor], like: Tensor, now: Pass) -> Tensor:
+    def draw(self, distribution: Callable[..., Tensor], like: Tensor, now: Pass) -> Tensor:
+        """Return numbers from torch.randn or torch.rand in the shape of `like` (n, t, ...), in fp32 or better; zero at
+        padding."""
         dtype = torch.promote_types(like.dtype, torch.float32)
         if like.is_meta:
             return torch.empty_like(like, dtype=dtype)
         if torch.compiler.is_compiling():  # a compiled pass draws from the global state, as torch's own dropout
-            draws = draw(like.shape, device=like.device, dtype=dtype)
+            draws = distribution(like.shape, device=like.device, dtype=dtype)
             return draws if now.tokens is None else draws * now.tokens.view(*now.tokens.shape, *[1] * (like.ndim - 2))
         assert now.state is not None, "the pass draws no noise"
         source = now.state.clone_state() if recomputing() else self.source.generator(like.device)
         shape = like.shape if now.tokens is None else (int(now.tokens.sum()), *like.shape[2:])
-        draws = draw(shape, generator=source, device=like.device, dtype=dtype)
+        draws = distribution(shape, generator=source, device=like.device, dtype=dtype)
         if now.tokens is None:
             return draws
         noise = torch.zeros_like(like, dtype=dtype)  # no draw for padding: its length changes no other draw

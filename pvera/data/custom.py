@@ -34,7 +34,6 @@ PART_OF |= dict.fromkeys(("val", "valid", "validation"), "validation")
 #: Shares of a class's distinct pictures that are drawn; VTAB-1k's validation split is a fifth of its training images.
 SHARES = {"test": 0.2, "validation": 0.16}
 SHARE_OF_TRAINING = 0.2
-RECORDED = ("split", "classes", "pictures_sha256")  # parts of the description that result files repeat
 SHOWN = 5  # names in an error
 
 
@@ -67,13 +66,6 @@ def read(source: str | Path) -> tuple[Path, pd.DataFrame, int]:
     return folder, table.sort_values(["content", "path"], ignore_index=True), left_out
 
 
-def class_names(labels: set[str]) -> list[str]:
-    """Return the labels in the order of their classes: of numbers where all are whole numbers, else alphabetical."""
-    if all(re.fullmatch(r"-?[0-9]+", label) for label in labels):
-        return sorted(labels, key=lambda label: (int(label), label))
-    return sorted(labels)
-
-
 def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
     """Read pictures and draw the splits that `source` does not give, per class, by content.
 
@@ -83,7 +75,8 @@ def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
     """
     folder, table, left_out = read(source)
     labels, parts = table.label, table.part.fillna("")
-    given, classes = set(parts) - {""}, class_names(set(labels))
+    given, numbers = set(parts) - {""}, all(re.fullmatch(r"-?[0-9]+", label) for label in labels)
+    classes = sorted(set(labels), key=lambda label: (int(label) if numbers else 0, label))
     pictures_sha256 = files.digest(sorted(map(list, zip(table.content, labels, parts, strict=True))))
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
@@ -169,7 +162,7 @@ def drawn_from(described: dict | None) -> int | None:
 def provenance(root: str | Path, name: str) -> dict:
     """Return what a result file says of your own data set, {} for the known ones: splits, classes, pictures."""
     described = manifest(root, name)
-    return {"own_data": {key: described[key] for key in RECORDED}} if described else {}
+    return {"own_data": {key: described[key] for key in ("split", "classes", "pictures_sha256")}} if described else {}
 
 
 def find(folder: Path) -> tuple[list[Path], int]:
