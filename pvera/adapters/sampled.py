@@ -78,7 +78,7 @@ class SampledAdapter(Adapter):
         self.with_kl = True
         self.tokens: Tensor | None = None
         self.source = Source(derive(seed, "noise", index))
-        self._kl: dict[str, Tensor] = {}
+        self._kl: dict[str, Tensor | None] = {}
 
     def __getstate__(self) -> dict:
         """Leave out the KL term: a copy has had none of the original's passes."""
@@ -136,18 +136,15 @@ class SampledAdapter(Adapter):
         if divergence is not None and now.tokens is not None:
             divergence = divergence * now.tokens * (now.tokens.shape[1] / now.tokens.sum(1, keepdim=True))
         mean = None if divergence is None else divergence.mean()
-        if recomputing():  # the repeated pass saves the same tensors, and its mean is kept already
-            return
-        if mean is None:
-            self._kl.pop(positions, None)
-        else:
+        if not recomputing():  # the repeated pass saves the same tensors, and its mean is kept already
             self._kl[positions] = mean
 
     def kl_divergence(self) -> Tensor | float:
         """Return the KL term of the last pass, a scalar. RuntimeError without one, and in training without gradient."""
-        if not self._kl:
+        terms = [kl for kl in self._kl.values() if kl is not None]
+        if not terms:
             raise RuntimeError("no KL term: run a forward pass first, outside without_kl()")
-        kl: Any = sum(self._kl.values())
+        kl: Any = sum(terms)
         trains = self.training and next(self.parameters()).requires_grad and torch.is_grad_enabled()
         if trains and not kl.requires_grad:
             raise RuntimeError(

@@ -91,8 +91,9 @@ def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
     if untrained := [label for label in classes if label not in set(labels[table.part == "train"])]:
         raise InputError(f"{source} has no training picture of {_some(untrained)}")
     for column, where in (("label", "with different labels"), ("part", "in two splits")):
-        if pairs := _unequal(table, column):
-            raise InputError(f"{source} has equal pictures {where} ({_some(pairs)}): keep one of each")
+        unequal = table.groupby("content")[column].transform("nunique") > 1
+        if unequal.any():
+            raise InputError(f"{source} has equal pictures {where} ({_some([*table.path[unequal]])}): keep one of each")
     return (
         folder,
         table,
@@ -242,13 +243,6 @@ def _contents(paths: list[Path]) -> list[str]:
 def _some(names: list[str]) -> str:
     """Return a few of the names."""
     return ", ".join(map(ascii, names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-
-
-def _unequal(table: pd.DataFrame, column: str) -> list[str]:
-    """Return pairs of pictures with equal content that differ in `column`."""
-    first = table.groupby("content")[["path", column]].transform("first")
-    unequal = table[column] != first[column]
-    return [f"{one} and {other}" for one, other in zip(first.path[unequal], table.path[unequal], strict=True)]
 
 
 def _draw(label: str, contents: list[str], shares: dict[str, float], seed: int) -> dict[str, str]:
