@@ -27,7 +27,6 @@ from pvera.data.tasks import MANIFEST, TASKS, manifest
 from pvera.errors import InputError, explained, writing
 from pvera.processes import cores
 
-PARTS = tuple(SPLIT_OF)
 #: Names of splits in folders and CSV files.
 PART_OF = {"train": "train", "training": "train", "test": "test"}
 PART_OF |= dict.fromkeys(("val", "valid", "validation"), "validation")
@@ -80,7 +79,7 @@ def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
     pictures_sha256 = files.digest(sorted(map(list, zip(table.content, labels, parts, strict=True))))
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
-    described = {"given": [part for part in PARTS if part in given], "drawn": {}}
+    described = {"given": [part for part in SPLIT_OF if part in given], "drawn": {}}
     if "validation" not in given:
         shares = {"validation": SHARE_OF_TRAINING} if given else SHARES
         drawn: dict[str, str] = {}
@@ -100,7 +99,7 @@ def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
         {
             "source": str(Path(source).absolute()),
             "classes": classes,
-            "images": {part: int((table.part == part).sum()) for part in PARTS},
+            "images": {part: int((table.part == part).sum()) for part in SPLIT_OF},
             "split": described,
             "pictures_sha256": pictures_sha256,
             "left_out": left_out,
