@@ -60,12 +60,10 @@ class EncoderLayer:
 
     def per_position(self, linear: nn.Linear, positions: str) -> tuple[Tensor, Tensor]:
         """Return weight (p, d_out, d_in) and bias (p, d_out) of the p positions that `linear` makes."""
-        if self.biases:
-            bias = self.bias_apart.unflatten(0, (len(positions), -1))
-        else:
-            whole = linear.bias if linear.bias is not None else linear.weight.new_zeros(linear.out_features)
-            bias = whole.unflatten(0, (len(positions), -1))
-        return linear.weight.unflatten(0, (len(positions), -1)), bias
+        bias, shape = self.bias_apart if self.biases else linear.bias, (len(positions), -1)
+        if bias is None:
+            bias = linear.weight.new_zeros(linear.out_features)
+        return linear.weight.unflatten(0, shape), bias.unflatten(0, shape)
 
     @property
     def biases(self) -> dict[str, Tensor]:

@@ -58,14 +58,12 @@ def digest(content: dict) -> str:
     Neither the order of keys nor a number's type matters: 16, 16.0 and numpy.int64(16) are equal.
     """
 
-    def canonical(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {str(key): canonical(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [canonical(item) for item in value]
-        return int(value) if isinstance(value, float) and value.is_integer() else value
+    def number(text: str) -> int | float:
+        value = float(text)
+        return int(value) if value.is_integer() else value
 
-    text = json.dumps(canonical(plain(content)), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    canonical = json.loads(json.dumps(plain(content)), parse_float=number)
+    text = json.dumps(canonical, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -146,10 +146,3 @@ def merge(layer: EncoderLayer, adapter: Adapter, replaced: Replaced) -> None:
 def _replace(parameter: Tensor, value: Tensor, replaced: Replaced) -> None:
     replaced.append((parameter, parameter.detach().clone()))
     parameter.copy_(value)
-
-
-@torch.no_grad()
-def restore(replaced: Replaced) -> None:
-    """Undo `merge`."""
-    for parameter, old in replaced:
-        parameter.copy_(old)

@@ -69,14 +69,13 @@ def lengths(model: AdaptedModel, images: Tensor) -> Tensor:
 
     Raises what `last_layer` raises.
     """
-    height, width = _grid(model)
-    mu = last_layer(model, images, "q")[0][:, -height * width :, 0]  # class and register tokens come first
-    return mu.norm(dim=2).reshape(-1, height, width)
+    return _of_patches(model, last_layer(model, images, "q")[0]).norm(dim=3)
 
 
-def _grid(model: AdaptedModel) -> tuple[int, int]:
-    """Return the rows and columns of the patches of timm's models."""
-    return cast(Any, model.backbone).patch_embed.grid_size
+def _of_patches(model: AdaptedModel, latents: Tensor) -> Tensor:
+    """Return latents (n, tokens, 1, r) at the patches of timm's models alone, (n, height, width, r)."""
+    height, width = cast(Any, model.backbone).patch_embed.grid_size
+    return latents[:, -height * width :, 0].unflatten(1, (height, width))  # class and register tokens come first
 
 
 @dataclass(frozen=True)
@@ -102,19 +101,17 @@ def maps(model: AdaptedModel, images: Tensor, draws: int, seed: int = 0) -> Maps
     """
     PCA = optional("sklearn.decomposition", "study").PCA
 
-    grid = _grid(model)
-    mu, sigma = last_layer(model, images, "q")
-    patches = mu[:, -grid[0] * grid[1] :, 0].cpu()  # class and register tokens come first
-    latents = patches.flatten(0, 1).numpy()
+    mean, sigma = last_layer(model, images, "q")
+    mu = _of_patches(model, mean).cpu()
+    latents = mu.flatten(0, -2).numpy()
     component = PCA(1, svd_solver="full").fit(latents)
 
     def project(z: Tensor) -> np.ndarray:
-        return component.transform(z.flatten(0, -2).numpy()).reshape(*z.shape[:-2], *grid)
+        return component.transform(z.flatten(0, -2).numpy()).reshape(z.shape[:-1])
 
-    sign = 1 if np.corrcoef(project(patches).ravel(), np.linalg.norm(latents, axis=1))[0, 1] >= 0 else -1
-    drawn = np.empty((0, len(images), *grid))
+    sign = 1 if np.corrcoef(project(mu).ravel(), np.linalg.norm(latents, axis=1))[0, 1] >= 0 else -1
+    drawn = np.empty((0, *mu.shape[:-1]))
     if sigma is not None:
-        sigma = sigma[:, -patches.shape[1] :, 0].cpu()
-        noise = torch.randn(draws, *patches.shape, generator=generator(seed, "latents"))
-        drawn = sign * project(patches + sigma * noise)
-    return Maps(sign * project(patches), drawn, float(component.explained_variance_ratio_[0]))
+        noise = torch.randn(draws, *mu.shape, generator=generator(seed, "latents"))
+        drawn = sign * project(mu + _of_patches(model, sigma).cpu() * noise)
+    return Maps(sign * project(mu), drawn, float(component.explained_variance_ratio_[0]))

@@ -21,7 +21,7 @@ class Member(nn.Module):
 
     def __init__(self, method: Method, layers: Sequence[EncoderLayer], num_classes: int, seed: int):
         super().__init__()
-        if not isinstance(num_classes, int) or isinstance(num_classes, bool) or num_classes < 0:
+        if type(num_classes) is not int or num_classes < 0:
             raise InputError(f"num_classes must be a whole number from 0, not {num_classes!r}")
         self.dim = dim = layers[0].dim
         self.method, self.seed, self.num_classes = method, seed, num_classes
@@ -80,11 +80,11 @@ class Member(nn.Module):
 
 def grid(method: Method | Sequence[Method], seed: int | Sequence[int]) -> tuple[list[Method], list[int]]:
     """Return the members' methods and seeds. InputError unless there are as many of both."""
-    methods = [method] if isinstance(method, Method) else list(method) if isinstance(method, Sequence) else []
-    seeds = list(seed) if isinstance(seed, Sequence) and not isinstance(seed, str) else [seed] * len(methods)
+    methods = list(method) if isinstance(method, Sequence) else [method]
+    seeds = list(seed) if isinstance(seed, Sequence) else [seed] * len(methods)
     if not methods or len(seeds) != len(methods) or not all(isinstance(m, Method) for m in methods):
         raise InputError("adapt() takes one method, or a non-empty sequence of methods and as many seeds")
     for value in seeds:
-        if not isinstance(value, int) or isinstance(value, bool):
+        if type(value) is not int:
             raise InputError(f"seed must be a whole number, or one for each member, not {value!r}")
     return methods, seeds

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from pvera.adapters import Adapter, Method
-from pvera.adapters.base import SITES, full_precision
+from pvera.adapters import Method
+from pvera.adapters.base import full_precision
 from pvera.adapters.sampled import with_settings
 from pvera.encoders import POOLS, encoder_layers, not_plain, pooled, reads_text
 from pvera.errors import InputError
-from pvera.hooks import Handle, Replaced, attach, merge, restore
+from pvera.hooks import Handle, Replaced, attach, merge
 from pvera.members import Member, grid
 from pvera.recompute import Passes
 
@@ -78,7 +78,7 @@ class AdaptedModel(nn.Module):
         self._layers = encoder_layers(vit)
         members = [Member(m, self._layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)]
         self.members = cast(Sequence[Member], nn.ModuleList(members))
-        if len({frozenset(_sites(member.layers[0])) for member in self.members}) > 1:
+        if len({frozenset(member.layers[0].sites) for member in self.members}) > 1:
             raise InputError("the members of a grid must adapt the same places of the layer")
         self.backbone = vit.requires_grad_(False)
         self.pool = pool
@@ -205,7 +205,7 @@ class AdaptedModel(nn.Module):
             if not member.mergeable:
                 raise InputError(f"{member.method.title} is not linear and cannot be merged")
             linears = [x for layer in self._layers for x in (*dict(layer.projections), layer.mlp_out)]
-            if _sites(member.layers[0]) and (why := next(filter(None, map(not_plain, linears)), "")):
+            if member.layers[0].sites and (why := next(filter(None, map(not_plain, linears)), "")):
                 raise InputError(f"this backbone cannot be merged: {why}, not the numbers of an nn.Linear")
             for layer, adapter in zip(self._layers, member.layers, strict=True):
                 merge(layer, adapter, self._replaced)
@@ -214,10 +214,10 @@ class AdaptedModel(nn.Module):
 
     def unmerge_(self) -> "AdaptedModel":
         """Undo `merge_`."""
-        with self._lock:
-            if self.merged:
-                restore(self._replaced)
-                self._replaced, self._merged = [], None
+        with self._lock, torch.no_grad():
+            for parameter, old in self._replaced:
+                parameter.copy_(old)
+            self._replaced, self._merged = [], None
             return self
 
     def only_member(self, done: str) -> Member:
@@ -319,7 +319,7 @@ class AdaptedModel(nn.Module):
     @property
     def _adapts(self) -> bool:
         """Whether adapters change what the backbone computes."""
-        return not self.merged and bool(_sites(self.members[0].layers[0]))
+        return not self.merged and bool(self.members[0].layers[0].sites)
 
     def _require_layers(self) -> None:
         """Raise InputError where a hooked layer was replaced, and so has lost its adapter.
@@ -345,7 +345,7 @@ class AdaptedModel(nn.Module):
         ]
         for i, layer in enumerate(self._layers):
             self._handles.append(layer.layer.register_forward_pre_hook(partial(self._begin, i)))
-            self._handles += attach(layer, _sites(self.members[0].layers[i]), partial(self._call, i))
+            self._handles += attach(layer, self.members[0].layers[i].sites, partial(self._call, i))
         last, vit = self._layers[-1].mlp_norm, cast(Any, self.backbone)
         # A plain ViT that takes its class token reads nothing else of the last layer.
         if last is not None and type(vit).__name__ == "VisionTransformer" and vit.global_pool == "token":
@@ -401,7 +401,3 @@ def _check(inputs: Any, text: bool) -> None:
             "images are a floating-point tensor (batch, 3, height, width) of at least one image, not "
             f"{inputs.dtype} of shape {tuple(inputs.shape)}"
         )
-
-
-def _sites(adapter: Adapter) -> set[str]:
-    return {site for site in SITES if hasattr(adapter, site)}

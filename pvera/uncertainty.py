@@ -21,7 +21,7 @@ def sample(model: AdaptedModel, images: Tensor | Mapping[str, Tensor], k: int, s
     k. InputError for a method without a distribution or k < 1, RuntimeError for a merged model.
     """
     require_adapted(model, "sample")
-    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+    if type(k) is not int or k < 1:
         raise InputError(f"k must be a positive integer, not {k!r}")
     with model.sampling(seed), model.without_kl():
         return torch.stack([model(images).float().softmax(-1) for _ in range(k)])

@@ -105,6 +105,11 @@ class Adapter(nn.Module):
         super().__init__()
         self.passes = Passes()
 
+    @property
+    def sites(self) -> set[str]:
+        """The sites that the adapter implements."""
+        return {site for site in SITES if hasattr(self, site)}
+
     def project_positions(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         return self.project(x, y, positions)
 

@@ -6,6 +6,7 @@ Ghahramani, ICML 2016).
 The frozen product sees all of x; the adapter's product sees the rest that dropout leaves.
 """
 
+import torch
 from torch import Tensor
 
 from pvera.adapters.sampled import SampledAdapter
@@ -43,7 +44,7 @@ class DroppedAdapter(SampledAdapter):
         now = self.settings(positions, x.device)
         if not now.sampling:
             return x
-        kept = (self.uniform(x, now) >= self.dropout).to(x.dtype) / (1 - self.dropout)
+        kept = (self.draw(torch.rand, x, now) >= self.dropout).to(x.dtype) / (1 - self.dropout)
         return x * kept
 
     def kl_divergence(self) -> float:

@@ -91,7 +91,7 @@ class PVeRAAdapter(SampledAdapter):
         if now.sampling or now.with_kl:
             mu, log_var = self.distribution(x, targets)  # Eq. 5
             sigma = torch.exp(log_var / 2)
-            z = torch.addcmul(mu, self.noise(mu, now), sigma) if now.sampling else mu  # Eq. 6
+            z = torch.addcmul(mu, self.draw(torch.randn, mu, now), sigma) if now.sampling else mu  # Eq. 6
             kl = self.divergence(mu, sigma, log_var) if now.with_kl else None  # Eq. 9
         else:
             z, kl = self.latent(x, targets), None

@@ -78,7 +78,7 @@ class SampledAdapter(Adapter):
         self.with_kl = True
         self.tokens: Tensor | None = None
         self.source = Source(derive(seed, "noise", index))
-        self._kl: dict[str, Tensor] = {}
+        self._kl: dict[str, Tensor | None] = {}
 
     def __getstate__(self) -> dict:
         """Leave out the KL term: a copy has had none of the original's passes."""
@@ -109,25 +109,19 @@ class SampledAdapter(Adapter):
             state = self.source.generator(device).clone_state()
         return Pass(sampling, self.with_kl, self.tokens, state)
 
-    def noise(self, like: Tensor, now: Pass) -> Tensor:
-        """Return ε ~ N(0, I) in the shape of `like` (n, t, p, r), in fp32 or better; zero at padding."""
-        return self._drawn(torch.randn, like, now)
-
-    def uniform(self, like: Tensor, now: Pass) -> Tensor:
-        """Return numbers from uniform(0, 1) in the shape of `like` (n, t, d), in fp32 or better; zero at padding."""
-        return self._drawn(torch.rand, like, now)
-
-    def _drawn(self, draw: Callable[..., Tensor], like: Tensor, now: Pass) -> Tensor:
+    def draw(self, distribution: Callable[..., Tensor], like: Tensor, now: Pass) -> Tensor:
+        """Return numbers from torch.randn or torch.rand in the shape of `like` (n, t, ...), in fp32 or better; zero at
+        padding."""
         dtype = torch.promote_types(like.dtype, torch.float32)
         if like.is_meta:
             return torch.empty_like(like, dtype=dtype)
         if torch.compiler.is_compiling():  # a compiled pass draws from the global state, as torch's own dropout
-            draws = draw(like.shape, device=like.device, dtype=dtype)
+            draws = distribution(like.shape, device=like.device, dtype=dtype)
             return draws if now.tokens is None else draws * now.tokens.view(*now.tokens.shape, *[1] * (like.ndim - 2))
         assert now.state is not None, "the pass draws no noise"
         source = now.state.clone_state() if recomputing() else self.source.generator(like.device)
         shape = like.shape if now.tokens is None else (int(now.tokens.sum()), *like.shape[2:])
-        draws = draw(shape, generator=source, device=like.device, dtype=dtype)
+        draws = distribution(shape, generator=source, device=like.device, dtype=dtype)
         if now.tokens is None:
             return draws
         noise = torch.zeros_like(like, dtype=dtype)  # no draw for padding: its length changes no other draw
@@ -142,18 +136,15 @@ class SampledAdapter(Adapter):
         if divergence is not None and now.tokens is not None:
             divergence = divergence * now.tokens * (now.tokens.shape[1] / now.tokens.sum(1, keepdim=True))
         mean = None if divergence is None else divergence.mean()
-        if recomputing():  # the repeated pass saves the same tensors, and its mean is kept already
-            return
-        if mean is None:
-            self._kl.pop(positions, None)
-        else:
+        if not recomputing():  # the repeated pass saves the same tensors, and its mean is kept already
             self._kl[positions] = mean
 
     def kl_divergence(self) -> Tensor | float:
         """Return the KL term of the last pass, a scalar. RuntimeError without one, and in training without gradient."""
-        if not self._kl:
+        terms = [kl for kl in self._kl.values() if kl is not None]
+        if not terms:
             raise RuntimeError("no KL term: run a forward pass first, outside without_kl()")
-        kl: Any = sum(self._kl.values())
+        kl: Any = sum(terms)
         trains = self.training and next(self.parameters()).requires_grad and torch.is_grad_enabled()
         if trains and not kl.requires_grad:
             raise RuntimeError(

@@ -27,14 +27,12 @@ from pvera.data.tasks import MANIFEST, TASKS, manifest
 from pvera.errors import InputError, explained, writing
 from pvera.processes import cores
 
-PARTS = tuple(SPLIT_OF)
 #: Names of splits in folders and CSV files.
 PART_OF = {"train": "train", "training": "train", "test": "test"}
 PART_OF |= dict.fromkeys(("val", "valid", "validation"), "validation")
 #: Shares of a class's distinct pictures that are drawn; VTAB-1k's validation split is a fifth of its training images.
 SHARES = {"test": 0.2, "validation": 0.16}
 SHARE_OF_TRAINING = 0.2
-RECORDED = ("split", "classes", "pictures_sha256")  # parts of the description that result files repeat
 SHOWN = 5  # names in an error
 
 
@@ -67,13 +65,6 @@ def read(source: str | Path) -> tuple[Path, pd.DataFrame, int]:
     return folder, table.sort_values(["content", "path"], ignore_index=True), left_out
 
 
-def class_names(labels: set[str]) -> list[str]:
-    """Return the labels in the order of their classes: of numbers where all are whole numbers, else alphabetical."""
-    if all(re.fullmatch(r"-?[0-9]+", label) for label in labels):
-        return sorted(labels, key=lambda label: (int(label), label))
-    return sorted(labels)
-
-
 def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
     """Read pictures and draw the splits that `source` does not give, per class, by content.
 
@@ -83,11 +74,12 @@ def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
     """
     folder, table, left_out = read(source)
     labels, parts = table.label, table.part.fillna("")
-    given, classes = set(parts) - {""}, class_names(set(labels))
+    given, numbers = set(parts) - {""}, all(re.fullmatch(r"-?[0-9]+", label) for label in labels)
+    classes = sorted(set(labels), key=lambda label: (int(label) if numbers else 0, label))
     pictures_sha256 = files.digest(sorted(map(list, zip(table.content, labels, parts, strict=True))))
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
-    described = {"given": [part for part in PARTS if part in given], "drawn": {}}
+    described = {"given": [part for part in SPLIT_OF if part in given], "drawn": {}}
     if "validation" not in given:
         shares = {"validation": SHARE_OF_TRAINING} if given else SHARES
         drawn: dict[str, str] = {}
@@ -98,15 +90,16 @@ def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
     if untrained := [label for label in classes if label not in set(labels[table.part == "train"])]:
         raise InputError(f"{source} has no training picture of {_some(untrained)}")
     for column, where in (("label", "with different labels"), ("part", "in two splits")):
-        if pairs := _unequal(table, column):
-            raise InputError(f"{source} has equal pictures {where} ({_some(pairs)}): keep one of each")
+        unequal = table.groupby("content")[column].transform("nunique") > 1
+        if unequal.any():
+            raise InputError(f"{source} has equal pictures {where} ({_some([*table.path[unequal]])}): keep one of each")
     return (
         folder,
         table,
         {
             "source": str(Path(source).absolute()),
             "classes": classes,
-            "images": {part: int((table.part == part).sum()) for part in PARTS},
+            "images": {part: int((table.part == part).sum()) for part in SPLIT_OF},
             "split": described,
             "pictures_sha256": pictures_sha256,
             "left_out": left_out,
@@ -169,7 +162,7 @@ def drawn_from(described: dict | None) -> int | None:
 def provenance(root: str | Path, name: str) -> dict:
     """Return what a result file says of your own data set, {} for the known ones: splits, classes, pictures."""
     described = manifest(root, name)
-    return {"own_data": {key: described[key] for key in RECORDED}} if described else {}
+    return {"own_data": {key: described[key] for key in ("split", "classes", "pictures_sha256")}} if described else {}
 
 
 def find(folder: Path) -> tuple[list[Path], int]:
@@ -249,13 +242,6 @@ def _contents(paths: list[Path]) -> list[str]:
 def _some(names: list[str]) -> str:
     """Return a few of the names."""
     return ", ".join(map(ascii, names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-
-
-def _unequal(table: pd.DataFrame, column: str) -> list[str]:
-    """Return pairs of pictures with equal content that differ in `column`."""
-    first = table.groupby("content")[["path", column]].transform("first")
-    unequal = table[column] != first[column]
-    return [f"{one} and {other}" for one, other in zip(first.path[unequal], table.path[unequal], strict=True)]
 
 
 def _draw(label: str, contents: list[str], shares: dict[str, float], seed: int) -> dict[str, str]:

@@ -70,22 +70,19 @@ class Event:
     place: str = ""
     time: str = ""
 
-    def active(self) -> str:
-        return _sentence("the", self.agent, self.verb, "the", self.patient, self.place, self.time)
 
-    def passive(self) -> str:
-        return _sentence("the", self.patient, "was", self.verb, "by the", self.agent, self.place, self.time)
-
-    def cleft(self) -> str:
-        return _sentence("it was the", self.agent, "who", self.verb, "the", self.patient, self.place, self.time)
-
-    def fronted(self) -> str:
-        return _sentence(
-            f"{self.time}," if self.time else "", "the", self.agent, self.verb, "the", self.patient, self.place
-        )
+#: Forms of an event; `first` is the time before the sentence.
+FORMS = (
+    "the {agent} {verb} the {patient} {place} {time}",
+    "the {patient} was {verb} by the {agent} {place} {time}",
+    "it was the {agent} who {verb} the {patient} {place} {time}",
+    "{first} the {agent} {verb} the {patient} {place}",
+)
 
 
-FORMS = (Event.active, Event.passive, Event.cleft, Event.fronted)
+def _tell(event: Event, form: str) -> str:
+    first = f"{event.time}," if event.time else ""
+    return _sentence(*form.format(first=first, **vars(event)).split())
 
 
 def _sentence(*words: str) -> str:
@@ -151,7 +148,7 @@ def paraphrase(rng: np.random.Generator, label: int) -> tuple[str, ...]:
     if second.verb in SYNONYMS and rng.integers(2):
         second = replace(second, verb=SYNONYMS[second.verb])
     one = _one(rng, FORMS)
-    return one(first), _one(rng, FORMS, one)(second)
+    return _tell(first, one), _tell(second, _one(rng, FORMS, one))
 
 
 def _other(rng: np.random.Generator, event: Event) -> Event:
@@ -196,7 +193,7 @@ def entailment(rng: np.random.Generator, label: int) -> tuple[str, ...]:
         hypothesis = _other(rng, event)
     elif how == "roles" and label:
         hypothesis = replace(hypothesis, agent=event.patient, patient=event.agent)
-    first, second = (_one(rng, (Event.active, Event.passive))(x) for x in (premise, hypothesis))
+    first, second = (_tell(x, _one(rng, FORMS[:2])) for x in (premise, hypothesis))
     return _sentence(words, f"{first[0].lower()}{first[1:-1]}"), second
 
 

@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import PIL
@@ -126,17 +125,13 @@ def _channels_first(images: np.ndarray, part: slice, device: torch.device) -> Te
     return torch.from_numpy(store.read(images, part)).to(device).permute(0, 3, 1, 2).contiguous()
 
 
-class Entry(NamedTuple):
-    """One line of a split file: an image's path below the data set's folder, and its label."""
+def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
+    """Read the label of each image in `<folder>/<split>.txt`, of lines "relative/path label".
 
-    path: str
-    label: int
-
-
-def read_split_file(folder: Path, split: str, classes: int) -> list[Entry]:
-    """Read `<folder>/<split>.txt`, of lines "relative/path label"; InputError names a wrong line."""
+    Paths are relative to the folder. InputError names a wrong line.
+    """
     file = folder / f"{split}.txt"
-    entries: list[Entry] = []
+    label_of: dict[str, int] = {}
     lines: dict[str, int] = {}
     for number, line in enumerate(re.split(r"\r\n|\r|\n", files.read_text(file)), start=1):
         if not line.strip():
@@ -150,10 +145,10 @@ def read_split_file(folder: Path, split: str, classes: int) -> list[Entry]:
         if path in lines:
             raise InputError(f"{place}: {match[1]!r} stands in line {lines[path]} already")
         lines[path] = number
-        entries.append(Entry(match[1], int(match[2])))
-    if not entries:
+        label_of[match[1]] = int(match[2])
+    if not label_of:
         raise InputError(f"{file} is empty")
-    return entries
+    return label_of
 
 
 def decode(folder: Path, path: str, size: int) -> np.ndarray:
@@ -188,18 +183,17 @@ def load_split(root: str | Path, name: str, split: str, size: int) -> ImageSplit
     Images that the store lacks, or whose files have changed, are decoded. InputError for an unknown data set, a wrong
     split file, a missing or unreadable image, and a store that cannot be written.
     """
-    entries, place = _source(root, name, split, size)
-    names = [entry.path for entry in entries]
-    images = store.images(place, Undecoded(Path(root) / name, names, size))
-    return ImageSplit(images, np.array([entry.label for entry in entries], np.int64), names, place)
+    label_of, place = _source(root, name, split, size)
+    images = store.images(place, Undecoded(Path(root) / name, list(label_of), size))
+    return ImageSplit(images, np.array(list(label_of.values()), np.int64), list(label_of), place)
 
 
-def _source(root: str | Path, name: str, split: str, size: int) -> tuple[list[Entry], str]:
+def _source(root: str | Path, name: str, split: str, size: int) -> tuple[dict[str, int], str]:
     """Return the lines of a split file, and the split's place in the store. Image files count by size and times."""
     folder = Path(root) / name
-    entries = read_split_file(folder, split, task(name, root).classes)
+    label_of = read_split_file(folder, split, task(name, root).classes)
     digest = hashlib.sha256(f"decoder {DECODER}, {size}, Pillow {PIL.__version__}\n".encode())
-    for path, label in entries:
+    for path, label in label_of.items():
         file = f"{folder}/{path}"
         try:
             state = store.state(file)
@@ -208,7 +202,7 @@ def _source(root: str | Path, name: str, split: str, size: int) -> tuple[list[En
             raise InputError(f"image {file} {reason}") from None
         digest.update(f"{path} {label} {state}\n".encode())
     of_folder = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
-    return entries, f"{name}-{of_folder[:8]}/{split}-{size}-{digest.hexdigest()[:16]}"
+    return label_of, f"{name}-{of_folder[:8]}/{split}-{size}-{digest.hexdigest()[:16]}"
 
 
 # The interface of `splits`

@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from pvera import files
-from pvera.data.image_folders import SPLITS, Entry, read_split_file
+from pvera.data.image_folders import SPLITS, read_split_file
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
 
@@ -95,7 +95,7 @@ def check(root: str | Path, name: str, images: bool = True) -> list[str]:
     task, folder = TASKS[name], Path(root) / name
     if not folder.is_dir():
         return ["no such folder"]
-    splits: dict[str, list[Entry]] = {}
+    splits: dict[str, dict[str, int]] = {}
     findings = []
     for split in SPLITS:
         try:
@@ -107,10 +107,10 @@ def check(root: str | Path, name: str, images: bool = True) -> list[str]:
         if len(splits[split]) != expected:
             findings.append(f"{split}: {len(splits[split])} images, not {expected}")
     for part, names, absent in (("training", tuple(TRAINING), ABSENT.get(name, 0)), ("test", ("test",), 0)):
-        labels = {entry.label for split in names for entry in splits.get(split, ())}
+        labels = {label for split in names for label in splits.get(split, {}).values()}
         if (lost := task.classes - len(labels) - absent) > 0:
             findings.append(f"{part}: no image of {lost} of {task.classes} classes")
-    paths = {split: {os.path.normpath(entry.path) for entry in entries} for split, entries in splits.items()}
+    paths = {split: set(map(os.path.normpath, label_of)) for split, label_of in splits.items()}
     for one, other in (("test", "train800"), ("test", "val200"), ("val200", "train800")):
         if shared := paths.get(one, set()) & paths.get(other, set()):
             findings.append(f"{one}: {len(shared)} images are {other} images as well, one is {min(shared)}")

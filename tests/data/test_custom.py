@@ -17,10 +17,7 @@ CLASSES = sorted(photographs.CLASSES)
 def lists(root, name="mine") -> dict[str, dict[str, int]]:
     """Return the path and label of each picture, per split."""
     classes = tasks.task(name, root).classes
-    return {
-        part: {e.path: e.label for e in image_folders.read_split_file(root / name, split, classes)}
-        for part, split in SPLIT_OF.items()
-    }
+    return {part: image_folders.read_split_file(root / name, split, classes) for part, split in SPLIT_OF.items()}
 
 
 def write_csv(file, rows, title="path,label,split") -> Path:

@@ -47,7 +47,7 @@ def test_equations(targets, options, kl, dtype, tolerance):
     source = torch.Generator().manual_seed(1)
     x, y, noise = (0.3 * torch.randn(2, 5, *s, generator=source).to(dtype) for s in ((24,), (3, 24), (len(targets), 8)))
     for adapter in model.members[0].layers:
-        adapter.noise = lambda like, now: noise.to(like)
+        adapter.draw = lambda _, like, now: noise.to(like)
         for training in (True, False):
             adapter.train(training)
             expected, expected_kl = transcribed(adapter, method, x, y, noise if training else 0 * noise)

@@ -135,7 +135,7 @@ def test_the_adapter_reads_what_the_mask_leaves(method, monkeypatch):
     source = torch.Generator().manual_seed(1)
     x, y = torch.randn(5, 7, 24, generator=source), torch.zeros(5, 7, 3, 24)
     uniform = torch.rand(5, 7, *((2, 8) if method is LATENT else (24,)), generator=source)
-    monkeypatch.setattr(adapter, "uniform", lambda like, now: uniform)
+    monkeypatch.setattr(adapter, "draw", lambda _, like, now: uniform)
     adapter.passes.begin()
     result, kept = adapter.project(x, y, "qkv"), (uniform >= 0.25) / 0.75
     if method is LATENT:
@@ -151,7 +151,7 @@ def test_masks_are_uniform_and_new_in_each_pass():
     x, drawn = torch.zeros(50, 7, 24), []
     for _ in range(2):
         adapter.passes.begin()
-        drawn.append(adapter.uniform(x, adapter.settings("qkv", x.device)))
+        drawn.append(adapter.draw(torch.rand, x, adapter.settings("qkv", x.device)))
     assert not torch.equal(*drawn)
     assert drawn[0].min() >= 0 and abs((drawn[0] >= 0.25).float().mean() - 0.75) < 0.02
 
