@@ -174,10 +174,8 @@ def signed(value: float, digits: int) -> str:
 
 def interval(value: float | None, low: float, high: float, digits: int = 1) -> str:
     """Format `value [low, high]`, or the brackets alone."""
-    if np.isnan([low, high]).any():
-        return NOTHING if value is None else plain(value, digits)
-    bounds = f"[{plain(low, digits)}, {plain(high, digits)}]"
-    return bounds if value is None else f"{plain(value, digits)} {bounds}"
+    bounds = "" if np.isnan([low, high]).any() else f"[{plain(low, digits)}, {plain(high, digits)}]"
+    return " ".join(filter(None, ["" if value is None else plain(value, digits), bounds])) or NOTHING
 
 
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"
