@@ -220,13 +220,12 @@ def judged(root, profile: str, paper: Published, notebook: str = "") -> pd.DataF
     for name, topic in TOPICS.items():
         if notebook not in ("", topic.notebook):
             continue
-        claims = [claim for claim in CLAIMS if claim.topic == name]
         script, *options = topic.command.split(" ", 1)
         missing = " ".join([f"no results: python experiments/{script}.py --profile {profile}", *options])
         for backbone, (runs, data) in (topic.load(root, profile, paper) or {"": ([], None)}).items():
             place = {"topic": name, "place": topic.place, "backbone": backbone, "notebook": topic.notebook}
             cut = f"{capped(runs)} of {len(runs)} trainings cut short" if capped(runs) else ""
-            for claim in claims:
+            for claim in (claim for claim in CLAIMS if claim.topic == name):
                 rows.append(place | claim.judge(data, missing) | {"cut": cut, "page": claim.page in (True, backbone)})
     rows = pd.DataFrame(rows)
     return rows.assign(found=[found.get(claim, "") for claim in rows["claim"]])

@@ -95,12 +95,12 @@ class Page:
 
 def show_ablation(page: Page, experiment: str, hyperparameter: str, axis: str) -> None:
     """Show table, figure and verdicts of an ablation ("rank" or "position"); axis: the title of its values."""
-    paper = published.load(page.published)
     runs = results.load_runs(page.results, page.profile, experiment, optional=True)
     if not runs:
         page.missing(options=f"--experiments {experiment}")
         return
     page.say(about(runs))
-    page.show(tables.ablation(runs, hyperparameter, paper))
-    page.draw(figures.of_runs(runs, hyperparameter, paper, axis), experiment)
+    theirs = getattr(published.load(page.published), experiment).set_index(hyperparameter)
+    page.show(tables.ablation(runs, hyperparameter, theirs))
+    page.draw(figures.of_runs(runs, hyperparameter, theirs["loss"], axis), experiment)
     page.show_claims(experiment)

@@ -47,11 +47,6 @@ class Uncertainty(NamedTuple):
     single_right: np.ndarray
     examples: list[Example]
 
-    @property
-    def most(self) -> uncertainty.Estimates:
-        """The estimates of all draws."""
-        return self.estimates[max(self.estimates)]
-
 
 def load(root, profile: str, experiment: str) -> list[tuple[dict, dict[str, np.ndarray]]]:
     """Load records and arrays of an analysis of adapters, sorted by path; empty where it has not been run.

@@ -36,12 +36,10 @@ def wide(runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy
     """Return one score per run on one backbone: rows (category, dataset, seed), columns methods in their usual order.
 
     metric: a key of the record's "test", or a function of the record. Rows stand by category, then in the paper's order
-    of data sets, and each data set has every seed. NaN where a run is missing or diverged. InputError for several
-    backbones, or none.
+    of data sets, and each data set has every seed. NaN where a run is missing or diverged.
     """
     runs = list(runs)
-    if len(backbones := {run["backbone"] for run in runs}) != 1:
-        raise InputError(f"scores need runs of one backbone, not of {', '.join(sorted(backbones)) or 'none'}")
+    assert len({run["backbone"] for run in runs}) == 1, "scores are those of one backbone"
     value = metric if callable(metric) else lambda run: run["test"][metric]
     keys = [*ROWS, "method"]
     of_runs = {tuple(run[key] for key in keys): value(run) if run["test"] else np.nan for run in runs}

@@ -16,6 +16,7 @@ from pvera.study import markdown
 
 NOTHING = "–"  # an empty cell
 STAR = r"\*"  # in Markdown
+MARKED = {"best": "**{}**", "second": "<ins>{}</ins>", "": "{}"}  # the marks of `marks`
 TURNED = 8  # more columns than these have turned titles in LaTeX
 
 #: Column -> its title, its format, and "max" or "min" where the best two are marked. A title may be (group, title). A
@@ -119,16 +120,11 @@ def texts(frame: pd.DataFrame, spec: Spec) -> pd.DataFrame:
         cells = [cell.replace("*", r"\*") for cell in cells]
         if best:
             kinds = marks(frame[key] if best == ["max"] else -frame[key], int(form))
-            cells = list(map(marked, cells, kinds))
+            cells = [MARKED[kind].format(cell) for kind, cell in zip(kinds, cells, strict=True)]
         written[key] = cells
     titles = [spec[key][0] for key in keys]
     grouped = isinstance(titles[0], tuple)
     return pd.DataFrame(written, frame.index).set_axis(pd.MultiIndex.from_tuples(titles) if grouped else titles, axis=1)
-
-
-def marked(cell: str, mark: str) -> str:
-    """Return a cell with a mark of `marks`."""
-    return {"best": f"**{cell}**", "second": f"<ins>{cell}</ins>", "": cell}[mark]
 
 
 def crossed(data: pd.DataFrame, rows: str, columns: str, cell: Callable[[pd.Series], str]) -> pd.DataFrame:
@@ -178,10 +174,8 @@ def signed(value: float, digits: int) -> str:
 
 def interval(value: float | None, low: float, high: float, digits: int = 1) -> str:
     """Format `value [low, high]`, or the brackets alone."""
-    if np.isnan([low, high]).any():
-        return NOTHING if value is None else plain(value, digits)
-    bounds = f"[{plain(low, digits)}, {plain(high, digits)}]"
-    return bounds if value is None else f"{plain(value, digits)} {bounds}"
+    bounds = "" if np.isnan([low, high]).any() else f"[{plain(low, digits)}, {plain(high, digits)}]"
+    return " ".join(filter(None, ["" if value is None else plain(value, digits), bounds])) or NOTHING
 
 
 RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"

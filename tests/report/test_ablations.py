@@ -14,6 +14,7 @@ from pvera.report.tables import ablations as tables
 from pvera.report.tables.ablations import losses
 
 PAPER = published.load(Path(__file__).parents[2] / "results" / "published")
+RANK = PAPER.rank.set_index("rank")
 
 # Best validation loss: data set -> seed -> rank 8, 16, 32, 64. Means over data sets, by seed:
 # 1.1, 1.0, 0.8, 0.9 and 1.3, 1.0, 1.2, 1.0.
@@ -39,7 +40,7 @@ def runs_of(losses=LOSSES, values=RANKS, name="rank", softmax_in_loss=False):
 
 
 def test_by_hand():
-    table = tables.ablation(runs_of(), "rank", PAPER)
+    table = tables.ablation(runs_of(), "rank", RANK)
     data = parsed(table)
     assert data["published_value"].tolist() == [64, 128, 256, 512]
     np.testing.assert_allclose(data["loss"], [1.2, 1.0, 1.0, 0.95])
@@ -77,7 +78,7 @@ def test_claims_by_hand():
 def test_position():
     losses = {"digits": [[0.5, 0.6, 0.4, 0.7, 0.3, 0.35]]}
     runs = runs_of(losses, ["q", "k", "v", "qk", "qv", "qkv"], "targets", softmax_in_loss=True)
-    table = tables.ablation(runs, "targets", PAPER)
+    table = tables.ablation(runs, "targets", PAPER.position.set_index("targets"))
     assert list(table.texts()[""]) == ["Q", "K", "V", "QK", "QV", "QKV"]
     data = parsed(table)
     assert data["loss_paper"].tolist() == [1.825, 1.827, 1.826, 1.835, 1.819, 1.821]
@@ -93,7 +94,7 @@ def test_a_pair_without_every_value_enters_no_mean():
     assert found.notna().all(axis=1).tolist() == [True, True, True, False]
     np.testing.assert_allclose(tables.by_seed(found).loc[1], LOSSES["digits"][1])
     assert (
-        "Of 4 pairs, 3 have every value and enter the means." in tables.ablation(runs_of(losses), "rank", PAPER).caption
+        "Of 4 pairs, 3 have every value and enter the means." in tables.ablation(runs_of(losses), "rank", RANK).caption
     )
 
 
@@ -108,13 +109,13 @@ def test_without_a_counterpart_the_claims_are_not_testable():
     runs = runs_of({"digits": [[1.0, 2.0]]}, [8, 16])
     rows = judged("Rank", losses(runs, "rank"))
     assert rows["reading"].tolist() == [f"no counterpart of r = {rank} in the grid" for rank in (256, 128)]
-    assert parsed(tables.ablation(runs, "rank", PAPER))["loss_paper"].isna().all()
+    assert parsed(tables.ablation(runs, "rank", RANK))["loss_paper"].isna().all()
 
 
 def test_trainings_that_learned_nothing_are_counted():
     """With ten classes, equal scores have the loss log 10 = 2.303; a training above 95 % of it learned nothing."""
     losses = {"digits": [[1.0, 2.18, 1.2, 2.3], [1.1, 2.2, 1.1, 1.0]]}
     assert tables.failed(tables.losses(runs_of(losses), "rank")).sum().tolist() == [0, 1, 0, 1]
-    assert parsed(tables.ablation(runs_of(losses), "rank", PAPER))["failed"].tolist() == [0, 1, 0, 1]
-    here, _ = plots.of_runs(runs_of(losses), "rank", PAPER, "Rank r").axes
+    assert parsed(tables.ablation(runs_of(losses), "rank", RANK))["failed"].tolist() == [0, 1, 0, 1]
+    here, _ = plots.of_runs(runs_of(losses), "rank", RANK["loss"], "Rank r").axes
     assert [(text.get_position()[0], text.get_text()) for text in here.texts] == [(1, "1×"), (3, "1×")]

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pvera.report.plots import COLUMN, entry, key, panels, style
-from pvera.report.published import Published
-from pvera.report.tables.ablations import above, by_seed, failed, losses, published, references
+from pvera.report.tables.ablations import above, by_seed, failed, losses, references
 
 FAILED = "#BB0000"
 
@@ -26,13 +26,14 @@ def differences(ax: Axes, values: Sequence, mean: np.ndarray) -> Axes:
     return ax
 
 
-def of_runs(runs: Sequence[dict], hyperparameter: str, paper: Published, name: str) -> Figure:
-    """Draw the differences of one experiment's runs beside the paper's, each on its own axis; name: the axis of values.
+def of_runs(runs: Sequence[dict], hyperparameter: str, theirs: pd.Series, name: str) -> Figure:
+    """Draw the differences of one experiment's runs beside the paper's, each on its own axis.
 
-    Both are differences from the paper's best value, or from our lowest where it has no counterpart. Ours have the
-    interval over data sets, the number of trainings that learned nothing and, of several seeds, a dot for each.
+    theirs: the paper's losses by value. name: the axis of values. Both are differences from the paper's best value, or
+    from our lowest where it has no counterpart. Ours have the interval over data sets, the number of trainings that
+    learned nothing and, of several seeds, a dot for each.
     """
-    ours, theirs = losses(runs, hyperparameter), published(paper, hyperparameter)["loss"]
+    ours = losses(runs, hyperparameter)
     base, best = references(list(ours), theirs.to_frame())
     of_seeds, useless = by_seed(ours), failed(ours).sum()
     base = of_seeds.mean().idxmin() if base is None else base

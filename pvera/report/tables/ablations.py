@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from pvera.data.tasks import TASKS
-from pvera.report.published import Published
 from pvera.report.scores import wide
 from pvera.report.statistics import over_units
 from pvera.report.table import Table, interval, texts, thousands
@@ -20,8 +19,6 @@ from pvera.report.tables.benchmark import about
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 
 LEARNED = 0.95
-#: Hyperparameter in which the members differ -> its experiment, which names the table.
-EXPERIMENTS = {"rank": "rank", "targets": "position"}
 #: Hyperparameter -> the values of the paper's table.
 PAPER = {"rank": [64, 128, 256, 512], "targets": ["q", "k", "v", "qk", "qv", "qkv"]}
 
@@ -70,11 +67,6 @@ def failed(of_values: pd.DataFrame) -> pd.DataFrame:
     return of_values.gt(LEARNED * np.log(classes), axis=0)
 
 
-def published(paper: Published, hyperparameter: str) -> pd.DataFrame:
-    """Return Table 2 or 3 of the paper: columns loss and parameters, rows values."""
-    return getattr(paper, EXPERIMENTS[hyperparameter]).set_index(hyperparameter)
-
-
 def counterparts(ours: Sequence, theirs: Sequence) -> dict:
     """Map our grid values to the paper's: equal values, else equal places in grids of one length, else none.
 
@@ -97,9 +89,12 @@ def title(hyperparameter: str, value) -> str:
     return str(value).upper() if hyperparameter == "targets" else f"r = {value}"
 
 
-def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Table:
-    """Build Table 2 or 3 here and in the paper, with intervals over data sets of the differences between values."""
-    ours, theirs = losses(runs, hyperparameter), published(paper, hyperparameter)
+def ablation(runs: Sequence[dict], hyperparameter: str, theirs: pd.DataFrame) -> Table:
+    """Build Table 2 or 3 here and in the paper, with intervals over data sets of the differences between values.
+
+    theirs: the paper's table, columns loss and parameters, rows values.
+    """
+    ours = losses(runs, hyperparameter)
     values, whole = list(ours), ours.dropna()
     pairs = counterparts(values, list(theirs.index))
     base, best = references(values, theirs)
@@ -149,7 +144,7 @@ def ablation(runs: Sequence[dict], hyperparameter: str, paper: Published) -> Tab
     if not runs[0]["config"]["protocol"]["softmax_in_loss"]:
         caption += " The paper's cross entropy takes the softmax twice, so its losses are on another scale."
     panel = texts(data.set_index(pd.Index(header)), spec).T
-    return Table(EXPERIMENTS[hyperparameter], caption, {"": panel}, data=data, about=about(runs), in_paper=True)
+    return Table(runs[0]["experiment"], caption, {"": panel}, data=data, about=about(runs), in_paper=True)
 
 
 # Claims

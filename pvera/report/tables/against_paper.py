@@ -14,7 +14,7 @@ from pvera.errors import InputError
 from pvera.report.published import BACKBONES, DATASETS, TABLES, Published
 from pvera.report.scores import wide
 from pvera.report.statistics import smallest
-from pvera.report.table import NOTHING, Table, crossed, interval, number, plain, signed, texts
+from pvera.report.table import NOTHING, Table, crossed, interval, plain, signed, texts
 from pvera.report.tables import benchmark
 from pvera.study.results import CATEGORIES
 
@@ -95,9 +95,6 @@ def published_leads(paper: Published) -> Table:
 
 def published_grid(paper: Published) -> Table:
     """Build the paper's own table of grid choices (Table 4)."""
-    panels = {}
-    for key, part in benchmark.panels(paper.grid).items():
-        cells = crossed(part, "method", "value", lambda row: plain(row["percent"], 0))
-        panels[benchmark.PANELS[key]] = cells[benchmark.ordered(key, cells)].rename(columns=number)
+    panels = benchmark.panels(paper.grid, lambda row: plain(row["percent"], 0))
     caption = "Share of runs (%) that chose each value of a method's grid, as published."
     return Table("published_grid", caption, panels, data=paper.grid, about="Table 4 of the paper.")

@@ -80,30 +80,29 @@ def ordered(hyperparameter: str, values: Iterable) -> list:
     return sorted(values, reverse=hyperparameter in DESCENDING)
 
 
-def panels(choices: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the `grid_choices` of each hyperparameter, in the order of the paper's table."""
-    parts = dict(list(choices.groupby("hyperparameter", sort=False)))
-    return {key: parts[key] for key in sorted(parts, key=[*PANELS, *parts].index)}
+def panels(choices: pd.DataFrame, cell: Callable[[pd.Series], str]) -> dict[str, pd.DataFrame]:
+    """Return a panel per hyperparameter, in the order of the paper's table; cell: the text of a row of choices."""
+    parts, shown = dict(list(choices.groupby("hyperparameter", sort=False))), {}
+    for key in sorted(parts, key=[*PANELS, *parts].index):
+        cells = crossed(parts[key], "method", "value", cell)
+        shown[PANELS.get(key, key)] = cells[ordered(key, cells)].rename(columns=number)
+    return shown
 
 
 # Contrasts of claims
 
 
-def _of_paper(scores: pd.DataFrame) -> pd.DataFrame:
-    return scores[[method for method in scores if method in PAPER_METHODS]]
-
-
 @contrast
 def ranks(scores: pd.DataFrame, of: str) -> Gaps:
     """Return the ranks above that of `of`, on every data set and seed (1 is best); NaN where a method lacks a run."""
-    of_methods = _of_paper(scores).dropna().rank(axis=1, ascending=False)
+    of_methods = scores.filter(PAPER_METHODS).dropna().rank(axis=1, ascending=False)
     return below(of)(of_methods.reindex(scores.index))
 
 
 @contrast
 def wins(scores: pd.DataFrame, of: str) -> Gaps:
     """Return how often `of` is best, times the number of data sets; NaN where a method lacks a run."""
-    whole = _of_paper(scores).dropna().round(1)
+    whole = scores.filter(PAPER_METHODS).dropna().round(1)
     best = whole.eq(whole.max(axis=1), axis=0)
     return lead(of)((len(scores.index.unique("dataset")) * best).reindex(scores.index).astype(float))
 
@@ -172,10 +171,7 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
     datasets = {run["dataset"] for run in runs}
     searches = [run for run in searches if run["dataset"] in datasets]
     choices = grid_choices([*runs, *searches])
-    built = {}
-    for key, part in panels(choices).items():
-        cells = crossed(part, "method", "value", lambda row: "fixed" if row.fixed else plain(100 * row.share, 0))
-        built[PANELS.get(key, key)] = cells[ordered(key, cells)].rename(columns=number)
+    shown = panels(choices, lambda row: "fixed" if row.fixed else plain(100 * row.share, 0))
     caption = (
         "Share of runs (%) with each value of a method's grid, chosen by the lowest validation loss. A seed that did "
         "not search counts with the choice of the one that did."
@@ -185,7 +181,7 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
     without = [title(method) for method in wide(runs) if method not in set(choices["method"])]
     if without:
         caption += f" Without a grid: {', '.join(without)}."
-    return Table("grid", caption, built, data=choices, about=about(runs), in_paper=True)
+    return Table("grid", caption, shown, data=choices, about=about(runs), in_paper=True)
 
 
 def about(runs: list[dict]) -> str:

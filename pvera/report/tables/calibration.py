@@ -23,7 +23,7 @@ def geometric_means(errors: pd.DataFrame) -> pd.DataFrame:
 
     errors: `scores.wide`, complete. mean, low, high: over data sets and seeds, with its 95 % interval
     (`statistics.over_units`). seed<k>: of one seed. ratio, ratio_low, ratio_high: the mean to PVeRA's, paired; NaN
-    without PVeRA. InputError where a method lacks a data set.
+    without PVeRA.
     """
     with np.errstate(divide="ignore", invalid="ignore"):  # an error of exactly zero makes the mean zero
         logs = np.log(errors)

@@ -80,13 +80,10 @@ def noises(root, profile: str, of: Runs) -> dict[str, list[dict]]:
     dropped, sizes = kinds.values()
     if len(dropped | sizes) < 2:
         return {}
-    shared = set.intersection(*(set(map(_place, runs)) for runs in (dropped | sizes).values()))
+    place = itemgetter("dataset", "seed")
+    shared = set.intersection(*(set(map(place, runs)) for runs in (dropped | sizes).values()))
     rows = {"vera": of["vera"], **dropped, "no_noise": of["no_noise"], **sizes, "no_kl": of["no_kl"]}
-    return {name: [run for run in runs if _place(run) in shared] for name, runs in rows.items()}
-
-
-def _place(run: dict) -> tuple:
-    return run["dataset"], run["seed"]
+    return {name: [run for run in runs if place(run) in shared] for name, runs in rows.items()}
 
 
 def values(runs: Runs) -> pd.DataFrame:

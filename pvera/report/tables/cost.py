@@ -118,14 +118,14 @@ def _added(total, backbone):
 # Accuracy against cost (Figure 3)
 
 
-def of_paper(costs: pd.DataFrame, paper: Published, backbone: str = "dinov2_b") -> pd.DataFrame:
-    """Return the paper's average accuracies (%) and our counts: one row per method, columns accuracy and `MEASURES`.
+def of_paper(costs: pd.DataFrame, paper: Published) -> pd.DataFrame:
+    """Return the paper's averages (%) on ViT-B/14 and our counts: one row per method, columns accuracy and `MEASURES`.
 
     merged is NaN for methods that cannot be merged. Where the paper searched a grid, costs are means weighted by the
     shares of its choices, as in Figure 3.
     """
-    accuracy = paper.accuracies(backbone).mean(axis=1)
-    return _points(costs, SIZES, backbone, accuracy, paper.configurations())
+    accuracy = paper.accuracies("dinov2_b").mean(axis=1)
+    return _points(costs, SIZES, "dinov2_b", accuracy, paper.configurations())
 
 
 def of_runs(costs: pd.DataFrame, runs: Iterable[dict]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from pvera.data import glue
 from pvera.data.tasks import TASKS
 from pvera.report.scores import predictions, wide
 from pvera.report.statistics import over_repeats
-from pvera.report.table import Table, crossed, marked, marks, plain, signed
+from pvera.report.table import MARKED, Table, crossed, marks, plain, signed
 from pvera.report.tables.benchmark import about, comparisons, spread
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast, lead
 
@@ -58,7 +58,7 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
 
 def _text(row: pd.Series) -> str:
     """Return a score as text, with its star, spread and mark."""
-    return marked(spread(row["mean"], row["std"], row["star"]), row["mark"])
+    return MARKED[row["mark"]].format(spread(row["mean"], row["std"], row["star"]))
 
 
 def score(run: dict) -> float:

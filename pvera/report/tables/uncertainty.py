@@ -229,7 +229,7 @@ def widths(runs: Runs, paper: Published) -> Table:
 
 def about(runs: Runs) -> str:
     """Describe the adapters for a caption."""
-    count = sum(len(run.most.labels) for run in runs)
+    count = sum(len(run.single_right) for run in runs)
     seeds, names = (dict.fromkeys(run.record[key] for run in runs) for key in ("seed", "dataset"))
     described = origin(runs[0].record, sorted(seeds), names)
     return f"{described}; {count} images in all (each counts once per seed, so the values are not independent)."

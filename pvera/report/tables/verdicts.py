@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -180,23 +180,19 @@ def _others(scores: pd.DataFrame, of: str, over: tuple[str, ...]) -> tuple[str, 
 # Shown
 
 
-def _of_scope(scope: str) -> Callable[[pd.Series], str]:
+def _scope(scope: str, row: pd.Series) -> str:
     """Return the cell of a scope, verdict and interval; scope: what its columns begin with."""
-
-    def cell(row: pd.Series) -> str:
-        verdict, low, high = (row[f"{scope}{name}"] for name in ("verdict", "low", "high"))
-        if pd.isna(low):
-            return NOTHING if pd.isna(verdict) else verdict
-        return f"{verdict} {interval(None, low, high, row['digits'])}"
-
-    return cell
+    verdict, low, high = (row[f"{scope}{name}"] for name in ("verdict", "low", "high"))
+    if pd.isna(low):
+        return NOTHING if pd.isna(verdict) else verdict
+    return f"{verdict} {interval(None, low, high, row['digits'])}"
 
 
 #: How judged claims are shown.
 SHOWN = {
     "reading": ("Effect", lambda row: row["reading"]),
-    "these_low": ("On these tasks", _of_scope("these_")),
-    "low": ("On tasks like these", _of_scope("")),
+    "these_low": ("On these tasks", partial(_scope, "these_")),
+    "low": ("On tasks like these", partial(_scope, "")),
     "could_be_shown": ("Could be shown", lambda row: plain(row["could_be_shown"], row["digits"])),
     "scale": ("Scale", lambda row: ", ".join(filter(None, [row["scale"], row["cut"]])) or NOTHING),
 }
