@@ -19,6 +19,8 @@ from pvera.adapters import METHODS, PVeRA, VeRA
 from pvera.data.tasks import TASKS
 from pvera.report.published import BACKBONES, SEEDS, TABLES, Published
 from pvera.report.statistics import LEVEL, binomial_p_value
+from pvera.report.table import listed, title
+from pvera.report.table import marks as earned
 from pvera.study import markdown
 from pvera.study.results import CATEGORIES
 
@@ -64,14 +66,9 @@ def exact(place: str, printed, recomputed) -> Finding:
     return Finding(place, str(printed), str(recomputed), agree(printed == recomputed))
 
 
-def titles(methods) -> str:
-    """Return the titles of methods in a row: "DoRA and LoRA"."""
-    return " and ".join(METHODS[m].title for m in methods)
-
-
 def cell_title(backbone: str, method: str, dataset: str) -> str:
     """Return the place of a cell of a detailed table."""
-    return f"{TABLES[backbone]} ({BACKBONES[backbone]}), {METHODS[method].title} on {TASKS[dataset].title}"
+    return f"{TABLES[backbone]} ({BACKBONES[backbone]}), {title(method)} on {title(dataset)}"
 
 
 # Cells and averages
@@ -87,7 +84,7 @@ def check_cells(paper: Published) -> Findings:
             n = SEEDS * TASKS[dataset].test_images
             low, high = zip(plausible_counts(printed, n), plausible_counts(other, n), strict=True)
             verdict = ROUNDING if max(low) <= min(high) else CONTRADICTS
-        place = f"Table 1, {METHODS[method].title} on {TASKS[dataset].title}"
+        place = f"Table 1, {title(method)} on {title(dataset)}"
         yield Finding(place, f"{printed:.1f}", f"{other:.1f} in Table 6", verdict)
 
 
@@ -108,7 +105,7 @@ def check_averages(paper: Published) -> Findings:
         recomputed = f"{value:.2f}"
         if recomputed != f"{other:.2f}":
             recomputed += f" ({other:.2f} from {TABLES[row.backbone]})"
-        place = f"{row.source}, average of {METHODS[row.method].title}, {BACKBONES[row.backbone]}"
+        place = f"{row.source}, average of {title(row.method)}, {BACKBONES[row.backbone]}"
         yield Finding(place, f"{row.average:.1f}", recomputed, near(row.average, value, HALF, HALF))
 
 
@@ -118,18 +115,18 @@ def check_averages(paper: Published) -> Findings:
 def check_order(paper: Published) -> Findings:
     """Yield the findings on sentences that compare methods by their averages, or on the data sets of the main table."""
     average, leads = means(paper)["average"], {}
-    for backbone, title in BACKBONES.items():
+    for backbone, name in BACKBONES.items():
         pvera, others = average[backbone, "pvera"], average[backbone].drop("pvera")
         leads[backbone] = pvera - others.max()
-        best = f"PVeRA {pvera:.2f}, best other {titles([others.idxmax()])} {others.max():.2f}"
-        yield Finding(f"text, highest average, {title}", "PVeRA", best, above(leads[backbone], 2 * HALF))
+        best = f"PVeRA {pvera:.2f}, best other {title(others.idxmax())} {others.max():.2f}"
+        yield Finding(f"text, highest average, {name}", "PVeRA", best, above(leads[backbone], 2 * HALF))
     for quote, backbone in (("second_s", "dinov2_s"), ("second_l", "dinov2_l")):
         said, others = paper.quote(quote), average[backbone].drop("pvera")
-        named = [key for key in others.index if METHODS[key].title in said.split(" and ")]
+        named = [key for key in others.index if title(key) in said.split(" and ")]
         behind = others.max() - others
         tied_as_printed = set(behind.index[behind <= HALF + EPSILON])
         verdict = FOLLOWS if tied_as_printed == set(named) else above(-behind[named].max(), 2 * HALF)
-        first = ", ".join(f"{METHODS[m].title} {others[m]:.2f}" for m in others.nlargest(3).index)
+        first = listed(others.nlargest(3), "{:.2f}")
         yield Finding(f"text, second best, {BACKBONES[backbone]}", said, first, verdict)
     for quote, backbone, sign in (("gap_s", "dinov2_s", 1), ("gap_l", "dinov2_l", -1)):
         least = min(sign * (leads[backbone] - lead) for other, lead in leads.items() if other != backbone)
@@ -143,25 +140,24 @@ def check_order(paper: Published) -> Findings:
     place = "text, linear probing on natural images"
     yield Finding(place, paper.quote("linear_natural"), shown, agree(beaten.all()))
     lowest = means(paper).loc["dinov2_b"][list(CATEGORIES[1:])].idxmin()
-    shown = "lowest average: " + ", ".join(f"{METHODS[m].title} ({category})" for category, m in lowest.items())
+    shown = "lowest average: " + ", ".join(f"{title(m)} ({category})" for category, m in lowest.items())
     place = "text, linear probing under a larger shift"
     yield Finding(place, paper.quote("linear_shift"), shown, agree(set(lowest) == {"linear"}))
     wins = table.rank(ascending=False, method="min").eq(1).sum(axis=1).sort_values(ascending=False, kind="stable")
-    shown = ", ".join(f"{METHODS[method].title} {number}" for method, number in wins.items())
     said = paper.quote("best_of_dora")
-    yield Finding("text, data sets on which DoRA is best", said, shown, agree(int(said) == wins["dora"]))
+    yield Finding("text, data sets on which DoRA is best", said, listed(wins, "{}"), agree(int(said) == wins["dora"]))
 
 
 def check_marks(paper: Published) -> Findings:
     """Yield the findings on bold (best) and underlined (second) cells, given the printed numbers."""
     values, printed = paper.main_table(), paper.main_table("mark")
     average = paper.averages[paper.averages["source"] != "text"].set_index("method")
-    columns = {f"Table 1, {TASKS[d].title}": (values[d], printed[d]) for d in values}
+    columns = {f"Table 1, {title(d)}": (values[d], printed[d]) for d in values}
     columns["Table 1, Average"] = (average["average"], average["mark"])
     for task, rows in paper.language.set_index("method").groupby("task", sort=False):
         columns[f"Table 5, {task}"] = (rows["score"], rows["mark"])
     for place, (scores, marks) in columns.items():
-        expected = scores.rank(ascending=False, method="min").map({1: "best", 2: "second"}).fillna("")
+        expected = pd.Series(earned(scores), scores.index)
         verdict = FOLLOWS if expected.eq(marks).all() else ROUNDING if _breaks_ties(scores, marks) else CONTRADICTS
         yield Finding(place, _described(marks), _described(expected), verdict)
 
@@ -177,7 +173,7 @@ def _breaks_ties(scores: pd.Series, marks: pd.Series) -> bool:
 def _described(marks: pd.Series) -> str:
     """Return, for example, "best: PVeRA; second: DoRA and LoRA"."""
     methods = {mark: marks.index[marks == mark] for mark in ("best", "second")}
-    return "; ".join(f"{mark}: {titles(keys)}" for mark, keys in methods.items() if len(keys))
+    return "; ".join(f"{mark}: {' and '.join(map(title, keys))}" for mark, keys in methods.items() if len(keys))
 
 
 # Stars and standard deviations
@@ -242,7 +238,7 @@ def check_stars(paper: Published) -> Findings:
     for task, rows in paper.language.set_index("method").groupby("task", sort=False):
         reference, n = rows.at["pvera", "score"], SEEDS * GLUE_VALIDATION.get(task, 0)
         for method, row in rows.drop("pvera").iterrows():
-            yield _star(f"Table 5, {METHODS[method].title} on {task}", row["score"], row["star"], reference, n)
+            yield _star(f"Table 5, {title(method)} on {task}", row["score"], row["star"], reference, n)
     stars = [table.loc[table["method"] == "pvera", "star"].sum() for table in (paper.detailed, paper.language)]
     yield exact("stars of PVeRA itself", sum(stars), 0)
 
@@ -285,11 +281,11 @@ def check_grid(paper: Published) -> Findings:
         counts = shares(rows["percent"].tolist(), total)
         printed = ", ".join(f"{p} %" for p in rows["percent"])
         shown = ", ".join(f"{k}/{total}" for k in counts) if counts else f"no counts that sum to {total}"
-        yield Finding(f"Table 4, {METHODS[method].title}", printed, shown, agree(counts is not None))
+        yield Finding(f"Table 4, {title(method)}", printed, shown, agree(counts is not None))
     for method, quote in (("lora", "lora_rank"), ("vera", "vera_learning_rate")):
         rows = paper.grid[paper.grid["method"] == method]
         most = rows.loc[rows["percent"].idxmax(), "value"]
-        yield exact(f"text, most chosen value of {METHODS[method].title}", paper.quote(quote), f"{most:g}")
+        yield exact(f"text, most chosen value of {title(method)}", paper.quote(quote), f"{most:g}")
 
 
 # Trained parameters and operations, counted on this package's models
@@ -319,7 +315,7 @@ def check_sizes(paper: Published) -> Findings:
     for row in paper.position.itertuples():
         yield exact(f"Table 3, {row.targets.upper()}", row.parameters, trained(vit, PVeRA(targets=row.targets)))
     times = adapter_sizes(paper)["times"].drop(["pvera", "linear"])
-    shown = "times PVeRA's: " + ", ".join(f"{METHODS[m].title} {x:.1f}" for m, x in times.items())
+    shown = f"times PVeRA's: {listed(times, '{:.1f}')}"
     verdict = agree((np.log10(times) >= 1.5).mean() > 1 / 2)
     yield Finding("text, PVeRA against most other adapters", paper.quote("size"), shown, verdict)
 
@@ -397,4 +393,4 @@ def summary(findings: pd.DataFrame) -> pd.DataFrame:
 def table(data: pd.DataFrame) -> str:
     """Return a table in Markdown, without its index."""
     rows = [[markdown.escape(value) for value in row] for row in data.astype(str).to_numpy()]
-    return markdown.table([markdown.escape(title) for title in data], rows)
+    return markdown.table([markdown.escape(name) for name in data], rows)

@@ -153,6 +153,11 @@ def title(key) -> str:
     return named.title if named else str(key)
 
 
+def listed(values: pd.Series, form: str) -> str:
+    """List values by their keys' titles: "LoRA 1.5, VeRA 2.0"."""
+    return ", ".join(f"{title(key)} {form.format(value)}" for key, value in values.items())
+
+
 def plain(value: float, digits: int) -> str:
     """Format a number with a true minus sign; what prints as zero has none, and NaN is an empty cell."""
     if np.isnan(value):

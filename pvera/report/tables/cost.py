@@ -12,7 +12,7 @@ from pvera.cost import GIGA
 from pvera.errors import InputError
 from pvera.report.published import Published
 from pvera.report.scores import by_backbone, wide
-from pvera.report.table import Table, plain, thousands, title
+from pvera.report.table import Table, listed, plain, thousands, title
 from pvera.report.tables.benchmark import accuracies
 from pvera.report.tables.names import backbone_title
 from pvera.report.tables.verdicts import FAILS, HOLDS, UNTESTABLE, Count, Untestable
@@ -87,11 +87,11 @@ def judged(points: pd.DataFrame | None, real: bool) -> dict[str, Count]:
     kept, left = training[["bottleneck", "adaptformer"]], merged[["lora", "vera", "pvera"]].abs().max()
     found = [
         (f"{sizes['pvera'] / sizes['vera']:.2f} times VeRA's", times.drop("vera").min() > 1),
-        (f"times PVeRA's: {_listed(times, '{:.1f}')}", (np.log10(times) >= 1.5).mean() > 0.5),
+        (f"times PVeRA's: {listed(times, '{:.1f}')}", (np.log10(times) >= 1.5).mean() > 0.5),
         (f"{training['pvera']:.2f} %", round(training["pvera"], 1) == 15.7),
         (f"{inference['vera']:.2f} %", round(inference["vera"], 1) == 10.5),
         (f"{left:.2f} %", left == 0),
-        (_listed(kept, "{:.2f} %"), merged[kept.index].isna().all() and (kept > 0).all()),
+        (listed(kept, "{:.2f} %"), merged[kept.index].isna().all() and (kept > 0).all()),
     ]
     counts = {}
     for text, (reading, holds) in zip(CLAIMS, found, strict=True):
@@ -99,10 +99,6 @@ def judged(points: pd.DataFrame | None, real: bool) -> dict[str, Count]:
         if text.endswith("%") and not real:
             counts[text] = Count(f"{reading}; the printed percentage is one of ViT-B/14", UNTESTABLE)
     return counts
-
-
-def _listed(values: pd.Series, form: str) -> str:
-    return ", ".join(f"{title(key)} {form.format(value)}" for key, value in values.items())
 
 
 def count(text: str, counts: tuple[pd.DataFrame | None, bool]) -> Count:
