@@ -135,8 +135,7 @@ def test_analyses_and_tables_take_own_pictures(pictures, tmp_path, capsys, in_pr
         assert all(f"{100 * accuracies[name, method]:.1f}" in row for name in ("photos", "again"))
     assert "photos" in benchmark.detailed(runs).markdown() and benchmark.grid(runs).markdown()
     assert "differences do not test" in against_paper.accuracies(runs, paper).caption
-    groups = uncertainty.groups(readings.load_uncertainty(root, "own"))
-    assert list(groups) == [uncertainty.ALL, "again", "photos"]
+    assert uncertainty.datasets(readings.load_uncertainty(root, "own")) == ["again", "photos"]
     status, output, _ = scripts.outcome("train", capsys, *of_two, "--experiments", "rank")
     assert status == 0 and output.endswith("profile own lists no runs of rank now\n")
 
