@@ -110,7 +110,7 @@ def test_what_was_found_are_facts():
 
 def test_a_measure_that_could_not_decide_is_not_testable():
     """An AUROC ends half a unit from chance: three models that differ as much as these show nothing below that."""
-    models = pd.DataFrame([[0.1], [0.4], [-0.3]])
+    models = pd.DataFrame([[0.1], [0.4], [-0.3]]) * 0.61
     row = Claim("topic", "It leads", lambda data: {"": data}, units="models", limit=0.5).judge(models)
     assert row["verdict"] == UNTESTABLE and row["reading"].startswith(
         "the measure ends 0.5 from zero, and no difference"

@@ -67,6 +67,14 @@ def test_spread_by_hand():
     assert pooled["cliffs_delta"] == pytest.approx(2 * both.statistic / (5 * 7) - 1)
 
 
+def test_spreads_are_split_by_half_of_the_draws_and_widths_by_the_predicted_class():
+    """Of an image, two of five draws predict the label, more than any other class."""
+    image = Estimates(*map(np.array, ([0], [0.1], [0.4], [0], [0.4], [0.2])))
+    run = Uncertainty(make_record("pvera", config=DRAWS), {5: image}, np.array([0.4]), np.array([True]), ())
+    assert uncertainty.spread_of([run], 5)["right"].tolist() == [False]
+    assert uncertainty.width_of([run], 5)["right"].tolist() == [True]
+
+
 def test_contrasts_are_those_within_a_data_set():
     """Pooled, incorrect images spread more. By data set, delta is .25 and 1 on Digits, and -1 on Vessels's one seed."""
     for values in (uncertainty.spread_of, uncertainty.width_of):
