@@ -14,7 +14,7 @@ PROFILE = {
     "datasets": ["digits", "vessels"],
     "seeds": [0, 1],
     "protocol": "corrected",
-    "schedule": {"epochs": 2},
+    "schedule": {"epochs": 10},  # so that runs are left when a worker is cancelled
     "beta": [1e-2, 1e-6],
     "ablations": {"datasets": ["vessels"], "rank": [4, 8], "targets": ["q", "qv"], "search": False},
     "methods": {
