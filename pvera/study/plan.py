@@ -337,11 +337,11 @@ def uncertainty(profile: Profile, root, name: str) -> list[Analysis]:
     # The recorded configurations hold two settings of further draws, which are no longer made.
     settings = {"draws": sorted(profile.draws), "truth_images": 64, "truth_draws": 256}
     analysed = partial(Analysis.of, function=analyses.uncertainties, **settings)
-    fixed = [run for run in noise(profile, root, "noise") if run.keep and chosen_grid(run.path) is not None]
-    return [
-        *(analysed(run, name) for run in adapters(profile, root, "pvera")),
-        *(analysed(run, f"{name}_{run.experiment}") for run in fixed),
-    ]
+    listed = [analysed(run, name) for run in adapters(profile, root, "pvera")]
+    for run in noise(profile, root, "noise"):
+        if run.keep and chosen_grid(run.path) is not None:
+            listed.append(analysed(run, f"{name}_{run.experiment}"))
+    return listed
 
 
 def out_of_distribution(profile: Profile, root, name: str) -> list[Analysis]:
