@@ -14,7 +14,7 @@ from pathlib import Path
 from options import ROOT, Parser
 
 from pvera.errors import InputError
-from pvera.study.experiments import EXPERIMENTS
+from pvera.study.plan import EXPERIMENTS
 from pvera.study.script import run
 
 STAMP = "pvera"  # key of a notebook's metadata: the profile and the hash of what it was executed on

@@ -25,8 +25,8 @@ from training_options import parse_training
 from pvera.files import require_writable
 from pvera.processes import cores
 from pvera.study import cluster, hours
-from pvera.study.experiments import named, of_profile
 from pvera.study.inputs import prepare
+from pvera.study.plan import named, of_profile
 from pvera.study.profiles import Profile
 from pvera.study.script import run
 from pvera.study.worker import Plan, work_together

@@ -8,7 +8,7 @@ from options import ROOT, Parser, read_profile, set_cache
 
 from pvera.data import store
 from pvera.errors import InputError
-from pvera.study.experiments import EXPERIMENTS, of_script
+from pvera.study.plan import EXPERIMENTS, of_script
 from pvera.study.profiles import Profile
 
 

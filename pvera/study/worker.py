@@ -24,7 +24,7 @@ from pvera.adapters import METHODS
 from pvera.errors import InputError, writing
 from pvera.files import write_atomically
 from pvera.study import hours
-from pvera.study.experiments import EXPERIMENTS, list_runs
+from pvera.study.plan import EXPERIMENTS, list_runs
 from pvera.study.profiles import Profile
 from pvera.study.runs import Job, Run
 from pvera.study.training import CUBLAS

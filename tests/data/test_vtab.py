@@ -11,7 +11,7 @@ from vtab_like import ROOT, SCRIPT, cache, call, edit, state, whole  # noqa: F40
 from pvera.data import image_folders, store, vtab
 from pvera.errors import InputError
 from pvera.study import inputs, runs
-from pvera.study.experiments import list_runs
+from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.training import TrainingConfig
 

@@ -14,7 +14,7 @@ import torch
 import trained
 
 from pvera.study import results
-from pvera.study.experiments import list_runs
+from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.training import TrainingConfig
 

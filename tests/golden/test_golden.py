@@ -16,7 +16,7 @@ from timm.models.vision_transformer import VisionTransformer
 import pvera
 from pvera.data.image_folders import ImageData
 from pvera.study import training
-from pvera.study.experiments import list_runs
+from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.protocol import PUBLISHED
 

@@ -9,8 +9,8 @@ import pvera
 from pvera import backbones, checkpoint
 from pvera.data import tasks
 from pvera.study import results
-from pvera.study.experiments import list_runs
 from pvera.study.inputs import splits_sha256
+from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
 
 IMAGES = 40

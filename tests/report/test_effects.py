@@ -17,7 +17,7 @@ from pvera import METHODS
 from pvera.errors import InputError
 from pvera.report.tables import protocol as tables
 from pvera.study import results
-from pvera.study.experiments import list_runs
+from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.protocol import REFERENCES, one_at_a_time
 

@@ -17,7 +17,7 @@ from pvera.data.suite import RECIPES
 from pvera.data.tasks import TASKS
 from pvera.report import published
 from pvera.report.audit import CONTRADICTS
-from pvera.study.experiments import list_runs, of_script
+from pvera.study.plan import list_runs, of_script
 from pvera.study.profiles import Profile
 from results import ROOT, cell, hours, ratio, rows, table
 

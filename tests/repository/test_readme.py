@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 import pvera
 from pvera.data.suite import COUNTS, RECIPES
-from pvera.study.experiments import list_runs, of_script
+from pvera.study.plan import list_runs, of_script
 from pvera.study.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,7 +20,7 @@ from pvera import InputError, backbones
 from pvera.data import custom, splits, suite, tasks
 from pvera.study import results
 from pvera.study.evaluation import Adapter, evaluate
-from pvera.study.experiments import list_runs
+from pvera.study.plan import list_runs
 from pvera.study.protocol import PROTOCOLS
 from pvera.study.training import TrainingConfig
 

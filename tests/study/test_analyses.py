@@ -19,7 +19,7 @@ from pvera.files import sha256
 from pvera.report import readings
 from pvera.seeding import derive
 from pvera.study import analyses, results
-from pvera.study.experiments import list_runs
+from pvera.study.plan import list_runs
 from pvera.study.profiles import Baselines
 
 

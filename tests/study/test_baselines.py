@@ -11,7 +11,7 @@ from pvera.data.image_folders import load_split
 from pvera.seeding import derive
 from pvera.study import analyses, results, training
 from pvera.study import uncertainty_baselines as baselines
-from pvera.study.experiments import list_runs
+from pvera.study.plan import list_runs
 from pvera.study.profiles import Baselines
 
 METHODS = {"linear": {}, "lora": {"rank": 4}, "vera": {"rank": 8}, "pvera": {"rank": 8}}

@@ -9,7 +9,7 @@ import scripts
 from small import arguments, profile_with
 
 from pvera.study import hours, results, worker
-from pvera.study.experiments import list_runs
+from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.runs import Run
 from pvera.study.training import TrainingConfig

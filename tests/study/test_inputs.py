@@ -9,7 +9,7 @@ from pvera import backbones
 from pvera.data import image_folders, store
 from pvera.errors import InputError
 from pvera.study import inputs, results
-from pvera.study.experiments import list_runs
+from pvera.study.plan import list_runs
 from pvera.study.training import TrainingConfig
 
 

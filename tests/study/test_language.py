@@ -8,7 +8,7 @@ from text_tasks import encoder, encoder_folder, text_folder  # noqa: F401  fixtu
 from pvera.data import tokenized
 from pvera.report.scores import wide
 from pvera.study import results
-from pvera.study.experiments import list_runs
+from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
 
 METHODS = ("linear", "bottleneck", "ia3", "dora", "lora", "vera", "pvera")

@@ -19,7 +19,7 @@ from pvera.report.plots import cost as cost_plots
 from pvera.report.tables import against_paper, benchmark, calibration, wall_time
 from pvera.report.tables import cost as cost_tables
 from pvera.study import cost_records, results
-from pvera.study.experiments import list_runs
+from pvera.study.plan import list_runs
 from pvera.study.training import TrainingConfig
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,8 @@ import pvera
 from pvera import InputError, PVeRA
 from pvera.data import glue
 from pvera.files import sha256
-from pvera.study import experiments, inputs, results
-from pvera.study.experiments import EXPERIMENTS, list_runs, of_script
+from pvera.study import inputs, results
+from pvera.study.plan import EXPERIMENTS, list_runs, named, of_script
 from pvera.study.profiles import Ablations, Baselines, Effects, Noise, Profile, Published
 from pvera.study.protocol import CORRECTED, PUBLISHED_BETA
 from pvera.study.runs import Run
@@ -280,10 +280,10 @@ def test_analyses_are_listed_when_their_adapters_are_there(profile, tmp_path):
 
 
 def test_names_of_experiments(profile, tmp_path):
-    assert experiments.named("protocol_pvera_kl").name == "protocol"
-    assert experiments.named("language_beta").name == "language_beta", "no variant of language"
+    assert named("protocol_pvera_kl").name == "protocol"
+    assert named("language_beta").name == "language_beta", "no variant of language"
     with pytest.raises(InputError, match="there is no experiment 'bench'"):
-        experiments.named("bench")
+        named("bench")
     with pytest.raises(InputError, match="language reads texts, this profile describes images"):
         list_runs(profile, "language", tmp_path)
     with pytest.raises(InputError, match="unknown experiment 'bench'"):

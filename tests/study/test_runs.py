@@ -12,7 +12,7 @@ import pvera
 from pvera import backbones
 from pvera.data.image_folders import ImageData, load_split
 from pvera.study import results, runs
-from pvera.study.experiments import list_runs
+from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.runs import Run
 from pvera.study.training import TrainingConfig

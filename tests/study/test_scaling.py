@@ -7,7 +7,7 @@ from options import read_profile
 
 from pvera.data import tasks
 from pvera.study import cost_records, hours
-from pvera.study.experiments import list_runs
+from pvera.study.plan import list_runs
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 

@@ -8,7 +8,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.table import Table
 from pvera.study import results
-from pvera.study.experiments import EXPERIMENTS, named
+from pvera.study.plan import EXPERIMENTS, named
 
 TITLES = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
 
