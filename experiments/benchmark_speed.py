@@ -35,7 +35,8 @@ from pvera import adapt, backbones, cost, sample
 from pvera.adapters import Method
 from pvera.files import require_writable
 from pvera.hooks import training_attention
-from pvera.study import plan, speed, training
+from pvera.report.tables import speed
+from pvera.study import plan, training
 from pvera.study.protocol import CORRECTED
 from pvera.study.runs import environment
 from pvera.study.script import run

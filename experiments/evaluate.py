@@ -23,9 +23,8 @@ def main() -> None:
     made.add_argument("--predictions", type=Path, metavar="FILE", help="CSV file to write: one line per image")
     made.add_argument("--metrics", type=Path, metavar="FILE", help="JSON file to write: all numbers that are printed")
     options = made.parse_args()
-    for file in (options.predictions, options.metrics):
-        if file:
-            require_writable(file.resolve().parent)
+    for file in filter(None, (options.predictions, options.metrics)):
+        require_writable(file.resolve().parent)
     evaluation = evaluated(options, options.draws)
     about = {
         "backbone": evaluation.adapter.frozen.name,

@@ -15,7 +15,6 @@ from pvera.study.profiles import Profile
 from pvera.study.runs import Job, environment
 from pvera.study.training import PRECISIONS
 
-SMALL = "tiny"  # the backbone of profile `own`
 #: Folders of the suites' data sets.
 ROOTS = {"demo": ROOT / "data" / "demo", "vtab": ROOT / "data" / "vtab-1k", "own": ROOT / "data" / "own"}
 
@@ -29,7 +28,7 @@ def install(options: Namespace) -> None:
     Unless more is said: profile `own`, or `own_large` for a larger backbone; the corrected protocol; PVeRA with seed 0.
     InputError like `install_one`, and for known data sets beside the user's.
     """
-    options.profile = options.profile or ("own" if options.backbones in (None, [SMALL]) else "own_large")
+    options.profile = options.profile or ("own" if options.backbones in (None, ["tiny"]) else "own_large")
     options.protocol = options.protocol or "corrected"
     if options.script == "train":
         options.methods, options.seeds = options.methods or ["pvera"], options.seeds or [0]

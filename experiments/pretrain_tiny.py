@@ -124,12 +124,10 @@ def augment(images, noise):
     grid = F.affine_grid(affine, list(images.shape), align_corners=False)
     images = F.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
-    def factor():
-        return uniform(1 - JITTER, 1 + JITTER).view(n, 1, 1, 1)
-
-    images = images * factor()
-    images = torch.lerp(images.mean((1, 2, 3), keepdim=True), images, factor())  # contrast
-    images = torch.lerp(images.mean(1, keepdim=True), images, factor())  # saturation
+    brightness, contrast, saturation = (uniform(1 - JITTER, 1 + JITTER).view(n, 1, 1, 1) for _ in range(3))
+    images = images * brightness
+    images = torch.lerp(images.mean((1, 2, 3), keepdim=True), images, contrast)
+    images = torch.lerp(images.mean(1, keepdim=True), images, saturation)
     return normalise(images.clamp(0, 1))
 
 

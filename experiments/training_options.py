@@ -47,9 +47,7 @@ def parse_training(description: str, script: str, words: list[str] | None) -> tu
     parser.add_argument("--precision", help="float32, bfloat16 or float16, instead of the profile's")
     parser.count("--epochs", metavar="N", help="largest number of epochs, instead of the profile's")
     parser.count("--batch-size", metavar="N", help="images of a batch, instead of the profile's")
-    parser.add_argument(
-        "--learning-rate", type=float, metavar="X", help="of all methods, instead of the profile's grids"
-    )
+    parser.add_argument("--learning-rate", type=float, metavar="X", help="of all methods, instead of their grids")
     parser.add_argument(
         "--weights",
         action="append",

@@ -56,18 +56,8 @@ class Estimates:
 
     @property
     def correct(self) -> np.ndarray:
-        """Whether more than half of the draws predict the label (Algorithm 1)."""
+        """Whether more than half of the draws predict the label (Algorithm 1, which swaps its lists' names)."""
         return self.accuracy > 0.5
-
-    @property
-    def sd_correct(self) -> np.ndarray:
-        """`sd` of the correct images. The paper's Algorithm 1 swaps the names of this and `sd_incorrect`."""
-        return self.sd[self.correct]
-
-    @property
-    def sd_incorrect(self) -> np.ndarray:
-        """`sd` of the other images."""
-        return self.sd[~self.correct]
 
     @property
     def right(self) -> np.ndarray:

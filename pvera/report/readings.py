@@ -54,7 +54,7 @@ def load(root, profile: str, experiment: str) -> list[tuple[dict, dict[str, np.n
     InputError for results that are damaged, or cannot stand in one analysis.
     """
     runs = results.load_runs(root, profile, experiment, optional=True)
-    return [(run, results.read_arrays(results.run_path(root, *(run[k] for k in results.IDENTITY)))) for run in runs]
+    return [(run, results.read_arrays(results.path_of(root, run))) for run in runs]
 
 
 def load_uncertainty(root, profile: str, trained: str = "benchmark") -> list[Uncertainty]:
@@ -66,7 +66,7 @@ def load_uncertainty(root, profile: str, trained: str = "benchmark") -> list[Unc
     kinds = {name: np.int64 if kind == np.int16 else np.float64 for name, kind in uncertainty.STORED.items()}
     experiment = "uncertainty" if trained == "benchmark" else f"uncertainty_{trained}"
     for record, arrays in load(root, profile, experiment):
-        path = results.run_path(root, **{name: record[name] for name in results.IDENTITY} | {"experiment": trained})
+        path = results.path_of(root, record | {"experiment": trained})
         drawn_from = record["config"]["adapter_sha256"]
         if results.read(path)["files"].get(results.ADAPTER, drawn_from) != drawn_from:
             raise InputError(

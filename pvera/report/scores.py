@@ -8,7 +8,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.errors import InputError
-from pvera.study.results import IDENTITY, KINDS, read_predictions, run_path
+from pvera.study.results import KINDS, path_of, read_predictions
 
 ROWS = ["category", "dataset", "seed"]  # the index of scores
 
@@ -53,7 +53,7 @@ def wide(runs: Iterable[dict], metric: str | Callable[[dict], float] = "accuracy
 
 def predictions(root, run: dict) -> tuple[np.ndarray, np.ndarray]:
     """Return the test probabilities (n, classes) and labels (n,) of a run below `root`. InputError without them."""
-    return read_predictions(run_path(root, *(run[key] for key in IDENTITY)))
+    return read_predictions(path_of(root, run))
 
 
 def over_seeds(scores: pd.DataFrame) -> pd.DataFrame:

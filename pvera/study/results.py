@@ -70,6 +70,11 @@ def run_path(root, profile: str, experiment: str, backbone: str, dataset: str, m
     return Path(root, profile, experiment, backbone, dataset, method, f"seed{seed:d}.json")
 
 
+def path_of(root, record: dict) -> Path:
+    """Return the path of a record below `root`."""
+    return run_path(root, *(record[name] for name in IDENTITY))
+
+
 def write(
     path,
     record: dict,

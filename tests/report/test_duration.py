@@ -9,9 +9,12 @@ from records import hold_stored, make_record
 
 from pvera.report.scores import chosen_member
 from pvera.report.tables import duration
+from pvera.study import results
 
 ROOT = Path(__file__).resolve().parents[2]
 NAN = float("nan")
+LIMIT = 3
+SHORT = {"max_epochs": LIMIT, "patience": 20, "tolerance": 1e-3}
 
 
 def trained(method, losses, seed=0, dataset="digits", correct=5, status="stopped early"):
@@ -20,6 +23,7 @@ def trained(method, losses, seed=0, dataset="digits", correct=5, status="stopped
     curve = {"validation_loss": losses, "validation_accuracy": [i / 100 for i in range(1, len(losses) + 1)]}
     run["members"][0] |= {"curve": curve, "epochs": len(losses), "status": status}
     run["chosen"]["epoch"] = int(np.nanargmin(losses))
+    run["config"] |= SHORT
     return run
 
 
@@ -30,9 +34,6 @@ RUNS = [
     trained("vera", [0.7, 0.5, 0.9], correct=6),
     trained("vera", [0.5, 0.7], seed=1, correct=6),
 ]
-
-
-SHORT = {"max_epochs": 3, "patience": 20, "tolerance": 1e-3}
 
 
 @pytest.mark.parametrize(
@@ -46,8 +47,8 @@ def test_kept_by_hand(losses, changes, epoch):
 
 
 def test_by_hand():
-    table = duration.duration_table({"Images": (RUNS, SHORT)})
-    assert list(table.panels) == ["Images (Digits), 3 of 4 ended by patience"]
+    table = duration.duration_table(RUNS, LIMIT)
+    assert "3 of 4 ended by patience" in table.caption
     # PVeRA: epochs 5 and 3; the loss falls from 0.8 to 0.4 and stays at 0.6. VeRA is chosen before epoch 3.
     assert {row[0]: row[1:] for row in lines(table)} == {
         "VeRA": ["2 (1 to 2)", "0.00", "<ins>1.5</ins>", "<ins>1.5</ins>", "**60.0**"],
@@ -65,13 +66,13 @@ def test_the_limit_chooses_anew_among_the_members_of_a_grid():
     curve = {"validation_loss": [0.9, 0.7, 0.75], "validation_accuracy": [0.2, 0.3, 0.25]}
     diverged = {"validation_loss": [NAN], "validation_accuracy": [NAN]}
     run["members"] += [member | {"curve": curve, "epochs": 3}, member | {"curve": diverged, "epochs": 1}]
-    (row,) = duration.durations([run], SHORT).to_dict("records")
+    (row,) = duration.durations([run], LIMIT).to_dict("records")
     assert (row["early_loss"], row["early_accuracy"]) == (0.7, 0.3) and row["loss"] == 0.4
 
 
 def test_data_sets_weigh_the_same_and_diverged_runs_are_left_out():
     other = [trained("vera", [0.1], dataset="vessels", correct=9), make_record("dora", chosen=None)]
-    means = duration.of_methods(duration.durations([*RUNS, *other], SHORT))
+    means = duration.of_methods(duration.durations([*RUNS, *other], LIMIT))
     assert list(means.index) == ["vera", "pvera"]
     assert means.at["vera", "test"] == pytest.approx((60 + 90) / 2)
 
@@ -79,8 +80,8 @@ def test_data_sets_weigh_the_same_and_diverged_runs_are_left_out():
 def test_committed_results():
     """No chosen training ran into the limit of its epochs, each kept the epoch that its losses say, and accuracies
     are those of the stored scores."""
-    runs, _ = duration.load(ROOT / "results", "mini")["Images"]
-    assert duration.durations(runs, runs[0]["config"])["patience"].all()
+    runs = results.load_runs(ROOT / "results", "mini")
+    assert duration.durations(runs)["patience"].all()
     for run in runs:
         assert (
             duration.epoch_kept(duration.validation(chosen_member(run), "loss"), run["config"])

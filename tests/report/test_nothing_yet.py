@@ -8,7 +8,7 @@ import pytest
 from notebook import ROOT, run
 
 NOTEBOOKS = sorted(path.name for path in (ROOT / "analysis").glob("*.ipynb"))
-NEED_NO_PROFILE = {"audit.ipynb", "duration.ipynb", "speed.ipynb"}
+NEED_NO_PROFILE = {"audit.ipynb", "speed.ipynb"}
 
 
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name not in NEED_NO_PROFILE])

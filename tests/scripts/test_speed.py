@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import benchmark_speed
 import scripts
 
-from pvera.study import speed
+from pvera.report.tables import speed
 
 ROOT = Path(__file__).resolve().parents[2]
 MADE_BY = {"device": "cpu: Some(R) CPU", "threads": 2, "torch": "2", "timm": "1"}

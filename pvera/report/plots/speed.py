@@ -1,4 +1,4 @@
-"""Time and memory against the bound that a frozen backbone sets (`study.speed`)."""
+"""Time and memory against the bound that a frozen backbone sets (`tables.speed`)."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from pvera.report.plots import COLUMN, PAGE, entry, key, name_rows
-from pvera.study import speed
+from pvera.report.tables import speed
 
 #: Colour and marker of each precision: greys, as colours stand for methods.
 PRECISIONS = {"float32": ("black", "o"), "bfloat16": ("0.4", "s"), "float16": ("0.75", "D")}
@@ -21,7 +21,7 @@ def by_machine(records: Sequence[dict]) -> dict[str, dict[str, pd.DataFrame]]:
     parts: dict[str, dict[str, pd.DataFrame]] = {}
     for record in records:
         machine = re.sub(r"^(cpu|cuda): |\((R|TM)\)", "", speed.machine(record))
-        for backbone, rows in speed.by_backbone(record).items():
+        for backbone, rows in speed.frame(record).groupby("backbone", sort=False):
             parts.setdefault(backbone, {})[machine] = rows
     return parts
 

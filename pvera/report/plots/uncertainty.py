@@ -20,7 +20,7 @@ from pvera.report.tables import uncertainty_baselines as ways
 #: Colours of correct and incorrect predictions; no method has them, and colour-blind readers can tell them.
 CORRECT, INCORRECT = "#4D9221", "#762A83"
 #: Classes that are numbers, in words.
-NUMBERS = {"counting": "{} objects", "sprites": "at {} px", "orientation": "direction {}", "azimuth": "{}°"}
+NUMBERS = {"counting": "{} objects", "sprites": "at {} px", "azimuth": "{}°"}
 STARS = "**** p ≤ 0.0001 … * p ≤ 0.05"
 
 

@@ -6,29 +6,13 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
-from pvera.data.tasks import TASKS
 from pvera.report.scores import chosen_member, wide
-from pvera.report.table import Table, title
+from pvera.report.table import Table
 from pvera.report.tables.benchmark import about
-from pvera.study import results
 from pvera.study.training import History, TrainingConfig, stop_early
 
-GLUE = {name for name, task in TASKS.items() if task.suite == "glue"}
-#: Parts of the table -> their experiment, and whether they consist of GLUE's tasks, which stand apart.
-PARTS = {"Images": ("benchmark", False), "Texts": ("language", False), "GLUE": ("language", True)}
 #: The limit on epochs with which trainings are compared; short comparisons often have one like it.
 LIMIT = 20
-
-
-def load(root, profile: str) -> dict[str, tuple[list[dict], dict]]:
-    """Load, by part, the runs that may train beyond `LIMIT`, and their training config with that limit."""
-    parts = {}
-    for part, (experiment, of_glue) in PARTS.items():
-        loaded = results.load_runs(root, profile, experiment, optional=True)
-        runs = [run for run in loaded if (run["dataset"] in GLUE) == of_glue]
-        if runs and runs[0]["config"]["max_epochs"] > LIMIT:
-            parts[part] = runs, runs[0]["config"] | {"max_epochs": LIMIT}
-    return parts
 
 
 def validation(member: dict, measure: str) -> np.ndarray:
@@ -60,14 +44,14 @@ def stopped(run: dict, shorter: dict) -> tuple[float, float]:
     return min(kept)
 
 
-def durations(runs: list[dict], shorter: dict) -> pd.DataFrame:
+def durations(runs: list[dict], limit: int = LIMIT) -> pd.DataFrame:
     """Describe each run of one backbone that did not diverge, one row per run.
 
     epochs; patience: whether patience ended them; best: the chosen epoch, from 1; loss, accuracy: on the validation
-    split at that epoch; early_loss, early_accuracy: of the member and epoch that the config `shorter` would have
-    chosen; test: test accuracy.
+    split at that epoch; early_loss, early_accuracy: of the member and epoch that the same training with a `limit` on
+    its epochs would have chosen; test: test accuracy.
     """
-    rows = []
+    rows, shorter = [], runs[0]["config"] | {"max_epochs": limit}
     for run in runs:
         if run["chosen"]:
             member, chosen = chosen_member(run), run["chosen"]["epoch"]
@@ -106,24 +90,18 @@ SPEC = {
 }
 
 
-def duration_table(parts: dict[str, tuple[list[dict], dict]]) -> Table:
-    """Build the table of `of_methods`, a panel for each part of `load`."""
-    panels, frames = {}, []
-    for part, (runs, shorter) in parts.items():
-        data = durations(runs, shorter)
-        names = ", ".join(map(title, data["dataset"].unique()))
-        ended = f"{data['patience'].sum()} of {len(data)} ended by patience"
-        panels[f"{part} ({names}), {ended}"] = of_methods(data)
-        frames.append(data.assign(part=part))
+def duration_table(runs: list[dict], limit: int = LIMIT) -> Table:
+    """Build the table of `of_methods` for the runs of one backbone."""
+    data = durations(runs, limit)
     caption = (
         "Trainings that run until their patience ends, and the same trainings stopped at a limit of epochs, where the "
-        "grid's choice is made anew among the values that the run trained. Chosen epoch: median and range. Loss: "
-        "validation loss (nats) at the chosen epoch minus that of the shorter training. Accuracies (%): on the "
-        "validation split for the shorter training, then on the validation and the test split at the chosen epoch. "
-        "Bold: best. Underlined: second best. Means over seeds, then over data sets."
+        f"grid's choice is made anew among the values that the run trained. {data['patience'].sum()} of {len(data)} "
+        "ended by patience. Chosen epoch: median and range. Loss: validation loss (nats) at the chosen epoch minus "
+        "that of the shorter training. Accuracies (%): on the validation split for the shorter training, then on the "
+        "validation and the test split at the chosen epoch. Bold: best. Underlined: second best. Means over seeds, "
+        "then over data sets."
     )
-    described = " ".join(about(runs) for runs, _ in parts.values())
-    return Table("duration", caption, panels, SPEC, pd.concat(frames, ignore_index=True), described)
+    return Table("duration", caption, {"": of_methods(data)}, SPEC, data, about(runs))
 
 
 def curves(runs: list[dict]) -> dict[str, dict[str, tuple[pd.DataFrame, float]]]:

@@ -57,7 +57,7 @@ def _joined(root, profile: str, experiments: dict[str, dict]) -> Baselines | Non
         for record in results.load_runs(root, profile, experiment, optional=True):
             records.append(record)
             place = columns | {name: record[name] for name in ("dataset", "category", "method")}
-            frames = read_frames(results.run_path(root, *(record[key] for key in results.IDENTITY)))
+            frames = read_frames(results.path_of(root, record))
             for name, frame in frames.items():
                 parts[name].append(frame.assign(**place))
     if not records:

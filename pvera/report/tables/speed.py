@@ -50,11 +50,6 @@ def frame(record: dict) -> pd.DataFrame:
     return pd.DataFrame(record["rows"], columns=COLUMNS).astype(dict.fromkeys(NUMBERS, float))
 
 
-def by_backbone(record: dict) -> dict[str, pd.DataFrame]:
-    """Split the rows of a record by backbone."""
-    return {name: rows.reset_index(drop=True) for name, rows in frame(record).groupby("backbone", sort=False)}
-
-
 def machine(record: dict) -> str:
     """Name the machine of a record."""
     made_by = record["environment"]
