@@ -12,12 +12,11 @@ from pvera.files import write_atomically
 from pvera.report import readings
 from pvera.report.published import Published
 from pvera.report.scores import by_backbone, capped, wide
-from pvera.report.table import Table, texts
+from pvera.report.table import Table, texts, title
 from pvera.report.tables import ablations, benchmark, components, cost, language, latents
 from pvera.report.tables import out_of_distribution as ood
 from pvera.report.tables import uncertainty as draws
 from pvera.report.tables import uncertainty_baselines as ways
-from pvera.report.tables.names import backbone_title
 from pvera.report.tables.verdicts import EXACT, FIELDS, RULE, SHOWN, UNTESTABLE, Claim, Contrast, below, lead
 from pvera.study import markdown, results
 
@@ -251,7 +250,7 @@ def body(rows: pd.DataFrame, notebooks: str) -> str:
     """Return the page of claims without its title; notebooks: their folder as seen from the page."""
     rows = rows[rows["page"]].reset_index(drop=True)
     usual = rows["backbone"].iloc[0]
-    other = [backbone_title(name) if name not in ("", usual) else "" for name in rows["backbone"]]
+    other = [title(name) if name not in ("", usual) else "" for name in rows["backbone"]]
     scale = [", ".join(filter(None, both)) for both in zip(other, rows["scale"], strict=True)]
     links = "[" + rows["claim"] + f"]({notebooks}" + rows["notebook"] + ".ipynb) (" + rows["place"] + ")"
     cells = links.to_frame("Claim").join(texts(rows.assign(scale=scale), SHOWN))
@@ -264,7 +263,7 @@ def body(rows: pd.DataFrame, notebooks: str) -> str:
         "links lead."
     )
     if usual:
-        note = f"The backbone is {backbone_title(usual)} where no other is named. {note}"
+        note = f"The backbone is {title(usual)} where no other is named. {note}"
     table = markdown.table(list(cells), cells.map(lambda text: text.replace("|", r"\|")).to_numpy().tolist())
     return "\n\n".join([table, RULE, note]) + "\n"
 

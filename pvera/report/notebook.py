@@ -11,10 +11,9 @@ from matplotlib.figure import Figure
 
 from pvera.report import claims, plots, published
 from pvera.report.plots import ablations as figures
-from pvera.report.table import Table
+from pvera.report.table import Table, title
 from pvera.report.tables import ablations as tables
 from pvera.report.tables.benchmark import about
-from pvera.report.tables.names import backbone_title
 from pvera.study import results
 
 WIDTH = 510  # pixels of a figure of one column
@@ -62,7 +61,7 @@ class Page:
         if self.profile == REHEARSAL:
             table = replace(table, caption=f"Rehearsal with random weights and data: {table.caption}")
         table.write(self.results / self.profile / "tables")
-        heading = f"**Backbone {backbone_title(backbone)}**\n\n" if backbone else ""
+        heading = f"**Backbone {title(backbone)}**\n\n" if backbone else ""
         self.say(heading + table.markdown(about))
 
     def introduce(self, parts: dict[str, Any], about: Callable[[Any], str], script: str = "train") -> None:

@@ -146,11 +146,35 @@ def marks(values: Iterable[float], decimals: int = 1) -> list[str]:
 
 # Text
 
+BACKBONES = {
+    "tiny": "small ViT (32 px)",
+    "dinov2_s": "DINOv2 ViT-S/14",
+    "dinov2_b": "DINOv2 ViT-B/14",
+    "dinov2_l": "DINOv2 ViT-L/14",
+    "dinov3_s": "DINOv3 ViT-S/16",
+    "dinov3_b": "DINOv3 ViT-B/16",
+    "dinov3_l": "DINOv3 ViT-L/16",
+    "minilm": "MiniLM-L6",
+    "deberta_v3_base": "DeBERTa-V3-base",
+    "bert_base": "BERT-base",
+    "roberta_base": "RoBERTa-base",
+}
+
 
 def title(key) -> str:
-    """Return the title of a method or data set, or the key as text where it is neither."""
+    """Return the title of a method, data set or backbone, or the key as text where it is none of them."""
     named = METHODS.get(key) or TASKS.get(key)
-    return named.title if named else str(key)
+    return named.title if named else BACKBONES.get(key, str(key))
+
+
+def origin(record: dict, seeds: Iterable[int], datasets: Iterable[str] = ()) -> str:
+    """Name for a caption the profile, protocol, backbone, seeds and data sets that its numbers come from."""
+    *others, last = map(str, seeds)
+    text = f"Profile {record['profile']}, {record['protocol']} protocol, backbone {title(record['backbone'])}, " + (
+        f"seeds {', '.join([*others, last])}" if others else f"seed {last}"
+    )
+    names = ", ".join(map(title, datasets))
+    return f"{text}; data sets: {names}" if names else text
 
 
 def listed(values: pd.Series, form: str) -> str:

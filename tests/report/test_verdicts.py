@@ -8,8 +8,8 @@ from scipy.stats import t
 
 from pvera.adapters import METHODS
 from pvera.backbones import NAMES
-from pvera.report.plots import speed, style, uncertainty
-from pvera.report.tables import names
+from pvera.report.plots import forests, speed, style, uncertainty
+from pvera.report.table import title
 from pvera.report.tables.verdicts import EQUAL, FAILS, HOLDS, UNDECIDED, UNTESTABLE, Claim, Untestable, below, lead
 from pvera.study.protocol import one_at_a_time
 from pvera.text_encoders import NAMES as TEXT_ENCODERS
@@ -101,11 +101,11 @@ def test_units_and_words_of_a_claim():
 
 def test_every_backbone_encoder_and_switch_has_a_full_name():
     for key in (*NAMES, *TEXT_ENCODERS):
-        assert names.backbone_title(key) != key
-    titles = [names.switch_title(name) for name in one_at_a_time() if name in names.SWITCHES]
+        assert title(key) != key
     measured = {name for name in one_at_a_time() if not name.startswith("corrected")}
-    assert measured == set(names.SWITCHES) and len(set(titles)) == len(titles)
-    assert not any("_" in title for title in titles)
+    titles = [forests.look(name).title for name in measured]
+    assert measured == set(forests.SWITCHES) and len(set(titles)) == len(titles)
+    assert not any("_" in name for name in titles)
 
 
 def test_colours_of_methods_mean_methods_alone():

@@ -14,7 +14,6 @@ from pvera.report.plots import PAGE, PLAIN, PVERA_MEAN, SEED, Style, entry, fore
 from pvera.report.statistics import smallest
 from pvera.report.table import title
 from pvera.report.tables.components import CONTRASTS, Runs, values
-from pvera.report.tables.names import switch_title
 from pvera.report.tables.protocol import METRICS, per_pair, summary
 from pvera.study.protocol import one_at_a_time
 
@@ -74,10 +73,33 @@ def language(scores: pd.DataFrame, majority: Mapping[str, float], published: pd.
     return figure
 
 
+#: Switch (`protocol.one_at_a_time`) -> what the published program does there.
+SWITCHES = {
+    "published": "all differences at once",
+    "softmax_in_loss": "softmax taken twice",
+    "shuffle": "images never shuffled",
+    "own_draws": "other random numbers",
+    "joint_stop": "grid stops together",
+    "bottleneck_near_identity": "default start",
+    "adaptformer_near_identity": "default start",
+    "adaptformer_inside_layer_scale": "inside the layer scale",
+    "dora_norm": "norm per input column",
+    "dora_train_magnitude": "frozen magnitude",
+    "dora_scaled": "no α/r",
+    "dora_transpose": "update not transposed",
+    "lora_same_draw": "same start in every layer",
+    "vera_init": "uniform A and B",
+    "pvera_init": "uniform A and B",
+    "pvera_kl": "KL term as a mean",
+}
+
+
 def look(switch: str) -> Style:
     """Return the looks of a switch: the colour of its method, black for all methods."""
     method = one_at_a_time()[switch].method
-    return Style(switch_title(switch), style(method).colour if method else "black", "D")
+    if method is None:
+        return Style(SWITCHES[switch].capitalize(), "black", "D")
+    return Style(f"{title(method)}: {SWITCHES[switch]}", style(method).colour, "D")
 
 
 def effects(pairs: pd.DataFrame) -> Figure:

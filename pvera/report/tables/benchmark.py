@@ -11,8 +11,7 @@ from pvera.adapters import METHODS, PAPER_METHODS
 from pvera.data import vtab
 from pvera.report.scores import ROWS, capped, over_seeds, wide
 from pvera.report.statistics import LEVEL, binomial_p_value
-from pvera.report.table import STAR, Table, crossed, number, plain, title
-from pvera.report.tables.names import origin
+from pvera.report.table import STAR, Table, crossed, number, origin, plain, title
 from pvera.report.tables.verdicts import Contrast, Gaps, Untestable, below, contrast, lead
 
 REFERENCE = "pvera"

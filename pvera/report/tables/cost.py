@@ -14,7 +14,6 @@ from pvera.report.published import Published
 from pvera.report.scores import by_backbone, wide
 from pvera.report.table import Table, listed, plain, thousands, title
 from pvera.report.tables.benchmark import accuracies
-from pvera.report.tables.names import backbone_title
 from pvera.report.tables.verdicts import FAILS, HOLDS, UNTESTABLE, Count, Untestable
 from pvera.study.cost_records import MEASURES, SIZES, load_costs, method_of
 from pvera.study.results import load_runs
@@ -30,7 +29,7 @@ def cost_table(costs: pd.DataFrame) -> Table:
         first = part.iloc[0]
         operations = _operations("backbone_multiply_adds", first)
         parameters = f"{thousands(first['backbone_parameters'])} parameters"
-        heading = f"{backbone_title(backbone)}, grids of {profile}: {parameters}, {operations} GMAC"
+        heading = f"{title(backbone)}, grids of {profile}: {parameters}, {operations} GMAC"
         labels = [", ".join([title(row["method"]), *(f"{name} {value}" for name, value in row["grid"].items())])
                   for _, row in part.iterrows()]  # fmt: skip
         share = 100 * part["adapter_parameters"] / part["backbone_parameters"]

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from pvera.adapters import METHODS
-from pvera.report.table import Table, plain, title
-from pvera.report.tables.names import origin
+from pvera.report.table import Table, origin, plain, title
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 
 Latents = Sequence[tuple[dict, dict[str, np.ndarray]]]  # records and arrays of `readings.load`

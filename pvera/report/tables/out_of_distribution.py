@@ -10,8 +10,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.readings import load
 from pvera.report.statistics import LEVEL, rank_sum
-from pvera.report.table import Table, plain, title
-from pvera.report.tables.names import origin
+from pvera.report.table import Table, origin, plain, title
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 
 #: Value per image (`latents.adaptation`) -> its name in tables.

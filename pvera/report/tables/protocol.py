@@ -12,8 +12,7 @@ from scipy.stats import t
 
 from pvera.errors import InputError
 from pvera.report.scores import chosen_member
-from pvera.report.table import NOTHING, Table, crossed, plain, signed, title
-from pvera.report.tables.names import origin
+from pvera.report.table import NOTHING, Table, crossed, origin, plain, signed, title
 from pvera.study import results
 from pvera.study.protocol import GRID_REFERENCE, REFERENCES, one_at_a_time
 from pvera.uncertainty import t_interval

@@ -14,8 +14,7 @@ from pvera.data.tasks import TASKS
 from pvera.report.published import Published
 from pvera.report.readings import Uncertainty
 from pvera.report.statistics import rank_sum
-from pvera.report.table import Table, plain, signed, title
-from pvera.report.tables.names import origin
+from pvera.report.table import Table, origin, plain, signed, title
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 from pvera.selective import auroc
 from pvera.study.results import KINDS

@@ -15,8 +15,7 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.data.tasks import TASKS
 from pvera.report.statistics import smallest
-from pvera.report.table import NOTHING, Table, interval, number, plain, title
-from pvera.report.tables.names import origin
+from pvera.report.table import NOTHING, Table, interval, number, origin, plain, title
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
 from pvera.study import results
 from pvera.study.uncertainty_baselines import ALL_SEEDS, COVERAGE, FRAMES, read_frames
