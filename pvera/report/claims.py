@@ -74,10 +74,6 @@ def logarithms(runs: list[dict]) -> pd.DataFrame:
         return np.log(wide(runs, "ace"))
 
 
-def _percent(log_ratio: float) -> float:
-    return 100 * float(np.expm1(log_ratio))
-
-
 TOPICS = {
     "Components": Topic("not in the paper", "components", "components",
                         "train --experiments components equal_budget", _components),
@@ -118,7 +114,9 @@ AUROC, NATS, NLL = "AUROC {signed}", "{signed} nats", "NLL gain {signed}"
 _main = partial(Claim, "Main table", effect="{signed} points")
 _part = partial(Claim, "Components", effect="{signed} points")
 _rank = partial(ablations.named, "rank")
-_calibrated = partial(Claim, "Calibration", effect="ACE {signed} %", shown=_percent)
+_calibrated = partial(
+    Claim, "Calibration", effect="ACE {signed} %", shown=lambda log_ratio: 100 * float(np.expm1(log_ratio))
+)
 _spread = partial(Claim, "Uncertainty", effect="Cliff's delta {signed}", digits=2)
 _rival = partial(Claim, "Uncertainty against rivals", digits=3, page=False)
 _wider = partial(Claim, "Intervals", effect="Cliff's delta {signed}", digits=2)

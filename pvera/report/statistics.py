@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -124,13 +123,8 @@ def detectable(differences: np.ndarray) -> float:
     units = len(differences)
     if units < 2:
         return float("nan")
-    return _standardised(units) * np.sqrt(units) * over_units(differences) / t.ppf(1 - LEVEL / 2, units - 1)
-
-
-@cache
-def _standardised(n: int) -> float:
-    """Return the `detectable` mean of n values in their standard deviations."""
-    return float(np.squeeze(TTestPower().solve_power(nobs=n, alpha=LEVEL, power=POWER)))
+    of_one = float(np.squeeze(TTestPower().solve_power(nobs=units, alpha=LEVEL, power=POWER)))  # standard deviation
+    return of_one * np.sqrt(units) * over_units(differences) / t.ppf(1 - LEVEL / 2, units - 1)
 
 
 # Ranks: the order of numbers, not their scale

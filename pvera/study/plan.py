@@ -182,18 +182,13 @@ def searches(profile: Profile, root, name: str) -> list[Run]:
             raise InputError(f"profile {profile.name!r}: beta: is missing, the values to search for {datasets[0]}")
     if method not in profile.methods or len(values) < 2:
         return []
-    members, listed = with_rates(profile, [{hyperparameter: value} for value in values], [{}]), []
+    rates = [{"learning_rate": rate} for rate in profile.search_rates] or [{}]
+    members, listed = [{hyperparameter: value} | rate for value, rate in product(values, rates)], []
     how = {"datasets": datasets, "seeds": profile.seeds[:1], "members": members, "keep": False}
     for backbone in profile.backbones:
         of_one = profile.with_(backbones=[backbone])
         listed += trainings(of_one, root, name, [method], **how, **most_chosen(profile, method))
     return listed
-
-
-def with_rates(profile: Profile, values: list[dict], otherwise: list[dict]) -> list[dict]:
-    """Return the members that try each value with each of `search_rates`, or of `otherwise` where there are none."""
-    rates = [{"learning_rate": rate} for rate in profile.search_rates] or otherwise
-    return [value | rate for value, rate in product(values, rates)]
 
 
 #: What `components` trains, by name: the method, and the values that differ from the benchmark's.
@@ -266,22 +261,13 @@ def ablation(profile: Profile, root, name: str) -> list[Run]:
     if not ablations or "pvera" not in profile.methods:
         return []
     hyperparameter = {"rank": "rank", "position": "targets"}[name]
-    values = [{hyperparameter: value} for value in getattr(ablations, hyperparameter)]
+    rates, fixed = [{}], most_chosen(profile, "pvera")
     if ablations.search:
-        values = with_rates(profile, values, grid(profile, profile.backbones[0], "pvera"))
-    fixed = most_chosen(profile, "pvera") if not ablations.search or profile.search_rates else {}
-    return trainings(
-        profile.with_(search_once=False),
-        root,
-        name,
-        ["pvera"],
-        datasets=[dataset for dataset in ablations.datasets if dataset in profile.datasets],
-        seeds=[seed for seed in profile.seeds if seed in (ablations.seeds or profile.seeds)],
-        members=values,
-        keep=False,
-        search="beta",
-        **fixed,
-    )
+        rates, fixed = grid(profile, profile.backbones[0], "pvera"), {}
+    members = [{hyperparameter: value} | rate for value, rate in product(getattr(ablations, hyperparameter), rates)]
+    datasets = [dataset for dataset in ablations.datasets if dataset in profile.datasets]
+    how = {"datasets": datasets, "members": members, "keep": False, "search": "beta"}
+    return trainings(profile.with_(search_once=False), root, name, ["pvera"], **how, **fixed)
 
 
 def protocol_effects(profile: Profile, root, name: str) -> list[Run]:

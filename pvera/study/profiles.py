@@ -47,15 +47,14 @@ class Ablations(Settings):
     """PVeRA's rank and position (Tables 2 and 3), on the first backbone: the values train side by side as
     members of one run.
 
-    targets: combinations of q, k and v. search: every value with each learning rate of the grid (`search_rates`,
-    where there are some), not only with the most chosen one. seeds: these alone of the profile's.
+    targets: combinations of q, k and v. search: every value with each learning rate of the grid, not only with the
+    most chosen one.
     """
 
     datasets: Several[Name]
     rank: Several[Count]
     targets: Several[Text]
     search: bool
-    seeds: list[Natural] = []
 
 
 class Effects(Settings):

@@ -14,7 +14,7 @@ from pvera.errors import InputError
 from pvera.report.scores import chosen_member
 from pvera.report.table import NOTHING, Table, crossed, origin, plain, signed, title
 from pvera.study import results
-from pvera.study.protocol import GRID_REFERENCE, REFERENCES, one_at_a_time
+from pvera.study.protocol import REFERENCES, one_at_a_time
 from pvera.uncertainty import t_interval
 
 NOISE = "own_draws"
@@ -145,8 +145,7 @@ def about(runs: dict[str, list[dict]]) -> str:
     """Describe the runs for a caption."""
     first = next(iter(runs.values()))
     seeds, datasets = (dict.fromkeys(run[key] for run in first) for key in ("seed", "dataset"))
-    grids = " (`joint_stop`: all of them)" if GRID_REFERENCE in runs else ""
     return (
         f"{origin(first[0], sorted(seeds), datasets)}; at most {first[0]['config']['max_epochs']} epochs, one fixed "
-        f"value of each grid{grids}; {sum(map(len, runs.values()))} runs."
+        f"value of each grid (`joint_stop`: all of them); {sum(map(len, runs.values()))} runs."
     )
