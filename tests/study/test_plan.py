@@ -207,13 +207,11 @@ def test_ablations_train_their_values_side_by_side(profile, tmp_path):
     assert [c.grid for c in rank.candidates] == [{"rank": 2}, {"rank": 4}]
     shown = [(c.method.targets, c.method.rank, c.adapter_lr, c.beta) for c in position.candidates]
     assert shown == [("q", 4, 1e-2, 1e-3), ("qkv", 4, 1e-2, 1e-3)]
-    for rates, expected in (([], GRID["learning_rate"]), (RATES, RATES)):
-        searched = profile.with_(ablations=Ablations(**described, search=True, seeds=[1]), search_rates=rates)
-        (run,) = list_runs(searched, "rank", tmp_path)
-        assert run.seed == 1
+    searched = profile.with_(ablations=Ablations(**described, search=True), search_rates=RATES)
+    for run in list_runs(searched, "rank", tmp_path):
         assert [c.grid for c in run.candidates] == [
-            {"rank": r, "learning_rate": rate} for r in (2, 4) for rate in expected
-        ]
+            {"rank": r, "learning_rate": rate} for r in (2, 4) for rate in GRID["learning_rate"]
+        ], "the rates of the grid, not those of the searches of β and α"
     assert list_runs(fixed.with_(datasets=["digits"]), "rank", tmp_path) == []
     wrong = profile.with_(ablations=Ablations(**described | {"targets": ["qx"]}, search=False))
     with pytest.raises(InputError, match="targets must be different letters out of q, k, v, not 'qx'"):
