@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from pvera.adapters import Adapter, Method
-from pvera.adapters.bottleneck import linear
+from pvera.adapters.base import linear
 from pvera.adapters.sampled import SampledAdapter, Source
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError

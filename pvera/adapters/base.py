@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
 from pvera.recompute import Passes
+from pvera.seeding import generator
 
 SITES = ("project", "hidden", "after_attention", "after_mlp", "parallel", "parallel_scaled")
 POSITIONS = "qkv"
@@ -163,3 +164,12 @@ def scale_at(y: Tensor, scale: Tensor, at: list[int], shift: Tensor | None = Non
 def full_precision(tensor: Tensor) -> Tensor:
     """Return `tensor` in fp32 or better: in half precision exp and squares overflow or underflow."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def linear(inputs: int, outputs: int, *key) -> nn.Linear:
+    """Return a linear layer with PyTorch's default initialisation, drawn from `key` instead of the global state."""
+    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    source, bound = generator(*key), 1 / math.sqrt(inputs)
+    nn.init.uniform_(layer.weight, -bound, bound, generator=source)
+    nn.init.uniform_(layer.bias, -bound, bound, generator=source)
+    return layer

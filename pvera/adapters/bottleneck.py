@@ -6,7 +6,6 @@ y is the output of the attention, and in a second adapter that of the MLP, befor
 width is d / ratio. ReLU keeps the adapter from being merged.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,10 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pvera.adapters.base import Adapter, Method
+from pvera.adapters.base import Adapter, Method, linear
 from pvera.encoders import EncoderLayer
 from pvera.errors import InputError
-from pvera.seeding import generator
 
 
 @dataclass(frozen=True)
@@ -75,12 +73,3 @@ class DownUp(nn.Module):
         """Return (n, t, d) in the precision of x (n, t, d)."""
         h = torch.relu(F.linear(x, self.down.weight.to(x.dtype), self.down.bias.to(x.dtype)))
         return F.linear(h, self.up.weight.to(h.dtype), self.up.bias.to(h.dtype))
-
-
-def linear(inputs: int, outputs: int, *key) -> nn.Linear:
-    """Return a linear layer with PyTorch's default initialisation, drawn from `key` instead of the global state."""
-    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
-    source, bound = generator(*key), 1 / math.sqrt(inputs)
-    nn.init.uniform_(layer.weight, -bound, bound, generator=source)
-    nn.init.uniform_(layer.bias, -bound, bound, generator=source)
-    return layer
