@@ -106,6 +106,7 @@ def test_every_backbone_encoder_and_switch_has_a_full_name():
     titles = [forests.look(name).title for name in measured]
     assert measured == set(forests.SWITCHES) and len(set(titles)) == len(titles)
     assert not any("_" in name for name in titles)
+    assert forests.look("shuffle").colour == "black" and forests.look("vera_init").colour == style("vera").colour
 
 
 def test_colours_of_methods_mean_methods_alone():

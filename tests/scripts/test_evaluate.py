@@ -225,7 +225,7 @@ REFUSED = {
     "precision": ([NUCLEI, "--precision", "float8"], "--precision: invalid choice: 'float8'"),
     "backbone": ([NUCLEI, "--backbone", "dinov9"], "unknown backbone 'dinov9'"),
     "other backbone": ([NUCLEI, "--backbone", "vit_tiny_patch16_224"], "get model.safetensors from"),
-    "output": ([NUCLEI, "--metrics", "/dev/null/m.json"], "cannot write /dev/null"),
+    "output": (["/none.safetensors", "--metrics", "/dev/null/m.json"], "cannot write /dev/null"),  # before anything
 }
 
 
