@@ -240,8 +240,8 @@ def shift_table(baselines: Baselines) -> Table:
     panels = by_passes(means(baselines, SHIFT))
     data = pd.concat([baselines.frames["shift"], baselines.frames["out"]])
     measured = ["accuracy", "nll", "brier", "ece", "ace", "auroc", "fpr"]
-    over_seeds = data.groupby(list(data.columns.drop([*measured, "seed"])), sort=False, dropna=False)
-    data = over_seeds[measured].mean().reset_index()
+    data = data.groupby(list(data.columns.drop([*measured, "corruption", "seed"])), sort=False, dropna=False)
+    data = data[measured].mean().reset_index()
     return Table("rivals_shift", caption, panels, spec(SHIFT), data, about(baselines))
 
 
