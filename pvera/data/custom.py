@@ -159,12 +159,6 @@ def drawn_from(described: dict | None) -> int | None:
     return (described or {}).get("split", {}).get("seed")
 
 
-def provenance(root: str | Path, name: str) -> dict:
-    """Return what a result file says of your own data set, {} for the known ones: splits, classes, pictures."""
-    described = manifest(root, name)
-    return {"own_data": {key: described[key] for key in ("split", "classes", "pictures_sha256")}} if described else {}
-
-
 def find(folder: Path) -> tuple[list[Path], int]:
     """Return the files below `folder` with the suffix of a format that Pillow reads, and the number of the others."""
     suffixes = {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}

@@ -94,6 +94,12 @@ def manifest(root: str | Path | None, name: str) -> dict[str, Any] | None:
         raise InputError(f"{file} is damaged: remove it, and name the folder of your pictures again") from None
 
 
+def provenance(root: str | Path, name: str) -> dict:
+    """Return what a result file says of your own data set, {} for the known ones: splits, classes, pictures."""
+    described = manifest(root, name)
+    return {"own_data": {key: described[key] for key in ("split", "classes", "pictures_sha256")}} if described else {}
+
+
 def class_names(name: str, root: str | Path | None = None) -> list[str]:
     """Return the names of the classes of a data set, in the order of labels."""
     described = manifest(root, name)

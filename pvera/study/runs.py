@@ -18,7 +18,7 @@ import torch
 
 from pvera import __version__, checkpoint
 from pvera.adapters import Method
-from pvera.data import custom, splits, tasks, vtab
+from pvera.data import splits, tasks, vtab
 from pvera.model import adapt
 from pvera.seeding import derive
 from pvera.study import inputs, results, training
@@ -176,7 +176,7 @@ class Run(Job):
             "category": task.category,
             "protocol": self.protocol.name,
             "data_copy": vtab.copy_name(self.data_root, self.dataset),
-            **custom.provenance(self.data_root, self.dataset),
+            **tasks.provenance(self.data_root, self.dataset),
             "config": self.config(),
             "members": described,
             "chosen": chosen,
