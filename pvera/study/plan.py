@@ -261,9 +261,10 @@ def ablation(profile: Profile, root, name: str) -> list[Run]:
     if not ablations or "pvera" not in profile.methods:
         return []
     hyperparameter = {"rank": "rank", "position": "targets"}[name]
-    rates, fixed = [{}], most_chosen(profile, "pvera")
     if ablations.search:
         rates, fixed = grid(profile, profile.backbones[0], "pvera"), {}
+    else:
+        rates, fixed = [{}], most_chosen(profile, "pvera")
     members = [{hyperparameter: value} | rate for value, rate in product(getattr(ablations, hyperparameter), rates)]
     datasets = [dataset for dataset in ablations.datasets if dataset in profile.datasets]
     how = {"datasets": datasets, "members": members, "keep": False, "search": "beta"}

@@ -207,8 +207,11 @@ def test_ablations_train_their_values_side_by_side(profile, tmp_path):
     assert [c.grid for c in rank.candidates] == [{"rank": 2}, {"rank": 4}]
     shown = [(c.method.targets, c.method.rank, c.adapter_lr, c.beta) for c in position.candidates]
     assert shown == [("q", 4, 1e-2, 1e-3), ("qkv", 4, 1e-2, 1e-3)]
-    searched = profile.with_(ablations=Ablations(**described, search=True), search_rates=RATES)
-    for run in list_runs(searched, "rank", tmp_path):
+    methods = {"pvera": {"rank": 4, "grid": GRID}}  # a grid that is searched needs no most chosen value
+    searched = profile.with_(ablations=Ablations(**described, search=True), search_rates=RATES, methods=methods)
+    runs = list_runs(searched, "rank", tmp_path)
+    assert [run.seed for run in runs] == [0, 1]
+    for run in runs:
         assert [c.grid for c in run.candidates] == [
             {"rank": r, "learning_rate": rate} for r in (2, 4) for rate in GRID["learning_rate"]
         ], "the rates of the grid, not those of the searches of β and α"
