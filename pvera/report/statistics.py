@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -123,8 +124,13 @@ def detectable(differences: np.ndarray) -> float:
     units = len(differences)
     if units < 2:
         return float("nan")
-    of_one = float(np.squeeze(TTestPower().solve_power(nobs=units, alpha=LEVEL, power=POWER)))  # standard deviation
-    return of_one * np.sqrt(units) * over_units(differences) / t.ppf(1 - LEVEL / 2, units - 1)
+    return _standardised(units) * np.sqrt(units) * over_units(differences) / t.ppf(1 - LEVEL / 2, units - 1)
+
+
+@cache
+def _standardised(n: int) -> float:
+    """Return the `detectable` mean of n values in their standard deviations."""
+    return float(np.squeeze(TTestPower().solve_power(nobs=n, alpha=LEVEL, power=POWER)))
 
 
 # Ranks: the order of numbers, not their scale

@@ -36,6 +36,11 @@ RUNS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def limit(monkeypatch):
+    monkeypatch.setattr(duration, "LIMIT", LIMIT)
+
+
 @pytest.mark.parametrize(
     ("losses", "changes", "epoch"),
     [([3, 2, 1, 0], {}, 2), ([3, 2, 1, 0], {"max_epochs": 9}, 3), ([2, 3, 3, 1], {"max_epochs": 9, "patience": 2}, 0),
@@ -47,7 +52,7 @@ def test_kept_by_hand(losses, changes, epoch):
 
 
 def test_by_hand():
-    table = duration.duration_table(RUNS, LIMIT)
+    table = duration.duration_table(RUNS)
     assert "3 of 4 ended by patience" in table.caption
     # PVeRA: epochs 5 and 3; the loss falls from 0.8 to 0.4 and stays at 0.6. VeRA is chosen before epoch 3.
     assert {row[0]: row[1:] for row in lines(table)} == {
@@ -66,13 +71,13 @@ def test_the_limit_chooses_anew_among_the_members_of_a_grid():
     curve = {"validation_loss": [0.9, 0.7, 0.75], "validation_accuracy": [0.2, 0.3, 0.25]}
     diverged = {"validation_loss": [NAN], "validation_accuracy": [NAN]}
     run["members"] += [member | {"curve": curve, "epochs": 3}, member | {"curve": diverged, "epochs": 1}]
-    (row,) = duration.durations([run], LIMIT).to_dict("records")
+    (row,) = duration.durations([run]).to_dict("records")
     assert (row["early_loss"], row["early_accuracy"]) == (0.7, 0.3) and row["loss"] == 0.4
 
 
 def test_data_sets_weigh_the_same_and_diverged_runs_are_left_out():
     other = [trained("vera", [0.1], dataset="vessels", correct=9), make_record("dora", chosen=None)]
-    means = duration.of_methods(duration.durations([*RUNS, *other], LIMIT))
+    means = duration.of_methods(duration.durations([*RUNS, *other]))
     assert list(means.index) == ["vera", "pvera"] and means.at["vera", "best"] == 1, "the median of epochs 2, 1 and 1"
     assert means.at["vera", "test"] == pytest.approx((60 + 90) / 2)
 

@@ -44,14 +44,14 @@ def stopped(run: dict, shorter: dict) -> tuple[float, float]:
     return min(kept)
 
 
-def durations(runs: list[dict], limit: int = LIMIT) -> pd.DataFrame:
+def durations(runs: list[dict]) -> pd.DataFrame:
     """Describe each run of one backbone that did not diverge, one row per run.
 
     epochs; patience: whether patience ended them; best: the chosen epoch, from 1; loss, accuracy: on the validation
-    split at that epoch; early_loss, early_accuracy: of the member and epoch that the same training with a `limit` on
-    its epochs would have chosen; test: test accuracy.
+    split at that epoch; early_loss, early_accuracy: of the member and epoch that the same training with `LIMIT`
+    epochs would have chosen; test: test accuracy.
     """
-    rows, shorter = [], runs[0]["config"] | {"max_epochs": limit}
+    rows, shorter = [], runs[0]["config"] | {"max_epochs": LIMIT}
     for run in runs:
         if run["chosen"]:
             member, chosen = chosen_member(run), run["chosen"]["epoch"]
@@ -90,9 +90,9 @@ SPEC = {
 }
 
 
-def duration_table(runs: list[dict], limit: int = LIMIT) -> Table:
+def duration_table(runs: list[dict]) -> Table:
     """Build the table of `of_methods` for the runs of one backbone."""
-    data = durations(runs, limit)
+    data = durations(runs)
     caption = (
         "Trainings that run until their patience ends, and the same trainings stopped at a limit of epochs, where the "
         f"grid's choice is made anew among the values that the run trained. {data['patience'].sum()} of {len(data)} "
