@@ -145,16 +145,26 @@ def uncertainties(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
 
 
 def out_of_distribution(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:
-    """Compute `latents.adaptation` of every test image of each data set: "<data set>_<mean or norm>", (N,).
+    """Compute `latents.adaptation` of every test image of each data set: "<data set>_<mean or norm>_steps", (N,).
 
-    Sorted, as fp16: nothing pairs them, and so they take a third of the space.
+    `from_steps` returns the values. Nothing pairs them, so they are sorted: a sixth of the space.
     """
     values_of: dict[str, list[np.ndarray]] = {}
     for name, test in tests.items():
         for part in batches(test):
             for kind, values in latents.adaptation(model, test[part]).items():
-                values_of.setdefault(f"{name}_{kind}", []).append(values.cpu().numpy())
-    return {name: np.sort(np.concatenate(parts)).astype(np.float16) for name, parts in values_of.items()}
+                values_of.setdefault(f"{name}_{kind}_steps", []).append(values.cpu().numpy())
+    return {name: to_steps(np.concatenate(parts)) for name, parts in values_of.items()}
+
+
+def to_steps(values: np.ndarray) -> np.ndarray:
+    """Return sorted values (N,) in fp16, the bits of each less those of the one before: (N,) uint16."""
+    return np.diff(np.sort(values).astype(np.float16).view(np.uint16), prepend=np.uint16(0))
+
+
+def from_steps(steps: np.ndarray) -> np.ndarray:
+    """Return the sorted values (N,) of `to_steps`."""
+    return np.cumsum(steps, dtype=np.uint16).view(np.float16).astype(np.float64)
 
 
 def focus(model, analysis: Analysis, tests) -> dict[str, np.ndarray]:

@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 import scripts
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from sklearn.metrics import roc_auc_score
 from trained import IMAGES, make_adapters, make_profile
 
@@ -103,8 +106,14 @@ def test_out_of_distribution(tmp_path):
         split = load_split(run.data_root, name, "test", 32)
         test = split.data(backbones.load("tiny"), torch.device("cpu"))
         for kind, values in latents.adaptation(model, test[slice(None)]).items():
-            np.testing.assert_allclose(stored[f"{name}_{kind}"], values.sort().values, rtol=1e-3, atol=1e-5)
+            kept = analyses.from_steps(stored[f"{name}_{kind}_steps"])
+            np.testing.assert_allclose(kept, values.sort().values, rtol=1e-3, atol=1e-5)
     assert len(stored) == 6 and all(values.shape == (IMAGES,) for values in stored.values())
+
+
+@given(arrays(np.float32, st.integers(1, 50), elements=st.floats(-6e4, 6e4, width=32)))
+def test_steps_keep_every_fp16_value(values):
+    np.testing.assert_array_equal(analyses.from_steps(analyses.to_steps(values)), np.sort(values.astype(np.float16)))
 
 
 def test_latents(profile, root):

@@ -12,6 +12,7 @@ from pvera.report.readings import load
 from pvera.report.statistics import LEVEL, rank_sum
 from pvera.report.table import Table, origin, plain, title
 from pvera.report.tables.verdicts import Gaps, Untestable, contrast
+from pvera.study.analyses import from_steps
 
 #: Value per image (`latents.adaptation`) -> its name in tables.
 KINDS = {"mean": "mean value", "norm": "norm"}
@@ -40,7 +41,7 @@ def load_values(root, profile: str) -> list[Values]:
     for record, arrays in load(root, profile, "out_of_distribution"):
         tested = record["config"]["tested"]
         place = record["method"] != "pvera", tested.index(record["dataset"]), record["seed"]
-        values = {(name, kind): arrays[f"{name}_{kind}"].astype(float) for name in tested for kind in KINDS}
+        values = {(name, kind): from_steps(arrays[f"{name}_{kind}_steps"]) for name in tested for kind in KINDS}
         runs.append((place, Values(record, values)))
     return [run for _, run in sorted(runs, key=lambda one: one[0])]
 
