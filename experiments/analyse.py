@@ -14,7 +14,7 @@ Existing results are not computed again; the script reports those of another ada
 from train import start
 from training_options import parse_training
 
-from pvera.study.script import run
+from pvera.errors import run_script
 
 
 def main(words: list[str] | None = None) -> None:
@@ -22,4 +22,4 @@ def main(words: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

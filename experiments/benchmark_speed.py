@@ -33,13 +33,13 @@ from tqdm import tqdm
 
 from pvera import adapt, backbones, cost, sample
 from pvera.adapters import Method
+from pvera.errors import run_script
 from pvera.files import require_writable
 from pvera.hooks import training_attention
 from pvera.report.tables import speed
 from pvera.study import plan, training
 from pvera.study.protocol import CORRECTED
 from pvera.study.runs import environment
-from pvera.study.script import run
 from pvera.study.training import PRECISIONS, TrainingConfig
 
 CLASSES, BATCH, DRAWS = 100, 16, (2, 8)
@@ -185,4 +185,4 @@ PARTS = {"step": step, "evaluate": evaluate, "sample": draws}
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

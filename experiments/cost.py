@@ -12,9 +12,9 @@ import json
 from options import Parser, read_profile
 from tqdm import tqdm
 
+from pvera.errors import run_script
 from pvera.files import require_writable, write_atomically
 from pvera.study import cost_records
-from pvera.study.script import run
 
 
 def main(words: list[str] | None = None) -> None:
@@ -43,4 +43,4 @@ def main(words: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from own_pictures import evaluated, parser
 
+from pvera.errors import run_script
 from pvera.files import plain, require_writable, write_atomically
-from pvera.study.script import run
 
 
 def main() -> None:
@@ -41,4 +41,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from options import ROOT, Parser
 
-from pvera.errors import InputError
+from pvera.errors import InputError, run_script
 from pvera.study.plan import EXPERIMENTS
-from pvera.study.script import run
 
 STAMP = "pvera"  # key of a notebook's metadata: the profile and the hash of what it was executed on
 
@@ -72,4 +71,4 @@ def digest(root: Path, profile: str) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from options import ROOT, Parser
 
+from pvera.errors import run_script
 from pvera.files import read_text, write_atomically
-from pvera.study.script import run
 
 TABLE = re.compile(r"(<!-- program: (\S+) -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
 
@@ -37,4 +37,4 @@ def outdated(root: Path) -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

@@ -6,8 +6,7 @@ from options import Parser
 from tqdm import tqdm
 
 from pvera.data import suite
-from pvera.errors import InputError
-from pvera.study import script
+from pvera.errors import InputError, run_script
 
 
 def main(words: list[str] | None = None) -> None:
@@ -33,4 +32,4 @@ def main(words: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    script.run(main)
+    run_script(main)

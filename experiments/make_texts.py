@@ -11,8 +11,8 @@ from pathlib import Path
 from options import ROOT, Parser
 
 from pvera.data import glue, grammar
+from pvera.errors import run_script
 from pvera.files import write_atomically
-from pvera.study import script
 
 
 def main(words: list[str] | None = None) -> None:
@@ -41,4 +41,4 @@ def main(words: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    script.run(main)
+    run_script(main)

@@ -17,10 +17,9 @@ from own_pictures import opened, parser, trained_classes
 
 from pvera.data import custom
 from pvera.data.image_folders import ImageSplit, Undecoded
-from pvera.errors import InputError
+from pvera.errors import InputError, run_script
 from pvera.files import require_writable, write_atomically
 from pvera.study.evaluation import evaluate
-from pvera.study.script import run
 
 #: Of `Evaluation.predictions`, those that need no label.
 COLUMNS = (
@@ -69,4 +68,4 @@ def find(places: list[str]) -> list[str]:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

@@ -17,9 +17,8 @@ from pathlib import Path
 from options import ROOT, Parser
 
 from pvera.data import vtab, vtab_sources
-from pvera.errors import InputError, writing
+from pvera.errors import InputError, run_script, writing
 from pvera.files import write_atomically
-from pvera.study import script
 
 
 def main(words: list[str] | None = None) -> None:
@@ -97,4 +96,4 @@ def place(options: Namespace, root: Path) -> None:
 
 
 if __name__ == "__main__":
-    script.run(main)
+    run_script(main)

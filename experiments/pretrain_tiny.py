@@ -26,9 +26,8 @@ from torchvision.datasets import CIFAR10, ImageFolder
 from tqdm import tqdm
 
 from pvera import backbones, seeding
-from pvera.errors import InputError, explained
+from pvera.errors import InputError, explained, run_script
 from pvera.files import write_atomically
-from pvera.study import script
 
 MEAN, STD = (torch.tensor(getattr(get_pretrained_cfg(backbones.TINY), key)).view(3, 1, 1) for key in ("mean", "std"))
 HELD_OUT = 500  # images per class
@@ -171,4 +170,4 @@ def accuracy(model, images, labels):
 
 
 if __name__ == "__main__":
-    script.run(main)
+    run_script(main)

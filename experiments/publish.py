@@ -16,9 +16,8 @@ from pathlib import Path
 from huggingface_hub import HfApi
 from own_pictures import evaluated, parser
 
-from pvera.errors import InputError, explained, writing
+from pvera.errors import InputError, explained, run_script, writing
 from pvera.study.evaluation import TITLES, Evaluation
-from pvera.study.script import run
 
 ADAPTER, CARD, RECORD = "adapter.safetensors", "README.md", "run.json"
 TEXT = """---
@@ -120,4 +119,4 @@ def push(folder: Path, repository: str, private: bool) -> str:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

@@ -21,8 +21,8 @@ from PIL import Image
 
 from pvera import backbones, text_encoders
 from pvera.data import glue, grammar, store, tasks, vtab
+from pvera.errors import run_script
 from pvera.files import write_atomically
-from pvera.study.script import run
 
 FOLDER = ROOT / "data/rehearsal"
 TEST_IMAGES = 32
@@ -102,4 +102,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

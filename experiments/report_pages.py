@@ -12,9 +12,8 @@ from pathlib import Path
 from nbconvert import MarkdownExporter
 from options import ROOT, Parser
 
-from pvera.errors import InputError
+from pvera.errors import InputError, run_script
 from pvera.files import write_atomically
-from pvera.study.script import run
 
 #: The pages, and what they link to.
 FILES = ("*.md", "LICENSE", "*.toml", "*.lock", "docs/*", "mkdocs/assets/*", "pvera/**/*.py", "pvera/**/*.md",
@@ -56,4 +55,4 @@ def write_notebook(executed: Path, folder: Path, name: str, code: bool = False) 
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

@@ -30,8 +30,8 @@ from options import ROOT, Parser, read_profile
 
 from pvera import backbones
 from pvera.data import vtab
+from pvera.errors import run_script
 from pvera.study.profiles import Profile
-from pvera.study.script import run
 
 
 def main() -> None:
@@ -114,4 +114,4 @@ def installed(profile: Profile) -> bool:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

@@ -21,11 +21,10 @@ import pvera
 from pvera.backbones import Backbone, weights_sha256
 from pvera.data import image_folders
 from pvera.data.vtab import copy_name, require
-from pvera.errors import InputError, explained, optional
+from pvera.errors import InputError, explained, optional, run_script
 from pvera.files import require_writable, write_atomically
 from pvera.peft.folder import CONFIG
 from pvera.report import published
-from pvera.study.script import run
 from pvera.study.training import predict
 from pvera.text_encoders import quiet
 
@@ -107,4 +106,4 @@ def load_backbone(source: str, device: str) -> Backbone:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

@@ -22,13 +22,13 @@ import own_pictures
 import torch
 from training_options import parse_training
 
+from pvera.errors import run_script
 from pvera.files import require_writable
 from pvera.processes import cores
 from pvera.study import cluster, hours
 from pvera.study.inputs import prepare
 from pvera.study.plan import named, of_profile
 from pvera.study.profiles import Profile
-from pvera.study.script import run
 from pvera.study.worker import Plan, work_together
 
 
@@ -88,4 +88,4 @@ def start(profile: Profile, options: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

@@ -15,8 +15,8 @@ from train import start
 from training_options import parse_training
 
 from pvera.data import glue
+from pvera.errors import run_script
 from pvera.study.profiles import Profile
-from pvera.study.script import run
 
 
 def main(words: list[str] | None = None) -> None:
@@ -39,4 +39,4 @@ def at_hand(profile: Profile, options: Namespace) -> Profile:
 
 
 if __name__ == "__main__":
-    run(main)
+    run_script(main)

@@ -244,7 +244,7 @@ def published(profile: Profile, root, name: str) -> list[Run]:
     everywhere, listed = profile.with_(fixed_grid=[], search_once=False), []
     for method in profile.published.methods:
         beta = {"beta": profile.published.beta} if method == "pvera" else {}
-        how = {"datasets": subset(profile), "seeds": profile.published.seeds, "rules": PUBLISHED, "keep": False}
+        how = {"seeds": profile.published.seeds, "rules": PUBLISHED, "keep": False}
         listed += trainings(everywhere, root, name, [method], **how, **beta)
     return listed
 

@@ -84,7 +84,7 @@ class Noise(Settings):
 
 
 class Published(Settings):
-    """The published protocol on the profile's subset and the first backbone: each seed searches its own grid.
+    """The published protocol on the first backbone: each seed searches its own grid.
 
     methods: those that are trained. beta: of PVeRA. seeds: these alone.
     """
@@ -123,7 +123,7 @@ class Profile(Settings):
     search_once: the first seed of an experiment searches each grid, and its other seeds train the value that it chose.
     component_seeds: of the experiments on PVeRA's components, which are left out where there are none. VeRA and PVeRA
         have those of them that `seeds` lacks as well.
-    subset: the data sets of what takes long: the published protocol, dropout and `rivals`; by default all.
+    subset: the data sets of dropout and `rivals`; by default all.
     out_of_distribution: data sets whose models see each other's images; by default the first of each category.
     experiments: those that are run where no others are asked for; by default all.
     noise, published: two experiments that are left out where they are not described.

@@ -140,7 +140,7 @@ def test_full_disk_while_notebooks_are_executed(source, notebooks, tmp_path, cap
 @pytest.mark.parametrize("count", [1, 10**5])
 def test_a_reader_that_leaves_early_ends_a_script_quietly(count):
     """As `head` does: on the last flush, and in between."""
-    code = f"from pvera.study import script\nscript.run(lambda: [print('line') for _ in range({count})])"
+    code = f"from pvera.errors import run_script\nrun_script(lambda: [print('line') for _ in range({count})])"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     process.stdout.close()
     assert process.stderr.read() == "" and process.wait() == 141
