@@ -99,7 +99,8 @@ def test_what_was_found_are_facts():
     published = [json.loads(path.read_text()) for path in (ROOT / "results/mini/published").rglob("*.json")]
     of_published = pd.DataFrame([[run["dataset"], run["method"], run["test"]["accuracy"]] for run in published])
     ahead = of_published.pivot_table(2, 0, 1)
-    assert (ahead["pvera"] > ahead["vera"]).all() and len(ahead) == 6
+    assert (ahead["pvera"] > ahead["vera"]).all() and len(ahead) == 12
+    assert ahead.index[ahead["pvera"] > ahead["adaptformer"]].tolist() == ["landcover"]
     noise = (means["no_kl"] - means["no_noise"]).sort_values()
     assert noise.min() > 0 and set(noise.index[-2:]) == {"digits", "textures"}
     lead = means["pvera"] - means["vera"]
