@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from textwrap import shorten
 from typing import Any
 
 
@@ -27,7 +28,7 @@ def explained(what: str, advice: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = shorten(str(error), 300, placeholder=" …") or type(error).__name__
         raise InputError("; ".join(filter(None, [f"{what}: {reason}", advice]))) from None
 
 
