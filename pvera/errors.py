@@ -28,7 +28,7 @@ def explained(what: str, advice: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = shorten(str(error), 300, placeholder=" …") or type(error).__name__
+        reason = shorten(str(error), 200, placeholder=" …") or type(error).__name__
         raise InputError("; ".join(filter(None, [f"{what}: {reason}", advice]))) from None
 
 
