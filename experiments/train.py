@@ -80,7 +80,7 @@ def start(profile: Profile, options: Namespace) -> None:
         require_writable(root)
         prepare(missing)
         workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
-        work_together(plan, missing, profile.name, workers, device)
+        work_together(plan, missing, workers, device)
     if ends:
         print(f"{profile.name}: {len(plan.missing())} runs are left; the same command goes on")
     if own and runs:

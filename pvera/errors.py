@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from textwrap import shorten
 from typing import Any
 
 
@@ -28,7 +27,7 @@ def explained(what: str, advice: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = shorten(str(error), 200, placeholder=" …") or type(error).__name__
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError("; ".join(filter(None, [f"{what}: {reason}", advice]))) from None
 
 

@@ -130,7 +130,7 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
         raise RuntimeError(f"{len(failed)} runs failed, the first is {failed[0].name}")
 
 
-def work_together(plan: Plan, runs: list[Job], title: str, workers: int, device: str) -> None:
+def work_together(plan: Plan, runs: list[Job], workers: int, device: str) -> None:
     """Execute `runs`, and what they let start, in `workers` processes on this machine, with a progress bar.
 
     One alone works in this process. On "cuda" they take the machine's GPUs in turn. The first failure ends the others.
@@ -138,7 +138,7 @@ def work_together(plan: Plan, runs: list[Job], title: str, workers: int, device:
     for run in runs:
         failure(run).unlink(missing_ok=True)
     workers = min(workers, len(runs))
-    with tqdm(total=len(runs), desc=title, unit="run", dynamic_ncols=True, smoothing=0.1) as bar:
+    with tqdm(total=len(runs), desc=plan.profile.name, unit="run", dynamic_ncols=True, smoothing=0.1) as bar:
         running: dict[Job, str] = {}
         waiting = {run for run in runs if isinstance(run, Run)}
         first_epoch: dict[Job, float] = {}

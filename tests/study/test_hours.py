@@ -70,7 +70,7 @@ def test_what_is_left_follows_from_one_epoch_and_the_counted_ratio(plan, monkeyp
     monkeypatch.setattr(worker, "_in_processes", work)
     monkeypatch.setattr(worker.time, "monotonic", lambda: next(seconds))
     monkeypatch.setattr(hours, "epoch", lambda run: {"linear": 0, "lora": 5 + run.seed}[run.method])
-    worker.work_together(plan, runs, "runs", workers, "cpu")
+    worker.work_together(plan, runs, workers, "cpu")
     said = [line for line in capsys.readouterr().err.splitlines() if "what is left" in line]
     assert said == [f"tiny/vessels/lora/seed0: what is left takes {left} to {left} (h:mm:ss), as patience ends them"]
 

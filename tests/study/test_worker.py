@@ -131,7 +131,7 @@ def test_a_failure_ends_a_worker_or_is_left_beside_its_place(plan, monkeypatch):
     assert all(failure(run).read_text().endswith("KeyError: 'gone'\n") for run in failed)
     work(plan, keep_going=True)  # passes them by
     monkeypatch.undo()
-    work_together(plan, failed, "again", 1, "cpu")
+    work_together(plan, failed, 1, "cpu")
     assert plan.missing() == [] and not list(plan.root.rglob("*.failed"))
 
 
@@ -139,7 +139,7 @@ def test_a_failure_in_one_of_several_processes_ends_the_others(plan, folder, cap
     for image in (folder / "data/vessels/images").glob("*.png"):
         image.write_bytes(b"no image")
     with pytest.raises(InputError, match="/images/"):
-        work_together(plan, plan.missing(), "runs", 2, "cpu")
+        work_together(plan, plan.missing(), 2, "cpu")
 
 
 def test_workers_take_the_gpus_in_turn(plan, monkeypatch):
