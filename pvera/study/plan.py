@@ -168,6 +168,15 @@ def benchmark(profile: Profile, root, name: str = "benchmark") -> list[Run]:
     return listed
 
 
+def full_sets(profile: Profile, root, name: str) -> list[Run]:
+    """List the text tasks that train on all their texts, every method with every seed (not in the paper)."""
+    if not profile.full:
+        return []
+    described = {"datasets": profile.full.datasets, "methods": profile.full.methods}
+    runs = benchmark(profile.with_(backbones=profile.backbones[:1], **described), root, name)
+    return [replace(run, images=None) for run in runs]
+
+
 def searches(profile: Profile, root, name: str) -> list[Run]:
     """List the runs that choose a hyperparameter on the validation loss, with the first seed, one per data set.
 
@@ -466,6 +475,7 @@ ENTRIES = [
     Experiment("beta_rivals", "Rivals along β", "draws of PVeRA along β", compared, "analyse"),
     Experiment("language_beta", "Search of β, text", "PVeRA's β", searches, "train_language"),
     Experiment("language", "Text", "every method on every task with every seed", benchmark, "train_language"),
+    Experiment("full_sets", "Text, full sets", "tasks on all their texts", full_sets, "train_language"),
 ]
 EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in ENTRIES}
 

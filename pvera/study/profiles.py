@@ -94,6 +94,17 @@ class Published(Settings):
     seeds: Several[Natural]
 
 
+class FullSets(Settings):
+    """Text tasks on their full training sets where the others take the first texts (`Profile.images`), on the first
+    encoder.
+
+    methods: as in a profile, with other grids.
+    """
+
+    datasets: Several[Name]
+    methods: Annotated[dict[Text, dict[Text, Any]], Field(min_length=1)]
+
+
 class Baselines(Settings):
     """What is held against PVeRA's draws, on the first backbone.
 
@@ -132,6 +143,7 @@ class Profile(Settings):
     weights: per backbone a local file of its weights, instead of the hub's.
     deterministic: see `training.require_determinism`.
     images: for trials, how many images (or texts) of each split are used, the first ones.
+    full: of the language experiment, the tasks that train on all their texts.
     language: the language experiment, a profile of its own, whose data sets are text.
     name, text: the file's name, and whether this is a language experiment; the file does not set them.
     """
@@ -164,6 +176,7 @@ class Profile(Settings):
     weights: dict[Name, Text] = {}
     deterministic: bool = False
     images: Count | None = None
+    full: FullSets | None = None
     language: "Profile | None" = None
     text: bool = False
 
@@ -174,11 +187,11 @@ class Profile(Settings):
                 choose("text encoder", name, text_encoders.NAMES)
             else:
                 backbones.architecture(name)
-        parts = [part.datasets for part in (self, self.ablations, self.effects) if part]
+        parts = [part.datasets for part in (self, self.ablations, self.effects, self.full) if part]
         for name in chain(*parts, self.subset, self.out_of_distribution):
             if (tasks.task(name, self.data).category == "language") != self.text:
                 raise ValueError(f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}")
-        for name, options in self.methods.items():
+        for name, options in chain(self.methods.items(), self.full.methods.items() if self.full else ()):
             choose("method", name, METHODS)
             _check_method(name, options)
         return self
