@@ -11,8 +11,7 @@ Each analysis writes results/<profile>/<experiment>/<backbone>/<dataset>/<method
 Existing results are not computed again; the script reports those of another adapter.
 """
 
-from train import start
-from training_options import parse_training
+from train import parse_training, start
 
 from pvera.errors import run_script
 

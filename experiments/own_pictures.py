@@ -7,7 +7,7 @@ import torch
 from options import ROOT, Parser, set_cache
 
 from pvera import backbones
-from pvera.data import custom, splits, tasks
+from pvera.data import custom, inputs, tasks
 from pvera.errors import InputError
 from pvera.study import results
 from pvera.study.evaluation import Adapter, Evaluation, evaluate
@@ -170,5 +170,5 @@ def evaluated(options: Namespace, draws: int | None = None) -> Evaluation:
                 f"adapter's training ({custom.describe_split(about['split'])}): type --data-set NEW=FOLDER with the "
                 "FOLDER of its training and a new name; new pictures take a new name as well"
             )
-    (split,) = splits.load(root, name, adapter.frozen, ("test",))
+    (split,) = inputs.load(root, name, adapter.frozen, ("test",))
     return evaluate(adapter, split, classes, draws, name)

@@ -11,8 +11,7 @@ experiments/make_texts.py --glue puts the files there. Other options are those o
 from argparse import Namespace
 from pathlib import Path
 
-from train import start
-from training_options import parse_training
+from train import parse_training, start
 
 from pvera.data import glue
 from pvera.errors import run_script

@@ -1,7 +1,7 @@
 """Data sets in VTAB-1k's folder format, as uint8 arrays that are decoded once (see `store`).
 
 `<root>/<data set>/{train800,val200,test}.txt` hold lines "relative/path label"; the images lie below
-`<root>/<data set>/`. `splits` has the interface that data of all kinds share.
+`<root>/<data set>/`. `inputs` has the interface that data of all kinds share.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def _source(root: str | Path, name: str, split: str, size: int) -> tuple[dict[st
     return label_of, f"{name}-{of_folder[:8]}/{split}-{size}-{digest.hexdigest()[:16]}"
 
 
-# The interface of `splits`
+# The interface of `inputs`
 
 MODELS, PACKAGE = backbones, "timm"
 scores = metrics.evaluate

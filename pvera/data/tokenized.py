@@ -1,4 +1,4 @@
-"""Text tasks as the token numbers that an encoder reads. `splits` has the interface that data of all kinds share."""
+"""Text tasks as the token numbers that an encoder reads. `inputs` has the interface of data of all kinds."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def encode(encoder: Encoder, texts: glue.Texts) -> TextSplit:
     return TextSplit(dict(inputs), texts.labels)
 
 
-# The interface of `splits`
+# The interface of `inputs`
 
 MODELS, PACKAGE = text_encoders, "transformers"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from PIL import Image
@@ -72,19 +72,15 @@ def read_record(root: str | Path) -> dict[str, list[str]]:
         raise InputError(f"{file} is damaged: remove it to record anew") from None
 
 
-def require(data: Iterable[tuple[str | Path, str]]) -> None:
-    """Raise InputError unless each (root, data set) of VTAB-1k has VTAB-1k's lists of images, or is accepted as it
-    is. Other data sets pass."""
-    for root, name in dict.fromkeys(data):
-        if name not in NAMES:
-            continue
-        findings = check(root, name, images=False)
-        if not set(findings) <= set(read_record(root).get(name, ())):
-            raise InputError(
-                f"{Path(root) / name} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; `python "
-                f"experiments/prepare_vtab.py --root {root} --datasets {name}` lists all differences, and "
-                "installs it anew where its folder was removed; with --accept it is used as it is, and results say so"
-            )
+def require(root: str | Path, name: str) -> None:
+    """Raise InputError unless the data set `name` has VTAB-1k's lists of images, or is accepted as it is."""
+    findings = check(root, name, images=False)
+    if not set(findings) <= set(read_record(root).get(name, ())):
+        raise InputError(
+            f"{Path(root) / name} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; `python "
+            f"experiments/prepare_vtab.py --root {root} --datasets {name}` lists all differences, and "
+            "installs it anew where its folder was removed; with --accept it is used as it is, and results say so"
+        )
 
 
 def check(root: str | Path, name: str, images: bool = True) -> list[str]:

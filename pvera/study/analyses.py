@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from pvera import checkpoint, latents, selective, uncertainty
-from pvera.data import suite
+from pvera.data import inputs, suite
 from pvera.errors import InputError
 from pvera.seeding import derive
-from pvera.study import inputs, results
+from pvera.study import results
 from pvera.study.runs import Job, Run
 
 BATCH = 256  # images that share the noise of a draw

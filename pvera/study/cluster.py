@@ -16,9 +16,9 @@ import pandas as pd
 from pydantic import Field
 from tqdm import tqdm
 
+from pvera.data.inputs import prepare
 from pvera.errors import InputError, optional
 from pvera.files import digest
-from pvera.study.inputs import prepare
 from pvera.study.validation import Count, Natural, Settings, Text, load_yaml
 from pvera.study.worker import Plan, claimed, failure, work
 

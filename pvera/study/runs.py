@@ -18,10 +18,10 @@ import torch
 
 from pvera import __version__, checkpoint
 from pvera.adapters import Method
-from pvera.data import splits, tasks, vtab
+from pvera.data import inputs, tasks, vtab
 from pvera.model import adapt
 from pvera.seeding import derive
-from pvera.study import inputs, results, training
+from pvera.study import results, training
 from pvera.study.protocol import Protocol
 from pvera.study.training import TrainingConfig
 
@@ -127,7 +127,7 @@ class Run(Job):
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
         """Train the members side by side, choose one, and test it. Return the record and the files beside it."""
         frozen, (train, validation, test) = inputs.for_training(self, device)
-        task, kind = tasks.task(self.dataset, self.data_root), splits.kind(self.dataset)
+        task, kind = tasks.task(self.dataset, self.data_root), inputs.kind(self.dataset)
         members = range(len(self.candidates))
         seeds = [derive(self.seed, "member", m) if self.protocol.own_draws else self.seed for m in members]
         model = adapt(frozen.model, [c.method for c in self.candidates], task.classes, seeds, self.pool)
@@ -175,7 +175,7 @@ class Run(Job):
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
-            "data_copy": vtab.copy_name(self.data_root, self.dataset),
+            "data_copy": vtab.copy_name(self.data_root, self.dataset) if self.dataset in vtab.NAMES else None,
             **tasks.provenance(self.data_root, self.dataset),
             "config": self.config(),
             "members": described,

@@ -11,7 +11,7 @@ from tiny import make_vit
 
 from pvera import text_encoders
 from pvera.backbones import Backbone
-from pvera.data import glue, image_folders, splits, store
+from pvera.data import glue, image_folders, inputs, store
 from pvera.errors import InputError
 
 TEXTS = "acceptability"
@@ -50,31 +50,31 @@ def case(request, encoder):
 
 def test_both_kinds_load_and_make_batches_alike(root, case):
     name, frozen = case
-    loaded = splits.load(root, name, frozen, first=5)
-    for split, part in zip(loaded, splits.PARTS):
+    loaded = inputs.load(root, name, frozen, first=5)
+    for split, part in zip(loaded, inputs.PARTS):
         data = split.data(frozen, torch.device("cpu"), in_memory=part != "test")
         batch = data[slice(0, 4)]
         assert len(data) == len(split.labels) == 5 and data.evaluation_batch > 0
         assert data.labels.tolist() == split.labels.tolist()
         assert all(len(tensor) == 4 for tensor in (batch.values() if isinstance(batch, dict) else [batch]))
-    (test,) = splits.load(root, name, frozen, ("test",), first=5)
+    (test,) = inputs.load(root, name, frozen, ("test",), first=5)
     assert test.labels.tolist() == loaded[2].labels.tolist()
 
 
 @pytest.mark.parametrize("case", ["kitti"], indirect=True)
 def test_keys_need_no_data_and_tell_all_that_a_split_depends_on(root, case, monkeypatch):
     name, frozen = case
-    reading, loaded = splits.kind(name).reading(frozen), splits.load(root, name, frozen)
-    few = splits.load(root, name, frozen, first=5)
-    monkeypatch.setattr(splits.kind(name), "load_part", None)
-    keys = splits.keys(root, name, reading)
+    reading, loaded = inputs.kind(name).reading(frozen), inputs.load(root, name, frozen)
+    few = inputs.load(root, name, frozen, first=5)
+    monkeypatch.setattr(inputs.kind(name), "load_part", None)
+    keys = inputs.keys(root, name, reading)
     assert keys == [split.key for split in loaded] and len(set(keys)) == 3
-    assert splits.keys(root, name, reading, first=5) == [split.key for split in few] != keys
-    assert splits.keys(root, name, reading | {"image_size": 8}) != keys
+    assert inputs.keys(root, name, reading, first=5) == [split.key for split in few] != keys
+    assert inputs.keys(root, name, reading | {"image_size": 8}) != keys
     assert store.recall(keys) is None
-    assert splits.digest(loaded) == store.recall(keys) != splits.digest(few)
+    assert inputs.digest(loaded) == store.recall(keys) != inputs.digest(few)
     monkeypatch.setattr(image_folders, "DECODER", image_folders.DECODER + 1)
-    assert not set(splits.keys(root, name, reading)) & set(keys)
+    assert not set(inputs.keys(root, name, reading)) & set(keys)
 
 
 ACCEPTABLE = glue.TASKS[TEXTS].folder
@@ -97,10 +97,10 @@ CHANGES = {
 @pytest.mark.parametrize("case, file, change", CHANGES.values(), indirect=["case"], ids=list(CHANGES))
 def test_changed_data_has_another_digest(root, case, file, change):
     name, frozen = case
-    before = splits.digest(splits.load(root, name, frozen))
+    before = inputs.digest(inputs.load(root, name, frozen))
     rewrite(root / file, change)
-    assert store.recall(splits.keys(root, name, splits.kind(name).reading(frozen))) is None
-    assert splits.digest(splits.load(root, name, frozen)) != before
+    assert store.recall(inputs.keys(root, name, inputs.kind(name).reading(frozen))) is None
+    assert inputs.digest(inputs.load(root, name, frozen)) != before
 
 
 def test_missing_files_are_named_before_anything_is_decoded(root, case):
@@ -108,6 +108,6 @@ def test_missing_files_are_named_before_anything_is_decoded(root, case):
     lost = root / (f"{ACCEPTABLE}/dev.tsv" if name == TEXTS else "kitti/test/5.bmp")
     lost.unlink()
     with pytest.raises(InputError, match=f"{lost} does not exist"):
-        splits.keys(root, name, splits.kind(name).reading(frozen))
+        inputs.keys(root, name, inputs.kind(name).reading(frozen))
     with pytest.raises(InputError, match=f"{lost} does not exist"):
-        splits.load(root, name, frozen)
+        inputs.load(root, name, frozen)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from pvera import processes
 from pvera.backbones import Backbone
-from pvera.data import image_folders, splits, store, tasks
+from pvera.data import image_folders, inputs, store, tasks
 from pvera.errors import InputError
 
 COUNT = 45
@@ -141,13 +141,13 @@ def test_the_digest_is_that_of_images_and_labels_in_turn(root, monkeypatch):
         expected.update(np.arange(COUNT, dtype=np.int64) % 10)
     loaded = [load(root, split) for split in image_folders.SPLITS]
     plain = [image_folders.ImageSplit(np.array(s.images), s.labels, s.names) for s in loaded]
-    assert splits.digest(plain) == splits.digest(loaded) == expected.hexdigest()
+    assert inputs.digest(plain) == inputs.digest(loaded) == expected.hexdigest()
     with monkeypatch.context() as patch:
         patch.setattr(store, "read", forbidden)
-        assert splits.digest(loaded) == expected.hexdigest(), "it is kept"
+        assert inputs.digest(loaded) == expected.hexdigest(), "it is kept"
     (kept,) = (store.folder() / "digests").iterdir()
     kept.write_text("")  # a full disk may leave it empty
-    assert splits.digest(loaded) == expected.hexdigest() and kept.read_text()
+    assert inputs.digest(loaded) == expected.hexdigest() and kept.read_text()
     monkeypatch.setenv(store.VARIABLE, "/dev/null/cache")
     assert store.keep(["about"], "value") == "value" and store.recall(["about"]) is None
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from text_tasks import encoder, encoder_folder, text_folder  # noqa: F401  fixtures
 
-from pvera.data import glue, splits, tokenized
+from pvera.data import glue, inputs, tokenized
 from pvera.errors import InputError
 
 
@@ -31,7 +31,7 @@ def test_batches_are_padded_to_their_own_longest(encoder, text_folder):
 
 
 def test_splits_that_are_not_trained_on_are_ordered_by_length(encoder, text_folder):
-    for name, split in zip(splits.PARTS, splits.load(text_folder, "entailment", encoder)):
+    for name, split in zip(inputs.PARTS, inputs.load(text_folder, "entailment", encoder)):
         original = tokenized.encode(encoder, glue.load_split(text_folder, "entailment", name))
         lengths = split.inputs["attention_mask"].sum(1)
         if name == "train":
@@ -50,4 +50,4 @@ def test_too_few_texts_to_split(encoder, text_folder, tmp_path):
     train = tmp_path / glue.TASKS["acceptability"].folder / "train.tsv"
     train.write_text("".join(train.read_text().splitlines(keepends=True)[:2]))
     with pytest.raises(InputError, match="too few texts for training and validation"):
-        splits.load(tmp_path, "acceptability", encoder)
+        inputs.load(tmp_path, "acceptability", encoder)

@@ -8,9 +8,9 @@ import vtab_like
 from PIL import Image
 from vtab_like import ROOT, SCRIPT, cache, call, edit, state, whole  # noqa: F401  fixtures among them
 
-from pvera.data import image_folders, store, vtab
+from pvera.data import image_folders, inputs, store, vtab
 from pvera.errors import InputError
-from pvera.study import inputs, runs
+from pvera.study import runs
 from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.training import TrainingConfig

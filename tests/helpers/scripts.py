@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pvera.study import inputs
+from pvera.data import inputs
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 

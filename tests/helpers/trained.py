@@ -8,8 +8,8 @@ from tiny import perturb
 import pvera
 from pvera import backbones, checkpoint
 from pvera.data import tasks
+from pvera.data.inputs import splits_sha256
 from pvera.study import results
-from pvera.study.inputs import splits_sha256
 from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
 

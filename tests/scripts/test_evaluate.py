@@ -17,7 +17,7 @@ from trained import make_profile
 
 import pvera
 from pvera import InputError, backbones
-from pvera.data import custom, splits, suite, tasks
+from pvera.data import custom, inputs, suite, tasks
 from pvera.study import results
 from pvera.study.evaluation import Adapter, evaluate
 from pvera.study.plan import list_runs
@@ -96,7 +96,7 @@ def test_every_method_gives_the_bits_of_its_run(protocol, tmp_path):
     for run in trainings:
         run.execute()
     frozen = backbones.load("tiny")
-    (split,) = splits.load(profile.data, "vessels", frozen, ("test",))
+    (split,) = inputs.load(profile.data, "vessels", frozen, ("test",))
     assert len(trainings) == len(METHODS)
     for run in trainings:
         adapter = run.path.with_suffix(".safetensors")
@@ -255,7 +255,7 @@ def test_an_adapter_that_was_changed_or_does_not_fit(tmp_path, capsys):
 
     make_profile(tmp_path, ["vessels"])
     frozen = backbones.load("tiny")
-    (split,) = splits.load(tmp_path / "data", "vessels", frozen, ("test",))
+    (split,) = inputs.load(tmp_path / "data", "vessels", frozen, ("test",))
     pvera.save(pvera.adapt(make_vit(), pvera.LoRA(rank=2), 4), tmp_path / "other.safetensors")
     with pytest.raises(InputError, match="belongs to another backbone"):
         evaluate(Adapter(tmp_path / "other.safetensors", frozen), split, tasks.class_names("vessels"))

@@ -6,9 +6,9 @@ import scripts
 from trained import make_profile
 
 from pvera import backbones
-from pvera.data import image_folders, store
+from pvera.data import image_folders, inputs, store
 from pvera.errors import InputError
-from pvera.study import inputs, results
+from pvera.study import results
 from pvera.study.plan import list_runs
 from pvera.study.training import TrainingConfig
 

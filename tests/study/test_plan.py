@@ -10,9 +10,9 @@ from tiny import make_images, make_vit, perturb
 
 import pvera
 from pvera import InputError, PVeRA
-from pvera.data import glue
+from pvera.data import glue, inputs
 from pvera.files import sha256
-from pvera.study import inputs, results
+from pvera.study import results
 from pvera.study.plan import EXPERIMENTS, list_runs, named, of_script
 from pvera.study.profiles import Ablations, Baselines, Effects, Noise, Profile, Published
 from pvera.study.protocol import CORRECTED, PUBLISHED_BETA
@@ -164,6 +164,17 @@ def test_what_takes_long_has_a_subset_of_the_data_sets(profile, tmp_path):
     assert of["dropout"] == {"digits", "flowers"}
     everywhere = ("benchmark", "beta", "alpha", "components", "published")
     assert all(of[name] == {"digits", "vessels", "flowers"} for name in everywhere)
+
+
+def test_text_tasks_on_all_their_texts(tmp_path):
+    text = MINI.of_language().with_(datasets=["entailment", "mrpc"])  # RTE's and CoLA's files are missing
+    runs = list_runs(text, "full_sets", tmp_path)
+    assert {run.dataset for run in runs} == {"mrpc"} and {run.images for run in runs} == {None}
+    assert {run.images for run in list_runs(text, "language", tmp_path)} == {text.images}
+    assert all(len(run.candidates) == 3 for run in runs), "each method searches its learning rate"
+    assert {(run.method, run.seed) for run in runs} == {(method, 0) for method in text.full.methods}
+    rest = {name: value for name, value in dict(text).items() if name != "full"}
+    assert list_runs(Profile.build(rest), "full_sets", tmp_path) == []
 
 
 def test_noise_of_fixed_size_and_the_published_protocol(profile, tmp_path):
