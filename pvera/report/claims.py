@@ -58,8 +58,8 @@ def _rivals(root, profile: str, paper: Published) -> Results:
     return {compared.record["backbone"]: ([], compared)} if compared else {}
 
 
-def _language(root, profile: str, paper: Published) -> Results:
-    runs = by_backbone(results.load_runs(root, profile, "language", optional=True))
+def _language(root, profile: str, paper: Published, experiment: str = "language") -> Results:
+    runs = by_backbone(results.load_runs(root, profile, experiment, optional=True))
     return {name: (group, language.with_majority(group, language.majority_class(root, group)))
             for name, group in runs.items()}  # fmt: skip
 
@@ -99,6 +99,8 @@ TOPICS = {
     "Latents": Topic("Section 4.4, Figure 7", "latents", "latents", "analyse --experiments focus",
                      _analysed(partial(readings.load, experiment="focus"))),
     "Language": Topic("Appendix D, Table 5", "language", "language", "train_language", _language),
+    "Language, all texts": Topic("not in the paper", "language", "full_sets", "train_language --experiments full_sets",
+                                 partial(_language, experiment="full_sets")),
 }  # fmt: skip
 
 LORA_BASED = ("lora", "vera", "pvera")  # Section 4.3 leaves DoRA out
@@ -123,6 +125,7 @@ _wider = partial(Claim, "Intervals", effect="Cliff's delta {signed}", digits=2)
 _out = partial(Claim, "Out-of-distribution detection", digits=3, units="models", limit=0.5)
 _maps = partial(Claim, "Latents", effect="AUROC {signed}", digits=3)
 _text = partial(Claim, "Language", effect="{signed} points")
+_learns = partial(Claim, "Language, all texts", effect="{signed} points", units="seeds", page=False)
 
 #: The first of a topic is its primary question.
 CLAIMS = (
@@ -203,6 +206,11 @@ CLAIMS = (
           language.above_majority_class("glue"), page=False),
     _text("Every method beats the majority class on average over the tasks of our own grammar",
           language.above_majority_class("grammar"), page=False),
+    _learns("LoRA beats the majority class on RTE, with all its texts", language.above_majority_class("rte", ["lora"])),
+    _learns("LoRA beats the majority class on MRPC, with all its texts",
+            language.above_majority_class("mrpc", ["lora"])),
+    _learns("LoRA beats the majority class on CoLA, with all its texts",
+            language.above_majority_class("cola", ["lora"])),
 )  # fmt: skip
 
 

@@ -179,6 +179,10 @@ def test_accepted_data_train_under_another_name(tmp_path, call):
     inputs.prepare([run])
     run.execute()
     assert json.loads(run.path.read_text())["data_copy"] == "lossless, differs from VTAB-1k"
+    shutil.copytree(tmp_path / "eurosat", tmp_path / "digits")
+    (beside,) = wanted(tmp_path, "digits")
+    beside.execute()
+    assert json.loads(beside.path.read_text())["data_copy"] is None, "no copy of VTAB-1k"
 
     # The acceptance does not cover another difference.
     edit(tmp_path / "eurosat" / "val200.txt", lambda lines: lines[1:])

@@ -6,10 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from records import hold_stored, make_record, write_all
+from scipy.stats import ttest_1samp
 from sklearn.metrics import matthews_corrcoef
 
 from pvera.adapters import METHODS
 from pvera.data import glue
+from pvera.report import claims, published
 from pvera.report.scores import capped
 from pvera.report.tables import language
 from pvera.report.tables.verdicts import Untestable
@@ -88,11 +90,13 @@ def test_contrasts(runs):
     np.testing.assert_allclose(language.ahead("cola")(learned)["PVeRA − LoRA"], [[25, 25]])
     above = language.above_majority_class("glue")(scores)
     assert above["VeRA"].mean(axis=None) == pytest.approx((7.3 + 20) / 2) and len(above) == 3
+    assert list(language.above_majority_class("rte", ["lora"])(scores)) == ["LoRA"]
     with pytest.raises(Untestable, match="no runs on MRPC"):
         language.ahead("mrpc")(scores)
 
 
 ROOT = Path(__file__).resolve().parents[2]
+PAPER = published.load(ROOT / "results/published")
 COMMITTED = results.load_runs(ROOT / "results", "mini", "language", optional=True)
 
 
@@ -115,3 +119,26 @@ def test_committed_results():
             exact += 1
             assert matthews_corrcoef(labels, scores.argmax(1)) == pytest.approx(run["test"]["matthews"], abs=1e-12)
     assert exact > 0.8 * len(COMMITTED)
+
+
+FULL = results.load_runs(ROOT / "results", "mini", "full_sets", optional=True)
+
+
+@pytest.mark.skipif(not FULL, reason="the trainings on all texts have no results here")
+def test_committed_results_on_all_texts():
+    """Whether LoRA has learned a task is scipy's t interval over its seeds; the table has the trainings alone."""
+    assert not capped(FULL) and all("images" not in run["config"] for run in FULL)
+    for run in FULL:
+        _, labels, _ = hold_stored(ROOT / "results", run)
+        assert len(labels) == glue.TASKS[run["dataset"]].dev
+    majority = language.majority_class(ROOT / "results", FULL)
+    rows = claims.judged(ROOT / "results", "mini", PAPER, "language").set_index("claim")
+    scores = language.with_majority(FULL, majority)
+    for name, gaps in (scores["lora"] - scores["majority"]).groupby("dataset"):
+        row = rows.loc[f"LoRA beats the majority class on {glue.TASKS[name].title}, with all its texts"]
+        interval = ttest_1samp(gaps, 0).confidence_interval()
+        np.testing.assert_allclose(
+            row[["difference", "these_low", "these_high"]].astype(float), [gaps.mean(), *interval]
+        )
+    table = language.language(ROOT / "results", FULL, PAPER.language)
+    assert table.name == "full_sets" and set(table.data["method"]) == {run["method"] for run in FULL}

@@ -19,7 +19,10 @@ SUITES = {"glue": "GLUE", "grammar": "our own grammar"}
 
 
 def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
-    """Build the language table of one encoder, whose predictions lie below `root`; published: `Published.language`."""
+    """Build the table of a language experiment on one encoder, whose predictions lie below `root`.
+
+    published: `Published.language`.
+    """
     majority, data = majority_class(root, runs), comparisons(runs, score)
     data["metric"] = [glue.TASKS[name].metric for name in data["dataset"]]
     data["majority"] = 100 * data["dataset"].map(majority)
@@ -53,7 +56,7 @@ def language(root, runs: list[dict], published: pd.DataFrame) -> Table:
     )
     titles = {name: f"{task.title} ({UNITS[task.metric]})" for name, task in glue.TASKS.items()}
     panels = {name: cells.rename(columns=titles) for name, cells in panels.items()}
-    return Table("language", caption, panels, data=data, about=about(runs))
+    return Table(runs[0]["experiment"], caption, panels, data=data, about=about(runs))
 
 
 def _text(row: pd.Series) -> str:
@@ -95,10 +98,10 @@ def ahead(found: pd.DataFrame, of: str, over: Sequence[str] = ()) -> Gaps:
 
 
 @contrast
-def above_majority_class(found: pd.DataFrame, of: str) -> Gaps:
-    """Return how far each method of the paper lies above the majority class on one task or suite."""
+def above_majority_class(found: pd.DataFrame, of: str, methods: Sequence[str] = PAPER_METHODS) -> Gaps:
+    """Return how far each of the methods that are there lies above the majority class on one task or suite."""
     tasks = _tasks(found, of)
-    methods = [name for name in tasks if name in PAPER_METHODS]
+    methods = [name for name in tasks if name in methods]
     return {METHODS[name].title: (tasks[name] - tasks["majority"]).unstack("seed", sort=False) for name in methods}
 
 
