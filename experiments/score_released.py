@@ -54,7 +54,8 @@ def main() -> None:
     parser.device(default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
 
-    require((options.data, name) for name in options.datasets)
+    for name in options.datasets:
+        require(options.data, name)
     require_writable(options.output)
     folders = {name: fetch(name, options.source) for name in options.datasets}
     frozen = load_backbone(options.backbone, options.device)
