@@ -13,7 +13,7 @@ from options import ROOT, Parser
 from pvera.errors import run_script
 from pvera.files import read_text, write_atomically
 
-TABLE = re.compile(r"(<!-- program: (\S+) -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- program: (\S+) -->).*?(<!-- end -->)", re.DOTALL)
 
 
 def main(words: list[str] | None = None) -> None:
@@ -30,7 +30,7 @@ def outdated(root: Path) -> dict[Path, str]:
     pages = {}
     for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         text = page.read_text(encoding="utf-8")
-        written = TABLE.sub(lambda found: found[1] + read_text(root / found[2]).strip() + found[3], text)
+        written = TABLE.sub(lambda found: f"{found[1]}\n\n{read_text(root / found[2]).strip()}\n\n{found[3]}", text)
         if written != text:
             pages[page] = written
     return pages

@@ -287,5 +287,9 @@ def test_tables_are_those_of_the_results(tmp_path, capsys):
     (tmp_path / "README.md").write_text(page.format("old"))
     assert scripts.outcome("front_page", capsys, "--root", tmp_path)[:2] == (0, "README.md: written\n")
     assert (tmp_path / "README.md").read_text() == page.format("new")
+    empty = "<!-- program: t.md -->\n\n<!-- end -->\n\nBetween\n\n"
+    (tmp_path / "README.md").write_text(empty + page.format("new"))
+    scripts.outcome("front_page", capsys, "--root", tmp_path)
+    assert "\n\nnew\n\n<!-- end -->\n\nBetween\n\n# A" in (tmp_path / "README.md").read_text()
     (tmp_path / "t.md").unlink()
     assert "t.md does not exist" in scripts.refusal("front_page", capsys, "--root", tmp_path)
