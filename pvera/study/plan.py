@@ -172,9 +172,9 @@ def full_sets(profile: Profile, root, name: str) -> list[Run]:
     """List the text tasks that train on all their texts, every method with every seed (not in the paper)."""
     if not profile.full:
         return []
-    first = profile.with_(backbones=profile.backbones[:1], methods=profile.full.methods)
-    runs = [run for run in benchmark(first, root, name) if run.dataset in profile.full.datasets]
-    return [replace(run, images=None) for run in runs]
+    runs = benchmark(profile.with_(methods=profile.full.methods), root, name)
+    chosen = [run for run in runs if run.dataset in profile.full.datasets and run.method in profile.methods]
+    return [replace(run, images=None) for run in chosen]
 
 
 def searches(profile: Profile, root, name: str) -> list[Run]:

@@ -95,8 +95,7 @@ class Published(Settings):
 
 
 class FullSets(Settings):
-    """Text tasks on their full training sets where the others take the first texts (`Profile.images`), on the first
-    encoder.
+    """Text tasks on their full training sets, where the others take the first texts (`Profile.images`).
 
     methods: as in a profile, with other grids.
     """
