@@ -169,12 +169,13 @@ def benchmark(profile: Profile, root, name: str = "benchmark") -> list[Run]:
 
 
 def full_sets(profile: Profile, root, name: str) -> list[Run]:
-    """List the text tasks that train on all their texts, every method with every seed (not in the paper)."""
-    if not profile.full:
-        return []
-    runs = benchmark(profile.with_(methods=profile.full.methods), root, name)
-    chosen = [run for run in runs if run.dataset in profile.full.datasets and run.method in profile.methods]
-    return [replace(run, images=None) for run in chosen]
+    """List the text tasks that train on all their texts, with every seed (not in the paper)."""
+    listed = []
+    for part in profile.full:
+        methods = {method: options for method, options in part.methods.items() if method in profile.methods}
+        datasets = [dataset for dataset in part.datasets if dataset in profile.datasets]
+        listed += benchmark(profile.with_(methods=methods, datasets=datasets), root, name)
+    return [replace(run, images=None) for run in listed]
 
 
 def searches(profile: Profile, root, name: str) -> list[Run]:

@@ -142,7 +142,7 @@ class Profile(Settings):
     weights: per backbone a local file of its weights, instead of the hub's.
     deterministic: see `training.require_determinism`.
     images: for trials, how many images (or texts) of each split are used, the first ones.
-    full: of the language experiment, the tasks that train on all their texts.
+    full: of the language experiment, tasks that train on all their texts, each group with its methods.
     language: the language experiment, a profile of its own, whose data sets are text.
     name, text: the file's name, and whether this is a language experiment; the file does not set them.
     """
@@ -175,7 +175,7 @@ class Profile(Settings):
     weights: dict[Name, Text] = {}
     deterministic: bool = False
     images: Count | None = None
-    full: FullSets | None = None
+    full: list[FullSets] = []
     language: "Profile | None" = None
     text: bool = False
 
@@ -186,11 +186,11 @@ class Profile(Settings):
                 choose("text encoder", name, text_encoders.NAMES)
             else:
                 backbones.architecture(name)
-        parts = [part.datasets for part in (self, self.ablations, self.effects, self.full) if part]
+        parts = [part.datasets for part in (self, self.ablations, self.effects, *self.full) if part]
         for name in chain(*parts, self.subset, self.out_of_distribution):
             if (tasks.task(name, self.data).category == "language") != self.text:
                 raise ValueError(f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}")
-        for name, options in chain(self.methods.items(), self.full.methods.items() if self.full else ()):
+        for name, options in chain(self.methods.items(), *(part.methods.items() for part in self.full)):
             choose("method", name, METHODS)
             _check_method(name, options)
         return self

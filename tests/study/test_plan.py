@@ -172,7 +172,7 @@ def test_text_tasks_on_all_their_texts(tmp_path):
     assert {run.dataset for run in runs} == {"mrpc"} and {run.images for run in runs} == {None}
     assert {run.images for run in list_runs(text, "language", tmp_path)} == {text.images}
     assert all(len(run.candidates) == 3 for run in runs), "each method searches its learning rate"
-    assert {(run.method, run.seed) for run in runs} == {(method, 0) for method in text.full.methods}
+    assert {(run.method, run.seed) for run in runs} == {(method, 0) for part in text.full for method in part.methods}
     few = text.with_(methods={"lora": text.methods["lora"]})  # as --methods does
     assert {run.method for run in list_runs(few, "full_sets", tmp_path)} == {"lora"}
     rest = {name: value for name, value in dict(text).items() if name != "full"}
