@@ -172,10 +172,9 @@ def full_sets(profile: Profile, root, name: str) -> list[Run]:
     """List the text tasks that train on all their texts, with every seed (not in the paper)."""
     listed = []
     for part in profile.full:
-        methods = {method: options for method, options in part.methods.items() if method in profile.methods}
-        datasets = [dataset for dataset in part.datasets if dataset in profile.datasets]
-        listed += benchmark(profile.with_(methods=methods, datasets=datasets), root, name)
-    return [replace(run, images=None) for run in listed]
+        listed += benchmark(profile.with_(methods=part.methods, datasets=part.datasets), root, name)
+    chosen = [run for run in listed if run.dataset in profile.datasets and run.method in profile.methods]
+    return [replace(run, images=None) for run in chosen]
 
 
 def searches(profile: Profile, root, name: str) -> list[Run]:
