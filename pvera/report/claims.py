@@ -211,6 +211,8 @@ CLAIMS = (
             language.above_majority_class("mrpc", ["lora"])),
     _learns("LoRA beats the majority class on CoLA, with all its texts",
             language.above_majority_class("cola", ["lora"])),
+    _learns("PVeRA is better than VeRA on MRPC, with all its texts", language.ahead("mrpc", ["vera"])),
+    _learns("PVeRA is better than VeRA on CoLA, with all its texts", language.ahead("cola", ["vera"])),
 )  # fmt: skip
 
 
