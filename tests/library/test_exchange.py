@@ -107,6 +107,7 @@ def test_timms_fused_layer_from_peft(tmp_path, images, name, change, targets):
     imported = pvera.import_peft(tmp_path, make_vit())
     assert imported.training and not imported.backbone.training
     assert getattr(imported.members[0].method, "targets", "").startswith(targets)
+    imported, theirs, images = imported.double(), theirs.double(), images.double()
     close(imported.eval()(images), theirs(images))
     close(imported.merge_()(images), theirs(images))
 
