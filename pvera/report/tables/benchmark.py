@@ -184,7 +184,7 @@ def grid(runs: list[dict], searches: list[dict] = ()) -> Table:
 
 
 def about(runs: list[dict]) -> str:
-    """Describe the runs for a caption: their origin and limits, and which are missing or diverged."""
+    """Describe the runs for a caption: their origin and limits, and which seeds are missing or diverged."""
     scores, config = wide(runs), runs[0]["config"]
     text = f"{origin(runs[0], scores.index.unique('seed'))}, at most {config['max_epochs']} epochs"
     if config["precision"] != "float32":
@@ -201,7 +201,9 @@ def about(runs: list[dict]) -> str:
     if runs[0]["experiment"] == "benchmark" and datasets[0] in vtab.NAMES and len(datasets) < len(vtab.NAMES):
         text += f" Incomplete: {len(datasets)} of {len(vtab.NAMES)} data sets."
     there = {(run["method"], run["dataset"], run["seed"]) for run in runs}
+    begun = {place[:2] for place in there}  # the cell of another pair is empty
     without = [(method, *row[1:]) for method in scores for row in scores.index[scores[method].isna()]]
+    without = [place for place in without if place[:2] in begun]
     for kind, diverged in (("Missing", False), ("Diverged, and left out", True)):
         places = [place for place in without if (place in there) == diverged]
         listed = ", ".join(f"{title(method)} on {title(name)} (seed {seed})" for method, name, seed in places)
