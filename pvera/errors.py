@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,7 +28,7 @@ def explained(what: str, advice: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = textwrap.shorten(str(error), 200, placeholder=" …") or type(error).__name__
         raise InputError("; ".join(filter(None, [f"{what}: {reason}", advice]))) from None
 
 
