@@ -175,10 +175,10 @@ def parse_training(description: str, script: str, words: list[str] | None) -> tu
 def changed(profile: Profile, options: Namespace) -> Profile:
     """Return `profile` with the command line's changes: an option replaces the key of the same name."""
     methods = {name: profile.methods.get(name, {}) for name in options.methods or profile.methods}
-    for name, method in methods.items():
-        if options.learning_rate is not None and "learning_rate" in method.get("grid", {}):
-            others = {key: value for key, value in method.items() if key not in ("grid", "most_chosen")}
-            methods[name] = others | {"learning_rate": options.learning_rate}
+    if options.learning_rate is not None:
+        methods = at_rate(methods, options.learning_rate)
+        full = [part.with_(methods=at_rate(part.methods, options.learning_rate)) for part in profile.full]
+        profile = profile.with_(full=full)
     schedule = profile.training.with_(epochs=options.epochs, batch_size=options.batch_size)
     profile = profile.with_(methods=methods, training=schedule)
     replaced = vars(profile).keys() & vars(options).keys() - {"methods", "weights"}
@@ -191,6 +191,16 @@ def changed(profile: Profile, options: Namespace) -> Profile:
             raise InputError(f"--weights takes NAME=FILE, NAME out of {names}, not {text!r}")
         weights[name] = os.path.abspath(file)
     return profile.with_(data=str(ROOT / profile.data), weights=weights)
+
+
+def at_rate(methods: dict[str, dict], rate: float) -> dict[str, dict]:
+    """Return `methods` with the learning rate `rate` in place of each grid of rates."""
+    changed = {}
+    for name, options in methods.items():
+        others = {key: value for key, value in options.items() if key not in ("grid", "most_chosen")}
+        searched = "learning_rate" in options.get("grid", {})
+        changed[name] = others | {"learning_rate": rate} if searched else options
+    return changed
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 Each run writes results/<profile>/<experiment>/<encoder>/<task>/<method>/seed<k>.json. Existing results are kept.
 
 GLUE's tasks without files in the profile's folder are left out, unless --datasets names them;
-experiments/make_texts.py --glue puts the files there. Other options are those of experiments/train.py.
+experiments/make_texts.py --glue puts the files there. The experiment full_sets trains on all texts of its tasks,
+whatever --images says. Other options are those of experiments/train.py.
 """
 
 from argparse import Namespace

@@ -179,6 +179,16 @@ def test_text_tasks_on_all_their_texts(tmp_path):
     assert list_runs(Profile.build(rest), "full_sets", tmp_path) == []
 
 
+def test_one_learning_rate_for_all_text_tasks(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "experiments"))
+    from train import parse_training
+
+    text, _ = parse_training("", "train_language", ["--profile", "mini", "--learning-rate", "0.02"])
+    full = [options for part in text.full for options in part.methods.values()]
+    assert len(full) == sum(len(part.methods) for part in MINI.of_language().full) > 0
+    assert all("grid" not in options and options["learning_rate"] == 0.02 for options in full)
+
+
 def test_noise_of_fixed_size_and_the_published_protocol(profile, tmp_path):
     assert list_runs(profile, "noise", tmp_path) == list_runs(profile, "published", tmp_path) == []
     described = profile.with_(
