@@ -147,7 +147,7 @@ CLAIMS = (
           lead("pvera", "vera"), "{signed} points"),
     Claim("Published protocol", "PVeRA has the highest average of four methods, trained as the published program does",
           lead("pvera"), "{signed} points"),
-    _part("PVeRA is more accurate than VeRA", components.gap("PVeRA − VeRA")),
+    _part("PVeRA is more accurate than VeRA", components.gap("PVeRA − VeRA"), place="Table 1"),
     _part("The noise makes PVeRA more accurate (β = 0)", components.gap("with noise − without (β = 0)")),
     _part("Noise of fixed size, σ = 1, makes PVeRA more accurate (β = 0) †",
           components.gap("σ = 1 − no noise (β = 0)")),
@@ -227,10 +227,11 @@ def judged(root, profile: str, paper: Published, notebook: str = "") -> pd.DataF
         script, *options = topic.command.split(" ", 1)
         missing = " ".join([f"no results: python experiments/{script}.py --profile {profile}", *options])
         for backbone, (runs, data) in (topic.load(root, profile, paper) or {"": ([], None)}).items():
-            place = {"topic": name, "place": topic.place, "backbone": backbone, "notebook": topic.notebook}
+            of = {"topic": name, "backbone": backbone, "notebook": topic.notebook}
             cut = f"{capped(runs)} of {len(runs)} trainings cut short" if capped(runs) else ""
             for claim in (claim for claim in CLAIMS if claim.topic == name):
-                rows.append(place | claim.judge(data, missing) | {"cut": cut, "page": claim.page in (True, backbone)})
+                own = {"place": claim.place or topic.place, "cut": cut, "page": claim.page in (True, backbone)}
+                rows.append(of | claim.judge(data, missing) | own)
     rows = pd.DataFrame(rows)
     return rows.assign(found=[found.get(claim, "") for claim in rows["claim"]])
 

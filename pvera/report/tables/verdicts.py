@@ -56,6 +56,7 @@ class Claim:
     these data sets alone. limit: the largest difference that the measure allows: where no smaller one could be shown,
     the claim is not testable. margin: where the interval lies within ± this, the two are equal. page: the claim stands
     on the page of all claims, of this backbone alone where one is named; otherwise only in its notebook.
+    place: where the paper has it, if it is not the topic's place.
     """
 
     topic: str
@@ -68,6 +69,7 @@ class Claim:
     limit: float = np.inf
     margin: float = 0
     page: bool | str = True
+    place: str = ""
 
     def judge(self, data, missing: str = "") -> dict:
         """Return the row of `FIELDS` with `digits`, and the effect of each seed alone.
