@@ -132,9 +132,9 @@ def methods_key(methods: Iterable[str]) -> list[Line2D]:
     return [entry(look.title, look.marker, colour=look.colour) for look in map(style, methods)]
 
 
-def key(figure: Figure, entries: Iterable[Artist], columns: int = 3, place: str = "upper") -> None:
-    """Add the key of a figure above or below ("upper", "lower") its axes."""
-    figure.legend(handles=list(entries), loc=f"outside {place} center", ncols=columns)
+def key(figure: Figure, entries: Iterable[Artist], columns: int = 3) -> None:
+    """Add the key of a figure above its axes."""
+    figure.legend(handles=list(entries), loc="outside upper center", ncols=columns)
 
 
 #: Entries that several figures share.

@@ -29,8 +29,8 @@ def by_machine(records: Sequence[dict]) -> dict[str, dict[str, pd.DataFrame]]:
 def against_bounds(machines: dict[str, pd.DataFrame], title: str) -> Figure:
     """Draw the ratios of one backbone to their bounds; machines: `by_machine`.
 
-    A column per machine, the parts one above the other, a line per method. A stroke marks the target, a bar spans the
-    quartiles, where recorded. Half precision stands a little lower.
+    A column per machine, named after `title`; the parts one above the other, a line per method. A stroke marks the
+    target, a bar spans the quartiles, where recorded. Half precision stands a little lower.
     """
     rows = pd.concat(machines, names=["machine"]).reset_index("machine")
     rows = rows[rows["part"].isin(PARTS) & rows["bound"].str.contains("frozen")]
@@ -52,14 +52,13 @@ def against_bounds(machines: dict[str, pd.DataFrame], title: str) -> Figure:
             ax.plot(row.ratio, y, marker, color=colour, markersize=4, mec="white", mew=0.4, zorder=3)
         ax.axvline(1, color="0.8", linewidth=0.6, zorder=0)
         name_rows(ax, names[part])
-        ax.set_title(PARTS[part] if j else f"{name}\n{PARTS[part]}", loc="left", fontsize=7)
+        ax.set_title(PARTS[part] if j else f"{title}, {name}\n\n{PARTS[part]}", loc="left", fontsize=7)
         if of_part.empty:
             ax.text(0.5, 0.5, "not measured", transform=ax.transAxes, ha="center", va="center", color="0.5")
     for ax in grid[-1]:
         ax.set_xlabel("Ratio to the bound (1: the frozen backbone)")
-    figure.suptitle(title, fontsize=8)
     shown = {name: look for name, look in PRECISIONS.items() if name in set(rows["precision"])}
     entries = [entry(precision, marker, colour=colour) for precision, (colour, marker) in shown.items()]
     entries += [entry("target (at most)", "|", colour="0.4", markersize=6), QUARTILES]
-    key(figure, entries, columns=2 * len(machines), place="lower")
+    key(figure, entries, columns=2 * len(machines))
     return figure
