@@ -195,12 +195,12 @@ def changed(profile: Profile, options: Namespace) -> Profile:
 
 def at_rate(methods: dict[str, dict], rate: float) -> dict[str, dict]:
     """Return `methods` with the learning rate `rate` in place of each grid of rates."""
-    changed = {}
+    replaced = dict(methods)
     for name, options in methods.items():
-        others = {key: value for key, value in options.items() if key not in ("grid", "most_chosen")}
-        searched = "learning_rate" in options.get("grid", {})
-        changed[name] = others | {"learning_rate": rate} if searched else options
-    return changed
+        if "learning_rate" in options.get("grid", {}):
+            others = {key: value for key, value in options.items() if key not in ("grid", "most_chosen")}
+            replaced[name] = others | {"learning_rate": rate}
+    return replaced
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ def explained(what: str, advice: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = textwrap.shorten(str(error), 200, placeholder=" …") or type(error).__name__
+        words = " ".join(str(error).split()) or type(error).__name__
+        reason, *more = textwrap.wrap(words, 198)  # not shorten: it drops a long path, and all after it
+        reason += " …" if more else ""
         raise InputError("; ".join(filter(None, [f"{what}: {reason}", advice]))) from None
 
 
