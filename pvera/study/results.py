@@ -38,7 +38,7 @@ from pvera.adapters import METHODS
 from pvera.errors import InputError, writing
 from pvera.files import digest, plain, sha256, write_atomically
 
-SCHEMA = 2
+SCHEMA = 3
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
 ARRAYS, ADAPTER = ".npz", ".safetensors"
 CATEGORIES = ("natural", "specialized", "structured")  # of VTAB-1k
@@ -199,9 +199,8 @@ def load_runs(root, profile: str, *experiments: str, optional: bool = False) -> 
 def _check_comparable(runs: list[dict]) -> None:
     """Raise InputError if a table of these runs would compare what is not comparable."""
     seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
-    optional = dict.fromkeys(sorted(set().union(*(run["config"] for run in runs))))
     for run in runs:
-        config = {"protocol name": run["protocol"]} | optional | run["config"]
+        config = {"protocol name": run["protocol"]} | run["config"]
         if run.get("data_copy"):  # where it cannot be told, data_sha256 decides
             config["data_copy"] = run["data_copy"]
         for key, value in config.items():

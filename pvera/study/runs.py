@@ -108,8 +108,6 @@ class Run(Job):
     pool: str = "first"
 
     def config(self) -> dict:
-        shortened = {} if self.images is None else {"images": self.images}
-        pooled = {} if self.pool == "first" else {"pool": self.pool}
         schedule = self.training.model_dump()
         return {
             "seed": self.seed,
@@ -118,8 +116,8 @@ class Run(Job):
             "max_epochs": schedule.pop("epochs"),
             **schedule,
             "precision": self.precision,
-            **shortened,
-            **pooled,
+            "images": self.images,
+            "pool": self.pool,
             **inputs.describe_backbone(self),
             "data_sha256": inputs.splits_sha256(self),
         }

@@ -30,7 +30,8 @@ def profile(tmp_path, monkeypatch):
 
 def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
     root = tmp_path / "results"
-    profile = profile.with_(beta=[1e-4, 1e-2])
+    search = {"methods": ["pvera"], "grid": {"beta": [1e-4, 1e-2]}}
+    profile = profile.with_(experiments={"beta": search, "benchmark": {"take": ["beta"], "keep": True}})
     (search,) = list_runs(profile, "beta", root)
     search.execute()
     trainings = list_runs(profile, "benchmark", root)

@@ -26,10 +26,11 @@ seeds: [0, 1]
 protocol: corrected
 methods: {{linear: {{}}, bottleneck: {{ratio: 4}}, ia3: {{}}, adaptformer: {{}}, dora: {{rank: 2}},
           lora: {{grid: {{rank: [2, 4]}}, most_chosen: 4}}, vera: {{rank: 4}}, pvera: {{rank: 4}}}}
-beta: [1.0e-2, 1.0e-4]
 learning_rate: 1.0e-2
 language: {{data: {text_folder}, backbones: [minilm], datasets: [acceptability, rte], schedule: {{epochs: 1}},
-           methods: {{vera: {{rank: 6}}}}, weights: {{minilm: {encoder_folder}}}}}
+           methods: {{vera: {{rank: 6}}}}, weights: {{minilm: {encoder_folder}}},
+           experiments: {{language_beta: {{methods: [pvera], seeds: [0], grid: {{beta: [1.0e-2, 1.0e-4]}}}},
+                          language: {{take: [language_beta], keep: true}}}}}}
 """)
     return path
 
