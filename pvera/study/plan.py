@@ -241,7 +241,7 @@ def noise(profile: Profile, root, name: str) -> list[Run]:
     for sigma in profile.noise.sizes:
         listed += fixed(experiment=f"{name}_sigma_{sigma:g}", datasets=few, sigma=sigma)
     for share in profile.noise.dropout:
-        dropped = {"datasets": few, "dropout": share, "dropped": "latent", "keep": False}
+        dropped = {"datasets": few, "dropout": share, "dropout_on": "latent", "keep": False}
         listed += trainings(profile, root, f"{name}_dropout_{share:g}", ["vera"], **dropped)
     return listed
 

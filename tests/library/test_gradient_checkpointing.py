@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 import pvera
 from pvera import LoRA, PVeRA, VeRA, recompute
 
-DROPPED = [LoRA(rank=3, dropout=0.25), VeRA(rank=8, dropout=0.25), VeRA(rank=8, dropout=0.25, dropped="latent")]
+DROPPED = [LoRA(rank=3, dropout=0.25), VeRA(rank=8, dropout=0.25), VeRA(rank=8, dropout=0.25, dropout_on="latent")]
 assert_equal = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-7)  # of gradients by name
 GRID = [PVeRA(rank=4), PVeRA(rank=8, targets="qkv"), PVeRA(rank=3, targets="k")]
 

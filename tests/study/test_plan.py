@@ -214,7 +214,7 @@ def test_noise_of_fixed_size_and_the_published_protocol(profile, tmp_path):
     of = {run.experiment: run.candidates for run in listed}
     for folder, sigma in (("noise_sigma_0.5", 0.5), ("noise_sigma_3", 3.0)):
         assert {(c.method.key, c.method.sigma, c.beta) for c in of[folder]} == {("pvera", sigma, 0.0)}
-    dropped = {(c.method.key, c.method.dropout, c.method.dropped) for c in of["noise_dropout_0.1"]}
+    dropped = {(c.method.key, c.method.dropout, c.method.dropout_on) for c in of["noise_dropout_0.1"]}
     assert dropped == {("vera", 0.1, "latent")}
     published = list_runs(described.with_(fixed_grid=["tiny"]), "published", tmp_path)
     assert len(published) == 3 * 2 * 2 and {run.seed for run in published} == {0, 5}
