@@ -232,13 +232,21 @@ class AdaptedModel(nn.Module):
             member.seed_noise(seed, on_all_ranks=False)
         return self
 
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None) -> None:
-        """Compute each layer's activations again in the backward pass, which saves their memory."""
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None, **options: Any) -> None:
+        """Compute each layer's activations again in the backward pass, which saves their memory.
+
+        Takes what transformers' Trainer gives, such as `every_n_layers`. InputError for values that timm's encoders,
+        which have no such options, do not follow.
+        """
         encoder: Any = self.backbone
-        if hasattr(encoder, "set_grad_checkpointing"):
-            encoder.set_grad_checkpointing()
-        else:
-            encoder.gradient_checkpointing_enable(gradient_checkpointing_kwargs or {"use_reentrant": False})
+        if not hasattr(encoder, "set_grad_checkpointing"):
+            encoder.gradient_checkpointing_enable(gradient_checkpointing_kwargs or {"use_reentrant": False}, **options)
+            return
+        fixed = {"use_reentrant": False, "every_n_layers": 1, "offload": False}
+        for name, value in ((gradient_checkpointing_kwargs or {}) | options).items():
+            if fixed.get(name) != value:
+                raise InputError(f"timm's encoders checkpoint every layer, without options: leave out {name}={value!r}")
+        encoder.set_grad_checkpointing()
 
     @property
     def pretrained_cfg(self) -> Any:
