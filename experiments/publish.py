@@ -11,6 +11,7 @@ upload.
 
 import shutil
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 from huggingface_hub import HfApi
@@ -98,7 +99,7 @@ def card(evaluation: Evaluation, licence: str) -> str:
     return TEXT.format(
         licence=licence,
         method=method,
-        hyperparameters=", ".join(f"{key} {value}" for key, value in method.describe().items()) or "none",
+        hyperparameters=", ".join(f"{key} {value}" for key, value in asdict(method).items()) or "none",
         protocol=adapter.record.get("protocol", "unknown"),
         evaluation=evaluation,
         metrics="\n".join(of_hub),

@@ -15,7 +15,7 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, get_pretrai
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
-from pvera.encoders import encoder_layers
+from pvera.encoders import encoder_layers, input_shape
 from pvera.errors import InputError, explained
 from pvera.files import sha256
 
@@ -128,10 +128,9 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
     model.eval().requires_grad_(False)
     config = model.pretrained_cfg
     file = weights_file(config) if pretrained else None
-    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or config["input_size"][1:]  # of NaFlexViT
-    digest = weights_sha256(model.state_dict())
+    size, digest = input_shape(model)[1], weights_sha256(model.state_dict())
     return Backbone(
-        model, name, size[0], tuple(config["mean"]), tuple(config["std"]), digest, sha256(file) if file else None
+        model, name, size, tuple(config["mean"]), tuple(config["std"]), digest, sha256(file) if file else None
     )
 
 

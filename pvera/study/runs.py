@@ -111,7 +111,7 @@ class Run(Job):
         schedule = self.training.model_dump()
         return {
             "seed": self.seed,
-            "members": [asdict(c) | {"method": c.method.describe()} for c in self.candidates],
+            "members": [asdict(candidate) for candidate in self.candidates],
             "protocol": asdict(self.protocol),
             "max_epochs": schedule.pop("epochs"),
             **schedule,

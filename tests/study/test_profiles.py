@@ -66,7 +66,8 @@ WRONG = {  # keys of the file -> start of the message
     "method of an experiment": ({"experiments": "{a: {methods: [lara]}}"}, "unknown method 'lara'"),
     "experiment that is taken": ({"experiments": "{a: {take: [b]}}"}, "unknown experiment 'b'; choose from "),
     "chooser": ({"experiments": "{a: {choose: all}}"}, "unknown experiment 'all'; choose from each_seed,"),
-    "protocol of an experiment": ({"experiments": "{a: {vary: {protocol: [mixed]}}}"}, "experiments.a: unknown protocol 'mixed'"),
+    "protocol of an experiment": (
+        {"experiments": "{a: {vary: {protocol: [mixed]}}}"}, "experiments.a: unknown protocol 'mixed'"),
     "hyperparameter of an experiment": (
         {"experiments": "{a: {methods: [lora], set: {sigma: 1.0}}}"}, "experiments.a.sigma: unknown hyperparameter"),
     "value of an experiment": ({"experiments": "{a: {methods: [lora], grid: {rank: [0]}}}"}, "LoRA: rank must be a"),
