@@ -18,8 +18,8 @@ from pvera.errors import InputError
 RECORD = "vtab-1k.json"
 NAMES = tuple(task.name for task in TASKS.values() if task.suite == "vtab")
 TRAINING = {"train800": 800, "val200": 200}  # images
-#: Classes without any training image, in every copy.
-ABSENT = {"sun397": 1}
+#: Classes that the 1,000 images show where these are not all: SUN397 has 309 in train800 and 136 in val200.
+SHOWN = {"sun397": 325}
 #: Data sets whose originals are stored without loss. Originals of the others are JPEG files, as in both copies.
 LOSSLESS_ORIGINALS = (
     "cifar",
@@ -102,10 +102,11 @@ def check(root: str | Path, name: str, images: bool = True) -> list[str]:
         expected = TRAINING.get(split, task.test_images)
         if len(splits[split]) != expected:
             findings.append(f"{split}: {len(splits[split])} images, not {expected}")
-    for part, names, absent in (("training", tuple(TRAINING), ABSENT.get(name, 0)), ("test", ("test",), 0)):
+    shown = SHOWN.get(name, task.classes)
+    for part, names, expected in (("training", tuple(TRAINING), shown), ("test", ("test",), task.classes)):
         labels = {label for split in names for label in splits.get(split, {}).values()}
-        if (lost := task.classes - len(labels) - absent) > 0:
-            findings.append(f"{part}: no image of {lost} of {task.classes} classes")
+        if len(labels) < expected:
+            findings.append(f"{part}: images of {len(labels)} classes, not {expected}")
     paths = {split: set(map(os.path.normpath, label_of)) for split, label_of in splits.items()}
     for one, other in (("test", "train800"), ("test", "val200"), ("val200", "train800")):
         if shared := paths.get(one, set()) & paths.get(other, set()):
