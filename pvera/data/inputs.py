@@ -51,7 +51,7 @@ class Images(DataSet):
     @staticmethod
     def load_model(source: Source) -> Backbone:
         """Load the frozen model. InputError as `backbones.load`."""
-        return backbones.load(source.backbone, weights=source.weights)
+        return backbones.load(source.backbone, weights=source.weights, image_size=source.image_size)
 
     @staticmethod
     def reading(frozen: Backbone) -> dict:
@@ -100,15 +100,19 @@ class Texts(DataSet):
 
 @dataclass(frozen=True)
 class Source:
-    """The frozen model that a run reads: the kind of its data, its name, and a file of its weights."""
+    """The frozen model that a run reads: the kind of its data, its name, a file of its weights, and its images' size.
+
+    None for the published weights, and for the size that the name has.
+    """
 
     kind: type[Images] | type[Texts]
     backbone: str
     weights: str | None
+    image_size: int | None
 
     @classmethod
     def of(cls, run) -> Source:
-        return cls(kind(run.dataset), run.backbone, run.weights)
+        return cls(kind(run.dataset), run.backbone, run.weights, run.image_size)
 
 
 def kind(name: str) -> type[Images] | type[Texts]:

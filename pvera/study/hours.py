@@ -30,10 +30,10 @@ PASS = 1 / 3  # of a training step: the share of its forward pass
 
 
 @cache
-def frozen(backbone: str) -> tuple[nn.Module, int] | None:
+def frozen(backbone: str, image_size: int | None) -> tuple[nn.Module, int] | None:
     """Return the shapes of a backbone and its multiply-adds for one image; None for texts, which differ in length."""
     try:
-        vit = backbones.shapes(backbone)
+        vit = backbones.shapes(backbone, image_size)
         return vit, cost.multiply_adds(vit, cost.one_image(vit))
     except (InputError, AttributeError):
         return None
@@ -49,29 +49,29 @@ def images(one: Run) -> tuple[int, int, int]:
 
 
 @cache
-def forward(backbone: str, method: Method, sampled: bool) -> int:
+def forward(backbone: str, image_size: int | None, method: Method, sampled: bool) -> int:
     """Return the multiply-adds of one image."""
-    vit, bare = frozen(backbone)
+    vit, bare = frozen(backbone, image_size)
     return bare + cost.adapter_multiply_adds(vit, method, sampled)
 
 
 def epoch(one: Run) -> float:
     """Return the multiply-adds of an epoch, 0 for linear probing; for texts the number of members."""
-    if frozen(one.backbone) is None:
+    if frozen(one.backbone, one.image_size) is None:
         return float(len(one.candidates))
     if one.method == "linear":
         return 0.0
     train, validation, _ = images(one)
     total = 0
     for candidate in one.candidates:
-        total += 2 * train * forward(one.backbone, candidate.method, True)
-        total += validation * forward(one.backbone, candidate.method, False)
+        total += 2 * train * forward(one.backbone, one.image_size, candidate.method, True)
+        total += validation * forward(one.backbone, one.image_size, candidate.method, False)
     return float(total)
 
 
 def work(one: Run) -> float:
     """Return the multiply-adds of a training with `EPOCHS` epochs, and of the test of the chosen member."""
-    passes = [forward(one.backbone, candidate.method, False) for candidate in one.candidates]
+    passes = [forward(one.backbone, one.image_size, candidate.method, False) for candidate in one.candidates]
     tested = images(one) if one.method == "linear" else images(one)[2:]
     trained = min(EPOCHS, one.training.epochs) * epoch(one)
     return trained + sum(tested) * sum(passes) / len(passes)  # the mean over what may be chosen
@@ -97,7 +97,8 @@ def calculated(runs: list[Run]) -> str:
 def epoch_seconds(one: Run, device: str) -> float:
     """Return the seconds of an epoch, by the seconds that all members train on a batch, on random weights and black
     images."""
-    frozen, size, count = backbones.load(one.backbone, pretrained=False), one.training.batch_size, len(one.candidates)
+    frozen = backbones.load(one.backbone, pretrained=False, image_size=one.image_size)
+    size, count = one.training.batch_size, len(one.candidates)
     frozen.model.to(device)
     pixels = np.zeros((size, frozen.image_size, frozen.image_size, 3), np.uint8)
     train, validation = (ImageSplit(pixels[:n], np.arange(n), []).data(frozen, torch.device(device)) for n in (size, 1))

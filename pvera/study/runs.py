@@ -59,6 +59,7 @@ class Job:
     data_root: str
     results_root: str
     weights: str | None = None
+    image_size: int | None = None
     deterministic: bool = False
     images: int | None = None
     keep: bool = True

@@ -31,7 +31,7 @@ def of(runs, method):
 
 def test_an_epoch_trains_on_twice_the_images_and_validates_once(plan, monkeypatch):
     """With passes of 10 multiply-adds, 12 where z is drawn: 2 members × (2 × 800 × 12 + 200 × 10)."""
-    monkeypatch.setattr(hours, "forward", lambda backbone, method, sampled: 12 if sampled else 10)
+    monkeypatch.setattr(hours, "forward", lambda backbone, image_size, method, sampled: 12 if sampled else 10)
     linear, lora = (of(plan.runs(), method) for method in ("linear", "lora"))
     assert hours.epoch(linear) == 0 and hours.work(linear) == (800 + 200 + 2000) * 10
     assert hours.epoch(lora) == 42_400
