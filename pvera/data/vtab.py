@@ -40,15 +40,23 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
     """Return "lossy" where data sets with lossless originals are JPEG files, "lossless" where they are not.
 
     "mixed" where both occur, None where no such data set is there. The content of each split's first image decides.
-    The name says where data was accepted although it differs from VTAB-1k. With `name`, this data set alone decides,
-    unless the copies agree in it.
+    With `name`, this data set alone decides, unless the copies agree in it. One that was accepted although it differs
+    from VTAB-1k is of neither copy: `DIFFERS`.
     """
+    accepted = {each for each, findings in read_record(root).items() if findings}
+    if name in accepted:
+        return DIFFERS
     names = [name] if name in LOSSLESS_ORIGINALS else LOSSLESS_ORIGINALS
-    kinds = {kind for each in names for kind in _kinds(Path(root) / each)}
-    copy = [kinds.pop() if len(kinds) == 1 else "mixed"] if kinds else []
-    if any(name in (None, each) for each in read_record(root)):
-        copy.append(DIFFERS)
-    return ", ".join(copy) or None
+    kinds = {kind for each in names if each not in accepted for kind in _kinds(Path(root) / each)}
+    return kinds.pop() if len(kinds) == 1 else "mixed" if kinds else None
+
+
+def provenance(root: str | Path, name: str) -> dict:
+    """Return what a result file says of the data set `name`: the copy; and what differs, where that was accepted."""
+    if name not in NAMES:
+        return {"data_copy": None}
+    findings = read_record(root).get(name)
+    return {"data_copy": copy_name(root, name)} | ({"data_differs": findings} if findings else {})
 
 
 def _kinds(folder: Path) -> Iterator[str]:
@@ -75,12 +83,13 @@ def read_record(root: str | Path) -> dict[str, list[str]]:
 def require(root: str | Path, name: str) -> None:
     """Raise InputError unless the data set `name` has VTAB-1k's lists of images, or is accepted as it is."""
     findings = check(root, name, images=False)
-    if not set(findings) <= set(read_record(root).get(name, ())):
-        raise InputError(
-            f"{Path(root) / name} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; `python "
-            f"experiments/prepare_vtab.py --root {root} --datasets {name}` lists all differences, and "
-            "installs it anew where its folder was removed; with --accept it is used as it is, and results say so"
-        )
+    if set(findings) <= set(read_record(root).get(name, ())):
+        return
+    command, there = f"python experiments/prepare_vtab.py --root {root} --datasets {name}", (Path(root) / name).exists()
+    advice = f"`{command}` lists all differences; with --accept it is used as it is, and results say so"
+    if not there:
+        advice = f"`{command}` installs it from the hub, with --source COPY from an archive or a folder"
+    raise InputError(f"{Path(root) / name} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; {advice}")
 
 
 def check(root: str | Path, name: str, images: bool = True) -> list[str]:

@@ -176,7 +176,7 @@ class Run(Job):
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
-            "data_copy": vtab.copy_name(self.data_root, self.dataset) if self.dataset in vtab.NAMES else None,
+            **vtab.provenance(self.data_root, self.dataset),
             **tasks.provenance(self.data_root, self.dataset),
             "config": self.config(),
             "members": described,
