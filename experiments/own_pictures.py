@@ -128,7 +128,9 @@ def opened(options: Namespace) -> Adapter:
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if record and device == "cpu":
         torch.set_num_threads(record["environment"]["threads"])  # another number of images rounds sums differently
-    return Adapter(options.adapter, backbones.load(backbone, weights=options.weights), record, device, precision)
+    size = record["config"]["image_size"] if backbone == record.get("backbone") else None
+    frozen = backbones.load(backbone, weights=options.weights, image_size=size)
+    return Adapter(options.adapter, frozen, record, device, precision)
 
 
 def trained_classes(record: dict) -> list[str]:

@@ -55,7 +55,7 @@ Computed from this file by `experiments/evaluate.py` on {images} test images of 
 import pvera
 from pvera import backbones
 
-frozen = backbones.load("{frozen.name}")
+frozen = backbones.load("{frozen.name}", image_size={frozen.image_size})
 model = pvera.load(frozen.model, "{file}").eval()
 logits = model(images)  # (batch, 3, {frozen.image_size}, {frozen.image_size}), normalised by frozen.mean and .std
 ```

@@ -1,7 +1,7 @@
 """Data sets in VTAB-1k's folder format, as uint8 arrays that are decoded once (see `store`).
 
 `<root>/<data set>/{train800,val200,test}.txt` hold lines "relative/path label"; the images lie below
-`<root>/<data set>/`. `inputs` has the interface that data of all kinds share.
+`<root>/<data set>/`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from pvera import backbones, files, metrics
+from pvera import files
 from pvera.backbones import Backbone
 from pvera.data import store
 from pvera.data.tasks import task
@@ -54,6 +54,11 @@ class ImageSplit:
         for start in range(0, len(self.images), 256):
             yield store.read(self.images, slice(start, start + 256))
         yield np.ascontiguousarray(self.labels)
+
+    def first(self, count: int) -> ImageSplit:
+        """Return the first `count` images."""
+        key = f"{self.key}, first {count}"
+        return ImageSplit(self.images[:count], self.labels[:count], self.names[:count], key)
 
     def data(self, frozen: Backbone, device: torch.device, in_memory: bool = True) -> ImageData:
         """Return the split for `device`, normalised as `frozen` needs it."""
@@ -183,12 +188,12 @@ def load_split(root: str | Path, name: str, split: str, size: int) -> ImageSplit
     Images that the store lacks, or whose files have changed, are decoded. InputError for an unknown data set, a wrong
     split file, a missing or unreadable image, and a store that cannot be written.
     """
-    label_of, place = _source(root, name, split, size)
+    label_of, place = listed(root, name, split, size)
     images = store.images(place, Undecoded(Path(root) / name, list(label_of), size))
     return ImageSplit(images, np.array(list(label_of.values()), np.int64), list(label_of), place)
 
 
-def _source(root: str | Path, name: str, split: str, size: int) -> tuple[dict[str, int], str]:
+def listed(root: str | Path, name: str, split: str, size: int) -> tuple[dict[str, int], str]:
     """Return the lines of a split file, and the split's place in the store. Image files count by size and times."""
     folder = Path(root) / name
     label_of = read_split_file(folder, split, task(name, root).classes)
@@ -203,28 +208,3 @@ def _source(root: str | Path, name: str, split: str, size: int) -> tuple[dict[st
         digest.update(f"{path} {label} {state}\n".encode())
     of_folder = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
     return label_of, f"{name}-{of_folder[:8]}/{split}-{size}-{digest.hexdigest()[:16]}"
-
-
-# The interface of `inputs`
-
-MODELS, PACKAGE = backbones, "timm"
-scores = metrics.evaluate
-
-
-def reading(frozen: Backbone) -> dict:
-    """Return what decoded images depend on in `frozen`."""
-    return {"image_size": frozen.image_size}
-
-
-def key(root: str | Path, name: str, part: str, reading: dict, first: int | None = None) -> str:
-    """Return the `ImageSplit.key` of a split. InputError as `load_split`, though nothing is decoded."""
-    _, place = _source(root, name, SPLIT_OF[part], reading["image_size"])
-    return place if first is None else f"{place}, first {first}"
-
-
-def load_part(root: str | Path, name: str, frozen: Backbone, part: str, first: int | None = None) -> ImageSplit:
-    """Load one split ("train", "validation" or "test") at the size that `frozen` reads; see `load_split`."""
-    split = load_split(root, name, SPLIT_OF[part], frozen.image_size)
-    if first is None:
-        return split
-    return ImageSplit(split.images[:first], split.labels[:first], split.names[:first], f"{split.key}, first {first}")

@@ -113,6 +113,7 @@ def trainings(profile: Profile, root, name: str) -> list[Run]:
                 results_root=str(root),
                 weights=profile.weights.get(backbone),
                 deterministic=profile.deterministic,
+                image_size=profile.image_size,
                 images=None if experiment.all_images else profile.images,
                 pool=text_encoders.pool(backbone) if profile.text else "first",
                 keep=experiment.keep,

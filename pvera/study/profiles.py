@@ -123,6 +123,7 @@ class Profile(Settings):
     baselines: the methods of uncertainty beside PVeRA's draws.
     weights: per backbone a local file of its weights, instead of the hub's.
     deterministic: see `training.require_determinism`.
+    image_size: pixels of an image's side on all backbones, instead of their own.
     images: for trials, how many images (or texts) of each split are used, the first ones.
     language: the language experiment, a profile of its own, whose data sets are text.
     name, text: the file's name, and whether this is a language experiment; the file does not set them.
@@ -147,6 +148,7 @@ class Profile(Settings):
     baselines: Baselines | None = None
     weights: dict[Name, Text] = {}
     deterministic: bool = False
+    image_size: Count | None = None
     images: Count | None = None
     language: "Profile | None" = None
     text: bool = False
@@ -157,7 +159,7 @@ class Profile(Settings):
             if self.text:
                 choose("text encoder", name, text_encoders.NAMES)
             else:
-                backbones.architecture(name)
+                backbones.architecture(name, self.image_size)
         baselines = self.baselines.datasets if self.baselines else []
         named = [one.datasets or [] for one in self.experiments.values()]
         for name in (*self.datasets, *self.out_of_distribution, *baselines, *sum(named, [])):

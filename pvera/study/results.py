@@ -9,6 +9,7 @@ A record holds
 
     schema, profile, experiment, backbone, dataset, category, method, seed, protocol
     data_copy              `vtab.copy_name` of the data (null where it cannot be told)
+    data_differs           in what accepted data differ from VTAB-1k, as `vtab.check` says
     own_data               of one's own pictures: how they were split, the names of their classes, a hash of all
     config, config_hash    everything that influences the numbers
     members                per member of the grid: grid (its values), status, best_validation_loss,

@@ -59,6 +59,7 @@ class Job:
     data_root: str
     results_root: str
     weights: str | None = None
+    image_size: int | None = None
     deterministic: bool = False
     images: int | None = None
     keep: bool = True
@@ -173,7 +174,7 @@ class Run(Job):
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
-            "data_copy": vtab.copy_name(self.data_root, self.dataset) if self.dataset in vtab.NAMES else None,
+            **vtab.provenance(self.data_root, self.dataset),
             **tasks.provenance(self.data_root, self.dataset),
             "config": self.config(),
             "members": described,

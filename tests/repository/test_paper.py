@@ -26,7 +26,7 @@ from pvera.study.protocol import PUBLISHED_BETA
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = Profile.read(ROOT / "experiments" / "profiles" / "paper.yaml")
-COPY = "lossless, differs from VTAB-1k"
+COPY = vtab.DIFFERS
 
 
 def test_two_data_sets_on_the_small_backbone(tmp_path, capsys):
@@ -38,7 +38,7 @@ def test_two_data_sets_on_the_small_backbone(tmp_path, capsys):
     places = ["--source", tmp_path / "copy", "--root", tmp_path / "data"]
     scripts.execute("prepare_vtab", *places, "--datasets", *names, "--accept")
     printed = capsys.readouterr().out
-    assert "2 of 2 data sets can be used" in printed and f"copy: {COPY}" in printed
+    assert "2 of 2 data sets can be used" in printed and f"say {COPY!r}" in printed
     chosen = ["--profile", "paper", "--experiments", "benchmark", "--backbones", "tiny", "--datasets", *names]
     chosen += ["--seeds", 0, "--epochs", 1, "--images", images, "--data", tmp_path / "data", "--device", "cpu"]
     scripts.execute("train", *chosen, "--results", tmp_path / "results")

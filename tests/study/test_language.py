@@ -5,7 +5,7 @@ import scripts
 from sklearn.metrics import matthews_corrcoef
 from text_tasks import encoder, encoder_folder, text_folder  # noqa: F401  fixtures
 
-from pvera.data import tokenized
+from pvera.data import inputs
 from pvera.report.scores import wide
 from pvera.study import results
 from pvera.study.plan import list_runs
@@ -49,7 +49,7 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
     (search,) = results.load_runs(root, "small", "language_beta")
     assert not list((root / "small" / "language_beta").rglob("*.npz"))
     records = results.load_runs(root, "small", "language")
-    test = tokenized.load_part(text_folder, "acceptability", encoder, "test")
+    (test,) = inputs.load(text_folder, "acceptability", encoder, ["test"])
     assert [run["method"] for run in records] == sorted(METHODS)
     compared = []
     for record in records:
