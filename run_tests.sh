@@ -8,9 +8,11 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 trap 'exit 130' INT
 source setup_env.sh
-if [ $# -eq 0 ]; then # types and layers are tests: tests/repository/test_layers.py
+if [ $# -eq 0 ]; then
     ruff check --quiet .
     ruff format --check --quiet .
+    mypy --no-error-summary
+    lint-imports --no-logo
 fi
 # Two processes of one thread each: the models are too small to share among threads.
 export OMP_NUM_THREADS=1

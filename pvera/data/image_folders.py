@@ -10,10 +10,11 @@ import copy
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -78,13 +79,10 @@ class Undecoded:
         return len(self.paths)
 
     def __getitem__(self, part: slice) -> np.ndarray:
-        """Decode by a thread per core; Pillow works without Python's lock. InputError names what cannot be read."""
-        with ThreadPoolExecutor(cores()) as pool:
-            decoded = [pool.submit(decode, self.folder, path, self.size) for path in self.paths[part]]
-        if refused := [str(image.exception()) for image in decoded if image.exception()]:
-            more = f"; and {len(refused) - REFUSED} more" if len(refused) > REFUSED else ""
-            raise InputError("; ".join(refused[:REFUSED]) + more)
-        return np.stack([image.result() for image in decoded])
+        """Decode images. InputError names those that cannot be read."""
+        images = list(each(partial(decode, self.folder, size=self.size), self.paths[part]))
+        require_readable(images)
+        return np.stack(images)
 
 
 class ImageData:
@@ -156,14 +154,41 @@ def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
     return label_of
 
 
+def each(read: Callable, paths: Iterable) -> Iterator:
+    """Yield `read(path)` of each path, or its InputError. A thread per core: Pillow works without Python's lock."""
+
+    def result(path):
+        try:
+            return read(path)
+        except InputError as error:
+            return error
+
+    with ThreadPoolExecutor(cores()) as pool:
+        yield from pool.map(result, paths)
+
+
+def require_readable(images: Iterable) -> None:
+    """Raise an InputError that names the images of `each` that could not be read."""
+    if refused := [str(image) for image in images if isinstance(image, InputError)]:
+        more = f"; and {len(refused) - REFUSED} more" if len(refused) > REFUSED else ""
+        raise InputError("; ".join(refused[:REFUSED]) + more)
+
+
 def decode(folder: Path, path: str, size: int) -> np.ndarray:
-    """Decode one image to (size, size, 3) uint8: RGB, resized bilinearly without keeping its aspect ratio.
+    """Decode one image to (size, size, 3) uint8: `as_displayed`, resized bilinearly, its aspect ratio not kept."""
+    image = as_displayed(folder / path)
+    if image.size != (size, size):
+        image = image.resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(image)
+
+
+def as_displayed(file: Path) -> Image.Image:
+    """Decode an image file to 8-bit RGB.
 
     Takes the first frame of an animation, and turns it by its EXIF orientation. Drops alpha, so transparent pixels
     keep the colour that the file holds. 16 bits of a PNG file become 8: grey values are divided by 257, of colours the
     high byte is taken. InputError for an unreadable file, and for grey values of more than 8 bits in other formats.
     """
-    file = folder / path
     with explained(f"image {file} cannot be read"), Image.open(file) as image:
         image.load()
         with suppress(Exception):  # a damaged block tells no orientation; the image keeps a sound one
@@ -176,10 +201,7 @@ def decode(folder: Path, path: str, size: int) -> np.ndarray:
                     f"the range of its values is not known (mode {image.mode}); convert it to 8 bits, or PNG"
                 )
             image = Image.fromarray(((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8))
-        image = image.convert("RGB")
-    if image.size != (size, size):
-        image = image.resize((size, size), Image.Resampling.BILINEAR)
-    return np.asarray(image)
+        return image.convert("RGB")
 
 
 def load_split(root: str | Path, name: str, split: str, size: int) -> ImageSplit:

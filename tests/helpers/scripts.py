@@ -1,6 +1,8 @@
-"""The scripts of experiments/ in this process, without a new import of torch."""
+"""The scripts of experiments/, in this process without a new import of torch, or in one of their own."""
 
 import runpy
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -43,3 +45,15 @@ def refusal(name: str, capsys, *arguments) -> str:
     status, _, errors = outcome(name, capsys, *arguments)
     assert status == 2 and errors.startswith("error: ") and errors.count("\n") == 1, (status, errors)
     return errors.rstrip()
+
+
+def start(name: str, *arguments, **options) -> subprocess.Popen:
+    """Start the script in a process of its own. It takes Ctrl-C, which jobs in the background ignore."""
+    return subprocess.Popen(
+        [sys.executable, str(EXPERIMENTS / f"{name}.py"), *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **options,
+    )

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -48,15 +47,9 @@ def arguments(folder: Path, results: str = "results", *more) -> list[str]:
     return [*files, "--device", "cpu", "--workers", "2", *map(str, more)]
 
 
-def command(folder: Path, *more) -> list[str]:
-    return [sys.executable, str(scripts.EXPERIMENTS / "train.py"), *arguments(folder, *more)]
-
-
 def start(folder: Path, *more) -> subprocess.Popen:
     """Start train.py; `marked` finds its processes."""
-    marks = os.environ | {"STARTED_BY_TEST": str(folder)}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command(folder, *more), text=True, env=marks, **pipes)
+    return scripts.start("train", *arguments(folder, *more), env=os.environ | {"STARTED_BY_TEST": str(folder)})
 
 
 def marked(folder: Path) -> list[Path]:

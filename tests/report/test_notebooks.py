@@ -117,8 +117,7 @@ def test_ctrl_c_ends_the_notebook_and_gives_130(root):
     started = root / "analysis/started"
     name = 'open("pid", "w").write(str(os.getpid())); os.rename("pid", "started")'
     notebook(root, f"import os, time; {name}; time.sleep(600)")
-    command = [sys.executable, str(SCRIPT), "--profile", "demo", "--root", str(root)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = scripts.start("execute_notebooks", "--profile", "demo", "--root", root)
     while not started.exists():
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)

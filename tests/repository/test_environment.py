@@ -129,6 +129,31 @@ def test_imports_are_declared(pattern, declared):
         assert {canonicalize_name(name) for name in providers.get(module, [module])} & declared, module
 
 
+HEAVY = {"pandas", "PIL", "matplotlib", "seaborn", "scipy", "sklearn", "yaml", "pydantic", "transformers"}
+#: torch and torchvision import some of these packages if they are installed, so only the library's imports fail.
+REFUSING = f"""
+import builtins, runpy, sys
+runpy.run_path("pvera/torchvision_repair.py")["declare_missing"]()
+import timm
+before = set(sys.modules)
+imported = builtins.__import__
+def refuse(name, globals=None, *rest, **more):
+    package = name.partition(".")[0]
+    assert package not in {HEAVY!r} or not (globals or {{}}).get("__name__", "").startswith("pvera"), name
+    return imported(name, globals, *rest, **more)
+builtins.__import__ = refuse
+import pvera
+heavy = (set(sys.modules) - before) & {HEAVY!r}
+assert "pvera.adapters" in set(sys.modules) - before and not heavy, heavy
+import """
+
+
+def test_the_library_loads_nothing_heavy_beyond_timm_and_no_extra():
+    modules = ", ".join(f"pvera.{path.stem}" for path in (ROOT / "pvera").glob("*.py") if path.stem != "__init__")
+    ended = subprocess.run([sys.executable, "-c", REFUSING + modules], cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
 @pytest.mark.parametrize("module, extra", re.findall(r'optional\("([\w.]+)", "(\w+)"\)', LIBRARY))
 def test_a_missing_package_is_one_line_with_the_command(monkeypatch, module, extra):
     package = module.partition(".")[0]
