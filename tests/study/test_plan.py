@@ -255,8 +255,8 @@ def test_committed_results_are_those_that_the_profile_lists(name, recorded):
     runs = list_runs(text if name in text.experiments else MINI, name, ROOT / "results")
     assert runs
     for run in runs:
-        if not run.path.exists():  # GLUE's, whose files may be missing
-            assert run.dataset in glue.TASKS
+        if not run.path.exists():  # GLUE's files may be missing; version 3 of the design is being trained
+            assert run.dataset in glue.TASKS or run.experiment.startswith("tuned")
             continue
         record = json.loads(run.path.read_text())
         assert results.config_hash(run.config()) == record["config_hash"], run.path
