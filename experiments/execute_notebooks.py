@@ -29,23 +29,23 @@ def main(words: list[str] | None = None) -> None:
     if stale := outdated(options.root, options.profile, options.inplace):
         from pvera.report.execution import execute_all  # takes seconds to import
 
-        execute_all(stale)
+        execute_all(stale, options.profile)
 
 
-def outdated(root: Path, profile: str, in_place: bool) -> list[tuple[Path, Path, str, dict]]:
-    """Return the notebooks to execute: path, target, profile and new metadata. InputError without results."""
+def outdated(root: Path, profile: str, in_place: bool) -> list[tuple[Path, Path, dict]]:
+    """Return the notebooks to execute: path, target and new metadata. InputError without results."""
     if not any((root / "results" / profile).rglob("*.json")):
         raise InputError(f"no results of {profile!r}: train first: experiments/train.py --profile")
     data, stale = digest(root, profile), []
-    made = (root / "results" / profile / "tables").exists()
+    tables_exist = (root / "results" / profile / "tables").exists()
     for path in sorted((root / "analysis").glob("*.ipynb")):
         if path.stem in {*TITLES, *ANALYSES} and not any((root / "results" / profile).glob(f"{path.stem}*")):
             continue
         cells = [(cell["cell_type"], "".join(cell["source"])) for cell in read(path)["cells"]]
         stamp = {"profile": profile, "inputs": hashlib.sha256((data + repr(cells)).encode()).hexdigest()}
         target = path if in_place else root / "figures" / profile / path.name
-        if not (made and target.exists() and read(target)["metadata"].get(STAMP) == stamp):
-            stale.append((path, target, profile, {STAMP: stamp}))
+        if not (tables_exist and target.exists() and read(target)["metadata"].get(STAMP) == stamp):
+            stale.append((path, target, {STAMP: stamp}))
     return stale
 
 

@@ -1,4 +1,4 @@
-"""Put the tables that notebooks wrote anew into README.md and the pages of docs/.
+"""Put the tables that notebooks wrote anew into the pages of docs/.
 
     python experiments/front_page.py    # after the notebooks
 
@@ -18,7 +18,7 @@ TABLE = re.compile(r"(<!-- program: (\S+) -->).*?(<!-- end -->)", re.DOTALL)
 
 def main(words: list[str] | None = None) -> None:
     parser = Parser(__doc__)
-    parser.add_argument("--root", type=Path, default=ROOT, help="folder of README.md and docs/ (%(default)s)")
+    parser.add_argument("--root", type=Path, default=ROOT, help="folder of docs/ (%(default)s)")
     options = parser.parse_args(words)
     for page, text in outdated(options.root).items():
         write_atomically(page, text.encode())
@@ -28,11 +28,11 @@ def main(words: list[str] | None = None) -> None:
 def outdated(root: Path) -> dict[Path, str]:
     """Return the pages whose tables are not those of the files that they name, with the text that they should have."""
     pages = {}
-    for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
+    for page in sorted((root / "docs").glob("*.md")):
         text = page.read_text(encoding="utf-8")
-        written = TABLE.sub(lambda found: f"{found[1]}\n\n{read_text(root / found[2]).strip()}\n\n{found[3]}", text)
-        if written != text:
-            pages[page] = written
+        filled = TABLE.sub(lambda match: f"{match[1]}\n\n{read_text(root / match[2]).strip()}\n\n{match[3]}", text)
+        if filled != text:
+            pages[page] = filled
     return pages
 
 

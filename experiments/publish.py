@@ -1,7 +1,7 @@
-"""Write the card of a saved adapter, and push both to the Hugging Face hub.
+"""Write the card of a saved adapter beside a copy of it, and push both to the Hugging Face hub on request.
 
-    python experiments/publish.py ADAPTER --output FOLDER                   the folder alone, nothing is sent
-    python experiments/publish.py ADAPTER --repository USER/NAME            pushed; `hf auth login` comes first
+    python experiments/publish.py ADAPTER --output FOLDER                            nothing is sent
+    python experiments/publish.py ADAPTER --output FOLDER --repository USER/NAME     pushed; `hf auth login` comes first
 
 The card says method, data set, protocol and seed, numbers recomputed from the file, and how to load it. The options
 for backbone and images are those of experiments/evaluate.py. The folder holds README.md (the card),
@@ -10,11 +10,10 @@ upload.
 """
 
 import shutil
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from huggingface_hub import HfApi
+import huggingface_hub
 from own_pictures import evaluated, parser
 
 from pvera.errors import InputError, explained, run_script, writing
@@ -22,17 +21,7 @@ from pvera.study.evaluation import TITLES, Evaluation
 
 ADAPTER, CARD, RECORD = "adapter.safetensors", "README.md", "run.json"
 TEXT = """---
-license: {licence}
-library_name: pvera
-pipeline_tag: image-classification
-tags: [adapter, vision-transformer, {method.key}]
-model-index:
-- name: {evaluation.title}
-  results:
-  - task: {{type: image-classification}}
-    dataset: {{type: {evaluation.dataset}, name: {evaluation.dataset}, split: test}}
-    metrics:
-{metrics}
+{metadata}
 ---
 
 # {evaluation.title}
@@ -67,56 +56,59 @@ logits = model(images)  # (batch, 3, {frozen.image_size}, {frozen.image_size}), 
 
 
 def main() -> None:
-    made = parser(__doc__)
-    made.add_argument("--output", type=Path, metavar="FOLDER", help="where to write the files; must be new or empty")
-    made.add_argument("--repository", metavar="USER/NAME", help="push them to this model repository of the hub")
-    made.add_argument("--private", action="store_true", help="make the repository private, where it is made")
-    made.add_argument("--license", default="mit", help="of the adapter, as the hub names it (%(default)s)")
-    options = made.parse_args()
-    if not (options.output or options.repository):
-        raise InputError("--output FOLDER writes the files, --repository USER/NAME pushes them: name one or both")
-    if options.output and options.output.exists() and (options.output.is_file() or any(options.output.iterdir())):
-        raise InputError(f"{options.output} is not an empty folder")
+    arguments = parser(__doc__)
+    arguments.add_argument("--output", type=Path, metavar="FOLDER", required=True, help="new folder for the files")
+    arguments.add_argument("--repository", metavar="USER/NAME", help="push them to this model repository of the hub")
+    arguments.add_argument("--private", action="store_true", help="make the repository private, where it is made")
+    arguments.add_argument("--license", default="mit", help="of the adapter, as the hub names it (%(default)s)")
+    options = arguments.parse_args()
+    if options.output.exists():
+        raise InputError(f"{options.output} exists: --output names a new folder")
     evaluation = evaluated(options)
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = options.output or Path(temporary)
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(options.adapter, folder / ADAPTER)
-            if evaluation.adapter.record:
-                shutil.copyfile(options.adapter.with_suffix(".json"), folder / RECORD)
-            (folder / CARD).write_text(card(evaluation, options.license), encoding="utf-8")
-        if options.output:
-            print(f"written: {folder}")
-        if options.repository:
-            print(f"pushed: {push(folder, options.repository, options.private)}")
+    with writing(options.output):
+        options.output.mkdir(parents=True)
+        shutil.copyfile(options.adapter, options.output / ADAPTER)
+        if evaluation.adapter.record:
+            shutil.copyfile(options.adapter.with_suffix(".json"), options.output / RECORD)
+        card(evaluation, options.license).save(options.output / CARD)
+    print(f"written: {options.output}")
+    if options.repository:
+        with explained(f"cannot push to {options.repository}", "`hf auth login` comes first"):
+            address = huggingface_hub.create_repo(options.repository, private=options.private, exist_ok=True)
+            huggingface_hub.upload_folder(repo_id=options.repository, folder_path=options.output)
+        print(f"pushed: {address}")
 
 
-def card(evaluation: Evaluation, licence: str) -> str:
-    """Return the card of an adapter, in Markdown with the hub's metadata."""
-    adapter, metrics, method = evaluation.adapter, evaluation.metrics, evaluation.member.method
-    of_hub = [f"    - {{type: {key}, name: {name}, value: {metrics[key]:.6f}}}" for key, name in TITLES.items()]
-    return TEXT.format(
+def card(evaluation: Evaluation, licence: str) -> huggingface_hub.ModelCard:
+    """Return the card of an adapter."""
+    adapter, metrics, name = evaluation.adapter, evaluation.metrics, evaluation.dataset
+    method = evaluation.member.method
+    metadata = huggingface_hub.ModelCardData(
+        license=licence,
+        library_name="pvera",
+        pipeline_tag="image-classification",
+        tags=["adapter", "vision-transformer", method.key],
+        model_name=evaluation.title,
+        eval_results=[
+            huggingface_hub.EvalResult(
+                "image-classification", name, name, key, round(metrics[key], 6), dataset_split="test", metric_name=title
+            )
+            for key, title in TITLES.items()
+        ],
+    )
+    text = TEXT.format(
+        metadata=metadata,
         licence=licence,
         method=method,
         hyperparameters=", ".join(f"{key} {value}" for key, value in asdict(method).items()) or "none",
         protocol=adapter.record.get("protocol", "unknown"),
         evaluation=evaluation,
-        metrics="\n".join(of_hub),
         images=metrics["images"],
         tables=evaluation.tables(),
         frozen=adapter.frozen,
         file=ADAPTER,
     )
-
-
-def push(folder: Path, repository: str, private: bool) -> str:
-    """Push the files to the hub, in one commit, and return the repository's address. InputError if the hub refuses."""
-    hub = HfApi()
-    with explained(f"cannot push to {repository}", "`hf auth login` comes first"):
-        address = hub.create_repo(repository, private=private, exist_ok=True)
-        hub.upload_folder(repo_id=repository, folder_path=folder, commit_message="Adapter with its card")
-    return str(address)
+    return huggingface_hub.ModelCard(text)
 
 
 if __name__ == "__main__":

@@ -1,79 +1,61 @@
-"""The execution of notebooks, each in a process of its own that is forked from one with the imports done."""
+"""The execution of notebooks in a few kernels, one notebook after the other in each: imports take longer than cells."""
 
-import gc
+import asyncio
 import os
-from collections.abc import Sequence
-from multiprocessing.connection import Connection
-from multiprocessing.pool import ThreadPool
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import nbformat
-from IPython.core.interactiveshell import InteractiveShell
-from IPython.utils.capture import capture_output
+from jupyter_client import AsyncKernelManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
 from tqdm import tqdm
-from traitlets.config import Config
 
-from pvera import processes
 from pvera.errors import InputError
 from pvera.files import write_atomically
 
 WORKERS = 2
-#: What most notebooks import, and what matplotlib imports to save a figure.
-IMPORTED = (__name__, "pvera.report.claims", "pvera.report.notebook", "matplotlib.backends.backend_pdf", "scipy.stats")
+RESET = nbformat.v4.new_code_cell("%reset -f")  # removes a notebook's names; modules stay imported
+Job = tuple[Path, Path, dict]
 
 
-def execute_all(jobs: Sequence[tuple[Path, Path, str, dict]]) -> None:
-    """Call `execute` on each job, `WORKERS` at a time. The first failure ends the others and is raised."""
-    context = processes.context(*IMPORTED)
+def execute_all(jobs: Sequence[Job], profile: str) -> None:
+    """Execute notebooks of one folder on the results of `profile`, `WORKERS` at a time.
 
-    def failure(job: tuple) -> BaseException | None:
-        read, write = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(write, *job), daemon=True)
-        process.start()
-        write.close()
-        try:
-            return read.recv()
-        except EOFError:
-            return SystemExit(f"error: {job[0].name}: its process died")
-
-    with ThreadPool(WORKERS) as pool:
-        for error in tqdm(pool.imap_unordered(failure, jobs), total=len(jobs), unit="notebook"):
-            if error:
-                raise error
-
-
-def _work(answer: Connection, *job) -> None:
-    processes.follow_parent()
-    gc.freeze()  # statsmodels collects garbage in every test: not among what was imported
-    try:
-        answer.send(execute(*job))
-    except BaseException as error:
-        answer.send(error)
-
-
-def execute(path: Path, target: Path, profile: str, metadata: dict) -> None:
-    """Execute the notebook `path` in this process, in its folder, and write it with `metadata` and outputs to `target`.
-
-    InputError for bad input and for a disk that refuses; SystemExit with one line for another exception of a cell.
+    jobs: path and target of each notebook, and metadata to add. The first failure ends the others and is raised:
+    InputError for bad input, SystemExit with one line for another exception of a cell.
     """
-    os.environ["PVERA_PROFILE"] = profile
-    notebook = nbformat.read(path, as_version=4)
-    notebook.metadata.update(metadata)
-    shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
-    os.chdir(path.parent)
-    for count, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), start=1):
-        with capture_output() as shown:
-            result = shell.run_cell(cell.source)
+    kernels = [AsyncKernelManager() for _ in range(WORKERS)]
+    options = {"cwd": str(jobs[0][0].parent), "env": os.environ | {"PVERA_PROFILE": profile}}
+    waiting = iter(jobs)
+    with tqdm(total=len(jobs), unit="notebook") as bar, ThreadPoolExecutor(WORKERS) as pool:
+        workers = [pool.submit(_work, kernel, options, waiting, bar) for kernel in kernels]
         try:
-            result.raise_error()
-        except (InputError, OSError) as error:
-            raise InputError(f"{path.name}: {error}") from error
-        except Exception as error:
-            line = (str(error) or type(error).__name__).splitlines()[-1]
-            raise SystemExit(f"error: {path.name}: {line}") from error
-        texts = [nbformat.v4.new_output("stream", name="stdout", text=shown.stdout)] if shown.stdout else []
-        things = (
-            nbformat.v4.new_output("display_data", data=thing.data, metadata=thing.metadata) for thing in shown.outputs
-        )
-        cell.execution_count, cell.outputs = count, [*texts, *things]
-    write_atomically(target, nbformat.writes(notebook).encode())
+            for worker in as_completed(workers):
+                worker.result()
+        finally:
+            list(waiting)  # after a failure nobody starts another
+            for kernel in kernels:
+                asyncio.run(kernel.shutdown_kernel(now=True))
+
+
+def _work(kernel: AsyncKernelManager, options: dict, waiting: Iterator[Job], bar: tqdm) -> None:
+    client = NotebookClient(RESET, kernel, record_timing=False, extra_arguments=["--log-level=ERROR"])
+    for path, target, metadata in waiting:
+        notebook = nbformat.read(path, as_version=4)
+        metadata = notebook.metadata | metadata  # without what the client adds: the version of Python
+        client.nb = notebook.copy()
+        client.nb.cells = [*notebook.cells, RESET]
+        try:
+            client.execute(**options)
+        except DeadKernelError as error:
+            raise SystemExit(f"error: {path.name}: its process died") from error
+        except CellExecutionError as error:
+            line = f"{path.name}: {(error.evalue.strip() or error.ename).splitlines()[-1]}"
+            if error.ename in ("InputError", "OSError"):  # the second of a full disk
+                raise InputError(line) from error
+            raise SystemExit(f"error: {line}") from error
+        notebook.metadata = metadata
+        write_atomically(target, nbformat.writes(notebook).encode())
+        bar.update()

@@ -32,7 +32,8 @@ class Page:
 
     @classmethod
     def here(cls) -> "Page":
-        """Return the page of the profile that PVERA_PROFILE names, by default `mini`."""
+        """Return the page of the profile that PVERA_PROFILE names, by default `mini`, and set figures' defaults."""
+        plots.set_defaults()
         folders = [Path.cwd(), *Path.cwd().parents]
         root = next(folder for folder in folders if (folder / "pyproject.toml").exists())
         return cls(root, os.environ.get("PVERA_PROFILE", "mini"))

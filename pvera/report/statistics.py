@@ -12,7 +12,7 @@ from statsmodels.stats.power import TTestPower
 LEVEL = 0.05  # of tests; intervals have the others
 
 
-# The detailed tables' test, and corrections for many tests
+# The detailed tables' test
 
 
 def binomial_p_value(correct: int, n: int, reference_correct: int) -> float:

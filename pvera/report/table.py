@@ -17,7 +17,7 @@ from pvera.study import markdown
 NOTHING = "–"  # an empty cell
 STAR = r"\*"  # in Markdown
 MARKED = {"best": "**{}**", "second": "<ins>{}</ins>", "": "{}"}  # the marks of `marks`
-TURNED = 8  # more columns than these have turned titles in LaTeX
+UPRIGHT = 8  # columns with upright titles in LaTeX; the titles of more are rotated
 
 #: Column -> its title, its format, and "max" or "min" where the best two are marked. A title may be (group, title). A
 #: format is a number of decimals, "+1" for one decimal and a sign, or a function from the row to its text.
@@ -73,21 +73,24 @@ class Table:
         return "\n\n".join(filter(None, [*parts, notes])) + "\n"
 
     def latex(self) -> str:
-        """Return the table in LaTeX, with the packages that it needs in its first line."""
-        lines = ["% needs the packages booktabs, adjustbox and graphicx", r"\begin{table*}", r"\centering"]
-        lines += [rf"\caption{{{_latex(f'{self.caption} {self.about}'.strip())}}}", rf"\label{{tab:{self.name}}}"]
+        """Return the table in LaTeX, one float per panel, with the packages that it needs in its first line."""
+        parts = ["% needs the packages booktabs and graphicx\n"]
         for heading, frame in self.texts().items():
-            count = len(frame.columns)
-            body = frame.map(_latex).rename(index=_latex, columns=_latex)
-            if count > TURNED:
-                body = body.rename(columns=r"\rotatebox[origin=l]{{90}}{{{}}}".format, level=-1)
-            lines += [rf"\par\medskip {_latex(heading)}\par\smallskip"] if heading else []
-            lines += [
-                r"\begin{adjustbox}{max width=\textwidth}",
-                body.to_latex(column_format="l" + "c" * count, multicolumn_format="c").strip(),
-                r"\end{adjustbox}",
-            ]
-        return "\n".join([*lines, r"\end{table*}"]) + "\n"
+            style = frame.style.format(_latex).format_index(_latex).format_index(_latex, axis=1)
+            if len(frame.columns) > UPRIGHT:
+                style.map_index(lambda _: "rotatebox:{90}--rwrap;", axis=1, level=frame.columns.nlevels - 1)
+            parts.append(
+                style.to_latex(
+                    column_format="l" + "c" * len(frame.columns),
+                    multicol_align="c",
+                    hrules=True,
+                    environment="table*",
+                    position_float="centering",
+                    caption=_latex(". ".join(filter(None, [heading, f"{self.caption} {self.about}".strip()]))),
+                    label=":".join(filter(None, ["tab", self.name, heading[1:2]])),
+                )
+            )
+        return "".join(parts)
 
     def csv(self) -> str:
         """Return `data` as CSV, with six significant digits."""

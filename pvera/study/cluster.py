@@ -128,7 +128,7 @@ def wait(plan: Plan) -> None:
         while True:
             try:
                 left = active(plan)
-            except InputError as error:  # the controller may be restarting: jobs do not mind, nor do we
+            except InputError as error:  # the controller may be restarting, while jobs go on
                 bar.write(str(error))
                 left = 1
             runs = plan.runs()

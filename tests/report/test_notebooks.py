@@ -1,20 +1,15 @@
-"""The notebooks' execution: what is skipped, what is side by side, and what a failure says."""
+"""The execution of notebooks: what is skipped, and what a failure says."""
 
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import nbformat
 import pytest
 import scripts
 from execution_root import COUNTING, execute, notebook, root  # noqa: F401  root is a fixture
-
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "experiments/execute_notebooks.py"
 
 
 def runs(root):
@@ -53,24 +48,13 @@ def test_a_notebook_without_results_of_its_experiments_is_left_out(root):
     assert runs(root) == 1
 
 
-CLEAN = """\
-import builtins, sys
-from IPython.display import Markdown, display
-print(hasattr(builtins, "left_over"), "left_over" in globals(), "pvera.report.claims" in sys.modules)
-builtins.left_over = left_over = 1
-display(Markdown("**shown**"))"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="this system has no fork server")
-def test_each_process_has_the_imports_done_and_is_otherwise_new(root):
-    """In a script of its own: a process has one fork server."""
-    for name in ("count", "again", "third"):
-        notebook(root, CLEAN, name=name)
-    subprocess.run([sys.executable, SCRIPT, "--profile", "demo", "--root", str(root)], check=True)
+def test_a_notebook_sees_no_names_of_another(root):
+    for name in ("count", "again", "third"):  # more than kernels
+        notebook(root, 'print("left_over" in globals())\nleft_over = 1', name=name)
+    execute(root)
     for name in ("count", "again", "third"):
         (cell,) = nbformat.read(root / f"figures/demo/{name}.ipynb", as_version=4).cells
-        assert cell.outputs[0].text == "False False True\n"
-        assert cell.outputs[1].data["text/markdown"] == "**shown**"
+        assert cell.outputs[0].text == "False\n"
 
 
 @pytest.mark.parametrize(

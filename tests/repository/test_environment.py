@@ -108,8 +108,11 @@ def declared(*extras: str) -> set[str]:
         ("pvera/adapters/*.py", declared()),
         ("pvera/data/**/*.py", declared("study", "language")),
         ("pvera/study/**/*.py", declared("study", "slurm")),
-        ("pvera/report/**/*.py", declared("study", "report", "notebooks") | {"ipython"}),  # jupyter's kernel
-        ("experiments/*.py", declared(*EXTRAS) | {"ipykernel", "jupyter-client"}),  # of jupyter; peft for comparisons
+        (
+            "pvera/report/**/*.py",
+            declared("study", "report", "notebooks") | {"ipython", "jupyter-client"},
+        ),  # of jupyter
+        ("experiments/*.py", declared(*EXTRAS)),  # peft for comparisons
         ("tests/**/*.py", declared(*EXTRAS) | {"ipython"}),
     ],
 )

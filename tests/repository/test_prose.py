@@ -283,17 +283,16 @@ def test_speed_is_as_measured():
             assert shown == ("–" if timed is None else f"{timed:.2f}"), (what, column)
 
 
+FILLED = "# A\n\n<!-- program: t.md -->\n\nnew\n\n<!-- end -->\n\nB\n\n<!-- program: t.md -->\n\nnew\n\n<!-- end -->\n"
+
+
 def test_tables_are_those_of_the_results(tmp_path, capsys):
     assert not front_page.outdated(ROOT), "run `python experiments/front_page.py`"
-    page = "# A\n\n<!-- program: t.md -->\n\n{}\n\n<!-- end -->\n\nB\n"
-    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs/page.md"
+    page.parent.mkdir()
     (tmp_path / "t.md").write_text("new\n")
-    (tmp_path / "README.md").write_text(page.format("old"))
-    assert scripts.outcome("front_page", capsys, "--root", tmp_path)[:2] == (0, "README.md: written\n")
-    assert (tmp_path / "README.md").read_text() == page.format("new")
-    empty = "<!-- program: t.md -->\n\n<!-- end -->\n\nBetween\n\n"
-    (tmp_path / "README.md").write_text(empty + page.format("new"))
-    scripts.outcome("front_page", capsys, "--root", tmp_path)
-    assert "\n\nnew\n\n<!-- end -->\n\nBetween\n\n# A" in (tmp_path / "README.md").read_text()
+    page.write_text(FILLED.replace("new", "", 1).replace("new", "old"))
+    assert scripts.outcome("front_page", capsys, "--root", tmp_path)[:2] == (0, "docs/page.md: written\n")
+    assert page.read_text() == FILLED
     (tmp_path / "t.md").unlink()
     assert "t.md does not exist" in scripts.refusal("front_page", capsys, "--root", tmp_path)

@@ -1,10 +1,10 @@
-"""experiments/publish.py: cards of adapters, which it pushes to a stand-in of the hub."""
+"""experiments/publish.py: cards of adapters, and their way to the hub."""
 
 import json
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import huggingface_hub
 import pytest
@@ -30,26 +30,6 @@ def alone(tmp_path):
     return (shutil.copy(adapter, tmp_path / "alone.safetensors"), *data)
 
 
-@pytest.fixture
-def hub(monkeypatch):
-    """What was sent to a stand-in of the hub; `refuses`: its answer to everything."""
-    sent = SimpleNamespace(made=None, files=None, refuses=None)
-
-    def create(self, repository, private, exist_ok):
-        if sent.refuses:
-            raise sent.refuses
-        sent.made = (repository, private)
-        return f"https://huggingface.co/{repository}"
-
-    def upload(self, repo_id, folder_path, commit_message):
-        assert sent.made[0] == repo_id and commit_message
-        sent.files = {path.name: path.read_bytes() for path in Path(folder_path).iterdir()}
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create)
-    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload)
-    return sent
-
-
 def published(capsys, *arguments) -> str:
     status, output, errors = scripts.outcome("publish", capsys, *arguments)
     assert status == 0, errors
@@ -68,9 +48,9 @@ def test_the_card_agrees_with_the_file(alone, tmp_path, capsys, monkeypatch):
     scripts.execute("evaluate", *alone, "--metrics", tmp_path / "m.json")
     computed = json.loads((tmp_path / "m.json").read_text())
     (entry,) = metadata["model-index"][0]["results"]
-    said = {metric["type"]: metric["value"] for metric in entry["metrics"]}
-    assert said == {key: pytest.approx(computed["metrics"][key], abs=1e-6) for key in said}
-    assert set(said) == {"accuracy", "nll", "brier", "ece", "ace"} and entry["dataset"]["split"] == "test"
+    scores = {metric["type"]: metric["value"] for metric in entry["metrics"]}
+    assert scores == {key: pytest.approx(computed["metrics"][key], abs=1e-6) for key in scores}
+    assert set(scores) == {"accuracy", "nll", "brier", "ece", "ace"} and entry["dataset"]["split"] == "test"
     for row in computed["classes"]:
         assert f"| {row['class']} | {row['images']} | {row['accuracy']:.4f} |" in text
     assert "- Hyperparameters: rank 8, alpha 16.0" in text and "- Protocol: unknown" in text
@@ -95,14 +75,17 @@ def test_the_card_of_a_committed_adapter_has_its_record(tmp_path, capsys):
     assert f"| Accuracy | {recorded:.6f} |" not in text
 
 
-def test_it_is_pushed_with_its_card(alone, tmp_path, hub, capsys):
-    output = published(capsys, *alone, "--repository", "me/a", "--private", "--output", tmp_path / "o")
-    assert hub.made == ("me/a", True) and "pushed: https://huggingface.co/me/a" in output
-    assert hub.files == {path.name: path.read_bytes() for path in (tmp_path / "o").iterdir()} and len(hub.files) == 2
+def test_it_is_pushed_with_its_card(alone, tmp_path, capsys, monkeypatch):
+    hub, options = MagicMock(), (*alone, "--output", tmp_path / "out", "--repository", "me/a")
+    for name in ("create_repo", "upload_folder"):
+        monkeypatch.setattr(huggingface_hub, name, getattr(hub, name))
+    hub.create_repo.return_value = "https://huggingface.co/me/a"
+    assert "pushed: https://huggingface.co/me/a" in published(capsys, *options)
+    hub.create_repo.assert_called_once_with("me/a", exist_ok=True)
+    hub.upload_folder.assert_called_once_with(repo_id="me/a", folder_path=tmp_path / "out")
+    assert f"{tmp_path / 'out'} exists" in scripts.refusal("publish", capsys, *options)
 
-    hub.refuses, hub.files = OSError("403\nForbidden"), None
-    refused = scripts.refusal("publish", capsys, *alone, "--repository", "me/b")
-    assert "cannot push to me/b: 403 Forbidden; " in refused and "hf auth login" in refused
-    assert "--output FOLDER writes the files" in scripts.refusal("publish", capsys, *alone)
-    assert "data is not an empty folder" in scripts.refusal("publish", capsys, *alone, "--output", tmp_path / "data")
-    assert hub.files is None
+    shutil.rmtree(tmp_path / "out")
+    hub.create_repo.side_effect = OSError("403\nForbidden")
+    refused = scripts.outcome("publish", capsys, *options)
+    assert refused[0] == 2 and refused[2].startswith("error: cannot push to me/a: 403 Forbidden; `hf auth login`")

@@ -22,27 +22,30 @@ from pvera.report.scores import over_seeds
 COLUMN = 3.4  # inches, the width of a column of a two-column paper
 PAGE = 7.0  # inches, the width of both columns
 
-matplotlib.rcParams.update(
-    {
-        "font.size": 7,
-        "axes.titlesize": 8,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.axisbelow": True,
-        "axes.linewidth": 0.6,
-        "figure.constrained_layout.use": True,
-        "figure.labelsize": 8,
-        "grid.color": "0.9",
-        "grid.linewidth": 0.6,
-        "legend.columnspacing": 1.0,
-        "legend.fontsize": 6.5,
-        "legend.frameon": False,
-        "legend.handlelength": 2.0,
-        "legend.handletextpad": 0.5,
-        "lines.markersize": 4,
-        "pdf.fonttype": 42,  # text stays text
-    }
-)
+
+def set_defaults() -> None:
+    """Set matplotlib's defaults for figures of the paper's widths."""
+    matplotlib.rcParams.update(
+        {
+            "font.size": 7,
+            "axes.titlesize": 8,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.axisbelow": True,
+            "axes.linewidth": 0.6,
+            "figure.constrained_layout.use": True,
+            "figure.labelsize": 8,
+            "grid.color": "0.9",
+            "grid.linewidth": 0.6,
+            "legend.columnspacing": 1.0,
+            "legend.fontsize": 6.5,
+            "legend.frameon": False,
+            "legend.handlelength": 2.0,
+            "legend.handletextpad": 0.5,
+            "lines.markersize": 4,
+            "pdf.fonttype": 42,  # text stays text
+        }
+    )
 
 
 @dataclass(frozen=True)
