@@ -254,13 +254,17 @@ class AdaptedModel(nn.Module):
         return self.backbone.pretrained_cfg
 
     def no_weight_decay(self) -> set[str]:
-        """Return the names of the adapters' vectors, which timm's optimizers then do not decay."""
-        return {
+        """Return the names of the adapters' vectors, which timm's optimizers then do not decay.
+
+        Each also as timm's pattern for any prefix, as of a compiled model.
+        """
+        names = {
             f"members.{m}.layers.{i}.{name}"
             for m, member in enumerate(self.members)
             for i, adapter in enumerate(member.layers)
             for name in adapter.vectors
         }
+        return names | {f"*.{name}" for name in names}
 
     def state_dict(self, *args: Any, prefix: str = "", **options: Any) -> Any:
         """Return the state as any module does, with the original frozen weights even while merged."""
