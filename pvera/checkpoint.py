@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from pvera.adapters import METHODS
 from pvera.backbones import weights_sha256
-from pvera.encoders import encoder_layers, input_shape, pooled, reads_text, require_whole
+from pvera.encoders import encoder_layers, input_shape, pooled, reads_text, require_whole, uncompiled_name
 from pvera.errors import InputError, explained
 from pvera.files import write_atomically
 from pvera.members import Member
@@ -192,8 +192,8 @@ def _drawn(member: Member) -> dict[str, Tensor] | None:
 
 
 def _weights_sha256(backbone: nn.Module) -> str:
-    """Return the hash of the backbone's weights, named as without `torch.compile`; nothing here reads a pooler."""
-    named = {name.replace("_orig_mod.", ""): weight for name, weight in backbone.named_parameters()}
+    """Return the hash of the backbone's weights without its pooler, which nothing here reads."""
+    named = {uncompiled_name(name): weight for name, weight in backbone.named_parameters()}
     return _digest({name: weight for name, weight in named.items() if not name.startswith("pooler.")})
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pvera.adapters import Method
 from pvera.adapters.base import full_precision
 from pvera.adapters.sampled import with_settings
-from pvera.encoders import POOLS, encoder_layers, input_shape, not_plain, pooled, reads_text
+from pvera.encoders import POOLS, encoder_layers, input_shape, not_plain, pooled, reads_text, uncompiled
 from pvera.errors import InputError
 from pvera.hooks import Handle, Replaced, attach, merge
 from pvera.members import Member, grid
@@ -380,7 +380,7 @@ class AdaptedModel(nn.Module):
             self._handles += attach(layer, self.members[0].layers[i].sites, partial(self._call, i))
         last, vit = self._layers[-1].mlp_norm, cast(Any, self.backbone)
         # A plain ViT that takes its class token reads nothing else of the last layer.
-        if last is not None and type(vit).__name__ == "VisionTransformer" and vit.global_pool == "token":
+        if last is not None and type(uncompiled(vit)).__name__ == "VisionTransformer" and vit.global_pool == "token":
             self._handles.append(last.register_forward_pre_hook(self._spare_tokens, prepend=True))
 
     def _begin(self, index: int, layer, args) -> None:

@@ -76,6 +76,15 @@ def test_a_merged_model_exports_the_same_folder(tmp_path):
         torch.testing.assert_close(merged, plain, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("library", BACKBONES)
+def test_a_compiled_backbone_exports_the_same_folder(tmp_path, library):
+    for name, wrap in (("plain", lambda backbone: backbone), ("compiled", torch.compile)):
+        model = perturb(pvera.adapt(wrap(BACKBONES[library][0]()), METHODS["lora"], CLASSES))
+        pvera.export_peft(model, tmp_path / name)
+    for file in (tmp_path / "plain").iterdir():
+        assert (tmp_path / "compiled" / file.name).read_bytes() == file.read_bytes()
+
+
 # ---------------------------------------------------------------- from PEFT
 
 
