@@ -82,7 +82,7 @@ def encode(described: dict, tensors: dict[str, Tensor]) -> bytes:
 
 
 def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
-    """Adapt a plain `backbone` as the file at `path` says, fill it, and return it.
+    """Adapt a plain `backbone` as the file at `path` says, fill it, and return it in evaluation mode.
 
     InputError, with nothing changed, for a file that is missing, damaged or of another version, for a backbone of other
     weights or one that computes something else from them, for a method or hyperparameters that this program does not
@@ -119,7 +119,7 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
         raise InputError(f"{path} does not hold the tensors of {method}")
     model = adapt(backbone, method, num_classes, seed, described["pool"])
     model.members[0].fill(tensors)
-    return model
+    return model.eval()
 
 
 @torch.no_grad()
