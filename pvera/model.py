@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pvera.adapters import Method
 from pvera.adapters.base import full_precision
 from pvera.adapters.sampled import with_settings
-from pvera.encoders import POOLS, encoder_layers, input_shape, not_plain, pooled, reads_text
+from pvera.encoders import POOLS, encoder_layers, input_shape, not_plain, pooled, reads_text, uncompiled
 from pvera.errors import InputError
 from pvera.hooks import Handle, Replaced, attach, merge
 from pvera.members import Member, grid
@@ -254,13 +254,17 @@ class AdaptedModel(nn.Module):
         return self.backbone.pretrained_cfg
 
     def no_weight_decay(self) -> set[str]:
-        """Return the names of the adapters' vectors, which timm's optimizers then do not decay."""
-        return {
+        """Return the names of the adapters' vectors, which timm's optimizers then do not decay.
+
+        Each also as timm's pattern for any prefix, as of a compiled model.
+        """
+        names = {
             f"members.{m}.layers.{i}.{name}"
             for m, member in enumerate(self.members)
             for i, adapter in enumerate(member.layers)
             for name in adapter.vectors
         }
+        return names | {f"*.{name}" for name in names}
 
     def state_dict(self, *args: Any, prefix: str = "", **options: Any) -> Any:
         """Return the state as any module does, with the original frozen weights even while merged."""
@@ -376,7 +380,7 @@ class AdaptedModel(nn.Module):
             self._handles += attach(layer, self.members[0].layers[i].sites, partial(self._call, i))
         last, vit = self._layers[-1].mlp_norm, cast(Any, self.backbone)
         # A plain ViT that takes its class token reads nothing else of the last layer.
-        if last is not None and type(vit).__name__ == "VisionTransformer" and vit.global_pool == "token":
+        if last is not None and type(uncompiled(vit)).__name__ == "VisionTransformer" and vit.global_pool == "token":
             self._handles.append(last.register_forward_pre_hook(self._spare_tokens, prepend=True))
 
     def _begin(self, index: int, layer, args) -> None:

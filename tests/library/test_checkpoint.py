@@ -63,7 +63,8 @@ def test_round_trip(tmp_path, images, method):
     assert tensors.keys() == {*model.members[0].trained(), "frozen_features"}
     assert (described["version"], described["method"], described["seed"]) == (4, method.key, 3)
     assert described["hyperparameters"] == asdict(method)
-    loaded = pvera.load(make_vit(), path).eval()
+    loaded = pvera.load(make_vit(), path)
+    assert not any(module.training for module in loaded.modules())
     member = loaded.members[0]
     assert (member.method, member.seed, member.num_classes) == (method, 3, CLASSES)
     assert all(parameter.requires_grad for parameter in member.trained().values())
