@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from huggingface_hub import HfApi
-from own_pictures import evaluated, parser
+from own_pictures import adapter_parser, evaluate
 
 from pvera.errors import InputError, explained, run_script, writing
 from pvera.study.evaluation import TITLES, Evaluation
@@ -40,7 +40,7 @@ model-index:
 - Hyperparameters: {hyperparameters}
 - Backbone: {frozen.name}, weights {frozen.weights_sha256}
 - Protocol: {protocol}
-- Seed: {evaluation.member.seed}
+- Seed: {evaluation.predictions.member.seed}
 
 ## Numbers
 
@@ -66,23 +66,23 @@ logits = model(images)  # (batch, 3, {frozen.image_size}, {frozen.image_size}), 
 
 
 def main() -> None:
-    made = parser(__doc__)
-    made.add_argument("--output", type=Path, metavar="FOLDER", help="where to write the files; must be new or empty")
-    made.add_argument("--repository", metavar="USER/NAME", help="push them to this model repository of the hub")
-    made.add_argument("--private", action="store_true", help="make the repository private, where it is made")
-    made.add_argument("--license", default="mit", help="of the adapter, as the hub names it (%(default)s)")
-    options = made.parse_args()
+    parser = adapter_parser(__doc__)
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="where to write the files; must be new or empty")
+    parser.add_argument("--repository", metavar="USER/NAME", help="push them to this model repository of the hub")
+    parser.add_argument("--private", action="store_true", help="make the repository private, where it is made")
+    parser.add_argument("--license", default="mit", help="of the adapter, as the hub names it (%(default)s)")
+    options = parser.parse_args()
     if not (options.output or options.repository):
         raise InputError("--output FOLDER writes the files, --repository USER/NAME pushes them: name one or both")
     if options.output and options.output.exists() and (options.output.is_file() or any(options.output.iterdir())):
         raise InputError(f"{options.output} is not an empty folder")
-    evaluation = evaluated(options)
+    evaluation = evaluate(options)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.output or Path(temporary)
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(options.adapter, folder / ADAPTER)
-            if evaluation.adapter.record:
+            if evaluation.predictions.adapter.record:
                 shutil.copyfile(options.adapter.with_suffix(".json"), folder / RECORD)
             (folder / CARD).write_text(card(evaluation, options.license), encoding="utf-8")
         if options.output:
@@ -93,7 +93,7 @@ def main() -> None:
 
 def card(evaluation: Evaluation, licence: str) -> str:
     """Return the card of an adapter, in Markdown with the hub's metadata."""
-    adapter, metrics, method = evaluation.adapter, evaluation.metrics, evaluation.member.method
+    adapter, metrics, method = evaluation.predictions.adapter, evaluation.metrics, evaluation.predictions.member.method
     of_hub = [f"    - {{type: {key}, name: {name}, value: {metrics[key]:.6f}}}" for key, name in TITLES.items()]
     return TEXT.format(
         licence=licence,
@@ -103,7 +103,7 @@ def card(evaluation: Evaluation, licence: str) -> str:
         evaluation=evaluation,
         metrics="\n".join(of_hub),
         images=metrics["images"],
-        tables=evaluation.tables(),
+        tables=evaluation.markdown(),
         frozen=adapter.frozen,
         file=ADAPTER,
     )
