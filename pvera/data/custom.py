@@ -76,8 +76,7 @@ def read(source: str | Path) -> tuple[Path, pd.DataFrame, Counter[str]]:
     for part in ("train", "test"):
         if given and part not in given:
             raise InputError(f"{source} has splits, but none is named {part}; add it, or give all pictures without")
-    table["content"], pixels, table["one_colour"] = zip(*_contents([folder / path for path in paths]), strict=True)
-    table["content"] = table.content.groupby(list(pixels)).transform("min")
+    table = _with_contents(folder, table)
     return folder, table.sort_values(["content", "path"], ignore_index=True), left_out
 
 
@@ -92,7 +91,7 @@ def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
     labels, parts = table.label, table.part.fillna("")
     given, numbers = set(parts) - {""}, all(re.fullmatch(r"-?[0-9]+", label) for label in labels)
     classes = sorted(set(labels), key=lambda label: (int(label) if numbers else 0, label))
-    pictures_sha256 = files.digest(sorted(map(list, zip(table.content, labels, parts, strict=True))))
+    pictures_sha256 = _digest(table)
     if len(classes) < 2:
         raise InputError(f"{source} has one class, {classes[0]!r}; a classifier needs two or more")
     described = {"given": [part for part in SPLIT_OF if part in given], "drawn": {}}
@@ -152,6 +151,24 @@ def install(root: str | Path, name: str, source: str | Path, seed: int | None = 
     for file, content in lists.items():
         files.write_atomically(folder / file, content)
     return described
+
+
+def current(root: str | Path, name: str) -> dict | None:
+    """Return `tasks.manifest` with the hash of the listed pictures as they are now: they may have been overwritten.
+
+    InputError for a picture that is missing or cannot be decoded.
+    """
+    if (described := manifest(root, name)) is None:
+        return None
+    folder, classes, given = Path(root) / name, described["classes"], described["split"]["given"]
+    rows = [
+        (path.removeprefix("images/"), classes[label], part if part in given else "train" if given else None)
+        for part, split in SPLIT_OF.items()
+        for path, label in image_folders.read_split_file(folder, split, len(classes)).items()
+    ]
+    return described | {
+        "pictures_sha256": _digest(_with_contents(folder / "images", pd.DataFrame(rows, columns=COLUMNS)))
+    }
 
 
 def describe(name: str, described: dict) -> str:
@@ -297,19 +314,33 @@ def _folder(root: str | Path, name: str) -> Path:
     return folder
 
 
+def _digest(table: pd.DataFrame) -> str:
+    """Return the SHA-256 of contents, labels and given splits."""
+    return files.digest(sorted(map(list, zip(table.content, table.label, table.part.fillna(""), strict=True))))
+
+
+def _with_contents(folder: Path, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with the columns content and one_colour of `read`. InputError as there."""
+    content, pixels, one_colour = zip(*_contents([folder.resolve() / path for path in table.path]), strict=True)
+    content = pd.Series(content, table.index).groupby(list(pixels)).transform("min")
+    return table.assign(content=content, one_colour=one_colour)
+
+
 def _contents(paths: list[Path]) -> list[tuple[str, str, bool]]:
     """Return the SHA-256 of each file and of its pixels, and whether it is nearly one colour.
 
     The store keeps them until a file changes. InputError for files that are missing or cannot be decoded.
     """
+    unique = sorted(set(paths))  # other orders have the same key
     with explained("a picture cannot be read"):
-        key = ["contents", image_folders.DECODER, PIL.__version__, [[str(path), *store.state(path)] for path in paths]]
-    if known := store.recall(key):
-        return known
-    reading = image_folders.each(_content, paths)
-    contents = list(tqdm(reading, "checking", len(paths), unit="image", leave=False, delay=5))
-    image_folders.require_readable(contents)
-    return store.keep(key, contents)
+        key = ["contents", image_folders.DECODER, PIL.__version__, [[str(path), *store.state(path)] for path in unique]]
+    if (contents := store.recall(key)) is None:
+        reading = image_folders.each(_content, unique)
+        contents = list(tqdm(reading, "checking", len(unique), unit="image", leave=False, delay=5))
+        image_folders.require_readable(contents)
+        store.keep(key, contents)
+    content_of = dict(zip(unique, contents, strict=True))
+    return [content_of[path] for path in paths]
 
 
 def _content(path: Path) -> tuple[str, str, bool]:
