@@ -8,6 +8,7 @@ is downloaded. Existing records are not counted again.
 """
 
 import json
+from pathlib import Path
 
 from options import Parser, read_profile
 from tqdm import tqdm
@@ -28,8 +29,8 @@ def main(words: list[str] | None = None) -> None:
 def count(root: Path, name: str) -> None:
     """Count the costs of a profile and of the paper's sizes that `root` lacks."""
     missing = []
-    for name in dict.fromkeys([name, cost_records.SIZES]):
-        profile = read_profile(name)
+    for each in dict.fromkeys([name, cost_records.SIZES]):
+        profile = read_profile(each)
         for backbone in profile.backbones:
             path = cost_records.record_path(root, profile.name, backbone)
             config = cost_records.config(profile, backbone)
