@@ -60,9 +60,9 @@ def read(source: str | Path) -> tuple[Path, pd.DataFrame, Counter[str]]:
     source = Path(os.path.abspath(source))
     folder, left_out = source, Counter[str]()
     if source.is_dir():
-        table, left_out = _of_folders(source)
+        table, left_out = _list_folders(source)
     elif source.suffix.lower() == ".csv":
-        table = _of_csv(source)
+        table = _list_csv(source)
         folder = Path(os.path.commonpath([source.parent, *map(os.path.dirname, table.path)]))
     else:
         raise InputError(f"{source} {'is neither a folder nor a CSV file' if source.exists() else 'does not exist'}")
@@ -70,7 +70,7 @@ def read(source: str | Path) -> tuple[Path, pd.DataFrame, Counter[str]]:
         raise InputError(f"{source} holds no pictures: it takes folders of classes, or is a CSV file")
     paths = [(folder / path).relative_to(folder).as_posix() for path in table.path]
     if odd := [path for path in paths if re.search(r"[\r\n\udc80-\udcff]", path)]:
-        raise InputError(f"{source}: rename {_some(odd)}: a line break, or no UTF-8")
+        raise InputError(f"{source}: rename {_name_few(odd)}: a line break, or no UTF-8")
     table["path"] = paths
     given = set(table.part.dropna())
     for part in ("train", "test"):
@@ -103,11 +103,13 @@ def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
         table["part"] = table.part.where(parts == "test", table.content.map(drawn))
         described |= {"drawn": dict(shares), "seed": seed}
     if untrained := [label for label in classes if label not in set(labels[table.part == "train"])]:
-        raise InputError(f"{source} has no training picture of {_some(untrained)}")
+        raise InputError(f"{source} has no training picture of {_name_few(untrained)}")
     for column, where in (("label", "with different labels"), ("part", "in two splits")):
         unequal = table.groupby("content")[column].transform("nunique") > 1
         if unequal.any():
-            raise InputError(f"{source} has equal pictures {where} ({_some([*table.path[unequal]])}): keep one of each")
+            raise InputError(
+                f"{source} has equal pictures {where} ({_name_few([*table.path[unequal]])}): keep one of each"
+            )
     return (
         folder,
         table,
@@ -249,7 +251,7 @@ def _suffixes() -> set[str]:
     return {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
 
 
-def _of_folders(source: Path) -> tuple[pd.DataFrame, Counter[str]]:
+def _list_folders(source: Path) -> tuple[pd.DataFrame, Counter[str]]:
     """List class folders, or class folders below a folder per split; and count the files left out."""
     left_out = Counter[str]()
     below = _folders(source, left_out)
@@ -274,7 +276,7 @@ def _composed(label: str) -> str:
     return unicodedata.normalize("NFC", label)
 
 
-def _of_csv(file: Path) -> pd.DataFrame:
+def _list_csv(file: Path) -> pd.DataFrame:
     """Read absolute paths, labels and splits. InputError names the line at fault."""
     reader = csv.reader(io.StringIO(files.read_text(file), newline=""), strict=True)
     try:
@@ -349,7 +351,7 @@ def _content(path: Path) -> tuple[str, str, bool]:
     return files.sha256(path), pixels, all(high - low <= ONE_COLOUR for low, high in image.getextrema())
 
 
-def _some(names: list[str]) -> str:
+def _name_few(names: list[str]) -> str:
     """Return a few of the names."""
     return ", ".join(map(ascii, names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 

@@ -44,16 +44,15 @@ def files(folder) -> list:
 
 @pytest.mark.parametrize("method", ["vera", "pvera"])
 def test_a_committed_adapter_gives_its_recorded_numbers(method, digits, tmp_path, capsys):
-    place = "benchmark/tiny/digits"
-    adapter = MINI / place / method / "seed0.safetensors"
+    adapter = MINI / "benchmark/tiny/digits" / method / "seed0.safetensors"
     draws = ["--draws", 16] if method == "pvera" else []
     status, output, errors = scripts.outcome("evaluate", capsys, adapter, "--data", digits, *draws, *files(tmp_path))
-    assert (status, errors) == (0, "")
+    assert status == 0, errors
     recorded = results.read(adapter.with_suffix(".json"))["test"]
-    made = json.loads((tmp_path / "m.json").read_text())
-    assert made["metrics"]["correct"] == recorded["correct"] and made["metrics"]["images"] == 2000
+    numbers = json.loads((tmp_path / "m.json").read_text())
+    assert numbers["metrics"]["correct"] == recorded["correct"] and numbers["metrics"]["images"] == 2000
     # The last digits of a float belong to the processor; counts are exact.
-    assert made["metrics"] == {name: pytest.approx(value, abs=2e-6) for name, value in recorded.items()}
+    assert numbers["metrics"] == {name: pytest.approx(value, abs=2e-6) for name, value in recorded.items()}
     assert f"| Accuracy | {recorded['accuracy']:.6f} |" in output
 
     table, (scores, labels) = pd.read_csv(tmp_path / "p.csv"), results.read_predictions(adapter.with_suffix(".json"))
@@ -61,7 +60,7 @@ def test_a_committed_adapter_gives_its_recorded_numbers(method, digits, tmp_path
     assert np.allclose(table["confidence"], scores.max(1), atol=1e-3)
     assert accuracy_score(table["label"], table["prediction"]) == recorded["accuracy"]
     assert -np.log(table["label_score"]).mean() == pytest.approx(recorded["nll"], abs=1e-6)
-    per_class = pd.DataFrame(made["classes"]).set_index("class")
+    per_class = pd.DataFrame(numbers["classes"]).set_index("class")
     assert per_class["accuracy"].tolist() == table.groupby("label")["correct"].mean().tolist()
     if draws:
         drawn = results.read_arrays(MINI / "uncertainty/tiny/digits/pvera/seed0.json")

@@ -45,10 +45,10 @@ def new(pictures, tmp_path):
 def predicted(capsys, tmp_path, *arguments, status=0) -> tuple[pd.DataFrame, str]:
     """Return the table that predict.py wrote, and its errors."""
     output = tmp_path / "new.csv"
-    ended, said, errors = scripts.outcome("predict", capsys, *arguments, "--output", output)
+    ended, printed, errors = scripts.outcome("predict", capsys, *arguments, "--output", output)
     assert ended == status, errors
     table = pd.read_csv(output)
-    assert f"{output}: {len(table)} pictures" in said
+    assert f"{output}: {len(table)} pictures" in printed
     return table, errors
 
 
@@ -81,10 +81,10 @@ def test_files_globs_and_what_is_left_out(adapter, new, tmp_path, capsys):
     assert len(table) == 40 and errors == "left out: 40 hidden, 1 without an image's suffix\n"
     table, _ = predicted(capsys, tmp_path, adapter, new.parent / "**" / "*.png", *NAMED)
     assert len(table) == 2 * len(list(new.glob("*.png"))) > 0
-    one = new / "@eaDir" / Path(table.path[0]).name  # named, hidden or not
-    _, printed, errors = scripts.outcome("predict", capsys, adapter, one, *NAMED)
-    assert printed.splitlines()[1].startswith(f"{one},") and errors == ""
-    assert "Name them in the order" in scripts.refusal("predict", capsys, adapter, one, *BACKBONE)
+    hidden = new / "@eaDir" / Path(table.path[0]).name  # but named
+    _, printed, errors = scripts.outcome("predict", capsys, adapter, hidden, *NAMED)
+    assert printed.splitlines()[1].startswith(f"{hidden},") and errors == ""
+    assert "Name them in the order" in scripts.refusal("predict", capsys, adapter, hidden, *BACKBONE)
     for wrong, message in ((tmp_path / "none", "does not exist"), (new / "notes.txt", "cannot be read")):
         assert message in scripts.refusal("predict", capsys, adapter, wrong, *NAMED)
 
