@@ -90,6 +90,7 @@ def test_folders_of_splits(copy, tmp_path):
     described = custom.install(tmp_path, "mine", copy, seed=4)
     assert described["split"] == {"given": ["train", "test"], "drawn": {"validation": 0.2}, "seed": 4}
     assert described["images"] == {"train": 32, "validation": 8, "test": 20}
+    assert custom.current(tmp_path, "mine") == described
     drawn = lists(tmp_path)["validation"]
     assert all(path.startswith("images/train/") for path in drawn)
     next((copy / "test/cat").iterdir()).unlink()

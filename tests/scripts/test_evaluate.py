@@ -42,11 +42,10 @@ def files(folder) -> list:
     return ["--predictions", folder / "p.csv", "--metrics", folder / "m.json"]
 
 
-@pytest.mark.parametrize("method", ["vera", "pvera"])
-def test_a_committed_adapter_gives_its_recorded_numbers(method, digits, tmp_path, capsys):
-    adapter = MINI / "benchmark/tiny/digits" / method / "seed0.safetensors"
-    draws = ["--draws", 16] if method == "pvera" else []
-    status, output, errors = scripts.outcome("evaluate", capsys, adapter, "--data", digits, *draws, *files(tmp_path))
+def test_a_committed_adapter_gives_its_recorded_numbers(digits, tmp_path, capsys):
+    adapter = MINI / "benchmark/tiny/digits/pvera/seed0.safetensors"
+    more = ("--data", digits, "--draws", 16, *files(tmp_path))
+    status, output, errors = scripts.outcome("evaluate", capsys, adapter, *more)
     assert status == 0, errors
     recorded = results.read(adapter.with_suffix(".json"))["test"]
     numbers = json.loads((tmp_path / "m.json").read_text())
@@ -62,13 +61,11 @@ def test_a_committed_adapter_gives_its_recorded_numbers(method, digits, tmp_path
     assert -np.log(table["label_score"]).mean() == pytest.approx(recorded["nll"], abs=1e-6)
     per_class = pd.DataFrame(numbers["classes"]).set_index("class")
     assert per_class["accuracy"].tolist() == table.groupby("label")["correct"].mean().tolist()
-    if draws:
-        drawn = results.read_arrays(MINI / "uncertainty/tiny/digits/pvera/seed0.json")
-        sixteen = list(drawn["draws"]).index(16)
-        assert np.allclose(table["draws_sd"], drawn["sd"][sixteen], atol=1e-3), "the draws of the experiment"
-        assert np.mean(table["draws_prediction"] == drawn["predicted"][sixteen]) > 0.999
-        assert np.allclose(table["draws_correct"], drawn["accuracy"][sixteen], atol=0.07)
-        assert (table["interval_high"] > table["interval_low"]).any()
+    drawn = results.read_arrays(MINI / "uncertainty/tiny/digits/pvera/seed0.json")
+    sixteen = list(drawn["draws"]).index(16)
+    assert np.allclose(table["draws_sd"], drawn["sd"][sixteen], atol=1e-3), "the draws of the experiment"
+    assert np.mean(table["draws_prediction"] == drawn["predicted"][sixteen]) > 0.999
+    assert np.allclose(table["draws_correct"], drawn["accuracy"][sixteen], atol=0.07)
 
 
 def test_numbers_are_computed_and_not_read(tmp_path, capsys):
