@@ -85,8 +85,8 @@ class DoRAAdapter(Adapter):
         some = norm > 0  # rows of zeros have no direction
         return V, torch.where(some, select(self.m, 0, targets) / torch.where(some, norm, 1), 1)
 
-    def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
-        targets, at = matching(self.method.targets, positions)
+    def project(self, x: Tensor, y: Tensor, projections: str) -> Tensor:
+        targets, at = matching(self.method.targets, projections)
         if not targets:
             return y
         frozen = [self.layer.projection(self.method.targets[i]) for i in targets]
@@ -102,8 +102,8 @@ class DoRAAdapter(Adapter):
         C, D = self.factors(targets)
         return add_products(y, products(x, C), self.scale * D * ratio.unsqueeze(1), at)
 
-    def merge_projection(self, weight: Tensor, bias: Tensor, positions: str) -> tuple[Tensor, Tensor]:
-        targets, at = matching(self.method.targets, positions)
+    def merge_projection(self, weight: Tensor, bias: Tensor, projections: str) -> tuple[Tensor, Tensor]:
+        targets, at = matching(self.method.targets, projections)
         if not targets:
             return weight, bias
         V, ratio = self.direction(weight[at], targets)

@@ -122,8 +122,8 @@ def of_adapter(model: AdaptedModel, seed: int, places: Iterable, labels: dict, s
     Fewer draws are the first of the most.
     """
     (member,) = model.members
-    laplace = member.method.key in LAPLACE and not member.samples
-    numbers = settings["draws"] if member.samples else []
+    laplace = member.method.key in LAPLACE and not member.is_stochastic
+    numbers = settings["draws"] if member.is_stochastic else []
     features, once, several = {}, {}, {k: {} for k in numbers}
     for place, data in places:
         if place == TRAIN and not laplace:

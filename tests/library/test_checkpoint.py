@@ -71,7 +71,7 @@ def test_round_trip(tmp_path, images, method):
     assert torch.equal(loaded(images), model(images))
     pvera.save(loaded, tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
-    if member.samples:
+    if member.is_stochastic:
         assert torch.equal(pvera.sample(loaded, images, k=2), pvera.sample(model, images, k=2))
     if model.members[0].mergeable:  # the backbone's hashes are those of the original weights
         pvera.save(model.merge_(), tmp_path / "merged.safetensors")

@@ -56,10 +56,10 @@ class Pass(NamedTuple):
     state: torch.Generator | None
 
 
-class SampledAdapter(Adapter):
+class StochasticAdapter(Adapter):
     """An adapter that draws a latent z, or what dropout leaves of its input.
 
-    samples: whether there is a distribution to draw from.
+    is_stochastic: whether there is a distribution to draw from.
     draws_in_training: whether z is drawn in training mode.
     sampling: whether z is drawn; None: where the mode says so.
     with_kl: whether the KL term is computed; without it, a pass with z = μ needs no variance.
@@ -68,7 +68,7 @@ class SampledAdapter(Adapter):
     """
 
     @property
-    def samples(self) -> bool:
+    def is_stochastic(self) -> bool:
         return True
 
     def __init__(self, index: int, seed: int, draws_in_training: bool = True):
@@ -88,7 +88,7 @@ class SampledAdapter(Adapter):
         """Add the state of the noise, so that a resumed training draws on; (5056) bytes on every kind of device."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         device = next(self.parameters()).device
-        if self.samples and device.type != "meta":
+        if self.is_stochastic and device.type != "meta":
             state = self.source.generator(device).get_state()
             destination[prefix + "_extra_state"] = F.pad(state, (0, STATE_SIZE - len(state)))
 
@@ -98,9 +98,9 @@ class SampledAdapter(Adapter):
             self.source = Source(state.cpu())
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
-    def settings(self, positions: str, device: torch.device) -> Pass:
+    def settings(self, projections: str, device: torch.device) -> Pass:
         """Return the settings of the current pass; where gradient checkpointing repeats a pass, that pass's."""
-        return self.passes(positions, lambda: self._now(device))
+        return self.passes(projections, lambda: self._now(device))
 
     def _now(self, device: torch.device) -> Pass:
         sampling = self.training and self.draws_in_training if self.sampling is None else self.sampling
@@ -128,7 +128,7 @@ class SampledAdapter(Adapter):
         noise[now.tokens] = draws
         return noise
 
-    def keep_kl(self, positions: str, divergence: Tensor | None, now: Pass) -> None:
+    def keep_kl(self, projections: str, divergence: Tensor | None, now: Pass) -> None:
         """Keep the mean of the tokens' divergences (n, t), without padding; None: the pass has no KL term.
 
         Every text has the same weight, whatever its length.
@@ -137,7 +137,7 @@ class SampledAdapter(Adapter):
             divergence = divergence * now.tokens * (now.tokens.shape[1] / now.tokens.sum(1, keepdim=True))
         mean = None if divergence is None else divergence.mean()
         if not recomputing():  # the repeated pass saves the same tensors, and its mean is kept already
-            self._kl[positions] = mean
+            self._kl[projections] = mean
 
     def kl_divergence(self) -> Tensor | float:
         """Return the KL term of the last pass, a scalar. RuntimeError without one, and in training without gradient."""
@@ -155,8 +155,8 @@ class SampledAdapter(Adapter):
 
 
 @contextmanager
-def with_settings(adapters: Iterable[SampledAdapter], **settings: Any) -> Iterator[None]:
-    """Give the adapters these `settings` (attributes of `SampledAdapter`), and their former ones afterwards."""
+def with_settings(adapters: Iterable[StochasticAdapter], **settings: Any) -> Iterator[None]:
+    """Give the adapters these `settings` (attributes of `StochasticAdapter`), and their former ones afterwards."""
     before = [(adapter, name, getattr(adapter, name)) for adapter in adapters for name in settings]
     try:
         for adapter, name, _ in before:
