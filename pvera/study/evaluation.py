@@ -118,8 +118,7 @@ def predict(adapter: SavedAdapter, split: ImageSplit, classes: Sequence[str], dr
     """
     frozen, device = adapter.frozen, adapter.device
     frozen.model.to(device)
-    model = checkpoint.load(frozen.model, adapter.path).eval()
-    try:
+    with checkpoint.load(frozen.model, adapter.path).eval() as model:
         (member,) = model.members
         if member.num_classes != len(classes):
             raise InputError(f"{adapter.path} knows {member.num_classes} classes, the data set has {len(classes)}")
@@ -134,8 +133,6 @@ def predict(adapter: SavedAdapter, split: ImageSplit, classes: Sequence[str], dr
                 scores = analyses.draw(model, data, draws, adapter.record.get("seed", member.seed))
                 batches = [uncertainty.summarise(batch) for batch in scores]
                 statistics = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-    finally:
-        model.unload()
     return Predictions(adapter, member, classes, split.names, probabilities, statistics)
 
 
