@@ -47,7 +47,10 @@ def config(profile: Profile, backbone: str) -> dict:
             method = candidate(profile, key, member, rules).method
             values = {name: value for name, value in member.items() if hasattr(method, name)}
             methods[method] = {"method": key, "hyperparameters": asdict(method), "grid": values}
-    return {"architecture": list(backbones.architecture(backbone, profile.image_size)), "methods": list(methods.values())}
+    return {
+        "architecture": list(backbones.architecture(backbone, profile.image_size)),
+        "methods": list(methods.values()),
+    }
 
 
 def measure(profile: Profile, backbone: str) -> dict:
