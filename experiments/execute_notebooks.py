@@ -14,7 +14,8 @@ from pathlib import Path
 from options import ROOT, Parser
 
 from pvera.errors import InputError, run_script
-from pvera.study.plan import EXPERIMENTS
+from pvera.report.tables.wall_time import TITLES
+from pvera.study.plan import ANALYSES
 
 STAMP = "pvera"  # key of a notebook's metadata: the profile and the hash of what it was executed on
 
@@ -38,7 +39,7 @@ def outdated(root: Path, profile: str, in_place: bool) -> list[tuple[Path, Path,
     data, stale = digest(root, profile), []
     tables_exist = (root / "results" / profile / "tables").exists()
     for path in sorted((root / "analysis").glob("*.ipynb")):
-        if path.stem in EXPERIMENTS and not any((root / "results" / profile).glob(f"{path.stem}*")):
+        if path.stem in {*TITLES, *ANALYSES} and not any((root / "results" / profile).glob(f"{path.stem}*")):
             continue
         cells = [(cell["cell_type"], "".join(cell["source"])) for cell in read(path)["cells"]]
         stamp = {"profile": profile, "inputs": hashlib.sha256((data + repr(cells)).encode()).hexdigest()}

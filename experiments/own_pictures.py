@@ -65,16 +65,15 @@ def announce(profile: Profile, device: str) -> str:
     idle = "" if device != "cpu" else ", while a GPU is idle" if torch.cuda.is_available() else ", without a GPU"
     return (
         f"protocol {profile.protocol}; backbone {', '.join(profile.backbones)}; methods {', '.join(profile.methods)}; "
-        f"seeds {', '.join(map(str, profile.seeds))}; β {', '.join(map(str, profile.beta))}; grids "
+        f"seeds {', '.join(map(str, profile.seeds))}; grids "
         f"{', '.join(grids) or 'none'}; {count(profile)} trainings of at most {profile.training.epochs} epochs, on "
         f"{environment(device)['device']}{idle}"
     )
 
 
 def count(profile: Profile) -> int:
-    """Return the number of trainings: searches of β, and those of the benchmark."""
-    searches = "pvera" in profile.methods and len(profile.beta) > 1
-    return len(profile.backbones) * len(profile.datasets) * (searches + len(profile.methods) * len(profile.seeds))
+    """Return the number of trainings of the benchmark."""
+    return len(profile.backbones) * len(profile.datasets) * len(profile.methods) * len(profile.seeds)
 
 
 def trained(runs: list[Job]) -> list[str]:
@@ -129,7 +128,9 @@ def opened(options: Namespace) -> Adapter:
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if record and device == "cpu":
         torch.set_num_threads(record["environment"]["threads"])  # another number of images rounds sums differently
-    return Adapter(options.adapter, backbones.load(backbone, weights=options.weights), record, device, precision)
+    size = record["config"]["image_size"] if backbone == record.get("backbone") else None
+    frozen = backbones.load(backbone, weights=options.weights, image_size=size)
+    return Adapter(options.adapter, frozen, record, device, precision)
 
 
 def trained_classes(record: dict) -> list[str]:

@@ -10,6 +10,7 @@ upload.
 """
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import huggingface_hub
@@ -43,7 +44,7 @@ Computed from this file by `experiments/evaluate.py` on {images} test images of 
 import pvera
 from pvera import backbones
 
-frozen = backbones.load("{frozen.name}")
+frozen = backbones.load("{frozen.name}", image_size={frozen.image_size})
 model = pvera.load(frozen.model, "{file}").eval()
 logits = model(images)  # (batch, 3, {frozen.image_size}, {frozen.image_size}), normalised by frozen.mean and .std
 ```
@@ -98,7 +99,7 @@ def card(evaluation: Evaluation, licence: str) -> huggingface_hub.ModelCard:
         metadata=metadata,
         licence=licence,
         method=method,
-        hyperparameters=", ".join(f"{key} {value}" for key, value in method.describe().items()) or "none",
+        hyperparameters=", ".join(f"{key} {value}" for key, value in asdict(method).items()) or "none",
         protocol=adapter.record.get("protocol", "unknown"),
         evaluation=evaluation,
         images=metrics["images"],

@@ -14,9 +14,8 @@ experiments/slurm.yaml explains what the file holds.
 """
 
 import os
-import time
 from argparse import Namespace
-from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import own_pictures
@@ -28,9 +27,11 @@ from pvera.data.inputs import prepare
 from pvera.errors import InputError, run_script
 from pvera.files import require_writable
 from pvera.processes import cores
-from pvera.study import cluster, hours
-from pvera.study.plan import EXPERIMENTS, named, of_profile, of_script
+from pvera.study import cluster
+from pvera.study.plan import ANALYSES, list_runs
 from pvera.study.profiles import Profile
+from pvera.study.runs import Job
+from pvera.study.validation import choose
 from pvera.study.worker import Plan, work_together
 
 
@@ -39,65 +40,55 @@ def main(words: list[str] | None = None) -> None:
 
 
 def start(profile: Profile, options: Namespace) -> None:
-    """List the runs of a profile that are missing, and train them here or submit workers; or show what there is."""
-    trains, root = options.script != "analyse", Path(options.results).absolute()
+    """Show the runs of a profile, submit those that are missing to a cluster, or do them here."""
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    ends = time.time() + 3600 * options.budget if options.budget is not None and trains else None
-    in_order = device != "cpu" or options.list or options.slurm or options.budget or not trains
-    experiments = tuple(of_profile(profile, options.script))
-    plan = Plan(profile, experiments, root, options.replace, longest_first=not in_order, ends=ends)
+    longest_first = device == "cpu" and options.script != "analyse" and not (options.list or options.slurm)
+    plan = Plan(profile, options.names, Path(options.results).absolute(), options.replace, longest_first)
     if options.status:
         print(cluster.describe(cluster.status(plan)))
         return
     own = options.data_set and options.script == "train"
     if own:
         print(own_pictures.announce(profile, device), flush=True)
-
-    runs = plan.runs()
-    missing = plan.missing(runs)
-    lacking = Counter(named(one.experiment).name for one in missing)
-    for experiment, count in Counter(named(one.experiment).name for one in runs).items():
-        print(f"{profile.name}, {experiment}: {count - lacking[experiment]} of {count} runs are there", flush=True)
-    if not runs:
-        print(f"profile {profile.name} lists no runs of {', '.join(experiments)} now")
-        if not trains:
-            print("analyses need adapters, which experiments/train.py makes")
-
+    missing = count_runs(plan, options.script)
     if options.list:
-        for one in missing:
-            print(f"  missing: {one.experiment}/{one.name}")
-        if missing and profile.name == "paper" and options.script == "train":
-            print(f"\n{hours.calculated(missing)}")
-        if missing and own:
-            count, epoch = own_pictures.count(profile), hours.epoch_seconds(missing[0], device)
-            said = hours.duration(epoch, profile.training, count)
-            print(f"by a measured step, {count} trainings one after the other take {said}")
-        return
-    if options.slurm:
+        for run in missing:
+            print(f"  missing: {run.experiment}/{run.name}")
+    elif options.slurm:
         print(f"{profile.name}: {cluster.submit(plan, cluster.Site.read(options.slurm))} jobs submitted", flush=True)
         if options.wait:
             cluster.wait(plan)
-        return
-    if missing:
-        require_writable(root)
-        prepare(missing)
-        workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
-        work_together(plan, missing, workers, device)
-    if ends:
-        print(f"{profile.name}: {len(plan.missing())} runs are left; the same command goes on")
-    if own and runs:
-        print(*own_pictures.trained(plan.runs()), sep="\n")
+    else:
+        if missing:
+            require_writable(plan.root)
+            prepare(missing)
+            workers = options.workers or (cores() if device == "cpu" else max(1, torch.cuda.device_count()))
+            work_together(plan, missing, workers, device)
+        if own:
+            print(*own_pictures.trained(plan.runs()), sep="\n")
+
+
+def count_runs(plan: Plan, script: str) -> list[Job]:
+    """Print how many runs of each experiment are there, and return those that are missing."""
+    listed, every = {name: list_runs(plan.profile, name, plan.root) for name in plan.experiments}, []
+    for name, runs in listed.items():
+        if runs:
+            done = sum(run.state() == "done" for run in runs)
+            print(f"{plan.profile.name}, {name}: {done} of {len(runs)} runs are there", flush=True)
+            every += runs
+    if not every:
+        print(f"profile {plan.profile.name} lists no runs of {', '.join(plan.experiments)} now")
+        if script == "analyse":
+            print("analyses need adapters, which experiments/train.py makes")
+    return plan.missing(every)
 
 
 def parse_training(description: str, script: str, words: list[str] | None) -> tuple[Profile, Namespace]:
-    """Parse the command line of a script that makes the runs of its experiments, which --help lists.
+    """Parse the command line of a script that trains or analyses.
 
-    Returns the profile as the options change it, and the options.
+    Returns the profile as the options change it, and the options with the `names` of experiments that are asked for.
     """
-    experiments = of_script(script)
-    width = max(map(len, experiments))
-    about = "\n".join(f"    {name:{width}}   {EXPERIMENTS[name].about}" for name in experiments)
-    parser = Parser(f"{description}\nExperiments:\n\n{about}\n")
+    parser = Parser(description)
     parser.profile(None, "demo, with --data-set own")
     parser.add_argument(
         "--data-set",
@@ -109,13 +100,7 @@ def parse_training(description: str, script: str, words: list[str] | None) -> tu
     )
     split_seed = "draws the splits that your pictures do not have (default: as in an earlier call, else 0)"
     parser.count("--split-seed", least=0, metavar="K", help=split_seed)
-    parser.add_argument(
-        "--experiments",
-        nargs="+",
-        metavar="E",
-        choices=experiments,
-        help=f"only these of {', '.join(experiments)} (default: those of the profile)",
-    )
+    parser.add_argument("--experiments", nargs="+", metavar="E", help="only these (default: what the profile says)")
     parser.add_argument("--methods", nargs="+", metavar="M", help="only these of the profile's")
     parser.add_argument("--datasets", nargs="+", metavar="D", help="these instead of the profile's")
     parser.add_argument("--backbones", nargs="+", metavar="B", help="these instead of the profile's")
@@ -152,12 +137,6 @@ def parse_training(description: str, script: str, words: list[str] | None) -> tu
         help="submit what is missing to SLURM, as FILE says (default: experiments/slurm.yaml)",
     )
     parser.add_argument("--wait", action="store_true", help="with --slurm: wait until all jobs have ended")
-    parser.add_argument(
-        "--budget",
-        type=float,
-        metavar="HOURS",
-        help="start no run that would end after these hours, if it took as long as the longest so far",
-    )
     parser.add_argument("--status", action="store_true", help="count the runs that are done, running, failed, missing")
     parser.add_argument("--replace", action="store_true", help="run again where the result is of another configuration")
     parser.add_argument("--list", action="store_true", help="list the missing runs, and train nothing")
@@ -169,19 +148,34 @@ def parse_training(description: str, script: str, words: list[str] | None) -> tu
     if options.data_set:
         own_pictures.install(options)
     profile = read_profile(options.profile or "demo")
-    return changed(profile.of_language() if script == "train_language" else profile, options), options
+    profile = changed(profile.of_language() if script == "train_language" else profile, options)
+    options.names = names_of(profile, script, options.experiments)
+    return profile, options
+
+
+def names_of(profile: Profile, script: str, asked: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the experiments or analyses that a script does: those that are asked for, or what the profile says.
+
+    InputError for a name that the profile does not have.
+    """
+    every = tuple(ANALYSES if script == "analyse" else profile.experiments)
+    for name in asked or ():
+        choose("experiment", name, every)
+    if asked:
+        return tuple(name for name in every if name in asked)
+    if script == "analyse":
+        return tuple(profile.analyses) or every
+    return tuple(name for name in every if not profile.experiments[name].on_request)
 
 
 def changed(profile: Profile, options: Namespace) -> Profile:
     """Return `profile` with the command line's changes: an option replaces the key of the same name."""
     methods = {name: profile.methods.get(name, {}) for name in options.methods or profile.methods}
-    if options.learning_rate is not None:
-        methods = at_rate(methods, options.learning_rate)
-        full = [part.with_(methods=at_rate(part.methods, options.learning_rate)) for part in profile.full]
-        profile = profile.with_(full=full)
     schedule = profile.training.with_(epochs=options.epochs, batch_size=options.batch_size)
     profile = profile.with_(methods=methods, training=schedule)
-    replaced = vars(profile).keys() & vars(options).keys() - {"methods", "weights"}
+    if options.learning_rate is not None:
+        profile = without_rates(profile)
+    replaced = vars(profile).keys() & vars(options).keys() - {"experiments", "methods", "weights"}
     profile = profile.with_(**{key: getattr(options, key) for key in replaced})
     weights = {name: str(ROOT / file) for name, file in profile.weights.items()}
     for text in options.weights:
@@ -193,14 +187,21 @@ def changed(profile: Profile, options: Namespace) -> Profile:
     return profile.with_(data=str(ROOT / profile.data), weights=weights)
 
 
-def at_rate(methods: dict[str, dict], rate: float) -> dict[str, dict]:
-    """Return `methods` with the learning rate `rate` in place of each grid of rates."""
-    replaced = dict(methods)
-    for name, options in methods.items():
-        if "learning_rate" in options.get("grid", {}):
-            others = {key: value for key, value in options.items() if key not in ("grid", "most_chosen")}
-            replaced[name] = others | {"learning_rate": rate}
-    return replaced
+def without_rates(profile: Profile) -> Profile:
+    """Return `profile` without the learning rates of its methods and experiments: all have `Profile.learning_rate`."""
+
+    def without(values: dict, *names: str) -> dict:
+        return {key: value for key, value in values.items() if key not in names}
+
+    methods = {}
+    for name, options in profile.methods.items():
+        searched = "learning_rate" in options.get("grid", {})
+        methods[name] = without(options, "learning_rate", *(("grid", "most_chosen") if searched else ()))
+    experiments = {
+        name: one.with_(set=without(one.set, "learning_rate"), grid=without(one.grid, "learning_rate"))
+        for name, one in profile.experiments.items()
+    }
+    return profile.with_(methods=methods, experiments=experiments)
 
 
 if __name__ == "__main__":

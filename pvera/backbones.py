@@ -15,7 +15,7 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, get_pretrai
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
-from pvera.encoders import encoder_layers
+from pvera.encoders import encoder_layers, input_shape
 from pvera.errors import InputError, explained
 from pvera.files import sha256
 
@@ -94,22 +94,42 @@ class Backbone:
     file_sha256: str | None = None
 
 
-def architecture(name: str) -> tuple[str, dict]:
-    """Return timm's name of a backbone and its options for it. InputError for an unknown name."""
+def architecture(name: str, image_size: int | None = None) -> tuple[str, dict]:
+    """Return timm's name of a backbone and its options for it.
+
+    image_size: of its square images, in pixels, in place of the name's own.
+    InputError for an unknown name, and a size that is no multiple of the patch size.
+    """
     timm_name, options = NAMES.get(name, (name, {}))
     if not timm.is_model(timm_name):
         raise InputError(f"unknown backbone {name!r}: not one of {', '.join(NAMES)}, nor a timm model")
-    return timm_name, options
+    if image_size is None:
+        return timm_name, options
+    info: Any = shapes(name).feature_info
+    patch = info[-1]["reduction"]
+    if image_size < patch or image_size % patch:
+        below = max(image_size // patch, 1) * patch
+        raise InputError(
+            f"image_size {image_size} is no multiple of {name}'s patch size {patch}; {below} and {below + patch} are"
+        )
+    return timm_name, options | {"img_size": image_size}
 
 
-def load(name: str, pretrained: bool = True, weights: str | Path | None = None, seed: int = 0) -> Backbone:
+def load(
+    name: str,
+    pretrained: bool = True,
+    weights: str | Path | None = None,
+    seed: int = 0,
+    image_size: int | None = None,
+) -> Backbone:
     """Load a backbone by its short name (`NAMES`) or any name that timm knows.
 
     weights: a .safetensors file, or a pickled one of tensors only, in place of the published weights.
     seed: seed of the random weights where `pretrained` is false.
-    InputError: unknown name, a model that takes no adapters, weights that cannot be downloaded or do not fit.
+    image_size: as for `architecture`; timm resamples the position embedding.
+    InputError: unknown name or size, a model that takes no adapters, weights that cannot be downloaded or do not fit.
     """
-    timm_name, options = architecture(name)
+    timm_name, options = architecture(name, image_size)
     what, advice, pretrained = f"cannot load {name}", "", pretrained or weights is not None
     with explained(what):  # an unknown tag
         hub = getattr(get_pretrained_cfg(timm_name), "hf_hub_id", None)
@@ -128,16 +148,14 @@ def load(name: str, pretrained: bool = True, weights: str | Path | None = None, 
     model.eval().requires_grad_(False)
     config = model.pretrained_cfg
     file = weights_file(config) if pretrained else None
-    size = getattr(getattr(model, "patch_embed", None), "img_size", None) or config["input_size"][1:]  # of NaFlexViT
-    digest = weights_sha256(model.state_dict())
-    return Backbone(
-        model, name, size[0], tuple(config["mean"]), tuple(config["std"]), digest, sha256(file) if file else None
-    )
+    size, digest = image_size or input_shape(model)[1], weights_sha256(model.state_dict())
+    mean, std = tuple(config["mean"]), tuple(config["std"])
+    return Backbone(model, name, size, mean, std, digest, sha256(file) if file else None)
 
 
-def shapes(name: str) -> nn.Module:
+def shapes(name: str, image_size: int | None = None) -> nn.Module:
     """Return a backbone without weights, on the meta device. InputError as `load`."""
-    timm_name, options = architecture(name)
+    timm_name, options = architecture(name, image_size)
     try:
         model = timm.create_model(timm_name, num_classes=0, device="meta", **options)
     except TypeError:  # the model takes no device; in earlier versions of timm none does

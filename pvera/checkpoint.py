@@ -1,18 +1,24 @@
 """Checkpoints of the trained tensors alone: about a hundred kilobytes for PVeRA.
 
-One safetensors file holds the trained tensors of one member in fp32. Its metadata hold the format version, the method
-with its hyperparameters, the number of classes, the seed that draws the frozen random matrices again, hashes of these
-matrices and of the backbone, and a checksum of all this. The backbone has two hashes: of the weights that merging can
-change, as they are without a merge, and of all others. Files of earlier versions lack the first one.
+One safetensors file holds the trained tensors of one member in fp32, random matrices that no seed draws, and, in the
+backbone's precision, the features that the frozen backbone computes of one fixed input. Its metadata hold the format
+version, the method with its hyperparameters, the number of classes, the seed that draws the frozen random matrices
+again, the `pool` of text, the input's shape, hashes of the random matrices and of the backbone's weights, and a
+checksum of all this.
 
-Random matrices from elsewhere, which no seed draws, lie in the file: that is version 2. A model of text that does not
-read the first token has its `pool` in the metadata: that is version 3. All else is version 1.
+Weights and features together say which backbone it was. The weights show a merge of a small adapter; the features show
+another pooling, number of heads, activation or normalisation statistics, which change no weight.
 """
 
 import hashlib
 import json
+import math
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,13 +26,19 @@ from safetensors.torch import save as serialize
 from torch import Tensor, nn
 
 from pvera.adapters import METHODS
-from pvera.encoders import encoder_layers, require_whole
-from pvera.errors import InputError
+from pvera.backbones import weights_sha256
+from pvera.encoders import encoder_layers, input_shape, pooled, reads_text, require_whole
+from pvera.errors import InputError, explained
 from pvera.files import write_atomically
 from pvera.members import Member
-from pvera.model import AdaptedModel, adapt, require_adapted
+from pvera.model import AdaptedModel, adapt, require_adapted, require_plain
 
-VERSION = 3
+VERSION = 4
+FEATURES = "frozen_features"
+#: Largest relative difference of features that counts as rounding, in fp32 and fp64, and in half precision. Measured on
+#: small encoders: 1e-6 between batch sizes, threads, attentions and compilers, 0.0016 of fp16 and 0.011 of bf16 from
+#: fp32; from 0.006 between exact and quick GELU, 0.04 between numbers of heads, 0.1 between GELU and ReLU.
+TOLERANCE, HALF_TOLERANCE = 0.003, 0.03
 
 
 def save(model: AdaptedModel, path: str | Path) -> None:
@@ -41,38 +53,51 @@ def dumps(model: AdaptedModel) -> bytes:
     """Return the bytes that `save` writes."""
     require_adapted(model, "save")
     member = model.only_member("saved")
+    require_whole(model.backbone)
     drawn, buffers = _drawn(member), dict(member.named_buffers())
     held = dict(member.trained()) if drawn is not None else member.trained() | buffers
     own_head = "head." if not member.num_classes else ()
     tensors = {n: t.detach().float().cpu().contiguous() for n, t in held.items() if not n.startswith(own_head)}
+    shape = input_shape(model.backbone)
+    with model.frozen() as backbone:
+        tensors[FEATURES] = frozen_features(backbone, shape, model.pool)
+        weights = _weights_sha256(backbone)
     described = {
-        "version": 3 if model.pool != "first" else 2 if drawn is None else 1,
+        "version": VERSION,
         "method": member.method.key,
-        "hyperparameters": member.method.describe(),
+        "hyperparameters": asdict(member.method),
         "num_classes": member.num_classes,
         "seed": member.seed,
+        "pool": model.pool,
+        "input_shape": shape,
         "frozen_sha256": _digest(buffers if drawn is None else drawn),
-        **_backbone_digests(model.backbone, model._replaced),
+        "backbone_sha256": weights,
     }
-    if model.pool != "first":
-        described["pool"] = model.pool
-    described["sha256"] = _checksum(described, tensors)
-    return serialize(tensors, metadata={"pvera": json.dumps(described)})
+    return encode(described, tensors)
+
+
+def encode(described: dict, tensors: dict[str, Tensor]) -> bytes:
+    """Return the bytes of a file with this description and these tensors."""
+    return serialize(tensors, {"pvera": json.dumps(described | {"sha256": _checksum(described, tensors)})})
 
 
 def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
     """Adapt a plain `backbone` as the file at `path` says, fill it, and return it.
 
-    InputError, with nothing changed, for a file that is missing, damaged or of a newer version, for another backbone,
-    for a method or hyperparameters that this program does not have, and for random matrices that cannot be redrawn.
+    InputError, with nothing changed, for a file that is missing, damaged or of another version, for a backbone of other
+    weights or one that computes something else from them, for a method or hyperparameters that this program does not
+    have, and for random matrices that cannot be redrawn.
     """
     path = Path(path)
     described, tensors = _read(path)
-    digests = _backbone_digests(backbone)
-    if described["backbone_sha256"] != digests["backbone_sha256"]:
-        raise InputError(f"{path} belongs to another backbone, or to this one in another precision")
-    if described.get("merged_sha256", digests["merged_sha256"]) != digests["merged_sha256"]:
-        raise InputError(f"{path} belongs to this backbone with other projections: has an adapter been merged into it?")
+    require_plain(backbone)
+    layers = encoder_layers(backbone)
+    require_whole(backbone)
+    if described["backbone_sha256"] != _weights_sha256(backbone):
+        raise InputError(
+            f"{path} belongs to another backbone, or to this one in another precision or with an adapter merged into it"
+        )
+    _require_same_features(backbone, path, described, tensors.pop(FEATURES))
     if described["method"] not in METHODS:
         raise InputError(
             f"{path} holds the method {described['method']!r}, which is not registered: import the module "
@@ -83,7 +108,7 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
     except TypeError as error:
         raise InputError(f"{path} holds a hyperparameter that {described['method']} does not have: {error}") from None
     num_classes, seed = described["num_classes"], described["seed"]
-    member = Member(method, encoder_layers(backbone), num_classes, seed)
+    member = Member(method, layers, num_classes, seed)
     named: dict[str, Tensor] = dict(member.trained())
     buffers = dict(member.named_buffers())
     if not buffers.keys().isdisjoint(tensors):
@@ -92,9 +117,50 @@ def load(backbone: nn.Module, path: str | Path) -> AdaptedModel:
         raise InputError(f"{path} was trained with other frozen random matrices (seed {seed})")
     if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in named.items()}:
         raise InputError(f"{path} does not hold the tensors of {method}")
-    model = adapt(backbone, method, num_classes, seed, described.get("pool", "first"))
+    model = adapt(backbone, method, num_classes, seed, described["pool"])
     model.members[0].fill(tensors)
     return model
+
+
+@torch.no_grad()
+def frozen_features(backbone: nn.Module, shape: Sequence[int], pool: str) -> Tensor:
+    """Return the features (dim) of the one fixed input of `shape`, as the backbone computes them in evaluation mode,
+    in its own precision and without compiling anything. Its modes stay as they are.
+    """
+    example: Any = next(p for p in backbone.parameters() if p.is_floating_point())
+    count, device, modes = math.prod(shape), example.device, {m: m.training for m in backbone.modules()}
+    inputs: Any
+    if reads_text(backbone):
+        config: Any = backbone.config
+        ids = torch.arange(count, device=device)[None] * config.vocab_size // count
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    else:  # numbers without a pattern, and without a generator that another version could change
+        numbers = (torch.arange(count, dtype=torch.float64) ** 2).sin()
+        inputs = numbers.view(1, *shape).to(device, example.dtype)
+    compiled = "torch._dynamo" in sys.modules  # its import takes seconds
+    try:
+        backbone.eval()
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            with torch.autocast(device.type, enabled=False):
+                output = backbone(**inputs) if isinstance(inputs, dict) else backbone(inputs)
+        return pooled(backbone, output, pool)[0].cpu().contiguous()
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _require_same_features(backbone: nn.Module, path: Path, described: dict, expected: Tensor) -> None:
+    """Raise InputError unless `backbone` computes the `expected` features, up to rounding."""
+    shape = described["input_shape"]
+    with explained(f"{path}: the backbone does not take inputs of shape {tuple(shape)}, as it did in training"):
+        features = frozen_features(backbone, shape, described["pool"])
+    half = {features.dtype, expected.dtype} & {torch.float16, torch.bfloat16}
+    difference, expected = (features.double() - expected.double()).norm(), expected.double()
+    if not difference <= (HALF_TOLERANCE if half else TOLERANCE) * expected.norm():
+        raise InputError(
+            f"{path}: the backbone has the weights of training, but computes something else from them: look at its "
+            "pooling, number of heads, activation, and statistics of normalisation"
+        )
 
 
 def _read(path: Path) -> tuple[dict, dict]:
@@ -103,9 +169,9 @@ def _read(path: Path) -> tuple[dict, dict]:
     try:
         with safe_open(path, "pt") as file:
             described = json.loads((file.metadata() or {})["pvera"])
-            if described["version"] > VERSION:
+            if described["version"] != VERSION:
                 raise InputError(
-                    f"{path} has format version {described['version']}, newer than this program's {VERSION}"
+                    f"{path} has format version {described['version']}, not {VERSION}: use the pvera that wrote it"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it cannot be iterated
             if described.pop("sha256") != _checksum(described, tensors):
@@ -125,19 +191,10 @@ def _drawn(member: Member) -> dict[str, Tensor] | None:
     return drawn if all(name in drawn and torch.equal(drawn[name].to(b), b) for name, b in buffers.items()) else None
 
 
-def _backbone_digests(backbone: nn.Module, replaced: Sequence[tuple[Tensor, Tensor]] = ()) -> dict[str, str]:
-    """Return the hashes of the frozen weights that merging can change, and of the others, both without a merge.
-
-    replaced: what a merge has changed. The pooler is left out: nothing here reads it. InputError for sharded weights.
-    """
-    require_whole(backbone)
-    before = {id(p): old for p, old in replaced}
-    changed = {id(p) for layer in encoder_layers(backbone) for p in layer.merged_into}
-    read = {n: p for n, p in backbone.named_parameters() if not n.startswith("pooler.")}
-    return {
-        "backbone_sha256": _digest({n: p for n, p in read.items() if id(p) not in changed}),
-        "merged_sha256": _digest({n: before.get(id(p), p) for n, p in read.items() if id(p) in changed}),
-    }
+def _weights_sha256(backbone: nn.Module) -> str:
+    """Return the hash of the backbone's weights, named as without `torch.compile`; nothing here reads a pooler."""
+    named = {name.replace("_orig_mod.", ""): weight for name, weight in backbone.named_parameters()}
+    return _digest({name: weight for name, weight in named.items() if not name.startswith("pooler.")})
 
 
 def _checksum(described: dict, tensors: dict) -> str:
@@ -146,11 +203,5 @@ def _checksum(described: dict, tensors: dict) -> str:
 
 
 def _digest(tensors: dict[str, Tensor]) -> str:
-    """Return the SHA-256 of names, shapes and fp32 bytes; "" for no tensors."""
-    if not tensors:
-        return ""
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        digest.update(f"{name}{tuple(tensors[name].shape)}".encode())
-        digest.update(tensors[name].detach().float().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    """Return the hash of tensors by name, in fp32: of the numbers, and not of their precision or codes."""
+    return weights_sha256({name: tensor.detach().dequantize().float() for name, tensor in tensors.items()})

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from pvera.adapters import Method
+from pvera.encoders import input_shape
 from pvera.model import adapt
 
 GIGA = 10**9
@@ -89,9 +90,7 @@ def trained_parameters(vit: nn.Module, method: Method) -> int:
 
 def one_image(vit: nn.Module) -> Tensor:
     """Return zeros (1, channels, height, width) in the shape of an image that `vit` takes."""
-    patch_embed: Any = vit.patch_embed
-    weight = patch_embed.proj.weight
-    return weight.new_zeros(1, weight.shape[1], *patch_embed.img_size)
+    return next(vit.parameters()).new_zeros(1, *input_shape(vit))
 
 
 @torch.no_grad()

@@ -216,6 +216,7 @@ TRANSFORMERS = {
 
 def _names(encoder: object) -> Names | None:
     """Return the names of an encoder of transformers, None of other encoders."""
+    encoder = getattr(encoder, "_orig_mod", encoder)  # of torch.compile
     return next((TRANSFORMERS[kind.__name__] for kind in type(encoder).__mro__ if kind.__name__ in TRANSFORMERS), None)
 
 
@@ -264,6 +265,26 @@ def pooled(encoder: nn.Module, output: Any, pool: str = "first", tokens: Tensor 
             "it with a global_pool that leaves one vector for each image"
         )
     return features
+
+
+def input_shape(encoder: Any) -> tuple[int, ...]:
+    """Return the shape of one input: (channels, height, width) of an image, (tokens,) of a short text.
+
+    InputError for an encoder that does not say the size of its images.
+    """
+    if reads_text(encoder):
+        return (8,)
+    places = [(getattr(encoder, "patch_embed", None), "img_size"), (encoder, "img_size")]
+    places.append((getattr(encoder, "config", None), "image_size"))
+    sizes = [getattr(place, name, None) for place, name in places]
+    sizes.append((getattr(encoder, "pretrained_cfg", None) or {}).get("input_size", ())[1:])  # of NaFlexViT
+    size = next(filter(None, sizes), None)
+    if size is None:
+        name = type(encoder).__name__
+        raise InputError(f"{name} does not say the size of its images: give it an attribute img_size, such as 224")
+    height, width = (size, size) if isinstance(size, int) else size
+    channels = next((m.in_channels for m in encoder.modules() if isinstance(m, nn.Conv2d)), 3)
+    return channels, height, width
 
 
 def reads_text(encoder: nn.Module) -> bool:

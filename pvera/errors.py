@@ -1,6 +1,7 @@
 """Errors that a user can put right, each in one line."""
 
 import importlib
+import io
 import os
 import sys
 import textwrap
@@ -46,11 +47,14 @@ def optional(module: str, extra: str) -> Any:
 
 
 def run_script(main: Callable[[], None]) -> None:
-    """Run a script's `main`.
+    """Run a script's `main` on any terminal: characters that it lacks are printed as escapes.
 
     An InputError, also of a disk that refuses, ends it with one line on stderr and exit code 2, Ctrl-C with 130, and
     a reader of its output that leaves early, such as `head`, with 141.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a notebook has others, which take everything
+            stream.reconfigure(errors="backslashreplace")
     try:
         main()
         sys.stdout.flush()

@@ -14,12 +14,15 @@ import numpy as np
 from pvera.errors import InputError, writing
 
 
-def write_atomically(path: str | Path, content: bytes) -> None:
+def write_atomically(path: str | Path, content: bytes | str) -> None:
     """Write `content` to `path` in one step, once all of it is on the disk. Makes folders.
 
+    Text becomes UTF-8; what it cannot hold, as in a file name of another encoding, is escaped.
     InputError, with nothing written, where the system refuses.
     """
     path = Path(path)
+    if isinstance(content, str):
+        content = content.encode(errors="backslashreplace")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False) as file:

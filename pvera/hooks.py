@@ -42,6 +42,8 @@ Handle = RemovableHandle | _CallsProjection
 def attach(layer: EncoderLayer, sites: set[str], call: Callable[..., Tensor]) -> list[Handle]:
     """Hook `call(site, *tensors)` to the layer's `sites` (see `adapters.base`) and return the handles.
 
+    It returns the new value of the last tensor.
+
     The hooks are partial functions, not closures: a copy or a pickle of the model carries hooks of its own.
     """
     handles: list[Handle] = []
@@ -101,7 +103,7 @@ def _after(call: Callable[..., Tensor], site: str, module, args, y: Tensor) -> T
 def _add(call: Callable[..., Tensor], site: str, before: _Held, module, args, y: Tensor) -> Tensor:
     x = before.tensor
     before.release()
-    return y + call(site, x)
+    return call(site, x, y)
 
 
 SHORT = 300  # patches; with more, the backward pass of the fused attention is the faster one

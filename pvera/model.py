@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pvera.adapters import Method
 from pvera.adapters.base import full_precision
 from pvera.adapters.sampled import with_settings
-from pvera.encoders import POOLS, encoder_layers, not_plain, pooled, reads_text
+from pvera.encoders import POOLS, encoder_layers, input_shape, not_plain, pooled, reads_text
 from pvera.errors import InputError
 from pvera.hooks import Handle, Replaced, attach, merge
 from pvera.members import Member, grid
@@ -71,11 +71,11 @@ class AdaptedModel(nn.Module):
             raise InputError(f"pool must be one of {', '.join(POOLS)}, not {pool!r}")
         if pool != "first" and not reads_text(vit):
             raise InputError(f"pool={pool!r} is for text; of images, the backbone pools")
-        if getattr(vit, "_adapted", False):
-            raise InputError("this backbone has adapters already; call unload() on the adapted model first")
+        require_plain(vit)
         self.single = isinstance(method, Method)
         methods, seeds = grid(method, seed)
         self._layers = encoder_layers(vit)
+        input_shape(vit)  # `save` needs it: fail before a training
         members = [Member(m, self._layers, num_classes, s) for m, s in zip(methods, seeds, strict=True)]
         self.members = cast(Sequence[Member], nn.ModuleList(members))
         if len({frozenset(member.layers[0].sites) for member in self.members}) > 1:
@@ -232,13 +232,21 @@ class AdaptedModel(nn.Module):
             member.seed_noise(seed, on_all_ranks=False)
         return self
 
-    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None) -> None:
-        """Compute each layer's activations again in the backward pass, which saves their memory."""
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs: dict | None = None, **options: Any) -> None:
+        """Compute each layer's activations again in the backward pass, which saves their memory.
+
+        Takes what transformers' Trainer gives, such as `every_n_layers`. InputError for values that timm's encoders,
+        which have no such options, do not follow.
+        """
         encoder: Any = self.backbone
-        if hasattr(encoder, "set_grad_checkpointing"):
-            encoder.set_grad_checkpointing()
-        else:
-            encoder.gradient_checkpointing_enable(gradient_checkpointing_kwargs or {"use_reentrant": False})
+        if not hasattr(encoder, "set_grad_checkpointing"):
+            encoder.gradient_checkpointing_enable(gradient_checkpointing_kwargs or {"use_reentrant": False}, **options)
+            return
+        fixed = {"use_reentrant": False, "every_n_layers": 1, "offload": False}
+        for name, value in ((gradient_checkpointing_kwargs or {}) | options).items():
+            if fixed.get(name) != value:
+                raise InputError(f"timm's encoders checkpoint every layer, without options: leave out {name}={value!r}")
+        encoder.set_grad_checkpointing()
 
     @property
     def pretrained_cfg(self) -> Any:
@@ -282,6 +290,26 @@ class AdaptedModel(nn.Module):
             self._handles, self._unloaded = [], True
             self.backbone._adapted = cast(Any, False)
         return self.backbone
+
+    @contextmanager
+    def frozen(self) -> Iterator[nn.Module]:
+        """Give the backbone, which computes inside as it did before `adapt`, without adapters and merge.
+
+        InputError where the model was unloaded, and another one has adapted the backbone.
+        """
+        if self._unloaded:
+            require_plain(self.backbone)
+        active, merged = self.active, [(parameter, parameter.detach().clone()) for parameter, _ in self._replaced]
+        with self._lock, torch.no_grad():
+            try:
+                self.active = []
+                for parameter, old in self._replaced:
+                    parameter.copy_(old)
+                yield self.backbone
+            finally:
+                self.active = active
+                for parameter, new in merged:
+                    parameter.copy_(new)
 
     def _require_backbone(self) -> None:
         if self._unloaded:
@@ -366,6 +394,8 @@ class AdaptedModel(nn.Module):
             return tensors[-1]
         active = self._passes[index]("active", lambda: list(self.active))
         adapters = [self.members[m].layers[index] for m in active]
+        if not adapters:
+            return tensors[-1]
         if len(adapters) == 1:
             return getattr(adapters[0], site)(*tensors, **kwargs)
         parts = zip(*(tensor.chunk(len(adapters)) for tensor in tensors), strict=True)
@@ -377,6 +407,12 @@ class Output(NamedTuple):
 
     loss: Tensor
     logits: Tensor
+
+
+def require_plain(encoder: nn.Module) -> None:
+    """Raise InputError for a backbone that an adapted model holds."""
+    if getattr(encoder, "_adapted", False):
+        raise InputError("this backbone has adapters already; call unload() on the adapted model first")
 
 
 def require_adapted(model: object, call: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from pvera.adapters import options
 from pvera.adapters.base import Adapter, Method
 from pvera.adapters.bottleneck import DownUp
 from pvera.encoders import EncoderLayer
@@ -32,7 +33,7 @@ class AdaptFormer(Method):
     title: ClassVar[str] = "AdaptFormer"
     colour: ClassVar[str] = "#CC79A7"
     marker: ClassVar[str] = "D"
-    ratio: int = 8
+    ratio: int = options.positive_int(8)
     near_identity: bool = True
     inside_layer_scale: bool = False
 
@@ -61,12 +62,12 @@ class ParallelBranch(Adapter):
 class ParallelAdapter(ParallelBranch):
     """A branch past the layer scale."""
 
-    def parallel(self, x: Tensor) -> Tensor:
-        return self(x)
+    def parallel(self, x: Tensor, y: Tensor) -> Tensor:
+        return y + self(x)
 
 
 class ScaledParallelAdapter(ParallelBranch):
     """A branch before the layer scale."""
 
-    def parallel_scaled(self, x: Tensor) -> Tensor:
-        return self(x)
+    def parallel_scaled(self, x: Tensor, y: Tensor) -> Tensor:
+        return y + self(x)

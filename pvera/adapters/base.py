@@ -9,10 +9,9 @@ encoder layer. An adapter implements the sites of the layer that it changes:
     hidden(h)                 h (n, t, 4d) enters the MLP's last layer. Returns the new h.
     after_attention(y)        y (n, t, d) leaves the attention, before its residual connection. Returns the new y.
     after_mlp(y)              The same for the MLP.
-    parallel(x)               x (n, t, d) enters the LayerNorm before the MLP. Returns what is added to the layer's
-                              output: a branch parallel to LayerNorm, MLP and layer scale.
-    parallel_scaled(x)        The same x. Returns what is added to the MLP's output: the layer scale, where there is
-                              one, scales the branch too.
+    parallel(x, y)            x (n, t, d) enters the LayerNorm before the MLP, y leaves the layer. Returns the new y,
+                              with a branch parallel to LayerNorm, MLP and layer scale.
+    parallel_scaled(x, y)     The same x; y leaves the MLP: the layer scale, where there is one, scales the branch too.
 
 An adapter that can be merged implements `merge_projection` and, if it has `hidden`, `merge_hidden`; another one sets
 `mergeable = False`. Letters in shapes: n samples, t tokens, d the width, p positions, r the rank.
@@ -20,7 +19,7 @@ An adapter that can be merged implements `merge_projection` and, if it has `hidd
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
@@ -32,7 +31,6 @@ from pvera.recompute import Passes
 from pvera.seeding import generator
 
 SITES = ("project", "hidden", "after_attention", "after_mlp", "parallel", "parallel_scaled")
-POSITIONS = "qkv"
 
 
 @dataclass(frozen=True)
@@ -41,42 +39,21 @@ class Method:
 
     key: name in profiles and result files.   title: name in tables and figures.
     colour, marker: Matplotlib's names, for figures; the figures choose where both are None.
+    Hyperparameters are fields; those from `options` are checked.
     """
 
     key: ClassVar[str]
     title: ClassVar[str]
     colour: ClassVar[str | None] = None
     marker: ClassVar[str | None] = None
-    #: Hyperparameters that came later: `describe` leaves them out at their defaults.
-    LATER: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self):
         for field in fields(self):
-            value, choices = getattr(self, field.name), field.metadata.get("choices")
-            must = ""
-            if field.name in ("rank", "ratio") and (type(value) is not int or value < 1):
-                must = "a positive integer"
-            elif field.name == "alpha" and not _is_positive(value):
-                must = "a positive number"
-            elif field.name == "sigma" and not (value is None or _is_positive(value)):
-                must = "a positive number or None"
-            elif field.name == "dropout" and not (value == 0 or (_is_positive(value) and value < 1)):
-                must = "a number from 0 and below 1"
-            elif field.name == "targets" and (
-                not isinstance(value, str) or not 0 < len(value) == len(set(value) & set(POSITIONS))
-            ):
-                must = "different letters out of q, k, v"
-            elif choices and value not in choices:
-                must = f"one of {', '.join(choices)}"
-            if must:
-                raise InputError(f"{self.title}: {field.name} must be {must}, not {value!r}")
-            if field.name == "targets":
-                object.__setattr__(self, "targets", "".join(sorted(value, key=POSITIONS.index)))
-
-    def describe(self) -> dict[str, Any]:
-        """Return the hyperparameters by name; equal methods have equal ones, whichever version describes them."""
-        default = {field.name: field.default for field in fields(self)}
-        return {k: v for k, v in asdict(self).items() if k not in self.LATER or v != default[k]}
+            if rule := field.metadata.get("rule"):
+                value = getattr(self, field.name)
+                if not rule.holds(value):
+                    raise InputError(f"{self.title}: {field.name} must be {rule.must}, not {value!r}")
+                object.__setattr__(self, field.name, rule.form(value))
 
     def shared(self, dim: int, seed: int) -> nn.Module | None:
         """Return the module that all layers of one model share (VeRA's and PVeRA's frozen A and B), or None."""
@@ -117,10 +94,6 @@ class Adapter(nn.Module):
     def kl_divergence(self) -> Tensor | float:
         """Return the layer's KL term (Eq. 9) of the last forward pass."""
         return 0.0
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value) and value > 0
 
 
 def matching(targets: str, positions: str) -> tuple[list[int], list[int]]:

@@ -12,12 +12,13 @@ and ΔW is A B without the transpose. W is (out × in), so A B puts the random A
 input side.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from pvera.adapters import options
 from pvera.adapters.base import Adapter, Method, add_products, full_precision, matching, products, scale_at, select
 from pvera.adapters.lora import low_rank_pair, low_rank_weight
 from pvera.encoders import EncoderLayer
@@ -37,10 +38,10 @@ class DoRA(Method):
     title: ClassVar[str] = "DoRA"
     colour: ClassVar[str] = "#009E73"
     marker: ClassVar[str] = "P"
-    rank: int = 64
-    alpha: float = 16.0
-    targets: str = "qv"
-    norm: str = field(default="input", metadata={"choices": ("input", "output")})
+    rank: int = options.positive_int(64)
+    alpha: float = options.positive(16.0)
+    targets: str = options.positions("qv")
+    norm: str = options.one_of("input", "output")
     train_magnitude: bool = True
     scaled: bool = True
     transpose: bool = True

@@ -4,7 +4,7 @@
     W ← W + α/r (A B)ᵀ                                     (the merge)
 
 A (d × r) and B (r × d) are trained, one pair per layer and position. A starts as N(0, 1/r), B as zero. Dropout, if
-any, drops part of the x in x A B (`dropped`).
+any, drops part of the x in x A B (`dropout`).
 """
 
 import math
@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from pvera.adapters import options
 from pvera.adapters.base import Method, add_products, matching, products, select
-from pvera.adapters.dropped import DroppedAdapter
+from pvera.adapters.dropout import DropoutAdapter
 from pvera.encoders import EncoderLayer
 from pvera.seeding import generator
 
@@ -33,18 +34,17 @@ class LoRA(Method):
     title: ClassVar[str] = "LoRA"
     colour: ClassVar[str] = "#332288"
     marker: ClassVar[str] = "X"
-    LATER: ClassVar[frozenset[str]] = frozenset({"dropout"})
-    rank: int = 64
-    alpha: float = 16.0
-    targets: str = "qv"
+    rank: int = options.positive_int(64)
+    alpha: float = options.positive(16.0)
+    targets: str = options.positions("qv")
     same_draw: bool = False
-    dropout: float = 0.0
+    dropout: float = options.share(0.0)
 
     def adapter(self, layer: EncoderLayer, index: int, shared: Any, seed: int) -> "LoRAAdapter":
         return LoRAAdapter(self, layer.dim, index, seed)
 
 
-class LoRAAdapter(DroppedAdapter):
+class LoRAAdapter(DropoutAdapter):
     """A (d, p, r) and B (p, r, d) of one layer, for the p targets."""
 
     def __init__(self, method: LoRA, dim: int, index: int, seed: int):

@@ -19,15 +19,16 @@ The class `PVeRAAdapter` computes these equations in this order. In training z i
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from pvera.adapters import options
 from pvera.adapters.base import Method, full_precision, matching, products, select
 from pvera.adapters.sampled import SampledAdapter
-from pvera.adapters.vera import PAIRS, SharedMatrices, add_scaled, draw_scale, merged_update
+from pvera.adapters.vera import SharedMatrices, add_scaled, draw_scale, merged_update
 from pvera.encoders import EncoderLayer
 
 
@@ -47,15 +48,14 @@ class PVeRA(Method):
     title: ClassVar[str] = "PVeRA"
     colour: ClassVar[str] = "#D55E00"
     marker: ClassVar[str] = "o"
-    LATER: ClassVar[frozenset[str]] = frozenset({"noise", "pair", "sigma"})
-    rank: int = 256
-    alpha: float = 16.0
-    targets: str = "qv"
-    init: str = field(default="normal", metadata={"choices": ("normal", "uniform")})
-    kl: str = field(default="sum", metadata={"choices": ("sum", "mean")})
-    pair: str = field(default="position", metadata={"choices": PAIRS})
+    rank: int = options.positive_int(256)
+    alpha: float = options.positive(16.0)
+    targets: str = options.positions("qv")
+    init: str = options.one_of("normal", "uniform")
+    kl: str = options.one_of("sum", "mean")
+    pair: str = options.one_of("position", "shared")
     noise: bool = True
-    sigma: float | None = None
+    sigma: float | None = options.positive_or_none()
 
     @property
     def halves(self) -> int:

@@ -5,22 +5,21 @@
 
 A (d × r) and B (r × d) are random and frozen; all layers share one pair per position, or one pair for all positions.
 Only the vectors d (r) and b (d) are trained. b starts at zero, so the adapter starts as the identity.
-Dropout, if any, drops part of the x in x A, or of the latent x A ⊙ d (`dropped`).
+Dropout, if any, drops part of the x in x A, or of the latent x A ⊙ d (`dropout`).
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from pvera.adapters import options
 from pvera.adapters.base import Method, add_products, matching, products, select
-from pvera.adapters.dropped import DroppedAdapter
+from pvera.adapters.dropout import DropoutAdapter
 from pvera.encoders import EncoderLayer
 from pvera.seeding import generator
-
-PAIRS = ("position", "shared")
 
 
 @dataclass(frozen=True)
@@ -30,21 +29,20 @@ class VeRA(Method):
     rank: r, the length of d.   alpha: α of Eq. 4.   targets: the adapted projections, letters of "qkv".
     init: distribution of A and B, "normal" (Section 3.1) or "uniform" (Kaiming, the published program).
     pair: one A, B per "position" (the published program), or one "shared" by all targets (PEFT).
-    dropout: share that training drops.   dropped: of the "input" x of A, or of the "latent" x A ⊙ d.
+    dropout: share that training drops.   dropout_on: of the "input" x of A, or of the "latent" x A ⊙ d.
     """
 
     key: ClassVar[str] = "vera"
     title: ClassVar[str] = "VeRA"
     colour: ClassVar[str] = "#0072B2"
     marker: ClassVar[str] = "h"
-    LATER: ClassVar[frozenset[str]] = frozenset({"pair", "dropout", "dropped"})
-    rank: int = 256
-    alpha: float = 16.0
-    targets: str = "qv"
-    init: str = field(default="normal", metadata={"choices": ("normal", "uniform")})
-    pair: str = field(default="position", metadata={"choices": PAIRS})
-    dropout: float = 0.0
-    dropped: str = field(default="input", metadata={"choices": ("input", "latent")})
+    rank: int = options.positive_int(256)
+    alpha: float = options.positive(16.0)
+    targets: str = options.positions("qv")
+    init: str = options.one_of("normal", "uniform")
+    pair: str = options.one_of("position", "shared")
+    dropout: float = options.share(0.0)
+    dropout_on: str = options.one_of("input", "latent")
 
     def shared(self, dim: int, seed: int) -> "SharedMatrices":
         return SharedMatrices(self, dim, seed)
@@ -77,7 +75,7 @@ class SharedMatrices(nn.Module):
         return [0] if self.one else targets
 
 
-class VeRAAdapter(DroppedAdapter):
+class VeRAAdapter(DropoutAdapter):
     """d (p, r) and b (p, d) of one layer, for the p targets."""
 
     vectors = ("d", "b")
@@ -90,7 +88,7 @@ class VeRAAdapter(DroppedAdapter):
 
     def project(self, x: Tensor, y: Tensor, positions: str) -> Tensor:
         targets, at = matching(self.method.targets, positions)
-        if self.method.dropped == "input" or not targets:
+        if self.method.dropout_on == "input" or not targets:
             return super().project(x, y, positions)
         return add_scaled(self, y, self.drop(self.latent(x, targets), positions), targets, at)
 

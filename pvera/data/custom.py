@@ -5,27 +5,31 @@
     pets.csv                 columns path, label and, where splits are given, split
 
 `install` writes a folder of VTAB-1k's format: `images`, a link to the pictures, which stay where they are; lists with
-VTAB-1k's names, whatever the counts; and the description that `tasks.manifest` returns. Damaged pictures are named when
-they are decoded.
+VTAB-1k's names, whatever the counts; and the description that `tasks.manifest` returns.
 """
 
+import csv
+import hashlib
+import io
 import json
 import os
 import re
-from concurrent.futures import ThreadPoolExecutor
+import unicodedata
+from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import PIL
 from PIL import Image
 from tqdm import tqdm
 
 from pvera import files
-from pvera.data import store
+from pvera.data import image_folders, store
 from pvera.data.image_folders import SPLIT_OF
 from pvera.data.tasks import MANIFEST, TASKS, manifest
 from pvera.errors import InputError, explained, writing
-from pvera.processes import cores
 
 #: Names of splits in folders and CSV files.
 PART_OF = {"train": "train", "training": "train", "test": "test"}
@@ -34,34 +38,46 @@ PART_OF |= dict.fromkeys(("val", "valid", "validation"), "validation")
 SHARES = {"test": 0.2, "validation": 0.16}
 SHARE_OF_TRAINING = 0.2
 SHOWN = 5  # names in an error
+COLUMNS = ["path", "label", "part"]
+#: Folders of Synology, QNAP, macOS, Windows and fsck, in small letters: thumbnails and what was deleted.
+SYSTEM = {"@eadir", "#recycle", "@recycle", "@recently-snapshot", "__macosx", "$recycle.bin", "lost+found",
+          "system volume information"}  # fmt: skip
+#: Why `find` leaves files out.
+HIDDEN, NO_SUFFIX = "hidden", "without an image's suffix"
+#: Range of values, in each channel, of pictures that are nearly one colour: 12 bits stored in 16 end at 16 of 255.
+ONE_COLOUR = 16
 
 
-def read(source: str | Path) -> tuple[Path, pd.DataFrame, int]:
+def read(source: str | Path) -> tuple[Path, pd.DataFrame, Counter[str]]:
     """List the pictures of a folder or a CSV file, and read their contents.
 
-    Returns the folder of all pictures; columns path, label (its name), part (None: still to be drawn) and content
-    (SHA-256), in the order of contents, which the names of files and classes do not change: the published program
-    trains in the order of the lists, and `--images` takes their first images; and the number of files without an
-    image's suffix.
-    InputError for what has none of the forms above, and for missing files.
+    Returns the folder of all pictures, their table, and what `find` left out. Columns: path, label (its name), part
+    (None: still to be drawn), content (SHA-256 of the file; of files with equal pixels, the smallest), and one_colour
+    (whether nearly all is). Rows stand in the order of contents, which the names of files and classes do not change:
+    the published program trains in the order of the lists, and `--images` takes their first images.
+    InputError for what has none of the forms above, and for files that are missing or cannot be decoded.
     """
     source = Path(os.path.abspath(source))
-    folder, left_out = source, 0
+    folder, left_out = source, Counter[str]()
     if source.is_dir():
         table, left_out = _of_folders(source)
     elif source.suffix.lower() == ".csv":
         table = _of_csv(source)
         folder = Path(os.path.commonpath([source.parent, *map(os.path.dirname, table.path)]))
-        table["path"] = [Path(path).relative_to(folder).as_posix() for path in table.path]
     else:
         raise InputError(f"{source} {'is neither a folder nor a CSV file' if source.exists() else 'does not exist'}")
     if table.empty:
         raise InputError(f"{source} holds no pictures: it takes folders of classes, or is a CSV file")
+    paths = [(folder / path).relative_to(folder).as_posix() for path in table.path]
+    if odd := [path for path in paths if re.search(r"[\r\n\udc80-\udcff]", path)]:
+        raise InputError(f"{source}: rename {_some(odd)}: a line break, or no UTF-8")
+    table["path"] = paths
     given = set(table.part.dropna())
     for part in ("train", "test"):
         if given and part not in given:
             raise InputError(f"{source} has splits, but none is named {part}; add it, or give all pictures without")
-    table["content"] = _contents([folder / path for path in table.path])
+    table["content"], pixels, table["one_colour"] = zip(*_contents([folder / path for path in paths]), strict=True)
+    table["content"] = table.content.groupby(list(pixels)).transform("min")
     return folder, table.sort_values(["content", "path"], ignore_index=True), left_out
 
 
@@ -102,7 +118,9 @@ def split(source: str | Path, seed: int) -> tuple[Path, pd.DataFrame, dict]:
             "images": {part: int((table.part == part).sum()) for part in SPLIT_OF},
             "split": described,
             "pictures_sha256": pictures_sha256,
-            "left_out": left_out,
+            "left_out": dict(left_out),
+            "alike": len(table) - table.content.nunique(),
+            "one_colour": int(table.one_colour.sum()),
         },
     )
 
@@ -132,7 +150,7 @@ def install(root: str | Path, name: str, source: str | Path, seed: int | None = 
         (folder / "images").symlink_to(pictures.resolve(), target_is_directory=True)
     lists[MANIFEST] = json.dumps(described, indent=1, ensure_ascii=False) + "\n"  # last: it says that all is there
     for file, content in lists.items():
-        files.write_atomically(folder / file, content.encode())
+        files.write_atomically(folder / file, content)
     return described
 
 
@@ -141,8 +159,17 @@ def describe(name: str, described: dict) -> str:
     counts = ", ".join(f"{count} {part}" for part, count in described["images"].items())
     line = f"{name}: {len(described['classes'])} classes; images: {counts}; {describe_split(described['split'])}"
     if described["left_out"]:
-        line += f"; left out for want of an image's suffix: {described['left_out']}"
+        line += f"; left out: {describe_left_out(described['left_out'])}"
+    if described["alike"]:
+        line += f"; with the pixels of another: {described['alike']}"
+    if described["one_colour"]:
+        line += f"; nearly one colour: {described['one_colour']}"
     return line
+
+
+def describe_left_out(left_out: dict[str, int]) -> str:
+    """Return words for what `find` left out."""
+    return ", ".join(f"{count} {reason}" for reason, count in left_out.items())
 
 
 def describe_split(split: dict) -> str:
@@ -159,55 +186,103 @@ def drawn_from(described: dict | None) -> int | None:
     return (described or {}).get("split", {}).get("seed")
 
 
-def find(folder: Path) -> tuple[list[Path], int]:
-    """Return the files below `folder` with the suffix of a format that Pillow reads, and the number of the others."""
-    suffixes = {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
-    found = [Path(place, name) for place, _, names in os.walk(folder) for name in names if not name.startswith(".")]
-    pictures = [file for file in found if file.suffix.lower() in suffixes]
-    return sorted(pictures), len(found) - len(pictures)
+def find(folder: Path) -> tuple[list[Path], Counter[str]]:
+    """Return the pictures below `folder`, and the number of files that are left out, by reason.
+
+    Pictures have the suffix of a format that Pillow reads. Links to folders are followed, each folder once; hidden
+    folders and those of `SYSTEM` are left out.
+    """
+    pictures, left_out, visited, pending = [], Counter[str](), set(), [folder]
+    while pending:
+        place = pending.pop()
+        if (real := place.resolve()) in visited:
+            continue
+        visited.add(real)
+        pending += _folders(place, left_out)
+        for file in (path for path in place.iterdir() if not path.is_dir()):
+            hidden, picture = is_hidden(file.name), _is_picture(file)
+            if picture and not hidden:
+                pictures.append(file)
+            elif picture or not hidden:
+                left_out[HIDDEN if hidden else NO_SUFFIX] += 1
+    return sorted(pictures), +left_out
 
 
-def _of_folders(source: Path) -> tuple[pd.DataFrame, int]:
+def is_hidden(name: str) -> bool:
+    """Return whether the file or folder of this name is hidden, or of the system."""
+    return name.startswith(".") or name.lower() in SYSTEM
+
+
+def _folders(place: Path, left_out: Counter[str]) -> list[Path]:
+    """Return the folders in `place`, and count the pictures in those that are hidden."""
+    with explained(f"{place} cannot be read"):
+        folders = sorted(path for path in place.iterdir() if path.is_dir())
+    for folder in filter(lambda folder: is_hidden(folder.name), folders):
+        left_out[HIDDEN] += sum(_is_picture(Path(name)) for *_, names in os.walk(folder) for name in names)
+    return [folder for folder in folders if not is_hidden(folder.name)]
+
+
+def _is_picture(file: Path) -> bool:
+    return file.suffix.lower() in _suffixes()
+
+
+@cache
+def _suffixes() -> set[str]:
+    """Return the suffixes of the formats that Pillow reads."""
+    return {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
+
+
+def _of_folders(source: Path) -> tuple[pd.DataFrame, Counter[str]]:
     """List class folders, or class folders below a folder per split; and count the files left out."""
-    below = _folders(source)
+    left_out = Counter[str]()
+    below = _folders(source, left_out)
     parts = {folder: PART_OF.get(folder.name.lower()) for folder in below}
     classes: list[tuple[str | None, Path]] = [(None, folder) for folder in below]
     if "train" in parts.values():
         if others := [folder.name for folder, part in parts.items() if part is None]:
             raise InputError(f"{source} has folders of splits, so {others[0]!r} beside them cannot be a class")
-        classes = [(part, of_class) for folder, part in parts.items() for of_class in _folders(folder)]
-    rows, left_out = [], 0
+        classes = [(part, of_class) for folder, part in parts.items() for of_class in _folders(folder, left_out)]
+    rows = []
     for part, of_class in classes:
         pictures, others = find(of_class)
         if not pictures:
             raise InputError(f"{of_class} is the folder of a class, but holds no pictures; remove it or fill it")
-        rows += [(file.relative_to(source).as_posix(), of_class.name, part) for file in pictures]
+        rows += [(file.relative_to(source).as_posix(), _composed(of_class.name), part) for file in pictures]
         left_out += others
-    if odd := [path for path, _, _ in rows if re.search(r"[\r\n\udc80-\udcff]", path)]:
-        raise InputError(f"{source}: rename {_some(odd)}: a line break, or no UTF-8")
-    return pd.DataFrame(rows, columns=["path", "label", "part"], dtype=object), left_out
+    return pd.DataFrame(rows, columns=COLUMNS, dtype=object), +left_out
 
 
-def _folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+def _composed(label: str) -> str:
+    """Return a class's name in composed Unicode: é has two forms, of which systems and editors take either."""
+    return unicodedata.normalize("NFC", label)
 
 
 def _of_csv(file: Path) -> pd.DataFrame:
-    """Read absolute paths, labels and splits. InputError also for a quote that is not closed."""
-    with explained(f"{file} cannot be read"):
-        table = pd.read_csv(file, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig")
-    table = table.rename(columns=lambda title: title.strip().lower()).fillna("").apply(lambda cells: cells.str.strip())
-    if not {"path", "label"} <= set(table):
-        raise InputError(f"{file}: must name the columns path, label and perhaps split, not {', '.join(table)}")
-    table["part"] = table.split.str.lower().map(PART_OF) if "split" in table else None
-    wrong = (table.path == "") | (table.label == "")
-    if "split" in table:
-        wrong |= table.part.isna()
-    if wrong.any():
-        raise InputError(f"{file}, row {wrong.idxmax() + 1}: needs path, label and, where splits are given, one of "
-                         f"{', '.join(PART_OF)}")  # fmt: skip
-    table["path"] = [os.path.normpath(file.parent / path) for path in table.path]
-    return table[["path", "label", "part"]].astype(object)
+    """Read absolute paths, labels and splits. InputError names the line at fault."""
+    reader = csv.reader(io.StringIO(files.read_text(file), newline=""), strict=True)
+    try:
+        lines = [(reader.line_num, cells) for line in reader if any(cells := [cell.strip() for cell in line])]
+    except csv.Error as error:
+        raise InputError(f"{file}, line {reader.line_num}: {error}") from None
+    titles = [title.lower() for title in lines[0][1]] if lines else []
+    if not {"path", "label"} <= set(titles):
+        raise InputError(f"{file}: must name the columns path, label and perhaps split, not {', '.join(titles)}")
+    if twice := [title for title in ("path", "label", "split") if titles.count(title) > 1]:
+        raise InputError(f"{file}, line {lines[0][0]}: names the column {twice[0]} twice")
+    rows, line_of = [], {}
+    for number, cells in lines[1:]:
+        place, row = f"{file}, line {number}", dict.fromkeys(titles, "") | dict(zip(titles, cells, strict=False))
+        part = PART_OF.get(row["split"].lower()) if "split" in row else None
+        if not (row["path"] and row["label"]) or ("split" in row and part is None):
+            raise InputError(f"{place}: needs path, label and, where splits are given, one of {', '.join(PART_OF)}")
+        if any(cells[len(titles) :]):
+            raise InputError(f"{place}: has more cells than there are titles; a cell with a comma needs quotes")
+        path = os.path.normpath(file.parent / row["path"])
+        if path in line_of:
+            raise InputError(f"{place}: {row['path']!r} stands in line {line_of[path]} already")
+        line_of[path] = number
+        rows.append((path, _composed(row["label"]), part))
+    return pd.DataFrame(rows, columns=COLUMNS, dtype=object)
 
 
 def _folder(root: str | Path, name: str) -> Path:
@@ -222,15 +297,25 @@ def _folder(root: str | Path, name: str) -> Path:
     return folder
 
 
-def _contents(paths: list[Path]) -> list[str]:
-    """Return the SHA-256 of each file, kept in the store until a file changes. InputError for one that is missing."""
+def _contents(paths: list[Path]) -> list[tuple[str, str, bool]]:
+    """Return the SHA-256 of each file and of its pixels, and whether it is nearly one colour.
+
+    The store keeps them until a file changes. InputError for files that are missing or cannot be decoded.
+    """
     with explained("a picture cannot be read"):
-        about = ["contents", [[str(path), *store.state(path)] for path in paths]]
-        if known := store.recall(about):
-            return known
-        with ThreadPoolExecutor(cores()) as pool:
-            hashes = pool.map(files.sha256, paths)
-            return store.keep(about, list(tqdm(hashes, "checking", len(paths), unit="image", leave=False, delay=5)))
+        key = ["contents", image_folders.DECODER, PIL.__version__, [[str(path), *store.state(path)] for path in paths]]
+    if known := store.recall(key):
+        return known
+    reading = image_folders.each(_content, paths)
+    contents = list(tqdm(reading, "checking", len(paths), unit="image", leave=False, delay=5))
+    image_folders.require_readable(contents)
+    return store.keep(key, contents)
+
+
+def _content(path: Path) -> tuple[str, str, bool]:
+    image = image_folders.as_displayed(path)
+    pixels = hashlib.sha256(f"{image.size}\n".encode() + image.tobytes()).hexdigest()
+    return files.sha256(path), pixels, all(high - low <= ONE_COLOUR for low, high in image.getextrema())
 
 
 def _some(names: list[str]) -> str:

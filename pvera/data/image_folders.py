@@ -1,7 +1,7 @@
 """Data sets in VTAB-1k's folder format, as uint8 arrays that are decoded once (see `store`).
 
 `<root>/<data set>/{train800,val200,test}.txt` hold lines "relative/path label"; the images lie below
-`<root>/<data set>/`. `inputs` has the interface that data of all kinds share.
+`<root>/<data set>/`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import copy
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from pvera import backbones, files, metrics
+from pvera import files
 from pvera.backbones import Backbone
 from pvera.data import store
 from pvera.data.tasks import task
@@ -55,6 +56,11 @@ class ImageSplit:
             yield store.read(self.images, slice(start, start + 256))
         yield np.ascontiguousarray(self.labels)
 
+    def first(self, count: int) -> ImageSplit:
+        """Return the first `count` images."""
+        key = f"{self.key}, first {count}"
+        return ImageSplit(self.images[:count], self.labels[:count], self.names[:count], key)
+
     def data(self, frozen: Backbone, device: torch.device, in_memory: bool = True) -> ImageData:
         """Return the split for `device`, normalised as `frozen` needs it."""
         return ImageData(self, frozen, device, in_memory)
@@ -73,13 +79,10 @@ class Undecoded:
         return len(self.paths)
 
     def __getitem__(self, part: slice) -> np.ndarray:
-        """Decode by a thread per core; Pillow works without Python's lock. InputError names what cannot be read."""
-        with ThreadPoolExecutor(cores()) as pool:
-            decoded = [pool.submit(decode, self.folder, path, self.size) for path in self.paths[part]]
-        if refused := [str(image.exception()) for image in decoded if image.exception()]:
-            more = f"; and {len(refused) - REFUSED} more" if len(refused) > REFUSED else ""
-            raise InputError("; ".join(refused[:REFUSED]) + more)
-        return np.stack([image.result() for image in decoded])
+        """Decode images. InputError names those that cannot be read."""
+        images = list(each(partial(decode, self.folder, size=self.size), self.paths[part]))
+        require_readable(images)
+        return np.stack(images)
 
 
 class ImageData:
@@ -151,14 +154,41 @@ def read_split_file(folder: Path, split: str, classes: int) -> dict[str, int]:
     return label_of
 
 
+def each(read: Callable, paths: Iterable) -> Iterator:
+    """Yield `read(path)` of each path, or its InputError. A thread per core: Pillow works without Python's lock."""
+
+    def result(path):
+        try:
+            return read(path)
+        except InputError as error:
+            return error
+
+    with ThreadPoolExecutor(cores()) as pool:
+        yield from pool.map(result, paths)
+
+
+def require_readable(images: Iterable) -> None:
+    """Raise an InputError that names the images of `each` that could not be read."""
+    if refused := [str(image) for image in images if isinstance(image, InputError)]:
+        more = f"; and {len(refused) - REFUSED} more" if len(refused) > REFUSED else ""
+        raise InputError("; ".join(refused[:REFUSED]) + more)
+
+
 def decode(folder: Path, path: str, size: int) -> np.ndarray:
-    """Decode one image to (size, size, 3) uint8: RGB, resized bilinearly without keeping its aspect ratio.
+    """Decode one image to (size, size, 3) uint8: `as_displayed`, resized bilinearly, its aspect ratio not kept."""
+    image = as_displayed(folder / path)
+    if image.size != (size, size):
+        image = image.resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(image)
+
+
+def as_displayed(file: Path) -> Image.Image:
+    """Decode an image file to 8-bit RGB.
 
     Takes the first frame of an animation, and turns it by its EXIF orientation. Drops alpha, so transparent pixels
     keep the colour that the file holds. 16 bits of a PNG file become 8: grey values are divided by 257, of colours the
     high byte is taken. InputError for an unreadable file, and for grey values of more than 8 bits in other formats.
     """
-    file = folder / path
     with explained(f"image {file} cannot be read"), Image.open(file) as image:
         image.load()
         with suppress(Exception):  # a damaged block tells no orientation; the image keeps a sound one
@@ -171,10 +201,7 @@ def decode(folder: Path, path: str, size: int) -> np.ndarray:
                     f"the range of its values is not known (mode {image.mode}); convert it to 8 bits, or PNG"
                 )
             image = Image.fromarray(((np.asarray(image).astype(np.uint32) + 128) // 257).astype(np.uint8))
-        image = image.convert("RGB")
-    if image.size != (size, size):
-        image = image.resize((size, size), Image.Resampling.BILINEAR)
-    return np.asarray(image)
+        return image.convert("RGB")
 
 
 def load_split(root: str | Path, name: str, split: str, size: int) -> ImageSplit:
@@ -183,12 +210,12 @@ def load_split(root: str | Path, name: str, split: str, size: int) -> ImageSplit
     Images that the store lacks, or whose files have changed, are decoded. InputError for an unknown data set, a wrong
     split file, a missing or unreadable image, and a store that cannot be written.
     """
-    label_of, place = _source(root, name, split, size)
+    label_of, place = listed(root, name, split, size)
     images = store.images(place, Undecoded(Path(root) / name, list(label_of), size))
     return ImageSplit(images, np.array(list(label_of.values()), np.int64), list(label_of), place)
 
 
-def _source(root: str | Path, name: str, split: str, size: int) -> tuple[dict[str, int], str]:
+def listed(root: str | Path, name: str, split: str, size: int) -> tuple[dict[str, int], str]:
     """Return the lines of a split file, and the split's place in the store. Image files count by size and times."""
     folder = Path(root) / name
     label_of = read_split_file(folder, split, task(name, root).classes)
@@ -203,28 +230,3 @@ def _source(root: str | Path, name: str, split: str, size: int) -> tuple[dict[st
         digest.update(f"{path} {label} {state}\n".encode())
     of_folder = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
     return label_of, f"{name}-{of_folder[:8]}/{split}-{size}-{digest.hexdigest()[:16]}"
-
-
-# The interface of `inputs`
-
-MODELS, PACKAGE = backbones, "timm"
-scores = metrics.evaluate
-
-
-def reading(frozen: Backbone) -> dict:
-    """Return what decoded images depend on in `frozen`."""
-    return {"image_size": frozen.image_size}
-
-
-def key(root: str | Path, name: str, part: str, reading: dict, first: int | None = None) -> str:
-    """Return the `ImageSplit.key` of a split. InputError as `load_split`, though nothing is decoded."""
-    _, place = _source(root, name, SPLIT_OF[part], reading["image_size"])
-    return place if first is None else f"{place}, first {first}"
-
-
-def load_part(root: str | Path, name: str, frozen: Backbone, part: str, first: int | None = None) -> ImageSplit:
-    """Load one split ("train", "validation" or "test") at the size that `frozen` reads; see `load_split`."""
-    split = load_split(root, name, SPLIT_OF[part], frozen.image_size)
-    if first is None:
-        return split
-    return ImageSplit(split.images[:first], split.labels[:first], split.names[:first], f"{split.key}, first {first}")

@@ -6,27 +6,20 @@
 
 The store keeps the hash of data under the keys of its splits (`digest`): whether a run is done is known without
 pixels. This process looks at each file once, and the last backbone and the last data stay loaded for the next run.
-
-`image_folders` and `tokenized` are the two kinds of data. Both have these names:
-
-    MODELS, PACKAGE                        the module that loads frozen models for such data, and their package
-    reading(frozen)                        what the numbers read from a file depend on in `frozen`, as JSON
-    key(root, name, part, reading, first)  what a split of images depends on, files by size and times, "" for texts;
-                                           InputError for wrong lists
-    load_part(...)                         as `load`, of one split
-    scores(probabilities, labels)          test scores of class probabilities (n, classes) under labels (n,)
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from types import ModuleType
 
+import numpy as np
 import torch
 
+from pvera import backbones, metrics, text_encoders
 from pvera.backbones import Backbone
 from pvera.data import glue, image_folders, store, tokenized, vtab
 from pvera.text_encoders import Encoder
@@ -40,9 +33,91 @@ Split = image_folders.ImageSplit | tokenized.TextSplit
 Data = image_folders.ImageData | tokenized.TextData
 
 
-def kind(name: str) -> ModuleType:
-    """Return the module for the kind of the data set `name`."""
-    return tokenized if name in glue.TASKS else image_folders
+@dataclass(frozen=True)
+class DataSet:
+    """A data set below `root`; first: only that many samples of each split."""
+
+    root: str | Path
+    name: str
+    first: int | None = None
+
+
+class Images(DataSet):
+    """A data set in folders of images, which backbones of timm read."""
+
+    PACKAGE = "timm"
+    scores = staticmethod(metrics.evaluate)
+
+    @staticmethod
+    def load_model(source: Source) -> Backbone:
+        """Load the frozen model. InputError as `backbones.load`."""
+        return backbones.load(source.backbone, weights=source.weights, image_size=source.image_size)
+
+    @staticmethod
+    def reading(frozen: Backbone) -> dict:
+        """Return what the numbers read from a file depend on in the frozen model, as JSON."""
+        return {"image_size": frozen.image_size}
+
+    def key(self, part: str, reading: dict) -> str:
+        """Return what a split depends on, files by size and times. InputError as `load`; nothing is decoded."""
+        _, place = image_folders.listed(self.root, self.name, image_folders.SPLIT_OF[part], reading["image_size"])
+        return place if self.first is None else f"{place}, first {self.first}"
+
+    def load(self, part: str, frozen: Backbone) -> image_folders.ImageSplit:
+        """Load one of `PARTS`. InputError as `image_folders.load_split`."""
+        split = image_folders.load_split(self.root, self.name, image_folders.SPLIT_OF[part], frozen.image_size)
+        return split if self.first is None else split.first(self.first)
+
+
+class Texts(DataSet):
+    """A task of texts, which encoders of transformers read; the methods are those of `Images`."""
+
+    PACKAGE = "transformers"
+
+    @staticmethod
+    def scores(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        """Return `metrics.evaluate`, and Matthews' correlation coefficient, which GLUE reports for some tasks."""
+        return metrics.evaluate(probabilities, labels) | {"matthews": metrics.matthews(probabilities, labels)}
+
+    @staticmethod
+    def load_model(source: Source) -> Encoder:
+        return text_encoders.load(source.backbone, weights=source.weights)
+
+    @staticmethod
+    def reading(frozen: Encoder) -> dict:
+        return {"max_length": frozen.max_length}
+
+    def key(self, part: str, reading: dict) -> str:
+        glue.load_split(self.root, self.name, part)  # InputError
+        return tokenized.TextSplit.key
+
+    def load(self, part: str, frozen: Encoder) -> tokenized.TextSplit:
+        """Validation and test texts are ordered by length, so that their batches need little padding."""
+        texts = glue.load_split(self.root, self.name, part)
+        split = tokenized.encode(frozen, texts.take(range(len(texts))[: self.first]))
+        return split if part == "train" else split.by_length()
+
+
+@dataclass(frozen=True)
+class Source:
+    """The frozen model that a run reads: the kind of its data, its name, a file of its weights, and its images' size.
+
+    None for the published weights, and for the size that the name has.
+    """
+
+    kind: type[Images] | type[Texts]
+    backbone: str
+    weights: str | None
+    image_size: int | None
+
+    @classmethod
+    def of(cls, run) -> Source:
+        return cls(kind(run.dataset), run.backbone, run.weights, run.image_size)
+
+
+def kind(name: str) -> type[Images] | type[Texts]:
+    """Return the kind of the data set `name`."""
+    return Texts if name in glue.TASKS else Images
 
 
 def load(
@@ -53,12 +128,12 @@ def load(
     first: only that many samples of each split.
     InputError as `image_folders.load_split` and `glue.load_split`.
     """
-    return tuple(kind(name).load_part(root, name, frozen, part, first) for part in parts)
+    return tuple(kind(name)(root, name, first).load(part, frozen) for part in parts)
 
 
 def keys(root: str | Path, name: str, reading: dict, parts: Sequence[str] = PARTS, first: int | None = None) -> list:
     """Return the keys of the splits that `load` loads. InputError for missing or wrong lists and missing images."""
-    return [kind(name).key(root, name, part, reading, first) for part in parts]
+    return [kind(name)(root, name, first).key(part, reading) for part in parts]
 
 
 def digest(splits: Iterable[Split]) -> str:
@@ -94,19 +169,18 @@ def for_analysis(run, device: str) -> tuple[Backbone | Encoder, dict[str, Data]]
 
 def describe_backbone(run) -> dict:
     """Return `weights_sha256`, and `image_size` or `max_length`, of the run's backbone."""
-    weights_sha256, reading = _describe(*_weights(run))
-    size = {name: value for name, value in reading.items() if name in ("image_size", "max_length")}
-    return {"weights_sha256": weights_sha256} | size
+    weights_sha256, reading = _describe(Source.of(run))
+    return {"weights_sha256": weights_sha256} | reading
 
 
 def splits_sha256(run) -> str:
     """Return the hash of all that training and testing read of the run's data set."""
-    return _sha256(run.data_root, (run.dataset,), PARTS, run.images, *_weights(run))
+    return _sha256(Source.of(run), run.data_root, (run.dataset,), PARTS, run.images)
 
 
 def tests_sha256(run) -> str:
     """Return the hash of what an analysis reads of the data sets on which it is `tested`."""
-    return _sha256(run.data_root, run.tested, ("test",), run.images, *_weights(run))
+    return _sha256(Source.of(run), run.data_root, run.tested, ("test",), run.images)
 
 
 def prepare(runs: Iterable, decode: bool = True) -> None:
@@ -119,48 +193,44 @@ def prepare(runs: Iterable, decode: bool = True) -> None:
     for root, name in dict.fromkeys((run.data_root, run.dataset) for run in runs):
         if name in vtab.NAMES:
             vtab.require(root, name)
-    for run in {(*_weights(run), run.data_root, run.dataset): run for run in runs}.values():
-        frozen = _load_backbone(*_weights(run))
+    for source, root, name in dict.fromkeys((Source.of(run), run.data_root, run.dataset) for run in runs):
+        frozen = _load_backbone(source)
         if decode:
-            digest(load(run.data_root, run.dataset, frozen))
+            digest(load(root, name, frozen))
         else:
-            keys(run.data_root, run.dataset, kind(run.dataset).reading(frozen))
-
-
-def _weights(run) -> tuple[ModuleType, str, str | None]:
-    return kind(run.dataset), run.backbone, run.weights
+            keys(root, name, source.kind.reading(frozen))
 
 
 @lru_cache(maxsize=1)
-def _load_backbone(kind: ModuleType, name: str, weights: str | None) -> Backbone | Encoder:
-    return kind.MODELS.load(name, weights=weights)
+def _load_backbone(source: Source) -> Backbone | Encoder:
+    return source.kind.load_model(source)
 
 
 @cache
-def _describe(kind: ModuleType, name: str, weights: str | None) -> tuple[str, dict]:
+def _describe(source: Source) -> tuple[str, dict]:
     """Return the hash of the weights, and what data depends on in the frozen model."""
-    frozen = _load_backbone(kind, name, weights)
-    return frozen.weights_sha256, kind.reading(frozen)
+    frozen = _load_backbone(source)
+    return frozen.weights_sha256, source.kind.reading(frozen)
 
 
 @lru_cache(maxsize=1)
-def _load_data(root: str, names: tuple, parts: tuple, images: int | None, *weights) -> tuple[Split, ...]:
-    frozen = _load_backbone(*weights)
+def _load_data(source: Source, root: str, names: tuple, parts: tuple, images: int | None) -> tuple[Split, ...]:
+    frozen = _load_backbone(source)
     return tuple(split for name in names for split in load(root, name, frozen, parts, images))
 
 
 @cache
-def _sha256(root: str, names: tuple, parts: tuple, images: int | None, *weights) -> str:
-    _, reading = _describe(*weights)
+def _sha256(source: Source, root: str, names: tuple, parts: tuple, images: int | None) -> str:
+    _, reading = _describe(source)
     about = [key for name in names for key in keys(root, name, reading, parts, images)]
-    return store.recall(about) or digest(_load_data(root, names, parts, images, *weights))
+    return store.recall(about) or digest(_load_data(source, root, names, parts, images))
 
 
 def _placed(run, device: str, names: tuple[str, ...], parts: tuple[str, ...]) -> tuple:
-    frozen = _load_backbone(*_weights(run))
+    source = Source.of(run)
+    frozen, loaded = _load_backbone(source), _load_data(source, run.data_root, names, parts, run.images)
     frozen.model.to(device)
-    loaded, of_each = _load_data(run.data_root, names, parts, run.images, *_weights(run)), parts * len(names)
     return frozen, [
         split.data(frozen, torch.device(device), in_memory=part != "test")
-        for split, part in zip(loaded, of_each, strict=True)
+        for split, part in zip(loaded, parts * len(names), strict=True)
     ]

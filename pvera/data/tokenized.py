@@ -1,16 +1,14 @@
-"""Text tasks as the token numbers that an encoder reads. `inputs` has the interface of data of all kinds."""
+"""Text tasks as the token numbers that an encoder reads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pvera import metrics, text_encoders
 from pvera.data import glue
 from pvera.text_encoders import Encoder
 
@@ -33,6 +31,11 @@ class TextSplit:
         for name, tensor in sorted(self.inputs.items()):
             yield f"{name} {tuple(tensor.shape)}\n".encode() + tensor.numpy().astype("<i4").tobytes()
         yield self.labels.astype("<i8").tobytes()
+
+    def by_length(self) -> TextSplit:
+        """Return the texts from short to long."""
+        order = self.inputs["attention_mask"].sum(1).argsort(stable=True)
+        return TextSplit({name: tensor[order] for name, tensor in self.inputs.items()}, self.labels[order.numpy()])
 
     def data(self, frozen: Encoder, device: torch.device, in_memory: bool = True) -> TextData:
         """Return the split on `device`; tokens are always in memory."""
@@ -65,37 +68,3 @@ def encode(encoder: Encoder, texts: glue.Texts) -> TextSplit:
         *sentences, padding="longest", truncation=True, max_length=encoder.max_length, return_tensors="pt"
     )
     return TextSplit(dict(inputs), texts.labels)
-
-
-# The interface of `inputs`
-
-MODELS, PACKAGE = text_encoders, "transformers"
-
-
-def scores(probabilities: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Return `metrics.evaluate`, and Matthews' correlation coefficient, which GLUE reports for some tasks."""
-    return metrics.evaluate(probabilities, labels) | {"matthews": metrics.matthews(probabilities, labels)}
-
-
-def reading(frozen: Encoder) -> dict:
-    """Return the length at which texts are cut."""
-    return {"max_length": frozen.max_length}
-
-
-def key(root: str | Path, name: str, part: str, reading: dict, first: int | None = None) -> str:
-    """Return `TextSplit.key`. InputError as `glue.load_split`."""
-    glue.load_split(root, name, part)
-    return TextSplit.key
-
-
-def load_part(root: str | Path, name: str, frozen: Encoder, part: str, first: int | None = None) -> TextSplit:
-    """Load one split of a task. InputError as `glue.load_split`.
-
-    Validation and test texts are ordered by length, so that their batches need little padding.
-    """
-    texts = glue.load_split(root, name, part)
-    split = encode(frozen, texts.take(np.arange(len(texts))[:first]))
-    if part == "train":
-        return split
-    order = split.inputs["attention_mask"].sum(1).argsort(stable=True)
-    return TextSplit({name: tensor[order] for name, tensor in split.inputs.items()}, split.labels[order.numpy()])

@@ -18,8 +18,8 @@ from pvera.errors import InputError
 RECORD = "vtab-1k.json"
 NAMES = tuple(task.name for task in TASKS.values() if task.suite == "vtab")
 TRAINING = {"train800": 800, "val200": 200}  # images
-#: Classes without any training image, in every copy.
-ABSENT = {"sun397": 1}
+#: Classes that the 1,000 images show where these are not all: SUN397 has 309 in train800 and 136 in val200.
+SHOWN = {"sun397": 325}
 #: Data sets whose originals are stored without loss. Originals of the others are JPEG files, as in both copies.
 LOSSLESS_ORIGINALS = (
     "cifar",
@@ -40,15 +40,23 @@ def copy_name(root: str | Path, name: str | None = None) -> str | None:
     """Return "lossy" where data sets with lossless originals are JPEG files, "lossless" where they are not.
 
     "mixed" where both occur, None where no such data set is there. The content of each split's first image decides.
-    The name says where data was accepted although it differs from VTAB-1k. With `name`, this data set alone decides,
-    unless the copies agree in it.
+    With `name`, this data set alone decides, unless the copies agree in it. One that was accepted although it differs
+    from VTAB-1k is of neither copy: `DIFFERS`.
     """
+    accepted = {each for each, findings in read_record(root).items() if findings}
+    if name in accepted:
+        return DIFFERS
     names = [name] if name in LOSSLESS_ORIGINALS else LOSSLESS_ORIGINALS
-    kinds = {kind for each in names for kind in _kinds(Path(root) / each)}
-    copy = [kinds.pop() if len(kinds) == 1 else "mixed"] if kinds else []
-    if any(name in (None, each) for each in read_record(root)):
-        copy.append(DIFFERS)
-    return ", ".join(copy) or None
+    kinds = {kind for each in names if each not in accepted for kind in _kinds(Path(root) / each)}
+    return kinds.pop() if len(kinds) == 1 else "mixed" if kinds else None
+
+
+def provenance(root: str | Path, name: str) -> dict:
+    """Return what a result file says of the data set `name`: the copy; and what differs, where that was accepted."""
+    if name not in NAMES:
+        return {"data_copy": None}
+    findings = read_record(root).get(name)
+    return {"data_copy": copy_name(root, name)} | ({"data_differs": findings} if findings else {})
 
 
 def _kinds(folder: Path) -> Iterator[str]:
@@ -75,12 +83,13 @@ def read_record(root: str | Path) -> dict[str, list[str]]:
 def require(root: str | Path, name: str) -> None:
     """Raise InputError unless the data set `name` has VTAB-1k's lists of images, or is accepted as it is."""
     findings = check(root, name, images=False)
-    if not set(findings) <= set(read_record(root).get(name, ())):
-        raise InputError(
-            f"{Path(root) / name} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; `python "
-            f"experiments/prepare_vtab.py --root {root} --datasets {name}` lists all differences, and "
-            "installs it anew where its folder was removed; with --accept it is used as it is, and results say so"
-        )
+    if set(findings) <= set(read_record(root).get(name, ())):
+        return
+    command, there = f"python experiments/prepare_vtab.py --root {root} --datasets {name}", (Path(root) / name).exists()
+    advice = f"`{command}` lists all differences; with --accept it is used as it is, and results say so"
+    if not there:
+        advice = f"`{command}` installs it from the hub, with --source COPY from an archive or a folder"
+    raise InputError(f"{Path(root) / name} is not VTAB-1k's {TASKS[name].title}: {findings[0]}; {advice}")
 
 
 def check(root: str | Path, name: str, images: bool = True) -> list[str]:
@@ -102,10 +111,11 @@ def check(root: str | Path, name: str, images: bool = True) -> list[str]:
         expected = TRAINING.get(split, task.test_images)
         if len(splits[split]) != expected:
             findings.append(f"{split}: {len(splits[split])} images, not {expected}")
-    for part, names, absent in (("training", tuple(TRAINING), ABSENT.get(name, 0)), ("test", ("test",), 0)):
+    shown = SHOWN.get(name, task.classes)
+    for part, names, expected in (("training", tuple(TRAINING), shown), ("test", ("test",), task.classes)):
         labels = {label for split in names for label in splits.get(split, {}).values()}
-        if (lost := task.classes - len(labels) - absent) > 0:
-            findings.append(f"{part}: no image of {lost} of {task.classes} classes")
+        if len(labels) < expected:
+            findings.append(f"{part}: images of {len(labels)} classes, not {expected}")
     paths = {split: set(map(os.path.normpath, label_of)) for split, label_of in splits.items()}
     for one, other in (("test", "train800"), ("test", "val200"), ("val200", "train800")):
         if shared := paths.get(one, set()) & paths.get(other, set()):

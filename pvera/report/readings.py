@@ -67,7 +67,7 @@ def load_uncertainty(root, profile: str, trained: str = "benchmark") -> list[Unc
     experiment = "uncertainty" if trained == "benchmark" else f"uncertainty_{trained}"
     for record, arrays in load(root, profile, experiment):
         path = results.path_of(root, record | {"experiment": trained})
-        drawn_from = record["config"]["adapter_sha256"]
+        (drawn_from,) = record["config"]["adapter_sha256"]
         if results.read(path)["files"].get(results.ADAPTER, drawn_from) != drawn_from:
             raise InputError(
                 f"{path.with_suffix(results.ADAPTER)} is not the adapter of the draws: run python "

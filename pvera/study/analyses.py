@@ -55,20 +55,17 @@ class Analysis(Job):
         return [results.beside(run.path, results.ADAPTER) for run in self.trained]
 
     def config(self) -> dict:
-        hashes = [results.recorded_sha256(run.path, results.ADAPTER) for run in self.trained]
-        shortened = {} if self.images is None else {"images": self.images}
-        fitted = {"splits_sha256": inputs.splits_sha256(self)} if self.fitted else {}
         return {
             "seed": self.seed,
-            "adapter_sha256": hashes if self.fitted else hashes[0],
+            "adapter_sha256": [results.recorded_sha256(run.path, results.ADAPTER) for run in self.trained],
             **inputs.describe_backbone(self),
             "tested": self.tested,
             "data_sha256": inputs.tests_sha256(self),
             "precision": self.precision,
             "batch": BATCH,
-            **fitted,
+            "splits_sha256": inputs.splits_sha256(self) if self.fitted else None,
+            "images": self.images,
             **self.settings,
-            **shortened,
         }
 
     def compute(self, device: str, on_step: Callable[[int, int], None]) -> tuple[dict, dict]:
@@ -76,7 +73,7 @@ class Analysis(Job):
         other splits than lie there now: its test images may then be those that it was trained on."""
         records = [results.read(run.path) for run in self.trained]
         for run, record in zip(self.trained, records, strict=True):
-            same_images = record["config"].get("images") == self.images
+            same_images = record["config"]["images"] == self.images
             if same_images and record["config"]["data_sha256"] != inputs.splits_sha256(self):
                 raise InputError(
                     f"{run.path}: was trained on other images or splits of {self.dataset} than {self.data_root} holds: "

@@ -46,7 +46,7 @@ def config(profile: Profile, backbone: str) -> dict:
         for member in grid(everywhere, backbone, key):
             method = candidate(profile, key, member, rules).method
             values = {name: value for name, value in member.items() if hasattr(method, name)}
-            methods[method] = {"method": key, "hyperparameters": method.describe(), "grid": values}
+            methods[method] = {"method": key, "hyperparameters": asdict(method), "grid": values}
     return {"architecture": list(backbones.architecture(backbone)), "methods": list(methods.values())}
 
 

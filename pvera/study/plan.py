@@ -1,15 +1,13 @@
 """The runs of each experiment that can be started now, from the profile and the results that are there.
 
 A run that needs a value that a search has not found, or an analysis whose training has left no adapter, is not listed
-yet: whoever executes runs lists again afterwards. Each list takes a profile, the folder of results, and the name of its
-experiment.
+yet: whoever executes runs lists again afterwards.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from pvera import text_encoders
 from pvera.adapters import METHODS
@@ -18,13 +16,11 @@ from pvera.errors import InputError
 from pvera.study import analyses, results, uncertainty_baselines
 from pvera.study.analyses import Analysis
 from pvera.study.profiles import Profile
-from pvera.study.protocol import PROTOCOLS, PUBLISHED, PUBLISHED_BETA, Protocol, one_at_a_time
+from pvera.study.protocol import PUBLISHED_BETA, Protocol, one_at_a_time
 from pvera.study.runs import Candidate, Job, Run
 from pvera.study.validation import choose
 
-#: The method to which a searched hyperparameter belongs.
-SEARCHED = {"beta": "pvera", "alpha": "vera"}
-#: The methods that the benchmark trains on all data sets before the others.
+#: The methods that are trained on all data sets before the others, so that there is a first figure early.
 FIRST = ("linear", "vera", "pvera", "lora")
 
 
@@ -38,8 +34,12 @@ def grid(profile: Profile, backbone: str, method: str) -> list[dict]:
         return [{}]
     if backbone in profile.fixed_grid:
         return [most_chosen(profile, method)]
-    ((name, values),) = options["grid"].items()
-    return [{name: value} for value in values]
+    return combinations(options["grid"])
+
+
+def combinations(values: dict[str, list]) -> list[dict]:
+    """Return all combinations of the values, {name: value}."""
+    return [dict(zip(values, combination, strict=True)) for combination in product(*values.values())]
 
 
 def most_chosen(profile: Profile, method: str) -> dict:
@@ -72,63 +72,80 @@ def candidate(profile: Profile, method: str, member: dict, rules: Protocol, **op
     return Candidate(built, rate, rate if method == "linear" else profile.learning_rate, beta, member)
 
 
-# Trainings of an experiment
+# Trainings
 
 
-def trainings(
-    profile: Profile,
-    root,
-    experiment: str,
-    methods: Sequence[str],
-    *,
-    datasets: Sequence[str] | None = None,
-    seeds: Sequence[int] | None = None,
-    members: list[dict] | None = None,
-    rules: Protocol | None = None,
-    keep: bool = True,
-    search: str | None = None,
-    **options,
-) -> list[Run]:
-    """List the trainings on the first backbone that can start, of those methods that the profile has.
+def trainings(profile: Profile, root, name: str) -> list[Run]:
+    """List the trainings of the experiment `name` that can start, backbone by backbone and seed by seed."""
+    experiment, listed = profile.experiments[name], []
+    backbones, datasets, methods = (
+        [one for one in getattr(profile, key) if one in (getattr(experiment, key) or (one,))]
+        for key in ("backbones", "datasets", "methods")
+    )
+    seeds = experiment.seeds or profile.seeds
+    for folder, varied in experiment.variants(name).items():
+        variant = one_at_a_time()[varied.pop("protocol", experiment.protocol or profile.protocol)]
+        for backbone, dataset, method, seed in product(backbones, datasets, methods, seeds):
+            place = backbone, dataset, method
+            taken = [
+                choice(profile, root, other, *place) for other in experiment.take if trains(profile, other, method)
+            ]
+            members = members_of(profile, root, name, folder, *place, seed)
+            if variant.method not in (None, method) or None in taken or not members:
+                continue
+            options: dict[str, Any] = {}
+            for part in (*taken, experiment.set, varied):
+                options |= part or {}
+            if (profile.methods[method] | options | members[0]).get("beta") == "published":
+                options["beta"] = published_beta(dataset)
+            run = Run(
+                profile=profile.name,
+                experiment=folder,
+                backbone=backbone,
+                dataset=dataset,
+                method=method,
+                seed=seed,
+                candidates=tuple(candidate(profile, method, each, variant.protocol, **options) for each in members),
+                training=profile.training,
+                protocol=variant.protocol,
+                precision=profile.precision,
+                data_root=profile.data,
+                results_root=str(root),
+                weights=profile.weights.get(backbone),
+                deterministic=profile.deterministic,
+                image_size=profile.image_size,
+                images=None if experiment.all_images else profile.images,
+                pool=text_encoders.pool(backbone) if profile.text else "first",
+                keep=experiment.keep,
+            )
+            listed.append(run)
+    order = lambda run: (backbones.index(run.backbone), seeds.index(run.seed), run.method not in FIRST)  # noqa: E731
+    return sorted(listed, key=order)
 
-    datasets, seeds: by default the profile's; with `search_once` the first of `seeds` searches a grid, and the others
-    take what it chose. members: by default those of the grid. rules: by default the profile's protocol.
-    keep: predictions and adapter are kept beside the record. search: the experiment that searches β or α; by default
-    there is nothing to search, or it stands in `options`: hyperparameters of all members, beside the profile's.
-    """
-    datasets, seeds = profile.datasets if datasets is None else datasets, profile.seeds if seeds is None else seeds
-    known, backbone = [method for method in methods if method in profile.methods], profile.backbones[0]
-    rules, listed = rules or PROTOCOLS[profile.protocol], []
-    for dataset, seed, method in product(datasets, seeds, known):
-        value = found(profile, root, search, dataset, method) if search else {}
-        of_grid = members or grid(profile, backbone, method)
-        if profile.search_once and len(of_grid) > 1 and seed != seeds[0]:
-            first = results.run_path(root, profile.name, experiment, backbone, dataset, method, seeds[0])
-            chosen = chosen_grid(first)
-            of_grid = [member for member in of_grid if member == chosen]
-        if value is None or not of_grid:
-            continue
-        run = Run(
-            profile=profile.name,
-            experiment=experiment,
-            backbone=backbone,
-            dataset=dataset,
-            method=method,
-            seed=seed,
-            candidates=tuple(candidate(profile, method, member, rules, **options | value) for member in of_grid),
-            training=profile.training,
-            protocol=rules,
-            precision=profile.precision,
-            data_root=profile.data,
-            results_root=str(root),
-            weights=profile.weights.get(backbone),
-            deterministic=profile.deterministic,
-            images=profile.images,
-            pool=text_encoders.pool(backbone) if profile.text else "first",
-            keep=keep,
-        )
-        listed.append(run)
-    return listed
+
+def members_of(
+    profile: Profile, root, name: str, folder: str, backbone: str, dataset: str, method: str, seed: int
+) -> list[dict]:
+    """Return the members that one run trains: the grid, or what another seed chose from it; [] while it has not."""
+    experiment, place = profile.experiments[name], (backbone, dataset, method)
+    if not experiment.search:
+        return [most_chosen(profile, method)]
+    members = combinations(experiment.grid) if experiment.grid else grid(profile, backbone, method)
+    chooser, first = experiment.choose or profile.choose, (experiment.seeds or profile.seeds)[0]
+    if len(members) == 1 or chooser == "each_seed" or (chooser == "first_seed" and seed == first):
+        return members
+    if chooser == "first_seed":
+        chosen = chosen_grid(results.run_path(root, profile.name, folder, *place, first))
+    else:
+        chosen = choice(profile, root, chooser, *place)
+    return [member for member in members if member == chosen]
+
+
+def choice(profile: Profile, root, name: str, backbone: str, dataset: str, method: str) -> dict | None:
+    """Return the member that the first seed of an experiment chose; None while it has not, or where all diverged."""
+    experiment = profile.experiments[name]
+    folder, seed = experiment.folder or name, (experiment.seeds or profile.seeds)[0]
+    return chosen_grid(results.run_path(root, profile.name, folder, backbone, dataset, method, seed))
 
 
 def chosen_grid(path: Path) -> dict | None:
@@ -137,272 +154,99 @@ def chosen_grid(path: Path) -> dict | None:
     return record["chosen"]["grid"] if record and record["chosen"] else None
 
 
-def found(profile: Profile, root, search: str, dataset: str, method: str) -> dict | None:
-    """Return the hyperparameter that the experiment `search` settles for a training; None while it is not known.
-
-    {} for a method that has none. PVeRA's β is the published one where there is one; a single value needs no search.
-    """
-    name = search.removeprefix("language_")
-    values = getattr(profile, name)
-    if method != SEARCHED[name]:
-        return {}
-    if name == "beta" and dataset in PUBLISHED_BETA:
-        return {name: PUBLISHED_BETA[dataset]}
-    if len(values) == 1:
-        return {name: values[0]}
-    place = results.run_path(root, profile.name, search, profile.backbones[0], dataset, method, profile.seeds[0])
-    chosen = chosen_grid(place)
-    return chosen and {name: chosen[name]}
+def trains(profile: Profile, name: str, method: str) -> bool:
+    """Return whether an experiment trains a method."""
+    return method in (profile.experiments[name].methods or profile.methods)
 
 
-def benchmark(profile: Profile, root, name: str = "benchmark") -> list[Run]:
-    """List every method on every data set with every seed (Tables 1, 4 and 6 to 8, and the language table).
-
-    Seed by seed, and the methods of the first figure before the others: tables can be made early.
-    """
-    methods, listed = [*FIRST, *(method for method in profile.methods if method not in FIRST)], []
-    search = "language_beta" if profile.text else "beta"
-    for backbone in profile.backbones:
-        runs = trainings(profile.with_(backbones=[backbone]), root, name, methods, search=search)
-        listed += sorted(runs, key=lambda run: (profile.seeds.index(run.seed), run.method not in FIRST))
-    return listed
+def published_beta(dataset: str) -> float:
+    """Return the published program's β. InputError for data sets that it does not have."""
+    if dataset not in PUBLISHED_BETA:
+        raise InputError(f"the paper has no β for {dataset}: write a number in place of 'published' in the profile")
+    return PUBLISHED_BETA[dataset]
 
 
-def full_sets(profile: Profile, root, name: str) -> list[Run]:
-    """List the text tasks that train on all their texts, with every seed (not in the paper)."""
-    listed = []
-    for part in profile.full:
-        listed += benchmark(profile.with_(methods=part.methods, datasets=part.datasets), root, name)
-    chosen = [run for run in listed if run.dataset in profile.datasets and run.method in profile.methods]
-    return [replace(run, images=None) for run in chosen]
+# Analyses of adapters: each lists what it makes of the adapters that some experiments have left
 
 
-def searches(profile: Profile, root, name: str) -> list[Run]:
-    """List the runs that choose a hyperparameter on the validation loss, with the first seed, one per data set.
-
-    PVeRA's β (Section 3.2), where the data set has no published value; VeRA's α, where the profile has an equal budget.
-    A single value needs no search. InputError where the profile has no values of β to choose from.
-    """
-    hyperparameter = name.removeprefix("language_")
-    method, values, datasets = SEARCHED[hyperparameter], getattr(profile, hyperparameter), profile.datasets
-    if hyperparameter == "beta":
-        datasets = [name for name in datasets if name not in PUBLISHED_BETA]
-        if method in profile.methods and datasets and not values:
-            raise InputError(f"profile {profile.name!r}: beta: is missing, the values to search for {datasets[0]}")
-    if method not in profile.methods or len(values) < 2:
-        return []
-    rates = [{"learning_rate": rate} for rate in profile.search_rates] or [{}]
-    members, listed = [{hyperparameter: value} | rate for value, rate in product(values, rates)], []
-    how = {"datasets": datasets, "seeds": profile.seeds[:1], "members": members, "keep": False}
-    for backbone in profile.backbones:
-        of_one = profile.with_(backbones=[backbone])
-        listed += trainings(of_one, root, name, [method], **how, **most_chosen(profile, method))
-    return listed
+def adapters(profile: Profile, root, trained: str, *methods: str) -> list[Run]:
+    """Return the trainings of these methods in an experiment, on the first backbone, that have left an adapter."""
+    runs = trainings(profile.with_(backbones=profile.backbones[:1]), root, trained)
+    return [run for run in runs if run.method in methods and has_adapter(run)]
 
 
-#: What `components` trains, by name: the method, and the values that differ from the benchmark's.
-COMPONENTS: dict[str, tuple[str, dict]] = {
-    "vera": ("vera", {}),
-    "no_noise": ("pvera", {"noise": False, "beta": 0.0}),
-    "no_kl": ("pvera", {"beta": 0.0}),
-    "pvera": ("pvera", {}),
-}
+def has_adapter(run: Run) -> bool:
+    """Return whether the record of a run names an adapter."""
+    return run.path.exists() and results.ADAPTER in results.read(run.path)["files"]
 
 
-def components(profile: Profile, root, name: str) -> list[Run]:
-    """List VeRA, PVeRA without noise and KL term, without the KL term, and PVeRA; each below "components_<name>".
-
-    The benchmark trains the first and the last with the profile's seeds.
-    """
-    listed, further = [], [seed for seed in profile.component_seeds if seed not in profile.seeds]
-    for component, (method, changes) in COMPONENTS.items():
-        folder = f"{name}_{component}"
-        if changes:
-            listed += trainings(profile, root, folder, [method], seeds=profile.component_seeds, keep=False, **changes)
-            continue
-        seeds = [profile.seeds[0], *further]  # the first has searched the grid for the others
-        runs = trainings(profile, root, "benchmark", [method], seeds=seeds, search="beta", keep=False)
-        listed += [replace(run, experiment=folder) for run in runs if run.seed in further]
-    return listed
+def place_of(name: str, run: Run) -> str:
+    """Return the folder of an analysis of a training: that of the benchmark's has no more than its name."""
+    return name if run.experiment == "benchmark" else f"{name}_{run.experiment}"
 
 
-def noise(profile: Profile, root, name: str) -> list[Run]:
-    """List PVeRA with σ fixed and β = 0, below "noise_sigma_<σ>", with the seeds of PVeRA's components; other sizes,
-    and VeRA with part of its latent dropped ("noise_dropout_<share>"), on one data set of each category.
-
-    There the adapters of the first σ are kept for `uncertainty`, those of the profile's seeds.
-    """
-    if not profile.noise:
-        return []
-    few, sigma = first_of_categories(profile), profile.noise.sigma
-    fixed = partial(trainings, profile, root, methods=["pvera"], beta=0.0, keep=False)
-    of_all = fixed(experiment=f"{name}_sigma_{sigma:g}", sigma=sigma, seeds=profile.component_seeds)
-    listed = [replace(run, keep=run.dataset in few and run.seed in profile.seeds) for run in of_all]
-    for sigma in profile.noise.sizes:
-        listed += fixed(experiment=f"{name}_sigma_{sigma:g}", datasets=few, sigma=sigma)
-    for share in profile.noise.dropout:
-        dropped = {"datasets": few, "dropout": share, "dropped": "latent", "keep": False}
-        listed += trainings(profile, root, f"{name}_dropout_{share:g}", ["vera"], **dropped)
-    return listed
+def uncertainty(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
+    """List Monte Carlo inference with every PVeRA adapter (Section 4.3, appendix C)."""
+    return [
+        Analysis.of(run, place_of(name, run), analyses.uncertainties, draws=sorted(profile.draws))
+        for run in adapters(profile, root, trained, "pvera")
+    ]
 
 
-def published(profile: Profile, root, name: str) -> list[Run]:
-    """List the trainings under the published protocol; each seed searches its own grid, as there."""
-    if not profile.published:
-        return []
-    everywhere, listed = profile.with_(fixed_grid=[], search_once=False), []
-    for method in profile.published.methods:
-        beta = {"beta": profile.published.beta} if method == "pvera" else {}
-        how = {"seeds": profile.published.seeds, "rules": PUBLISHED, "keep": False}
-        listed += trainings(everywhere, root, name, [method], **how, **beta)
-    return listed
-
-
-def equal_budget(profile: Profile, root, name: str) -> list[Run]:
-    """List VeRA with the α that was searched, where the profile has values of α."""
-    seeds = profile.component_seeds if profile.alpha else []
-    return trainings(profile, root, name, ["vera"], seeds=seeds, search="alpha", keep=False)
-
-
-def ablation(profile: Profile, root, name: str) -> list[Run]:
-    """List PVeRA with several ranks (Table 2), or on several combinations of query, key and value (Table 3)."""
-    ablations = profile.ablations
-    if not ablations or "pvera" not in profile.methods:
-        return []
-    hyperparameter = {"rank": "rank", "position": "targets"}[name]
-    if ablations.search:
-        rates, fixed = grid(profile, profile.backbones[0], "pvera"), {}
-    else:
-        rates, fixed = [{}], most_chosen(profile, "pvera")
-    members = [{hyperparameter: value} | rate for value, rate in product(getattr(ablations, hyperparameter), rates)]
-    datasets = [dataset for dataset in ablations.datasets if dataset in profile.datasets]
-    how = {"datasets": datasets, "members": members, "keep": False, "search": "beta"}
-    return trainings(profile.with_(search_once=False), root, name, ["pvera"], **how, **fixed)
-
-
-def protocol_effects(profile: Profile, root, name: str) -> list[Run]:
-    """List both protocols, and the corrected one with one difference at a time, each below "protocol_<name>".
-
-    A difference that concerns one method is measured on that method, one that concerns the grid where every seed
-    searches it.
-    """
-    effects, listed = profile.effects, []
-    if not effects:
-        return []
-    everywhere = profile.with_(fixed_grid=[], search_once=False)
-    fixed = profile.with_(fixed_grid=profile.backbones)
-    how = {"datasets": [name for name in effects.datasets if name in profile.datasets], "keep": False, "search": "beta"}
-    seeds = [seed for seed in effects.seeds if seed in profile.seeds]
-    for seed, (switch, variant) in product(seeds, one_at_a_time().items()):
-        searched, methods = (everywhere, effects.grids) if variant.grid else (fixed, effects.methods)
-        concerned = [method for method in methods if variant.method in (None, method)]
-        place = f"{name}_{switch}"
-        listed += trainings(searched, root, place, concerned, seeds=[seed], rules=variant.protocol, **how)
-    return listed
-
-
-def dropout(profile: Profile, root, name: str) -> list[Run]:
-    """List LoRA and VeRA with dropout, whose masks are drawn again at inference; with the grid's most chosen value."""
-    if not profile.rivals:
-        return []
-    fixed = profile.with_(fixed_grid=profile.backbones)
-    return trainings(fixed, root, name, ["lora", "vera"], datasets=subset(profile), dropout=0.1)
-
-
-def beta_effects(profile: Profile, root, name: str) -> list[Run]:
-    """List PVeRA along β on the first data set of each category; each value below "beta_effects_<β>"."""
-    fixed, few, listed = profile.with_(fixed_grid=profile.backbones), first_of_categories(profile), []
-    for beta in profile.rivals.betas if profile.rivals else ():
-        listed += trainings(fixed, root, f"{name}_{beta:g}", ["pvera"], datasets=few, beta=beta)
-    return listed
-
-
-# Analyses of adapters
-
-
-def adapters(profile: Profile, root, *methods: str) -> list[Run]:
-    """Return the benchmark's trainings of these methods on the first backbone that have left an adapter."""
-    runs = benchmark(profile.with_(backbones=profile.backbones[:1]), root)
-    return [run for run in runs if run.method in methods and chosen_grid(run.path) is not None]
-
-
-def uncertainty(profile: Profile, root, name: str) -> list[Analysis]:
-    """List Monte Carlo inference with every PVeRA adapter (Section 4.3, appendix C).
-
-    Those with noise of fixed size stand below "uncertainty_noise_sigma_<σ>".
-    """
-    # The recorded configurations hold two settings of further draws, which are no longer made.
-    settings = {"draws": sorted(profile.draws), "truth_images": 64, "truth_draws": 256}
-    analysed = partial(Analysis.of, function=analyses.uncertainties, **settings)
-    listed = [analysed(run, name) for run in adapters(profile, root, "pvera")]
-    for run in noise(profile, root, "noise"):
-        if run.keep and chosen_grid(run.path) is not None:
-            listed.append(analysed(run, f"{name}_{run.experiment}"))
-    return listed
-
-
-def out_of_distribution(profile: Profile, root, name: str) -> list[Analysis]:
+def out_of_distribution(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     """List the adapters of the profile's data sets for this, each on all of these (Section 4.4).
 
     By default they are the first of each category: the paper has three, and does not name them.
     """
     tested = tuple(profile.out_of_distribution) or first_of_categories(profile)
     return [
-        Analysis.of(run, name, analyses.out_of_distribution, tested)
-        for run in adapters(profile, root, "vera", "pvera")
+        Analysis.of(run, place_of(name, run), analyses.out_of_distribution, tested)
+        for run in adapters(profile, root, trained, "vera", "pvera")
         if run.dataset in tested
     ]
 
 
-def latent_maps(profile: Profile, root, name: str) -> list[Analysis]:
+def latent_maps(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     """List latent maps of five images and four draws on the first data set with the first seed (Section 4.4).
 
     The first data set of the paper's profile is the paper's.
     """
     return [
-        Analysis.of(run, name, analyses.latent_maps, shown=5, draws=4)
-        for run in adapters(profile, root, "vera", "pvera")
+        Analysis.of(run, place_of(name, run), analyses.latent_maps, shown=5, draws=4)
+        for run in adapters(profile, root, trained, "vera", "pvera")
         if run.dataset == profile.datasets[0] and run.seed == profile.seeds[0]
     ]
 
 
-def focus(profile: Profile, root, name: str) -> list[Analysis]:
+def focus(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     """List the adapters of the demonstration suite's tasks with objects, whose pixels it knows (Section 4.4)."""
     return [
-        Analysis.of(run, name, analyses.focus)
-        for run in adapters(profile, root, "vera", "pvera")
+        Analysis.of(run, place_of(name, run), analyses.focus)
+        for run in adapters(profile, root, trained, "vera", "pvera")
         if run.dataset in suite.WITH_OBJECTS
     ]
 
 
-#: The trainings whose adapters a comparison of uncertainties reads.
-COMPARED = {
-    "rivals": ("benchmark", benchmark),
-    "dropout_rivals": ("dropout", dropout),
-    "beta_rivals": ("beta_effects", beta_effects),
-}
-
-
-def compared(profile: Profile, root, name: str) -> list[Analysis]:
+def compared(profile: Profile, root, name: str, trained: str) -> list[Analysis]:
     """List an analysis of all seeds' adapters per data set, method and variant, where all trainings have ended.
 
     Along β they are given the test images alone; otherwise corrupted ones too, and those of two other data sets.
     """
-    if not profile.rivals:
+    if not profile.baselines or trained not in profile.experiments:
         return []
-    profile = profile.with_(backbones=profile.backbones[:1], datasets=subset(profile))
-    settings = {"shifts": True} | profile.rivals.model_dump(exclude={"betas"})
+    datasets = [name for name in profile.baselines.datasets or profile.datasets if name in profile.datasets]
+    profile = profile.with_(backbones=profile.backbones[:1], datasets=datasets)
+    settings = {"shifts": True} | profile.baselines.model_dump(exclude={"datasets"})
     along_beta = name == "beta_rivals"
     if along_beta:
         settings |= {"shifts": False, "draws": [k for k in settings["draws"] if k <= settings["shift_draws"]]}
-    trained, lists = COMPARED[name]
     seeds_of: dict[tuple, list[Run]] = {}
-    for run in lists(profile, root, trained):
+    for run in trainings(profile, root, trained):
         if run.method in uncertainty_baselines.METHODS:
             seeds_of.setdefault((run.experiment, run.dataset, run.method), []).append(run)
     listed = []
     for (folder, dataset, _), runs in seeds_of.items():
-        with_adapters = [run for run in runs if chosen_grid(run.path) is not None]
+        with_adapters = [run for run in runs if has_adapter(run)]
         if with_adapters and all(run.path.exists() for run in runs):
             tested = (dataset,) if along_beta else (dataset, *near_and_far(profile, dataset))
             place, function = name + folder.removeprefix(trained), uncertainty_baselines.compare
@@ -420,11 +264,6 @@ def near_and_far(profile: Profile, dataset: str) -> tuple[str, ...]:
     return (*near[:1], *far[:1])
 
 
-def subset(profile: Profile) -> list[str]:
-    """Return the data sets of the experiments that take long, out of the profile's."""
-    return [name for name in profile.subset or profile.datasets if name in profile.datasets]
-
-
 def first_of_categories(profile: Profile) -> tuple[str, ...]:
     """Return the first data set of each category, in the profile's order."""
     first: dict[str, str] = {}
@@ -433,76 +272,40 @@ def first_of_categories(profile: Profile) -> tuple[str, ...]:
     return tuple(first.values())
 
 
-# The registry: scripts, workers and the report read it; docs/extending.md adds to it
+# The registry of analyses: docs/extending.md adds to it
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """One experiment.
+class AnalysisList(NamedTuple):
+    """One kind of analysis.
 
-    name: the folder of its results; variants of one experiment are "<name>_<variant>".
-    title, about: a short name for tables, and one line for a script's --help.
-    lists: (profile, folder of results, name) -> runs that can be started.
-    script: in experiments/, starts it: train, train_language (its runs read text), or analyse (they read adapters).
+    about: one line for --help.   lists: (profile, folder of results, its name, experiment) -> what can be started.
+    trained: the experiment whose adapters it reads, unless the profile names others.
     """
 
-    name: str
-    title: str
     about: str
-    lists: Callable[[Profile, object, str], list]
-    script: str = "train"
+    lists: Callable[[Profile, object, str, str], list[Analysis]]
+    trained: str = "benchmark"
 
 
-ENTRIES = [
-    Experiment("beta", "Search of β", "PVeRA's β where the paper gives none; the others need it", searches),
-    Experiment("alpha", "Search of α", "VeRA's α, so that it chooses from as much as PVeRA", searches),
-    Experiment("benchmark", "Benchmark", "every method on every data set with every seed", benchmark),
-    Experiment("components", "Components", "PVeRA without its noise or KL term, and more seeds", components),
-    Experiment("noise", "Noise of fixed size", "PVeRA with noise of fixed size", noise),
-    Experiment("published", "Published protocol", "the published protocol on every data set", published),
-    Experiment("equal_budget", "Equal budget", "VeRA with an α that was searched as PVeRA's β", equal_budget),
-    Experiment("rank", "Ablation of the rank", "PVeRA with several ranks", ablation),
-    Experiment("position", "Ablation of positions", "PVeRA on several of query, key and value", ablation),
-    Experiment("protocol", "Differences of the protocols", "each difference alone", protocol_effects),
-    Experiment("uncertainty", "Monte Carlo inference", "several draws of every test image", uncertainty, "analyse"),
-    Experiment("out_of_distribution", "Out of distribution", "latents of images", out_of_distribution, "analyse"),
-    Experiment("latents", "Latents", "maps of latents over an image's patches", latent_maps, "analyse"),
-    Experiment("focus", "Focus", "how well latents find the patches of an object", focus, "analyse"),
-    Experiment("dropout", "Dropout", "LoRA and VeRA with dropout, for Monte Carlo dropout", dropout),
-    Experiment("beta_effects", "Effects of β", "PVeRA along β", beta_effects),
-    Experiment("rivals", "Rivals", "one pass, draws, ensembles and Laplace", compared, "analyse"),
-    Experiment("dropout_rivals", "Rivals, dropout", "Monte Carlo dropout of LoRA and VeRA", compared, "analyse"),
-    Experiment("beta_rivals", "Rivals along β", "draws of PVeRA along β", compared, "analyse"),
-    Experiment("language_beta", "Search of β, text", "PVeRA's β", searches, "train_language"),
-    Experiment("language", "Text", "every method on every task with every seed", benchmark, "train_language"),
-    Experiment("full_sets", "Text, full sets", "tasks on all their texts", full_sets, "train_language"),
-]
-EXPERIMENTS: dict[str, Experiment] = {entry.name: entry for entry in ENTRIES}
+ANALYSES: dict[str, AnalysisList] = {
+    "uncertainty": AnalysisList("several draws of every test image", uncertainty),
+    "out_of_distribution": AnalysisList("latents of images of other data sets", out_of_distribution),
+    "latents": AnalysisList("maps of latents over an image's patches", latent_maps),
+    "focus": AnalysisList("how well latents find the patches of an object", focus),
+    "rivals": AnalysisList("one pass, draws, ensembles and Laplace", compared),
+    "dropout_rivals": AnalysisList("Monte Carlo dropout of LoRA and VeRA", compared, "dropout"),
+    "beta_rivals": AnalysisList("draws of PVeRA along β", compared, "beta_effects"),
+}
 
 
-def of_script(script: str) -> tuple[str, ...]:
-    """Return the names of the experiments that experiments/`script`.py starts, in their order."""
-    return tuple(name for name, experiment in EXPERIMENTS.items() if experiment.script == script)
-
-
-def of_profile(profile: Profile, script: str) -> list[str]:
-    """Return the names of the experiments that a script runs for a profile where no others are asked for."""
-    return [name for name in of_script(script) if name in (profile.experiments or EXPERIMENTS)]
-
-
-def named(folder: str) -> Experiment:
-    """Return the experiment whose results lie in `folder`, a variant's as well. InputError for none."""
-    names = [name for name in EXPERIMENTS if folder == name or folder.startswith(f"{name}_")]
-    if names:
-        return EXPERIMENTS[max(names, key=len)]
-    raise InputError(f"there is no experiment {folder!r}; choose from {', '.join(EXPERIMENTS)}")
-
-
-def list_runs(profile: Profile, experiment: str, root) -> list[Job]:
-    """List the runs of an experiment that can be started now, with results below `root`."""
-    choose("experiment", experiment, EXPERIMENTS)
-    entry = EXPERIMENTS[experiment]
-    if (entry.script == "train_language") != profile.text:
-        kinds = ("images", "texts") if profile.text else ("texts", "images")
-        raise InputError(f"{experiment} reads {kinds[0]}, this profile describes {kinds[1]}")
-    return entry.lists(profile, root, experiment)
+def list_runs(profile: Profile, name: str, root) -> list[Job]:
+    """List the runs of an experiment or an analysis that can be started now, with results below `root`."""
+    choose("experiment", name, (*profile.experiments, *ANALYSES))
+    if name in profile.experiments:
+        return trainings(profile, root, name)
+    kind = ANALYSES[name]
+    return [
+        run
+        for trained in profile.analyses.get(name, [kind.trained])
+        for run in kind.lists(profile, root, name, trained)
+    ]

@@ -1,7 +1,6 @@
 """Profiles: YAML files in experiments/profiles that say what is trained, read and checked."""
 
 from dataclasses import fields
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
@@ -11,7 +10,7 @@ from pvera import backbones, text_encoders
 from pvera.adapters import METHODS
 from pvera.data import tasks
 from pvera.errors import InputError
-from pvera.study.protocol import PROTOCOLS
+from pvera.study.protocol import PROTOCOLS, one_at_a_time
 from pvera.study.training import PRECISIONS, TrainingConfig
 from pvera.study.validation import (
     Count,
@@ -20,7 +19,6 @@ from pvera.study.validation import (
     Rate,
     Settings,
     Several,
-    Share,
     Text,
     Weight,
     check,
@@ -29,120 +27,104 @@ from pvera.study.validation import (
 )
 
 #: Keys of a file that its section "language" need not repeat.
-INHERITED = (
-    "name",
-    "seeds",
-    "protocol",
-    "methods",
-    "schedule",
-    "learning_rate",
-    "precision",
-    "beta",
-    "search_once",
-    "images",
-)
+INHERITED = ("name", "seeds", "protocol", "methods", "schedule", "learning_rate", "precision", "choose", "images")
+#: Hyperparameters of every method: the adapters' learning rate, and β of the loss. "published" is the data set's β in
+#: `protocol.PUBLISHED_BETA`.
+OF_TRAINING = {"learning_rate": Rate, "beta": Weight | Literal["published"]}
+
+#: Each seed searches a grid, or the first one for all.
+CHOICES = ("each_seed", "first_seed")
+
+Hyperparameters = dict[Text, Any]
 
 
-class Ablations(Settings):
-    """PVeRA's rank and position (Tables 2 and 3), on the first backbone: the values train side by side as
-    members of one run.
+class Experiment(Settings):
+    """One training experiment: every method on every backbone and data set with every seed, but for what it says.
 
-    targets: combinations of q, k and v. search: every value with each learning rate of the grid, not only with the
-    most chosen one.
+    methods, backbones, datasets: those of the profile that stand here, by default all.
+    seeds: by default the profile's.
+    protocol: one of `protocol.one_at_a_time`, by default the profile's. A difference that concerns one method trains
+        that method alone.
+    set: hyperparameters of all runs, instead of the profile's.
+    take: experiments whose first seed has searched hyperparameters of the method on the same data set. Their choice
+        takes the place of the profile's values, and `set` and `grid` that of the choice.
+    vary: one hyperparameter, or "protocol", with its values. The runs of each value lie below "<experiment>_<value>".
+    grid: hyperparameters with the values that are searched, all combinations; by default the grid of the method.
+    search: without, the most chosen value of the method's grid takes its place.
+    choose: who chooses from the grid: "each_seed" for itself, the "first_seed" for all, or the first seed of another
+        experiment; by default as the profile says.
+    folder: of the results, by default the experiment's name. Experiments may share one.
+    keep: predictions and adapters stay beside the records.
+    all_images: train and test on all images (texts), whatever the profile's `images`.
+    on_request: runs only where it is asked for.
     """
 
-    datasets: Several[Name]
-    rank: Several[Count]
-    targets: Several[Text]
-    search: bool
+    methods: Several[Name] | None = None
+    backbones: Several[Name] | None = None
+    datasets: Several[Name] | None = None
+    seeds: Several[Natural] | None = None
+    protocol: Text | None = None
+    set: Hyperparameters = {}
+    take: list[Name] = []
+    vary: Annotated[dict[Text, Several[Any]], Field(max_length=1)] = {}
+    grid: dict[Text, Several[Any]] = {}
+    search: bool = True
+    choose: Name | None = None
+    folder: Name | None = None
+    keep: bool = False
+    all_images: bool = False
+    on_request: bool = False
 
+    @model_validator(mode="after")
+    def _known_protocols(self) -> Self:
+        for name in filter(None, (self.protocol, *self.vary.get("protocol", ()))):
+            choose("protocol", name, one_at_a_time())
+        return self
 
-class Effects(Settings):
-    """The runs that measure the differences between the two protocols, one at a time.
-
-    They take the first backbone, these data sets, methods and seeds, and the most chosen value of each grid.
-
-    grids: methods whose full grids measure what concerns a grid's members together (`Variant.grid`).
-    """
-
-    datasets: Several[Name]
-    methods: Several[Name]
-    seeds: Several[Natural]
-    grids: Several[Name] = []
-
-
-class Noise(Settings):
-    """PVeRA with σ fixed and β = 0, and VeRA with dropout in its latent, on the first backbone (not in the paper).
-
-    sigma: σ, on every data set. sizes, dropout: other values of σ, and shares of VeRA's latent that are dropped, on
-    the first data set of each category.
-    """
-
-    sigma: Rate = 1.0
-    sizes: list[Rate] = []
-    dropout: list[Share] = []
-
-
-class Published(Settings):
-    """The published protocol on the first backbone: each seed searches its own grid.
-
-    methods: those that are trained. beta: of PVeRA. seeds: these alone.
-    """
-
-    methods: Several[Name]
-    beta: Weight
-    seeds: Several[Natural]
-
-
-class FullSets(Settings):
-    """Text tasks on their full training sets, where the others take the first texts (`Profile.images`).
-
-    methods: as in a profile, with other grids.
-    """
-
-    datasets: Several[Name]
-    methods: Annotated[dict[Text, dict[Text, Any]], Field(min_length=1)]
+    def variants(self, name: str) -> dict[str, Hyperparameters]:
+        """Return the folders of results with the value that each varies; `name`: of the experiment."""
+        folder = self.folder or name
+        if not self.vary:
+            return {folder: {}}
+        ((key, values),) = self.vary.items()
+        texts = [f"{value:g}" if isinstance(value, float) else value for value in values]
+        return {f"{folder}_{text}": {key: value} for text, value in zip(texts, values, strict=True)}
 
 
 class Baselines(Settings):
     """What is held against PVeRA's draws, on the first backbone.
 
+    datasets: by default the profile's.
     draws: numbers of draws, of PVeRA and of dropout.
     shifted_images: how many test images are corrupted, and how many of other data sets are given.
     shift_draws: number of draws for these images, and along β.
-    betas: the values of β that PVeRA is trained with on the first data set of each category.
     """
 
+    datasets: list[Name] = []
     draws: Several[Count] = [1, 4, 16]
     shifted_images: Count = 250
     shift_draws: Count = 4
-    betas: list[Weight] = []
 
 
 class Profile(Settings):
-    """A profile's backbones, data sets, methods with their grids, seeds, budget and protocol.
+    """A profile's backbones, data sets, methods with their grids, seeds, budget, protocol and experiments.
 
     methods: per method its fixed hyperparameters, `grid` (one name with its values) and `most_chosen`, the
     value that backbones in `fixed_grid` take instead of searching.
     training: `schedule` in the file.
     learning_rate: of heads, and of adapters without a learning-rate grid (Section 4.2).
     precision: see `training.PRECISIONS`.
-    beta: the values of β searched on data sets for which the published program states none.
-    alpha: as many values of VeRA's α, which give it as many configurations to choose from.
-    search_rates: the learning rates with which each value of β and α is tried, instead of the most chosen one.
-    search_once: the first seed of an experiment searches each grid, and its other seeds train the value that it chose.
-    component_seeds: of the experiments on PVeRA's components, which are left out where there are none. VeRA and PVeRA
-        have those of them that `seeds` lacks as well.
-    subset: the data sets of dropout and `rivals`; by default all.
+    choose: see `Experiment`.
+    experiments: the trainings by name; by default the benchmark.
+    analyses: the analyses that run where no others are asked for, each with the experiments whose adapters it reads; by
+        default all, most of them of the benchmark.
     out_of_distribution: data sets whose models see each other's images; by default the first of each category.
-    experiments: those that are run where no others are asked for; by default all.
-    noise, published: two experiments that are left out where they are not described.
     draws: of Monte Carlo inference, the numbers that are compared; fewer draws are the first of the most.
-    rivals: the methods of uncertainty beside PVeRA's draws.
+    baselines: the methods of uncertainty beside PVeRA's draws.
     weights: per backbone a local file of its weights, instead of the hub's.
     deterministic: see `training.require_determinism`.
+    image_size: pixels of an image's side on all backbones, instead of their own.
     images: for trials, how many images (or texts) of each split are used, the first ones.
-    full: of the language experiment, tasks that train on all their texts, each group with its methods.
     language: the language experiment, a profile of its own, whose data sets are text.
     name, text: the file's name, and whether this is a language experiment; the file does not set them.
     """
@@ -153,29 +135,21 @@ class Profile(Settings):
     datasets: Several[Name]
     seeds: Several[Natural]
     protocol: Literal[tuple(PROTOCOLS)]
-    methods: Annotated[dict[Text, dict[Text, Any]], Field(min_length=1)]
+    methods: Annotated[dict[Text, Hyperparameters], Field(min_length=1)]
     training: TrainingConfig = Field(TrainingConfig(), alias="schedule")
     learning_rate: Rate = 1e-4
     precision: Literal[tuple(PRECISIONS)] = "float32"
     fixed_grid: list[Name] = []
-    beta: list[Weight] = []
-    alpha: list[Rate] = []
-    search_rates: list[Rate] = []
-    search_once: bool = False
-    component_seeds: list[Natural] = []
-    subset: list[Name] = []
+    choose: Literal[CHOICES] = "each_seed"
+    experiments: dict[Name, Experiment] = {"benchmark": Experiment(keep=True)}
+    analyses: dict[Name, Several[Name]] = {}
     out_of_distribution: list[Name] = []
-    experiments: list[Name] = []
-    ablations: Ablations | None = None
-    effects: Effects | None = None
-    noise: Noise | None = None
-    published: Published | None = None
     draws: Several[Annotated[int, Field(ge=2)]] = [2, 4, 8, 16]
-    rivals: Baselines | None = None
+    baselines: Baselines | None = None
     weights: dict[Name, Text] = {}
     deterministic: bool = False
+    image_size: Count | None = None
     images: Count | None = None
-    full: list[FullSets] = []
     language: "Profile | None" = None
     text: bool = False
 
@@ -185,14 +159,25 @@ class Profile(Settings):
             if self.text:
                 choose("text encoder", name, text_encoders.NAMES)
             else:
-                backbones.architecture(name)
-        parts = [part.datasets for part in (self, self.ablations, self.effects, *self.full) if part]
-        for name in chain(*parts, self.subset, self.out_of_distribution):
+                backbones.architecture(name, self.image_size)
+        baselines = self.baselines.datasets if self.baselines else []
+        named = [one.datasets or [] for one in self.experiments.values()]
+        for name in (*self.datasets, *self.out_of_distribution, *baselines, *sum(named, [])):
             if (tasks.task(name, self.data).category == "language") != self.text:
                 raise ValueError(f"datasets: {name!r} is a data set of {'images' if self.text else 'texts'}")
-        for name, options in chain(self.methods.items(), *(part.methods.items() for part in self.full)):
+        for name, options in self.methods.items():
             choose("method", name, METHODS)
-            _check_method(name, options)
+            grid, place = options.get("grid", {}), f"methods.{name}"
+            check(Annotated[dict[str, Several[Any]], Field(max_length=1)], grid, f"{place}.grid")
+            fixed = {key: value for key, value in options.items() if key not in ("grid", "most_chosen")}
+            _check_hyperparameters(place, name, fixed, grid)
+        for name, experiment in self.experiments.items():
+            for other in (*experiment.take, experiment.choose or CHOICES[0]):
+                choose("experiment", other, (*CHOICES, *self.experiments))
+            varied = {key: values for key, values in experiment.vary.items() if key != "protocol"}
+            for method in experiment.methods or self.methods:
+                choose("method", method, METHODS)
+                _check_hyperparameters(f"experiments.{name}", method, experiment.set, varied | experiment.grid)
         return self
 
     @classmethod
@@ -234,16 +219,14 @@ def _of_texts(content: dict) -> dict:
     return merged
 
 
-def _check_method(name: str, options: dict) -> None:
-    """Raise ValueError for settings that the method `name` does not have, or a malformed grid."""
-    place, hints, grid = f"methods.{name}", get_type_hints(METHODS[name]), options.get("grid", {})
-    types = {field.name: hints[field.name] for field in fields(METHODS[name])} | {"learning_rate": Rate}
-    check(Annotated[dict[str, Several[Any]], Field(max_length=1)], grid, f"{place}.grid")
-    settings = {key: [value] for key, value in options.items() if key not in ("grid", "most_chosen")}
-    for key, values in [*settings.items(), *grid.items()]:
+def _check_hyperparameters(place: str, method: str, fixed: dict[str, Any], searched: dict[str, list]) -> None:
+    """Raise ValueError, which names `place`, for hyperparameters that the method does not have or refuses."""
+    hints = get_type_hints(METHODS[method])
+    types = {field.name: hints[field.name] for field in fields(METHODS[method])} | OF_TRAINING
+    for key, values in [*((key, [value]) for key, value in fixed.items()), *searched.items()]:
         if key not in types:
             raise ValueError(f"{place}.{key}: unknown hyperparameter; choose from {', '.join(types)}")
         for value in values:
             check(types[key], value, f"{place}.{key}")
-            if key != "learning_rate":
-                METHODS[name](**{key: value})
+            if key not in OF_TRAINING:
+                METHODS[method](**{key: value})

@@ -9,6 +9,7 @@ A record holds
 
     schema, profile, experiment, backbone, dataset, category, method, seed, protocol
     data_copy              `vtab.copy_name` of the data (null where it cannot be told)
+    data_differs           in what accepted data differ from VTAB-1k, as `vtab.check` says
     own_data               of one's own pictures: how they were split, the names of their classes, a hash of all
     config, config_hash    everything that influences the numbers
     members                per member of the grid: grid (its values), status, best_validation_loss,
@@ -38,7 +39,7 @@ from pvera.adapters import METHODS
 from pvera.errors import InputError, writing
 from pvera.files import digest, plain, sha256, write_atomically
 
-SCHEMA = 2
+SCHEMA = 3
 IDENTITY = ("profile", "experiment", "backbone", "dataset", "method", "seed")
 ARRAYS, ADAPTER = ".npz", ".safetensors"
 CATEGORIES = ("natural", "specialized", "structured")  # of VTAB-1k
@@ -199,9 +200,8 @@ def load_runs(root, profile: str, *experiments: str, optional: bool = False) -> 
 def _check_comparable(runs: list[dict]) -> None:
     """Raise InputError if a table of these runs would compare what is not comparable."""
     seen = {}  # (key, the part of the runs that it belongs to) -> the first run there and its value
-    optional = dict.fromkeys(sorted(set().union(*(run["config"] for run in runs))))
     for run in runs:
-        config = {"protocol name": run["protocol"]} | optional | run["config"]
+        config = {"protocol name": run["protocol"]} | run["config"]
         if run.get("data_copy"):  # where it cannot be told, data_sha256 decides
             config["data_copy"] = run["data_copy"]
         for key, value in config.items():

@@ -59,6 +59,7 @@ class Job:
     data_root: str
     results_root: str
     weights: str | None = None
+    image_size: int | None = None
     deterministic: bool = False
     images: int | None = None
     keep: bool = True
@@ -108,18 +109,16 @@ class Run(Job):
     pool: str = "first"
 
     def config(self) -> dict:
-        shortened = {} if self.images is None else {"images": self.images}
-        pooled = {} if self.pool == "first" else {"pool": self.pool}
         schedule = self.training.model_dump()
         return {
             "seed": self.seed,
-            "members": [asdict(c) | {"method": c.method.describe()} for c in self.candidates],
+            "members": [asdict(candidate) for candidate in self.candidates],
             "protocol": asdict(self.protocol),
             "max_epochs": schedule.pop("epochs"),
             **schedule,
             "precision": self.precision,
-            **shortened,
-            **pooled,
+            "images": self.images,
+            "pool": self.pool,
             **inputs.describe_backbone(self),
             "data_sha256": inputs.splits_sha256(self),
         }
@@ -175,7 +174,7 @@ class Run(Job):
         record = {
             "category": task.category,
             "protocol": self.protocol.name,
-            "data_copy": vtab.copy_name(self.data_root, self.dataset) if self.dataset in vtab.NAMES else None,
+            **vtab.provenance(self.data_root, self.dataset),
             **tasks.provenance(self.data_root, self.dataset),
             "config": self.config(),
             "members": described,

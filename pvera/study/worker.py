@@ -6,7 +6,6 @@ one per GPU, or as the jobs of a SLURM array (`cluster`). A worker that is kille
 
 import os
 import sys
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,10 +22,9 @@ from pvera import processes
 from pvera.adapters import METHODS
 from pvera.errors import InputError, writing
 from pvera.files import write_atomically
-from pvera.study import hours
-from pvera.study.plan import EXPERIMENTS, list_runs
+from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
-from pvera.study.runs import Job, Run
+from pvera.study.runs import Job
 from pvera.study.training import CUBLAS
 
 OnStep = Callable[[Job, int, int], None]  # takes a run, its steps done and their number; 0 of 0: it is over
@@ -38,7 +36,6 @@ class Plan:
 
     replace: results of another configuration are made again. methods: classes that a worker has to import.
     longest_first: of trainings; leaves the least to wait for at the end where several workers share them.
-    ends: by time.time(); a worker starts no run that would end later, if it took as long as the longest so far.
     """
 
     profile: Profile
@@ -47,12 +44,10 @@ class Plan:
     replace: bool = False
     longest_first: bool = False
     methods: tuple[type, ...] = tuple(METHODS.values())
-    ends: float | None = None
 
     def runs(self) -> list[Job]:
         """List what can be started now, done or not, in the order of the experiments."""
-        names = [name for name in EXPERIMENTS if name in self.experiments]
-        return [run for name in names for run in list_runs(self.profile, name, self.root)]
+        return [run for name in self.experiments for run in list_runs(self.profile, name, self.root)]
 
     def missing(self, runs: list[Job] | None = None) -> list[Job]:
         """List the runs without result. InputError for a result of another configuration, unless `replace`."""
@@ -92,7 +87,7 @@ def claimed(run: Job, timeout: float = 0) -> Iterator[bool]:
 
 
 def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, keep_going: bool = False) -> None:
-    """Execute runs of `plan` until each is done, here or by another worker, or the budget is spent.
+    """Execute runs of `plan` until each is done, here or by another worker.
 
     A run that fails ends the worker, or with `keep_going` leaves its traceback beside its place, where every worker
     passes it by; RuntimeError at the end.
@@ -101,16 +96,14 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
         torch.set_num_threads(1)  # which makes numbers independent of how many workers there are
     else:
         os.environ.setdefault(*CUBLAS)  # read when CUDA starts
-    failed, longest = [], 0.0
+    failed = []
     while runs := [run for run in plan.missing() if not failure(run).exists()]:
         executed = 0
         for run in runs:
-            if plan.ends is not None and time.time() + longest > plan.ends:
-                return
             with claimed(run) as mine:
                 if not mine or run.state() == "done":
                     continue
-                executed, started = executed + 1, time.monotonic()
+                executed += 1
                 try:
                     run.execute(device, partial(on_step, run))
                 except Exception as error:
@@ -121,7 +114,6 @@ def work(plan: Plan, device: str = "cpu", on_step: OnStep = lambda *_: None, kee
                     traceback.print_exc()
                     write_atomically(failure(run), traceback.format_exc().encode())
                     failed.append(run)
-                longest = max(longest, time.monotonic() - started)
                 on_step(run, 0, 0)
         if not executed:
             with claimed(runs[0], timeout=-1):
@@ -140,22 +132,12 @@ def work_together(plan: Plan, runs: list[Job], workers: int, device: str) -> Non
     workers = min(workers, len(runs))
     with tqdm(total=len(runs), desc=plan.profile.name, unit="run", dynamic_ncols=True, smoothing=0.1) as bar:
         running: dict[Job, str] = {}
-        waiting = {run for run in runs if isinstance(run, Run)}
-        first_epoch: dict[Job, float] = {}
 
         def on_step(run: Job, step: int, limit: int) -> None:
-            if step == 1:
-                first_epoch[run] = time.monotonic()
-            if step == 2 and isinstance(run, Run) and hours.epoch(run):
-                waiting.add(run)
-                speed = (time.monotonic() - first_epoch[run]) / hours.epoch(run)
-                left = speed * sum(map(hours.epoch, waiting)) / min(workers, len(waiting))
-                bar.write(f"{run.name}: what is left takes {hours.duration(left, run.training)}", file=sys.stderr)
             if limit:
                 running[run] = f"{run.name.partition('/')[2]} {step}/{limit}"
             else:
                 running.pop(run, None)
-                waiting.discard(run)
                 bar.total = max(bar.total, bar.n + 1)
                 bar.update()
             bar.set_postfix_str(", ".join(running.values()), refresh=sys.stderr.isatty())

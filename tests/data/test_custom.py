@@ -1,11 +1,14 @@
 """The user's own pictures: every form on disk, checks, and splits."""
 
 import shutil
+import unicodedata
 from pathlib import Path
 
+import numpy as np
 import photographs
 import pytest
 from photographs import copy, listed, pictures  # noqa: F401  fixtures
+from PIL import ExifTags, Image
 
 from pvera import InputError
 from pvera.data import custom, image_folders, tasks
@@ -114,13 +117,80 @@ def test_a_csv_file(pictures, tmp_path):
     assert described["classes"] == ["9", "10", "11", "12"], "in the order of numbers"
 
 
-def test_files_that_are_no_pictures_by_name_are_left_out_and_counted(copy, tmp_path):
+def test_what_is_no_picture_of_the_users_is_left_out_and_counted(copy, tmp_path):
     for name in ("notes.txt", "scan.pdf", ".DS_Store"):  # Pillow writes PDF, and does not read it
         (copy / "cat" / name).write_text("a cat")
     shutil.move(copy / "coffee", copy / "cat" / "coffee")  # at any depth
+    for place in ("cat/.ipynb_checkpoints", "rocket/deep/@eaDir", "__MACOSX/rocket", ".stversions"):
+        shutil.copytree(copy / "astronaut", copy / place)
+    shutil.copy(copy / "cat/grey1.png", copy / "cat/._grey1.png")
     described = custom.install(tmp_path, "mine", copy)
-    assert len(described["classes"]) == 3 and sum(described["images"].values()) == 80
-    assert custom.describe("mine", described).endswith("left out for want of an image's suffix: 2")
+    assert described["classes"] == ["astronaut", "cat", "rocket"] and sum(described["images"].values()) == 80
+    line = custom.describe("mine", described)
+    assert line.endswith("left out: 81 hidden, 2 without an image's suffix")
+
+
+def test_links_to_folders_are_followed_once(copy, tmp_path):
+    (copy / "cat").rename(tmp_path / "elsewhere")
+    (copy / "cat").mkdir()
+    shutil.move(tmp_path / "elsewhere/grey1.png", copy / "cat")
+    for link in ("cat/more", "cat/again", "../elsewhere/loop"):
+        (copy / link).symlink_to(copy / "cat" if "loop" in link else tmp_path / "elsewhere")
+    described = custom.install(tmp_path, "mine", copy)
+    assert sum(described["images"].values()) == 80 and described["alike"] == 0
+    (copy / "rocket/loop").symlink_to(copy)
+    with pytest.raises(InputError, match="equal pictures with different labels"):
+        custom.install(tmp_path, "mine", copy)
+
+
+@pytest.mark.parametrize("name", ["caf\u00e9", "\u212b"])  # the second is the sign of Ångström, whose form is Å
+def test_a_class_is_one_in_composed_and_decomposed_unicode(name, copy, tmp_path):
+    composed = unicodedata.normalize("NFC", name)
+    (copy / "cat").rename(copy / composed)
+    expected = custom.split(copy, 1)[1]
+    other = copy / (name if name != composed else unicodedata.normalize("NFD", name))
+    other.mkdir()
+    for file in sorted((copy / composed).iterdir())[::2]:
+        file.rename(other / file.name)
+    rows = [(path, label) for path, label, _ in listed(copy)]
+    assert len({label for _, label in rows}) == 5
+    for source in (copy, write_csv(copy / "a.csv", rows, "path,label")):
+        assert custom.split(source, 1)[1].drop(columns="path").equals(expected.drop(columns="path"))
+
+
+def test_pictures_are_equal_by_their_pixels(copy, tmp_path):
+    """In another format or mode, with other metadata, and turned by EXIF; alpha is dropped."""
+    grey, turned = Image.open(copy / "cat/grey1.png"), Image.Exif()
+    turned[ExifTags.Base.Orientation] = 3
+    pixels = grey.convert("RGB")
+    twins = [copy / "cat" / name for name in ("a.bmp", "b.png", "c.png", "d.png", "e.webp")]
+    grey.save(twins[0])
+    pixels.save(twins[1])
+    pixels.transpose(Image.Transpose.ROTATE_180).save(twins[2], exif=turned)
+    pixels.putalpha(Image.linear_gradient("L").resize(pixels.size))
+    pixels.save(twins[3])
+    grey.convert("RGB").save(twins[4], lossless=True)
+    *_, table, described = custom.split(copy, 1)
+    assert described["alike"] == 5 and custom.describe("mine", described).endswith("; with the pixels of another: 5")
+    alike = table[table.path.isin(["cat/grey1.png", *(f"cat/{twin.name}" for twin in twins)])]
+    assert len(alike) == 6 and alike.part.nunique() == 1, "they stay in one split"
+    splits_of(copy, "train", "val", "test")
+    with pytest.raises(InputError, match="equal pictures in two splits .'test/cat/"):
+        custom.split(copy, 1)
+
+
+def test_pictures_of_nearly_one_colour_are_counted(copy):
+    source = np.random.default_rng(0)
+    for number in range(3):
+        Image.fromarray(source.integers(4096, size=(40, 40), dtype=np.uint16)).save(copy / f"cat/{number}.png")
+        Image.new("RGB", (9, 9), (number, 200, 0)).save(copy / f"coffee/{number}.png")
+    empty = Image.new("RGBA", (40, 40))
+    for name in ("a", "b"):
+        empty.putalpha(Image.fromarray(source.integers(256, size=(40, 40), dtype=np.uint8)))
+        empty.save(copy / f"rocket/{name}.png")
+    *_, described = custom.split(copy, 1)
+    assert (described["alike"], described["one_colour"]) == (1, 8)
+    assert custom.describe("mine", described).endswith("; with the pixels of another: 1; nearly one colour: 8")
 
 
 def keep(folder, *names) -> None:
@@ -164,12 +234,27 @@ WRONG = {
         "has no training picture of 'cat'",
     ),
     "no header": (rows_of("cat/a.png,1"), "a.csv: must name the columns path, label"),
-    "no label": (rows_of("path,label", ("cat/a.png", "")), "a.csv, row 1: needs path, label and"),
-    "split's name": (rows_of("path,label,split", ("cat/a.png", 1, "dev")), "a.csv, row 1: needs"),
-    "open quote": (rows_of("path,label", ("cat/grey1.png", '"1'), ("cat/a.png", 2)), "a.csv cannot be read: "),
-    "no CSV text": (lambda f: (f / "a.csv").write_bytes(b"path\xff") and f / "a.csv", "a.csv cannot be read: "),
+    "empty table": (rows_of(""), "a.csv: must name the columns path, label"),
+    "no label": (rows_of("path,label\n", ("cat/a.png", "")), "a.csv, line 3: needs path, label and"),
+    "split's name": (
+        rows_of('"path",label,split', ("cat/a.png", '"1\n2"', "test"), ("cat/b.png", 1, "dev")),
+        "a.csv, line 4: needs",
+    ),
+    "row twice": (
+        rows_of("path,label", ("cat/a.png", 1), ("cat/./a.png", 1)),
+        "a.csv, line 3: 'cat/./a.png' stands in line 2 already",
+    ),
+    "title twice": (rows_of("path,label,Label ", ("cat/a.png", 1, 1)), "a.csv, line 1: names the column label twice"),
+    "comma": (rows_of("path,label", ("cat/a.png", 1), ("cat/b,c.png", 1)), "a.csv, line 3: has more cells than"),
+    "open quote": (rows_of("path,label", ("cat/grey1.png", '"1'), ("cat/a.png", 2)), "a.csv, line 3: unexpected end"),
+    "no CSV text": (lambda f: (f / "a.csv").write_bytes(b"path\xff") and f / "a.csv", "a.csv cannot be read: line 1"),
+    "no picture": (lambda f: (f / "cat/grey1.png").write_text("cat") and f, "cat/grey1.png cannot be read: "),
     "line break": (lambda f: move(f, "a\nb.png"), "rename 'cat/a\\nb.png': a line break"),
     "not UTF-8": (lambda f: move(f, "\udcff.png"), "rename 'cat/\\udcff.png': "),
+    "CSV not in UTF-8": (
+        lambda f: write_csv((f / "cat").rename(f / "\udcff") / "a.csv", [("a.png", 1), ("../b.png", 2)], "path,label"),
+        "rename '\\udcff/a.png': ",
+    ),
     "lost": (rows_of("path,label", ("cat/a.png", 1), ("cat/b.png", 2)), "a picture cannot be read: [Errno 2]"),
 }
 
@@ -181,6 +266,12 @@ def test_errors_are_one_line(case, copy, tmp_path):
         custom.install(tmp_path, "mine", change(copy) or copy)
     assert message in str(caught.value) and "\n" not in str(caught.value)
     assert not (tmp_path / "mine").exists(), "an incomplete data set is never left"
+
+
+def test_the_folder_may_have_a_name_that_is_no_utf8(copy, tmp_path):
+    folder = copy.rename(tmp_path / "\udcff")
+    custom.install(tmp_path, "mine", folder)
+    assert tasks.manifest(tmp_path, "mine")["source"] == str(folder)
 
 
 def test_names_and_damaged_descriptions(pictures, tmp_path):

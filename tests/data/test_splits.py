@@ -66,7 +66,7 @@ def test_keys_need_no_data_and_tell_all_that_a_split_depends_on(root, case, monk
     name, frozen = case
     reading, loaded = inputs.kind(name).reading(frozen), inputs.load(root, name, frozen)
     few = inputs.load(root, name, frozen, first=5)
-    monkeypatch.setattr(inputs.kind(name), "load_part", None)
+    monkeypatch.setattr(inputs.kind(name), "load", None)
     keys = inputs.keys(root, name, reading)
     assert keys == [split.key for split in loaded] and len(set(keys)) == 3
     assert inputs.keys(root, name, reading, first=5) == [split.key for split in few] != keys

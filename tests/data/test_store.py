@@ -130,7 +130,7 @@ def test_decodes_once_into_a_read_only_map(root, monkeypatch):
     monkeypatch.setattr(image_folders, "decode", forbidden)
     again = load(root)
     assert np.array_equal(again.images, first.images) and again.names == first.names and files() == [".npy"] * 2
-    with pytest.raises(InputError, match="called"):
+    with pytest.raises(AssertionError, match="called"):
         load(root, "val200")  # not decoded yet
 
 

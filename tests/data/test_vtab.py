@@ -1,6 +1,7 @@
 """The checks of VTAB-1k, by the script and before training, on small folders with its layout."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -8,9 +9,9 @@ import vtab_like
 from PIL import Image
 from vtab_like import ROOT, SCRIPT, cache, call, edit, state, whole  # noqa: F401  fixtures among them
 
-from pvera.data import image_folders, inputs, store, vtab
+from pvera.data import image_folders, inputs, store, tasks, vtab
 from pvera.errors import InputError
-from pvera.study import runs
+from pvera.study import results, runs
 from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
 from pvera.study.training import TrainingConfig
@@ -22,7 +23,7 @@ def test_all_nineteen_from_a_folder_to_the_store(tmp_path, call):
     code, output, _ = call("--root", root, "--source", tmp_path / "mine", "--accept")
     assert code == 0 and "19 of 19 data sets can be used" in output
     assert all(state(output, name) == "accepted as it is" for name in vtab.NAMES)
-    assert "copy: lossless, differs from VTAB-1k" in output
+    assert "say 'differs from VTAB-1k'" in output and "copy:" not in output
     for name in vtab.NAMES:
         assert image_folders.load_split(root, name, "test", 16).images.shape == (32, 16, 16, 3)
     assert json.loads((root / vtab.RECORD).read_text())["kitti"] == ["test: 32 images, not 711"]
@@ -81,26 +82,33 @@ def test_wrong_files_are_reported(kitti, case):
     assert vtab.check(kitti, "kitti")[0].startswith(message)
 
 
-def test_classes_without_images(kitti, tmp_path):
-    """SUN397 lacks one in every copy."""
-    for file in ("train800.txt", "val200.txt", "test.txt"):
-        edit(kitti / "kitti" / file, lambda lines: [line.replace(" 3\n", " 2\n") for line in lines])
-    assert vtab.check(kitti, "kitti") == ["training: no image of 1 of 4 classes", "test: no image of 1 of 4 classes"]
-    vtab_like.write(tmp_path, ["sun397"])
-    for label, said in ((396, []), (394, ["training: no image of 1 of 397 classes"])):
-        for file in ("train800.txt", "val200.txt"):
-            edit(tmp_path / "sun397" / file, lambda lines: [line.replace(f" {label}\n", " 395\n") for line in lines])
-        assert [f for f in vtab.check(tmp_path, "sun397") if f.startswith("training")] == said
+@pytest.mark.parametrize("name", vtab.NAMES)
+def test_training_images_show_all_classes_but_those_of_sun397(tmp_path, name):
+    """VTAB-1k's own lists of SUN397 show 309 of 397 classes in train800, 136 in val200, 325 in both."""
+    task, folder = tasks.task(name), tmp_path / name
+    first, second = (range(309), range(189, 325)) if name == "sun397" else [range(task.classes)] * 2
+    shown, few = len({*first, *second}), f"test: 400 images, not {task.test_images}"
+    folder.mkdir()
+    for split, labels in {"train800": first, "val200": second, "test": range(task.classes)}.items():
+        lines = [f"{split}/{i} {labels[i % len(labels)]}\n" for i in range(vtab.TRAINING.get(split, 400))]
+        (folder / f"{split}.txt").write_text("".join(lines))
+    assert vtab.check(tmp_path, name, images=False) == [few]
+    for file in folder.iterdir():
+        edit(file, lambda lines: [re.sub(f" {shown - 1}\n", " 0\n", line) for line in lines])
+    lost = [
+        f"{part}: images of {n - 1} classes, not {n}" for part, n in {"training": shown, "test": task.classes}.items()
+    ]
+    assert vtab.check(tmp_path, name, images=False) == [few, *lost]
 
 
 def test_missing_splits_and_data_sets(kitti, tmp_path, call):
     (kitti / "kitti" / "test.txt").unlink()
     vtab_like.write(tmp_path / "other", ["svhn"])
     code, output, _ = call("--root", kitti, "--source", tmp_path / "other", "--datasets", "kitti", "dtd", "svhn")
-    assert code == 1 and "0 of 3 data sets can be used" in output and "svhn was not put in place: test: 32 im" in output
-    assert not (kitti / vtab.RECORD).exists()
-    assert state(output, "kitti") == "wrong" and state(output, "dtd") == "missing"
-    assert "test: test.txt does not exist" in output and "no such folder" in output
+    assert code == 1 and "missing: dtd\n0 of 3 data sets can be used" in output and "--accept uses" in output
+    assert not (kitti / vtab.RECORD).exists() and not (kitti / "svhn").exists()
+    assert state(output, "kitti") == "wrong" and state(output, "svhn") == "left out"
+    assert "test: test.txt does not exist" in output and "test: 32 images, not 26032" in output
 
 
 BAD = {
@@ -164,32 +172,37 @@ def test_own_data_does_not_train_as_vtab(kitti, decode):
 
 
 def test_accepted_data_train_under_another_name(tmp_path, call):
-    own_data(tmp_path)
-    arguments = ("--root", tmp_path, "--datasets", "eurosat")
+    """Lossy and lossless ones share a table, and none with VTAB-1k; a source need not hold all 19."""
+    own_data(tmp_path / "mine")
+    vtab_like.write(tmp_path / "mine", ["cifar"], side=32)
+    vtab_like.write(tmp_path / "mine", ["smallnorb_azi"], side=32, suffix="jpg")
+    names, root = ["cifar", "eurosat", "smallnorb_azi"], tmp_path / "data"
+    arguments = ("--root", root, "--source", tmp_path / "mine")
     code, output, _ = call(*arguments)
-    assert code == 1 and "--accept uses it as it is" in output
-    code, output, _ = call(*arguments, "--accept")
-    assert code == 0 and state(output, "eurosat") == "accepted as it is"
-    assert call(*arguments)[0] == 0, "the acceptance is remembered"
-    vtab_like.write(tmp_path, ["svhn"], side=32)
-    assert vtab.copy_name(tmp_path, "svhn") == "lossless"
-    assert vtab.copy_name(tmp_path, "eurosat") == vtab.copy_name(tmp_path) == "lossless, differs from VTAB-1k"
-
-    (run,) = wanted(tmp_path, "eurosat")
-    inputs.prepare([run])
-    run.execute()
-    assert json.loads(run.path.read_text())["data_copy"] == "lossless, differs from VTAB-1k"
-    shutil.copytree(tmp_path / "eurosat", tmp_path / "digits")
-    (beside,) = wanted(tmp_path, "digits")
-    beside.execute()
-    assert json.loads(beside.path.read_text())["data_copy"] is None, "no copy of VTAB-1k"
+    assert code == 1 and {state(output, name) for name in names} == {"left out"} and "--accept uses" in output
+    for accept in (["--accept"], ["--accept"], []):
+        code, output, _ = call(*arguments, *accept)
+        assert code == (0 if accept else 1) and "3 of 19 data sets can be used" in output, "it is remembered"
+        assert {state(output, name) for name in names} == {"accepted as it is"} and "missing: caltech101, dtd" in output
+    shutil.copytree(root / "eurosat", root / "digits")
+    runs = wanted(root, *names, "digits")
+    inputs.prepare(runs)
+    for run in runs:
+        run.execute()
+    records = results.load_runs(root / "results", "small")
+    assert [run["data_copy"] for run in records] == [vtab.DIFFERS, None, vtab.DIFFERS, vtab.DIFFERS]
+    assert records[0]["data_differs"] == vtab.check(root, "cifar") and "data_differs" not in records[1]
+    vtab_like.write(root, ["svhn"])
+    assert vtab.copy_name(root, "svhn") == vtab.copy_name(root) == "lossless"
 
     # The acceptance does not cover another difference.
-    edit(tmp_path / "eurosat" / "val200.txt", lambda lines: lines[1:])
+    edit(root / "eurosat" / "val200.txt", lambda lines: lines[1:])
     with pytest.raises(InputError, match="is not VTAB-1k's EuroSAT"):
-        inputs.prepare(wanted(tmp_path, "eurosat"))
-    code, output, _ = call(*arguments)
+        inputs.prepare(wanted(root, "eurosat"))
+    code, output, _ = call(*arguments, "--datasets", "eurosat")
     assert code == 1 and state(output, "eurosat") == "wrong"
+    with pytest.raises(InputError, match="no such folder; `.*prepare_vtab.py .* dtd` installs it from the hub"):
+        vtab.require(root, "dtd")
 
 
 # The two copies
@@ -199,17 +212,16 @@ def test_the_copies_are_distinguished_by_content(tmp_path, call):
     assert vtab.copy_name(tmp_path) is None
     vtab_like.write(tmp_path, ["caltech101"], suffix="jpg")
     assert vtab.copy_name(tmp_path) is None, "its originals are JPEG files"
-    vtab_like.write(tmp_path, ["cifar"], suffix="jpg")
+    vtab_like.write(tmp_path, ["cifar"], 10_000, suffix="jpg")
     assert vtab.copy_name(tmp_path) == "lossy"
-    vtab_like.write(tmp_path, ["svhn"])
+    vtab_like.write(tmp_path, ["kitti"], 711)
     assert vtab.copy_name(tmp_path) == vtab.copy_name(tmp_path, "caltech101") == "mixed"
-    assert [vtab.copy_name(tmp_path, name) for name in ("cifar", "svhn", "kitti")] == ["lossy", "lossless", None]
-    code, output, _ = call("--root", tmp_path, "--datasets", "cifar", "svhn", "--accept")
+    assert [vtab.copy_name(tmp_path, name) for name in ("cifar", "kitti", "svhn")] == ["lossy", "lossless", None]
+    code, output, _ = call("--root", tmp_path, "--datasets", "cifar", "kitti")
     assert code == 1 and "2 of 2 data sets can be used" in output and "must not share a table" in output
     shutil.rmtree(tmp_path / "cifar")
-    (tmp_path / vtab.RECORD).unlink()
     for split in image_folders.SPLITS:
-        path = (tmp_path / "svhn" / f"{split}.txt").read_text().split()[0]
-        (tmp_path / "svhn" / path).unlink()
-        Image.new("RGB", (8, 8)).save(tmp_path / "svhn" / path, "JPEG")
-    assert vtab.copy_name(tmp_path, "svhn") == "lossy", "file names do not matter"
+        path = (tmp_path / "kitti" / f"{split}.txt").read_text().split()[0]
+        (tmp_path / "kitti" / path).unlink()
+        Image.new("RGB", (8, 8)).save(tmp_path / "kitti" / path, "JPEG")
+    assert vtab.copy_name(tmp_path, "kitti") == "lossy", "file names do not matter"

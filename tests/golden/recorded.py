@@ -50,7 +50,7 @@ def of_texts(folder: Path) -> Profile:
         backbones=["minilm"],
         datasets=["acceptability"],
         protocol="corrected",
-        beta=[1e-4],  # one value, so that there is no search
+        experiments={"language": {"set": {"beta": 1e-4}, "keep": True}},
         weights={"minilm": str(encoder)},
         **settings,
     )

@@ -43,6 +43,7 @@ def make_record(method="pvera", dataset="digits", seed=0, correct=5, images=10, 
         ],
         "max_epochs": 30,
         "precision": "float32",
+        "images": None,
         "weights_sha256": "w",
         "data_sha256": dataset,
     } | changes.pop("config", {})

@@ -17,7 +17,10 @@ PROFILE = {
     "seeds": [0, 1],
     "protocol": "corrected",
     "schedule": {"epochs": 2},
-    "beta": [1e-2, 1e-6],
+    "experiments": {
+        "beta": {"methods": ["pvera"], "seeds": [0], "set": {"learning_rate": 1e-3}, "grid": {"beta": [1e-2, 1e-6]}},
+        "benchmark": {"take": ["beta"], "keep": True},
+    },
     "methods": {
         "linear": {"grid": {"learning_rate": [1e-3, 1e-4]}},
         "lora": {"grid": {"rank": [2, 4]}},

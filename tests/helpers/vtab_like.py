@@ -59,5 +59,5 @@ def edit(file: Path, change) -> None:
 
 def state(output: str, name: str) -> str:
     """Return the state of a data set as prepare_vtab.py prints it."""
-    (line,) = [line for line in output.splitlines() if line.startswith(f"{name} ") and " not put " not in line]
+    (line,) = [line for line in output.splitlines() if line.startswith(f"{name} ")]
     return line.removeprefix(name).strip()

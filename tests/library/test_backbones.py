@@ -72,7 +72,7 @@ def test_random_weights_come_from_the_seed_and_leave_the_global_generator_alone(
 
 
 def test_dinov2_reads_weights_from_a_file(tmp_path):
-    """The published weights have 37 x 37 positions and a mask token; images of 224 pixels have 16 x 16."""
+    """The published weights have 37 x 37 positions and a mask token; images of 224 pixels have 16 x 16, of 98 7 x 7."""
     small, file = backbones.load("dinov2_s", pretrained=False), tmp_path / "weights.safetensors"
     assert small.image_size == 224 and small.file_sha256 is None
     assert small.mean == (0.485, 0.456, 0.406) and small.std == (0.229, 0.224, 0.225)
@@ -80,8 +80,10 @@ def test_dinov2_reads_weights_from_a_file(tmp_path):
     state["pos_embed"] = torch.full((1, 1 + 37 * 37, 384), 0.5)
     state["mask_token"] = torch.zeros(1, 384)
     safetensors.torch.save_file(state, file)
-    read = backbones.load("dinov2_s", weights=file, seed=1)
-    torch.testing.assert_close(read.model.pos_embed, torch.full((1, 257, 384), 0.5))
+    for size, tokens in ((98, 50), (None, 257)):
+        read = backbones.load("dinov2_s", weights=file, seed=1, image_size=size)
+        assert read.image_size == (size or 224)
+        torch.testing.assert_close(read.model.pos_embed, torch.full((1, tokens, 384), 0.5))
     assert torch.equal(read.model.blocks[5].mlp.fc1.weight, state["blocks.5.mlp.fc1.weight"])
     assert read.file_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
 
@@ -101,6 +103,24 @@ def test_published_weights_are_named_by_their_file_in_the_hubs_cache(tmp_path, m
     loaded = backbones.load("dinov2_s")
     assert loaded.weights_sha256 == backbones.weights_sha256(state)
     assert loaded.file_sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+SIZED = [(backbones.TINY, 64, 8), ("xcit_nano_12_p8_224", 32, 8), ("naflexvit_base_patch16_gap", 64, 16)]
+
+
+@pytest.mark.parametrize("timm_name, size, patch", SIZED)
+def test_a_size_of_ones_own(timm_name, size, patch, monkeypatch):
+    name = "shallow"
+    monkeypatch.setitem(backbones.NAMES, name, (timm_name, {"depth": 1, "embed_dim": 96, "num_heads": 3}))
+    sized = backbones.load(name, pretrained=False, image_size=size)
+    assert sized.image_size == size != backbones.load(name, pretrained=False).image_size
+    assert sized.model(torch.zeros(1, 3, size, size)).isfinite().all()
+    above = (size // patch + 1) * patch
+    for load in (backbones.load, backbones.shapes):
+        with pytest.raises(InputError, match=f"^image_size {size + 1} is no multiple of {name}'s patch size {patch}; "):
+            load(name, image_size=size + 1)
+    assert refused(name, image_size=1).endswith(f"patch size {patch}; {patch} and {2 * patch} are")
+    assert refused(name, image_size=size + 1).endswith(f"; {size} and {above} are")
 
 
 @pytest.mark.parametrize(

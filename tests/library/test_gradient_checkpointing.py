@@ -4,14 +4,16 @@ from functools import partial
 
 import pytest
 import torch
+from families import make, make_inputs
 from tiny import CLASSES, METHODS, adapted, make_images, make_vit, perturb
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
+from transformers import Trainer, TrainingArguments
 
 import pvera
-from pvera import LoRA, PVeRA, VeRA, recompute
+from pvera import InputError, LoRA, PVeRA, VeRA, recompute
 
-DROPPED = [LoRA(rank=3, dropout=0.25), VeRA(rank=8, dropout=0.25), VeRA(rank=8, dropout=0.25, dropped="latent")]
+DROPPED = [LoRA(rank=3, dropout=0.25), VeRA(rank=8, dropout=0.25), VeRA(rank=8, dropout=0.25, dropout_on="latent")]
 assert_equal = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-7)  # of gradients by name
 GRID = [PVeRA(rank=4), PVeRA(rank=8, targets="qkv"), PVeRA(rank=3, targets="k")]
 
@@ -96,3 +98,34 @@ def test_a_pass_too_far_back_is_refused():
             model(make_images(1))
     with pytest.raises(RuntimeError, match=f"more than {recompute.KEPT} passes back"):
         loss.backward()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("options", [{}, {"every_n_layers": 2}], ids=str)
+@pytest.mark.parametrize("example", ["vit_base_patch14_dinov2", "Dinov2Model", "BertModel"])
+def test_the_trainer_of_transformers(example, options, tmp_path):
+    """It trains what it trains without checkpointing; timm's encoders have none of its options."""
+    inputs = make_inputs(make(example))
+    inputs = inputs if isinstance(inputs, dict) else {"pixel_values": inputs}
+    batch = inputs | {"labels": torch.arange(3)}
+    trained = []
+    for checkpointing in (False, True):
+        model = perturb(pvera.adapt(make(example), METHODS["pvera"], CLASSES))
+        model.beta = 0.1
+        arguments = TrainingArguments(
+            str(tmp_path),
+            max_steps=2,
+            learning_rate=1e-2,
+            report_to="none",
+            disable_tqdm=True,
+            gradient_checkpointing=checkpointing,
+            gradient_checkpointing_kwargs=options,
+        )
+        trainer = Trainer(model, arguments, lambda _: batch, train_dataset=[0, 1])
+        if options and checkpointing and example.startswith("vit"):
+            with pytest.raises(InputError, match="leave out every_n_layers=2"):
+                trainer.train()
+            return
+        trainer.train()
+        trained.append(model.members[0].trained())
+    assert_equal(trained[1], trained[0])

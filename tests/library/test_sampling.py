@@ -11,7 +11,7 @@ import pvera
 from pvera import InputError, LoRA, PVeRA, VeRA
 
 INPUT = [LoRA(rank=3, dropout=0.25), VeRA(rank=8, dropout=0.25)]
-LATENT = VeRA(rank=8, dropout=0.25, dropped="latent")
+LATENT = VeRA(rank=8, dropout=0.25, dropout_on="latent")
 DROPPED = [*INPUT, LATENT]
 VIT = "vit_base_patch14_dinov2"
 SAMPLED = [(VIT, method) for method in (PVeRA(rank=8), PVeRA(rank=8, sigma=2.0), *DROPPED)]

@@ -131,24 +131,17 @@ def test_a_switch_of_the_grid_is_compared_with_runs_of_the_grid():
     assert row[0] == "`joint_stop`" and "all of them" in tables.switches(runs).about
 
 
-def test_the_grid_is_searched_where_its_stop_is_compared():
+def test_each_switch_is_trained_where_it_acts():
     profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
-    runs = {(r.experiment, r.dataset, r.method): r for r in list_runs(profile, "protocol", ROOT / "results")}
-    for (name, dataset, method), run in runs.items():
-        grid = name in ("protocol_joint_stop", "protocol_corrected_grid")
-        assert (len(run.candidates), run.training.epochs) == (3 if grid else 1, 500)
-        if grid:
-            assert method in profile.effects.grids
-            assert run.candidates == runs["protocol_corrected_grid", dataset, method].candidates
-
-
-def test_a_difference_that_concerns_one_method_is_trained_on_it_alone():
-    profile = Profile.read(ROOT / "experiments" / "profiles" / "mini.yaml")
-    runs = list_runs(profile, "protocol", ROOT / "results")
-    methods = {name: {r.method for r in runs if r.experiment == f"protocol_{name}"} for name in one_at_a_time()}
-    assert methods["pvera_kl"] == {"pvera"} and methods["vera_init"] == {"vera"}
-    assert methods["shuffle"] == set(profile.effects.methods)
-    assert all(run.path.exists() for run in runs)  # and all of them are committed
+    names = [name for name in profile.experiments if name.startswith("protocol")]
+    runs = [run for name in names for run in list_runs(profile, name, ROOT / "results")]
+    assert all(run.path.exists() for run in runs)
+    for name, variant in one_at_a_time().items():
+        of_switch = [run for run in runs if run.experiment == f"protocol_{name}"]
+        assert {len(run.candidates) for run in of_switch} == {3 if variant.grid else 1}
+        assert all(run.protocol == variant.protocol for run in of_switch)
+        every = profile.experiments["protocol_joint_stop" if variant.grid else "protocol"].methods
+        assert {run.method for run in of_switch} == ({variant.method} if variant.method else set(every))
 
 
 def test_load(tmp_path):

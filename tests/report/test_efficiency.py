@@ -27,7 +27,6 @@ PROFILE = {
     "datasets": ["vessels", "digits"],
     "seeds": [0, 1],
     "protocol": "published",
-    "beta": [1e-2],
     "methods": {
         "linear": {"grid": {"learning_rate": [1e-3, 1e-4]}, "most_chosen": 1e-3},
         "dora": {"grid": {"rank": [2, 4]}, "most_chosen": 4},

@@ -26,7 +26,7 @@ from pvera.study.protocol import PUBLISHED_BETA
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = Profile.read(ROOT / "experiments" / "profiles" / "paper.yaml")
-COPY = "lossless, differs from VTAB-1k"
+COPY = vtab.DIFFERS
 
 
 def test_two_data_sets_on_the_small_backbone(tmp_path, capsys):
@@ -38,7 +38,7 @@ def test_two_data_sets_on_the_small_backbone(tmp_path, capsys):
     places = ["--source", tmp_path / "copy", "--root", tmp_path / "data"]
     scripts.execute("prepare_vtab", *places, "--datasets", *names, "--accept")
     printed = capsys.readouterr().out
-    assert "2 of 2 data sets can be used" in printed and f"copy: {COPY}" in printed
+    assert "2 of 2 data sets can be used" in printed and f"say {COPY!r}" in printed
     chosen = ["--profile", "paper", "--experiments", "benchmark", "--backbones", "tiny", "--datasets", *names]
     chosen += ["--seeds", 0, "--epochs", 1, "--images", images, "--data", tmp_path / "data", "--device", "cpu"]
     scripts.execute("train", *chosen, "--results", tmp_path / "results")
@@ -66,11 +66,14 @@ def test_two_data_sets_on_the_small_backbone(tmp_path, capsys):
 
 def test_the_rehearsal_is_the_paper_in_small():
     rehearsal = Profile.read(ROOT / "experiments/profiles/rehearsal.yaml")
-    for key in ("experiments", "methods", "protocol", "precision", "learning_rate", "search_once"):
+    for key in ("analyses", "methods", "protocol", "precision", "learning_rate", "choose"):
         assert getattr(rehearsal, key) == getattr(PAPER, key), key
-    for key in ("rank", "targets", "search"):
-        assert getattr(rehearsal.ablations, key) == getattr(PAPER.ablations, key), key
-    for key in ("backbones", "datasets", "methods", "beta"):
+    of_paper = {name: one for name, one in PAPER.experiments.items() if not one.on_request}
+    elsewhere = {"backbones": None, "datasets": None}
+    assert {name: one.model_copy(update=elsewhere) for name, one in rehearsal.experiments.items()} == {
+        name: one.model_copy(update=elsewhere) for name, one in of_paper.items()
+    }
+    for key in ("backbones", "datasets", "methods", "experiments"):
         assert getattr(rehearsal.language, key) == getattr(PAPER.language, key), key
     assert len({tasks.task(name).category for name in rehearsal.datasets}) == 3
     assert (rehearsal.images, rehearsal.training.epochs) == (16, 1)

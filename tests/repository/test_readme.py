@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 import pvera
 from pvera.data.suite import COUNTS, RECIPES
-from pvera.study.plan import list_runs, of_script
+from pvera.study.plan import list_runs
 from pvera.study.profiles import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,7 +158,7 @@ def test_suite_is_the_one_described():
 
 def test_number_of_trainings():
     demo = Profile.read(ROOT / "experiments" / "profiles" / "demo.yaml")
-    runs = [run for experiment in of_script("train") for run in list_runs(demo, experiment, "results")]
+    runs = [run for experiment in demo.experiments for run in list_runs(demo, experiment, "results")]
     assert f"{len(runs)} trainings" in README
 
 

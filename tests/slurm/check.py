@@ -15,8 +15,12 @@ PROFILE = {
     "seeds": [0, 1],
     "protocol": "corrected",
     "schedule": {"epochs": 10},  # so that runs are left when a worker is cancelled
-    "beta": [1e-2, 1e-6],
-    "ablations": {"datasets": ["vessels"], "rank": [4, 8], "targets": ["q", "qv"], "search": False},
+    "experiments": {
+        "beta": {"methods": ["pvera"], "seeds": [0], "set": {"learning_rate": 1e-2}, "grid": {"beta": [1e-2, 1e-6]}},
+        "benchmark": {"take": ["beta"], "keep": True},
+        "rank": {"methods": ["pvera"], "take": ["beta"], "grid": {"rank": [4, 8]}},
+        "position": {"methods": ["pvera"], "take": ["beta"], "grid": {"targets": ["q", "qv"]}},
+    },
     "methods": {
         "linear": {"grid": {"learning_rate": [1e-2, 1e-3]}},
         "lora": {"grid": {"rank": [2, 4]}},

@@ -182,7 +182,7 @@ def test_adapters_of_other_splits_are_refused(experiment, tmp_path):
     """Their test images may be those that they were trained on. Of an ensemble, every adapter counts."""
     profile = make_profile(tmp_path, ["digits"])
     make_adapters(profile, tmp_path / "results")
-    run = list_runs(profile.with_(rivals=Baselines()), experiment, tmp_path / "results")[0]
+    run = list_runs(profile.with_(baselines=Baselines()), experiment, tmp_path / "results")[0]
     path = run.trained[-1].path
     kept_record, adapter, kept = results.read(path), path.with_suffix(".safetensors"), results.read_predictions(path)
 
@@ -198,7 +198,7 @@ def test_adapters_of_other_splits_are_refused(experiment, tmp_path):
     record(data_sha256="other", images=3)
     run.execute()  # a training on fewer images has another hash of the same splits
     hashes = [sha256(file) for file in run.adapters]
-    assert results.read(run.path)["config"]["adapter_sha256"] == (hashes if run.fitted else hashes[0])
+    assert results.read(run.path)["config"]["adapter_sha256"] == hashes
 
 
 # The scripts
@@ -212,8 +212,7 @@ def arguments(tmp_path) -> list:
         "datasets": ["digits"],
         "seeds": [0],
         "protocol": "corrected",
-        "methods": {"vera": {"rank": 8}, "pvera": {"rank": 8}},
-        "beta": [1e-4],
+        "methods": {"vera": {"rank": 8}, "pvera": {"rank": 8, "beta": 1e-4}},
         "draws": [2, 4],
     }
     (tmp_path / "mine.yaml").write_text(json.dumps(profile))

@@ -15,7 +15,17 @@ from pvera.study.plan import list_runs
 from pvera.study.profiles import Baselines
 
 METHODS = {"linear": {}, "lora": {"rank": 4}, "vera": {"rank": 8}, "pvera": {"rank": 8}}
-SETTINGS = Baselines(draws=[1, 2, 3], shifted_images=10, shift_draws=2, betas=[0.0, 1e-6])
+SETTINGS = Baselines(draws=[1, 2, 3], shifted_images=10, shift_draws=2)
+EXPERIMENTS = {
+    "benchmark": {"keep": True},
+    "dropout": {"methods": ["lora", "vera"], "set": {"dropout": 0.1}, "keep": True},
+    "beta_effects": {
+        "methods": ["pvera"],
+        "datasets": ["digits", "vessels"],
+        "vary": {"beta": [0.0, 1e-6]},
+        "keep": True,
+    },
+}
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +35,9 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def profile(folder):
-    made = make_profile(folder, ["digits", "textures", "vessels"], methods=METHODS, rivals=SETTINGS)
-    for experiment in ("benchmark", "dropout", "beta_effects"):
+    settings = {"methods": METHODS, "experiments": EXPERIMENTS, "baselines": SETTINGS}
+    made = make_profile(folder, ["digits", "textures", "vessels"], **settings)
+    for experiment in EXPERIMENTS:
         make_adapters(made, folder / "results", experiment)
     return made
 

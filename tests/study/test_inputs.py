@@ -1,5 +1,9 @@
 """Hashes of data are kept in the store: known without pixels, and never stale."""
 
+from argparse import Namespace
+from dataclasses import replace
+
+import own_pictures
 import pytest
 import safetensors.torch
 import scripts
@@ -8,7 +12,7 @@ from trained import make_profile
 from pvera import backbones
 from pvera.data import image_folders, inputs, store
 from pvera.errors import InputError
-from pvera.study import results
+from pvera.study import hours, results
 from pvera.study.plan import list_runs
 from pvera.study.training import TrainingConfig
 
@@ -30,7 +34,8 @@ def profile(tmp_path, monkeypatch):
 
 def test_done_runs_are_known_without_pixels(profile, tmp_path, monkeypatch):
     root = tmp_path / "results"
-    profile = profile.with_(beta=[1e-4, 1e-2])
+    search = {"methods": ["pvera"], "grid": {"beta": [1e-4, 1e-2]}}
+    profile = profile.with_(experiments={"beta": search, "benchmark": {"take": ["beta"], "keep": True}})
     (search,) = list_runs(profile, "beta", root)
     search.execute()
     trainings = list_runs(profile, "benchmark", root)
@@ -62,6 +67,22 @@ def test_a_rewritten_image_is_noticed_by_the_next_process_and_not_within_one(pro
     scripts.forget()
     first, second = (results.read(one.path)["config"]["data_sha256"] for one in (run, other))
     assert first == second and run.state() == other.state() == "different"
+
+
+def test_a_run_reads_images_of_its_size(profile, tmp_path):
+    """In one process, and so does the evaluation of its adapter."""
+    (run,) = list_runs(profile.with_(methods={"linear": {}}), "benchmark", tmp_path / "results")
+    small = replace(run, image_size=16, results_root=str(tmp_path / "small"))
+    assert hours.work(small) < hours.work(run)
+    configs = []
+    for one in (run, small, run):
+        one.execute()
+        configs.append(results.read(one.path)["config"])
+    assert [config["image_size"] for config in configs] == [32, 16, 32] and configs[0] == configs[2]
+    assert all(configs[0][name] != configs[1][name] for name in ("weights_sha256", "data_sha256"))
+    adapter = results.beside(small.path, results.ADAPTER)
+    options = Namespace(adapter=adapter, backbone=None, weights=profile.weights["tiny"], precision=None, device="cpu")
+    assert own_pictures.opened(options).frozen.image_size == 16
 
 
 def test_all_data_is_decoded_before_the_first_run_trains(profile, tmp_path):

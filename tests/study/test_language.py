@@ -5,7 +5,7 @@ import scripts
 from sklearn.metrics import matthews_corrcoef
 from text_tasks import encoder, encoder_folder, text_folder  # noqa: F401  fixtures
 
-from pvera.data import tokenized
+from pvera.data import inputs
 from pvera.report.scores import wide
 from pvera.study import results
 from pvera.study.plan import list_runs
@@ -26,10 +26,11 @@ seeds: [0, 1]
 protocol: corrected
 methods: {{linear: {{}}, bottleneck: {{ratio: 4}}, ia3: {{}}, adaptformer: {{}}, dora: {{rank: 2}},
           lora: {{grid: {{rank: [2, 4]}}, most_chosen: 4}}, vera: {{rank: 4}}, pvera: {{rank: 4}}}}
-beta: [1.0e-2, 1.0e-4]
 learning_rate: 1.0e-2
 language: {{data: {text_folder}, backbones: [minilm], datasets: [acceptability, rte], schedule: {{epochs: 1}},
-           methods: {{vera: {{rank: 6}}}}, weights: {{minilm: {encoder_folder}}}}}
+           methods: {{vera: {{rank: 6}}}}, weights: {{minilm: {encoder_folder}}},
+           experiments: {{language_beta: {{methods: [pvera], seeds: [0], grid: {{beta: [1.0e-2, 1.0e-4]}}}},
+                          language: {{take: [language_beta], keep: true}}}}}}
 """)
     return path
 
@@ -48,7 +49,7 @@ def test_from_the_profile_to_the_result_files(profile, encoder, text_folder, cap
     (search,) = results.load_runs(root, "small", "language_beta")
     assert not list((root / "small" / "language_beta").rglob("*.npz"))
     records = results.load_runs(root, "small", "language")
-    test = tokenized.load_part(text_folder, "acceptability", encoder, "test")
+    (test,) = inputs.load(text_folder, "acceptability", encoder, ["test"])
     assert [run["method"] for run in records] == sorted(METHODS)
     compared = []
     for record in records:

@@ -15,7 +15,6 @@ KEYS = {
     "datasets": "[digits, vessels]",
     "seeds": "[0, 1]",
     "protocol": "corrected",
-    "beta": "[1e-2, 1e-6]",
     "methods": "{lora: {grid: {rank: [2, 4]}, most_chosen: 4}, pvera: {rank: 8}}",
 }
 
@@ -37,7 +36,7 @@ def refusal(file: Path) -> str:
 
 def test_numbers_and_defaults(tmp_path):
     profile = Profile.read(write(tmp_path, learning_rate="1e-3", schedule="{epochs: 3, tolerance: 0}"))
-    assert (profile.name, profile.learning_rate, profile.beta) == ("my", 1e-3, [1e-2, 1e-6])
+    assert (profile.name, profile.learning_rate, list(profile.experiments)) == ("my", 1e-3, ["benchmark"])
     assert profile.training == TrainingConfig(epochs=3, tolerance=0.0)
     assert dict(profile.training) == {"batch_size": 16, "epochs": 3, "patience": 20, "tolerance": 0.0,
                                       "weight_decay": 1e-4}  # fmt: skip
@@ -59,10 +58,19 @@ def test_every_change_is_checked(tmp_path):
 WRONG = {  # keys of the file -> start of the message
     "text for a number": ({"learning_rate": "'1e-3'"}, "learning_rate: Input should be a valid number, not '1e-3'"),
     "not finite": ({"learning_rate": ".nan"}, "learning_rate: Input should be a finite number, not nan"),
-    "in a list": ({"beta": "[1e-2, -1.0]"}, "beta.1: Input should be greater than or equal to 0, not -1.0"),
+    "in a list": ({"seeds": "[0, -1]"}, "seeds.1: Input should be greater than or equal to 0, not -1"),
+    "β": ({"methods": "{pvera: {beta: paper}}"}, "methods.pvera.beta: "),
     "a value twice": ({"seeds": "[0, 0]"}, "seeds: 0 stands twice"),
-    "unknown data set in a section": (
-        {"ablations": "{datasets: [sprite], rank: [2], targets: [q], search: false}"}, "unknown data set 'sprite'"),
+    "data set of an experiment": ({"experiments": "{a: {datasets: [sprite]}}"}, "unknown data set 'sprite'"),
+    "key of an experiment": ({"experiments": "{a: {sed: [0]}}"}, "experiments.a.sed: unknown key"),
+    "method of an experiment": ({"experiments": "{a: {methods: [lara]}}"}, "unknown method 'lara'"),
+    "experiment that is taken": ({"experiments": "{a: {take: [b]}}"}, "unknown experiment 'b'; choose from "),
+    "chooser": ({"experiments": "{a: {choose: all}}"}, "unknown experiment 'all'; choose from each_seed,"),
+    "protocol of an experiment": (
+        {"experiments": "{a: {vary: {protocol: [mixed]}}}"}, "experiments.a: unknown protocol 'mixed'"),
+    "hyperparameter of an experiment": (
+        {"experiments": "{a: {methods: [lora], set: {sigma: 1.0}}}"}, "experiments.a.sigma: unknown hyperparameter"),
+    "value of an experiment": ({"experiments": "{a: {methods: [lora], grid: {rank: [0]}}}"}, "LoRA: rank must be a"),
     "unknown in a section": ({"schedule": "{epoch: 3}"}, "schedule.epoch: unknown key"),
     "choice": ({"protocol": "both"}, "protocol: Input should be 'corrected' or 'published', not 'both'"),
     "data set of texts": ({"datasets": "[rte]"}, "datasets: 'rte' is a data set of texts"),
@@ -91,12 +99,11 @@ def test_errors_name_the_key(case, tmp_path):
 def test_language_inherits_what_texts_share(tmp_path):
     section = "{data: t, backbones: [minilm], datasets: [rte], methods: {pvera: {rank: 4}}, schedule: {patience: 3}}"
     methods = "{lora: {rank: 2}, pvera: {rank: 8}, adaptformer: {}}"
-    keys = {"schedule": "{epochs: 5}", "fixed_grid": "[tiny]", "alpha": "[4.0]", "images": "7"}
+    keys = {"schedule": "{epochs: 5}", "fixed_grid": "[tiny]", "images": "7"}
     profile = Profile.read(write(tmp_path, language=section, methods=methods, **keys)).of_language()
     assert profile.text and profile.methods == {"lora": {"rank": 2}, "pvera": {"rank": 4}}
     assert (profile.training.epochs, profile.training.patience) == (5, 3)
-    assert (profile.seeds, profile.beta, profile.images) == ([0, 1], [1e-2, 1e-6], 7)
-    assert (profile.fixed_grid, profile.alpha) == ([], [])
+    assert (profile.seeds, profile.images, profile.fixed_grid) == ([0, 1], 7, [])
     with pytest.raises(InputError, match="profile 'my' has no language experiment"):
         Profile.read(write(tmp_path)).of_language()
 

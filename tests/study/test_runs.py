@@ -33,7 +33,10 @@ def small_profile(folder):
             "lora": {"grid": {"rank": [2, 4]}, "most_chosen": 4},
         },
         training=TrainingConfig(epochs=2),
-        beta=[1e-2, 1e-6],
+        experiments={
+            "beta": {"methods": ["pvera"], "seeds": [0], "grid": {"beta": [1e-2, 1e-6]}},
+            "benchmark": {"take": ["beta"], "keep": True},
+        },
     )
 
 

@@ -50,10 +50,11 @@ def test_what_a_run_needs_is_found_first(plan):
 
 
 def test_the_longest_first(plan, folder):
-    profile_with(folder, beta=[1e-4], methods={"linear": {}, "lora": {"grid": {"rank": [2, 4]}}})
+    benchmark = {"benchmark": {"keep": True}}
+    profile_with(folder, experiments=benchmark, methods={"linear": {}, "lora": {"grid": {"rank": [2, 4]}}})
     profile = Profile.read(folder / "small.yaml")
     for longest, methods in ((False, ["linear", "lora"] * 2), (True, ["lora", "lora", "linear", "linear"])):
-        listed = Plan(profile, EXPERIMENTS, folder / "other", longest_first=longest).missing()
+        listed = Plan(profile, ("benchmark",), folder / "other", longest_first=longest).missing()
         assert [run.method for run in listed] == methods
 
 

@@ -191,7 +191,7 @@ def about(runs: list[dict]) -> str:
         text += f", {config['precision']}"
     if copies := sorted({run["data_copy"] for run in runs if run.get("data_copy")}):
         text += f", copy of the data: {copies[0]}"
-    if config.get("images"):
+    if config["images"]:
         text += f", a trial on the first {config['images']} samples of each split"
     if cut := capped(runs):
         chosen = sum(bool(run["chosen"]) for run in runs)

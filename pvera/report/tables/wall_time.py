@@ -8,22 +8,51 @@ import pandas as pd
 from pvera.adapters import METHODS
 from pvera.report.table import Table
 from pvera.study import results
-from pvera.study.plan import EXPERIMENTS, named
 
-TITLES = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
+#: Experiments with their titles. Those whose names begin alike share a row; others have their own names as titles.
+TITLES = {
+    "beta": "Search of β",
+    "alpha": "Search of α",
+    "benchmark": "Benchmark",
+    "components": "Components",
+    "noise": "Noise of fixed size",
+    "published": "Published protocol",
+    "equal_budget": "Equal budget",
+    "rank": "Ablation of the rank",
+    "position": "Ablation of positions",
+    "protocol": "Differences of the protocols",
+    "uncertainty": "Monte Carlo inference",
+    "out_of_distribution": "Out of distribution",
+    "latents": "Latents",
+    "focus": "Focus",
+    "dropout": "Dropout",
+    "beta_effects": "Effects of β",
+    "rivals": "Rivals",
+    "dropout_rivals": "Rivals, dropout",
+    "beta_rivals": "Rivals along β",
+    "language_beta": "Search of β, text",
+    "language": "Text",
+    "full_sets": "Text, full sets",
+}
+
+
+def named(folder: str) -> str:
+    """Return the key of `TITLES` for the experiment whose results lie in `folder`; the folder's name without one."""
+    names = [name for name in TITLES if folder == name or folder.startswith(f"{name}_")]
+    return max(names, key=len) if names else folder
 
 
 def wall_times(root, profile: str) -> pd.DataFrame:
     """Load one row per run of `profile` below `root`; none without results.
 
-    Columns: experiment (a key of `TITLES`), dataset, method, seconds, and epochs, summed over the members of the run's
+    Columns: experiment (see `named`), dataset, method, seconds, and epochs, summed over the members of the run's
     grid (0 for analyses, which train nothing).
     """
     rows = []
     for folder in sorted(path for path in (Path(root) / profile).glob("*") if path.is_dir()):
         for run in results.read_all(root, profile, folder.name):
             epochs = sum(member["epochs"] for member in run.get("members", []))
-            rows.append((named(folder.name).name, run["dataset"], run["method"], run["cost"]["wall_seconds"], epochs))
+            rows.append((named(folder.name), run["dataset"], run["method"], run["cost"]["wall_seconds"], epochs))
     return pd.DataFrame(rows, columns=["experiment", "dataset", "method", "seconds", "epochs"])
 
 
@@ -39,7 +68,11 @@ SPEC = {
 
 def wall_time_table(data: pd.DataFrame, profile: str) -> Table:
     """Build the table of `wall_times`: (a) per experiment, (b) per method of the benchmark."""
-    panels = {"Experiments": _sums(data, "experiment", TITLES).drop(columns=["epochs", "epoch"]).rename(TITLES)}
+    panels = {
+        "Experiments": _sums(data, "experiment", [*TITLES, *set(data["experiment"])])
+        .drop(columns=["epochs", "epoch"])
+        .rename(TITLES)
+    }
     benchmark = data[data["experiment"] == "benchmark"]
     if len(benchmark):
         panels["Methods of the benchmark"] = _sums(benchmark, "method", METHODS).drop(columns=["share", "each"])
@@ -58,4 +91,4 @@ def _sums(data: pd.DataFrame, by: str, order: Iterable[str]) -> pd.DataFrame:
         runs=runs, minutes=sums["seconds"] / 60, share=100 * sums["seconds"] / data["seconds"].sum(),
         each=sums["seconds"] / runs, epoch=sums["seconds"] / sums["epochs"],
     )  # fmt: skip
-    return sums.loc[[key for key in order if key in sums.index]]
+    return sums.loc[[key for key in dict.fromkeys(order) if key in sums.index]]

@@ -12,7 +12,7 @@ from torch import Tensor
 from pvera.adapters.sampled import SampledAdapter
 
 
-class DroppedAdapter(SampledAdapter):
+class DropoutAdapter(SampledAdapter):
     """An adapter that adds a linear function of its input; training drops a share `dropout` of that input.
 
     Subclasses implement `add`. Without dropout there is no distribution to sample from.
