@@ -65,7 +65,7 @@ def test_latent_differences_by_hand():
     assert data["correlation"].iloc[0] == pytest.approx(0)
     assert data.loc[1, ["spread", "correlation"]].isna().all()
     assert lines(table) == [["PVeRA", "25.0", "1.55", "0.00"], ["VeRA", "25.0", "–", "–"]]
-    assert "data sets: Digits; 1 test images, 2 x 2 patches each" in table.about
+    assert "data sets: Digits; 1 test images, 2 x 2 patches each" in table.source
 
 
 def focused(method, dataset, adapted, frozen=0.5):
